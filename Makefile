@@ -1,0 +1,38 @@
+# Two commands carry the house: `make run` and `make test`. Both set up what is missing.
+# Everything installs into .venv, by uv when it is on the PATH, else by venv and pip, at the versions of
+# constraints.txt.
+
+PYTHON ?= python3
+BIN := .venv/bin
+SOURCES := svc actors protocol tests
+
+.PHONY: run test check bench format clean
+
+run: .venv/.run
+	@exec $(BIN)/trace-svc serve
+
+test: check
+	$(BIN)/python -m pytest
+
+check: .venv/.dev
+	$(BIN)/ruff check $(SOURCES)
+	$(BIN)/ruff format --check $(SOURCES)
+	$(BIN)/mypy
+
+bench: .venv/.dev
+	$(BIN)/python -m tests.bench
+
+format: .venv/.dev
+	$(BIN)/ruff check --fix $(SOURCES)
+	$(BIN)/ruff format $(SOURCES)
+
+clean:
+	rm -rf .venv *.egg-info build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+
+.venv/.run: pyproject.toml constraints.txt
+	@deploy/install.sh $(PYTHON) .
+	@touch $@
+
+.venv/.dev: pyproject.toml constraints.txt
+	@deploy/install.sh $(PYTHON) ".[dev]"
+	@touch $@ .venv/.run
