@@ -1,0 +1,146 @@
+"""Bounded decompression of request bodies.
+
+Owns: `inflate` and the two ways a body can be refused before it is understood, `TooLarge` and
+`Unreadable`. Both fronts and the OTLP readers use them. Never holds more output than the limit it was
+given plus one step, however small the bomb that asks for it.
+"""
+
+from __future__ import annotations
+
+import io
+import zlib
+from collections.abc import Iterator
+from typing import Final
+
+import zstandard
+
+#: The values of `Content-Encoding` (and of gRPC's `grpc-encoding`) that `inflate` understands.
+ENCODINGS: Final = frozenset({"identity", "gzip", "deflate", "zstd"})
+
+_OUTPUT_STEP_BYTES: Final = 256 * 1024
+_INPUT_STEP_BYTES: Final = 64 * 1024
+
+# The zstd binding bounds no output, only the input can be portioned. Four bytes make at most one block of
+# 128 KiB, so that a portion makes at most 8 MiB. Measured 2026-11 on 2.4 MB: 2.2 ms so, 1.7 ms unportioned.
+_ZSTD_INPUT_STEP_BYTES: Final = 256
+
+# What RFC 8878 §3.1.1.1.2 asks every decoder to support; more would let a header of ten bytes claim memory.
+_ZSTD_WINDOW_BYTES: Final = 8 * 1024 * 1024
+
+# A stream may be several members or frames laid end to end (RFC 1952 §2.2, RFC 8878 §3.1). Each costs a new
+# decoder, so that millions of empty ones would cost seconds; block-wise writers make one for every 64 KiB.
+_MOST_MEMBERS: Final = 1024
+
+_GZIP_WBITS: Final = 31
+_ZLIB_WBITS: Final = 15
+_RAW_WBITS: Final = -15
+
+
+class TooLarge(Exception):
+    """The body, as sent or as inflated, is larger than `limit_bytes`."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        super().__init__(f"the body is larger than {limit_bytes} bytes")
+        self.limit_bytes = limit_bytes
+
+
+class Unreadable(Exception):
+    """The body is not what its headers say. `reason` is English for the client and quotes no payload."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+def inflate(body: bytes, encoding: str, limit_bytes: int) -> bytes:
+    """The body without its content encoding (contract §2: plain, gzip, deflate, zstd).
+
+    The limit holds for the body as sent and as inflated; exactly `limit_bytes` pass. Several gzip members or
+    zstd frames are read as one body, and zero padding after the last is dropped. `deflate` is zlib
+    (RFC 9110 §8.4.1.2) or, as some clients send it, raw deflate.
+
+    Raises `TooLarge` past the limit, `Unreadable` for a damaged or cut stream and for bytes after its end,
+    `ValueError` for an encoding outside `ENCODINGS` (the caller answers 415 before it comes here).
+    """
+    if len(body) > limit_bytes:
+        raise TooLarge(limit_bytes)
+    match encoding:
+        case "identity":
+            return body
+        case "gzip":
+            pieces = _zlib_pieces(body, _GZIP_WBITS, _MOST_MEMBERS)
+        case "deflate":
+            pieces = _zlib_pieces(body, _ZLIB_WBITS if _has_zlib_header(body) else _RAW_WBITS, 1)
+        case "zstd":
+            pieces = _zstd_pieces(body)
+        case _:
+            raise ValueError(f"not a content encoding read here: {encoding!r}")
+    # BytesIO grows in place and hands its buffer over uncopied, where joining a list would need it twice.
+    inflated = io.BytesIO()
+    size_bytes = 0
+    try:
+        for piece in pieces:
+            size_bytes += len(piece)
+            if size_bytes > limit_bytes:
+                raise TooLarge(limit_bytes)
+            inflated.write(piece)
+    except (zlib.error, zstandard.ZstdError):
+        raise Unreadable(f"the body is not valid {encoding}") from None
+    return inflated.getvalue()
+
+
+def _has_zlib_header(body: bytes) -> bool:
+    """Whether the body opens with a zlib header (RFC 1950 §2.2); no writer of raw deflate opens so."""
+    return len(body) >= 2 and body[0] & 0x0F == 8 and int.from_bytes(body[:2], "big") % 31 == 0
+
+
+def _zlib_pieces(body: bytes, wbits: int, most_members: int) -> Iterator[bytes]:
+    member = zlib.decompressobj(wbits)
+    members = 1
+    for start in range(0, len(body), _INPUT_STEP_BYTES):
+        data = body[start : start + _INPUT_STEP_BYTES]
+        while data:
+            if member.eof:
+                data = data.lstrip(b"\0")
+                if not data:
+                    break
+                members = _next_member(members, most_members)
+                member = zlib.decompressobj(wbits)
+            piece = member.decompress(data, _OUTPUT_STEP_BYTES)
+            yield piece
+            # A full piece may leave output waiting inside zlib although its input is used up.
+            while not member.eof and len(piece) == _OUTPUT_STEP_BYTES:
+                piece = member.decompress(member.unconsumed_tail, _OUTPUT_STEP_BYTES)
+                yield piece
+            data = member.unused_data
+    if not member.eof:
+        raise Unreadable("the compressed body is cut short")
+
+
+def _zstd_pieces(body: bytes) -> Iterator[bytes]:
+    decompressor = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW_BYTES)
+    frame = decompressor.decompressobj()
+    frames = 1
+    for start in range(0, len(body), _ZSTD_INPUT_STEP_BYTES):
+        data = body[start : start + _ZSTD_INPUT_STEP_BYTES]
+        while data:
+            if frame.eof:
+                data = data.lstrip(b"\0")
+                if not data:
+                    break
+                frames = _next_member(frames, _MOST_MEMBERS)
+                frame = decompressor.decompressobj()
+            yield frame.decompress(data)
+            data = frame.unused_data if frame.eof else b""
+    if not frame.eof:
+        raise Unreadable("the compressed body is cut short")
+
+
+def _next_member(members: int, most: int) -> int:
+    if members < most:
+        return members + 1
+    raise Unreadable(
+        "there are bytes after the end of the compressed body"
+        if most == 1
+        else f"the compressed body has more than {most} members"
+    )

@@ -1,0 +1,98 @@
+"""The one table of refusals: every code, status and text that a client can be told.
+
+The fronts pick a row and send it; nobody writes such a text anywhere else. Rows marked (spec) are printed
+in the interface specification and are used to the letter; the others are settled by the contract, §1.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import attrs
+import msgspec
+
+
+@attrs.frozen
+class Refusal:
+    """An expected "no": an HTTP status, a code, a text, and seconds to wait where waiting helps."""
+
+    status: int
+    code: str
+    message: str
+    details: dict[str, Any] | None = None
+    retry_after_s: int | None = None
+
+    def saying(self, message: str, **details: Any) -> Refusal:
+        """The same row with a text (and details) that names the offender."""
+        return attrs.evolve(self, message=message, details=details or self.details)
+
+    def body(self) -> bytes:
+        """The failure envelope of contract §1, as JSON bytes."""
+        error: dict[str, Any] = {"code": self.code, "message": self.message}
+        if self.details is not None:
+            error["details"] = self.details
+        return msgspec.json.encode({"ok": False, "error": error})
+
+
+# Ingest over HTTP (spec, "Credential errors by surface").
+NO_TENANT: Final = Refusal(401, "UNAUTHORIZED", "no tenant context")
+INGEST_NO_PROJECT: Final = Refusal(403, "FORBIDDEN", "OTLP ingest requires a project-scoped token")
+INGEST_SCOPE: Final = Refusal(
+    403, "FORBIDDEN", "this API key is not scoped for ingest (needs a write or mcp key)"
+)
+INGEST_DISABLED: Final = Refusal(404, "NOT_FOUND", "OTLP receiver is disabled")
+
+# Ingest over gRPC (spec): the texts; the status codes stand in `svc/front/grpc.py`.
+GRPC_NO_TOKEN: Final = "OTLP ingest requires a valid bearer token"  # noqa: S105 - a text, not a secret
+GRPC_NO_PROJECT: Final = "OTLP ingest requires a project-scoped token"
+GRPC_SCOPE: Final = "OTLP ingest requires a write-scoped token"
+
+# Query API (spec).
+QUERY_NO_PROJECT: Final = Refusal(403, "FORBIDDEN", "the query API requires a project-scoped token")
+QUERY_SCOPE: Final = Refusal(
+    403, "FORBIDDEN", "this API key is not scoped for the query API (needs a query or admin key)"
+)
+
+# Any `/api/**` path (spec).
+API_UNAUTHORIZED: Final = Refusal(401, "auth.unauthorized", "sign in, or send a valid bearer key")
+
+# Key management (spec); the command line says the same.
+UNKNOWN_SCOPE: Final = Refusal(400, "BAD_REQUEST", "unknown key scope '{value}'")
+KEY_NOT_FOUND: Final = Refusal(404, "NOT_FOUND", "key not found")
+ROTATE_REVOKED: Final = Refusal(409, "CONFLICT", "cannot rotate a revoked key")
+BLANK_NAME: Final = Refusal(400, "BAD_REQUEST", "name must not be blank")
+
+# Everywhere.
+NOT_FOUND: Final = Refusal(404, "NOT_FOUND", "no such path")
+METHOD_NOT_ALLOWED: Final = Refusal(405, "METHOD_NOT_ALLOWED", "method not allowed")
+BAD_REQUEST: Final = Refusal(400, "BAD_REQUEST", "the request cannot be read")
+PAYLOAD_TOO_LARGE: Final = Refusal(413, "PAYLOAD_TOO_LARGE", "the body is larger than this server takes")
+UNSUPPORTED_MEDIA_TYPE: Final = Refusal(415, "UNSUPPORTED_MEDIA_TYPE", "the content type is not supported")
+BODY_TIMEOUT: Final = Refusal(408, "REQUEST_TIMEOUT", "the body did not arrive in time")
+INTERNAL: Final = Refusal(500, "INTERNAL", "something went wrong on our side; the log names it")
+UNAVAILABLE: Final = Refusal(
+    503, "UNAVAILABLE", "the service cannot answer right now; try again", retry_after_s=2
+)
+STOPPING: Final = Refusal(503, "UNAVAILABLE", "the service is stopping; try again", retry_after_s=5)
+
+# Ingest pressure (spec, "Other"; contract §2).
+SPOOL_FULL: Final = Refusal(503, "UNAVAILABLE", "the ingest buffer is full; try again", retry_after_s=2)
+NEVER_FITS: Final = PAYLOAD_TOO_LARGE.saying("the batch is larger than the whole ingest buffer")
+ALL_REFUSED: Final = BAD_REQUEST.saying("no span in the batch can be stored")
+
+# Query bodies (contract §1 and §4).
+UNKNOWN_DATASET: Final = Refusal(400, "QUERY.UNKNOWN_DATASET", "unknown dataset '{value}'")
+UNKNOWN_FIELD: Final = Refusal(400, "QUERY.UNKNOWN_FIELD", "unknown field '{field}' for dataset '{dataset}'")
+UNKNOWN_INTERVAL: Final = Refusal(400, "QUERY.UNKNOWN_INTERVAL", "unknown interval '{value}'")
+INVALID_RANGE: Final = Refusal(400, "QUERY.INVALID_RANGE", "the range cannot be used")
+SEARCH_UNSUPPORTED: Final = Refusal(
+    400, "QUERY.SEARCH_UNSUPPORTED", "dataset '{dataset}' does not support search"
+)
+
+
+class Refused(Exception):
+    """Carries a refusal out of the depth of one request; the front that serves the request catches it."""
+
+    def __init__(self, refusal: Refusal) -> None:
+        super().__init__(refusal.message)
+        self.refusal = refusal
