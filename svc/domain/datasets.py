@@ -1,0 +1,160 @@
+"""The four datasets: the one list of what can be counted, faceted, filtered and searched.
+
+It feeds validation, SQL and the description for agents (spec, "Datasets"; contract §4). A field is named
+here or it does not exist.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+import attrs
+
+FieldType = Literal["text", "trace_id", "span_id"]
+Measure = Literal["count", "sum"]
+
+
+@attrs.frozen
+class Field:
+    """A field that can be filtered by equality, and counted by value when it is facetable."""
+
+    name: str
+    facetable: bool
+    type: FieldType = "text"
+
+
+@attrs.frozen
+class Dataset:
+    """A table as the query API sees it.
+
+    `searched` are the columns that `q` looks into; empty means that the dataset does not support search.
+    `identity` are the columns that tell rows of one instant apart, in the order of their key.
+    """
+
+    name: str
+    table: str
+    fields: tuple[Field, ...]
+    searched: tuple[str, ...]
+    time_column: str
+    measure: Measure
+    identity: tuple[str, ...]
+    shown: tuple[str, ...]
+
+    def field(self, name: str) -> Field | None:
+        """The field of this name, or None."""
+        return next((field for field in self.fields if field.name == name), None)
+
+
+def _facets(*names: str) -> tuple[Field, ...]:
+    return tuple(Field(name, facetable=True, type=_type(name)) for name in names)
+
+
+def _filters(*names: str) -> tuple[Field, ...]:
+    return tuple(Field(name, facetable=False, type=_type(name)) for name in names)
+
+
+def _type(name: str) -> FieldType:
+    if name.endswith("trace_id"):
+        return "trace_id"
+    return "span_id" if name.endswith("span_id") else "text"
+
+
+SPANS: Final = Dataset(
+    name="spans",
+    table="span",
+    fields=(
+        *_facets(
+            "kind", "name", "call_site_id", "session_id", "status", "model_id", "provider", "cost_source"
+        ),
+        *_filters("provided_model_name", "trace_id", "span_id", "user_id", "error_type"),
+    ),
+    searched=("name", "input_preview", "output_preview"),
+    time_column="created_at",
+    measure="count",
+    identity=("trace_id", "span_id"),
+    shown=(
+        "trace_id",
+        "span_id",
+        "parent_span_id",
+        "kind",
+        "name",
+        "status",
+        "error_type",
+        "call_site_id",
+        "session_id",
+        "user_id",
+        "provided_model_name",
+        "model_id",
+        "provider",
+        "started_at",
+        "ended_at",
+        "input_tokens",
+        "output_tokens",
+        "cache_read_tokens",
+        "cache_write_tokens",
+        "reasoning_tokens",
+        "total_cost",
+        "cost_source",
+        "usage_repeats",
+        "input_preview",
+        "output_preview",
+    ),
+)
+TOOL_CALLS: Final = Dataset(
+    name="tool_calls",
+    table="tool_call",
+    fields=(*_facets("name", "status", "error_type"), *_filters("trace_id", "span_id", "call_site_id")),
+    searched=("name", "error_type", "error_message"),
+    time_column="created_at",
+    measure="count",
+    identity=("trace_id", "span_id", "index"),
+    shown=(
+        "trace_id",
+        "span_id",
+        "index",
+        "name",
+        "call_id",
+        "status",
+        "error_type",
+        "error_message",
+        "call_site_id",
+        "started_at",
+    ),
+)
+CLASSIFIER_EVENTS: Final = Dataset(
+    name="classifier_events",
+    table="classifier_event",
+    fields=(
+        *_facets("classifier_id", "severity", "confidence", "subject_kind"),
+        *_filters("subject_session_id", "subject_trace_id", "subject_span_id", "call_site_id"),
+    ),
+    searched=("classifier_id", "summary"),
+    time_column="created_at",
+    measure="count",
+    identity=("id",),
+    shown=(
+        "classifier_id",
+        "severity",
+        "confidence",
+        "subject_kind",
+        "subject_session_id",
+        "subject_trace_id",
+        "subject_span_id",
+        "call_site_id",
+        "summary",
+    ),
+)
+METRIC_ROLLUPS: Final = Dataset(
+    name="metric_rollups",
+    table="metric_rollup",
+    fields=_facets("metric", "granularity"),
+    searched=(),
+    time_column="bucket_start",
+    measure="sum",
+    identity=(),
+    shown=(),
+)
+
+DATASETS: Final = {
+    dataset.name: dataset for dataset in (SPANS, TOOL_CALLS, CLASSIFIER_EVENTS, METRIC_ROLLUPS)
+}

@@ -1,0 +1,92 @@
+"""What a dialect is.
+
+Owns: the closed list of fields, the `Dialect` that a file behind the table declares, and the reading of
+records spelled out over numbered keys. Called by the dialect files and the table in this package. Never
+raises over what a client sent, and never decides between dialects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Literal
+
+import attrs
+
+from protocol.otlp import WireSpan
+
+Field = Literal[
+    "kind",
+    "mcp",
+    "mcp_method",
+    "response_model",
+    "request_model",
+    "provider",
+    "response_id",
+    "session_id",
+    "user_id",
+    "call_site",
+    "named",
+    "tool_name",
+    "tool_call_id",
+    "error_type",
+    "input_tokens",
+    "output_tokens",
+    "cache_read_tokens",
+    "cache_write_tokens",
+    "reasoning_tokens",
+    "input_cost",
+    "output_cost",
+    "cache_read_cost",
+    "cache_write_cost",
+    "total_cost",
+    "tool_arguments",
+    "tool_result",
+    "input_text",
+    "input_value",
+    "output_value",
+]
+
+Attributes = Mapping[str, Any]
+Found = dict[Field, Any]
+Reader = Callable[[Any], Any]
+Messages = Callable[[WireSpan], list[Any] | None]
+
+
+@attrs.frozen(eq=False)
+class Dialect:
+    """One family of attributes: which keys it uses for which field.
+
+    `keys` lists, best first, the attribute keys of each field. `readers` replaces the field's usual reader
+    for a key. Token totals are *inclusive* (input holds cache reads and writes, output holds reasoning) and
+    so is `input_cost`: a dialect that reports exclusively adds up in `derive`. `derive` yields what no single
+    key says, seeing the attributes and what was found so far. `input_messages` and `output_messages` give a
+    span's messages in whichever style the dialect has; `svc.domain.messages` reads all styles.
+    """
+
+    name: str
+    keys: Mapping[Field, tuple[str, ...]]
+    readers: Mapping[str, Reader] = attrs.field(factory=dict)
+    derive: Callable[[Attributes, Found], Iterable[tuple[Field, Any]]] | None = None
+    input_messages: Messages | None = None
+    output_messages: Messages | None = None
+    #: Keys that hold the system's instructions beside the messages; wanted on the read side only.
+    instructions: tuple[str, ...] = ()
+    #: Keys that no field claims but that show the dialect is spoken, so that its functions are asked.
+    marks: tuple[str, ...] = ()
+    #: Attributes that start so are what the exporter said of usage and cost.
+    usage_prefixes: tuple[str, ...] = ()
+
+
+def indexed(attributes: Attributes, prefix: str) -> list[dict[str, Any]]:
+    """The records that keys of the form `prefix<number>.rest` spell out, in the order of their numbers.
+
+    Numbers may come in any order, with gaps and as large as they like; keys without one are passed over.
+    """
+    start = len(prefix)
+    records: dict[int, dict[str, Any]] = {}
+    for key in attributes:
+        if key.startswith(prefix):
+            number, _, rest = key[start:].partition(".")
+            if len(number) <= 20 and number.isascii() and number.isdigit():
+                records.setdefault(int(number), {})[rest] = attributes[key]
+    return [records[number] for number in sorted(records)]

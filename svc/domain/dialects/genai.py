@@ -1,0 +1,163 @@
+"""The OpenTelemetry GenAI conventions, present and older, and those of MCP, which live beside them.
+
+Owns: the keys under `gen_ai.*` and `mcp.*`, what the operations mean, and where messages are found: on
+attributes (structured or as JSON text), on span events, or under the names used before 1.37. Called by the
+table of dialects. Never reads log records: they do not travel with traces.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from protocol.otlp import WireEvent, WireSpan
+from svc.domain.dialects.dialect import Attributes, Dialect
+from svc.domain.messages import conversation
+from svc.domain.span import Kind
+from svc.domain.values import decoded
+
+#: Well-known values of `gen_ai.operation.name`. Others (such as `agent_step`) leave the kind to other signs.
+OPERATIONS: Final[Mapping[str, Kind]] = {
+    "chat": "llm",
+    "text_completion": "llm",
+    "generate_content": "llm",
+    "embeddings": "embedding",
+    "retrieval": "retrieval",
+    "execute_tool": "tool",
+    "invoke_agent": "agent",
+    "create_agent": "agent",
+    "invoke_workflow": "workflow",
+    "plan": "plan",
+}
+
+_ROLES_OF_EVENTS: Final = {
+    "gen_ai.system.message": "system",
+    "gen_ai.user.message": "user",
+    "gen_ai.assistant.message": "assistant",
+    "gen_ai.tool.message": "tool",
+}
+_DETAILS: Final = "gen_ai.client.inference.operation.details"
+
+
+def _kind(value: Any) -> Kind | None:
+    if type(value) is not str:
+        return None
+    operation = value.lower()
+    # Seven operations on memories share the word and nothing else.
+    return OPERATIONS.get(operation) or ("memory" if "memory" in operation else None)
+
+
+def _says_mcp(value: Any) -> str | None:
+    return "mcp" if type(value) is str and value.lower() == "mcp" else None
+
+
+def messages_of(value: Any, role: str) -> list[Any] | None:
+    """The messages in an attribute: a conversation in any style, else plain text said by `role`."""
+    if value is None or value == "":
+        return None
+    found = conversation(decoded(value))
+    if found is None and type(value) is str:
+        return [{"role": role, "content": value}]
+    return found
+
+
+def _event_message(event: WireEvent, role: str) -> dict[str, Any]:
+    fields: Attributes = event.attributes
+    message: dict[str, Any] = {**fields, "role": fields.get("role") or role}
+    if (content := decoded(fields.get("content"))) is not None:
+        message["content"] = content
+    if (calls := decoded(fields.get("tool_calls"))) is not None:
+        message["tool_calls"] = calls
+    if role == "tool" and "tool_call_id" not in message:
+        message["tool_call_id"] = fields.get("id")
+    return message
+
+
+def _choice(event: WireEvent) -> dict[str, Any]:
+    inner = decoded(event.attributes.get("message"))
+    if type(inner) is not dict:
+        return _event_message(event, "assistant")
+    return {
+        "role": "assistant",
+        **inner,
+        "finish_reason": inner.get("finish_reason") or event.attributes.get("finish_reason"),
+    }
+
+
+def input_messages(span: WireSpan) -> list[Any] | None:
+    """What the model was given: attributes first, then span events."""
+    attributes = span.attributes
+    for key in ("gen_ai.input.messages", "gen_ai.prompt"):
+        if (found := messages_of(attributes.get(key), "user")) is not None:
+            return found
+    found = []
+    for event in span.events:
+        if (role := _ROLES_OF_EVENTS.get(event.name)) is not None:
+            found.append(_event_message(event, role))
+        elif event.name == _DETAILS:
+            found += messages_of(event.attributes.get("gen_ai.input.messages"), "user") or ()
+        elif event.name == "gen_ai.content.prompt":
+            found += messages_of(event.attributes.get("gen_ai.prompt"), "user") or ()
+    return found or None
+
+
+def output_messages(span: WireSpan) -> list[Any] | None:
+    """What the model answered: attributes first, then span events."""
+    attributes = span.attributes
+    for key in ("gen_ai.output.messages", "gen_ai.completion"):
+        if (found := messages_of(attributes.get(key), "assistant")) is not None:
+            return found
+    found = []
+    for event in span.events:
+        if event.name == "gen_ai.choice":
+            found.append(_choice(event))
+        elif event.name == _DETAILS:
+            found += messages_of(event.attributes.get("gen_ai.output.messages"), "assistant") or ()
+        elif event.name == "gen_ai.content.completion":
+            found += messages_of(event.attributes.get("gen_ai.completion"), "assistant") or ()
+    return found or None
+
+
+DIALECT: Final = Dialect(
+    name="genai",
+    keys={
+        "kind": ("gen_ai.operation.name",),
+        "mcp_method": ("mcp.method.name",),
+        "mcp": (
+            "gen_ai.tool.type",
+            "mcp.session.id",
+            "mcp.protocol.version",
+            "mcp.tool.name",
+        ),
+        "response_model": ("gen_ai.response.model",),
+        "request_model": ("gen_ai.request.model",),
+        "provider": ("gen_ai.provider.name", "gen_ai.system"),
+        "response_id": ("gen_ai.response.id",),
+        "session_id": ("gen_ai.conversation.id",),
+        "named": ("gen_ai.agent.name", "gen_ai.workflow.name"),
+        "tool_name": ("gen_ai.tool.name", "mcp.tool.name"),
+        "tool_call_id": ("gen_ai.tool.call.id",),
+        "input_tokens": ("gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens"),
+        "output_tokens": ("gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens"),
+        "cache_read_tokens": (
+            "gen_ai.usage.cache_read.input_tokens",
+            "gen_ai.usage.cache_read_input_tokens",
+        ),
+        "cache_write_tokens": (
+            "gen_ai.usage.cache_write.input_tokens",
+            "gen_ai.usage.cache_creation.input_tokens",
+            "gen_ai.usage.cache_write_input_tokens",
+            "gen_ai.usage.cache_creation_input_tokens",
+        ),
+        "reasoning_tokens": ("gen_ai.usage.reasoning.output_tokens", "gen_ai.usage.reasoning_tokens"),
+        "tool_arguments": ("gen_ai.tool.call.arguments",),
+        "tool_result": ("gen_ai.tool.call.result",),
+        "input_text": ("gen_ai.retrieval.query.text",),
+        "output_value": ("gen_ai.retrieval.documents",),
+    },
+    readers={"gen_ai.operation.name": _kind, "gen_ai.tool.type": _says_mcp},
+    input_messages=input_messages,
+    output_messages=output_messages,
+    instructions=("gen_ai.system_instructions",),
+    usage_prefixes=("gen_ai.usage.", "gen_ai.aggregated_usage."),
+)

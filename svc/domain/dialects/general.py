@@ -1,0 +1,22 @@
+"""What OpenTelemetry says of any span, whatever library made it, and our own tag.
+
+Owns: the keys of the general semantic conventions (`session.*`, `user.*`, `enduser.*`, `error.*`, `code.*`)
+and `svc.call_site.id`. Called by the table of dialects. Knows nothing of models or messages.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from svc.domain.dialects.dialect import Dialect
+
+DIALECT: Final = Dialect(
+    name="general",
+    keys={
+        "session_id": ("session.id",),
+        "user_id": ("user.id", "enduser.id"),
+        "call_site": ("svc.call_site.id",),
+        "named": ("code.function.name", "code.function"),
+        "error_type": ("error.type",),
+    },
+)

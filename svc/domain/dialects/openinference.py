@@ -1,0 +1,151 @@
+"""OpenInference: Arize's conventions, spoken by its instrumentations of some thirty libraries.
+
+Owns: the keys under `openinference.*`, `llm.*`, `embedding.*`, `reranker.*`, `tool.*`, `input.*`, `output.*`,
+and the messages that are spelled out over numbered keys. Called by the table of dialects. `tool.parameters`
+is a tool's schema, not what it was called with, and is left alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from protocol.otlp import WireSpan
+from svc.domain.dialects.dialect import Attributes, Dialect, Field, Found, indexed
+from svc.domain.span import Kind
+from svc.domain.values import decoded, text
+
+#: A CHAIN is any glue between calls, the outermost or not, so it is a step; UNKNOWN leaves it to other signs.
+KINDS: Final[Mapping[str, Kind]] = {
+    "LLM": "llm",
+    "EMBEDDING": "embedding",
+    "CHAIN": "step",
+    "RETRIEVER": "retrieval",
+    "RERANKER": "reranker",
+    "TOOL": "tool",
+    "AGENT": "agent",
+    "GUARDRAIL": "guardrail",
+    "EVALUATOR": "step",
+    "PROMPT": "step",
+}
+
+#: A message of no other keys has no parts and calls nothing.
+_FLAT: Final = frozenset({"role", "content", "name", "tool_call_id"})
+_PARAMETERS: Final = ("llm.invocation_parameters", "embedding.invocation_parameters")
+
+
+class _Envelope(msgspec.Struct):
+    """A provider's raw answer, told from any other object by its usage."""
+
+    id: str
+    usage: msgspec.Raw
+
+
+_envelope: Final = msgspec.json.Decoder(_Envelope)
+
+
+def _kind(value: Any) -> Kind | None:
+    return KINDS.get(value.upper()) if type(value) is str else None
+
+
+def derive(attributes: Attributes, found: Found) -> Iterable[tuple[Field, Any]]:
+    """The model of a failed call, which only its parameters name, and the id inside a raw answer."""
+    if "response_model" not in found and "request_model" not in found:
+        for key in _PARAMETERS:
+            parameters = decoded(attributes.get(key))
+            if type(parameters) is dict and (model := text(parameters.get("model"))) is not None:
+                yield "request_model", model
+                break
+    answer = attributes.get("output.value")
+    if (
+        found.get("kind") == "llm"
+        and "response_id" not in found
+        and type(answer) is str
+        and '"usage"' in answer
+    ):
+        try:
+            yield "response_id", text(_envelope.decode(answer).id)
+        except (msgspec.DecodeError, RecursionError, UnicodeError):
+            return
+
+
+def _message(record: Mapping[str, Any]) -> dict[str, Any]:
+    message = {key[8:]: value for key, value in record.items() if key.startswith("message.")}
+    if message.keys() <= _FLAT:
+        return message
+    if contents := indexed(message, "contents."):
+        message["content"] = [
+            {key.removeprefix("message_content."): value for key, value in part.items()} for part in contents
+        ]
+    if calls := indexed(message, "tool_calls."):
+        message["tool_calls"] = [
+            {
+                "id": call.get("tool_call.id"),
+                "name": call.get("tool_call.function.name"),
+                "arguments": call.get("tool_call.function.arguments"),
+            }
+            for call in calls
+        ]
+    elif "function_call_name" in message:
+        message["tool_calls"] = [
+            {
+                "name": message["function_call_name"],
+                "arguments": message.get("function_call_arguments_json"),
+            }
+        ]
+    return message
+
+
+def input_messages(span: WireSpan) -> list[Any] | None:
+    """The messages under `llm.input_messages.<n>`."""
+    return [_message(record) for record in indexed(span.attributes, "llm.input_messages.")] or None
+
+
+def output_messages(span: WireSpan) -> list[Any] | None:
+    """The messages under `llm.output_messages.<n>`."""
+    return [_message(record) for record in indexed(span.attributes, "llm.output_messages.")] or None
+
+
+DIALECT: Final = Dialect(
+    name="openinference",
+    keys={
+        "kind": ("openinference.span.kind",),
+        "response_model": (
+            "llm.response.model_name",
+            "llm.model_name",
+            "embedding.model_name",
+            "reranker.model_name",
+        ),
+        "request_model": ("llm.request.model_name",),
+        "provider": ("llm.provider", "llm.system"),
+        "named": ("agent.name", "graph.node.id"),
+        "tool_name": ("tool.name",),
+        "tool_call_id": ("tool.id", "tool_call.id"),
+        "input_tokens": ("llm.token_count.prompt",),
+        "output_tokens": ("llm.token_count.completion",),
+        "cache_read_tokens": ("llm.token_count.prompt_details.cache_read",),
+        "cache_write_tokens": ("llm.token_count.prompt_details.cache_write",),
+        "reasoning_tokens": ("llm.token_count.completion_details.reasoning",),
+        "total_cost": ("llm.cost.total",),
+        "input_cost": ("llm.cost.prompt",),
+        "output_cost": ("llm.cost.completion",),
+        "cache_read_cost": ("llm.cost.prompt_details.cache_read",),
+        "cache_write_cost": ("llm.cost.prompt_details.cache_write",),
+        "input_text": ("embedding.embeddings.0.embedding.text", "reranker.query"),
+        "input_value": ("input.value",),
+        "output_value": ("output.value",),
+    },
+    readers={"openinference.span.kind": _kind},
+    derive=derive,
+    input_messages=input_messages,
+    output_messages=output_messages,
+    marks=(
+        "llm.input_messages.0.message.role",
+        "llm.input_messages.0.message.content",
+        "llm.output_messages.0.message.role",
+        "llm.output_messages.0.message.content",
+    ),
+    usage_prefixes=("llm.token_count.", "llm.cost."),
+)

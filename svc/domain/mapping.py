@@ -1,0 +1,256 @@
+"""What a span becomes: from its wire shape, in any mix of dialects, to the row that is stored (contract §3).
+
+Owns: `map_span` and the rules for kind, status, tokens, costs and previews. The drainers call it once a
+span, on the hot path; the payload keeps everything else for the read side. Never raises over what a client
+sent and never decides which dialect wins: that is `dialects.PRECEDENCE`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from decimal import Decimal
+from typing import Any, Final
+
+from protocol.otlp import WireSpan
+from protocol.text import clean
+from svc.domain.call_site import infer_call_site
+from svc.domain.dialects import read
+from svc.domain.dialects.dialect import Found
+from svc.domain.messages import answer, conversation, last_text, last_user_text, preview, text_of
+from svc.domain.pricing import PriceBook, Priced
+from svc.domain.span import CostSource, Kind, SpanRow, Status, ToolCall, instant
+from svc.domain.values import NAME_CHARS, decoded, identifier, name, text
+
+#: An error message is cut here.
+MESSAGE_CHARS: Final = 1000
+#: A span makes at most as many tool calls as this.
+MAX_TOOL_CALLS: Final = 1000
+#: The `mcp.method.name` of a call of a tool; other methods are steps.
+MCP_CALL: Final = "tools/call"
+
+_ERROR: Final = 2
+_ZERO: Final = Decimal(0)
+_UNNAMED: Final = "unknown"
+
+Buckets = tuple[int | None, int | None, int | None, int | None, int | None]
+Costs = tuple[Decimal | None, Decimal | None, Decimal | None, Decimal | None, Decimal | None]
+
+
+def map_span(span: WireSpan, prices: PriceBook) -> SpanRow:
+    """The row of a span.
+
+    Ended before it started, it ended when it started. Without a name it is called `unknown`.
+    """
+    attributes = span.attributes
+    resource = span.resource.attributes
+    reading = read(attributes)
+    found = reading.found
+    get = found.get
+    said_in = reading.input_messages(span)
+    said_out = reading.output_messages(span)
+    said, calls = (None, ()) if said_out is None else answer(said_out, MAX_TOOL_CALLS)
+    model = get("response_model") or get("request_model")
+    tokens = tokens_of(found)
+    has_usage = tokens != (None, None, None, None, None)
+    kind = kind_of(found, model is not None and (has_usage or bool(said_in or said_out)))
+
+    started_at = instant(span.start_ns)
+    status, error_type, error_message = _outcome(span, get("error_type"))
+    priced = prices.price(
+        provider=get("provider"),
+        model=model,
+        at=started_at,
+        input_tokens=tokens[0],
+        output_tokens=tokens[1],
+        cache_read_tokens=tokens[2],
+        cache_write_tokens=tokens[3],
+        reasoning_tokens=tokens[4],
+    )
+    costs, cost_source = _costs(found, priced, tokens)
+    tagged = get("call_site")
+    session_id = get("session_id") or text(resource.get("session.id"))
+    user_id = get("user_id") or text(resource.get("user.id"))
+    response_id = get("response_id")
+    return SpanRow(
+        trace_id=span.trace_id,
+        span_id=span.span_id,
+        parent_span_id=span.parent_span_id or None,
+        kind=kind,
+        name=name(span.name) or _UNNAMED,
+        status=status,
+        error_type=error_type,
+        error_message=error_message,
+        started_at=started_at,
+        ended_at=instant(max(span.end_ns, span.start_ns)) if span.end_ns else None,
+        call_site_id=identifier(tagged) if tagged is not None else _call_site(span, found, kind),
+        tagged=tagged is not None,
+        session_id=None if session_id is None else identifier(session_id),
+        user_id=None if user_id is None else identifier(user_id),
+        provided_model_name=None if model is None else name(model),
+        model_id=priced.model_id,
+        provider=None if priced.provider is None else clean(priced.provider),
+        response_id=None if response_id is None else identifier(response_id),
+        input_tokens=tokens[0],
+        output_tokens=tokens[1],
+        cache_read_tokens=tokens[2],
+        cache_write_tokens=tokens[3],
+        reasoning_tokens=tokens[4],
+        input_cost=costs[0],
+        output_cost=costs[1],
+        cache_read_cost=costs[2],
+        cache_write_cost=costs[3],
+        total_cost=costs[4],
+        cost_source=cost_source,
+        input_preview=_input_preview(kind, found, said_in),
+        output_preview=_output_preview(kind, found, said_out is not None, said),
+        tool_calls=_own_call(span, found, status, error_type, error_message)
+        if kind == "tool" or kind == "mcp"
+        else _calls_in_answer(calls)
+        if kind == "llm"
+        else (),
+    )
+
+
+def _call_site(span: WireSpan, found: Found, kind: Kind) -> str:
+    # Cut before the call, which remembers what it was asked.
+    service = span.resource.attributes.get("service.name")
+    named, asked, used = found.get("named"), found.get("request_model"), found.get("response_model")
+    return infer_call_site(
+        service[:NAME_CHARS] if type(service) is str else None,
+        named and named[:NAME_CHARS],
+        span.name[:NAME_CHARS],
+        asked and asked[:NAME_CHARS],
+        used and used[:NAME_CHARS],
+        kind,
+    )
+
+
+def kind_of(found: Found, calls_a_model: bool) -> Kind:
+    """The kind a dialect names; else what tool attributes say; else `llm` for a model with usage or messages.
+
+    A tool reached over MCP is `mcp`.
+    """
+    kind: Kind | None = found.get("kind")
+    method = found.get("mcp_method")
+    if kind is None:
+        if method is not None:
+            kind = "mcp" if method == MCP_CALL else "step"
+        elif "tool_name" in found or "tool_call_id" in found:
+            kind = "tool"
+        else:
+            kind = "llm" if calls_a_model else "step"
+    if kind == "tool" and (method is not None or "mcp" in found):
+        return "mcp"
+    return kind
+
+
+def tokens_of(found: Found) -> Buckets:
+    """The five disjoint buckets out of inclusive totals, clamped at 0.
+
+    A cached part that is larger than the whole input proves that the input was reported without it
+    (Anthropic's own counting): then the input stays as it is. Parts that only together exceed it may
+    overlap, and are subtracted.
+    """
+    get = found.get
+    given, answered = get("input_tokens"), get("output_tokens")
+    read, written, thought = get("cache_read_tokens"), get("cache_write_tokens"), get("reasoning_tokens")
+    if given is not None:
+        cached_read, cached_write = read or 0, written or 0
+        if cached_read <= given and cached_write <= given:
+            given = max(given - cached_read - cached_write, 0)
+    if answered is not None and thought:
+        answered = max(answered - thought, 0)
+    return given, answered, read, written, thought
+
+
+def _costs(found: Found, priced: Priced, tokens: Buckets) -> tuple[Costs, CostSource | None]:
+    """The exporter's word first, whole or not at all: its buckets are never filled up from the book."""
+    get = found.get
+    total, given, answered = get("total_cost"), get("input_cost"), get("output_cost")
+    read, written = get("cache_read_cost"), get("cache_write_cost")
+    if total is given is answered is read is written is None:
+        if priced.total_cost is not None:
+            book = (priced.input_cost, priced.output_cost, priced.cache_read_cost, priced.cache_write_cost)
+            return (*book, priced.total_cost), "inferred"
+        # Nothing used costs nothing: only tokens without a price are unpriced.
+        return (None, None, None, None, None), "unpriced" if any(tokens) else None
+    cached = (read or _ZERO) + (written or _ZERO)
+    if given is not None:
+        given = max(given - cached, _ZERO)
+    if total is None:
+        total = (given or _ZERO) + (answered or _ZERO) + cached
+    return (given, answered, read, written, total), "provided"
+
+
+def _outcome(span: WireSpan, error_type: str | None) -> tuple[Status, str | None, str | None]:
+    """Status, error type and error message; the last exception is the one that ended the span."""
+    if span.status_code != _ERROR:
+        return "ok", None, None
+    message: str | None = span.status_message or None
+    for event in reversed(span.events):
+        if event.name == "exception":
+            error_type = error_type or text(event.attributes.get("exception.type"))
+            message = message or text(event.attributes.get("exception.message"))
+            break
+    return (
+        "error",
+        None if error_type is None else name(error_type),
+        None if message is None else clean(message[:MESSAGE_CHARS]),
+    )
+
+
+def _input_preview(kind: Kind, found: Found, messages: list[Any] | None) -> str | None:
+    if (kind == "tool" or kind == "mcp") and (value := found.get("tool_arguments")) is not None:
+        return preview(text_of(value))
+    if messages is not None:
+        return preview(last_user_text(messages))
+    if (said := found.get("input_text")) is not None:
+        return preview(said)
+    return _value_preview(kind, found.get("input_value"), last_user_text)
+
+
+def _output_preview(kind: Kind, found: Found, answered: bool, said: str | None) -> str | None:
+    if (kind == "tool" or kind == "mcp") and (value := found.get("tool_result")) is not None:
+        return preview(text_of(value))
+    if said is not None:
+        return preview(said)
+    # A turn that only calls tools says nothing, and what an embedding answers is no text.
+    if (answered and kind == "llm") or kind == "embedding":
+        return None
+    return _value_preview(kind, found.get("output_value"), last_text)
+
+
+def _value_preview(kind: Kind, value: Any, reader: Any) -> str | None:
+    """The conversation inside a chain's value when it holds one, else the value itself."""
+    if value is None:
+        return None
+    if kind != "tool" and kind != "mcp" and (messages := conversation(decoded(value))) is not None:
+        said = reader(messages)
+        if said is not None:
+            return preview(said)
+    return preview(text_of(value))
+
+
+def _own_call(
+    span: WireSpan, found: Found, status: Status, error_type: str | None, error_message: str | None
+) -> tuple[ToolCall, ...]:
+    """The call that a tool's span is."""
+    called = found.get("tool_name") or _name_after_operation(span.name)
+    call_id = found.get("tool_call_id")
+    return (ToolCall(0, name(called), call_id and identifier(call_id), status, error_type, error_message),)
+
+
+def _calls_in_answer(calls: Iterable[tuple[str | None, str | None]]) -> tuple[ToolCall, ...]:
+    """The calls an answer asks for; how they went is not known here."""
+    return tuple(
+        [
+            ToolCall(index, name(called or _UNNAMED), call_id and identifier(call_id), "ok", None, None)
+            for index, (call_id, called) in enumerate(calls)
+        ]
+    )
+
+
+def _name_after_operation(span_name: str) -> str:
+    """The tool in `execute_tool search` or `tools/call search`; any other span name is the tool's own."""
+    operation, _, rest = span_name.partition(" ")
+    return rest if rest and operation in ("execute_tool", MCP_CALL) else span_name or _UNNAMED

@@ -1,0 +1,387 @@
+"""What the spans of a trace add up to.
+
+Owns: `roll_up` (the row of a trace), the rules by which usage is not counted twice, and
+`dedupe_tool_calls`. The trace roller calls it when a trace settles; the store writes the result. Never
+reads attributes, never touches the clock. Linear in the number of spans, whatever the links between them:
+parents may be missing, be the span itself, or go round in a circle.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from decimal import Decimal
+from typing import Final, Protocol, TypeVar
+
+import attrs
+
+from svc.domain.span import CostSource, Kind, Repeats, Status, ToolCall
+
+
+class Timed(Protocol):
+    """Something that began and perhaps ended."""
+
+    span_id: bytes
+    started_at: datetime
+    ended_at: datetime | None
+
+
+class RollupSpan(Timed, Protocol):
+    """What the roll-up needs of a span; `SpanRow` has it."""
+
+    parent_span_id: bytes | None
+    kind: Kind
+    name: str
+    status: Status
+    call_site_id: str
+    tagged: bool
+    session_id: str | None
+    user_id: str | None
+    response_id: str | None
+    input_tokens: int | None
+    output_tokens: int | None
+    cache_read_tokens: int | None
+    cache_write_tokens: int | None
+    reasoning_tokens: int | None
+    input_cost: Decimal | None
+    output_cost: Decimal | None
+    cache_read_cost: Decimal | None
+    cache_write_cost: Decimal | None
+    total_cost: Decimal | None
+    cost_source: CostSource | None
+    input_preview: str | None
+    output_preview: str | None
+
+
+class CallingSpan(Timed, Protocol):
+    """What the deduplication of tool calls needs of a span; `SpanRow` has it."""
+
+    kind: Kind
+    tool_calls: tuple[ToolCall, ...]
+
+
+@attrs.frozen(eq=False)
+class TraceRollup:
+    """The row of a trace. Sums are null when nobody reported; `repeats` names the spans left out of them."""
+
+    name: str
+    started_at: datetime
+    last_started_at: datetime
+    ended_at: datetime | None
+    root_seen: bool
+    session_id: str | None
+    user_id: str | None
+    call_site_id: str
+    span_count: int
+    error_count: int
+    status: Status
+    input_tokens: int | None
+    output_tokens: int | None
+    cache_read_tokens: int | None
+    cache_write_tokens: int | None
+    reasoning_tokens: int | None
+    total_tokens: int | None
+    input_cost: Decimal | None
+    output_cost: Decimal | None
+    total_cost: Decimal | None
+    unpriced_spans: int
+    input_preview: str | None
+    output_preview: str | None
+    repeats: dict[bytes, Repeats]
+
+
+#: Spans that are one call of a model each, so that two nested ones may be two calls.
+MODEL_CALLS: Final = frozenset({"llm", "reasoning", "embedding", "reranker"})
+
+_T = TypeVar("_T", bound=Timed)
+_Summed = TypeVar("_Summed", int, Decimal)
+
+
+def roll_up(rows: Sequence[RollupSpan]) -> TraceRollup:
+    """The roll-up of the spans of one trace, in any order. Raises `ValueError` when there are none.
+
+    Name, session, user and previews are the root's (no parent; the earliest when several), else the
+    earliest that has one, previews from llm spans first. Without a root, the earliest span whose parent is
+    not here stands for it. The call site is the root's if tagged, else the earliest tagged one, else the
+    root's. The trace has failed when its root has, or, as long as no root arrived, when any span has.
+    """
+    if not rows:
+        raise ValueError("a trace without spans has no roll-up")
+    ordered = sorted(rows, key=_by_start)
+    known = {row.span_id for row in ordered}
+    root = next((row for row in ordered if row.parent_span_id is None), None)
+    head = root or next((row for row in ordered if row.parent_span_id not in known), ordered[0])
+    errors = sum(row.status == "error" for row in ordered)
+    failed = root.status == "error" if root is not None else errors > 0
+    repeats = _repeats(ordered)
+    counted = [row for row in ordered if row.span_id not in repeats] if repeats else ordered
+    models = [row for row in ordered if row.kind == "llm"]
+    given = _sum(row.input_tokens for row in counted)
+    answered = _sum(row.output_tokens for row in counted)
+    read = _sum(row.cache_read_tokens for row in counted)
+    written = _sum(row.cache_write_tokens for row in counted)
+    thought = _sum(row.reasoning_tokens for row in counted)
+    return TraceRollup(
+        name=head.name,
+        started_at=ordered[0].started_at,
+        last_started_at=ordered[-1].started_at,
+        ended_at=max((row.ended_at for row in ordered if row.ended_at is not None), default=None),
+        root_seen=root is not None,
+        session_id=head.session_id or next((row.session_id for row in ordered if row.session_id), None),
+        user_id=head.user_id or next((row.user_id for row in ordered if row.user_id), None),
+        call_site_id=head.call_site_id
+        if head.tagged
+        else next((row.call_site_id for row in ordered if row.tagged), head.call_site_id),
+        span_count=len(ordered),
+        error_count=errors,
+        status="error" if failed else "ok",
+        input_tokens=given,
+        output_tokens=answered,
+        cache_read_tokens=read,
+        cache_write_tokens=written,
+        reasoning_tokens=thought,
+        total_tokens=_sum((given, answered, read, written, thought)),
+        input_cost=_sum(
+            cost for row in counted for cost in (row.input_cost, row.cache_read_cost, row.cache_write_cost)
+        ),
+        output_cost=_sum(row.output_cost for row in counted),
+        total_cost=_sum(row.total_cost for row in counted),
+        unpriced_spans=sum(row.cost_source == "unpriced" for row in counted),
+        input_preview=_first_said([head.input_preview], (row.input_preview for row in (*models, *ordered))),
+        output_preview=_first_said(
+            [head.output_preview], (row.output_preview for row in (*models[::-1], *ordered[::-1]))
+        ),
+        repeats=repeats,
+    )
+
+
+def _by_start(row: Timed) -> tuple[datetime, bytes]:
+    return row.started_at, row.span_id
+
+
+def _sum(values: Iterable[_Summed | None]) -> _Summed | None:
+    total: _Summed | None = None
+    for value in values:
+        if value is not None:
+            total = value if total is None else total + value
+    return total
+
+
+def _first_said(*previews: Iterable[str | None]) -> str | None:
+    return next((said for group in previews for said in group if said), None)
+
+
+# --- usage that is not counted twice ---------------------------------------------------------------------
+
+
+def _reports_usage(row: RollupSpan) -> bool:
+    return not (
+        row.input_tokens is row.output_tokens is row.cache_read_tokens is None
+        and row.cache_write_tokens is row.reasoning_tokens is None
+    )
+
+
+def _repeats(rows: Sequence[RollupSpan]) -> dict[bytes, Repeats]:
+    """The spans, given in order of start, whose usage another span of the trace reports too.
+
+    A span that is no model call of its own repeats its descendants as soon as one of them reports usage;
+    one that gives a cost alone, as soon as one of them gives a cost. A model call repeats a descendant with
+    its response id, and its descendants together when their sum is its own; else both are calls. Of model
+    calls beside each other with one response id those that overlap in time are one call, and the first to
+    start counts: two calls that follow each other are two, even if a gateway or a stand-in gives both
+    answers one id.
+    """
+    reporting = [_reports_usage(row) for row in rows]
+    if sum(reporting) + sum(row.total_cost is not None for row in rows) < 2:
+        return {}
+    order, parents = _preorder(rows)
+    repeats: dict[bytes, Repeats] = {}
+    answered_below = _same_response_below(rows, order, parents, reporting)
+    for row in _once_told([row for i, row in enumerate(rows) if reporting[i] and i not in answered_below]):
+        repeats[row.span_id] = "response"
+    _mark_ancestors(rows, order, parents, answered_below, repeats)
+    return repeats
+
+
+def _preorder(rows: Sequence[RollupSpan]) -> tuple[list[int], list[int]]:
+    """An order in which parents come before children, depth first, and each one's parent as a place, -1 for
+    none.
+
+    A circle is cut at one of its spans.
+    """
+    places = {row.span_id: i for i, row in enumerate(rows)}
+    parents = [-1 if row.parent_span_id is None else places.get(row.parent_span_id, -1) for row in rows]
+    children: defaultdict[int, list[int]] = defaultdict(list)
+    for i, parent in enumerate(parents):
+        if parent == i:
+            parents[i] = -1
+        elif parent >= 0:
+            children[parent].append(i)
+    order: list[int] = []
+    seen = bytearray(len(rows))
+
+    def descend(start: int) -> None:
+        stack = [start]
+        while stack:
+            i = stack.pop()
+            if not seen[i]:
+                seen[i] = 1
+                order.append(i)
+                stack += children.get(i, ())
+
+    for i, parent in enumerate(parents):
+        if parent < 0:
+            descend(i)
+    if len(order) < len(rows):
+        for i in range(len(rows)):
+            if not seen[i]:
+                # Up from here leads into a circle: the first place met twice lies on it.
+                met: set[int] = set()
+                while i not in met:
+                    met.add(i)
+                    i = parents[i]
+                parents[i] = -1
+                descend(i)
+    return order, parents
+
+
+def _same_response_below(
+    rows: Sequence[RollupSpan], order: list[int], parents: list[int], reporting: list[bool]
+) -> set[int]:
+    """The places of spans that report usage above a span that does so for the same response id."""
+    found: set[int] = set()
+    path: list[int] = []
+    open_at: dict[str, list[int]] = defaultdict(list)
+    for i in order:
+        while path and path[-1] != parents[i]:
+            left = path.pop()
+            if (response := rows[left].response_id) is not None and reporting[left]:
+                open_at[response].pop()
+        path.append(i)
+        if (response := rows[i].response_id) is not None and reporting[i]:
+            if open_at[response]:
+                found.add(open_at[response][-1])
+            open_at[response].append(i)
+    return found
+
+
+def _once_told(rows: Sequence[RollupSpan]) -> list[RollupSpan]:
+    by_response: defaultdict[str, list[RollupSpan]] = defaultdict(list)
+    for row in rows:
+        if row.response_id is not None:
+            by_response[row.response_id].append(row)
+    return [again for group in by_response.values() for again in _overlapping(group)]
+
+
+def _overlapping(rows: Sequence[_T]) -> list[_T]:
+    """Those that start while an earlier one, which stands for them, still runs; an open end runs for ever."""
+    again: list[_T] = []
+    first: _T | None = None
+    for row in rows:
+        if first is not None and (
+            first.ended_at is None or row.started_at < first.ended_at or row.started_at == first.started_at
+        ):
+            again.append(row)
+        else:
+            first = row
+    return again
+
+
+def _mark_ancestors(
+    rows: Sequence[RollupSpan],
+    order: list[int],
+    parents: list[int],
+    answered_below: set[int],
+    repeats: dict[bytes, Repeats],
+) -> None:
+    """From the leaves up: what is counted below each span, and whether the span repeats it."""
+    size = len(rows)
+    usage_below = bytearray(size)
+    cost_below = bytearray(size)
+    given_below = [0] * size
+    answered_by = [0] * size
+    for i in reversed(order):
+        row = rows[i]
+        given, answered = given_below[i], answered_by[i]
+        uses = _reports_usage(row)
+        costs = row.total_cost is not None
+        if (uses or costs) and row.span_id not in repeats:
+            own_given = (row.input_tokens or 0) + (row.cache_read_tokens or 0) + (row.cache_write_tokens or 0)
+            own_answered = (row.output_tokens or 0) + (row.reasoning_tokens or 0)
+            if not uses:
+                again = bool(cost_below[i])
+            elif row.kind in MODEL_CALLS:
+                again = i in answered_below or (
+                    bool(usage_below[i]) and own_given == given and own_answered == answered
+                )
+            else:
+                again = bool(usage_below[i])
+            if again:
+                repeats[row.span_id] = "descendant"
+            else:
+                given += own_given
+                answered += own_answered
+        parent = parents[i]
+        if parent >= 0:
+            usage_below[parent] |= uses | usage_below[i]
+            cost_below[parent] |= costs | cost_below[i]
+            given_below[parent] += given
+            answered_by[parent] += answered
+
+
+# --- tool calls that are not counted twice ---------------------------------------------------------------
+
+
+@attrs.define(eq=False)
+class _Embedded:
+    """A tool call inside an answer; its time is that of the span that holds it."""
+
+    span_id: bytes
+    started_at: datetime
+    ended_at: datetime | None
+    call: ToolCall
+
+
+def dedupe_tool_calls(rows: Sequence[CallingSpan]) -> frozenset[tuple[bytes, int]]:
+    """The tool calls inside answers, as span id and index, that the spans of the trace tell once more.
+
+    A tool's span tells every embedded call with its id. Where either has no id, one span tells one call of
+    its name, in order of time. Answers that overlap in time and hold a call of the same id tell it once.
+    """
+    ordered = sorted(rows, key=_by_start)
+    spans: list[ToolCall] = []
+    embedded: list[_Embedded] = []
+    for row in ordered:
+        for call in row.tool_calls:
+            if row.kind in ("tool", "mcp"):
+                spans.append(call)
+            else:
+                embedded.append(_Embedded(row.span_id, row.started_at, row.ended_at, call))
+    ids = {call.call_id for call in spans if call.call_id is not None}
+    told = [e for e in embedded if e.call.call_id in ids]
+    told_ids = {e.call.call_id for e in told}
+    rest = [e for e in embedded if e.call.call_id not in ids]
+    by_id: defaultdict[str, list[_Embedded]] = defaultdict(list)
+    for e in rest:
+        if e.call.call_id is not None:
+            by_id[e.call.call_id].append(e)
+    again = [e for group in by_id.values() for e in _overlapping(group)]
+    told += again
+    twice = {id(e) for e in again}
+    # Each name keeps the spans that no id has matched yet: those with an id and those without.
+    unmatched: defaultdict[tuple[str, bool], int] = defaultdict(int)
+    for call in spans:
+        if call.call_id is None or call.call_id not in told_ids:
+            unmatched[call.name, call.call_id is not None] += 1
+    for e in rest:
+        if id(e) in twice:
+            continue
+        for span_has_id in (False, True):
+            if span_has_id and e.call.call_id is not None:
+                continue
+            if unmatched[e.call.name, span_has_id]:
+                unmatched[e.call.name, span_has_id] -= 1
+                told.append(e)
+                break
+    return frozenset((e.span_id, e.call.index) for e in told)

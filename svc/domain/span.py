@@ -1,0 +1,118 @@
+"""The shapes a span takes inside the house once its dialect has been read.
+
+Owns: `SpanRow` (one stored span), `ToolCall` (one stored tool call) and the closed lists of kinds and
+cost sources. The mapper makes them, the roll-up reads them, the store writes them. Never reads OTLP
+itself and never touches the clock.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Final, Literal
+
+import attrs
+
+Kind = Literal[
+    "llm",
+    "reasoning",
+    "tool",
+    "mcp",
+    "retrieval",
+    "embedding",
+    "reranker",
+    "agent",
+    "workflow",
+    "plan",
+    "memory",
+    "handoff",
+    "guardrail",
+    "step",
+]
+Status = Literal["ok", "error"]
+CostSource = Literal["provided", "inferred", "unpriced"]
+
+#: Why the usage of a span is shown but not summed into its trace (contract §3).
+Repeats = Literal["descendant", "response"]
+
+TOKEN_BUCKETS: Final = (
+    "input_tokens",
+    "output_tokens",
+    "cache_read_tokens",
+    "cache_write_tokens",
+    "reasoning_tokens",
+)
+
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def instant(unix_ns: int) -> datetime:
+    """The aware UTC time of a Unix time in nanoseconds, cut to microseconds (what the database keeps)."""
+    return EPOCH + timedelta(microseconds=unix_ns // 1000)
+
+
+# Not frozen: a frozen slotted class costs about twice as much to build, and these are built once a span
+# on the hot path. The mapper owns a row until it hands it on; the roll-up sets `usage_repeats` only.
+@attrs.define(eq=False)
+class ToolCall:
+    """One call of a tool: a `tool` or `mcp` span itself, or a call found only in an llm span's output."""
+
+    index: int
+    name: str
+    call_id: str | None
+    status: Status
+    error_type: str | None
+    error_message: str | None
+
+
+@attrs.define(eq=False)
+class SpanRow:
+    """One span as it is stored (contract §3).
+
+    Ids are bytes (16 and 8 long). Token buckets are disjoint and null when nobody reported them. Costs are
+    USD; `total_cost` is the sum of the four cost buckets, or what the exporter gave.
+    """
+
+    trace_id: bytes
+    span_id: bytes
+    parent_span_id: bytes | None
+    kind: Kind
+    name: str
+    status: Status
+    error_type: str | None
+    error_message: str | None
+    started_at: datetime
+    ended_at: datetime | None
+    call_site_id: str
+    tagged: bool
+    session_id: str | None
+    user_id: str | None
+    provided_model_name: str | None
+    model_id: str | None
+    provider: str | None
+    response_id: str | None
+    input_tokens: int | None
+    output_tokens: int | None
+    cache_read_tokens: int | None
+    cache_write_tokens: int | None
+    reasoning_tokens: int | None
+    input_cost: Decimal | None
+    output_cost: Decimal | None
+    cache_read_cost: Decimal | None
+    cache_write_cost: Decimal | None
+    total_cost: Decimal | None
+    cost_source: CostSource | None
+    input_preview: str | None
+    output_preview: str | None
+    tool_calls: tuple[ToolCall, ...] = ()
+    usage_repeats: Repeats | None = None
+
+    def has_usage(self) -> bool:
+        """Whether any of the five token buckets was reported."""
+        return not (
+            self.input_tokens is None
+            and self.output_tokens is None
+            and self.cache_read_tokens is None
+            and self.cache_write_tokens is None
+            and self.reasoning_tokens is None
+        )

@@ -1,0 +1,209 @@
+"""Laws of reading the OpenTelemetry GenAI and MCP conventions, present and older."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from svc.domain.payload import payload_of
+from tests.domain import buckets, event, mapped, wire
+
+ASKED = [
+    {"role": "system", "parts": [{"type": "text", "content": "Be brief."}]},
+    {"role": "user", "parts": [{"type": "text", "content": "Weather in Paris?"}]},
+    {"role": "tool", "parts": [{"type": "tool_call_response", "id": "call_1", "response": {"temp": 21}}]},
+]
+ANSWERED = [
+    {
+        "role": "assistant",
+        "parts": [
+            {"type": "text", "content": "It is 21C."},
+            {"type": "tool_call", "id": "call_2", "name": "get_weather", "arguments": {"city": "Rome"}},
+        ],
+        "finish_reason": "stop",
+    }
+]
+
+
+@pytest.mark.parametrize(
+    ("operation", "kind"),
+    [
+        ("chat", "llm"),
+        ("text_completion", "llm"),
+        ("generate_content", "llm"),
+        ("CHAT", "llm"),
+        ("embeddings", "embedding"),
+        ("retrieval", "retrieval"),
+        ("execute_tool", "tool"),
+        ("invoke_agent", "agent"),
+        ("create_agent", "agent"),
+        ("invoke_workflow", "workflow"),
+        ("plan", "plan"),
+        ("search_memory", "memory"),
+        ("create_memory_store", "memory"),
+    ],
+)
+def test_an_operation_names_its_kind(operation: str, kind: str) -> None:
+    assert mapped({"gen_ai.operation.name": operation}).kind == kind
+
+
+def shape(encode: Any) -> dict[str, Any]:
+    return {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.input.messages": encode(ASKED),
+        "gen_ai.output.messages": encode(ANSWERED),
+        "gen_ai.system_instructions": encode([{"type": "text", "content": "In English."}]),
+        "gen_ai.tool.call.arguments": encode({"city": "Paris"}),
+    }
+
+
+def test_structured_values_and_json_text_read_alike() -> None:
+    structured, text = shape(lambda value: value), shape(json.dumps)
+    one, other = mapped(structured), mapped(text)
+    assert (one.input_preview, one.output_preview) == ("Weather in Paris?", "It is 21C.")
+    assert (one.input_preview, one.output_preview) == (other.input_preview, other.output_preview)
+    assert [(c.name, c.call_id) for c in one.tool_calls] == [("get_weather", "call_2")]
+    assert [(c.name, c.call_id) for c in other.tool_calls] == [("get_weather", "call_2")]
+    first, second = payload_of(wire(structured)), payload_of(wire(text))
+    assert (first["input"], first["output"]) == (second["input"], second["output"])
+    assert first["input"][0] == {"role": "system", "parts": [{"type": "text", "text": "In English."}]}
+    assert first["input"][3]["parts"] == [
+        {"type": "tool_result", "id": "call_1", "name": None, "result": {"temp": 21}}
+    ]
+
+
+@pytest.mark.parametrize("operation", ["execute_tool"])
+def test_a_tools_arguments_and_result_read_alike_in_both_encodings(operation: str) -> None:
+    for encode in (json.dumps, lambda value: value):
+        span = wire(
+            {
+                "gen_ai.operation.name": operation,
+                "gen_ai.tool.name": "get_weather",
+                "gen_ai.tool.call.id": "call_1",
+                "gen_ai.tool.call.arguments": encode({"city": "Paris"}),
+                "gen_ai.tool.call.result": encode([21, None]),
+            }
+        )
+        payload = payload_of(span)
+        assert (payload["input"], payload["output"]) == ({"city": "Paris"}, [21, None])
+        row = mapped(span.attributes, status_code=2, status_message="broken")
+        assert row.input_preview is not None
+        assert json.loads(row.input_preview) == {"city": "Paris"}
+        (call,) = row.tool_calls
+        assert (call.name, call.call_id, call.status, call.error_message) == (
+            "get_weather",
+            "call_1",
+            "error",
+            "broken",
+        )
+
+
+def test_a_tool_without_a_name_attribute_is_named_by_its_span() -> None:
+    assert (
+        mapped({"gen_ai.operation.name": "execute_tool"}, name="execute_tool a b").tool_calls[0].name == "a b"
+    )
+    assert mapped({"mcp.method.name": "tools/call"}, name="tools/call search").tool_calls[0].name == "search"
+    assert mapped({"gen_ai.tool.call.id": "c"}, name="lookup").tool_calls[0].name == "lookup"
+
+
+def test_older_names_of_provider_usage_and_content_are_understood() -> None:
+    row = mapped(
+        {
+            "gen_ai.system": "OpenAI",
+            "gen_ai.operation.name": "chat",
+            "gen_ai.request.model": "gpt-4o",
+            "gen_ai.usage.prompt_tokens": 120,
+            "gen_ai.usage.completion_tokens": 30,
+            "gen_ai.usage.cache_read_input_tokens": 60,
+            "gen_ai.usage.cache_creation_input_tokens": 40,
+            "gen_ai.prompt": json.dumps([{"role": "user", "content": "hi"}]),
+            "gen_ai.completion": "hello",
+        }
+    )
+    assert buckets(row) == (20, 30, 60, 40, None)
+    assert (row.provider, row.input_preview, row.output_preview) == ("openai", "hi", "hello")
+
+
+def test_present_names_win_over_older_ones() -> None:
+    row = mapped(
+        {
+            "gen_ai.usage.prompt_tokens": 1,
+            "gen_ai.usage.input_tokens": 2,
+            "gen_ai.usage.cache_creation.input_tokens": 0,
+            "gen_ai.usage.cache_write.input_tokens": 1,
+            "gen_ai.system": "aws.bedrock",
+            "gen_ai.provider.name": "anthropic",
+        }
+    )
+    assert (row.input_tokens, row.cache_write_tokens, row.provider) == (1, 1, "anthropic")
+
+
+def test_aggregated_usage_is_no_usage() -> None:
+    row = mapped(
+        {
+            "gen_ai.operation.name": "invoke_agent",
+            "gen_ai.aggregated_usage.input_tokens": 240,
+            "model_name": "x",
+        }
+    )
+    assert not row.has_usage()
+    payload = payload_of(wire({"gen_ai.aggregated_usage.input_tokens": 240}))
+    assert payload["provided_usage"] == {"gen_ai.aggregated_usage.input_tokens": 240}
+
+
+def test_messages_on_span_events_are_read() -> None:
+    calls = [{"id": "call_1", "type": "function", "function": {"name": "f", "arguments": '{"a": 1}'}}]
+    span = wire(
+        {"gen_ai.operation.name": "chat", "gen_ai.system": "openai"},
+        events=(
+            event("gen_ai.system.message", content="Be brief."),
+            event("gen_ai.user.message", content="hi"),
+            event("gen_ai.assistant.message", tool_calls=json.dumps(calls)),
+            event("gen_ai.tool.message", id="call_1", content="42"),
+            event("gen_ai.choice", index=0, finish_reason="stop", message=json.dumps({"content": "done"})),
+        ),
+    )
+    row = mapped(span.attributes, events=span.events)
+    assert (row.input_preview, row.output_preview) == ("hi", "done")
+    payload = payload_of(span)
+    assert [message["role"] for message in payload["input"]] == ["system", "user", "assistant", "tool"]
+    assert payload["input"][2]["parts"] == [
+        {"type": "tool_call", "id": "call_1", "name": "f", "arguments": {"a": 1}}
+    ]
+    assert payload["input"][3]["parts"] == [
+        {"type": "tool_result", "id": "call_1", "name": None, "result": "42"}
+    ]
+    assert payload["output"] == [
+        {"role": "assistant", "parts": [{"type": "text", "text": "done"}], "finish_reason": "stop"}
+    ]
+
+
+def test_one_event_may_hold_the_whole_conversation() -> None:
+    details = event(
+        "gen_ai.client.inference.operation.details",
+        **{"gen_ai.input.messages": ASKED, "gen_ai.output.messages": json.dumps(ANSWERED)},
+    )
+    row = mapped({"gen_ai.operation.name": "chat"}, events=(details,))
+    assert (row.input_preview, row.output_preview) == ("Weather in Paris?", "It is 21C.")
+    assert len(row.tool_calls) == 1
+
+
+def test_an_agent_run_of_pydantic_ai_splits_into_what_was_asked_and_what_was_answered() -> None:
+    conversation = [*ASKED, *ANSWERED]
+    span = wire(
+        {
+            "gen_ai.operation.name": "invoke_agent",
+            "agent_name": "weather",
+            "model_name": "gpt-4o",
+            "pydantic_ai.all_messages": json.dumps(conversation),
+            "final_result": "It is 21C.",
+        }
+    )
+    payload = payload_of(span)
+    assert [message["role"] for message in payload["input"]] == ["system", "user", "tool"]
+    assert [message["role"] for message in payload["output"]] == ["assistant"]
+    row = mapped(span.attributes)
+    assert (row.input_preview, row.output_preview) == ("Weather in Paris?", "It is 21C.")
+    assert (row.provided_model_name, row.tool_calls) == ("gpt-4o", ())
