@@ -1,0 +1,14 @@
+"""The things with a lifetime, and how they hang together.
+
+An actor is a class with `async def run(self, *, task_status)`. `keep` builds it anew at each start and
+restarts it after a crash; everyone else holds a handle or a passive object that the wiring lends.
+
+    fronts ──offer──▶ Spool ──lease──▶ Drainer × n ──write──▶ store ──settle── TraceRoller
+       │
+       └──verify────▶ KeyCache ◀──evict── KeyNews (revocations told by the database)
+
+The arrows are the whole graph; it has no cycle, so no two actors can wait for each other.
+The spool and the table of verdicts are passive: they hold state, the actors hold time.
+
+Read in this order: `supervision`, `ports`, `spool`, `drainer`, `keys`, `roller`, `partitions`.
+"""

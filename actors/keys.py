@@ -1,0 +1,288 @@
+"""The key cache: turns a bearer token into a grant, with bcrypt off the path of every known token.
+
+Owns the table of verdicts (`Verdicts`, passive, lent by the wiring) and the two actors around it:
+`KeyCache` verifies tokens that are not in the table, `KeyNews` evicts what the database says was revoked.
+Fronts hold a `Keys` handle and never see a mailbox. Nothing here writes a key.
+
+Secrets: tokens are kept as SHA-256 digests only, for as long as a verdict lives. No token, prefix or hash
+is logged.
+
+Ordering: an eviction and a check may cross. Every eviction raises the table's epoch; a check that began
+in an older epoch is read again from the store before it counts, so it cannot bring a revoked key back.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from hashlib import sha256
+from typing import Final
+
+import attrs
+import trio
+
+from actors.ports import Eviction, KeyRecord, KeyShelf, Outage
+from actors.reply import Reply, Unanswered
+from actors.supervision import Vitals
+from protocol.tokens import Scope, is_token, lookup_prefix
+
+log = logging.getLogger(__name__)
+
+POSITIVE_TTL_S: Final = 60.0
+NEGATIVE_TTL_S: Final = 10.0
+VERDICTS_BOUND: Final = 10_000
+MAILBOX_BOUND: Final = 256
+#: Tokens under verification at once. The cache takes questions faster than bcrypt answers them, so the
+#: mailbox alone would bound nothing; hashing this many in two threads stays within `VERIFY_TIMEOUT_S`.
+FLIGHTS_BOUND: Final = 256
+#: bcrypt at cost 10 takes about 50 ms of a core (measured November 2026); two at once leave room for work.
+HASHERS: Final = 2
+VERIFY_TIMEOUT_S: Final = 10.0
+ROUNDS: Final = 5
+NOTE_USED_S: Final = 60.0
+OUTAGE_PAUSE_S: Final = 1.0
+
+
+@attrs.frozen
+class Grant:
+    """What a verified key allows: its scope on its project. The key acts as `member`."""
+
+    key_id: str
+    project_id: int
+    scope: Scope
+
+
+@attrs.frozen
+class Busy:
+    """The answer when keys cannot be verified right now: too many at once, or the store is away."""
+
+
+@attrs.frozen
+class Verify:
+    """A question: whose token is this? Answered with a grant, None for "nobody's", or `Busy`."""
+
+    token: str = attrs.field(repr=False)
+    reply: Reply[Grant | Busy | None]
+
+
+@attrs.frozen
+class _Verdict:
+    grant: Grant | None
+    until_s: float
+
+
+class Verdicts:
+    """Known answers by token digest, bounded, oldest out first. All verbs are synchronous."""
+
+    def __init__(self, *, clock: Callable[[], float] = trio.current_time) -> None:
+        self._clock = clock
+        self._table: OrderedDict[bytes, _Verdict] = OrderedDict()
+        self.epoch = 0
+        self.hits = self.misses = self.refused_full = 0
+        #: Keys seen since `last used` was written last.
+        self.used: set[str] = set()
+
+    def find(self, token: str) -> _Verdict | None:
+        """The living verdict on a token, or None when it has to be verified."""
+        verdict = self._table.get(_digest(token))
+        if verdict is None or verdict.until_s <= self._clock():
+            self.misses += 1
+            return None
+        self.hits += 1
+        if verdict.grant is not None:
+            self.used.add(verdict.grant.key_id)
+        return verdict
+
+    def put(self, token: str, grant: Grant | None) -> None:
+        """Remember a verdict for its time to live."""
+        ttl_s = NEGATIVE_TTL_S if grant is None else POSITIVE_TTL_S
+        self._table[_digest(token)] = _Verdict(grant, self._clock() + ttl_s)
+        self._table.move_to_end(_digest(token))
+        if grant is not None:
+            self.used.add(grant.key_id)
+        while len(self._table) > VERDICTS_BOUND:
+            self._table.popitem(last=False)
+
+    def evict(self, notice: Eviction) -> None:
+        """Forget what the notice names; checks in flight will read the store again."""
+        self.epoch += 1
+        everything = notice.key_id is None and notice.project_id is None
+        self._table = OrderedDict(
+            (digest, verdict)
+            for digest, verdict in self._table.items()
+            if not everything
+            and (verdict.grant is None or notice.key_id != verdict.grant.key_id)
+            and (verdict.grant is None or notice.project_id != verdict.grant.project_id)
+        )
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+
+@attrs.frozen
+class Keys:
+    """The handle of the fronts."""
+
+    _verdicts: Verdicts
+    _mailbox: trio.MemorySendChannel[Verify]
+
+    async def verify(self, token: str) -> Grant | Busy | None:
+        """Whose token this is. A text that is no token, and a known token, are answered at once."""
+        if not is_token(token):
+            return None
+        verdict = self._verdicts.find(token)
+        if verdict is not None:
+            return verdict.grant
+        reply: Reply[Grant | Busy | None] = Reply()
+        try:
+            self._mailbox.send_nowait(Verify(token, reply))
+        except trio.WouldBlock:
+            self._verdicts.refused_full += 1
+            return Busy()
+        except trio.ClosedResourceError:
+            return Busy()
+        try:
+            return await reply.wait(VERIFY_TIMEOUT_S)
+        except Unanswered:
+            return Busy()
+
+    def evict(self, notice: Eviction) -> None:
+        """Forget keys in the same call that revoked, rotated or deleted them."""
+        self._verdicts.evict(notice)
+
+
+class KeyCache:
+    """Verifies unknown tokens: one store look-up and at most a few bcrypt runs each, one flight a token."""
+
+    def __init__(
+        self,
+        *,
+        verdicts: Verdicts,
+        mailbox: trio.MemoryReceiveChannel[Verify],
+        shelf: KeyShelf,
+        matches: Callable[[str, bytes], bool],
+        now: Callable[[], datetime],
+        vitals: Vitals,
+    ) -> None:
+        self._verdicts, self._mailbox, self._shelf = verdicts, mailbox, shelf
+        self._matches, self._now, self._vitals = matches, now, vitals
+        self._hashers = trio.CapacityLimiter(HASHERS)
+        self._flights: dict[str, list[Reply[Grant | Busy | None]]] = {}
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Answer until the mailbox is closed. A question in hand when this crashes is told so at once."""
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._note_used)
+                task_status.started()
+                # Not `async with mailbox`: the wiring owns it, and closing it would throw questions away.
+                async for question in self._mailbox:
+                    flight = self._flights.get(question.token)
+                    if flight is not None:
+                        flight.append(question.reply)
+                    elif len(self._flights) >= FLIGHTS_BOUND:
+                        self._verdicts.refused_full += 1
+                        question.reply.put(Busy())
+                    else:
+                        self._flights[question.token] = [question.reply]
+                        nursery.start_soon(self._fly, question.token)
+                nursery.cancel_scope.cancel()
+        finally:
+            for flight in self._flights.values():
+                for reply in flight:
+                    reply.drop()
+            await self._flush_used_at_the_end()
+
+    async def _fly(self, token: str) -> None:
+        try:
+            answer: Grant | Busy | None = await self._verdict(token)
+            self._vitals.works()
+        except Outage as outage:
+            self._vitals.waits(str(outage))
+            answer = Busy()
+        for reply in self._flights.pop(token):
+            reply.put(answer)
+
+    async def _verdict(self, token: str) -> Grant | Busy | None:
+        tried: dict[bytes, bool] = {}
+        for _ in range(ROUNDS):
+            epoch = self._verdicts.epoch
+            grant = await self._match(token, await self._shelf.active_keys(lookup_prefix(token)), tried)
+            if self._verdicts.epoch == epoch:
+                self._verdicts.put(token, grant)
+                return grant
+        return Busy()
+
+    async def _match(
+        self, token: str, records: Sequence[KeyRecord], tried: dict[bytes, bool]
+    ) -> Grant | None:
+        for record in records:
+            if record.secret_hash not in tried:
+                tried[record.secret_hash] = await trio.to_thread.run_sync(
+                    self._matches, token, record.secret_hash, limiter=self._hashers
+                )
+            if tried[record.secret_hash]:
+                return Grant(record.key_id, record.project_id, record.scope)
+        return None
+
+    async def _note_used(self) -> None:
+        """Write down at most once a minute which keys were used (spec, "last used")."""
+        while True:
+            await trio.sleep(NOTE_USED_S)
+            await self._flush_used()
+
+    async def _flush_used(self) -> None:
+        used, self._verdicts.used = self._verdicts.used, set()
+        if not used:
+            return
+        try:
+            await self._shelf.note_used(dict.fromkeys(used, self._now()))
+        except Outage:
+            self._verdicts.used |= used
+        except trio.Cancelled:
+            # By the closing time, or by a crash elsewhere in the actor: the last flush has it again.
+            self._verdicts.used |= used
+            raise
+
+    async def _flush_used_at_the_end(self) -> None:
+        with trio.move_on_after(1.0, shield=True):
+            await self._flush_used()
+
+
+class KeyNews:
+    """Evicts what the database announces; after a lost connection it forgets everything it knew."""
+
+    def __init__(self, *, verdicts: Verdicts, shelf: KeyShelf, vitals: Vitals) -> None:
+        self._verdicts, self._shelf, self._vitals = verdicts, shelf, vitals
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Listen until cancelled."""
+        while True:
+            try:
+                async with self._shelf.evictions() as notices:
+                    # What happened before the subscription stood was not heard.
+                    self._verdicts.evict(Eviction())
+                    self._vitals.works()
+                    task_status.started()
+                    async for notice in notices:
+                        self._verdicts.evict(notice)
+            except Outage as outage:
+                self._verdicts.evict(Eviction())
+                self._vitals.waits(str(outage))
+                await trio.sleep(OUTAGE_PAUSE_S)
+
+
+def _digest(token: str) -> bytes:
+    return sha256(token.encode()).digest()
+
+
+def snapshot(verdicts: Verdicts) -> Mapping[str, int]:
+    """The counters of the key cache, for metrics."""
+    return {
+        "known": len(verdicts),
+        "hits": verdicts.hits,
+        "misses": verdicts.misses,
+        "refused_full": verdicts.refused_full,
+    }

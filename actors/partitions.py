@@ -1,0 +1,38 @@
+"""The partitioner: makes day partitions ahead of time, so that no write has to wait for one.
+
+Owns the rhythm only; the store knows the tables. Called by nobody; runs at start and then every hour.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Final
+
+import trio
+
+from actors.ports import Calendar, Outage
+from actors.supervision import Vitals
+
+ROUND_S: Final = 3600.0
+OUTAGE_PAUSE_S: Final = 2.0
+
+
+class Partitioner:
+    """Keeps today's, yesterday's and the next days' partitions in place."""
+
+    def __init__(self, *, calendar: Calendar, now: Callable[[], datetime], vitals: Vitals) -> None:
+        self._calendar, self._now, self._vitals = calendar, now, vitals
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Run until cancelled."""
+        task_status.started()
+        while True:
+            try:
+                await self._calendar.make_days(self._now())
+            except Outage as outage:
+                self._vitals.waits(str(outage))
+                await trio.sleep(OUTAGE_PAUSE_S)
+                continue
+            self._vitals.works()
+            await trio.sleep(ROUND_S)

@@ -1,0 +1,88 @@
+"""What the actors need from outside, as protocols; the shapes they speak in stand in `protocol.storage`.
+
+The store, the domain and the tests implement these; the wiring in `svc/serve.py` plugs them in. Nothing
+here does any work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager
+from datetime import datetime
+from typing import Any, Literal, Protocol
+
+from protocol.storage import (
+    Batch,
+    Eviction,
+    KeyRecord,
+    Letter,
+    Outage,
+    Settled,
+    StoreRefused,
+    Written,
+)
+
+__all__ = [
+    "Batch",
+    "Calendar",
+    "Decode",
+    "Eviction",
+    "KeyRecord",
+    "KeyShelf",
+    "Letter",
+    "Offered",
+    "Outage",
+    "Row",
+    "Settled",
+    "SpanSink",
+    "Split",
+    "StoreRefused",
+    "TraceShelf",
+    "Written",
+]
+
+
+#: A span ready to be written. The actors pass it on and never look inside.
+Row = Any
+
+#: Decoding: the rows of a batch, one by one, so that the drainer can breathe between them.
+Decode = Callable[[Batch], Iterator[Row]]
+
+#: Taking a batch apart into batches of one span each.
+Split = Callable[[Batch], Sequence[Batch]]
+
+
+class SpanSink(Protocol):
+    """Where drainers write. Both verbs raise `Outage`; `write` raises `StoreRefused` for bad data."""
+
+    async def write(self, rows: Sequence[Row]) -> Written: ...
+
+    async def bury(self, letters: Sequence[Letter]) -> None: ...
+
+
+class TraceShelf(Protocol):
+    """Where the roller finds traces that are due. Raises `Outage`."""
+
+    async def settle(self, now: datetime, limit: int) -> Settled: ...
+
+
+class KeyShelf(Protocol):
+    """Where keys are stored. All verbs raise `Outage`."""
+
+    async def active_keys(self, lookup_prefix: str) -> Sequence[KeyRecord]: ...
+
+    async def note_used(self, used: dict[str, datetime]) -> None: ...
+
+    def evictions(self) -> AbstractAsyncContextManager[AsyncIterator[Eviction]]:
+        """Opens a subscription; the iterator raises `Outage` when the connection behind it is lost."""
+        ...
+
+
+class Calendar(Protocol):
+    """Where day partitions are kept. Raises `Outage`."""
+
+    async def make_days(self, today: datetime) -> int: ...
+
+
+#: What an offer to the spool can answer.
+Offered = Literal["accepted", "full", "never", "closed"]

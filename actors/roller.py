@@ -1,0 +1,56 @@
+"""The trace roller: settles traces that have gone quiet and rolls up those that changed.
+
+Owns the rhythm only. What is due stands in the database (so a restart loses nothing and replicas share
+the work); how a trace is rolled up is a rule of the domain; this actor asks the store to do a round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Final
+
+import attrs
+import trio
+
+from actors.ports import Outage, TraceShelf
+from actors.supervision import Vitals
+
+#: How often the roller looks, and how many traces it takes in one transaction.
+ROUND_S: Final = 0.25
+ROUND_TRACES: Final = 200
+OUTAGE_PAUSE_S: Final = 1.0
+
+
+@attrs.define
+class RollerTally:
+    """What the roller did since the start."""
+
+    rounds: int = 0
+    rolled: int = 0
+    settled: int = 0
+
+
+class TraceRoller:
+    """Looks for due traces four times a second, and without a pause while there is a backlog."""
+
+    def __init__(
+        self, *, shelf: TraceShelf, now: Callable[[], datetime], tally: RollerTally, vitals: Vitals
+    ) -> None:
+        self._shelf, self._now, self._tally, self._vitals = shelf, now, tally, vitals
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Run until cancelled."""
+        task_status.started()
+        while True:
+            try:
+                done = await self._shelf.settle(self._now(), ROUND_TRACES)
+            except Outage as outage:
+                self._vitals.waits(str(outage))
+                await trio.sleep(OUTAGE_PAUSE_S)
+                continue
+            self._vitals.works()
+            self._tally.rounds += 1
+            self._tally.rolled += done.seen
+            self._tally.settled += done.settled
+            await trio.sleep(0 if done.seen == ROUND_TRACES else ROUND_S)

@@ -1,0 +1,308 @@
+"""Aggregates over the datasets: count, timeseries, facets, search.
+
+Owns the SQL of the query API. Every identifier comes from `svc.domain.datasets`; every value is a
+parameter. Raises `Refused` for questions that cannot be answered, `Outage` when the database is away.
+"""
+
+from __future__ import annotations
+
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from binascii import Error as Base64Error
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any, Final
+
+import attrs
+import msgspec
+
+from protocol.query import FilterValue, jsonable, timestamp
+from protocol.refusals import (
+    BAD_REQUEST,
+    INVALID_RANGE,
+    SEARCH_UNSUPPORTED,
+    UNKNOWN_DATASET,
+    UNKNOWN_FIELD,
+    UNKNOWN_INTERVAL,
+    Refused,
+)
+from svc.domain.datasets import DATASETS, Dataset, Field
+from svc.store.database import Connection, Database
+
+INTERVALS: Final = ("hour", "day", "week", "month")
+_STEPS: Final = {"hour": timedelta(hours=1), "day": timedelta(days=1), "week": timedelta(weeks=1)}
+MAX_BUCKETS: Final = 10_000
+QUERY_TIMEOUT_S: Final = 30.0
+
+
+@attrs.define
+class _Where:
+    """A growing `where` clause and its parameters."""
+
+    clauses: list[str]
+    values: list[Any]
+
+    def value(self, value: Any) -> str:
+        """Add a parameter and return its placeholder."""
+        self.values.append(value)
+        return f"${len(self.values)}"
+
+    def sql(self) -> str:
+        return " and ".join(self.clauses)
+
+
+@attrs.frozen
+class Question:
+    """What every question has: project, dataset, range and filters, checked."""
+
+    project_id: int
+    dataset: Dataset
+    low: datetime | None
+    high: datetime | None
+    filters: tuple[tuple[Field, FilterValue], ...]
+
+    def where(self) -> _Where:
+        """The clause of the question itself."""
+        where = _Where(["project_id = $1"], [self.project_id])
+        if self.low is not None:
+            where.clauses.append(f"{self.dataset.time_column} >= {where.value(self.low)}")
+        if self.high is not None:
+            where.clauses.append(f"{self.dataset.time_column} < {where.value(self.high)}")
+        for field, value in self.filters:
+            where.clauses.append(_equals(where, field, value))
+        return where
+
+
+def _equals(where: _Where, field: Field, value: FilterValue) -> str:
+    if value is None:
+        return f"{field.name} is null"
+    text = str(value).lower() if isinstance(value, bool) else str(value).replace("\x00", "\ufffd")
+    if field.type == "text":
+        return f"{field.name} = {where.value(text)}"
+    try:
+        return f"{field.name} = {where.value(bytes.fromhex(text))}"
+    except ValueError:
+        # No id looks like this, so no row has it.
+        return "false"
+
+
+def ask(
+    project_id: int,
+    dataset: str,
+    bounds: tuple[datetime | None, datetime | None],
+    filters: Mapping[str, FilterValue] | None,
+) -> Question:
+    """Check the parts that all questions share. Raises `Refused` naming the offender."""
+    known = DATASETS.get(dataset)
+    if known is None:
+        raise Refused(UNKNOWN_DATASET.saying(f"unknown dataset '{dataset[:100]}'", allowed=list(DATASETS)))
+    checked = tuple((_field(known, name), value) for name, value in (filters or {}).items())
+    low, high = bounds
+    if low is not None and high is not None and low > high:
+        raise Refused(INVALID_RANGE.saying("'range.from' is after 'range.to'"))
+    return Question(project_id, known, low, high, checked)
+
+
+def _field(dataset: Dataset, name: str, *, facet: bool = False) -> Field:
+    field = dataset.field(name)
+    if field is None or (facet and not field.facetable):
+        raise Refused(
+            UNKNOWN_FIELD.saying(
+                f"unknown field '{name[:100]}' for dataset '{dataset.name}'",
+                allowed=[f.name for f in dataset.fields if f.facetable or not facet],
+            )
+        )
+    return field
+
+
+def _number(value: Decimal | int | None) -> int | float:
+    """A sum as JSON shows it: whole when it is whole, with its fraction otherwise."""
+    if value is None:
+        return 0
+    return int(value) if value == value.__trunc__() else float(value)
+
+
+@attrs.define(eq=False)
+class QueryStore:
+    """Answers questions. One statement each, read-only, bounded in time."""
+
+    database: Database
+
+    async def count(self, question: Question) -> dict[str, Any]:
+        """`{count}`: rows, or the summed measure."""
+        where = question.where()
+        # Rows (or their sum) that the question names.
+        sql = f"select {_measure(question)} from {question.dataset.table} where {where.sql()}"
+        return {"count": _number(await self._value(sql, where.values))}
+
+    async def timeseries(self, question: Question, interval: str) -> dict[str, Any]:
+        """`{buckets}`, ascending, empty ones present; weeks start on Monday, all in UTC."""
+        if interval not in INTERVALS:
+            raise Refused(
+                UNKNOWN_INTERVAL.saying(f"unknown interval '{interval[:100]}'", allowed=list(INTERVALS))
+            )
+        if question.low is None or question.high is None:
+            raise Refused(INVALID_RANGE.saying("'range.from' and 'range.to' are both required"))
+        starts = _bucket_starts(question.low, question.high, interval)
+        where = question.where()
+        column = question.dataset.time_column
+        # Rows (or their sum) by bucket; empty buckets are added below.
+        sql = (
+            f"select date_trunc('{interval}', {column}, 'UTC') as bucket, {_measure(question)} as n"
+            f" from {question.dataset.table} where {where.sql()} group by 1"
+        )
+        counted = {row["bucket"]: row["n"] for row in await self._rows(sql, where.values)}
+        return {
+            "buckets": [
+                {"bucket_start": timestamp(start), "count": _number(counted.get(start))} for start in starts
+            ]
+        }
+
+    async def facets(self, question: Question, field: str, top_n: int) -> dict[str, Any]:
+        """`{field, facets}`: the most frequent values, then by value; null is a value."""
+        facet = _field(question.dataset, field, facet=True)
+        where = question.where()
+        # The most frequent values of one field.
+        sql = (
+            f"select {facet.name} as value, {_measure(question)} as n from {question.dataset.table}"
+            f" where {where.sql()} group by 1 order by 2 desc nulls last, 1 nulls last"
+            f" limit {where.value(top_n)}"
+        )
+        rows = await self._rows(sql, where.values)
+        return {
+            "field": facet.name,
+            "facets": [{"value": jsonable(row["value"]), "count": _number(row["n"])} for row in rows],
+        }
+
+    async def search(
+        self, question: Question, q: str | None, mode: str | None, limit: int, cursor: str | None
+    ) -> dict[str, Any]:
+        """`{rows, next_cursor}`, newest first. A cursor that cannot be read starts at the newest row."""
+        dataset = question.dataset
+        if not dataset.searched:
+            raise Refused(SEARCH_UNSUPPORTED.saying(f"dataset '{dataset.name}' does not support search"))
+        if mode not in (None, "", "keyword"):
+            raise Refused(BAD_REQUEST.saying(f"unknown mode '{mode[:100]}'", allowed=["keyword"]))
+        where = question.where()
+        if q is not None and q.strip():
+            pattern = where.value(_contains(q))
+            where.clauses.append(
+                "(" + " or ".join(f"{column} ilike {pattern}" for column in dataset.searched) + ")"
+            )
+        keys = (dataset.time_column, *dataset.identity)
+        after = _read_cursor(cursor, question)
+        if after is not None:
+            places = ", ".join(where.value(value) for value in after)
+            where.clauses.append(f"({', '.join(keys)}) < ({places})")
+        columns = ", ".join(dict.fromkeys((*keys, *dataset.shown)))
+        order = ", ".join(f"{key} desc" for key in keys)
+        # One page and one row more, which tells whether there is another page.
+        sql = (
+            f"select {columns} from {dataset.table} where {where.sql()}"
+            f" order by {order} limit {where.value(limit + 1)}"
+        )
+        rows = await self._rows(sql, where.values)
+        page = rows[:limit]
+        return {
+            "rows": [_shown(row, dataset) for row in page],
+            "next_cursor": _cursor(page[-1], question, keys) if len(rows) > limit else None,
+        }
+
+    async def _value(self, sql: str, values: list[Any]) -> Any:
+        return await self.database.run(
+            lambda connection: connection.fetchval(sql, *values), readonly=True, timeout_s=QUERY_TIMEOUT_S
+        )
+
+    async def _rows(self, sql: str, values: list[Any]) -> list[Any]:
+        async def work(connection: Connection) -> list[Any]:
+            return await connection.fetch(sql, *values)
+
+        return await self.database.run(work, readonly=True, timeout_s=QUERY_TIMEOUT_S)
+
+
+def _measure(question: Question) -> str:
+    return "sum(value)" if question.dataset.measure == "sum" else "count(*)"
+
+
+def _contains(q: str) -> str:
+    """A LIKE pattern for "contains q", with the pattern's own signs taken literally."""
+    plain = q.replace("\x00", "\ufffd").encode("utf-8", "replace").decode()
+    return "%" + plain.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_") + "%"
+
+
+def _bucket_starts(low: datetime, high: datetime, interval: str) -> list[datetime]:
+    starts: list[datetime] = []
+    start = _truncate(low, interval)
+    while start < high:
+        if len(starts) == MAX_BUCKETS:
+            raise Refused(
+                INVALID_RANGE.saying(f"the range holds more than {MAX_BUCKETS} buckets of one {interval}")
+            )
+        starts.append(start)
+        try:
+            start = _next(start, interval)
+        except OverflowError:
+            break
+    return starts
+
+
+def _truncate(moment: datetime, interval: str) -> datetime:
+    hour = moment.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
+    if interval == "hour":
+        return hour
+    day = hour.replace(hour=0)
+    if interval == "day":
+        return day
+    if interval == "week":
+        # The first week of the calendar begins before it does.
+        return day - timedelta(days=day.weekday()) if day.year > 1 or day.day > 7 else day
+    return day.replace(day=1)
+
+
+def _next(start: datetime, interval: str) -> datetime:
+    if interval == "month":
+        return (start + timedelta(days=32)).replace(day=1)
+    return start + _STEPS[interval]
+
+
+def _shown(row: Any, dataset: Dataset) -> dict[str, Any]:
+    fields = {name: _field_value(row, name) for name in dataset.shown}
+    identity = ":".join(str(jsonable(row[name])) for name in dataset.identity)
+    return {"id": identity, "created_at": timestamp(row[dataset.time_column]), "fields": fields}
+
+
+def _field_value(row: Any, name: str) -> Any:
+    value = jsonable(row[name])
+    # Usage that repeats another span's is not shown as this span's own (contract §3).
+    if name.endswith("_tokens") and row["usage_repeats"] is not None:
+        return None
+    return float(value) if isinstance(value, Decimal) else value
+
+
+def _cursor(row: Any, question: Question, keys: tuple[str, ...]) -> str:
+    place = [jsonable(row[key]) for key in keys]
+    packed = msgspec.json.encode([question.dataset.name, *place])
+    return urlsafe_b64encode(packed).rstrip(b"=").decode()
+
+
+def _read_cursor(cursor: str | None, question: Question) -> list[Any] | None:
+    """The place behind a cursor, or None when it is unreadable or of another dataset (rule 10)."""
+    if not cursor:
+        return None
+    dataset = question.dataset
+    try:
+        padded = cursor.encode("ascii") + b"=" * (-len(cursor) % 4)
+        name, moment, *identity = msgspec.json.decode(urlsafe_b64decode(padded), type=list[str | int])
+        if name != dataset.name or len(identity) != len(dataset.identity):
+            return None
+        place: list[Any] = [datetime.strptime(str(moment), "%Y-%m-%dT%H:%M:%S.%fZ").replace(tzinfo=UTC)]
+        for column, value in zip(dataset.identity, identity, strict=True):
+            if column == "index":
+                place.append(int(value))
+            elif column == "id":
+                place.append(str(value))
+            else:
+                place.append(bytes.fromhex(str(value)))
+    except (ValueError, Base64Error, msgspec.DecodeError, UnicodeError):
+        return None
+    return place

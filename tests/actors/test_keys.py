@@ -1,0 +1,808 @@
+"""Laws of the key cache: what is verified, how long it is believed, and that a revoked key stays revoked.
+
+bcrypt is a comparison here, run in a real thread and held there at will. Where time matters the test moves
+it by hand, because Trio's self-moving clock would jump whenever everyone waits for a thread.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from functools import partial
+
+import attrs
+import pytest
+import trio
+from hypothesis import given
+from hypothesis import strategies as st
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from actors import keys as module
+from actors.keys import (
+    FLIGHTS_BOUND,
+    HASHERS,
+    MAILBOX_BOUND,
+    NEGATIVE_TTL_S,
+    NOTE_USED_S,
+    POSITIVE_TTL_S,
+    ROUNDS,
+    VERDICTS_BOUND,
+    VERIFY_TIMEOUT_S,
+    Busy,
+    Grant,
+    KeyCache,
+    KeyNews,
+    Keys,
+    Verdicts,
+    Verify,
+    snapshot,
+)
+from actors.reply import Reply
+from actors.supervision import Vitals, keep
+from protocol.storage import Eviction, KeyRecord, Outage
+from protocol.tokens import lookup_prefix, new_token
+from tests.actors.every_await import Strike, at_every_await
+
+NOW = datetime(2026, 11, 1, tzinfo=UTC)
+GRANT = Grant("k1", 7, "write")
+PATIENCE_S = 5.0
+
+Answer = Grant | Busy | None
+
+
+@attrs.define
+class Shelf:
+    """A table of keys. The next calls of each verb meet its troubles; `gate`, when set, holds look-ups."""
+
+    records: list[tuple[str, KeyRecord]] = attrs.field(factory=list)
+    lookups: list[str] = attrs.field(factory=list)
+    noted: list[dict[str, datetime]] = attrs.field(factory=list)
+    troubles: list[Exception] = attrs.field(factory=list)
+    note_troubles: list[Exception] = attrs.field(factory=list)
+    line_troubles: list[Exception] = attrs.field(factory=list)
+    lines: list[trio.MemorySendChannel[Eviction | Exception]] = attrs.field(factory=list)
+    gate: trio.Event | None = None
+    note_gate: trio.Event | None = None
+    on_lookup: Callable[[], None] = lambda: None
+
+    def add(self, token: str, grant: Grant = GRANT) -> None:
+        record = KeyRecord(grant.key_id, grant.project_id, grant.scope, token.encode())
+        self.records.append((lookup_prefix(token), record))
+
+    async def active_keys(self, lookup_prefix: str) -> Sequence[KeyRecord]:
+        self.lookups.append(lookup_prefix)
+        await trio.lowlevel.checkpoint()
+        if self.troubles:
+            raise self.troubles.pop(0)
+        found = [record for prefix, record in self.records if prefix == lookup_prefix]
+        if self.gate is not None:
+            await self.gate.wait()
+        await trio.lowlevel.checkpoint()
+        self.on_lookup()
+        return found
+
+    async def note_used(self, used: dict[str, datetime]) -> None:
+        await trio.lowlevel.checkpoint()
+        if self.note_troubles:
+            raise self.note_troubles.pop(0)
+        if self.note_gate is not None:
+            await self.note_gate.wait()
+        self.noted.append(used)
+
+    @asynccontextmanager
+    async def evictions(self) -> AsyncIterator[AsyncIterator[Eviction]]:
+        await trio.lowlevel.checkpoint()
+        if self.line_troubles:
+            raise self.line_troubles.pop(0)
+        send, receive = trio.open_memory_channel[Eviction | Exception](64)
+
+        async def notices() -> AsyncIterator[Eviction]:
+            async for notice in receive:
+                if isinstance(notice, Exception):
+                    raise notice
+                yield notice
+            raise Outage("the line is dead")
+
+        self.lines.append(send)
+        try:
+            with receive:
+                yield notices()
+        finally:
+            self.lines.remove(send)
+            send.close()
+
+
+@attrs.define
+class Hasher:
+    """bcrypt's stand-in, called in threads. `gate`, when set, holds every call."""
+
+    calls: list[str] = attrs.field(factory=list)
+    at_once: int = 0
+    most_at_once: int = 0
+    gate: threading.Event | None = None
+    trouble: Exception | None = None
+    lock: threading.Lock = attrs.field(factory=threading.Lock)
+
+    def matches(self, token: str, secret_hash: bytes) -> bool:
+        with self.lock:
+            self.calls.append(token)
+            self.at_once += 1
+            self.most_at_once = max(self.most_at_once, self.at_once)
+        if self.trouble is not None:
+            raise self.trouble
+        if self.gate is not None:
+            assert self.gate.wait(PATIENCE_S)
+        with self.lock:
+            self.at_once -= 1
+        return token.encode() == secret_hash
+
+
+class House:
+    """The table, the mailbox and the handle, as the wiring makes them."""
+
+    def __init__(self, bound: int = MAILBOX_BOUND) -> None:
+        self.verdicts = Verdicts()
+        self.shelf, self.hasher = Shelf(), Hasher()
+        self.send, self.receive = trio.open_memory_channel[Verify](bound)
+        self.keys = Keys(self.verdicts, self.send)
+        self.vitals = Vitals("key-cache")
+        self.answers: list[Answer] = []
+
+    def cache(self) -> KeyCache:
+        return KeyCache(
+            verdicts=self.verdicts,
+            mailbox=self.receive,
+            shelf=self.shelf,
+            matches=self.hasher.matches,
+            now=lambda: NOW,
+            vitals=self.vitals,
+        )
+
+    def news(self) -> KeyNews:
+        return KeyNews(verdicts=self.verdicts, shelf=self.shelf, vitals=self.vitals)
+
+    def token(self, grant: Grant = GRANT) -> str:
+        """A token that the shelf knows."""
+        token = new_token(grant.scope)
+        self.shelf.add(token, grant)
+        return token
+
+    def revoke(self, key_id: str) -> None:
+        """What the front does: the row first, then the handle."""
+        self.shelf.records = [entry for entry in self.shelf.records if entry[1].key_id != key_id]
+        self.keys.evict(Eviction(key_id=key_id))
+
+    async def ask(self, token: str) -> None:
+        self.answers.append(await self.keys.verify(token))
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[trio.Nursery]:
+        async with trio.open_nursery() as nursery:
+            await nursery.start(self.cache().run)
+            yield nursery
+            nursery.cancel_scope.cancel()
+
+
+@pytest.fixture
+def house() -> House:
+    return House()
+
+
+async def until(fact: Callable[[], object]) -> None:
+    """Let other tasks and threads work until the fact holds."""
+    give_up = threading.Event()
+    timer = threading.Timer(PATIENCE_S, give_up.set)
+    timer.start()
+    while not fact():
+        assert not give_up.is_set()
+        await trio.lowlevel.checkpoint()
+    timer.cancel()
+
+
+# Verifying.
+
+
+async def test_a_known_token_is_granted_and_from_then_on_without_the_store(house: House) -> None:
+    token = house.token()
+    async with house.running():
+        assert [await house.keys.verify(token) for _ in range(3)] == [GRANT] * 3
+    assert house.hasher.calls == [token]
+    assert house.shelf.lookups == [lookup_prefix(token)]
+    assert (house.verdicts.hits, house.verdicts.misses) == (2, 1)
+
+
+async def test_an_unknown_token_is_refused_and_from_then_on_without_the_store(house: House) -> None:
+    async with house.running():
+        token = new_token("write")
+        assert [await house.keys.verify(token) for _ in range(3)] == [None] * 3
+    assert len(house.shelf.lookups) == 1
+
+
+async def test_a_token_with_the_prefix_of_another_is_refused(house: House) -> None:
+    token = house.token()
+    forged = token[:-1] + ("A" if token[-1] != "A" else "B")
+    async with house.running():
+        assert await house.keys.verify(forged) is None
+        assert await house.keys.verify(token) == GRANT
+
+
+async def test_two_keys_behind_one_prefix_are_told_apart(house: House) -> None:
+    token = house.token()
+    twin = token[:-1] + ("A" if token[-1] != "A" else "B")
+    house.shelf.add(twin, Grant("k2", 8, "query"))
+    async with house.running():
+        assert await house.keys.verify(twin) == Grant("k2", 8, "query")
+        assert await house.keys.verify(token) == GRANT
+
+
+@pytest.mark.parametrize("text", ["", "svc_w_", "svc_x_" + "a" * 22, "svc_w_" + "a" * 23, "Bearer"])
+async def test_a_text_that_is_no_token_touches_nothing(house: House, text: str) -> None:
+    assert await house.keys.verify(text) is None
+    assert house.receive.statistics().current_buffer_used == 0
+    assert snapshot(house.verdicts) == {"known": 0, "hits": 0, "misses": 0, "refused_full": 0}
+
+
+async def test_many_who_ask_for_one_token_share_one_look_up_and_one_hash(house: House) -> None:
+    token, house.shelf.gate = house.token(), trio.Event()
+    async with house.running() as nursery:
+        async with trio.open_nursery() as askers:
+            for _ in range(50):
+                askers.start_soon(house.ask, token)
+            await wait_all_tasks_blocked()
+            assert house.answers == []
+            house.shelf.gate.set()
+        nursery.cancel_scope.cancel()
+    assert house.answers == [GRANT] * 50
+    assert (len(house.shelf.lookups), house.hasher.calls) == (1, [token])
+
+
+async def test_hashes_never_take_more_threads_than_allowed(house: House) -> None:
+    house.hasher.gate = threading.Event()
+    tokens = [house.token(Grant(f"k{number}", 7, "write")) for number in range(3 * HASHERS)]
+    async with house.running():
+        async with trio.open_nursery() as askers:
+            for token in tokens:
+                askers.start_soon(house.ask, token)
+            await until(lambda: house.hasher.at_once == HASHERS)
+            await wait_all_tasks_blocked()
+            house.hasher.gate.set()
+        assert len(house.answers) == len(tokens)
+        assert all(isinstance(answer, Grant) for answer in house.answers)
+    assert house.hasher.most_at_once == HASHERS
+
+
+# How long an answer is believed.
+
+
+@pytest.mark.parametrize(("known", "ttl_s"), [(True, POSITIVE_TTL_S), (False, NEGATIVE_TTL_S)])
+async def test_a_verdict_lives_its_time_and_no_longer(
+    house: House, mock_clock: MockClock, known: bool, ttl_s: float
+) -> None:
+    token = house.token() if known else new_token("write")
+    expected = GRANT if known else None
+    async with house.running():
+        assert await house.keys.verify(token) == expected
+        mock_clock.jump(ttl_s - 0.01)
+        assert await house.keys.verify(token) == expected
+        assert len(house.shelf.lookups) == 1
+        mock_clock.jump(0.01)
+        assert await house.keys.verify(token) == expected
+        assert len(house.shelf.lookups) == 2
+
+
+async def test_a_hit_does_not_lengthen_a_verdict(house: House, mock_clock: MockClock) -> None:
+    token = house.token()
+    async with house.running():
+        await house.keys.verify(token)
+        for _ in range(4):
+            mock_clock.jump(POSITIVE_TTL_S / 4)
+            await house.keys.verify(token)
+    assert len(house.shelf.lookups) == 2
+
+
+def test_the_table_is_bounded_and_the_oldest_goes_first() -> None:
+    verdicts = Verdicts(clock=lambda: 0.0)
+    for number in range(VERDICTS_BOUND + 10):
+        verdicts.put(f"token{number}", None)
+    assert len(verdicts) == VERDICTS_BOUND
+    assert verdicts.find("token9") is None
+    assert verdicts.find("token10") is not None
+
+
+def test_a_verdict_that_was_renewed_is_not_the_oldest() -> None:
+    verdicts = Verdicts(clock=lambda: 0.0)
+    for number in range(VERDICTS_BOUND):
+        verdicts.put(f"token{number}", None)
+    verdicts.put("token0", None)
+    verdicts.put("one more", None)
+    assert verdicts.find("token0") is not None
+    assert verdicts.find("token1") is None
+
+
+# Evicting.
+
+GRANTS = st.builds(
+    Grant, st.sampled_from(["k1", "k2", "k3"]), st.sampled_from([1, 2]), st.sampled_from(["write", "query"])
+)
+
+
+@given(
+    st.dictionaries(st.text(min_size=1), st.none() | GRANTS, max_size=8),
+    st.builds(Eviction, st.none() | st.sampled_from(["k1", "k2"]), st.none() | st.sampled_from([1, 2])),
+)
+def test_an_eviction_takes_what_it_names_and_nothing_else(
+    table: dict[str, Grant | None], notice: Eviction
+) -> None:
+    verdicts = Verdicts(clock=lambda: 0.0)
+    for token, grant in table.items():
+        verdicts.put(token, grant)
+    verdicts.evict(notice)
+    everything = notice == Eviction()
+    for token, grant in table.items():
+        named = grant is not None and (grant.key_id == notice.key_id or grant.project_id == notice.project_id)
+        assert (verdicts.find(token) is None) is (everything or named)
+
+
+async def test_a_revoked_key_is_refused_on_the_next_request(house: House) -> None:
+    token, other = house.token(), house.token(Grant("k2", 7, "query"))
+    async with house.running():
+        assert await house.keys.verify(token) == GRANT
+        assert await house.keys.verify(other) is not None
+        house.revoke("k1")
+        assert await house.keys.verify(token) is None
+        assert await house.keys.verify(other) is not None
+    assert len(house.shelf.lookups) == 3
+
+
+@pytest.mark.parametrize("where", ["look-up", "hash"])
+async def test_a_key_revoked_during_its_check_does_not_come_back(house: House, where: str) -> None:
+    token = house.token()
+    store_gate, hash_gate = trio.Event(), threading.Event()
+    if where == "look-up":
+        house.shelf.gate = store_gate
+    else:
+        house.hasher.gate = hash_gate
+    async with house.running():
+        async with trio.open_nursery() as askers:
+            askers.start_soon(house.ask, token)
+            await until(lambda: house.shelf.lookups if where == "look-up" else house.hasher.at_once)
+            house.revoke("k1")
+            store_gate.set()
+            hash_gate.set()
+        assert house.answers == [None]
+        assert await house.keys.verify(token) is None
+
+
+async def test_a_check_read_again_does_not_hash_again(house: House) -> None:
+    token = house.token()
+    evictions = [Eviction(key_id="another")] * (ROUNDS - 1)
+
+    def evict_one() -> None:
+        if evictions:
+            house.keys.evict(evictions.pop())
+
+    house.shelf.on_lookup = evict_one
+    async with house.running():
+        assert await house.keys.verify(token) == GRANT
+    assert (len(house.shelf.lookups), house.hasher.calls) == (ROUNDS, [token])
+
+
+async def test_a_check_that_evictions_never_let_finish_ends_busy_and_is_not_remembered(house: House) -> None:
+    token = house.token()
+    house.shelf.on_lookup = lambda: house.keys.evict(Eviction())
+    async with house.running():
+        assert await house.keys.verify(token) == Busy()
+        assert len(house.shelf.lookups) == ROUNDS
+        house.shelf.on_lookup = lambda: None
+        assert await house.keys.verify(token) == GRANT
+
+
+def test_a_key_revoked_at_any_await_of_its_check_is_refused_afterwards() -> None:
+    async def scenario(strike: Strike) -> None:
+        house = House()
+        token = house.token()
+
+        async def drive() -> None:
+            for _ in range(2):
+                await house.ask(token)
+                if strike.fell:
+                    assert await house.keys.verify(token) is None
+            house.send.close()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(drive)
+            await strike.run(house.cache().run, partial(house.revoke, "k1"))
+        assert strike.fell or house.answers == [GRANT, GRANT]
+
+    assert at_every_await(scenario, autojump=False) >= 6
+
+
+# Busy: full, away, silent.
+
+
+async def test_a_full_mailbox_answers_busy_at_once_and_counts_it(mock_clock: MockClock) -> None:
+    house = House(bound=2)
+    async with trio.open_nursery() as askers:
+        for _ in range(2):
+            askers.start_soon(house.ask, house.token())
+        await wait_all_tasks_blocked()
+        assert await house.keys.verify(house.token()) == Busy()
+        assert house.verdicts.refused_full == 1
+        askers.cancel_scope.cancel()
+
+
+async def test_more_checks_than_the_bound_are_not_begun(house: House) -> None:
+    house.shelf.gate = trio.Event()
+    first = new_token("write")
+    async with house.running():
+        async with trio.open_nursery() as askers:
+            askers.start_soon(house.ask, first)
+            for _ in range(FLIGHTS_BOUND - 1):
+                askers.start_soon(house.ask, new_token("write"))
+                await trio.lowlevel.checkpoint()
+            await wait_all_tasks_blocked()
+            assert await house.keys.verify(new_token("write")) == Busy()
+            assert (len(house.shelf.lookups), house.verdicts.refused_full) == (FLIGHTS_BOUND, 1)
+            # Joining a check that is under way costs nothing and is always possible.
+            askers.start_soon(house.ask, first)
+            await wait_all_tasks_blocked()
+            house.shelf.gate.set()
+        assert house.answers == [None] * (FLIGHTS_BOUND + 1)
+        assert await house.keys.verify(new_token("write")) is None
+
+
+async def test_an_unanswered_question_is_busy_after_its_time(house: House, mock_clock: MockClock) -> None:
+    async with trio.open_nursery() as askers:
+        askers.start_soon(house.ask, house.token())
+        await wait_all_tasks_blocked()
+        mock_clock.jump(VERIFY_TIMEOUT_S - 0.01)
+        await wait_all_tasks_blocked()
+        assert house.answers == []
+        mock_clock.jump(0.01)
+    assert house.answers == [Busy()]
+
+
+async def test_an_outage_is_busy_at_once_shown_and_not_remembered(house: House) -> None:
+    token = house.token()
+    house.shelf.troubles = [Outage("the database is away")]
+    async with house.running():
+        assert await house.keys.verify(token) == Busy()
+        assert house.vitals.snapshot()["waiting_for"] == "the database is away"
+        assert await house.keys.verify(token) == GRANT
+        assert house.vitals.snapshot() == {"state": "running", "crashes": 0}
+
+
+async def test_known_tokens_are_verified_while_the_store_is_away(house: House) -> None:
+    token = house.token()
+    async with house.running():
+        await house.keys.verify(token)
+        house.shelf.troubles = [Outage("the database is away")]
+        assert await house.keys.verify(token) == GRANT
+        assert house.shelf.troubles
+
+
+async def test_an_asker_that_hangs_up_does_not_stop_the_check(house: House) -> None:
+    token, house.shelf.gate = house.token(), trio.Event()
+    async with house.running():
+        async with trio.open_nursery() as askers:
+            askers.start_soon(house.ask, token)
+            await wait_all_tasks_blocked()
+            askers.cancel_scope.cancel()
+        house.shelf.gate.set()
+        await until(lambda: len(house.verdicts))
+        assert await house.keys.verify(token) == GRANT
+    assert len(house.shelf.lookups) == 1
+
+
+# Crashes, closing, cancelling.
+
+
+@pytest.mark.errors_expected
+async def test_a_crash_tells_everyone_in_hand_at_once_and_the_next_life_answers(
+    house: House, mock_clock: MockClock
+) -> None:
+    held, crashing = house.token(), new_token("write")
+    house.shelf.gate = trio.Event()
+    async with trio.open_nursery() as nursery:
+        await nursery.start(partial(keep, house.cache, house.vitals))
+        async with trio.open_nursery() as askers:
+            for _ in range(3):
+                askers.start_soon(house.ask, held)
+            await wait_all_tasks_blocked()
+            house.shelf.troubles = [RuntimeError("a bug")]
+            askers.start_soon(house.ask, crashing)
+        # No time has passed: nobody waited for a deadline.
+        assert house.answers == [Busy()] * 4
+        assert (house.vitals.crashes, house.vitals.alive) == (1, False)
+        # A question that comes between two lives waits in the mailbox for the next one.
+        house.shelf.gate = None
+        async with trio.open_nursery() as askers:
+            askers.start_soon(house.ask, held)
+            await wait_all_tasks_blocked()
+            mock_clock.jump(1.0)
+        assert house.answers[4:] == [GRANT]
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.errors_expected
+async def test_a_crash_of_the_hash_is_a_crash_and_not_a_refusal(house: House) -> None:
+    house.hasher.trouble = ValueError("Invalid salt")
+    token = house.token()
+    async with trio.open_nursery() as nursery:
+        await nursery.start(partial(keep, house.cache, house.vitals))
+        assert await house.keys.verify(token) == Busy()
+        assert (len(house.verdicts), house.vitals.crashes) == (0, 1)
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_closed_mailbox_ends_the_cache_and_makes_the_handle_busy(house: House) -> None:
+    token = house.token()
+    async with trio.open_nursery() as nursery:
+        await nursery.start(house.cache().run)
+        assert await house.keys.verify(token) == GRANT
+        house.send.close()
+    # What is known is still answered; what is not cannot be asked.
+    assert await house.keys.verify(token) == GRANT
+    assert await house.keys.verify(new_token("write")) == Busy()
+
+
+async def test_closing_tells_the_questions_in_hand_at_once(house: House) -> None:
+    house.shelf.gate = trio.Event()
+    async with trio.open_nursery() as nursery:
+        await nursery.start(house.cache().run)
+        nursery.start_soon(house.ask, house.token())
+        await wait_all_tasks_blocked()
+        house.send.close()
+    assert house.answers == [Busy()]
+
+
+def test_a_cache_cancelled_at_any_await_leaves_no_asker_hanging_and_forgets_no_use() -> None:
+    async def scenario(strike: Strike) -> None:
+        house = House()
+        token, other = house.token(), house.token(Grant("k2", 7, "query"))
+        unknown = new_token("write")
+
+        async def drive() -> None:
+            async with trio.open_nursery() as askers:
+                for each in (token, token, other, unknown):
+                    askers.start_soon(house.ask, each)
+            await wait_all_tasks_blocked()
+            strike.clock.jump(NOTE_USED_S)
+            await wait_all_tasks_blocked()
+            house.send.close()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(drive)
+            await strike.run(house.cache().run)
+            if strike.fell:
+                # What still lay in the mailbox is for the next incarnation.
+                await house.cache().run()
+        # Time stood still while they asked, so every one of them was answered, none by its deadline.
+        assert len(house.answers) == 4
+        granted = {answer.key_id for answer in house.answers if isinstance(answer, Grant)}
+        assert strike.fell or granted == {"k1", "k2"}
+        assert granted <= {key_id for used in house.shelf.noted for key_id in used}
+        assert house.verdicts.used == set()
+
+    assert at_every_await(scenario, autojump=False) >= 15
+
+
+# "Last used".
+
+
+async def test_last_used_is_written_once_a_minute_however_often_a_key_is_used(
+    house: House, mock_clock: MockClock
+) -> None:
+    token, other = house.token(), house.token(Grant("k2", 7, "query"))
+    async with house.running():
+        for _ in range(5):
+            await house.keys.verify(token)
+            await house.keys.verify(other)
+        await house.keys.verify(new_token("write"))
+        mock_clock.jump(NOTE_USED_S - 0.01)
+        await wait_all_tasks_blocked()
+        assert house.shelf.noted == []
+        mock_clock.jump(0.01)
+        await wait_all_tasks_blocked()
+        assert house.shelf.noted == [{"k1": NOW, "k2": NOW}]
+        # A minute without a use writes nothing.
+        mock_clock.jump(NOTE_USED_S)
+        await wait_all_tasks_blocked()
+        assert len(house.shelf.noted) == 1
+        await house.keys.verify(token)
+        mock_clock.jump(NOTE_USED_S)
+        await wait_all_tasks_blocked()
+        assert house.shelf.noted[1:] == [{"k1": NOW}]
+
+
+async def test_last_used_outlives_an_outage(house: House, mock_clock: MockClock) -> None:
+    token = house.token()
+    house.shelf.note_troubles = [Outage("away")] * 2
+    async with house.running():
+        await house.keys.verify(token)
+        for _ in range(3):
+            assert house.shelf.noted == []
+            mock_clock.jump(NOTE_USED_S)
+            await wait_all_tasks_blocked()
+        assert house.shelf.noted == [{"k1": NOW}]
+
+
+@pytest.mark.errors_expected
+async def test_last_used_outlives_a_crash_elsewhere_while_it_is_written(
+    house: House, mock_clock: MockClock
+) -> None:
+    token, house.shelf.note_gate = house.token(), trio.Event()
+    async with trio.open_nursery() as nursery:
+        await nursery.start(partial(keep, house.cache, house.vitals))
+        await house.keys.verify(token)
+        mock_clock.jump(NOTE_USED_S)
+        await wait_all_tasks_blocked()
+        house.shelf.troubles = [RuntimeError("a bug")]
+        nursery.start_soon(house.ask, new_token("write"))
+        await wait_all_tasks_blocked()
+        assert house.shelf.noted == []
+        house.shelf.note_gate.set()
+        await wait_all_tasks_blocked()
+        assert (house.answers, house.vitals.crashes) == ([Busy()], 1)
+        assert house.shelf.noted == [{"k1": NOW}]
+        nursery.cancel_scope.cancel()
+
+
+async def test_last_used_is_written_at_the_end(house: House) -> None:
+    async with house.running():
+        await house.keys.verify(house.token())
+        assert house.shelf.noted == []
+    assert house.shelf.noted == [{"k1": NOW}]
+
+
+async def test_a_silent_store_holds_the_end_up_for_a_second_at_most(
+    house: House, autojump_clock: MockClock
+) -> None:
+    house.shelf.note_gate = trio.Event()
+    house.verdicts.put(house.token(), GRANT)
+    before = trio.current_time()
+    async with house.running():
+        pass
+    assert trio.current_time() - before == pytest.approx(1.0)
+
+
+# News.
+
+
+@asynccontextmanager
+async def listening(house: House) -> AsyncIterator[trio.Nursery]:
+    async with trio.open_nursery() as nursery:
+        await nursery.start(partial(keep, house.news, house.vitals))
+        yield nursery
+        nursery.cancel_scope.cancel()
+
+
+def knowing(house: House) -> Verdicts:
+    """The table, filled: two keys of project 7, one of project 8, one refusal."""
+    for key_id, project_id in (("k1", 7), ("k2", 7), ("k3", 8)):
+        house.verdicts.put(key_id, Grant(key_id, project_id, "write"))
+    house.verdicts.put("nobody", None)
+    return house.verdicts
+
+
+def known(verdicts: Verdicts) -> set[str]:
+    return {token for token in ("k1", "k2", "k3", "nobody") if verdicts.find(token) is not None}
+
+
+@pytest.mark.parametrize(
+    ("notice", "left"),
+    [
+        (Eviction(key_id="k1"), {"k2", "k3", "nobody"}),
+        (Eviction(project_id=7), {"k3", "nobody"}),
+        (Eviction(key_id="elsewhere"), {"k1", "k2", "k3", "nobody"}),
+        (Eviction(), set()),
+    ],
+)
+async def test_news_evict_what_they_name(
+    house: House, autojump_clock: MockClock, notice: Eviction, left: set[str]
+) -> None:
+    async with listening(house):
+        knowing(house)
+        house.shelf.lines[0].send_nowait(notice)
+        await wait_all_tasks_blocked()
+        assert known(house.verdicts) == left
+
+
+async def test_what_was_known_before_the_line_stood_is_forgotten(
+    house: House, autojump_clock: MockClock
+) -> None:
+    knowing(house)
+    async with listening(house):
+        assert len(house.verdicts) == 0
+        assert house.vitals.state == "running"
+
+
+async def test_a_lost_line_makes_it_forget_everything_at_once_and_listen_again(
+    house: House, autojump_clock: MockClock
+) -> None:
+    async with listening(house):
+        knowing(house)
+        house.shelf.lines[0].close()
+        house.shelf.line_troubles = [Outage("still away")] * 2
+        await wait_all_tasks_blocked()
+        assert len(house.verdicts) == 0
+        assert house.vitals.snapshot()["waiting_for"] == "the line is dead"
+        await trio.sleep(1.5)
+        assert house.vitals.snapshot()["waiting_for"] == "still away"
+        # What is verified meanwhile cannot be trusted either once the line stands again.
+        knowing(house)
+        await trio.sleep(2.0)
+        assert house.vitals.snapshot() == {"state": "running", "crashes": 0}
+        assert len(house.verdicts) == 0
+        knowing(house)
+        house.shelf.lines[0].send_nowait(Eviction(key_id="k1"))
+        await wait_all_tasks_blocked()
+        assert known(house.verdicts) == {"k2", "k3", "nobody"}
+
+
+async def test_a_lost_line_voids_the_checks_in_flight(house: House) -> None:
+    token, house.shelf.gate = house.token(), trio.Event()
+    async with listening(house), house.running():
+        async with trio.open_nursery() as askers:
+            askers.start_soon(house.ask, token)
+            await wait_all_tasks_blocked()
+            # Revoked by another process, whose notice is never heard.
+            house.shelf.records.clear()
+            house.shelf.lines[0].close()
+            await wait_all_tasks_blocked()
+            house.shelf.gate.set()
+        assert house.answers == [None]
+
+
+@pytest.mark.errors_expected
+async def test_after_a_crash_the_news_forget_everything(house: House, autojump_clock: MockClock) -> None:
+    async with listening(house):
+        knowing(house)
+        house.shelf.lines[0].send_nowait(ValueError("no such notice"))
+        await trio.sleep(1.0)
+        assert (house.vitals.state, house.vitals.crashes) == ("running", 1)
+        assert len(house.verdicts) == 0
+
+
+def test_news_cancelled_at_any_await_hang_up() -> None:
+    async def scenario(strike: Strike) -> None:
+        house = House()
+        house.shelf.line_troubles = [Outage("away")]
+
+        async def listen() -> None:
+            with trio.move_on_after(3.0):
+                await keep(house.news, house.vitals)
+
+        async def talk() -> None:
+            await trio.sleep(1.5)
+            for line in house.shelf.lines:
+                line.send_nowait(Eviction(key_id="k1"))
+                line.close()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(talk)
+            await strike.run(listen)
+            nursery.cancel_scope.cancel()
+        assert house.shelf.lines == []
+
+    assert at_every_await(scenario) >= 6
+
+
+# Secrets.
+
+
+async def test_neither_token_nor_hash_is_shown(house: House, caplog: pytest.LogCaptureFixture) -> None:
+    token = house.token()
+    [(prefix, record)] = house.shelf.records
+    shown = repr((Verify(token, Reply()), record, house.keys, house.cache(), house.verdicts))
+    assert token not in shown
+    assert prefix not in shown
+    house.shelf.troubles = [Outage("away")]
+    caplog.set_level("DEBUG", logger=module.__name__)
+    async with house.running():
+        await house.keys.verify(token)
+        await house.keys.verify(token)
+    assert prefix not in caplog.text
+    assert not any(token.encode() in digest for digest in house.verdicts._table)

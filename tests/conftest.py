@@ -1,0 +1,146 @@
+"""What every test has: no unannounced ERROR, missing system parts skip aloud (and fail in CI), real parts.
+
+Fixtures: `store` is a fresh, migrated database on a real PostgreSQL; `service` is one running service that
+end-to-end tests share, each with names of its own.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import os
+import queue
+import tempfile
+import threading
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import NoReturn
+
+import asyncpg
+import attrs
+import pytest
+import trio
+import trio_asyncio
+
+from svc.store.database import Address, Database
+from svc.store.embedded import Served, open_embedded
+from svc.store.migrate import migrate
+from tests.service import Service, running
+
+_numbers = itertools.count(1)
+
+
+def missing(part: str) -> NoReturn:
+    """A system part that a test needs is not here: skip aloud, but fail in CI, which installs it."""
+    if os.environ.get("CI"):
+        pytest.fail(f"{part} is missing; .ci/run must install it")
+    pytest.skip(f"{part} is missing")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "errors_expected: the test provokes ERROR records and says so")
+
+
+@pytest.fixture(autouse=True)
+def _no_unannounced_error(request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    yield
+    if request.node.get_closest_marker("errors_expected"):
+        return
+    records = [
+        record
+        for phase in ("setup", "call", "teardown")
+        for record in caplog.get_records(phase)
+        if record.levelno >= logging.ERROR
+    ]
+    assert not records, [f"{record.name}: {record.getMessage()}" for record in records]
+
+
+@pytest.fixture(scope="session")
+def served() -> Iterator[Served]:
+    """An embedded server for the whole run, held by a thread with a Trio of its own."""
+    with tempfile.TemporaryDirectory(prefix="trace-svc-pg-") as folder:
+        os.chmod(folder, 0o755)
+        ready: queue.Queue[tuple[Served, trio.lowlevel.TrioToken, trio.Event]] = queue.Queue()
+
+        async def hold() -> None:
+            done = trio.Event()
+            async with open_embedded(Path(folder) / "data") as server:
+                ready.put((server.served, trio.lowlevel.current_trio_token(), done))
+                await done.wait()
+
+        thread = threading.Thread(target=trio.run, args=(hold,), daemon=True)
+        thread.start()
+        found, token, done = ready.get(timeout=60)
+        try:
+            trio.run(_make_template, found)
+            yield found
+        finally:
+            token.run_sync_soon(done.set)
+            thread.join(60)
+
+
+async def _make_template(server: Served) -> None:
+    async with trio_asyncio.open_loop():
+        await _execute(server, "create database template_of_tests")
+        address = attrs.evolve(address_of(server), database="template_of_tests")
+        async with Database(address).opened() as database:
+            await migrate(database)
+
+
+@pytest.fixture
+async def store(served: Served) -> AsyncIterator[Database]:
+    """A fresh, migrated database, reachable from this test's Trio."""
+    async with trio_asyncio.open_loop():
+        name = f"test_{os.getpid()}_{next(_numbers)}"
+        await _execute(served, f"create database {name} template template_of_tests")
+        async with Database(attrs.evolve(address_of(served), database=name)).opened() as database:
+            yield database
+        await _execute(served, f"drop database {name} with (force)")
+
+
+@pytest.fixture
+async def empty_database(served: Served) -> AsyncIterator[Database]:
+    """A database without a schema."""
+    async with trio_asyncio.open_loop():
+        name = f"test_{os.getpid()}_{next(_numbers)}"
+        await _execute(served, f"create database {name}")
+        async with Database(attrs.evolve(address_of(served), database=name)).opened() as database:
+            yield database
+        await _execute(served, f"drop database {name} with (force)")
+
+
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """A fresh folder that other accounts can pass through, as the database's account must (under root)."""
+    with tempfile.TemporaryDirectory(prefix="trace-svc-") as folder:
+        os.chmod(folder, 0o755)
+        yield Path(folder)
+
+
+@pytest.fixture(scope="session")
+def service() -> Iterator[Service]:
+    """One running service on its embedded database, both doors open, for all end-to-end tests."""
+    with running() as found:
+        yield found
+
+
+async def _execute(server: Served, statement: str) -> None:
+    """One statement on the maintenance database, outside of any transaction."""
+
+    async def work() -> None:
+        connection = await asyncpg.connect(
+            host=str(server.socket_dir),
+            port=server.port,
+            user=server.user,
+            password=server.password,
+            database=server.database,
+        )
+        await connection.execute(statement)
+        await connection.close()
+
+    await trio_asyncio.aio_as_trio(work)()
+
+
+def address_of(served: Served) -> Address:
+    """The address of an embedded server."""
+    return Address(str(served.socket_dir), served.port, served.user, served.password, served.database)
