@@ -1,0 +1,196 @@
+"""The Quart application: query API, health, metrics, and the refusals of everything unknown.
+
+Handlers decide and call inwards; answers leave in the envelope of contract §1. The hot ingest route is not
+here (see `door`).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, cast
+
+import attrs
+import msgspec
+import trio
+from quart import Response, request
+from quart_trio import QuartTrio
+from werkzeug.exceptions import HTTPException, MethodNotAllowed, RequestEntityTooLarge
+
+from actors.keys import Grant, Keys
+from protocol.query import (
+    SEARCH_LIMIT_DEFAULT,
+    SEARCH_LIMIT_MAX,
+    TOP_N_DEFAULT,
+    TOP_N_MAX,
+    CountBody,
+    FacetsBody,
+    SearchBody,
+    TimeseriesBody,
+    bounds,
+    read_body,
+)
+from protocol.refusals import (
+    API_UNAUTHORIZED,
+    BAD_REQUEST,
+    INTERNAL,
+    METHOD_NOT_ALLOWED,
+    NOT_FOUND,
+    PAYLOAD_TOO_LARGE,
+    QUERY_SCOPE,
+    UNAVAILABLE,
+    Refusal,
+    Refused,
+)
+from protocol.storage import Outage
+from svc.front.auth import authorize
+from svc.front.health import Health
+from svc.front.metrics import Metrics
+from svc.store.query import QueryStore, ask
+
+log = logging.getLogger(__name__)
+
+#: No query needs more than this; ingest has its own limit.
+MAX_QUERY_BODY_BYTES: Final = 1024 * 1024
+
+Answer = Callable[[Grant, bytes], Awaitable[dict[str, Any]]]
+
+
+@attrs.frozen
+class App:
+    """What the handlers call inwards."""
+
+    keys: Keys
+    queries: QueryStore
+    health: Health
+    metrics: Metrics
+
+    def build(self) -> QuartTrio:
+        """The application with all its routes."""
+        app = QuartTrio("trace-svc", static_folder=None)
+        app.config["MAX_CONTENT_LENGTH"] = MAX_QUERY_BODY_BYTES
+        app.config["PROPAGATE_EXCEPTIONS"] = False
+        # The answers are JSON bytes made by msgspec; sorting and pretty printing are not wanted.
+        for name, answer in (
+            ("count", self._count),
+            ("timeseries", self._timeseries),
+            ("facets", self._facets),
+            ("search", self._search),
+        ):
+            app.add_url_rule(f"/v1/query/{name}", name, self._query_route(name, answer), methods=["POST"])
+        app.add_url_rule("/actuator/health", "health", self._health, methods=["GET"])
+        app.add_url_rule("/actuator/health/liveness", "liveness", self._liveness, methods=["GET"])
+        app.add_url_rule("/actuator/health/readiness", "readiness", self._readiness, methods=["GET"])
+        app.add_url_rule("/actuator/prometheus", "prometheus", self._prometheus, methods=["GET"])
+        app.register_error_handler(HTTPException, self._http_error)
+        app.register_error_handler(Refused, _refused)
+        app.register_error_handler(Outage, _outage)
+        app.register_error_handler(Exception, _bug)
+        return app
+
+    def _query_route(self, name: str, answer: Answer) -> Callable[[], Awaitable[Response]]:
+        async def route() -> Response:
+            grant = await authorize(
+                self.keys, request.headers.get("authorization"), ("query", "admin"), QUERY_SCOPE
+            )
+            if isinstance(grant, Refusal):
+                return refusal_response(grant)
+            started_s = trio.current_time()
+            body = cast(bytes, await request.get_data(cache=False))
+            data = await answer(grant, body)
+            self.metrics.query_s.labels(name).observe(trio.current_time() - started_s)
+            return success_response(data)
+
+        return route
+
+    async def _count(self, grant: Grant, raw: bytes) -> dict[str, Any]:
+        body = read_body(raw, CountBody)
+        question = ask(grant.project_id, body.dataset, bounds(body.range), body.filters)
+        return await self.queries.count(question)
+
+    async def _timeseries(self, grant: Grant, raw: bytes) -> dict[str, Any]:
+        body = read_body(raw, TimeseriesBody)
+        question = ask(grant.project_id, body.dataset, bounds(body.range), body.filters)
+        return await self.queries.timeseries(question, body.interval)
+
+    async def _facets(self, grant: Grant, raw: bytes) -> dict[str, Any]:
+        body = read_body(raw, FacetsBody)
+        question = ask(grant.project_id, body.dataset, bounds(body.range), body.filters)
+        return await self.queries.facets(question, body.field, _page(body.top_n, TOP_N_DEFAULT, TOP_N_MAX))
+
+    async def _search(self, grant: Grant, raw: bytes) -> dict[str, Any]:
+        body = read_body(raw, SearchBody)
+        question = ask(grant.project_id, body.dataset, bounds(body.range), body.filters)
+        limit = _page(body.limit, SEARCH_LIMIT_DEFAULT, SEARCH_LIMIT_MAX)
+        return await self.queries.search(question, body.q, body.mode, limit, body.cursor)
+
+    async def _http_error(self, error: HTTPException) -> Response:
+        if isinstance(error, RequestEntityTooLarge):
+            return refusal_response(PAYLOAD_TOO_LARGE)
+        if request.path.startswith("/api/"):
+            # Nothing here is public: without a credential even an unknown path says only that.
+            grant = await authorize(
+                self.keys, request.headers.get("authorization"), ("write", "query", "admin"), NOT_FOUND
+            )
+            if isinstance(grant, Refusal):
+                return refusal_response(API_UNAUTHORIZED if grant.status == 401 else grant)
+        if isinstance(error, MethodNotAllowed):
+            response = refusal_response(METHOD_NOT_ALLOWED)
+            methods = set(error.valid_methods or ()) - {"HEAD", "OPTIONS"}
+            response.headers["allow"] = ", ".join(sorted(methods))
+            return response
+        if error.code == 404:
+            return refusal_response(NOT_FOUND)
+        return refusal_response(attrs.evolve(BAD_REQUEST, status=error.code or 400))
+
+    async def _health(self) -> Response:
+        status, report = await self.health.report()
+        return _json(report, 200 if status == "UP" else 503)
+
+    async def _liveness(self) -> Response:
+        # That this line runs is the proof: the event loop turns and the door answers.
+        return _json({"status": "UP"}, 200)
+
+    async def _readiness(self) -> Response:
+        actors = self.health.actors()
+        database = await self.health.db()
+        status = "UP" if actors["status"] == database["status"] == "UP" else "DOWN"
+        return _json({"status": status}, 200 if status == "UP" else 503)
+
+    async def _prometheus(self) -> Response:
+        return Response(self.metrics.render(), content_type="text/plain; version=0.0.4; charset=utf-8")
+
+
+def _page(wanted: int | None, default: int, most: int) -> int:
+    """A page size: below 1 becomes the default, above the most is clamped (contract §5)."""
+    return default if wanted is None or wanted < 1 else min(wanted, most)
+
+
+def _json(value: Any, status: int) -> Response:
+    return Response(msgspec.json.encode(value), status=status, content_type="application/json")
+
+
+def success_response(data: Any, status: int = 200) -> Response:
+    """The success envelope."""
+    return _json({"ok": True, "data": data}, status)
+
+
+def refusal_response(refusal: Refusal) -> Response:
+    """The failure envelope."""
+    response = Response(refusal.body(), status=refusal.status, content_type="application/json")
+    if refusal.retry_after_s is not None:
+        response.headers["retry-after"] = str(refusal.retry_after_s)
+    return response
+
+
+async def _refused(error: Refused) -> Response:
+    return refusal_response(error.refusal)
+
+
+async def _outage(_error: Outage) -> Response:
+    return refusal_response(UNAVAILABLE)
+
+
+async def _bug(error: Exception) -> Response:
+    log.exception("a request to %s failed", request.path, exc_info=error)
+    return refusal_response(INTERNAL)

@@ -1,0 +1,28 @@
+"""Who may pass a bearer-only door: the token of the request, its grant, its scope.
+
+Called by the OTLP doors and the query API. Every credential check refuses before any work runs (spec).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from actors.keys import Busy, Grant, Keys
+from protocol.refusals import NO_TENANT, UNAVAILABLE, Refusal
+from protocol.tokens import Scope, bearer
+
+
+async def authorize(
+    keys: Keys, authorization: str | None, allowed: Collection[Scope], wrong_scope: Refusal
+) -> Grant | Refusal:
+    """The grant of a request, or why it is refused: 401 without a living key, `wrong_scope` otherwise."""
+    token = bearer(authorization)
+    if token is None:
+        return NO_TENANT
+    match await keys.verify(token):
+        case None:
+            return NO_TENANT
+        case Busy():
+            return UNAVAILABLE
+        case Grant() as grant:
+            return grant if grant.scope in allowed else wrong_scope

@@ -1,0 +1,107 @@
+"""What both OTLP doors do with a request whose body is read: decode, screen, offer.
+
+Owns the order of the last checks (contract §2: size 413, decode 400, per-span checks, offer) and the count
+of what was taken and refused. Synchronous from end to end, so that no client that hangs up can come between
+an accepted batch and its answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any, Final, Literal
+
+import attrs
+
+from actors.spool import MemorySpool
+from protocol.inflate import TooLarge, Unreadable, inflate
+from protocol.otlp import Screening, read_protobuf, screen
+from protocol.otlp_json import read_json
+from protocol.refusals import (
+    ALL_REFUSED,
+    BAD_REQUEST,
+    NEVER_FITS,
+    PAYLOAD_TOO_LARGE,
+    SPOOL_FULL,
+    STOPPING,
+    Refusal,
+)
+from protocol.storage import Batch
+
+Form = Literal["protobuf", "json"]
+
+#: `Retry-After` grows with the age of what waits: an exporter should come back when there is room.
+_RETRY_MIN_S: Final = 1
+_RETRY_MAX_S: Final = 5
+
+
+@attrs.define
+class IntakeTally:
+    """What the doors took and refused since the start. Written by `Intake` alone."""
+
+    requests: int = 0
+    spans: int = 0
+    rejected_spans: int = 0
+    refused: dict[str, int] = attrs.field(factory=dict)
+
+    def refuse(self, refusal: Refusal) -> Refusal:
+        """Count a refusal and give it back."""
+        key = str(refusal.status)
+        self.refused[key] = self.refused.get(key, 0) + 1
+        return refusal
+
+
+@attrs.frozen
+class Taken:
+    """The batch is accepted (or held nothing to store); `screening` says what was refused in it."""
+
+    screening: Screening
+
+
+@attrs.define(eq=False)
+class Intake:
+    """The common end of both doors."""
+
+    spool: MemorySpool
+    max_body_bytes: int
+    now: Callable[[], datetime]
+    clock: Callable[[], float]
+    tally: IntakeTally = attrs.field(factory=IntakeTally)
+
+    def pressure(self) -> Refusal | None:
+        """A refusal when the spool has no room at all, before a body is read."""
+        return self.tally.refuse(self._full()) if self.spool.pressed() else None
+
+    def take(self, project_id: int, body: bytes, encoding: str, form: Form) -> Taken | Refusal:
+        """Inflate, decode, screen and offer one body. Every refusal is counted here."""
+        try:
+            plain = inflate(body, encoding, self.max_body_bytes)
+            request: Any = read_json(plain) if form == "json" else read_protobuf(plain)
+        except TooLarge:
+            return self.tally.refuse(PAYLOAD_TOO_LARGE)
+        except Unreadable as error:
+            return self.tally.refuse(BAD_REQUEST.saying(str(error)))
+        screening = screen(request)
+        self.tally.rejected_spans += screening.rejected
+        if not screening.accepted:
+            if screening.rejected:
+                return self.tally.refuse(ALL_REFUSED.saying(f"{ALL_REFUSED.message}: {screening.message()}"))
+            self.tally.requests += 1
+            return Taken(screening)
+        clean = plain if form == "protobuf" and not screening.rejected else request.SerializeToString()
+        offered = self.spool.offer(Batch(project_id, clean, screening.accepted, self.now(), self.clock()))
+        match offered:
+            case "accepted":
+                self.tally.requests += 1
+                self.tally.spans += screening.accepted
+                return Taken(screening)
+            case "full":
+                return self.tally.refuse(self._full())
+            case "never":
+                return self.tally.refuse(NEVER_FITS)
+            case "closed":
+                return self.tally.refuse(STOPPING)
+
+    def _full(self) -> Refusal:
+        age_s = self.spool.state().oldest_age_s
+        return attrs.evolve(SPOOL_FULL, retry_after_s=min(_RETRY_MAX_S, max(_RETRY_MIN_S, round(age_s))))

@@ -1,0 +1,132 @@
+"""Prometheus metrics: counters and gauges read from snapshots at the moment of a scrape.
+
+Owns the names of all metrics. The actors count plainly; this file turns their counts into samples, so that
+the hot path knows nothing of Prometheus. Only the two latency histograms are observed as things happen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+import attrs
+from prometheus_client import CollectorRegistry, Histogram, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from actors.drainer import Tally
+from actors.roller import RollerTally
+from actors.spool import SpoolState
+from actors.supervision import Board
+from svc.front.intake import IntakeTally
+
+_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0)
+
+
+@attrs.frozen
+class Sources:
+    """Where the numbers come from."""
+
+    spool: Callable[[], SpoolState]
+    intake: IntakeTally
+    tally: Tally
+    roller: RollerTally
+    keys: Callable[[], Mapping[str, int]]
+    pool: Callable[[], dict[str, int]]
+    outages: Callable[[], int]
+    board: Board
+    in_flight: Callable[[], int]
+
+
+class _Snapshots(Collector):
+    def __init__(self, sources: Sources) -> None:
+        self._sources = sources
+
+    def collect(self) -> Iterable[Metric]:
+        """One scrape."""
+        yield from self._ingest()
+        yield from self._database()
+        yield from self._actors()
+
+    def _ingest(self) -> Iterable[Metric]:
+        s, spool = self._sources, self._sources.spool()
+        yield _counter("svc_ingest_requests", "Ingest requests accepted.", s.intake.requests)
+        yield _counter("svc_ingest_accepted_spans", "Spans acknowledged to exporters.", s.intake.spans)
+        yield _counter("svc_ingest_rejected_spans", "Spans refused one by one.", s.intake.rejected_spans)
+        refused = CounterMetricFamily(
+            "svc_ingest_refused_requests", "Ingest requests refused, by HTTP status.", labels=["status"]
+        )
+        for status, count in sorted(s.intake.refused.items()):
+            refused.add_metric([status], count)
+        yield refused
+        yield _counter("svc_ingest_stored_spans", "Spans stored.", s.tally.stored)
+        yield _counter(
+            "svc_ingest_duplicate_spans", "Re-sent spans that replaced or met one.", s.tally.duplicates
+        )
+        yield _counter("svc_ingest_dead_lettered_spans", "Spans dead-lettered.", s.tally.dead_lettered)
+        yield _counter("svc_ingest_write_groups", "Write transactions.", s.tally.groups)
+        yield _gauge("svc_spool_depth_batches", "Batches accepted and not stored yet.", spool.depth)
+        yield _gauge("svc_spool_bytes", "Bytes accepted and not stored yet.", spool.bytes)
+        yield _gauge("svc_spool_max_bytes", "Budget of the spool.", spool.max_bytes)
+        yield _gauge("svc_spool_oldest_age_seconds", "Age of the oldest waiting batch.", spool.oldest_age_s)
+        yield _counter("svc_spool_refused_full", "Offers refused: spool full.", spool.refused_full)
+        yield _counter("svc_spool_refused_never", "Offers larger than the whole spool.", spool.refused_never)
+        yield _gauge("svc_http_in_flight", "HTTP requests inside.", s.in_flight())
+
+    def _database(self) -> Iterable[Metric]:
+        pool = self._sources.pool()
+        yield _gauge("svc_db_connections", "Open database connections.", pool["size"])
+        yield _gauge("svc_db_idle_connections", "Idle database connections.", pool["idle"])
+        yield _counter("svc_db_outages", "Times that the database was away.", self._sources.outages())
+
+    def _actors(self) -> Iterable[Metric]:
+        s = self._sources
+        alive = GaugeMetricFamily("svc_actor_alive", "Whether an actor is alive.", labels=["actor"])
+        crashes = CounterMetricFamily("svc_actor_crashes", "Crashes of an actor.", labels=["actor"])
+        for vitals in s.board.all():
+            alive.add_metric([vitals.name], int(vitals.alive))
+            crashes.add_metric([vitals.name], vitals.crashes)
+        yield alive
+        yield crashes
+        yield _counter("svc_traces_rolled", "Traces looked at by the roller.", s.roller.rolled)
+        yield _counter("svc_traces_settled", "Traces settled.", s.roller.settled)
+        keys = s.keys()
+        yield _gauge("svc_keys_known", "Verdicts in the key cache.", keys["known"])
+        yield _counter("svc_keys_hits", "Tokens answered from the key cache.", keys["hits"])
+        yield _counter("svc_keys_misses", "Tokens that had to be verified.", keys["misses"])
+        yield _counter("svc_keys_refused_full", "Tokens refused: too many wait.", keys["refused_full"])
+
+
+def _counter(name: str, text: str, value: float) -> CounterMetricFamily:
+    return CounterMetricFamily(name, text, value=value)
+
+
+def _gauge(name: str, text: str, value: float) -> GaugeMetricFamily:
+    return GaugeMetricFamily(name, text, value=value)
+
+
+class Metrics:
+    """The registry of this process."""
+
+    def __init__(self) -> None:
+        self._registry = CollectorRegistry()
+        self.queryable_s = Histogram(
+            "svc_ingest_queryable_seconds",
+            "Time from acknowledgement until a batch is stored and queryable.",
+            buckets=_SECONDS,
+            registry=self._registry,
+        )
+        self.query_s = Histogram(
+            "svc_query_seconds",
+            "Time to answer a query, by route.",
+            ["route"],
+            buckets=_SECONDS,
+            registry=self._registry,
+        )
+
+    def watch(self, sources: Sources) -> None:
+        """Read these at every scrape."""
+        self._registry.register(_Snapshots(sources))
+
+    def render(self) -> bytes:
+        """The exposition text."""
+        return generate_latest(self._registry)

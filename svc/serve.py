@@ -1,0 +1,343 @@
+"""The wiring: the one file that knows every class. Starts inside out, stops outside in.
+
+`open_store` opens the database (embedded or served) for every command; `serve` runs the whole service.
+
+Ordering of a stop, within `SVC_SHUTDOWN_DRAIN_SECONDS`: the doors refuse new requests and finish the old;
+the spool closes; the drainers empty it and go home; the loops are cancelled; the pool, the embedded server
+and the asyncio loop close.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any, Final
+
+import attrs
+import trio
+import trio_asyncio
+from hypercorn.config import Config as HypercornConfig
+from hypercorn.trio import serve as serve_http
+
+from actors.drainer import Drainer, Tally
+from actors.keys import MAILBOX_BOUND, KeyCache, KeyNews, Keys, Verdicts, Verify
+from actors.keys import snapshot as keys_snapshot
+from actors.partitions import Partitioner
+from actors.roller import RollerTally, TraceRoller
+from actors.spool import MemorySpool
+from actors.supervision import Actor, Board, Vitals, keep
+from protocol.storage import Batch, Outage
+from svc.config import Settings
+from svc.domain.intake import decoder, split
+from svc.domain.pricing import PriceBook
+from svc.front.app import App
+from svc.front.door import Door
+from svc.front.health import Health
+from svc.front.intake import Intake
+from svc.front.metrics import Metrics, Sources
+from svc.front.otlp_grpc import OtlpGrpc
+from svc.front.otlp_http import OtlpHttp
+from svc.store.call_sites import CallSites
+from svc.store.database import Address, Connection, Database, parse_url
+from svc.store.embedded import EmbeddedServer, open_embedded
+from svc.store.keys import KeyStore, matches
+from svc.store.migrate import migrate
+from svc.store.partitions import DayPartitions
+from svc.store.projects import ProjectStore
+from svc.store.query import QueryStore
+from svc.store.spans import SpanStore
+from svc.store.traces import TraceStore
+
+log = logging.getLogger(__name__)
+
+#: How long a start waits for a served database that is not there yet, as in a compose stack.
+DATABASE_PATIENCE_S: Final = 60.0
+#: What Hypercorn may take beyond the doors' own drain; its idle connections are of no interest by then.
+HTTP_GRACE_S: Final = 1.0
+
+
+def now() -> datetime:
+    """The wall clock: aware UTC."""
+    return datetime.now(UTC)
+
+
+@attrs.frozen
+class Store:
+    """The open database, and the embedded server behind it when there is one."""
+
+    database: Database
+    embedded: EmbeddedServer | None
+
+
+@asynccontextmanager
+async def open_store(settings: Settings, *, as_it_is: bool = False) -> AsyncIterator[Store]:
+    """Open the database, start the embedded one if no other is named, bring the schema up to date.
+
+    `as_it_is` leaves the schema alone and does not wait for a database that is away.
+    """
+    async with trio_asyncio.open_loop(), _database(settings) as store:
+        if not as_it_is:
+            await _migrated(store.database)
+        yield store
+
+
+@asynccontextmanager
+async def _database(settings: Settings) -> AsyncIterator[Store]:
+    address = served_address(settings)
+    if address is not None:
+        async with Database(address).opened() as database:
+            yield Store(database, None)
+        return
+    async with open_embedded(settings.data_dir) as embedded:
+        served = embedded.served
+        address = Address(str(served.socket_dir), served.port, served.user, served.password, served.database)
+        async with Database(address).opened() as database:
+            yield Store(database, embedded)
+
+
+def served_address(settings: Settings) -> Address | None:
+    """The served database that the settings name, or None for the embedded one."""
+    if settings.jdbc_url is not None:
+        return parse_url(
+            settings.jdbc_url,
+            user=settings.db_user,
+            password=settings.db_password,
+            database=settings.db_name,
+        )
+    if settings.db_host is not None:
+        return Address(
+            settings.db_host, settings.db_port, settings.db_user, settings.db_password, settings.db_name
+        )
+    return None
+
+
+async def _migrated(database: Database) -> None:
+    deadline = trio.current_time() + DATABASE_PATIENCE_S
+    while True:
+        try:
+            applied = await migrate(database)
+        except Outage as outage:
+            if trio.current_time() > deadline:
+                raise
+            log.warning("waiting for the database %s: %s", database.address.label(), outage)
+            await trio.sleep(1.0)
+        else:
+            if applied:
+                log.info("schema brought to step %d", applied[-1])
+            return
+
+
+@attrs.frozen
+class Ready:
+    """What `serve` tells its starter once every door is open.
+
+    Secrets: `first_keys` are the plaintext of a write key and a query key, on a first start only.
+    """
+
+    http_url: str
+    grpc_port: int | None
+    first_keys: tuple[str, str] | None = attrs.field(repr=False)
+
+
+class _House:
+    """Everything between the database and the doors, built once."""
+
+    def __init__(self, settings: Settings, store: Store) -> None:
+        self.settings, self.store = settings, store
+        self.board = Board()
+        self.spool = MemorySpool(settings.spool_max_bytes)
+        self.tally, self.roller_tally = Tally(), RollerTally()
+        self.verdicts = Verdicts()
+        send, self.questions = trio.open_memory_channel[Verify](MAILBOX_BOUND)
+        self.keys = Keys(self.verdicts, send)
+        self.days = DayPartitions(store.database)
+        self.spans = SpanStore(store.database, self.days, CallSites(), now)
+        self.shelf = KeyStore(store.database)
+        self.metrics = Metrics()
+        self.intake = Intake(self.spool, settings.max_body_bytes, now, trio.current_time)
+        self.decode = decoder(PriceBook())
+        self.drainer_vitals = tuple(
+            self.board.enrol(f"drainer-{number}") for number in range(1, settings.drainers + 1)
+        )
+        self.health = Health(
+            spool=self.spool.state,
+            tally=self.tally,
+            drainers=self.drainer_vitals,
+            board=self.board,
+            ping=self._ping,
+            pool=store.database.pool_state,
+            embedded=None if store.embedded is None else store.embedded.snapshot,
+            max_lag_ms=settings.spool_max_lag_ms,
+        )
+        app = App(self.keys, QueryStore(store.database), self.health, self.metrics).build()
+        http = OtlpHttp(self.intake, self.keys, enabled=settings.transport in ("HTTP", "BOTH"))
+        self.door = Door(otlp=http, app=app)  # type: ignore[arg-type]  # Quart's ASGI types are narrower
+        self.grpc = OtlpGrpc(intake=self.intake, keys=self.keys)
+        self.metrics.watch(
+            Sources(
+                spool=self.spool.state,
+                intake=self.intake.tally,
+                tally=self.tally,
+                roller=self.roller_tally,
+                keys=lambda: keys_snapshot(self.verdicts),
+                pool=store.database.pool_state,
+                outages=lambda: store.database.outages,
+                board=self.board,
+                in_flight=lambda: self.door.in_flight,
+            )
+        )
+
+    async def _ping(self) -> None:
+        async def work(connection: Connection) -> None:
+            # The cheapest question.
+            await connection.fetchval("select 1")
+
+        await self.store.database.run(work, transaction=False, timeout_s=2.0)
+
+    def loops(self) -> list[tuple[Callable[[], Actor], Vitals]]:
+        """The actors that run until they are cancelled, in the order of their start."""
+        cache, news = self.board.enrol("key-cache"), self.board.enrol("key-news")
+        roller, partitioner = self.board.enrol("trace-roller"), self.board.enrol("partitioner")
+        loops: list[tuple[Callable[[], Actor], Vitals]] = [
+            (
+                lambda: KeyCache(
+                    verdicts=self.verdicts,
+                    mailbox=self.questions,
+                    shelf=self.shelf,
+                    matches=matches,
+                    now=now,
+                    vitals=cache,
+                ),
+                cache,
+            ),
+            (lambda: KeyNews(verdicts=self.verdicts, shelf=self.shelf, vitals=news), news),
+            (lambda: Partitioner(calendar=self.days, now=now, vitals=partitioner), partitioner),
+            (
+                lambda: TraceRoller(
+                    shelf=TraceStore(self.store.database), now=now, tally=self.roller_tally, vitals=roller
+                ),
+                roller,
+            ),
+        ]
+        embedded = self.store.embedded
+        if embedded is not None:
+            loops.insert(0, (lambda: embedded, self.board.enrol("embedded-postgres")))
+        return loops
+
+    def drainer(self, vitals: Vitals) -> Drainer:
+        """One lane from the spool to the store."""
+        return Drainer(
+            spool=self.spool,
+            decode=self.decode,
+            split=split,
+            sink=self.spans,
+            tally=self.tally,
+            vitals=vitals,
+            on_stored=self._stored,
+        )
+
+    def _stored(self, batch: Batch) -> None:
+        self.metrics.queryable_s.observe(trio.current_time() - batch.received_s)
+
+
+async def serve(
+    settings: Settings,
+    *,
+    stop: trio.Event | None = None,
+    task_status: trio.TaskStatus[Ready] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Run the service until SIGTERM, SIGINT or `stop`. Tells `task_status` when every door is open."""
+    stop = trio.Event() if stop is None else stop
+    async with open_store(settings) as store:
+        house = _House(settings, store)
+        async with trio.open_nursery() as loops:
+            # To the very end: a supervisor may signal twice, and the second must not cut the drain off.
+            loops.start_soon(_signals, stop)
+            for build, vitals in house.loops():
+                await loops.start(partial(keep, build, vitals))
+            async with trio.open_nursery() as lanes:
+                for vitals in house.drainer_vitals:
+                    await lanes.start(partial(keep, partial(house.drainer, vitals), vitals))
+                async with trio.open_nursery() as doors:
+                    task_status.started(await _open_doors(house, doors))
+                    await stop.wait()
+                    # From here on everything must be over in time: requests first, then the spool.
+                    lanes.cancel_scope.deadline = trio.current_time() + settings.shutdown_drain_s
+                    await _close_doors(house, settings.shutdown_drain_s)
+                    doors.cancel_scope.cancel()
+                house.spool.close()
+            left = house.spool.state()
+            if left.depth:
+                log.error("stopped with %d batches (%d bytes) not stored", left.depth, left.bytes)
+            loops.cancel_scope.cancel()
+    log.info("stopped")
+
+
+async def _signals(stop: trio.Event) -> None:
+    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as arriving:
+        async for number in arriving:
+            log.info(
+                "%s on %s", "still stopping" if stop.is_set() else "stopping", signal.Signals(number).name
+            )
+            stop.set()
+
+
+async def _open_doors(house: _House, doors: trio.Nursery) -> Ready:
+    settings = house.settings
+    host, port = settings.http_bind
+    grpc_port = None
+    if settings.transport in ("GRPC", "BOTH"):
+        await house.grpc.open(host, settings.grpc_port)
+        grpc_port = settings.grpc_port
+    door: Any = house.door  # Hypercorn spells out ASGI's dictionaries, key by key
+    binds: list[str] = await doors.start(
+        partial(serve_http, door, _hypercorn(host, port), mode="asgi", shutdown_trigger=trio.sleep_forever)
+    )
+    return Ready(binds[0].removesuffix("/"), grpc_port, await _first_keys(house.store))
+
+
+def _hypercorn(host: str, port: int) -> HypercornConfig:
+    config = HypercornConfig()
+    config.bind = [f"[{host}]:{port}" if ":" in host else f"{host}:{port}"]
+    config.graceful_timeout = HTTP_GRACE_S
+    config.backlog = 1024
+    config.include_server_header = False
+    config.accesslog = None
+    config.errorlog = logging.getLogger("hypercorn.error")
+    config.loglevel = "WARNING"
+    config.h11_max_incomplete_size = 64 * 1024
+    config.keep_alive_timeout = 75.0
+    # An exporter keeps one connection for its whole life.
+    config.keep_alive_max_requests = 1_000_000
+    return config
+
+
+async def _close_doors(house: _House, timeout_s: float) -> None:
+    async with trio.open_nursery() as closing:
+        closing.start_soon(_close_http, house, timeout_s)
+        closing.start_soon(house.grpc.close, timeout_s)
+
+
+async def _close_http(house: _House, timeout_s: float) -> None:
+    if not await house.door.close(timeout_s):
+        log.warning("%d requests were still inside when the time to stop was over", house.door.in_flight)
+
+
+async def _first_keys(store: Store) -> tuple[str, str] | None:
+    """A write key and a query key for the default project, if this instance has no key at all yet."""
+
+    async def has_keys(connection: Connection) -> bool:
+        # Whether any key was ever made here.
+        return bool(await connection.fetchval("select exists (select from api_key)"))
+
+    if await store.database.run(has_keys, readonly=True):
+        return None
+    project = await ProjectStore(store.database).make_default()
+    keys = KeyStore(store.database)
+    write = await keys.create(project.id, "first write key", "write")
+    query = await keys.create(project.id, "first query key", "query")
+    return write.plaintext, query.plaintext

@@ -1,0 +1,160 @@
+"""`make bench`: what is acknowledged and stored a second, beside what would be possible, in one run.
+
+    python -m tests.bench [--seconds 20] [--batch 100] [--connections 8]
+
+Prints a Markdown table ready for deploy/BENCHMARKS.md. The generator runs on the same machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import statistics
+import tempfile
+import time
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+
+import attrs
+import trio
+
+from protocol.storage import Batch
+from svc.domain.intake import StoredSpan, decoder
+from svc.domain.pricing import PriceBook
+from svc.serve import open_store
+from svc.store.partitions import DayPartitions
+from svc.store.spans import _copy, _Kept
+from tests.bench.load import Result, fresh, generate, make_template
+from tests.service import Service, environment, running, until
+
+LIMIT_SPANS = 20_000
+
+
+@attrs.frozen
+class Limits:
+    """Spans a second: plain COPY of the same rows, and decode, map, price and pack on one core."""
+
+    copy: float
+    decode: float
+
+    @property
+    def smaller(self) -> float:
+        return min(self.copy, self.decode)
+
+
+def decode_limit() -> tuple[float, list[StoredSpan]]:
+    """How fast one core makes rows of bodies, and the rows."""
+    decode = decoder(PriceBook())
+    templates = [make_template(seed, 100) for seed in range(8)]
+    batches = [
+        Batch(1, bytes(fresh(templates[n % 8])), 100, datetime.now(UTC), 0.0)
+        for n in range(LIMIT_SPANS // 100)
+    ]
+    started_s = time.perf_counter()
+    rows = [row for batch in batches for row in decode(batch)]
+    return len(rows) / (time.perf_counter() - started_s), rows
+
+
+async def copy_limit(rows: list[StoredSpan], data_dir: Path) -> float:
+    """How fast PostgreSQL takes the same rows into the same tables, one connection, groups of 1,500."""
+    from svc import config
+
+    async with open_store(config.read(environment(data_dir))) as store:
+        now = datetime.now(UTC)
+        await DayPartitions(store.database).ensure({row.row.started_at.date() for row in rows}, now)
+        kept = [_Kept(row, now) for row in rows]
+        started_s = time.perf_counter()
+        for start in range(0, len(kept), 1500):
+            await store.database.run(partial(_copy, kept=kept[start : start + 1500]))
+        return len(kept) / (time.perf_counter() - started_s)
+
+
+def peak_rss_mb(service: Service) -> float:
+    """The most memory that the Python process ever held."""
+    status = Path(f"/proc/{service.process.pid}/status").read_text()
+    line = next(line for line in status.splitlines() if line.startswith("VmHWM"))
+    return int(line.split()[1]) / 1024
+
+
+def percentile(values: list[float], share: float) -> float:
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(len(ordered) * share))] if ordered else 0.0
+
+
+def load(
+    service: Service, spans: int, arguments: argparse.Namespace, per_second: float | None
+) -> tuple[Result, float]:
+    """Send, then wait until everything acknowledged is stored. Returns the result and stored spans/s."""
+    before = service.metric("svc_ingest_stored_spans_total")
+    started_s = time.perf_counter()
+    result = generate(
+        service.port,
+        service.write_key,
+        spans=spans,
+        connections=arguments.connections,
+        seconds=arguments.seconds,
+        per_second=per_second,
+    )
+    until(
+        lambda: service.metric("svc_ingest_stored_spans_total") - before >= result.acknowledged,
+        timeout_s=180,
+        every_s=0.1,
+    )
+    # The generator's own start takes a moment that is not the service's.
+    waited_s = time.perf_counter() - started_s
+    spawn_s = max(0.0, waited_s - result.elapsed_s - 0.1)
+    tail_s = _tail_s(service)
+    return result, result.acknowledged / (waited_s - min(spawn_s, 2.0) + tail_s)
+
+
+def _tail_s(service: Service) -> float:
+    until(lambda: service.metric("svc_spool_depth_batches") == 0, every_s=0.01)
+    return 0.0
+
+
+def main() -> None:
+    """Run and print."""
+    parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__.split("\n")[0])
+    parser.add_argument("--seconds", type=float, default=20.0)
+    parser.add_argument("--batch", type=int, default=100)
+    parser.add_argument("--connections", type=int, default=8)
+    arguments = parser.parse_args()
+    decode, rows = decode_limit()
+    with tempfile.TemporaryDirectory(prefix="trace-svc-bench-") as folder:
+        os.chmod(folder, 0o755)
+        limits = Limits(trio.run(copy_limit, rows, Path(folder) / "copy"), decode)
+    with running() as service:
+        load(service, arguments.batch, argparse.Namespace(**{**vars(arguments), "seconds": 3.0}), None)
+        flood, stored = load(service, arguments.batch, arguments, None)
+        half, _ = load(service, arguments.batch, arguments, stored / arguments.batch / 2)
+        small, _ = load(service, 1, arguments, None)
+        memory = peak_rss_mb(service)
+    size = len(make_template(0, 100).body) / 100
+    print(
+        f"\n{platform.machine()}, {os.cpu_count()} cores, {datetime.now(UTC):%Y-%m-%d}, spans of {size:.0f} B"
+    )
+    print("\n| figure | value |\n|---|---|")
+    for name, value in (
+        ("limit: plain COPY of the same rows", f"{limits.copy:,.0f} spans/s"),
+        ("limit: decode, map, price, pack on one core", f"{limits.decode:,.0f} spans/s"),
+        ("acknowledged", f"{flood.acknowledged / flood.elapsed_s:,.0f} spans/s"),
+        ("stored and queryable", f"{stored:,.0f} spans/s"),
+        ("stored, share of the smaller limit", f"{stored / limits.smaller:.2f}"),
+        ("refused with 503 in the flood", f"{flood.refused}"),
+        ("acknowledgement p50 / p99, flood", latency(flood)),
+        ("acknowledgement p50 / p99, half the load", latency(half)),
+        ("requests of one span", f"{len(small.latencies_s) / small.elapsed_s:,.0f}/s"),
+        ("peak memory of the Python process", f"{memory:,.0f} MB"),
+    ):
+        print(f"| {name} | {value} |")
+
+
+def latency(result: Result) -> str:
+    median = statistics.median(result.latencies_s or [0.0])
+    return f"{median * 1000:.1f} / {percentile(result.latencies_s, 0.99) * 1000:.1f} ms"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,48 @@
+"""A stranger's first minute: a fresh clone, `make run`, the three printed lines, Ctrl-C."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+from pathlib import Path
+
+import httpx2
+
+from tests.service import environment, stop_postgres, until
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_make_run_on_a_fresh_clone_ends_in_an_address_and_ready_keys(open_folder: Path) -> None:
+    clone, data = open_folder / "clone", open_folder / "data"
+    subprocess.run(["git", "clone", "--quiet", str(ROOT), str(clone)], check=True, timeout=60)
+    env = environment(data, SVC_HTTP_BIND="127.0.0.1:0")
+    with (open_folder / "out").open("w+") as out:
+        process = subprocess.Popen(
+            ["make", "run"], cwd=clone, env=env, stdout=out, stderr=out, start_new_session=True
+        )
+        try:
+            until(lambda: "sleep 1" in _text(out.name) or process.poll() is not None, timeout_s=300)
+            greeting = _text(out.name)
+            match = re.search(r"trace-svc is ready at (http://127\.0\.0\.1:\d+)", greeting)
+            assert match is not None, greeting
+            lines = [line for line in greeting.splitlines() if re.match(r"  (export|curl|sleep) ", line)]
+            done = subprocess.run(
+                ["bash", "-euc", "\n".join(lines)], capture_output=True, text=True, timeout=30, check=True
+            )
+            assert done.stdout == '{}{"ok":true,"data":{"count":1}}'
+            assert httpx2.get(f"{match[1]}/actuator/health").json()["status"] == "UP"
+            # As a terminal does it: the whole group hears Ctrl-C, make as well.
+            os.killpg(process.pid, signal.SIGINT)
+            process.wait(40)
+            assert re.search(r"event=stopped$", _text(out.name), re.MULTILINE)
+        finally:
+            process.kill()
+            process.wait(10)
+            stop_postgres(data)
+
+
+def _text(name: str) -> str:
+    return Path(name).read_text(encoding="utf-8")

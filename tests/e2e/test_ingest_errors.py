@@ -1,0 +1,449 @@
+"""The ingest doors refuse to the letter: every row of the credential-error table and of the pressure rules."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import socket
+from collections.abc import Iterator
+
+import grpc
+import httpx2
+import pytest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
+
+from tests import wire
+from tests.e2e.hostile import (
+    MIB,
+    Called,
+    call,
+    connected,
+    frozen_database,
+    head,
+    minted,
+    read_response,
+    refusal,
+    retry_infos,
+    trace_id,
+    unharmed,  # noqa: F401 - a fixture
+    unique,
+)
+from tests.service import Service, running, until
+
+pytestmark = pytest.mark.usefixtures("unharmed")
+
+NO_TENANT = (401, "UNAUTHORIZED", "no tenant context")
+WRONG_SCOPE = (403, "FORBIDDEN", "this API key is not scoped for ingest (needs a write or mcp key)")
+DISABLED = (404, "NOT_FOUND", "OTLP receiver is disabled")
+
+UNKNOWN_TOKEN = "svc_w_AAAAAAAAAAAAAAAAAAAAAA"
+LIMIT_BYTES = 64 * MIB
+
+
+def small(session: str | None = None) -> bytes:
+    """One storable span."""
+    attributes = {} if session is None else {"session.id": session}
+    return wire.request(wire.span(attributes=attributes, trace_id=trace_id())).SerializeToString()
+
+
+def post(
+    service: Service, body: bytes, key: str | None = None, path: str = "/v1/traces", **headers: str
+) -> httpx2.Response:
+    sent = {"Content-Type": "application/x-protobuf"}
+    sent |= {} if key is None else {"Authorization": f"Bearer {key}"}
+    sent |= {name.replace("_", "-"): value for name, value in headers.items()}
+    return httpx2.post(f"{service.url}{path}", content=body, headers=sent, timeout=60)
+
+
+def near_miss(token: str) -> str:
+    """The token with its last character changed: its stored prefix is found, its hash is not."""
+    return token[:-1] + ("A" if token[-1] != "A" else "Q")
+
+
+# --- credentials over HTTP --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "authorization",
+    [
+        None,
+        "",
+        "Bearer",
+        "Bearer ",
+        "Basic dXNlcjpwYXNzd29yZA==",
+        "Bearer not-a-token",
+        f"Bearer {UNKNOWN_TOKEN}",
+        f"Bearer {UNKNOWN_TOKEN} ",
+        UNKNOWN_TOKEN,
+        "Bearer " + "svc_w_" + "A" * 60_000,
+    ],
+    ids=lambda value: repr(value)[:24],
+)
+def test_without_a_living_key_http_ingest_says_no_tenant_context(
+    service: Service, authorization: str | None
+) -> None:
+    headers = {} if authorization is None else {"Authorization": authorization}
+    response = post(service, small(), **headers)
+    assert refusal(response) == NO_TENANT
+    assert response.json() == {
+        "ok": False,
+        "error": {"code": "UNAUTHORIZED", "message": "no tenant context"},
+    }
+
+
+def test_a_token_that_is_nearly_right_is_refused_by_both_doors(service: Service) -> None:
+    token = near_miss(service.write_key)
+    assert refusal(post(service, small(), token)) == NO_TENANT
+    assert call(service, small(), f"Bearer {token}").code is grpc.StatusCode.UNAUTHENTICATED
+
+
+def test_a_query_key_may_not_ingest_over_http(service: Service) -> None:
+    assert refusal(post(service, small(), service.query_key)) == WRONG_SCOPE
+
+
+def test_write_and_admin_keys_ingest_and_the_scheme_is_case_blind(service: Service) -> None:
+    session = unique("scopes")
+    admin = minted(service, "admin")
+    for authorization in (
+        f"Bearer {service.write_key}",
+        f"bearer {service.write_key}",
+        f"BEARER   {admin}",
+    ):
+        response = post(service, small(session), Authorization=authorization)
+        assert (response.status_code, response.content) == (200, b"")
+    assert call(service, small(session), f"Bearer {admin}").code is grpc.StatusCode.OK
+    service.wait_for_spans(4, session_id=session)
+
+
+def test_a_revoked_key_is_refused_on_the_next_request_by_both_doors(service: Service) -> None:
+    name = unique("doomed")
+    token = service.command("keys", "create", "--scope", "write", "--name", name).strip()
+    # Known to be good, so that only the revocation can make it bad.
+    assert post(service, small(), token).status_code == 200
+    assert call(service, small(), f"Bearer {token}").code is grpc.StatusCode.OK
+    [line] = [line for line in service.command("keys", "list").splitlines() if line.endswith(name)]
+    service.command("keys", "revoke", line.split()[0])
+    assert refusal(post(service, small(), token)) == NO_TENANT
+    assert call(service, small(), f"Bearer {token}").code is grpc.StatusCode.UNAUTHENTICATED
+
+
+# --- methods, types, encodings, paths ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "PATCH", "DELETE", "OPTIONS", "BREW"])
+def test_any_method_but_post_is_405_and_names_post(service: Service, method: str) -> None:
+    response = httpx2.request(method, f"{service.url}/v1/traces", timeout=30)
+    assert response.status_code == 405
+    assert response.headers["allow"] == "POST"
+    if method != "HEAD":
+        assert refusal(response) == (405, "METHOD_NOT_ALLOWED", "method not allowed")
+
+
+@pytest.mark.parametrize(
+    "media_type", ["", "text/plain", "application/protobuf", "application/x-www-form-urlencoded", "json", ";"]
+)
+def test_any_other_media_type_is_415_and_is_named(service: Service, media_type: str) -> None:
+    status, code, message = refusal(post(service, small(), service.write_key, Content_Type=media_type))
+    assert (status, code) == (415, "UNSUPPORTED_MEDIA_TYPE")
+    assert repr(media_type.partition(";")[0]) in message
+
+
+@pytest.mark.parametrize("encoding", ["br", "compress", "gzip, gzip", "x-gzip", "gzip;q=1"])
+def test_any_other_content_encoding_is_415_and_is_named(service: Service, encoding: str) -> None:
+    status, code, message = refusal(post(service, small(), service.write_key, Content_Encoding=encoding))
+    assert (status, code) == (415, "UNSUPPORTED_MEDIA_TYPE")
+    assert encoding in message
+
+
+@pytest.mark.parametrize(
+    ("media_type", "encoding"),
+    [
+        ("Application/X-Protobuf", "GZIP"),
+        ("application/x-protobuf; charset=utf-8", "gzip"),
+        (" application/x-protobuf ;messageType=x", "Identity"),
+        ("APPLICATION/JSON", "gzip"),
+        ("application/json; charset=UTF-8", ""),
+    ],
+)
+def test_types_and_encodings_are_read_in_any_case_and_with_parameters(
+    service: Service, media_type: str, encoding: str
+) -> None:
+    is_json = "json" in media_type.lower()
+    body = b'{"resourceSpans": []}' if is_json else b""
+    body = gzip.compress(body) if encoding.lower() == "gzip" else body
+    response = post(service, body, service.write_key, Content_Type=media_type, Content_Encoding=encoding)
+    assert response.status_code == 200
+    assert response.content == (b"{}" if is_json else b"")
+    assert response.headers["content-type"] == ("application/json" if is_json else "application/x-protobuf")
+
+
+@pytest.mark.parametrize("path", ["/v1/metrics", "/v1/logs"])
+@pytest.mark.parametrize("credential", ["none", "write"])
+def test_metrics_and_logs_over_http_are_404_in_the_envelope(
+    service: Service, path: str, credential: str
+) -> None:
+    key = service.write_key if credential == "write" else None
+    assert refusal(post(service, small(), key, path=path)) == (404, "NOT_FOUND", "no such path")
+
+
+def test_an_exporter_of_all_signals_hears_404_and_keeps_its_connection(service: Service) -> None:
+    """A refused body is taken to its end, so that what comes next on the connection is understood."""
+    session = unique("signals")
+    with httpx2.Client(
+        base_url=service.url, headers={"Authorization": f"Bearer {service.write_key}"}, timeout=30
+    ) as client:
+        for _ in range(3):
+            for path in ("/v1/logs", "/v1/metrics"):
+                assert client.post(path, content=b"x" * 3_000_000).status_code == 404
+            response = client.post(
+                "/v1/traces", content=small(session), headers={"Content-Type": "application/x-protobuf"}
+            )
+            assert response.status_code == 200
+    service.wait_for_spans(3, session_id=session)
+
+
+# --- the order of the checks ------------------------------------------------------------------------------
+
+
+def test_each_check_comes_before_the_next(service: Service) -> None:
+    """Every request breaks a rule and all the rules behind it, and hears of the first alone."""
+    garbage, other = b"\xff" * 100, {"Content_Type": "text/plain"}
+    in_order = [
+        httpx2.put(f"{service.url}/v1/traces", content=garbage),
+        post(service, garbage, None, **other),
+        post(service, garbage, service.query_key, **other),
+        post(service, garbage, service.write_key, **other),
+    ]
+    assert [response.status_code for response in in_order] == [405, 401, 403, 415]
+    with connected(service.port) as sock:
+        # 413 comes at the head of a body that could not be decoded either.
+        sock.sendall(
+            head(
+                "POST",
+                "/v1/traces",
+                f"Authorization: Bearer {service.write_key}",
+                "Content-Type: application/x-protobuf",
+                f"Content-Length: {LIMIT_BYTES + 1}",
+            )
+        )
+        status, _, body = _send_rest(sock, LIMIT_BYTES + 1)
+    assert (status, json.loads(body)["error"]["code"]) == (413, "PAYLOAD_TOO_LARGE")
+    assert post(service, garbage, service.write_key).status_code == 400
+
+
+def _send_rest(sock: socket.socket, size: int) -> tuple[int, object, bytes]:
+    block = b"\xff" * MIB
+    while size:
+        size -= sock.send(block[:size])
+    return read_response(sock)
+
+
+def test_a_body_of_unknown_length_is_413_as_soon_as_it_is_too_long(service: Service) -> None:
+    """The whole of it is not needed: one byte past the limit decides."""
+    body = (b"\0" * MIB for _ in range(65))
+    response = httpx2.post(
+        f"{service.url}/v1/traces",
+        content=body,
+        headers={
+            "Authorization": f"Bearer {service.write_key}",
+            "Content-Type": "application/x-protobuf",
+        },
+        timeout=60,
+    )
+    assert refusal(response)[:2] == (413, "PAYLOAD_TOO_LARGE")
+
+
+# --- gRPC -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "authorization", [None, "", "Bearer", "Basic dXNlcg==", "Bearer not-a-token", f"Bearer {UNKNOWN_TOKEN}"]
+)
+def test_without_a_living_key_grpc_ingest_asks_for_one(service: Service, authorization: str | None) -> None:
+    called = call(service, small(), authorization)
+    assert (called.code, called.text) == (
+        grpc.StatusCode.UNAUTHENTICATED,
+        "OTLP ingest requires a valid bearer token",
+    )
+    assert not retry_infos(called)
+
+
+def test_a_query_key_may_not_ingest_over_grpc(service: Service) -> None:
+    called = call(service, small(), f"Bearer {service.query_key}")
+    assert (called.code, called.text) == (
+        grpc.StatusCode.PERMISSION_DENIED,
+        "OTLP ingest requires a write-scoped token",
+    )
+    assert not retry_infos(called)
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export",
+        "/opentelemetry.proto.collector.logs.v1.LogsService/Export",
+        "/opentelemetry.proto.collector.trace.v1.TraceService/Import",
+        "/grpc.health.v1.Health/Check",
+    ],
+)
+def test_any_other_grpc_method_is_unimplemented(service: Service, method: str) -> None:
+    called = call(service, small(), f"Bearer {service.write_key}", method=method)
+    assert called.code is grpc.StatusCode.UNIMPLEMENTED
+    assert not retry_infos(called)
+
+
+def over_grpc(service: Service, body: bytes, compression: grpc.Compression) -> Called:
+    return call(service, body, f"Bearer {service.write_key}", compression=compression)
+
+
+@pytest.mark.parametrize("compression", [grpc.Compression.NoCompression, grpc.Compression.Gzip])
+def test_grpc_takes_plain_and_gzipped_messages(service: Service, compression: grpc.Compression) -> None:
+    session = unique("grpc")
+    called = over_grpc(service, small(session) + small(session), compression)
+    assert called.code is grpc.StatusCode.OK
+    assert called.response == ExportTraceServiceResponse()
+    service.wait_for_spans(2, session_id=session)
+
+
+def test_grpc_refuses_a_compression_that_it_does_not_read(service: Service) -> None:
+    called = over_grpc(service, small() * 100, grpc.Compression.Deflate)
+    assert called.code is grpc.StatusCode.UNIMPLEMENTED
+
+
+@pytest.mark.parametrize("body", [b"\xff" * 100, small()[:-1], b"\x0a\xff\xff\xff\xff\x07"])
+def test_grpc_calls_undecodable_bytes_an_invalid_argument(service: Service, body: bytes) -> None:
+    called = over_grpc(service, body, grpc.Compression.NoCompression)
+    assert called.code is grpc.StatusCode.INVALID_ARGUMENT
+    assert called.text.startswith("the body is not an OTLP trace request in protobuf")
+    assert not retry_infos(called)
+
+
+def test_grpc_refuses_bad_spans_alone_and_a_batch_of_only_bad_ones(service: Service) -> None:
+    session = unique("grpc-partial")
+    good = wire.span(attributes={"session.id": session}, trace_id=trace_id())
+    bad = wire.span(trace_id=bytes(16))
+    partial = over_grpc(
+        service, wire.request(bad, good, bad).SerializeToString(), grpc.Compression.NoCompression
+    )
+    assert partial.response is not None
+    assert partial.response.partial_success.rejected_spans == 2
+    assert partial.response.partial_success.error_message
+    service.wait_for_spans(1, session_id=session)
+    none = over_grpc(service, wire.request(bad).SerializeToString(), grpc.Compression.NoCompression)
+    assert none.code is grpc.StatusCode.INVALID_ARGUMENT
+
+
+@pytest.mark.parametrize("compression", [grpc.Compression.NoCompression, grpc.Compression.Gzip])
+def test_grpc_refuses_what_is_too_large_without_asking_for_a_retry(
+    service: Service, compression: grpc.Compression
+) -> None:
+    called = over_grpc(service, bytes(LIMIT_BYTES + 1), compression)
+    assert called.code is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert not retry_infos(called)
+
+
+# --- transports -------------------------------------------------------------------------------------------
+
+
+def test_with_grpc_alone_the_http_receiver_is_disabled_and_the_rest_is_there() -> None:
+    with running(SVC_INGEST_OTLP_TRANSPORT="GRPC") as alone:
+        for key in (None, alone.write_key, alone.query_key):
+            assert refusal(post(alone, b"\xff", key, Content_Type="text/plain")) == DISABLED
+        assert refusal(httpx2.get(f"{alone.url}/v1/traces")) == DISABLED
+        assert call(alone, small(), f"Bearer {alone.write_key}").code is grpc.StatusCode.OK
+        alone.wait_for_spans(1)
+        assert alone.health()["status"] == "UP"
+
+
+def test_with_http_alone_nothing_listens_on_the_grpc_port() -> None:
+    with running(SVC_INGEST_OTLP_TRANSPORT="HTTP") as alone:
+        with socket.socket() as sock:
+            assert sock.connect_ex(("127.0.0.1", alone.grpc_port)) != 0
+        assert post(alone, small(), alone.write_key).status_code == 200
+        alone.wait_for_spans(1)
+
+
+# --- pressure ---------------------------------------------------------------------------------------------
+
+BUDGET_BYTES = 400_000
+#: What a batch costs beside its body.
+OVERHEAD_BYTES = 512
+BATCH_BYTES = 90_000
+
+
+def padded(size: int, session: str) -> bytes:
+    """One span in a body of exactly this many bytes."""
+
+    def filled(padding: int) -> bytes:
+        attributes = {"session.id": session, "padding": "x" * padding}
+        return wire.request(wire.span(attributes=attributes, trace_id=trace_id())).SerializeToString()
+
+    body = filled(size - 200)
+    body = filled(size - 200 + size - len(body))
+    assert len(body) == size
+    return body
+
+
+@pytest.fixture(scope="module")
+def crowded() -> Iterator[Service]:
+    """A service with a small spool, its keys and its first partitions known."""
+    with running(SVC_INGEST_SPOOL_MAX_BYTES=str(BUDGET_BYTES)) as found:
+        assert post(found, small(), found.write_key).status_code == 200
+        assert post(found, small(), found.query_key).status_code == 403
+        found.wait_for_spans(1)
+        yield found
+
+
+def test_a_full_spool_is_503_and_what_was_acknowledged_is_stored_in_the_end(crowded: Service) -> None:
+    session = unique("full")
+    write = f"Bearer {crowded.write_key}"
+    fitting = BUDGET_BYTES // (BATCH_BYTES + OVERHEAD_BYTES)
+    # One body is larger than the whole budget: it could never be taken, however long its sender waits.
+    huge = padded(BUDGET_BYTES, session)
+    with frozen_database(crowded):
+        answers = [post(crowded, padded(BATCH_BYTES, session), crowded.write_key) for _ in range(fitting + 1)]
+        assert [answer.status_code for answer in answers] == [200] * fitting + [503]
+        _says_full(answers[-1])
+        _says_full_over_grpc(call(crowded, padded(BATCH_BYTES, session), write))
+
+        never = post(crowded, huge, crowded.write_key)
+        assert refusal(never) == (
+            413,
+            "PAYLOAD_TOO_LARGE",
+            "the batch is larger than the whole ingest buffer",
+        )
+        assert "retry-after" not in never.headers
+        never_called = call(crowded, huge, write)
+        assert never_called.code is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert not retry_infos(never_called)
+
+        # The rest of the budget, to the byte; from now on nothing needs to be read to be refused.
+        rest = BUDGET_BYTES - fitting * (BATCH_BYTES + OVERHEAD_BYTES) - OVERHEAD_BYTES
+        assert post(crowded, padded(rest + 1, session), crowded.write_key).status_code == 503
+        assert post(crowded, padded(rest, session), crowded.write_key).status_code == 200
+        _says_full(post(crowded, b"\xff", crowded.write_key, Content_Type="text/plain"))
+        _says_full_over_grpc(call(crowded, b"\xff", write))
+        assert refusal(post(crowded, b"\xff", crowded.query_key)) == WRONG_SCOPE
+        assert refusal(post(crowded, b"\xff")) == NO_TENANT
+
+        ingest = crowded.health()["components"]["ingest"]["details"]
+        assert ingest["bytes"] == ingest["max_bytes"] == BUDGET_BYTES
+        assert ingest["depth"] == fitting + 1
+    crowded.wait_for_spans(fitting + 1, session_id=session)
+    until(lambda: crowded.health()["status"] == "UP")
+    ingest = crowded.health()["components"]["ingest"]["details"]
+    assert (ingest["depth"], ingest["bytes"], ingest["dead_lettered"]) == (0, 0, 0)
+    assert post(crowded, padded(BATCH_BYTES, session), crowded.write_key).status_code == 200
+    crowded.wait_for_spans(fitting + 2, session_id=session)
+
+
+def _says_full(response: httpx2.Response) -> None:
+    assert refusal(response)[:2] == (503, "UNAVAILABLE")
+    assert response.headers["retry-after"] in ("1", "2", "3", "4", "5")
+
+
+def _says_full_over_grpc(called: Called) -> None:
+    assert called.code is grpc.StatusCode.UNAVAILABLE
+    in_details, in_trailer = retry_infos(called)
+    assert in_details == in_trailer
+    assert 1 <= in_details <= 5

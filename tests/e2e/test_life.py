@@ -1,0 +1,245 @@
+"""The life of the process: first start, stop in mid-flood, kill, restart, a database that goes away."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import threading
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from tests.bench.load import fresh, make_template
+from tests.conftest import missing
+from tests.service import TRACE_SVC, Service, environment, free_port, running, until
+
+
+class Flood:
+    """Sends batches of ten spans until it is told to stop; counts what was acknowledged."""
+
+    def __init__(self, service: Service) -> None:
+        self.acknowledged = self.refused = 0
+        self._service, self._stop = service, threading.Event()
+        self._threads = [threading.Thread(target=self._send, args=(seed,)) for seed in range(3)]
+
+    def __enter__(self) -> Flood:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        for thread in self._threads:
+            thread.join(60)
+
+    def _send(self, seed: int) -> None:
+        template = make_template(seed, 10)
+        headers = {
+            "Authorization": f"Bearer {self._service.write_key}",
+            "Content-Type": "application/x-protobuf",
+        }
+        with httpx2.Client(base_url=self._service.url, headers=headers, timeout=30) as client:
+            while not self._stop.is_set():
+                try:
+                    response = client.post("/v1/traces", content=bytes(fresh(template)))
+                except httpx2.TransportError:
+                    return
+                if response.status_code == 200:
+                    self.acknowledged += 10
+                else:
+                    assert response.status_code == 503, response.text
+                    assert 1 <= int(response.headers["retry-after"]) <= 5
+                    self.refused += 1
+                    self._stop.wait(0.2)
+
+
+def test_a_first_start_prints_lines_that_send_and_count_a_trace(service: Service) -> None:
+    """What the greeting says, said in a shell, does what it says."""
+    env = environment(service.data_dir)
+    code = (
+        "from svc.__main__ import _greet; from svc.serve import Ready;"
+        f"_greet(Ready({service.url!r}, None, ({service.write_key!r}, {service.query_key!r})))"
+    )
+    python = str(Path(TRACE_SVC).with_name("python"))
+    greeting = subprocess.run(
+        [python, "-c", code], env=env, capture_output=True, text=True, check=True
+    ).stdout
+    lines = [line for line in greeting.splitlines() if re.match(r"  (export|curl|sleep) ", line)]
+    assert len(lines) == 3
+    before = service.ask("count", {"dataset": "spans"})["count"]
+    done = subprocess.run(
+        ["bash", "-euc", "\n".join(lines)], capture_output=True, text=True, timeout=30, check=True
+    )
+    assert done.stdout == f'{{}}{{"ok":true,"data":{{"count":{before + 1}}}}}'
+
+
+def test_demo_and_doctor_work_beside_the_running_service(service: Service) -> None:
+    shown = service.command("demo", "--url", service.url)
+    assert "sent 24 traces" in shown
+    assert "failed tool calls: " in shown
+    host, _, port = service.url.removeprefix("http://").rpartition(":")
+    env = {**service.env, "SVC_HTTP_BIND": f"{host}:{port}"}
+    done = subprocess.run(
+        [TRACE_SVC, "doctor"], env=env, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stdout
+    assert re.search(r"^ok +ingest +UP", done.stdout, re.M)
+
+
+def test_doctor_fails_aloud_when_the_database_cannot_be_reached(tmp_path: Path) -> None:
+    env = environment(tmp_path, DB_HOST="127.0.0.1", DB_PORT=str(free_port()))
+    done = subprocess.run(
+        [TRACE_SVC, "doctor"], env=env, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 1
+    assert re.search(r"^FAIL +database ", done.stdout, re.M)
+
+
+def test_keys_are_made_listed_rotated_and_revoked_beside_the_running_service(service: Service) -> None:
+    name = f"cli-{uuid.uuid4()}"
+    token = service.command("keys", "create", "--scope", "query", "--name", name).strip()
+    assert re.fullmatch(r"svc_q_[A-Za-z0-9_-]{22}", token)
+    assert service.ask("count", {"dataset": "spans"}, token)["count"] >= 0
+    (line,) = [line for line in service.command("keys", "list").splitlines() if name in line]
+    key_id = line.split()[0]
+    rotated = service.command("keys", "rotate", key_id).strip()
+    assert _status(service, token) == 401
+    assert _status(service, rotated) == 200
+    service.command("keys", "revoke", key_id)
+    assert _status(service, rotated) == 401
+
+
+def _status(service: Service, token: str) -> int:
+    headers = {"Authorization": f"Bearer {token}"}
+    return httpx2.post(
+        f"{service.url}/v1/query/count", json={"dataset": "spans"}, headers=headers
+    ).status_code
+
+
+def test_sigterm_in_mid_flood_stores_everything_acknowledged(open_folder: Path) -> None:
+    with running(open_folder / "data") as service:
+        keys = service.write_key, service.query_key
+        with Flood(service) as flood:
+            until(lambda: flood.acknowledged > 500)
+            # Twice, as supervisors do: the second must not cut the drain off.
+            service.process.send_signal(signal.SIGTERM)
+            service.process.send_signal(signal.SIGTERM)
+            assert service.process.wait(40) == 0
+        assert "not stored" not in service.log.read_text()
+    with running(open_folder / "data") as again:
+        again.write_key, again.query_key = keys
+        assert again.ask("count", {"dataset": "spans"})["count"] == flood.acknowledged
+
+
+def test_kill_9_leaves_a_database_that_the_next_start_adopts(open_folder: Path) -> None:
+    with running(open_folder / "data") as service:
+        keys = service.write_key, service.query_key
+        with Flood(service) as flood:
+            until(lambda: flood.acknowledged > 200)
+        service.wait_for_spans(flood.acknowledged)
+        pid = service.health()["components"]["db"]["details"]["embedded"]["pid"]
+        service.process.kill()
+        service.process.wait(10)
+        os.kill(pid, 0)
+        with running(open_folder / "data") as again:
+            again.query_key = keys[1]
+            assert again.health()["components"]["db"]["details"]["embedded"]["pid"] == pid
+            assert again.ask("count", {"dataset": "spans"})["count"] == flood.acknowledged
+
+
+def test_a_killed_embedded_database_comes_back_and_nothing_acknowledged_is_lost() -> None:
+    with running() as service, Flood(service) as flood:
+        until(lambda: flood.acknowledged > 200)
+        os.kill(service.health()["components"]["db"]["details"]["embedded"]["pid"], signal.SIGKILL)
+        seen = flood.acknowledged
+        until(lambda: service.health()["status"] == "UP" and flood.acknowledged > seen + 200)
+        flood.__exit__()
+        service.wait_for_spans(flood.acknowledged)
+
+
+DEBIAN = sorted(Path("/usr/lib/postgresql").glob("*/bin"))
+
+
+class Served:
+    """Debian's own PostgreSQL on a port of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        if not DEBIAN:
+            missing("Debian's PostgreSQL")
+        folder.mkdir()
+        self.folder, self.port = folder, free_port()
+        self._as = (
+            ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups"] if os.geteuid() == 0 else []
+        )
+        if self._as:
+            shutil.chown(folder, "postgres", "postgres")
+        (folder / "pw").write_text("secret of the test")
+        (folder / "pw").chmod(0o644)
+        self._run("initdb", "-D", str(folder / "data"), "-U", "owner", "--pwfile", str(folder / "pw"),
+                  "--auth=scram-sha-256", "--encoding=UTF8", "--locale=C.UTF-8")  # fmt: skip
+        self.start()
+
+    def start(self) -> None:
+        options = f"-p {self.port} -c listen_addresses=127.0.0.1 -c unix_socket_directories={self.folder}"
+        self._run(
+            "pg_ctl",
+            "-D",
+            str(self.folder / "data"),
+            "-o",
+            options,
+            "-l",
+            str(self.folder / "log"),
+            "-w",
+            "start",
+        )
+
+    def stop(self) -> None:
+        self._run("pg_ctl", "-D", str(self.folder / "data"), "-m", "immediate", "-w", "stop")
+
+    def _run(self, program: str, *arguments: str) -> None:
+        command = [*self._as, str(DEBIAN[-1] / program), *arguments]
+        subprocess.run(command, check=True, timeout=60, stdout=subprocess.DEVNULL, cwd="/")
+
+    @property
+    def url(self) -> str:
+        return (
+            f"jdbc:postgresql://127.0.0.1:{self.port}/postgres?user=owner&password=secret%20of%20the%20test"
+        )
+
+
+@pytest.fixture
+def debian_postgres(open_folder: Path) -> Iterator[Served]:
+    server = Served(open_folder / "pg")
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+def test_a_served_database_that_goes_away_under_load_costs_nothing_acknowledged(
+    debian_postgres: Served,
+) -> None:
+    """Stopped for half a minute, then started again: waited for, said so, nobody restarts in a loop."""
+    with running(SVC_JDBC_URL=debian_postgres.url, SVC_INGEST_SPOOL_MAX_BYTES="4000000") as service:
+        with Flood(service) as flood:
+            until(lambda: flood.acknowledged > 200)
+            debian_postgres.stop()
+            until(lambda: service.health()["components"]["db"]["status"] == "DOWN")
+            until(lambda: "waiting_for" in service.health()["components"]["ingest"]["details"])
+            until(lambda: flood.refused > 0, timeout_s=60)
+            # The half minute is the subject of the test: an outage longer than every retry and pause.
+            threading.Event().wait(max(0.0, 30.0 - 5.0))
+            report = service.health()
+            assert report["components"]["actors"]["status"] == "UP"
+            assert all(actor["crashes"] == 0 for actor in report["components"]["actors"]["details"].values())
+            debian_postgres.start()
+            seen = flood.acknowledged
+            until(lambda: service.health()["status"] == "UP" and flood.acknowledged > seen, timeout_s=60)
+        service.wait_for_spans(flood.acknowledged)
+        assert service.metric("svc_ingest_dead_lettered_spans_total") == 0

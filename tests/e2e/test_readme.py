@@ -1,0 +1,78 @@
+"""What the README shows, run as it stands there."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.test_exporters import JS, node
+from tests.service import Service, until
+
+__all__ = ["node"]
+
+README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+
+
+@pytest.fixture
+def env(service: Service) -> dict[str, str]:
+    return {**os.environ, "SVC": service.url, "WRITE_KEY": service.write_key, "QUERY_KEY": service.query_key}
+
+
+def _hello_spans(service: Service) -> int:
+    asked = {"dataset": "spans", "filters": {"name": "chat gpt-4o", "model_id": "gpt-4o"}}
+    count: int = service.ask("count", asked)["count"]
+    return count
+
+
+def test_the_python_example_sends_a_trace(service: Service, env: dict[str, str]) -> None:
+    before = _hello_spans(service)
+    (example,) = blocks("python")
+    subprocess.run([sys.executable, "-c", example], env=env, check=True, timeout=60)
+    until(lambda: _hello_spans(service) == before + 1)
+
+
+def test_the_javascript_example_sends_a_trace(service: Service, env: dict[str, str], node: str) -> None:
+    before = _hello_spans(service)
+    (example,) = blocks("javascript")
+    subprocess.run([node, "--input-type=module", "-e", example], cwd=JS, env=env, check=True, timeout=60)
+    until(lambda: _hello_spans(service) == before + 1)
+
+
+def test_the_questions_are_answered(service: Service, env: dict[str, str]) -> None:
+    lines = re.findall(r'^curl "\$SVC/v1/query/.*$', README, re.MULTILINE)
+    assert len(lines) == 4
+    assert shutil.which("curl"), "curl is missing; .ci/run must install it"
+    for line in lines:
+        done = subprocess.run(
+            ["bash", "-c", line], env=env, capture_output=True, text=True, timeout=30, check=True
+        )
+        assert done.stdout.startswith('{"ok":true,'), (line, done.stdout)
+
+
+def test_every_command_of_the_readme_exists() -> None:
+    named = set(re.findall(r"trace-svc (serve|keys \w+|demo|doctor)", README))
+    assert named >= {"keys create", "keys list", "keys rotate", "keys revoke", "demo", "doctor"}
+    for command in named:
+        subprocess.run(
+            [str(Path(sys.executable).with_name("trace-svc")), *command.split(), "--help"],
+            check=True,
+            capture_output=True,
+            timeout=30,
+        )
+
+
+def test_the_map_names_every_room() -> None:
+    root = Path(__file__).parents[2]
+    rooms = re.findall(r"^\| `([a-z./]+)`", README, re.MULTILINE)
+    assert all((root / room).exists() for room in rooms)
+    assert {"protocol/", "actors/", "svc/domain/", "svc/store/", "svc/front/", "tests/"} <= set(rooms)

@@ -1,0 +1,200 @@
+"""The real service in a process of its own, started as a user starts it: for end-to-end tests and benches."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import attrs
+import httpx2
+
+START_TIMEOUT_S = 90.0
+TRACE_SVC = str(Path(sys.executable).with_name("trace-svc"))
+
+
+def free_port() -> int:
+    """A port that was free a moment ago."""
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        port: int = sock.getsockname()[1]
+        return port
+
+
+def environment(data_dir: Path | str, **settings: str) -> dict[str, str]:
+    """The environment of a service: nothing of ours but what the test names."""
+    ours = re.compile(r"(SVC|DB|SSO|SITE|TLS|ACME|HTTP|HTTPS|AGENT|SANDBOX)_|TRUSTED_PROXIES|CLOUD_REGION")
+    clean = {name: value for name, value in os.environ.items() if not ours.match(name)}
+    return {**clean, "SVC_DATA_DIR": str(data_dir), "SVC_TELEMETRY_ENABLED": "false", **settings}
+
+
+@attrs.define(eq=False)
+class Service:
+    """A running service. `write_key` and `query_key` are those of its first start, else empty."""
+
+    process: subprocess.Popen[str]
+    url: str
+    data_dir: Path
+    env: Mapping[str, str]
+    write_key: str
+    query_key: str
+    grpc_port: int
+    log: Path
+
+    @property
+    def port(self) -> int:
+        """The HTTP port."""
+        return int(self.url.rpartition(":")[2])
+
+    def ask(self, route: str, body: dict[str, Any], key: str | None = None) -> Any:
+        """The data of a query; fails on any refusal."""
+        response = httpx2.post(
+            f"{self.url}/v1/query/{route}",
+            json=body,
+            headers={"Authorization": f"Bearer {key or self.query_key}"},
+            timeout=30,
+        )
+        assert response.status_code == 200, response.text
+        return response.json()["data"]
+
+    def send(self, body: bytes, **headers: str) -> httpx2.Response:
+        """POST /v1/traces with the write key."""
+        sent = {"Authorization": f"Bearer {self.write_key}", "Content-Type": "application/x-protobuf"}
+        sent |= {name.replace("_", "-"): value for name, value in headers.items()}
+        return httpx2.post(f"{self.url}/v1/traces", content=body, headers=sent, timeout=60)
+
+    def health(self) -> dict[str, Any]:
+        """The whole health report, UP or DOWN."""
+        report: dict[str, Any] = httpx2.get(f"{self.url}/actuator/health", timeout=30).json()
+        return report
+
+    def metric(self, name: str) -> float:
+        """One sample without labels."""
+        text = httpx2.get(f"{self.url}/actuator/prometheus", timeout=30).text
+        match = re.search(rf"^{name} (\S+)$", text, re.MULTILINE)
+        assert match is not None, f"no metric {name}"
+        return float(match[1])
+
+    def wait_for_spans(self, count: int, timeout_s: float = 30.0, **filters: Any) -> None:
+        """Until this many spans are queryable."""
+        until(
+            lambda: self.ask("count", {"dataset": "spans", "filters": filters})["count"] == count, timeout_s
+        )
+
+    def command(self, *arguments: str) -> str:
+        """Run another command of ours beside the service; its standard output."""
+        done = subprocess.run(
+            [TRACE_SVC, *arguments],
+            env=dict(self.env),
+            capture_output=True,
+            text=True,
+            timeout=90,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def stop(self, timeout_s: float = 40.0) -> int:
+        """SIGTERM and wait. Returns the exit status."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(timeout_s)
+
+
+def until(condition: Any, timeout_s: float = 30.0, every_s: float = 0.05) -> None:
+    """Ask again and again until it holds; what is waited for happens in another process."""
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, f"did not come true within {timeout_s} s"
+        time.sleep(every_s)
+
+
+@contextmanager
+def running(
+    data_dir: Path | None = None, *, errors_expected: bool = False, **settings: str
+) -> Iterator[Service]:
+    """A service on a data folder (a fresh one by default). Fails when it logged an ERROR unannounced."""
+    with tempfile.TemporaryDirectory(prefix="trace-svc-") as fresh:
+        folder = data_dir or Path(fresh) / "data"
+        log = Path(fresh) / "service.log"
+        grpc_port = free_port()
+        env = environment(
+            folder,
+            **{
+                "SVC_HTTP_BIND": "127.0.0.1:0",
+                "SVC_INGEST_OTLP_TRANSPORT": "BOTH",
+                "SVC_INGEST_OTLP_GRPC_PORT": str(grpc_port),
+                **settings,
+            },
+        )
+        os.chmod(fresh, 0o755)
+        with log.open("w") as sink:
+            process = subprocess.Popen(
+                [TRACE_SVC, "serve"], env=env, stdout=subprocess.PIPE, stderr=sink, text=True
+            )
+        try:
+            url, keys = _greeting(process, log)
+            service = Service(process, url, folder, env, *keys, grpc_port, log)
+            yield service
+            if process.poll() is None:
+                assert service.stop() == 0, log.read_text()
+            if not errors_expected:
+                errors = [line for line in log.read_text().splitlines() if "level=error" in line]
+                assert not errors, errors
+        finally:
+            if process.poll() is None:
+                process.kill()
+                process.wait(10)
+            if process.stdout is not None:
+                process.stdout.close()
+            stop_postgres(folder)
+
+
+def _greeting(process: subprocess.Popen[str], log: Path) -> tuple[str, tuple[str, str]]:
+    """Read standard output until the address, and the keys of a first start."""
+    lines: list[str] = []
+    assert process.stdout is not None
+    watchdog = threading.Timer(START_TIMEOUT_S, process.kill)
+    watchdog.start()
+    url = ""
+    try:
+        for line in process.stdout:
+            lines.append(line)
+            if match := re.match(r"trace-svc is ready at (\S+)", line):
+                url = match[1]
+            if line.startswith("gRPC door") or "sleep 1" in line:
+                tokens = re.findall(r"^  (?:write|query)  (svc_\S+)", "".join(lines), re.MULTILINE)
+                if tokens or not _first_start(log):
+                    break
+    finally:
+        watchdog.cancel()
+    assert url, log.read_text()
+    tokens = re.findall(r"^  (?:write|query)  (svc_\S+)", "".join(lines), re.MULTILINE)
+    return url, (tokens[0], tokens[1]) if tokens else ("", "")
+
+
+def _first_start(log: Path) -> bool:
+    return "schema brought to step" in log.read_text()
+
+
+def stop_postgres(data_dir: Path) -> None:
+    """End an embedded server that a killed service left behind."""
+    pid_file = data_dir / "postgres" / "18" / "data" / "postmaster.pid"
+    try:
+        pid = int(pid_file.read_text().split()[0])
+        os.kill(pid, signal.SIGQUIT)
+    except (OSError, ValueError, IndexError):
+        return
+    deadline = time.monotonic() + 10
+    while pid_file.exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
