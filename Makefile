@@ -6,7 +6,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 SOURCES := svc actors protocol tests
 
-.PHONY: run test check bench format clean
+.PHONY: run test check bench chaos format clean
 
 run: .venv/.run
 	@exec $(BIN)/trace-svc serve
@@ -21,6 +21,9 @@ check: .venv/.dev
 
 bench: .venv/.dev
 	$(BIN)/python -m tests.bench
+
+chaos: .venv/.dev
+	CHAOS_ROUNDS=20 $(BIN)/python -m pytest tests/chaos
 
 format: .venv/.dev
 	$(BIN)/ruff check --fix $(SOURCES)

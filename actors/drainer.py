@@ -17,8 +17,8 @@ from typing import Final, TypeVar
 import attrs
 import trio
 
-from actors.ports import Batch, Decode, Letter, Outage, Row, SpanSink, Split, StoreRefused, Written
-from actors.spool import MAX_TRIES, Lease, MemorySpool, SpoolEmpty
+from actors.ports import Batch, Decode, Graveyard, Letter, Outage, Row, SpanSink, Split, StoreRefused, Written
+from actors.spool import MAX_TRIES, Lease, Spool, SpoolEmpty
 from actors.supervision import Vitals
 from protocol.text import clean
 
@@ -53,15 +53,17 @@ class Drainer:
     def __init__(
         self,
         *,
-        spool: MemorySpool,
+        spool: Spool,
         decode: Decode,
         split: Split,
         sink: SpanSink,
+        graveyard: Graveyard,
         tally: Tally,
         vitals: Vitals,
         on_stored: Callable[[Batch], None],
     ) -> None:
         self._spool, self._decode, self._split, self._sink = spool, decode, split, sink
+        self._graveyard = graveyard
         self._tally, self._vitals, self._on_stored = tally, vitals, on_stored
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -129,10 +131,10 @@ class Drainer:
                     Letter(batch.project_id, _reason(error), single.body, batch.received_at, single.spans)
                 )
         if letters:
-            await self._through_outages(lambda: self._sink.bury(letters))
+            await self._through_outages(lambda: self._graveyard.bury(letters))
             buried = sum(letter.spans for letter in letters)
             self._tally.dead_lettered += buried
-            log.error("dead-lettered %d spans; `dead_letter` in the database says why", buried)
+            log.error("dead-lettered %d spans; `trace-svc dead-letters list` says why", buried)
         self._on_stored(batch)
 
     async def _write_alone(self, batch: Batch) -> Written:

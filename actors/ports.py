@@ -27,6 +27,7 @@ __all__ = [
     "Calendar",
     "Decode",
     "Eviction",
+    "Graveyard",
     "KeyRecord",
     "KeyShelf",
     "Letter",
@@ -53,9 +54,13 @@ Split = Callable[[Batch], Sequence[Batch]]
 
 
 class SpanSink(Protocol):
-    """Where drainers write. Both verbs raise `Outage`; `write` raises `StoreRefused` for bad data."""
+    """Where drainers write. Raises `Outage`, and `StoreRefused` for data that is refused for good."""
 
     async def write(self, rows: Sequence[Row]) -> Written: ...
+
+
+class Graveyard(Protocol):
+    """Where drainers bury what cannot be written. Raises `Outage`."""
 
     async def bury(self, letters: Sequence[Letter]) -> None: ...
 

@@ -1,7 +1,7 @@
-"""The memory spool: accepted batches between the fronts and the drainers.
+"""The spool: accepted batches between the doors and the drainers. Here: its common face, and memory mode.
 
-Owns the queue, its byte budget and its counters. Both fronts call `offer`, drainers call `lease`; it is a
-passive object without a task of its own. It never decodes a batch and never waits for anything outside.
+Owns the queue, its byte budget and its counters. Both doors call `offer`, drainers call `lease`; it is a
+passive object. It never decodes a batch. `disk_spool` adds a mode that survives a crash.
 
 The budget counts a batch from the moment it is accepted until it is stored (contract §2): a leased batch
 still counts, so the promise "full means 503" holds for what the drainers have in hand as well.
@@ -10,9 +10,9 @@ still counts, so the promise "full means 503" holds for what the drainers have i
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Final
+from typing import ClassVar, Final
 
 import attrs
 import trio
@@ -39,14 +39,54 @@ class SpoolState:
     oldest_age_s: float
     accepted_batches: int
     accepted_spans: int
+    recovered_spans: int
+    waiting_spans: int
     refused_full: int
     refused_never: int
 
 
+class Ticket:
+    """An offer on its way to an answer: already there in memory mode, after an fsync in a durable one.
+
+    Cancellation: whoever stops waiting leaves the batch to its fate; it may be stored all the same, which
+    the identity rule of spans makes harmless.
+    """
+
+    __slots__ = ("_answer", "_answered")
+
+    def __init__(self, answer: Offered | None = None) -> None:
+        self._answer: Offered | None = answer
+        self._answered: trio.Event | None = None if answer is not None else trio.Event()
+
+    def settle(self, answer: Offered) -> None:
+        """Give the answer. Only the first counts."""
+        if self._answer is None and self._answered is not None:
+            self._answer = answer
+            self._answered.set()
+
+    @property
+    def known(self) -> Offered | None:
+        """The answer when it is there already."""
+        return self._answer
+
+    async def answer(self, timeout_s: float) -> Offered:
+        """The answer; `full` when it takes too long."""
+        if self._answered is not None:
+            with trio.move_on_after(timeout_s):
+                await self._answered.wait()
+        return self._answer or "full"
+
+
 @attrs.define(eq=False)
-class _Entry:
-    batch: Batch
+class Entry:
+    """One batch in the queue. `row` and an absent batch belong to the disk spool."""
+
+    batch: Batch | None
+    spans: int
+    size_bytes: int
+    received_s: float
     tries: int = 0
+    row: int | None = None
 
 
 class Lease:
@@ -56,13 +96,13 @@ class Lease:
     their old order, with one try more.
     """
 
-    def __init__(self, spool: MemorySpool, entries: list[_Entry]) -> None:
+    def __init__(self, spool: Spool, entries: list[Entry]) -> None:
         self._spool, self._entries, self._done = spool, entries, False
 
     @property
     def batches(self) -> tuple[Batch, ...]:
         """The leased batches, oldest first."""
-        return tuple(entry.batch for entry in self._entries)
+        return tuple(entry.batch for entry in self._entries if entry.batch is not None)
 
     @property
     def tries(self) -> int:
@@ -82,44 +122,41 @@ class Lease:
         self._spool._returned(self._entries, done=self._done)
 
 
-class MemorySpool:
-    """A bounded in-process queue of batches. A restart loses what it holds; a clean stop drains it."""
+class Spool:
+    """The queue behind every mode. A mode says how an offer becomes safe and what freeing it means."""
 
-    mode: Final = "memory"
-    durable: Final = False
+    mode: ClassVar[str]
+    durable: ClassVar[bool]
 
     def __init__(self, max_bytes: int, *, clock: Callable[[], float] = trio.current_time) -> None:
         self._max_bytes, self._clock = max_bytes, clock
-        self._waiting: deque[_Entry] = deque()
-        self._leased: set[_Entry] = set()
+        self._waiting: deque[Entry] = deque()
+        self._leased: set[Entry] = set()
         self._bytes = 0
         self._closed = False
         self._lot = trio.lowlevel.ParkingLot()
-        self._accepted_batches = self._accepted_spans = self._refused_full = self._refused_never = 0
+        self._accepted_batches = self._accepted_spans = self._recovered_spans = 0
+        self._refused_full = self._refused_never = 0
 
-    def offer(self, batch: Batch) -> Offered:
+    def offer(self, batch: Batch) -> Ticket:
         """Take the batch, or say why not: `full` (come again), `never` (too large), `closed` (stopping).
 
-        Synchronous on purpose: a front answers right after it, with no point at which a client that hangs
-        up could cancel the handler between the two.
+        Synchronous on purpose: in memory mode a door answers right after it, with no point at which a
+        client that hangs up could cancel the handler between the two.
         """
         if batch.size_bytes > self._max_bytes:
             self._refused_never += 1
-            return "never"
+            return Ticket("never")
         if self._closed:
-            return "closed"
+            return Ticket("closed")
         if self._bytes + batch.size_bytes > self._max_bytes:
             self._refused_full += 1
-            return "full"
+            return Ticket("full")
         self._bytes += batch.size_bytes
-        self._accepted_batches += 1
-        self._accepted_spans += batch.spans
-        self._waiting.append(_Entry(batch))
-        self._lot.unpark()
-        return "accepted"
+        return self._take(Entry(batch, batch.spans, batch.size_bytes, batch.received_s))
 
     def pressed(self) -> bool:
-        """Whether the budget is used up, so that a front can refuse before it reads a body."""
+        """Whether the budget is used up, so that a door can refuse before it reads a body."""
         return self._closed or self._bytes >= self._max_bytes
 
     async def lease(self, max_spans: int, max_bytes: int) -> Lease:
@@ -129,19 +166,24 @@ class MemorySpool:
         `SpoolEmpty` once the spool is closed and drained.
         """
         while not self._waiting:
-            if self._closed and not self._leased:
+            if self._closed and not self._busy():
                 self._lot.unpark_all()
                 raise SpoolEmpty
             await self._lot.park()
         group = [self._waiting.popleft()]
-        spans, size = group[0].batch.spans, group[0].batch.size_bytes
+        spans, size = group[0].spans, group[0].size_bytes
         while self._waiting and not group[0].tries and not self._waiting[0].tries:
-            following = self._waiting[0].batch
+            following = self._waiting[0]
             if spans + following.spans > max_spans or size + following.size_bytes > max_bytes:
                 break
             spans, size = spans + following.spans, size + following.size_bytes
             group.append(self._waiting.popleft())
         self._leased.update(group)
+        try:
+            await self._fetch(group)
+        except BaseException:
+            self._returned(group, done=False)
+            raise
         return Lease(self, group)
 
     def close(self) -> None:
@@ -152,9 +194,9 @@ class MemorySpool:
     def state(self) -> SpoolState:
         """A snapshot of depth, bytes, age and counters."""
         now = self._clock()
-        oldest = min((e.batch.received_s for e in self._leased), default=now)
+        oldest = min((entry.received_s for entry in self._leased), default=now)
         for entry in self._waiting:
-            oldest = min(oldest, entry.batch.received_s)
+            oldest = min(oldest, entry.received_s)
             if not entry.tries:
                 # Fresh batches wait in their order; groups put back before them may have changed theirs.
                 break
@@ -167,17 +209,53 @@ class MemorySpool:
             oldest_age_s=max(0.0, now - oldest),
             accepted_batches=self._accepted_batches,
             accepted_spans=self._accepted_spans,
+            recovered_spans=self._recovered_spans,
+            waiting_spans=sum(e.spans for e in self._waiting) + sum(e.spans for e in self._leased),
             refused_full=self._refused_full,
             refused_never=self._refused_never,
         )
 
-    def _returned(self, entries: list[_Entry], *, done: bool) -> None:
+    def _take(self, entry: Entry) -> Ticket:
+        """Make an offer safe; its bytes are counted already."""
+        raise NotImplementedError
+
+    def _admit(self, entries: Sequence[Entry]) -> None:
+        """These are safe: count them and let drainers have them."""
+        for entry in entries:
+            self._accepted_batches += 1
+            self._accepted_spans += entry.spans
+            self._waiting.append(entry)
+            self._lot.unpark()
+
+    def _busy(self) -> bool:
+        """Whether something may still come back or become safe after the spool was closed."""
+        return bool(self._leased)
+
+    async def _fetch(self, entries: list[Entry]) -> None:
+        """Bring the batches of a lease into memory."""
+
+    def _free(self, entries: list[Entry]) -> None:
+        """These are done with for ever."""
+        self._bytes -= sum(entry.size_bytes for entry in entries)
+
+    def _returned(self, entries: list[Entry], *, done: bool) -> None:
         self._leased.difference_update(entries)
         if done:
-            self._bytes -= sum(entry.batch.size_bytes for entry in entries)
+            self._free(entries)
         else:
             for entry in reversed(entries):
                 entry.tries += 1
                 self._waiting.appendleft(entry)
         # Every waiting drainer looks again: there may be work that came back, or nothing left at all.
         self._lot.unpark_all()
+
+
+class MemorySpool(Spool):
+    """A bounded in-process queue of batches. A restart loses what it holds; a clean stop drains it."""
+
+    mode = "memory"
+    durable = False
+
+    def _take(self, entry: Entry) -> Ticket:
+        self._admit([entry])
+        return Ticket("accepted")

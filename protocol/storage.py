@@ -33,6 +33,7 @@ class Batch:
     spans: int
     received_at: datetime
     received_s: float
+    key_id: str = ""
 
     #: What a batch costs beside its body: the object, its queue entry, its lease.
     OVERHEAD_BYTES: ClassVar[int] = 512

@@ -1,4 +1,4 @@
-"""The command line: `trace-svc serve | keys | demo | doctor`.
+"""The command line: `trace-svc serve | keys | dead-letters | demo | doctor`.
 
 Owns reading the arguments and the environment, and what is printed. Standard output carries what the user
 asked for (an address, a token, a table); everything else goes to the log on standard error.
@@ -17,6 +17,7 @@ from typing import Final, NoReturn
 
 import trio
 
+from actors.disk_spool import SpoolDamaged, SpoolInUse
 from actors.supervision import CrashLoop
 from protocol.query import timestamp
 from protocol.refusals import BLANK_NAME, KEY_NOT_FOUND, ROTATE_REVOKED, UNKNOWN_SCOPE
@@ -24,6 +25,7 @@ from protocol.storage import Outage
 from protocol.tokens import SCOPES, Scope
 from svc import config
 from svc.config import Settings
+from svc.dead_letters import dead_letters
 from svc.demo import demo
 from svc.doctor import examine
 from svc.logging import set_up
@@ -41,6 +43,10 @@ EXIT_USAGE: Final = 2
 
 class _Stop(Exception):
     """An expected end with a sentence for the operator."""
+
+
+#: What ends a command with its own sentence instead of a traceback.
+_SAID = (_Stop, CrashLoop, Outage, SchemaTooNew, EmbeddedServerError, SpoolInUse, SpoolDamaged, OSError)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -63,7 +69,7 @@ def main(argv: list[str] | None = None) -> int:
     ended = 0
     try:
         trio.run(_run, _work(arguments, settings))
-    except* (_Stop, CrashLoop, Outage, SchemaTooNew, EmbeddedServerError, OSError) as group:
+    except* _SAID as group:
         ended = _fail(*(_sentence(error) for error in _leaves(group)))
     except* KeyboardInterrupt:
         ended = _fail("interrupted")
@@ -120,6 +126,19 @@ def _parser() -> argparse.ArgumentParser:
     for verb in (create, listing, rotate, revoke):
         verb.add_argument("--org", default=DEFAULT_ORG, help="organization (default: %(default)s)")
         verb.add_argument("--project", default=DEFAULT_PROJECT, help="project (default: %(default)s)")
+    letters = commands.add_parser("dead-letters", help="list, show, replay and drop what could not be stored")
+    letter_verbs = letters.add_subparsers(dest="verb", required=True, metavar="verb")
+    letter_verbs.add_parser("list", help="list the letters, oldest first")
+    show = letter_verbs.add_parser("show", help="print a letter whole, its spans as JSON")
+    show.add_argument("id", type=int, help="the id that `dead-letters list` shows")
+    for name, text in (
+        ("replay", "write letters again; stored ones go"),
+        ("drop", "delete letters for good"),
+    ):
+        verb = letter_verbs.add_parser(name, help=text)
+        chosen = verb.add_mutually_exclusive_group(required=True)
+        chosen.add_argument("ids", type=int, nargs="*", default=[], metavar="id", help="ids of letters")
+        chosen.add_argument("--all", action="store_true", help="all of them")
     trying = commands.add_parser("demo", help="send sample agent traces and ask about them")
     trying.add_argument("--url", help="address of the service (default: the configured one)")
     commands.add_parser("doctor", help="say what is configured, what is reachable and what is wrong")
@@ -132,6 +151,8 @@ def _work(arguments: argparse.Namespace, settings: Settings) -> Callable[[], Awa
             return lambda: _serve(settings)
         case "keys":
             return lambda: _keys(arguments, settings)
+        case "dead-letters":
+            return lambda: dead_letters(arguments, settings)
         case "demo":
             return lambda: demo(settings, arguments.url)
         case other:

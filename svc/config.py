@@ -262,13 +262,20 @@ class Settings:
         "SVC_INGEST_SPOOL_MODE",
         one_of("memory", "disk", "kafka"),
         "memory",
-        "Where accepted batches wait for the database; this release has `memory` only.",
+        "Where accepted batches wait for the database; this release has `memory` and `disk`.",
     )
     spool_max_bytes: int = setting(
         "SVC_INGEST_SPOOL_MAX_BYTES",
         BYTES,
         str(128 * _MIB),
         "Budget for accepted batches until they are stored; above it ingest answers 503.",
+        unit="bytes",
+    )
+    spool_disk_max_bytes: int = setting(
+        "SVC_INGEST_SPOOL_DISK_MAX_BYTES",
+        BYTES,
+        str(4096 * _MIB),
+        "Budget on disk in disk mode; `SVC_INGEST_SPOOL_MAX_BYTES` then bounds what is also held in memory.",
         unit="bytes",
     )
     spool_max_lag_ms: int = setting(
@@ -466,10 +473,10 @@ def boot_refusals(settings: Settings) -> list[str]:
                 f"SVC_AUTH_FRONTEND_URL names {host!r}; it must name the host of SITE_DOMAIN, "
                 f"{settings.site_domain!r}"
             )
-    if settings.spool_mode != "memory":
+    if settings.spool_mode == "kafka":
         refusals.append(
             f"SVC_INGEST_SPOOL_MODE is {settings.spool_mode!r}, which this release does not have; "
-            "unset it or set it to memory"
+            "set it to memory or disk"
         )
     if settings.auth_disabled:
         refusals.append("SVC_AUTH_DISABLED is true, which this release does not have; unset it")

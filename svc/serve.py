@@ -23,12 +23,13 @@ import trio_asyncio
 from hypercorn.config import Config as HypercornConfig
 from hypercorn.trio import serve as serve_http
 
+from actors.disk_spool import DiskSpool, DiskWriter
 from actors.drainer import Drainer, Tally
 from actors.keys import MAILBOX_BOUND, KeyCache, KeyNews, Keys, Verdicts, Verify
 from actors.keys import snapshot as keys_snapshot
 from actors.partitions import Partitioner
 from actors.roller import RollerTally, TraceRoller
-from actors.spool import MemorySpool
+from actors.spool import MemorySpool, Spool
 from actors.supervision import Actor, Board, Vitals, keep
 from protocol.storage import Batch, Outage
 from svc.config import Settings
@@ -36,13 +37,14 @@ from svc.domain.intake import decoder, split
 from svc.domain.pricing import PriceBook
 from svc.front.app import App
 from svc.front.door import Door
-from svc.front.health import Health
+from svc.front.health import Health, Ledger
 from svc.front.intake import Intake
 from svc.front.metrics import Metrics, Sources
 from svc.front.otlp_grpc import OtlpGrpc
 from svc.front.otlp_http import OtlpHttp
 from svc.store.call_sites import CallSites
 from svc.store.database import Address, Connection, Database, parse_url
+from svc.store.dead_letters import DeadLetterStore
 from svc.store.embedded import EmbeddedServer, open_embedded
 from svc.store.keys import KeyStore, matches
 from svc.store.migrate import migrate
@@ -56,6 +58,8 @@ log = logging.getLogger(__name__)
 
 #: How long a start waits for a served database that is not there yet, as in a compose stack.
 DATABASE_PATIENCE_S: Final = 60.0
+#: What deleting finished batches from a durable spool may take at the end.
+FLUSH_TIMEOUT_S: Final = 5.0
 #: What Hypercorn may take beyond the doors' own drain; its idle connections are of no interest by then.
 HTTP_GRACE_S: Final = 1.0
 
@@ -143,19 +147,48 @@ class Ready:
     first_keys: tuple[str, str] | None = attrs.field(repr=False)
 
 
+def _spool(settings: Settings) -> Spool:
+    if settings.spool_mode == "disk":
+        return DiskSpool(
+            settings.data_dir / "spool",
+            max_bytes=settings.spool_disk_max_bytes,
+            memory_bytes=settings.spool_max_bytes,
+        )
+    return MemorySpool(settings.spool_max_bytes)
+
+
+@asynccontextmanager
+async def _spool_opened(house: _House, nursery: trio.Nursery) -> AsyncIterator[None]:
+    """Make the spool ready: a durable one finds what an earlier process left, and gets its writer."""
+    spool = house.spool
+    if not isinstance(spool, DiskSpool):
+        yield
+        return
+    recovered = await spool.recover(trio.current_time(), now().timestamp())
+    if recovered:
+        log.info("the spool holds %d batches of an earlier run", recovered)
+    vitals = house.board.enrol("spool-writer")
+    await nursery.start(partial(keep, lambda: DiskWriter(spool=spool, vitals=vitals), vitals))
+    yield
+    with trio.move_on_after(FLUSH_TIMEOUT_S, shield=True):
+        await spool.flush()
+    await spool.shut()
+
+
 class _House:
     """Everything between the database and the doors, built once."""
 
-    def __init__(self, settings: Settings, store: Store) -> None:
+    def __init__(self, settings: Settings, store: Store, *, buried_before: int) -> None:
         self.settings, self.store = settings, store
         self.board = Board()
-        self.spool = MemorySpool(settings.spool_max_bytes)
+        self.spool = _spool(settings)
         self.tally, self.roller_tally = Tally(), RollerTally()
         self.verdicts = Verdicts()
         send, self.questions = trio.open_memory_channel[Verify](MAILBOX_BOUND)
         self.keys = Keys(self.verdicts, send)
         self.days = DayPartitions(store.database)
         self.spans = SpanStore(store.database, self.days, CallSites(), now)
+        self.dead_letters = DeadLetterStore(store.database)
         self.shelf = KeyStore(store.database)
         self.metrics = Metrics()
         self.intake = Intake(self.spool, settings.max_body_bytes, now, trio.current_time)
@@ -172,6 +205,8 @@ class _House:
             pool=store.database.pool_state,
             embedded=None if store.embedded is None else store.embedded.snapshot,
             max_lag_ms=settings.spool_max_lag_ms,
+            buried_before=buried_before,
+            ledger=self.ledger,
         )
         app = App(self.keys, QueryStore(store.database), self.health, self.metrics).build()
         http = OtlpHttp(self.intake, self.keys, enabled=settings.transport in ("HTTP", "BOTH"))
@@ -188,7 +223,22 @@ class _House:
                 outages=lambda: store.database.outages,
                 board=self.board,
                 in_flight=lambda: self.door.in_flight,
+                ledger=self.ledger,
             )
+        )
+
+    def ledger(self) -> Ledger:
+        """Where every span of this process went."""
+        spool = self.spool.state()
+        rejected = self.intake.tally.rejected_spans
+        return Ledger(
+            received=spool.accepted_spans + rejected,
+            recovered=spool.recovered_spans,
+            rejected=rejected,
+            stored=self.tally.stored,
+            duplicates=self.tally.duplicates,
+            waiting=spool.waiting_spans,
+            dead_lettered=self.tally.dead_lettered,
         )
 
     async def _ping(self) -> None:
@@ -235,6 +285,7 @@ class _House:
             decode=self.decode,
             split=split,
             sink=self.spans,
+            graveyard=self.dead_letters,
             tally=self.tally,
             vitals=vitals,
             on_stored=self._stored,
@@ -253,13 +304,13 @@ async def serve(
     """Run the service until SIGTERM, SIGINT or `stop`. Tells `task_status` when every door is open."""
     stop = trio.Event() if stop is None else stop
     async with open_store(settings) as store:
-        house = _House(settings, store)
+        house = _House(settings, store, buried_before=await DeadLetterStore(store.database).count_spans())
         async with trio.open_nursery() as loops:
             # To the very end: a supervisor may signal twice, and the second must not cut the drain off.
             loops.start_soon(_signals, stop)
             for build, vitals in house.loops():
                 await loops.start(partial(keep, build, vitals))
-            async with trio.open_nursery() as lanes:
+            async with _spool_opened(house, loops), trio.open_nursery() as lanes:
                 for vitals in house.drainer_vitals:
                     await lanes.start(partial(keep, partial(house.drainer, vitals), vitals))
                 async with trio.open_nursery() as doors:
@@ -271,7 +322,9 @@ async def serve(
                     doors.cancel_scope.cancel()
                 house.spool.close()
             left = house.spool.state()
-            if left.depth:
+            if left.depth and house.spool.durable:
+                log.warning("stopped with %d batches on disk; the next start stores them", left.depth)
+            elif left.depth:
                 log.error("stopped with %d batches (%d bytes) not stored", left.depth, left.bytes)
             loops.cancel_scope.cancel()
     log.info("stopped")

@@ -70,6 +70,8 @@ class App:
         app = QuartTrio("trace-svc", static_folder=None)
         app.config["MAX_CONTENT_LENGTH"] = MAX_QUERY_BODY_BYTES
         app.config["PROPAGATE_EXCEPTIONS"] = False
+        # A path with doubled slashes is unknown, not a redirect to another.
+        app.url_map.merge_slashes = False
         # The answers are JSON bytes made by msgspec; sorting and pretty printing are not wanted.
         for name, answer in (
             ("count", self._count),

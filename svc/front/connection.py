@@ -29,6 +29,11 @@ class Connection(TCPServer):
         except* Exception as group:
             log.warning("a connection was dropped: %s", ", ".join(sorted(_kinds(group))))
 
+    async def _read_data(self) -> None:
+        await super()._read_data()
+        # Else a client that left without a request would be waited for until the keep-alive time is over.
+        await self.idle_task.stop()
+
 
 def _kinds(error: BaseException) -> set[str]:
     """The types at the leaves; their texts may quote what the client sent."""

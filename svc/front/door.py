@@ -54,41 +54,14 @@ class Door:
             elif scope["path"] == "/v1/traces":
                 await self._otlp(scope, receive, send)
             else:
-                await self._after_body(scope, receive, send)
+                exchange = _Exchange(receive, send)
+                await self._app(scope, exchange.receive, exchange.send)
         except HungUp:
             return
         finally:
             self.in_flight -= 1
             if self._closing and not self.in_flight:
                 self._emptied.set()
-
-    async def _after_body(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
-        """Quart, with its answer held back until the request's body is in.
-
-        Quart goes on reading while it answers, and drops what it does not want. But an answer that overtakes
-        its body spoils the connection: over HTTP/1.1 Hypercorn then closes it without a word or, if the rest
-        arrives just now, leaves it hanging; over HTTP/2 it has forgotten the stream that the rest belongs to.
-        """
-        over, ended, size = trio.Event(), False, 0
-
-        async def watched() -> dict[str, Any]:
-            nonlocal ended, size
-            message = await receive()
-            ended = not message.get("more_body", False)
-            size += len(message.get("body", b""))
-            if ended or size > DRAIN_BYTES:
-                over.set()
-            return message
-
-        async def held(message: dict[str, Any]) -> None:
-            if message["type"] == "http.response.start":
-                with trio.move_on_after(DRAIN_TIMEOUT_S):
-                    await over.wait()
-                if not ended:
-                    message = {**message, "headers": [*message["headers"], (b"connection", b"close")]}
-            await send(message)
-
-        await self._app(scope, watched, held)
 
     async def close(self, timeout_s: float) -> bool:
         """Refuse new requests and wait for those inside. Returns whether all of them ended in time."""
@@ -148,6 +121,44 @@ class Body:
                     return True
                 drained += len(piece)
         return self._ended
+
+
+class _Exchange:
+    """Receive and send of one request that Quart answers, which neither overtake nor cut off each other.
+
+    Quart goes on reading while it answers. An answer that overtakes its body spoils the connection: over
+    HTTP/1.1 Hypercorn then closes it without a word, over HTTP/2 it has forgotten the stream that the rest
+    belongs to. So an answer waits for the end of its body. And the disconnect that Hypercorn tells after the
+    last of an answer makes quart-trio cancel the very send that is still readying the connection for its next
+    request, or closing it. So once the last is on its way, Quart hears no more.
+    """
+
+    def __init__(self, receive: Receive, send: Send) -> None:
+        self._receive, self._send = receive, send
+        self._over = trio.Event()
+        self._size, self._ended, self._answered = 0, False, False
+
+    async def receive(self) -> dict[str, Any]:
+        """The next message of the request."""
+        message = await self._receive()
+        if message["type"] != "http.request" and self._answered:
+            await trio.sleep_forever()
+        self._ended = not message.get("more_body", False)
+        self._size += len(message.get("body", b""))
+        if self._ended or self._size > DRAIN_BYTES:
+            self._over.set()
+        return message
+
+    async def send(self, message: dict[str, Any]) -> None:
+        """The next message of the answer, its start not before the body is in (within the bounds)."""
+        if message["type"] == "http.response.start":
+            with trio.move_on_after(DRAIN_TIMEOUT_S):
+                await self._over.wait()
+            if not self._ended:
+                message = {**message, "headers": [*message["headers"], (b"connection", b"close")]}
+        else:
+            self._answered = not message.get("more_body", False)
+        await self._send(message)
 
 
 async def respond(

@@ -22,6 +22,25 @@ DB_TIMEOUT_S = 2.0
 
 
 @attrs.frozen
+class Ledger:
+    """Where every span went that this process took, in spans. At rest the balance is zero."""
+
+    received: int
+    recovered: int
+    rejected: int
+    stored: int
+    duplicates: int
+    waiting: int
+    dead_lettered: int
+
+    @property
+    def balance(self) -> int:
+        """What came in and is not accounted for. Not zero only while a group is between two counters."""
+        went = self.rejected + self.stored + self.duplicates + self.waiting + self.dead_lettered
+        return self.received + self.recovered - went
+
+
+@attrs.frozen
 class Health:
     """Everything that health reads. `ping` raises when the database does not answer."""
 
@@ -33,6 +52,9 @@ class Health:
     pool: Callable[[], dict[str, int]]
     embedded: Callable[[], dict[str, Any]] | None
     max_lag_ms: int
+    #: Spans that lay in the dead-letter store when the service started.
+    buried_before: int
+    ledger: Callable[[], Ledger]
 
     async def report(self) -> tuple[Status, dict[str, Any]]:
         """The whole report of `/actuator/health` (contract §7)."""
@@ -52,11 +74,12 @@ class Health:
             "bytes": state.bytes,
             "max_bytes": state.max_bytes,
             "oldest_age_ms": round(state.oldest_age_s * 1000),
-            "dead_lettered": self.tally.dead_lettered,
+            "dead_lettered": self.buried_before + self.tally.dead_lettered,
             "drainers": len(self.drainers),
             "drainers_alive": alive,
             "drainer_alive": alive == len(self.drainers),
         }
+        details["ledger"] = attrs.asdict(self.ledger()) | {"balance": self.ledger().balance}
         waiting = [vitals.waiting_for for vitals in self.drainers if vitals.waiting_for is not None]
         if waiting:
             details["waiting_for"] = waiting[0]

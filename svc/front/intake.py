@@ -1,8 +1,8 @@
 """What both OTLP doors do with a request whose body is read: decode, screen, offer.
 
 Owns the order of the last checks (contract §2: size 413, decode 400, per-span checks, offer) and the count
-of what was taken and refused. Synchronous from end to end, so that no client that hangs up can come between
-an accepted batch and its answer.
+of what was taken and refused. In memory mode it is synchronous from end to end, so that no client that hangs
+up can come between an accepted batch and its answer; a durable spool is waited for.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ from typing import Any, Final, Literal
 
 import attrs
 
-from actors.spool import MemorySpool
+from actors.keys import Grant
+from actors.ports import Offered
+from actors.spool import Spool, Ticket
 from protocol.inflate import TooLarge, Unreadable, inflate
 from protocol.otlp import Screening, read_protobuf, screen
 from protocol.otlp_json import read_json
@@ -33,6 +35,9 @@ Form = Literal["protobuf", "json"]
 #: `Retry-After` grows with the age of what waits: an exporter should come back when there is room.
 _RETRY_MIN_S: Final = 1
 _RETRY_MAX_S: Final = 5
+
+#: How long an exporter may wait for a durable spool; its own patience is 10 s by default.
+DURABLE_TIMEOUT_S: Final = 8.0
 
 
 @attrs.define
@@ -58,11 +63,19 @@ class Taken:
     screening: Screening
 
 
+@attrs.frozen
+class Held:
+    """The batch is on its way to a durable spool; `Intake.settled` waits for the answer."""
+
+    screening: Screening
+    ticket: Ticket
+
+
 @attrs.define(eq=False)
 class Intake:
     """The common end of both doors."""
 
-    spool: MemorySpool
+    spool: Spool
     max_body_bytes: int
     now: Callable[[], datetime]
     clock: Callable[[], float]
@@ -72,7 +85,7 @@ class Intake:
         """A refusal when the spool has no room at all, before a body is read."""
         return self.tally.refuse(self._full()) if self.spool.pressed() else None
 
-    def take(self, project_id: int, body: bytes, encoding: str, form: Form) -> Taken | Refusal:
+    def take(self, grant: Grant, body: bytes, encoding: str, form: Form) -> Taken | Held | Refusal:
         """Inflate, decode, screen and offer one body. Every refusal is counted here."""
         try:
             plain = inflate(body, encoding, self.max_body_bytes)
@@ -89,7 +102,16 @@ class Intake:
             self.tally.requests += 1
             return Taken(screening)
         clean = plain if form == "protobuf" and not screening.rejected else request.SerializeToString()
-        offered = self.spool.offer(Batch(project_id, clean, screening.accepted, self.now(), self.clock()))
+        ticket = self.spool.offer(
+            Batch(grant.project_id, clean, screening.accepted, self.now(), self.clock(), grant.key_id)
+        )
+        return Held(screening, ticket) if ticket.known is None else self._answered(screening, ticket.known)
+
+    async def settled(self, held: Held) -> Taken | Refusal:
+        """Wait until a durable spool has the batch, or has not."""
+        return self._answered(held.screening, await held.ticket.answer(DURABLE_TIMEOUT_S))
+
+    def _answered(self, screening: Screening, offered: Offered) -> Taken | Refusal:
         match offered:
             case "accepted":
                 self.tally.requests += 1

@@ -17,6 +17,7 @@ from actors.drainer import Tally
 from actors.roller import RollerTally
 from actors.spool import SpoolState
 from actors.supervision import Board
+from svc.front.health import Ledger
 from svc.front.intake import IntakeTally
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0)
@@ -35,6 +36,7 @@ class Sources:
     outages: Callable[[], int]
     board: Board
     in_flight: Callable[[], int]
+    ledger: Callable[[], Ledger]
 
 
 class _Snapshots(Collector):
@@ -70,6 +72,9 @@ class _Snapshots(Collector):
         yield _gauge("svc_spool_oldest_age_seconds", "Age of the oldest waiting batch.", spool.oldest_age_s)
         yield _counter("svc_spool_refused_full", "Offers refused: spool full.", spool.refused_full)
         yield _counter("svc_spool_refused_never", "Offers larger than the whole spool.", spool.refused_never)
+        for name, spans in attrs.asdict(s.ledger()).items():
+            yield _gauge(f"svc_ledger_{name}_spans", f"Ledger of this process: {name}.", spans)
+        yield _gauge("svc_ledger_balance_spans", "Ledger: zero at rest.", s.ledger().balance)
         yield _gauge("svc_http_in_flight", "HTTP requests inside.", s.in_flight())
 
     def _database(self) -> Iterable[Metric]:

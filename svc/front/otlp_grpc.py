@@ -43,7 +43,7 @@ from protocol.refusals import (
     Refusal,
 )
 from protocol.tokens import bearer
-from svc.front.intake import Intake
+from svc.front.intake import Held, Intake
 
 log = logging.getLogger(__name__)
 
@@ -190,7 +190,9 @@ class OtlpGrpc:
         if isinstance(message, _Failure):
             return message
         body, encoding = message
-        taken = self._intake.take(grant.project_id, body, encoding, "protobuf")
+        taken = self._intake.take(grant, body, encoding, "protobuf")
+        if isinstance(taken, Held):
+            taken = await trio_asyncio.trio_as_aio(self._intake.settled)(taken)
         if isinstance(taken, Refusal):
             return _failure(taken)
         response = ExportTraceServiceResponse()

@@ -30,7 +30,7 @@ from protocol.refusals import (
 )
 from svc.front.auth import authorize
 from svc.front.door import AsgiScope, Body, Receive, Send, refuse, respond
-from svc.front.intake import Form, Intake
+from svc.front.intake import Form, Held, Intake
 
 _FORMS: Final[dict[str, Form]] = {"application/x-protobuf": "protobuf", "application/json": "json"}
 
@@ -80,7 +80,9 @@ class OtlpHttp:
         sent = await self._read(headers, body)
         if isinstance(sent, Refusal):
             return self.intake.tally.refuse(sent)
-        taken = self.intake.take(grant.project_id, sent, encoding, form)
+        taken = self.intake.take(grant, sent, encoding, form)
+        if isinstance(taken, Held):
+            taken = await self.intake.settled(taken)
         return taken if isinstance(taken, Refusal) else (taken.screening, form)
 
     async def _read(self, headers: dict[str, str], body: Body) -> bytes | Refusal:

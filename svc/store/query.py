@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any, Final
+from uuid import UUID
 
 import attrs
 import msgspec
@@ -32,6 +33,8 @@ from svc.store.database import Connection, Database
 INTERVALS: Final = ("hour", "day", "week", "month")
 _STEPS: Final = {"hour": timedelta(hours=1), "day": timedelta(days=1), "week": timedelta(weeks=1)}
 MAX_BUCKETS: Final = 10_000
+#: The largest `integer` of PostgreSQL.
+_INTEGER_MAX: Final = 2**31 - 1
 QUERY_TIMEOUT_S: Final = 30.0
 
 
@@ -298,9 +301,11 @@ def _read_cursor(cursor: str | None, question: Question) -> list[Any] | None:
         place: list[Any] = [datetime.strptime(str(moment), "%Y-%m-%dT%H:%M:%S.%fZ").replace(tzinfo=UTC)]
         for column, value in zip(dataset.identity, identity, strict=True):
             if column == "index":
+                if not 0 <= int(value) <= _INTEGER_MAX:
+                    return None
                 place.append(int(value))
             elif column == "id":
-                place.append(str(value))
+                place.append(UUID(str(value)))
             else:
                 place.append(bytes.fromhex(str(value)))
     except (ValueError, Base64Error, msgspec.DecodeError, UnicodeError):

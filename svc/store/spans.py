@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import attrs
 
-from protocol.storage import Letter, Written
+from protocol.storage import Written
 from svc.domain.intake import StoredSpan
 from svc.domain.rollup import TraceRollup, dedupe_tool_calls, roll_up
 from svc.domain.span import SpanRow
@@ -109,31 +109,6 @@ class SpanStore:
         stored = await self.database.run(lambda connection: self._write(connection, spans))
         self.call_sites.remember(spans)
         return Written(stored=stored, duplicates=len(rows) - stored)
-
-    async def bury(self, letters: Sequence[Letter]) -> None:
-        """Keep what could not be stored, with the reason."""
-
-        async def work(connection: Connection) -> None:
-            # The letters, one row each.
-            await connection.executemany(
-                "insert into dead_letter (project_id, reason, spans, received_at, body)"
-                " values ($1, $2, $3, $4, $5)",
-                [
-                    (letter.project_id, letter.reason, letter.spans, letter.received_at, letter.body)
-                    for letter in letters
-                ],
-            )
-
-        await self.database.run(work)
-
-    async def dead_letters(self) -> int:
-        """How many spans lie in the dead-letter table."""
-        # All spans ever buried and not replayed or dropped since.
-        count = await self.database.run(
-            lambda connection: connection.fetchval("select coalesce(sum(spans), 0)::bigint from dead_letter"),
-            readonly=True,
-        )
-        return int(count)
 
     async def _write(self, connection: Connection, spans: list[StoredSpan]) -> int:
         now = self.now()

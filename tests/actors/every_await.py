@@ -12,6 +12,9 @@ from itertools import count
 import trio
 from trio.testing import MockClock
 
+#: On a clock that jumps to the next deadline, who waits for nothing gets here at once.
+STUCK_S = 1e6
+
 
 class Strike(trio.abc.Instrument):
     """One blow at the n-th await of what runs inside `run`. `fell` says whether it came to that."""
@@ -52,11 +55,16 @@ class Strike(trio.abc.Instrument):
 def at_every_await(scenario: Callable[[Strike], Awaitable[None]], *, autojump: bool = True) -> int:
     """Run the scenario until it ends before its strike; how many awaits were struck.
 
-    Without `autojump` time stands still unless the scenario moves it, as it must where threads work.
+    Without `autojump` time goes its usual way, as it must where threads work, but for the scenario's jumps.
     """
+
+    async def bounded(strike: Strike) -> None:
+        with trio.fail_after(STUCK_S):
+            await scenario(strike)
+
     for at in count(1):
-        strike = Strike(at, MockClock(autojump_threshold=0 if autojump else float("inf")))
-        trio.run(scenario, strike, clock=strike.clock, instruments=[strike])
+        strike = Strike(at, MockClock(autojump_threshold=0) if autojump else MockClock(rate=1.0))
+        trio.run(bounded, strike, clock=strike.clock, instruments=[strike])
         if not strike.fell:
             return at - 1
     raise AssertionError

@@ -89,12 +89,18 @@ class Lane:
     settled: list[Batch] = attrs.field(factory=list)
 
     def drainer(self, vitals: Vitals | None = None, **parts: object) -> Drainer:
-        given = {"decode": decode, "split": split, "sink": self.sink, "on_stored": self.settled.append}
+        given = {
+            "decode": decode,
+            "split": split,
+            "sink": self.sink,
+            "graveyard": self.sink,
+            "on_stored": self.settled.append,
+        }
         return Drainer(spool=self.spool, tally=self.tally, vitals=vitals or self.vitals, **(given | parts))
 
     def offer(self, *lines: str) -> None:
         for line in lines:
-            assert self.spool.offer(batch(line)) == "accepted"
+            assert self.spool.offer(batch(line)).known == "accepted"
 
     async def drain(self, **parts: object) -> None:
         """Close the spool and drain it with one drainer."""
@@ -241,7 +247,7 @@ async def test_the_spool_fills_during_an_outage_and_takes_again_after_it(
         nursery.start_soon(lane.drainer().run)
         await trio.sleep(5.0)
         # Both are in the drainer's hands, and count.
-        assert lane.spool.offer(batch("good3")) == "full"
+        assert lane.spool.offer(batch("good3")).known == "full"
         await trio.sleep(60.0)
         lane.offer("good3")
         lane.spool.close()

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any
 
 import attrs
 import pytest
 import trio
-import trio.testing
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -21,7 +21,8 @@ from hypothesis.stateful import (
 )
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from actors.spool import Lease, MemorySpool, SpoolEmpty
+from actors.ports import Offered
+from actors.spool import Lease, MemorySpool, SpoolEmpty, Ticket
 from protocol.storage import Batch
 from tests.actors.every_await import Strike, at_every_await
 
@@ -50,6 +51,11 @@ def at_once(coroutine: Coroutine[Any, Any, Lease]) -> Lease:
     raise AssertionError("the lease waits although there is work")
 
 
+def offer(spool: MemorySpool, body_bytes: int = 0) -> Offered | None:
+    """The answer to an offer, as a door reads it: at once."""
+    return spool.offer(batch(body_bytes)).known
+
+
 def lease_now(spool: MemorySpool, max_spans: int = PLENTY, max_bytes: int = PLENTY) -> Lease:
     return at_once(spool.lease(max_spans, max_bytes))
 
@@ -57,7 +63,7 @@ def lease_now(spool: MemorySpool, max_spans: int = PLENTY, max_bytes: int = PLEN
 def spool_with(*batches: Batch, now_s: float = 0.0) -> MemorySpool:
     spool = MemorySpool(PLENTY, clock=lambda: now_s)
     for each in batches:
-        assert spool.offer(each) == "accepted"
+        assert spool.offer(each).known == "accepted"
     return spool
 
 
@@ -72,16 +78,24 @@ def finish(lease: Lease) -> None:
         lease.done()
 
 
+@asynccontextmanager
+async def nobody_sleeps_on() -> AsyncIterator[trio.Nursery]:
+    """A nursery in which a drainer that nobody wakes is a failure. Needs the jumping clock."""
+    with trio.fail_after(1.0):
+        async with trio.open_nursery() as nursery:
+            yield nursery
+
+
 # The budget.
 
 
 def test_the_budget_counts_a_batch_until_it_is_done() -> None:
     spool = MemorySpool(2 * SMALLEST_BYTES, clock=lambda: 0.0)
-    assert [spool.offer(batch()) for _ in range(3)] == ["accepted", "accepted", "full"]
+    assert [offer(spool) for _ in range(3)] == ["accepted", "accepted", "full"]
     lease = lease_now(spool)
-    assert (spool.offer(batch()), spool.pressed(), spool.state().bytes) == ("full", True, 2 * SMALLEST_BYTES)
+    assert (offer(spool), spool.pressed(), spool.state().bytes) == ("full", True, 2 * SMALLEST_BYTES)
     finish(lease)
-    assert (spool.offer(batch()), spool.pressed(), spool.state().bytes) == ("accepted", False, SMALLEST_BYTES)
+    assert (offer(spool), spool.pressed(), spool.state().bytes) == ("accepted", False, SMALLEST_BYTES)
 
 
 def test_a_batch_that_was_put_back_is_counted_once() -> None:
@@ -93,33 +107,29 @@ def test_a_batch_that_was_put_back_is_counted_once() -> None:
 
 def test_the_last_byte_of_the_budget_can_be_used() -> None:
     spool = MemorySpool(SMALLEST_BYTES + 10, clock=lambda: 0.0)
-    assert spool.offer(batch(10)) == "accepted"
+    assert offer(spool, 10) == "accepted"
 
 
 def test_a_batch_above_the_whole_budget_never_fits_not_even_while_closing() -> None:
     spool = MemorySpool(SMALLEST_BYTES + 10, clock=lambda: 0.0)
-    assert spool.offer(batch(11)) == "never"
+    assert offer(spool, 11) == "never"
     spool.close()
-    assert spool.offer(batch(11)) == "never"
+    assert offer(spool, 11) == "never"
     assert (spool.state().refused_never, spool.state().depth) == (2, 0)
 
 
 def test_a_smaller_batch_still_fits_where_a_larger_one_is_refused() -> None:
     spool = MemorySpool(2 * SMALLEST_BYTES + 5, clock=lambda: 0.0)
-    assert [spool.offer(batch()), spool.offer(batch(6)), spool.offer(batch(5))] == [
-        "accepted",
-        "full",
-        "accepted",
-    ]
+    assert [offer(spool, size) for size in (0, 6, 5)] == ["accepted", "full", "accepted"]
 
 
 def test_every_answer_but_closed_is_counted() -> None:
     spool = MemorySpool(2 * SMALLEST_BYTES, clock=lambda: 0.0)
     spool.offer(batch(spans=7))
-    spool.offer(batch(SMALLEST_BYTES))
-    spool.offer(batch(PLENTY // 1024))
+    offer(spool, SMALLEST_BYTES)
+    offer(spool, 2 * SMALLEST_BYTES)
     spool.close()
-    spool.offer(batch())
+    offer(spool)
     state = spool.state()
     assert (state.accepted_batches, state.accepted_spans) == (1, 7)
     assert (state.refused_full, state.refused_never) == (1, 1)
@@ -234,17 +244,51 @@ def test_an_age_is_never_negative() -> None:
     assert spool_with(batch(received_s=5.0), now_s=1.0).state().oldest_age_s == 0.0
 
 
+# Tickets.
+
+
+async def test_an_answer_that_is_known_is_given_without_waiting(autojump_clock: MockClock) -> None:
+    ticket = Ticket("never")
+    ticket.settle("accepted")
+    before = trio.current_time()
+    assert (ticket.known, await ticket.answer(5.0)) == ("never", "never")
+    assert trio.current_time() == before
+
+
+async def test_a_ticket_is_settled_once_and_everyone_hears_it(autojump_clock: MockClock) -> None:
+    ticket, heard = Ticket(), []
+
+    async def listen() -> None:
+        heard.append(await ticket.answer(0.9))
+
+    async with nobody_sleeps_on() as nursery:
+        nursery.start_soon(listen)
+        nursery.start_soon(listen)
+        await wait_all_tasks_blocked()
+        assert (ticket.known, heard) == (None, [])
+        ticket.settle("accepted")
+        ticket.settle("full")
+    assert heard == ["accepted", "accepted"]
+
+
+async def test_a_ticket_that_takes_too_long_says_come_again(autojump_clock: MockClock) -> None:
+    ticket = Ticket()
+    before = trio.current_time()
+    assert await ticket.answer(5.0) == "full"
+    assert trio.current_time() - before == pytest.approx(5.0)
+
+
 # Waiting, closing, cancelling.
 
 
-async def test_an_offer_wakes_a_waiting_drainer() -> None:
+async def test_an_offer_wakes_a_waiting_drainer(autojump_clock: MockClock) -> None:
     spool = spool_with()
     leases: list[Lease] = []
 
     async def lease() -> None:
         leases.append(await spool.lease(PLENTY, PLENTY))
 
-    async with trio.open_nursery() as nursery:
+    async with nobody_sleeps_on() as nursery:
         nursery.start_soon(lease)
         await wait_all_tasks_blocked()
         assert not leases
@@ -252,16 +296,39 @@ async def test_an_offer_wakes_a_waiting_drainer() -> None:
     assert leases[0].batches == (batch(),)
 
 
+async def test_a_group_that_comes_back_wakes_everyone_who_waits(autojump_clock: MockClock) -> None:
+    spool = spool_with(*numbered(3))
+    held = lease_now(spool)
+    at_work = 0
+
+    async def drain() -> None:
+        nonlocal at_work
+        with await spool.lease(PLENTY, PLENTY) as lease:
+            at_work += 1
+            await all_at_work.wait()
+            lease.done()
+
+    all_at_work = trio.Event()
+    async with nobody_sleeps_on() as nursery:
+        for _ in range(3):
+            nursery.start_soon(drain)
+        await wait_all_tasks_blocked()
+        fail(held)
+        await wait_all_tasks_blocked()
+        assert at_work == 3
+        all_at_work.set()
+
+
 async def test_a_closed_spool_refuses_offers_and_gives_out_what_it_holds() -> None:
     spool = spool_with(batch(1))
     spool.close()
-    assert (spool.offer(batch()), spool.pressed()) == ("closed", True)
+    assert (offer(spool), spool.pressed()) == ("closed", True)
     finish(await spool.lease(PLENTY, PLENTY))
     with pytest.raises(SpoolEmpty):
         await spool.lease(PLENTY, PLENTY)
 
 
-async def test_closing_an_empty_spool_sends_every_drainer_home() -> None:
+async def test_closing_an_empty_spool_sends_every_drainer_home(autojump_clock: MockClock) -> None:
     spool = spool_with()
     home: list[int] = []
 
@@ -270,7 +337,7 @@ async def test_closing_an_empty_spool_sends_every_drainer_home() -> None:
             await spool.lease(PLENTY, PLENTY)
         home.append(number)
 
-    async with trio.open_nursery() as nursery:
+    async with nobody_sleeps_on() as nursery:
         for number in range(4):
             nursery.start_soon(drain, number)
         await wait_all_tasks_blocked()
@@ -278,7 +345,7 @@ async def test_closing_an_empty_spool_sends_every_drainer_home() -> None:
     assert sorted(home) == [0, 1, 2, 3]
 
 
-async def test_no_drainer_goes_home_while_another_may_still_put_back() -> None:
+async def test_no_drainer_goes_home_while_another_may_still_put_back(autojump_clock: MockClock) -> None:
     spool = spool_with(batch())
     seen: list[Any] = []
 
@@ -292,7 +359,7 @@ async def test_no_drainer_goes_home_while_another_may_still_put_back() -> None:
             seen.append("home")
 
     held = lease_now(spool)
-    async with trio.open_nursery() as nursery:
+    async with nobody_sleeps_on() as nursery:
         for _ in range(3):
             nursery.start_soon(drain)
         await wait_all_tasks_blocked()
@@ -304,7 +371,9 @@ async def test_no_drainer_goes_home_while_another_may_still_put_back() -> None:
 
 
 @pytest.mark.parametrize("offer_first", [True, False])
-async def test_a_drainer_cancelled_in_the_moment_of_an_offer_costs_no_waking(offer_first: bool) -> None:
+async def test_a_drainer_cancelled_in_the_moment_of_an_offer_costs_no_waking(
+    offer_first: bool, autojump_clock: MockClock
+) -> None:
     spool = spool_with()
     drained: list[int] = []
     scopes: list[trio.CancelScope] = []
@@ -317,7 +386,7 @@ async def test_a_drainer_cancelled_in_the_moment_of_an_offer_costs_no_waking(off
                 drained.append(number)
                 lease.done()
 
-    async with trio.open_nursery() as nursery:
+    async with nobody_sleeps_on() as nursery:
         for number in range(2):
             nursery.start_soon(drain, number)
             await wait_all_tasks_blocked()
@@ -419,7 +488,7 @@ def test_whatever_is_accepted_is_done_once_and_no_drainer_sleeps_on(
             for number, offer in enumerate(offers):
                 failures[number] = offer.failures
                 each = attrs.evolve(batch(offer.body_bytes, spans=offer.spans), project_id=number)
-                if spool.offer(each) == "accepted":
+                if spool.offer(each).known == "accepted":
                     accepted.add(number)
                 assert spool.state().bytes <= 4 * 1024
                 await trio.sleep(offer.pause_s)
@@ -471,7 +540,7 @@ class SpoolMachine(RuleBasedStateMachine):
             self.waiting.append(each)
             self.tries[each.project_id] = 0
             self.accepted_spans += spans
-        assert self.spool.offer(each) == expected
+        assert self.spool.offer(each).known == expected
 
     @precondition(lambda self: self.waiting)
     @rule(max_spans=st.integers(1, 20), max_bytes=st.integers(1, 5000))
@@ -527,6 +596,7 @@ class SpoolMachine(RuleBasedStateMachine):
         oldest_s = min((each.received_s for each in held), default=self.now_s)
         assert state.oldest_age_s == pytest.approx(self.now_s - oldest_s)
         assert (state.accepted_batches, state.accepted_spans) == (len(self.tries), self.accepted_spans)
+        assert (state.waiting_spans, state.recovered_spans) == (sum(each.spans for each in held), 0)
         assert self.spool.pressed() is (self.closed or state.bytes >= self.MAX_BYTES)
 
 

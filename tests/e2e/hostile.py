@@ -1,12 +1,15 @@
-"""What the hostile end-to-end tests share: raw talk to both doors, minted keys, stored payloads, and the check
-after every test that the service took no harm."""
+"""What the hostile end-to-end tests share: raw talk to both doors, minted keys, stored payloads, and the
+check after every test that the service took no harm.
+"""
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import functools
 import http.client
 import itertools
+import json
 import os
 import secrets
 import signal
@@ -49,18 +52,61 @@ def trace_id() -> bytes:
     return secrets.token_bytes(16)
 
 
+@functools.cache
+def client(service: Service) -> httpx2.Client:
+    """One client with living connections; a new one for each request would cost more than most tests."""
+    made = httpx2.Client(base_url=service.url, timeout=60, verify=False)
+    atexit.register(made.close)
+    return made
+
+
+def health(service: Service) -> dict[str, Any]:
+    """The whole health report."""
+    report: dict[str, Any] = client(service).get("/actuator/health").json()
+    return report
+
+
+def ingest_health(service: Service) -> dict[str, Any]:
+    """What health says of the spool and its drainers."""
+    details: dict[str, Any] = health(service)["components"]["ingest"]["details"]
+    return details
+
+
+def post(
+    service: Service, path: str, body: Any, key: str | None, headers: Mapping[str, str] | None = None
+) -> httpx2.Response:
+    """POST a body with a bearer key, or with none."""
+    sent = {} if key is None else {"Authorization": f"Bearer {key}"}
+    return client(service).post(path, content=body, headers=sent | dict(headers or {}))
+
+
+def ask(service: Service, route: str, body: dict[str, Any]) -> Any:
+    """The data of a question that has to be answered."""
+    response = post(service, f"/v1/query/{route}", json.dumps(body), service.query_key)
+    assert response.status_code == 200, response.text
+    return response.json()["data"]
+
+
+def wait_for_spans(service: Service, count: int, **filters: Any) -> None:
+    """Until this many spans are queryable."""
+    asked = {"dataset": "spans", "filters": filters}
+    until(lambda: ask(service, "count", asked)["count"] == count)
+
+
 @pytest.fixture
 def unharmed(service: Service) -> Iterator[None]:
     """Whatever was sent: the service is UP, owes nothing, buried nothing and logged no ERROR."""
-    logged = len(service.log.read_text())
-    buried = service.health()["components"]["ingest"]["details"]["dead_lettered"]
+    logged = service.log.stat().st_size
+    buried = ingest_health(service)["dead_lettered"]
     yield
     assert service.process.poll() is None
-    until(lambda: service.health()["components"]["ingest"]["details"]["depth"] == 0)
-    report = service.health()
+    until(lambda: ingest_health(service)["depth"] == 0)
+    report = health(service)
     assert report["status"] == "UP"
     assert report["components"]["ingest"]["details"]["dead_lettered"] == buried
-    errors = [line for line in service.log.read_text()[logged:].splitlines() if "level=error" in line]
+    with service.log.open("rb") as log:
+        log.seek(logged)
+        errors = [line for line in log if b"level=error" in line]
     assert not errors, errors
 
 
@@ -82,7 +128,7 @@ def refusal(response: httpx2.Response) -> tuple[int, str, str]:
 
 def rows_of(service: Service, **filters: Any) -> list[dict[str, Any]]:
     """The fields of the spans that the query API shows for these filters, newest first."""
-    data = service.ask("search", {"dataset": "spans", "filters": filters, "limit": 1000})
+    data = ask(service, "search", {"dataset": "spans", "filters": filters, "limit": 1000})
     return [row["fields"] for row in data["rows"]]
 
 
@@ -114,7 +160,7 @@ def payload(service: Service, trace: bytes, span: bytes) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def frozen_database(service: Service) -> Iterator[None]:
-    """Stop every process of the service's own PostgreSQL, so that all it is asked hangs; then let it go on."""
+    """Stop every process of the embedded PostgreSQL, so that all it is asked hangs; then let it go on."""
     pid_file = service.data_dir / "postgres" / "18" / "data" / "postmaster.pid"
     postmaster = int(pid_file.read_text().split()[0])
     stopped: list[int] = []
@@ -125,8 +171,9 @@ def frozen_database(service: Service) -> Iterator[None]:
             stopped.append(pid)
         yield
     finally:
-        for pid in stopped:
-            os.kill(pid, signal.SIGCONT)
+        for pid in reversed(stopped):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
 
 
 def _children(parent: int) -> Iterator[int]:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import trio
 
-from protocol.storage import Batch, Letter, StoreRefused, Written
+from protocol.storage import Batch, StoreRefused, Written
 from svc.domain.intake import StoredSpan, decoder, unpack
 from svc.domain.pricing import PriceBook
 from svc.store.call_sites import CallSites
@@ -279,14 +279,6 @@ async def test_a_session_keeps_its_first_and_last_activity(store: Database) -> N
     assert (session["id"], session["user_id"]) == ("s", "u")
     assert session["started_at"] == NOW
     assert session["last_activity_at"] == NOW + timedelta(minutes=30, seconds=1)
-
-
-async def test_a_buried_letter_keeps_its_reason_and_its_body(store: Database) -> None:
-    spans = store_of(store)
-    await spans.bury([Letter(PROJECT, "DataError: x", b"body", NOW, 1)])
-    (row,) = await fetch(store, "select * from dead_letter")
-    assert (row["reason"], row["body"], row["spans"]) == ("DataError: x", b"body", 1)
-    assert await spans.dead_letters() == 1
 
 
 async def test_data_that_the_database_refuses_is_no_outage_and_leaves_nothing_behind(store: Database) -> None:

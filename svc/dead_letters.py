@@ -1,0 +1,95 @@
+"""`trace-svc dead-letters list | show | replay | drop`: the way back for what could not be stored.
+
+Works beside a running service, on the same database. `show` prints payload, on purpose and to standard
+output only; nothing here logs it.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+import msgspec
+
+from protocol.inflate import Unreadable
+from protocol.otlp import read_protobuf, walk
+from protocol.query import timestamp
+from protocol.storage import Batch, Written
+from protocol.text import clean_value
+from svc.config import Settings
+from svc.domain.intake import decoder
+from svc.domain.pricing import PriceBook
+from svc.serve import Store, now, open_store
+from svc.store.call_sites import CallSites
+from svc.store.dead_letters import DeadLetterStore
+from svc.store.partitions import DayPartitions
+from svc.store.spans import SpanStore
+
+
+async def dead_letters(arguments: argparse.Namespace, settings: Settings) -> None:
+    """Run one verb. Raises `Outage` when the database is away."""
+    async with open_store(settings) as store:
+        letters = DeadLetterStore(store.database)
+        match arguments.verb:
+            case "list":
+                await _list(letters)
+            case "show":
+                await _show(letters, arguments.id)
+            case "replay":
+                await _replay(store, letters, None if arguments.all else arguments.ids)
+            case "drop":
+                dropped = await letters.drop(None if arguments.all else arguments.ids)
+                print(f"dropped {dropped} letters")
+            case other:
+                raise AssertionError(other)
+
+
+async def _list(letters: DeadLetterStore) -> None:
+    after, found = 0, 0
+    while page := await letters.page(after, 100):
+        for letter in page:
+            if not found:
+                print("ID  SPANS  BURIED                       PROJECT  REASON")
+            found += 1
+            after = letter.id
+            columns = (letter.id, letter.spans, timestamp(letter.buried_at), letter.project_id, letter.reason)
+            print("  ".join(str(column) for column in columns))
+    if not found:
+        print("no dead letters")
+
+
+async def _show(letters: DeadLetterStore, letter_id: int) -> None:
+    page = await letters.page(letter_id - 1, 1, [letter_id])
+    if not page:
+        print(f"there is no letter {letter_id}")
+        return
+    (letter,) = page
+    print(f"letter {letter.id}: {letter.spans} spans of project {letter.project_id}")
+    print(f"received {timestamp(letter.received_at)}, buried {timestamp(letter.buried_at)}")
+    print(f"reason: {letter.reason}")
+    try:
+        spans = list(walk(read_protobuf(letter.body)))
+    except Unreadable as error:
+        print(f"{len(letter.body)} bytes that are no OTLP: {error}")
+        return
+    for span in spans:
+        told = {
+            "trace_id": span.trace_id.hex(),
+            "span_id": span.span_id.hex(),
+            "name": clean_value(span.name),
+            "attributes": clean_value(span.attributes),
+            "resource": clean_value(span.resource.attributes),
+        }
+        print(msgspec.json.format(msgspec.json.encode(told), indent=2).decode())
+
+
+async def _replay(store: Store, letters: DeadLetterStore, ids: list[int] | None) -> None:
+    decode = decoder(PriceBook())
+    spans = SpanStore(store.database, DayPartitions(store.database), CallSites(), now)
+
+    async def write(batch: Batch) -> Written:
+        return await spans.write(list(decode(batch)))
+
+    done = await letters.replay(ids, write)
+    print(f"replayed {done.letters} letters, {done.stored} spans stored anew")
+    if done.refused:
+        print(f"{done.refused} letters were refused once more; `dead-letters list` says why")

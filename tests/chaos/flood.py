@@ -1,0 +1,92 @@
+"""A generator that remembers every span id that was acknowledged, and the comparison with what is stored."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Mapping
+
+import httpx2
+import trio
+
+from protocol.otlp import read_protobuf, walk
+from svc import config
+from svc.serve import open_store
+from svc.store.database import Connection
+from tests.bench.load import fresh, make_template
+
+SPANS = 10
+
+
+class Flood:
+    """Sends batches of ten spans from a few threads, through every interruption, until it is told to stop.
+
+    `acknowledged` holds the ids that got a 200; `maybe` those whose answer was never heard.
+    """
+
+    def __init__(self, url: str, write_key: str, *, threads: int = 3) -> None:
+        self.url, self._key = url, write_key
+        self.acknowledged: set[bytes] = set()
+        self.maybe: set[bytes] = set()
+        self.refused = 0
+        self._lock, self._stop = threading.Lock(), threading.Event()
+        self._threads = [threading.Thread(target=self._send, args=(seed,)) for seed in range(threads)]
+
+    def __enter__(self) -> Flood:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
+
+    def end(self) -> None:
+        """Stop and wait for the last answers."""
+        self._stop.set()
+        for thread in self._threads:
+            thread.join(60)
+
+    def _send(self, seed: int) -> None:
+        template = make_template(seed, SPANS)
+        headers = {"Authorization": f"Bearer {self._key}", "Content-Type": "application/x-protobuf"}
+        while not self._stop.is_set():
+            with httpx2.Client(headers=headers, timeout=30) as client:
+                while not self._stop.is_set():
+                    body = bytes(fresh(template))
+                    ids = {span.trace_id + span.span_id for span in walk(read_protobuf(body))}
+                    try:
+                        response = client.post(f"{self.url}/v1/traces", content=body)
+                    except httpx2.TransportError:
+                        with self._lock:
+                            self.maybe |= ids
+                        self._stop.wait(0.1)
+                        break
+                    if response.status_code == 200:
+                        with self._lock:
+                            self.acknowledged |= ids
+                    else:
+                        assert response.status_code == 503, response.text
+                        self.refused += 1
+                        self._stop.wait(0.1)
+
+
+def stored(env: Mapping[str, str]) -> Counter[bytes]:
+    """How often each span id stands in the database that an environment names."""
+
+    async def work(connection: Connection) -> Counter[bytes]:
+        rows = await connection.fetch("select trace_id || span_id as id, count(*) as n from span group by 1")
+        return Counter({row["id"]: row["n"] for row in rows})
+
+    async def main() -> Counter[bytes]:
+        async with open_store(config.read(env), as_it_is=True) as store:
+            return await store.database.run(work)
+
+    return trio.run(main)
+
+
+def compare(flood: Flood, found: Counter[bytes]) -> None:
+    """Zero missing, zero doubled, nothing invented."""
+    missing = flood.acknowledged - found.keys()
+    doubled = [span for span, count in found.items() if count > 1]
+    invented = found.keys() - flood.acknowledged - flood.maybe
+    assert (len(missing), len(doubled), len(invented)) == (0, 0, 0)

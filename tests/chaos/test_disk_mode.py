@@ -1,0 +1,118 @@
+"""Disk mode under attack: what was acknowledged is stored once, whatever dies in between."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.chaos.flood import Flood, compare, stored
+from tests.service import Service, running, until
+
+#: Rounds of each attack; `make chaos` asks for the full number.
+ROUNDS = int(os.environ.get("CHAOS_ROUNDS", "3"))
+
+DISK = {"SVC_INGEST_SPOOL_MODE": "disk"}
+
+
+def at_rest(service: Service) -> None:
+    """Everything written, and the ledger adds up."""
+    until(lambda: service.metric("svc_spool_depth_batches") == 0, timeout_s=60)
+    until(lambda: service.metric("svc_ledger_balance_spans") == 0)
+
+
+def more(flood: Flood, spans: int = 0) -> None:
+    """Until so many more spans are acknowledged."""
+    seen = len(flood.acknowledged)
+    until(lambda: len(flood.acknowledged) > seen + spans, timeout_s=60)
+
+
+def test_kill_9_at_a_random_moment_loses_nothing_acknowledged(open_folder: Path) -> None:
+    dice = random.Random(20261120)
+    data = open_folder / "data"
+    with running(data, **DISK) as service:
+        flood = Flood(service.url, service.write_key)
+    with flood:
+        for _ in range(ROUNDS):
+            with running(data, **DISK) as service:
+                flood.url = service.url
+                more(flood)
+                # How long it lives under load is the dice's, not the test's.
+                until(lambda: dice.random() < 0.05, every_s=0.05)
+                service.process.kill()
+                service.process.wait(10)
+        with running(data, **DISK) as service:
+            flood.url = service.url
+            more(flood)
+            flood.end()
+            at_rest(service)
+            compare(flood, stored(service.env))
+
+
+def test_kill_9_of_the_database_loses_nothing_acknowledged() -> None:
+    with running(**DISK) as service:
+        with Flood(service.url, service.write_key) as flood:
+            for _ in range(ROUNDS):
+                more(flood, 100)
+                pid = service.health()["components"]["db"]["details"]["embedded"]["pid"]
+                os.kill(pid, signal.SIGKILL)
+                until(lambda: service.health()["components"]["db"]["status"] == "UP", timeout_s=60)
+        at_rest(service)
+        compare(flood, stored(service.env))
+
+
+def test_sigterm_in_mid_flood_stores_everything_acknowledged(open_folder: Path) -> None:
+    with running(open_folder / "data", **DISK) as service:
+        with Flood(service.url, service.write_key) as flood:
+            until(lambda: len(flood.acknowledged) > 300)
+            assert service.stop() == 0
+        compare(flood, stored(service.env))
+
+
+def test_a_disk_that_fills_up_answers_503_and_goes_on_when_there_is_room(open_folder: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can mount a small disk")
+    spool = open_folder / "data" / "spool"
+    with running(open_folder / "data", **DISK) as service:
+        # The data folder is the service's to make; the small disk goes below it for a second run.
+        key = service.write_key
+    spool.mkdir(mode=0o700, exist_ok=True)
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=160m,mode=700", "tmpfs", str(spool)],
+        capture_output=True,
+        check=False,
+    )
+    if mounted.returncode:
+        pytest.skip("this machine lets nobody mount a small disk")
+    try:
+        with running(open_folder / "data", **DISK) as service, Flood(service.url, key) as flood:
+            until(lambda: len(flood.acknowledged) > 100)
+            ballast = spool / "ballast"
+            ballast.write_bytes(bytes(100 * 1024 * 1024))
+            until(lambda: flood.refused > 3)
+            ballast.unlink()
+            more(flood, 100)
+            flood.end()
+            at_rest(service)
+            compare(flood, stored(service.env))
+    finally:
+        subprocess.run(["umount", "-l", str(spool)], check=True)
+
+
+def test_memory_mode_loses_at_most_what_was_in_the_buffer_when_it_is_killed(open_folder: Path) -> None:
+    with running(open_folder / "data") as service:
+        with Flood(service.url, service.write_key) as flood:
+            until(lambda: len(flood.acknowledged) > 300)
+            waiting = service.metric("svc_spool_bytes")
+            service.process.kill()
+            service.process.wait(10)
+        found = stored(service.env)
+        lost = len(flood.acknowledged - found.keys())
+        print(f"lost {lost} of {len(flood.acknowledged)} acknowledged spans; {waiting:.0f} bytes waited")
+        # Everything that was not in the buffer is there, once.
+        assert all(count == 1 for count in found.values())
+        assert len(found) >= 100
