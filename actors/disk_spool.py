@@ -27,7 +27,7 @@ from typing import Final
 
 import trio
 
-from actors.ports import Batch
+from actors.ports import Batch, Outage
 from actors.spool import Entry, Spool, Ticket
 from actors.supervision import Vitals
 from protocol.spooled import Unpackable, pack, unpack
@@ -89,6 +89,7 @@ class DiskSpool(Spool):
             self._waiting.append(Entry(None, spans, size, now_s - age_s, row=row))
             self._bytes += size
             self._recovered_spans += spans
+            self._held_spans += spans
         return len(rows)
 
     async def shut(self) -> None:
@@ -182,12 +183,17 @@ class DiskSpool(Spool):
         absent = [entry for entry in entries if entry.batch is None]
         if not absent:
             return
-        batches = await trio.to_thread.run_sync(self._read, absent, limiter=self._disk)
+        try:
+            batches = await trio.to_thread.run_sync(self._read, absent, limiter=self._disk)
+        except sqlite3.Error as error:
+            raise Outage(f"the spool cannot be read: {error}") from error
         for entry, batch in zip(absent, batches, strict=True):
             entry.batch = batch
             if batch is None:
                 # Damaged: it stays in the file, for whoever can read it, and is named at each start.
                 entry.row = None
+                self._held_spans -= entry.spans
+                entry.spans = 0
             else:
                 self._held_bytes += batch.size_bytes
 

@@ -74,6 +74,10 @@ class Drainer:
                 lease = await self._spool.lease(GROUP_SPANS, GROUP_BYTES)
             except SpoolEmpty:
                 return
+            except Outage as outage:
+                self._vitals.waits(str(outage))
+                await trio.sleep(OUTAGE_PAUSE_S[-1])
+                continue
             with lease:
                 await self._settle(lease)
                 lease.done()

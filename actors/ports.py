@@ -11,8 +11,10 @@ from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from typing import Any, Literal, Protocol
 
+from protocol.broker import Inbox, Lane, Published
 from protocol.storage import (
     Batch,
+    Built,
     Eviction,
     KeyRecord,
     Letter,
@@ -24,7 +26,11 @@ from protocol.storage import (
 
 __all__ = [
     "Batch",
+    "Broker",
+    "Built",
     "Calendar",
+    "Connect",
+    "Cubes",
     "Decode",
     "Eviction",
     "Graveyard",
@@ -71,6 +77,12 @@ class TraceShelf(Protocol):
     async def settle(self, now: datetime, limit: int) -> Settled: ...
 
 
+class Cubes(Protocol):
+    """Where hourly cubes are built. Raises `Outage`."""
+
+    async def build(self, now: datetime, limit: int) -> Built: ...
+
+
 class KeyShelf(Protocol):
     """Where keys are stored. All verbs raise `Outage`."""
 
@@ -91,3 +103,22 @@ class Calendar(Protocol):
 
 #: What an offer to the spool can answer.
 Offered = Literal["accepted", "full", "never", "closed"]
+
+
+class Broker(Protocol):
+    """An open link to a broker. Every verb returns at once; outcomes come as calls on the Trio thread."""
+
+    def publish(self, lane: Lane, key: bytes, value: bytes, settled: Callable[[Published], None]) -> None: ...
+
+    def commit(self, partition: int, position: int) -> None:
+        """Everything below `position` is done. Only for partitions that are assigned."""
+        ...
+
+    def pause(self) -> None: ...
+
+    def resume(self) -> None: ...
+
+
+#: Opens a link that tells an inbox; leaving it delivers what was published, commits and says goodbye, in
+#: bounded time. A broker that is away is no error: the inbox hears of it.
+Connect = Callable[[Inbox], AbstractAsyncContextManager[Broker]]

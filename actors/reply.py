@@ -1,12 +1,11 @@
 """One-shot replies: how an actor answers a question that came through its mailbox.
 
-Whoever handles a question does so inside `with question.reply:`. Leaving that block without an answer, by
-an exception or a cancellation, tells the asker at once instead of letting it wait for its deadline.
+Whoever handles a question answers it with `put`, or says with `drop` that no answer will come, so that the
+asker need not wait for its deadline.
 """
 
 from __future__ import annotations
 
-from types import TracebackType
 from typing import Generic, TypeVar
 
 import trio
@@ -47,11 +46,3 @@ class Reply(Generic[T]):
         if not self._answer:
             raise Unanswered("dropped" if self._dropped else f"no answer within {timeout_s:g} s")
         return self._answer[0]
-
-    def __enter__(self) -> Reply[T]:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.drop()

@@ -136,7 +136,7 @@ class Spool:
         self._closed = False
         self._lot = trio.lowlevel.ParkingLot()
         self._accepted_batches = self._accepted_spans = self._recovered_spans = 0
-        self._refused_full = self._refused_never = 0
+        self._refused_full = self._refused_never = self._held_spans = 0
 
     def offer(self, batch: Batch) -> Ticket:
         """Take the batch, or say why not: `full` (come again), `never` (too large), `closed` (stopping).
@@ -210,7 +210,7 @@ class Spool:
             accepted_batches=self._accepted_batches,
             accepted_spans=self._accepted_spans,
             recovered_spans=self._recovered_spans,
-            waiting_spans=sum(e.spans for e in self._waiting) + sum(e.spans for e in self._leased),
+            waiting_spans=self._held_spans,
             refused_full=self._refused_full,
             refused_never=self._refused_never,
         )
@@ -224,6 +224,7 @@ class Spool:
         for entry in entries:
             self._accepted_batches += 1
             self._accepted_spans += entry.spans
+            self._held_spans += entry.spans
             self._waiting.append(entry)
             self._lot.unpark()
 
@@ -237,6 +238,7 @@ class Spool:
     def _free(self, entries: list[Entry]) -> None:
         """These are done with for ever."""
         self._bytes -= sum(entry.size_bytes for entry in entries)
+        self._held_spans -= sum(entry.spans for entry in entries)
 
     def _returned(self, entries: list[Entry], *, done: bool) -> None:
         self._leased.difference_update(entries)

@@ -90,3 +90,11 @@ class Eviction:
 
     key_id: str | None = None
     project_id: int | None = None
+
+
+@attrs.frozen
+class Built:
+    """One round of building cubes: hours built, and whether more are waiting."""
+
+    hours: int
+    more: bool

@@ -23,13 +23,12 @@ import trio_asyncio
 from hypercorn.config import Config as HypercornConfig
 from hypercorn.trio import serve as serve_http
 
-from actors.disk_spool import DiskSpool, DiskWriter
+from actors.cubes import CubeBuilder
 from actors.drainer import Drainer, Tally
 from actors.keys import MAILBOX_BOUND, KeyCache, KeyNews, Keys, Verdicts, Verify
 from actors.keys import snapshot as keys_snapshot
 from actors.partitions import Partitioner
 from actors.roller import RollerTally, TraceRoller
-from actors.spool import MemorySpool, Spool
 from actors.supervision import Actor, Board, Vitals, keep
 from protocol.storage import Batch, Outage
 from svc.config import Settings
@@ -42,7 +41,9 @@ from svc.front.intake import Intake
 from svc.front.metrics import Metrics, Sources
 from svc.front.otlp_grpc import OtlpGrpc
 from svc.front.otlp_http import OtlpHttp
+from svc.spools import Spooling, drainers
 from svc.store.call_sites import CallSites
+from svc.store.cubes import CubeStore
 from svc.store.database import Address, Connection, Database, parse_url
 from svc.store.dead_letters import DeadLetterStore
 from svc.store.embedded import EmbeddedServer, open_embedded
@@ -58,8 +59,6 @@ log = logging.getLogger(__name__)
 
 #: How long a start waits for a served database that is not there yet, as in a compose stack.
 DATABASE_PATIENCE_S: Final = 60.0
-#: What deleting finished batches from a durable spool may take at the end.
-FLUSH_TIMEOUT_S: Final = 5.0
 #: What Hypercorn may take beyond the doors' own drain; its idle connections are of no interest by then.
 HTTP_GRACE_S: Final = 1.0
 
@@ -147,59 +146,33 @@ class Ready:
     first_keys: tuple[str, str] | None = attrs.field(repr=False)
 
 
-def _spool(settings: Settings) -> Spool:
-    if settings.spool_mode == "disk":
-        return DiskSpool(
-            settings.data_dir / "spool",
-            max_bytes=settings.spool_disk_max_bytes,
-            memory_bytes=settings.spool_max_bytes,
-        )
-    return MemorySpool(settings.spool_max_bytes)
-
-
-@asynccontextmanager
-async def _spool_opened(house: _House, nursery: trio.Nursery) -> AsyncIterator[None]:
-    """Make the spool ready: a durable one finds what an earlier process left, and gets its writer."""
-    spool = house.spool
-    if not isinstance(spool, DiskSpool):
-        yield
-        return
-    recovered = await spool.recover(trio.current_time(), now().timestamp())
-    if recovered:
-        log.info("the spool holds %d batches of an earlier run", recovered)
-    vitals = house.board.enrol("spool-writer")
-    await nursery.start(partial(keep, lambda: DiskWriter(spool=spool, vitals=vitals), vitals))
-    yield
-    with trio.move_on_after(FLUSH_TIMEOUT_S, shield=True):
-        await spool.flush()
-    await spool.shut()
-
-
 class _House:
     """Everything between the database and the doors, built once."""
 
     def __init__(self, settings: Settings, store: Store, *, buried_before: int) -> None:
         self.settings, self.store = settings, store
         self.board = Board()
-        self.spool = _spool(settings)
         self.tally, self.roller_tally = Tally(), RollerTally()
+        dead_letters = DeadLetterStore(store.database)
+        self.spooling = Spooling(settings, self.board, self.tally, dead_letters=dead_letters, now=now)
+        self.spool = self.spooling.spool
         self.verdicts = Verdicts()
         send, self.questions = trio.open_memory_channel[Verify](MAILBOX_BOUND)
         self.keys = Keys(self.verdicts, send)
         self.days = DayPartitions(store.database)
         self.spans = SpanStore(store.database, self.days, CallSites(), now)
-        self.dead_letters = DeadLetterStore(store.database)
         self.shelf = KeyStore(store.database)
         self.metrics = Metrics()
         self.intake = Intake(self.spool, settings.max_body_bytes, now, trio.current_time)
         self.decode = decoder(PriceBook())
         self.drainer_vitals = tuple(
-            self.board.enrol(f"drainer-{number}") for number in range(1, settings.drainers + 1)
+            self.board.enrol(f"drainer-{number}") for number in range(1, drainers(settings) + 1)
         )
         self.health = Health(
             spool=self.spool.state,
             tally=self.tally,
             drainers=self.drainer_vitals,
+            spool_vitals=self.spooling.vitals,
             board=self.board,
             ping=self._ping,
             pool=store.database.pool_state,
@@ -252,6 +225,7 @@ class _House:
         """The actors that run until they are cancelled, in the order of their start."""
         cache, news = self.board.enrol("key-cache"), self.board.enrol("key-news")
         roller, partitioner = self.board.enrol("trace-roller"), self.board.enrol("partitioner")
+        builder = self.board.enrol("cube-builder")
         loops: list[tuple[Callable[[], Actor], Vitals]] = [
             (
                 lambda: KeyCache(
@@ -265,6 +239,7 @@ class _House:
                 cache,
             ),
             (lambda: KeyNews(verdicts=self.verdicts, shelf=self.shelf, vitals=news), news),
+            (lambda: CubeBuilder(cubes=CubeStore(self.store.database), now=now, vitals=builder), builder),
             (lambda: Partitioner(calendar=self.days, now=now, vitals=partitioner), partitioner),
             (
                 lambda: TraceRoller(
@@ -285,7 +260,7 @@ class _House:
             decode=self.decode,
             split=split,
             sink=self.spans,
-            graveyard=self.dead_letters,
+            graveyard=self.spooling.graveyard,
             tally=self.tally,
             vitals=vitals,
             on_stored=self._stored,
@@ -310,7 +285,7 @@ async def serve(
             loops.start_soon(_signals, stop)
             for build, vitals in house.loops():
                 await loops.start(partial(keep, build, vitals))
-            async with _spool_opened(house, loops), trio.open_nursery() as lanes:
+            async with house.spooling.opened(loops), trio.open_nursery() as lanes:
                 for vitals in house.drainer_vitals:
                     await lanes.start(partial(keep, partial(house.drainer, vitals), vitals))
                 async with trio.open_nursery() as doors:
@@ -323,7 +298,7 @@ async def serve(
                 house.spool.close()
             left = house.spool.state()
             if left.depth and house.spool.durable:
-                log.warning("stopped with %d batches on disk; the next start stores them", left.depth)
+                log.warning("stopped with %d batches in the spool; the next start stores them", left.depth)
             elif left.depth:
                 log.error("stopped with %d batches (%d bytes) not stored", left.depth, left.bytes)
             loops.cancel_scope.cancel()

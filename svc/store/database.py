@@ -13,7 +13,7 @@ import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 import asyncpg
@@ -138,9 +138,12 @@ class Database:
         *,
         transaction: bool = True,
         readonly: bool = False,
+        snapshot: bool = False,
         timeout_s: float = WORK_TIMEOUT_S,
     ) -> T:
         """Do one unit of work on one connection, in one transaction, in one crossing.
+
+        `snapshot` makes all its statements see one state of the database (`repeatable read`).
 
         Raises `Outage` when the server is away, busy or did not answer in `timeout_s`, and `StoreRefused`
         when it refuses the data.
@@ -152,7 +155,8 @@ class Database:
             try:
                 if not transaction:
                     return await work(connection)
-                async with connection.transaction(readonly=readonly):
+                isolation: Literal["repeatable_read"] | None = "repeatable_read" if snapshot else None
+                async with connection.transaction(isolation=isolation, readonly=readonly):
                     return await work(connection)
             finally:
                 # A connection that does not come to rest is closed by the pool; what was done is done.

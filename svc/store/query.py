@@ -28,6 +28,7 @@ from protocol.refusals import (
     Refused,
 )
 from svc.domain.datasets import DATASETS, Dataset, Field
+from svc.store.cubes import CUBED, Split, split_range
 from svc.store.database import Connection, Database
 
 INTERVALS: Final = ("hour", "day", "week", "month")
@@ -36,6 +37,10 @@ MAX_BUCKETS: Final = 10_000
 #: The largest `integer` of PostgreSQL.
 _INTEGER_MAX: Final = 2**31 - 1
 QUERY_TIMEOUT_S: Final = 30.0
+
+#: Open ends of a range; no row was created beyond them.
+_BEGINNING: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_END: Final = datetime(9999, 12, 31, tzinfo=UTC)
 
 
 @attrs.define
@@ -79,7 +84,7 @@ class Question:
 def _equals(where: _Where, field: Field, value: FilterValue) -> str:
     if value is None:
         return f"{field.name} is null"
-    text = str(value).lower() if isinstance(value, bool) else str(value).replace("\x00", "\ufffd")
+    text = _text(value)
     if field.type == "text":
         return f"{field.name} = {where.value(text)}"
     try:
@@ -87,6 +92,10 @@ def _equals(where: _Where, field: Field, value: FilterValue) -> str:
     except ValueError:
         # No id looks like this, so no row has it.
         return "false"
+
+
+def _text(value: FilterValue) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value).replace("\x00", "\ufffd")
 
 
 def ask(
@@ -133,10 +142,8 @@ class QueryStore:
 
     async def count(self, question: Question) -> dict[str, Any]:
         """`{count}`: rows, or the summed measure."""
-        where = question.where()
-        # Rows (or their sum) that the question names.
-        sql = f"select {_measure(question)} from {question.dataset.table} where {where.sql()}"
-        return {"count": _number(await self._value(sql, where.values))}
+        rows = await self._aggregate(question, _Key("null::text", "null::text"), None)
+        return {"count": _number(rows[0]["n"] if rows else None)}
 
     async def timeseries(self, question: Question, interval: str) -> dict[str, Any]:
         """`{buckets}`, ascending, empty ones present; weeks start on Monday, all in UTC."""
@@ -147,14 +154,9 @@ class QueryStore:
         if question.low is None or question.high is None:
             raise Refused(INVALID_RANGE.saying("'range.from' and 'range.to' are both required"))
         starts = _bucket_starts(question.low, question.high, interval)
-        where = question.where()
         column = question.dataset.time_column
-        # Rows (or their sum) by bucket; empty buckets are added below.
-        sql = (
-            f"select date_trunc('{interval}', {column}, 'UTC') as bucket, {_measure(question)} as n"
-            f" from {question.dataset.table} where {where.sql()} group by 1"
-        )
-        counted = {row["bucket"]: row["n"] for row in await self._rows(sql, where.values)}
+        key = _Key(f"date_trunc('{interval}', hour, 'UTC')", f"date_trunc('{interval}', {column}, 'UTC')")
+        counted = {row["key"]: row["n"] for row in await self._aggregate(question, key, None)}
         return {
             "buckets": [
                 {"bucket_start": timestamp(start), "count": _number(counted.get(start))} for start in starts
@@ -164,17 +166,10 @@ class QueryStore:
     async def facets(self, question: Question, field: str, top_n: int) -> dict[str, Any]:
         """`{field, facets}`: the most frequent values, then by value; null is a value."""
         facet = _field(question.dataset, field, facet=True)
-        where = question.where()
-        # The most frequent values of one field.
-        sql = (
-            f"select {facet.name} as value, {_measure(question)} as n from {question.dataset.table}"
-            f" where {where.sql()} group by 1 order by 2 desc nulls last, 1 nulls last"
-            f" limit {where.value(top_n)}"
-        )
-        rows = await self._rows(sql, where.values)
+        rows = await self._aggregate(question, _Key("value", facet.name, facet.name), top_n)
         return {
             "field": facet.name,
-            "facets": [{"value": jsonable(row["value"]), "count": _number(row["n"])} for row in rows],
+            "facets": [{"value": jsonable(row["key"]), "count": _number(row["n"])} for row in rows],
         }
 
     async def search(
@@ -211,16 +206,83 @@ class QueryStore:
             "next_cursor": _cursor(page[-1], question, keys) if len(rows) > limit else None,
         }
 
-    async def _value(self, sql: str, values: list[Any]) -> Any:
-        return await self.database.run(
-            lambda connection: connection.fetchval(sql, *values), readonly=True, timeout_s=QUERY_TIMEOUT_S
+    async def _aggregate(self, question: Question, key: _Key, top_n: int | None) -> list[Any]:
+        """Rows of `key` and `n`: from the cubes as far as they go, from the raw rows otherwise."""
+        order = "" if top_n is None else f" order by 2 desc nulls last, 1 nulls last limit {top_n}"
+        where = question.where()
+        # Rows (or their sum) by key, counted one by one.
+        raw = (
+            f"select {key.raw} as key, {_measure(question)} as n from {question.dataset.table}"
+            f" where {where.sql()} group by 1{order}"
         )
+        field = _cube_field(question, key)
+        if field is None:
+            return await self._rows(raw, where.values)
+
+        async def work(connection: Connection) -> list[Any]:
+            split = await split_range(
+                connection, question.project_id, question.dataset, question.low, question.high
+            )
+            if split is None:
+                return await connection.fetch(raw, *where.values)
+            sql, values = _cubed(question, key, field, split)
+            return await connection.fetch(f"{sql}{order}", *values)
+
+        return await self.database.run(work, readonly=True, snapshot=True, timeout_s=QUERY_TIMEOUT_S)
 
     async def _rows(self, sql: str, values: list[Any]) -> list[Any]:
         async def work(connection: Connection) -> list[Any]:
             return await connection.fetch(sql, *values)
 
         return await self.database.run(work, readonly=True, timeout_s=QUERY_TIMEOUT_S)
+
+
+@attrs.frozen
+class _Key:
+    """What an aggregate is grouped by: over the cube, over raw rows, and the facet field if it is one."""
+
+    cube: str
+    raw: str
+    facet: str | None = None
+
+
+def _cube_field(question: Question, key: _Key) -> str | None:
+    """The field of the cube that answers the question, '' for the total, None when none does."""
+    if question.dataset not in CUBED:
+        return None
+    if key.facet is not None:
+        return None if question.filters else key.facet
+    if not question.filters:
+        return ""
+    ((field, _value), *others) = question.filters
+    return field.name if field.facetable and not others else None
+
+
+def _cubed(question: Question, key: _Key, field: str, split: Split) -> tuple[str, list[Any]]:
+    """One statement over the cube and the raw stretches that it does not cover."""
+    base = Question(question.project_id, question.dataset, None, None, question.filters)
+    where = base.where()
+    dataset, name = where.value(question.dataset.name), where.value(field)
+    start, end = (where.value(moment) for moment in split.cubed)
+    dirty = where.value(list(split.dirty))
+    lows = where.value([low or _BEGINNING for low, _ in split.raw])
+    highs = where.value([high or _END for _, high in split.raw])
+    value = ""
+    if question.filters and key.facet is None:
+        ((_field_asked, asked),) = question.filters
+        value = " and value is null" if asked is None else f" and value = {where.value(_text(asked))}"
+    # Sums of the cube's hours, and rows of the stretches beside it; one index probe a stretch.
+    sql = (
+        f"select key, sum(n)::bigint as n from (select {key.cube} as key, n from cube"
+        f" where project_id = $1 and dataset = {dataset} and field = {name}"
+        f" and hour >= {start} and hour < {end} and hour <> all({dirty}::timestamptz[]){value}"
+        f" union all select {key.raw} as key, count(*) as n"
+        f" from unnest({lows}::timestamptz[], {highs}::timestamptz[]) as stretch (low, high)"
+        f" cross join lateral (select * from {question.dataset.table} where {where.sql()}"
+        " and created_at >= stretch.low and created_at < stretch.high) as beside group by 1"
+        ") as both_parts group by 1"
+    )
+    return sql, where.values
 
 
 def _measure(question: Question) -> str:

@@ -22,6 +22,7 @@ from svc.domain.intake import StoredSpan
 from svc.domain.rollup import TraceRollup, dedupe_tool_calls, roll_up
 from svc.domain.span import SpanRow
 from svc.store.call_sites import CallSites
+from svc.store.cubes import CUBED, mark_dirty
 from svc.store.database import Connection, Database
 from svc.store.partitions import DAILY, DayPartitions
 from svc.store.sessions import touch_sessions
@@ -187,6 +188,9 @@ async def _against_known(
             kept.append(_Kept(span, earlier["created_at"]))
             replaced.append(earlier)
     if replaced:
+        marks = [(row["project_id"], row["created_at"]) for row in replaced]
+        for dataset in CUBED:
+            await mark_dirty(connection, marks, dataset, now)
         await _delete(connection, replaced)
     return kept
 

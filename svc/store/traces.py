@@ -16,8 +16,10 @@ from typing import Any, Final
 import attrs
 
 from protocol.storage import Settled
+from svc.domain.datasets import TOOL_CALLS
 from svc.domain.rollup import TraceRollup, dedupe_tool_calls, roll_up
 from svc.domain.span import SpanRow, ToolCall
+from svc.store.cubes import mark_dirty
 from svc.store.database import Connection, Database
 
 TraceKey = tuple[int, bytes]
@@ -56,8 +58,9 @@ _ROLLED_COLUMNS: Final = (
 
 _NAMES: Final = ", ".join(name for name, _ in _ROLLED_COLUMNS)
 
-# Insert new traces complete; of known ones touch only what the roller needs. Rows are locked in the order
-# of their keys. `xmax = 0` tells an inserted row from a touched one.
+# Insert new traces complete; of known ones touch only what the roller needs. When their root arrives, the
+# look that was put off to wait for it comes forward. Rows are locked in the order of their keys. `xmax = 0`
+# tells an inserted row from a touched one.
 _INSERT_OR_TOUCH: Final = (
     f"insert into trace (project_id, trace_id, first_started_at, last_started_at, created_at, stale,"
     f" due_at, next_at, {_NAMES})"
@@ -73,7 +76,8 @@ _INSERT_OR_TOUCH: Final = (
     " last_started_at = greatest(trace.last_started_at, excluded.last_started_at),"
     " due_at = $1 + case when trace.root_seen or excluded.root_seen"
     " then interval '2 seconds' else interval '10 seconds' end,"
-    " next_at = coalesce(trace.next_at, excluded.next_at)"
+    " next_at = case when excluded.root_seen and not trace.root_seen"
+    " then least(trace.next_at, excluded.next_at) else coalesce(trace.next_at, excluded.next_at) end"
     " returning project_id, trace_id, (xmax = 0) as inserted, first_started_at, last_started_at"
 )
 
@@ -190,7 +194,7 @@ async def _roll(connection: Connection, trace: Any, now: datetime) -> bool:
     rows = [SpanRow(**dict(record.items())) for record in records]
     rollup = roll_up(rows)
     await _mark_repeats(connection, key, rows, rollup)
-    await _drop_repeated_tool_calls(connection, key, bounds, rows)
+    await _drop_repeated_tool_calls(connection, key, bounds, rows, now)
     quiet: bool = trace["due_at"] <= now
     soon = min(trace["due_at"], now + ROLL_EVERY)
     next_at = None if quiet else max(soon, now + timedelta(seconds=len(rows) / ROLL_SPANS_PER_S))
@@ -218,7 +222,11 @@ async def _mark_repeats(
 
 
 async def _drop_repeated_tool_calls(
-    connection: Connection, key: TraceKey, bounds: tuple[datetime, datetime], rows: Sequence[SpanRow]
+    connection: Connection,
+    key: TraceKey,
+    bounds: tuple[datetime, datetime],
+    rows: Sequence[SpanRow],
+    now: datetime,
 ) -> None:
     # The tool calls of the trace, to see which ones a tool span tells as well.
     records = await connection.fetch(
@@ -238,13 +246,14 @@ async def _drop_repeated_tool_calls(
         return
     started = {row.span_id: row.started_at for row in rows}
     # An embedded call that a tool span tells as well is one call, not two.
-    await connection.execute(
+    gone = await connection.fetch(
         "delete from tool_call t using unnest($3::bytea[], $4::integer[], $5::timestamptz[])"
         " as gone (span_id, index, started_at)"
         " where t.project_id = $1 and t.trace_id = $2 and t.span_id = gone.span_id"
-        " and t.index = gone.index and t.started_at = gone.started_at",
+        " and t.index = gone.index and t.started_at = gone.started_at returning t.created_at",
         *key,
         [span_id for span_id, _ in repeated],
         [index for _, index in repeated],
         [started[span_id] for span_id, _ in repeated],
     )
+    await mark_dirty(connection, [(key[0], row["created_at"]) for row in gone], TOOL_CALLS, now)
