@@ -13,6 +13,7 @@ import queue
 import tempfile
 import threading
 from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import NoReturn
 
@@ -25,6 +26,7 @@ import trio_asyncio
 from svc.store.database import Address, Database
 from svc.store.embedded import Served, open_embedded
 from svc.store.migrate import migrate
+from tests.kafka.broker import kafka as kafka
 from tests.service import Service, running
 
 _numbers = itertools.count(1)
@@ -88,25 +90,33 @@ async def _make_template(server: Served) -> None:
 
 
 @pytest.fixture
-async def store(served: Served) -> AsyncIterator[Database]:
-    """A fresh, migrated database, reachable from this test's Trio."""
+async def asyncio_loop() -> AsyncIterator[None]:
+    """The one asyncio loop of a test: fixtures run side by side, and loops must not overlap."""
     async with trio_asyncio.open_loop():
-        name = f"test_{os.getpid()}_{next(_numbers)}"
-        await _execute(served, f"create database {name} template template_of_tests")
-        async with Database(attrs.evolve(address_of(served), database=name)).opened() as database:
-            yield database
-        await _execute(served, f"drop database {name} with (force)")
+        yield
 
 
 @pytest.fixture
-async def empty_database(served: Served) -> AsyncIterator[Database]:
+async def store(asyncio_loop: None, served: Served) -> AsyncIterator[Database]:
+    """A fresh, migrated database, reachable from this test's Trio."""
+    async with _database(served, "template template_of_tests") as database:
+        yield database
+
+
+@pytest.fixture
+async def empty_database(asyncio_loop: None, served: Served) -> AsyncIterator[Database]:
     """A database without a schema."""
-    async with trio_asyncio.open_loop():
-        name = f"test_{os.getpid()}_{next(_numbers)}"
-        await _execute(served, f"create database {name}")
-        async with Database(attrs.evolve(address_of(served), database=name)).opened() as database:
-            yield database
-        await _execute(served, f"drop database {name} with (force)")
+    async with _database(served, "") as database:
+        yield database
+
+
+@asynccontextmanager
+async def _database(server: Served, how: str) -> AsyncIterator[Database]:
+    name = f"test_{os.getpid()}_{next(_numbers)}"
+    await _execute(server, f"create database {name} {how}")
+    async with Database(attrs.evolve(address_of(server), database=name)).opened() as database:
+        yield database
+    await _execute(server, f"drop database {name} with (force)")
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ import attrs
 from svc.store.database import Connection, Database
 
 #: Tables partitioned by day of started_at. Identifiers in SQL come from this list and from dates.
-DAILY: Final = ("span", "span_payload", "tool_call")
+DAILY: Final = ("span", "span_payload", "span_message", "tool_call")
 
 #: Days made ahead of time, counted from today; yesterday too, for spans around midnight.
 AHEAD: Final = range(-1, 4)

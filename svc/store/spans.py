@@ -24,12 +24,16 @@ from svc.domain.span import SpanRow
 from svc.store.call_sites import CallSites
 from svc.store.cubes import CUBED, mark_dirty
 from svc.store.database import Connection, Database
-from svc.store.partitions import DAILY, DayPartitions
+from svc.store.partitions import DayPartitions
+from svc.store.payloads import MessageKey, Messages
 from svc.store.sessions import touch_sessions
 from svc.store.traces import Touched, insert_or_touch
 
 Identity = tuple[int, bytes, bytes]
 TraceKey = tuple[int, bytes]
+
+#: The tables that hold rows of one span.
+_OF_A_SPAN: Final = ("span", "span_payload", "tool_call")
 
 _SPAN_FIELDS: Final = (
     "trace_id",
@@ -100,6 +104,7 @@ class SpanStore:
     days: DayPartitions
     call_sites: CallSites
     now: Callable[[], datetime]
+    messages: Messages = attrs.field(factory=Messages)
 
     async def write(self, rows: Sequence[StoredSpan]) -> Written:
         """Store the rows. Raises `Outage`, or `StoreRefused` when the database refuses the data."""
@@ -107,11 +112,12 @@ class SpanStore:
             return Written(0, 0)
         spans = _newest_of_each(rows)
         await self.days.ensure({span.row.started_at.date() for span in spans}, self.now())
-        stored = await self.database.run(lambda connection: self._write(connection, spans))
+        stored, messages = await self.database.run(lambda connection: self._write(connection, spans))
         self.call_sites.remember(spans)
+        self.messages.remember(messages)
         return Written(stored=stored, duplicates=len(rows) - stored)
 
-    async def _write(self, connection: Connection, spans: list[StoredSpan]) -> int:
+    async def _write(self, connection: Connection, spans: list[StoredSpan]) -> tuple[int, list[MessageKey]]:
         now = self.now()
         by_trace: dict[TraceKey, list[StoredSpan]] = {}
         for span in spans:
@@ -124,9 +130,10 @@ class SpanStore:
         ]  # fmt: skip
         replaced = [item for item in kept if item.created_at != now]
         await _copy(connection, kept)
+        messages = await self.messages.insert_new(connection, [item.span for item in kept])
         await self.call_sites.insert_new(connection, [item.span for item in kept], now)
         await touch_sessions(connection, rollups)
-        return len(kept) - len(replaced)
+        return len(kept) - len(replaced), messages
 
 
 def _newest_of_each(rows: Sequence[StoredSpan]) -> list[StoredSpan]:
@@ -197,7 +204,7 @@ async def _against_known(
 
 async def _delete(connection: Connection, rows: Iterable[Any]) -> None:
     identities = [(row["project_id"], row["trace_id"], row["span_id"], row["started_at"]) for row in rows]
-    for table in DAILY:
+    for table in _OF_A_SPAN:
         # The replaced rows, in each daily table; the table name comes from the closed list.
         await connection.execute(
             f"delete from {table} t using"
@@ -260,7 +267,7 @@ async def _copy(connection: Connection, kept: list[_Kept]) -> None:
         "span_payload",
         columns=_PAYLOAD_COLUMNS,
         records=[
-            (s.project_id, s.row.trace_id, s.row.span_id, s.row.started_at, s.body)
+            (s.project_id, s.row.trace_id, s.row.span_id, s.row.started_at, s.payload.body)
             for s in (item.span for item in kept)
         ],
     )

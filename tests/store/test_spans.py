@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -9,11 +10,12 @@ import pytest
 import trio
 
 from protocol.storage import Batch, StoreRefused, Written
-from svc.domain.intake import StoredSpan, decoder, unpack
+from svc.domain.intake import StoredSpan, decoder
 from svc.domain.pricing import PriceBook
 from svc.store.call_sites import CallSites
 from svc.store.database import Connection, Database
 from svc.store.partitions import DayPartitions
+from svc.store.payloads import read_payloads
 from svc.store.spans import SpanStore
 from svc.store.traces import TraceStore
 from tests.wire import request, span
@@ -69,9 +71,16 @@ async def fetch(database: Database, sql: str, *values: Any) -> list[Any]:
 async def test_a_span_and_its_payload_come_back_as_they_were_sent(store: Database) -> None:
     sent = one(attributes={"gen_ai.request.model": "gpt-4o", "odd": [1, {"a": None}]}, name="chat")
     assert await store_of(store).write(rows(sent)) == Written(stored=1, duplicates=0)
-    (row,) = await fetch(store, "select s.name, p.body from span s join span_payload p using (span_id)")
+    (row,) = await fetch(store, "select name, trace_id, span_id, started_at from span")
     assert row["name"] == "chat"
-    assert unpack(row["body"]).raw == sent.SerializeToString()
+
+    async def work(connection: Connection) -> Any:
+        return await read_payloads(
+            connection, PROJECT, [(row["trace_id"], row["span_id"], row["started_at"])]
+        )
+
+    (whole,) = (await store.run(work)).values()
+    assert whole.raw == sent.SerializeToString()
 
 
 async def test_the_same_batch_twice_is_stored_once(store: Database) -> None:
@@ -287,3 +296,37 @@ async def test_data_that_the_database_refuses_is_no_outage_and_leaves_nothing_be
     with pytest.raises(StoreRefused):
         await store_of(store).write([bad])
     assert await fetch(store, "select from trace") == []
+
+
+async def test_a_conversation_on_disk_grows_with_what_is_new(store: Database) -> None:
+    """Twenty turns that resend their history, read back whole; a message stands once."""
+    spans = store_of(store)
+    said: list[dict[str, str]] = []
+    sent: dict[bytes, bytes] = {}
+    for turn in range(1, 21):
+        said.append({"role": "user", "content": f"{turn} " + "a new and rather long message " * 10})
+        made = one(turn, parent=1 if turn > 1 else 0, attributes={"gen_ai.input.messages": json.dumps(said)})
+        sent[made.span_id] = made.SerializeToString()
+        await spans.write(rows(made))
+    found = await fetch(store, "select trace_id, span_id, started_at from span")
+
+    async def work(connection: Connection) -> Any:
+        return await read_payloads(connection, PROJECT, [tuple(row.values()) for row in found])
+
+    whole = await store.run(work)
+    assert {span_id: span.raw for (_, span_id), span in whole.items()} == sent
+    # The last message was sent once only and stays in its payload.
+    assert len(await fetch(store, "select from span_message")) == 19
+
+
+async def test_a_payload_whose_messages_have_aged_out_is_absent(store: Database) -> None:
+    spans = store_of(store)
+    for number in (1, 2):
+        await spans.write(rows(one(number, attributes={"input.value": "again and again " * 20})))
+    await fetch(store, "delete from span_message returning 1")
+    found = await fetch(store, "select trace_id, span_id, started_at from span")
+
+    async def work(connection: Connection) -> Any:
+        return await read_payloads(connection, PROJECT, [tuple(row.values()) for row in found])
+
+    assert {span_id[-1] for _, span_id in await store.run(work)} == {1}
