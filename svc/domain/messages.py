@@ -1,8 +1,9 @@
 """Reading the messages of a model call, whatever style they are written in, into one normal form.
 
-Owns: `conversation` (finding the messages in a value), `parts` and `normal` (reading them), `last_user_text`,
-`last_text` and `answer` (what the row needs). The dialects say where messages lie; the mapper reads
-ends of them on the hot path; the read side wants them whole. Never raises over what a client sent.
+Owns: `conversation` and `messages_in` (finding the messages in a value), `parts` and `normal` (reading them),
+`last_user_text`, `last_text` and `answer` (what the row needs). The dialects say where messages lie; the
+mapper reads ends of them on the hot path; the read side wants them whole. Never raises over what a client
+sent.
 
 The normal form of a message is `{role, parts, name?, finish_reason?}`; a part is one of
 
@@ -59,15 +60,30 @@ _TOOL_RESULT: Final = frozenset(
         "tool_result",
         "tool_response",
         "function_call_output",
+        "function_response",
         "functionresponse",
         "toolresult",
     }
 )
 _MEDIA: Final = frozenset(
-    {"image", "audio", "video", "file", "document", "blob", "uri", "media", "inlinedata"}
+    {"image", "audio", "video", "file", "document", "blob", "uri", "media"}
+    | {"inlinedata", "inline_data", "filedata", "file_data"}
 )
 #: Keys under which Gemini and Bedrock put a part whose type they do not name.
-_UNNAMED: Final = ("text", "functionCall", "functionResponse", "toolUse", "toolResult", "inlineData", "image")
+_UNNAMED: Final = (
+    "text",
+    "functionCall",
+    "function_call",
+    "functionResponse",
+    "function_response",
+    "toolUse",
+    "toolResult",
+    "inlineData",
+    "inline_data",
+    "fileData",
+    "file_data",
+    "image",
+)
 #: Items of the OpenAI Responses API that are no messages but stand among them, and who says them.
 _LOOSE: Final = {"function_call": "assistant", "function_call_output": "tool", "reasoning": "assistant"}
 #: Where chains and agents keep the conversation inside their input or output.
@@ -104,6 +120,16 @@ def conversation(value: Any, depth: int = _DEPTH) -> list[Any] | None:
                 if (found := conversation(value.get(key), depth - 1)) is not None:
                     return found
     return None
+
+
+def messages_in(value: Any, role: str) -> list[Any] | None:
+    """The messages in an attribute: a conversation in any style, else plain text said by `role`."""
+    if value is None or value == "":
+        return None
+    found = conversation(decoded(value))
+    if found is None and type(value) is str:
+        return [{"role": role, "content": value}]
+    return found
 
 
 def _is_message(item: dict[str, Any]) -> bool:
@@ -191,6 +217,8 @@ def _part(item: Any) -> dict[str, Any] | None:
         kind = next((key for key in _UNNAMED if key in item), "")
         if type(inner := item.get(kind)) is dict:
             item = inner
+        elif kind == "text" and item.get("thought") is True:
+            kind = "reasoning"
         kind = kind or ("text" if "content" in item else "")
     kind = kind.lower().replace("-", "_")
     if kind in _TEXT:
@@ -200,6 +228,9 @@ def _part(item: Any) -> dict[str, Any] | None:
         return _call(item)
     if kind in _TOOL_RESULT:
         result = _of(item, "response", "result", "output", "content")
+        if type(result) is dict and result.keys() == {"type", "value"}:
+            # Vercel says beside a tool's output what type it has.
+            result = result["value"]
         return {"type": "tool_result", "id": _call_id(item), "name": _called(item), "result": result}
     if kind in _REASONING:
         return _said(type="reasoning", text=_reasoning_of(item))

@@ -11,14 +11,20 @@ from typing import Any
 
 from protocol.otlp import WireSpan
 from protocol.text import clean, clean_value
-from svc.domain.dialects import USAGE_PREFIXES, Reading, read
+from svc.domain.dialects import USAGE_PREFIXES, Reading, read, read_details
+from svc.domain.documents import documents_in, normal_documents
+from svc.domain.mapping import kind_of, name_after_operation
 from svc.domain.messages import normal
-from svc.domain.span import instant
+from svc.domain.span import Kind, instant
 from svc.domain.values import decoded, present
 
 
 def payload_of(span: WireSpan) -> dict[str, Any]:
     """`{input, output, attributes, provided_usage, events, links, resource, scope}`, fit for JSON.
+
+    Beside these, only when known: `finish_reasons` (texts), `agent`, `workflow`, `time_to_first_token_ms`,
+    `parameters` (an object), `documents` (in the normal form of `svc.domain.documents`) and, of a tool's
+    span, `tool` (`{name, call_id, description, arguments, result}`, as far as known).
 
     `input` and `output` are messages in the normal form of `svc.domain.messages`, else the value the span
     gives (opened when it is a JSON object or array), else null. `provided_usage` holds the attributes that
@@ -26,9 +32,13 @@ def payload_of(span: WireSpan) -> dict[str, Any]:
     """
     attributes = span.attributes
     reading = read(attributes)
+    # What calls a model and has no kind of its own is no tool and no retrieval.
+    kind = kind_of(reading.found, False)
+    given, answered = _input(span, reading, kind), _output(span, reading, kind)
     return {
-        "input": _input(span, reading),
-        "output": _output(span, reading),
+        "input": given,
+        "output": answered,
+        **_details(span, reading, kind, answered),
         "attributes": clean_value(attributes),
         "provided_usage": {
             clean(key): clean_value(value)
@@ -68,9 +78,15 @@ def _iso(unix_ns: int) -> str | None:
     return instant(unix_ns).isoformat(timespec="microseconds").replace("+00:00", "Z") if unix_ns else None
 
 
-def _input(span: WireSpan, reading: Reading) -> Any:
+def _is_tool(kind: Kind) -> bool:
+    return kind == "tool" or kind == "mcp"
+
+
+def _input(span: WireSpan, reading: Reading, kind: Kind) -> Any:
+    if _is_tool(kind) and "tool_arguments" in reading.found:
+        return _value(reading.found, "tool_arguments")
     messages = reading.input_messages(span)
-    if messages is None:
+    if not messages:
         return _value(reading.found, "tool_arguments", "input_value", "input_text")
     told = reading.instructions(span.attributes)
     if told is not None:
@@ -78,11 +94,42 @@ def _input(span: WireSpan, reading: Reading) -> Any:
     return _messages(messages)
 
 
-def _output(span: WireSpan, reading: Reading) -> Any:
+def _output(span: WireSpan, reading: Reading, kind: Kind) -> Any:
+    if _is_tool(kind) and "tool_result" in reading.found:
+        return _value(reading.found, "tool_result")
     messages = reading.output_messages(span)
-    if messages is None:
+    if not messages:
         return _value(reading.found, "tool_result", "output_value")
     return _messages(messages)
+
+
+def _details(span: WireSpan, reading: Reading, kind: Kind, answered: Any) -> dict[str, Any]:
+    said: dict[str, Any] = {detail: value for detail, value in read_details(span).items()}
+    description = said.pop("tool_description", None)
+    if "finish_reasons" not in said and type(answered) is list:
+        said["finish_reasons"] = [
+            message["finish_reason"]
+            for message in answered
+            if type(message) is dict and type(message.get("finish_reason")) is str
+        ]
+    documents = reading.documents(span)
+    if documents is None and (kind == "retrieval" or kind == "reranker"):
+        documents = documents_in(answered)
+    said["documents"] = normal_documents(documents) if documents else None
+    if _is_tool(kind):
+        found = reading.found
+        tool = {
+            "name": found.get("tool_name") or name_after_operation(span.name),
+            "call_id": found.get("tool_call_id"),
+            "description": description,
+            "arguments": _value(found, "tool_arguments", "input_value"),
+            "result": _value(found, "tool_result", "output_value"),
+        }
+        said["tool"] = {key: value for key, value in tool.items() if value is not None}
+    try:
+        return {key: clean_value(value) for key, value in said.items() if value or value == 0}
+    except RecursionError:
+        return {}
 
 
 def _messages(messages: list[Any]) -> Any:

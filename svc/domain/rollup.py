@@ -205,8 +205,7 @@ def _repeats(rows: Sequence[RollupSpan]) -> dict[bytes, Repeats]:
 
 
 def _preorder(rows: Sequence[RollupSpan]) -> tuple[list[int], list[int]]:
-    """An order in which parents come before children, depth first, and each one's parent as a place, -1 for
-    none.
+    """An order, depth first, with parents before children, and the place of each one's parent, -1 for none.
 
     A circle is cut at one of its spans.
     """

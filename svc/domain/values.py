@@ -1,7 +1,8 @@
 """Reading attribute values of any type as text, a count, money or JSON, or finding them absent.
 
-Owns: `text`, `present`, `count`, `money`, `decoded` and the cutting of text to fit a column. The dialects,
-the reading of messages and the mapper call them on the hot path. Never raises over what a client sent.
+Owns: `text`, `present`, `unquoted`, `count`, `money`, `milliseconds`, `decoded` and the cutting of text to
+fit a column. The dialects, the reading of messages and the mapper call them on the hot path. Never raises
+over what a client sent.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ COST_STEP: Final = Decimal("1e-12")
 #: The longest text a narrow column or an index entry gets.
 NAME_CHARS: Final = 200
 _KEPT_CHARS: Final = 160
+_DAY_MS: Final = 86_400_000
 
 
 def text(value: Any) -> str | None:
@@ -40,6 +42,21 @@ def text(value: Any) -> str | None:
 def present(value: Any) -> Any:
     """Any value but null and the empty string, which exporters write for "nothing"."""
     return None if value is None or value == "" else value
+
+
+def unquoted(value: Any) -> Any:
+    """A text that was written as JSON text without its quotes; anything else as it is."""
+    if type(value) is str and len(value) > 1 and value[0] == value[-1] == '"':
+        try:
+            return msgspec.json.decode(value)
+        except (msgspec.DecodeError, UnicodeError):
+            return value
+    return value
+
+
+def text_unquoted(value: Any) -> str | None:
+    """A name or an identifier that may be written as JSON text."""
+    return text(unquoted(value))
 
 
 def count(value: Any) -> int | None:
@@ -78,6 +95,18 @@ def money(value: Any) -> Decimal | None:
     if not (amount.is_finite() and 0 <= amount < COST_BOUND):
         return None
     return abs(amount.quantize(COST_STEP))
+
+
+def milliseconds(value: Any, unit_ms: int) -> float | None:
+    """A length of time given in units of so many milliseconds; from 0 to a day, anything else is absent."""
+    if type(value) is str and len(value) <= 32:
+        try:
+            value = float(value)
+        except ValueError:
+            return None
+    if type(value) is not float and type(value) is not int:
+        return None
+    return round(value * unit_ms, 3) if 0 <= value * unit_ms <= _DAY_MS else None
 
 
 def decoded(value: Any) -> Any:

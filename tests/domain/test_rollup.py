@@ -10,12 +10,13 @@ from typing import Any
 
 import attrs
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from svc.domain.rollup import dedupe_tool_calls, roll_up
 from svc.domain.span import SpanRow, ToolCall
 from tests.domain import buckets, mapped
+from tests.domain.speaking import CHAT, USAGES, WRAPPERS, shared
 
 BASE = mapped({}, name="span")
 ZERO_HOUR = BASE.started_at
@@ -221,6 +222,86 @@ def test_a_cost_alone_repeats_only_a_cost_below_it() -> None:
     assert roll_up([row(1, kind="agent", **cost), llm(2, 1)]).total_cost == 1
     below = roll_up([agent(1), row(2, 1, kind="tool", **cost)])
     assert (below.repeats, below.total_tokens, below.total_cost) == ({}, 300, Decimal(1))
+
+
+# --- whatever dialect the spans speak --------------------------------------------------------------------
+
+Counts = tuple[int, int, int, int, int]
+amounts = st.integers(0, 10**6)
+calls_made = st.lists(
+    st.tuples(
+        st.tuples(amounts, amounts, amounts, amounts, amounts),
+        # How many spans around it, and whether another instrumentation tells it too, below or beside.
+        st.integers(0, 2),
+        st.sampled_from(["alone", "below", "beside"]),
+    ),
+    min_size=1,
+    max_size=6,
+)
+
+
+def inclusive(counts: Counts) -> Counts:
+    plain, read, written, said, thought = counts
+    return plain + read + written, said + thought, read, written, thought
+
+
+@pytest.mark.parametrize("dialect", USAGES)
+@settings(max_examples=30)
+@given(made=calls_made, wrappers=st.integers(0, 2), shuffler=st.randoms(use_true_random=False))
+def test_a_run_adds_up_to_its_calls_whatever_repeats_them(
+    dialect: str, made: list[tuple[Counts, int, str]], wrappers: int, shuffler: random.Random
+) -> None:
+    kind, usage = USAGES[dialect]
+    whole: Counts = tuple(map(sum, zip(*(counts for counts, _, _ in made), strict=True)))  # type: ignore[assignment]
+    rows: list[SpanRow] = []
+
+    def add(attributes: dict[str, Any], parent: int | None, start: int) -> int:
+        number = len(rows) + 1
+        rows.append(
+            attrs.evolve(
+                mapped(attributes),
+                span_id=sid(number),
+                parent_span_id=None if parent is None else sid(parent),
+                started_at=at(start),
+                ended_at=at(start + 1),
+            )
+        )
+        return number
+
+    top: int | None = None
+    for _ in range(wrappers):
+        top = add({**WRAPPERS[dialect], **usage(*inclusive(whole))}, top, 0)
+    for place, (counts, around, twin) in enumerate(made):
+        parent = top
+        for _ in range(around):
+            parent = add({}, parent, place)
+        answer = {"gen_ai.response.id": f"r{place}"}
+        call = add({**kind, **usage(*inclusive(counts)), **answer}, parent, place)
+        if twin != "alone":
+            add(
+                {**CHAT, **shared(*inclusive(counts)), **answer},
+                call if twin == "below" else parent,
+                place,
+            )
+    shuffler.shuffle(rows)
+    rolled = roll_up(rows)
+    plain, read, written, said, thought = whole
+    assert buckets(rolled) == (plain, said, read, written, thought)
+
+
+def test_an_agents_run_of_pydantic_ai_before_it_named_its_sum_counts_once() -> None:
+    run = mapped({**WRAPPERS["pydantic_ai"], **shared(240, 60, 200, None, 24)})
+    calls = [
+        attrs.evolve(
+            mapped({**CHAT, **shared(120, 30, 100, None, 12)}),
+            span_id=sid(number),
+            parent_span_id=run.span_id,
+            started_at=at(number),
+        )
+        for number in (11, 12)
+    ]
+    rolled = roll_up([run, *calls])
+    assert (rolled.repeats, buckets(rolled)) == ({run.span_id: "descendant"}, (40, 36, 200, None, 24))
 
 
 # --- any shape -------------------------------------------------------------------------------------------

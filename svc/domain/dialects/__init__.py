@@ -1,9 +1,9 @@
 """The table of dialects: which there are, and who wins which field.
 
-Owns: `DIALECTS`, `PRECEDENCE` and `read`. The mapper and the read side call `read` once a span. A new
-dialect is one more file in this package, its name in `DIALECTS`, and a row in `PRECEDENCE` where its word
-should weigh otherwise. Never looks at a span as a whole: a span may speak several dialects, and each field
-goes to the first that says it.
+Owns: `DIALECTS`, `PRECEDENCE`, `read` and `understood`. The mapper and the read side call `read` once a span.
+A new dialect is one more file in this package, its name in `DIALECTS`, and a row in `PRECEDENCE` where its
+word should weigh otherwise. Never looks at a span as a whole: a span may speak several dialects, and each
+field goes to the first that says it.
 
 However many dialects there are, reading costs one look-up an attribute: the table is turned round at import,
 from keys to the fields they may fill.
@@ -18,18 +18,57 @@ from typing import Any, Final, get_args
 import attrs
 
 from protocol.otlp import WireSpan
-from svc.domain.dialects import genai, general, openinference, pydantic_ai
-from svc.domain.dialects.dialect import Attributes, Dialect, Field, Found, Messages, Reader
-from svc.domain.values import count, money, present, text
+from svc.domain.dialects import (
+    anthropic_sdk,
+    claude_code,
+    genai,
+    general,
+    google_adk,
+    laminar,
+    langfuse,
+    langsmith,
+    litellm,
+    mlflow,
+    openinference,
+    openlit,
+    openllmetry,
+    pydantic_ai,
+    vercel,
+)
+from svc.domain.dialects.dialect import Attributes, Detail, Dialect, Field, Found, Messages, Reader
+from svc.domain.values import count, decoded, milliseconds, money, present, text
 
+_LANGFUSE: Final = langfuse.DIALECT
 _OPENINFERENCE: Final = openinference.DIALECT
+_CLAUDE_CODE: Final = claude_code.DIALECT
+_GOOGLE_ADK: Final = google_adk.DIALECT
 _GENAI: Final = genai.DIALECT
+_OPENLLMETRY: Final = openllmetry.DIALECT
+_VERCEL: Final = vercel.DIALECT
 _PYDANTIC_AI: Final = pydantic_ai.DIALECT
+_OPENLIT: Final = openlit.DIALECT
+_ANTHROPIC_SDK: Final = anthropic_sdk.DIALECT
 _GENERAL: Final = general.DIALECT
 
 #: Every dialect, in the order that holds for each field, and for messages, unless `PRECEDENCE` says
-#: otherwise.
-DIALECTS: Final[tuple[Dialect, ...]] = (_OPENINFERENCE, _GENAI, _PYDANTIC_AI, _GENERAL)
+#: otherwise: first those whose own word for the kind of a span is explicit.
+DIALECTS: Final[tuple[Dialect, ...]] = (
+    _LANGFUSE,
+    _OPENINFERENCE,
+    langsmith.DIALECT,
+    mlflow.DIALECT,
+    _CLAUDE_CODE,
+    _GOOGLE_ADK,
+    _GENAI,
+    _OPENLLMETRY,
+    _VERCEL,
+    _PYDANTIC_AI,
+    litellm.DIALECT,
+    _OPENLIT,
+    laminar.DIALECT,
+    _ANTHROPIC_SDK,
+    _GENERAL,
+)
 
 #: Who is heard first, field by field; dialects not named follow in the order of `DIALECTS`.
 PRECEDENCE: Final[Mapping[Field, tuple[Dialect, ...]]] = {
@@ -37,7 +76,12 @@ PRECEDENCE: Final[Mapping[Field, tuple[Dialect, ...]]] = {
     "session_id": (_GENERAL, _GENAI),
     "user_id": (_GENERAL,),
     # An agent's own name says more than the node of a graph, and both more than a function.
-    "named": (_GENAI, _OPENINFERENCE, _PYDANTIC_AI, _GENERAL),
+    "named": (_GENAI, _OPENINFERENCE, _PYDANTIC_AI, _VERCEL, _OPENLLMETRY),
+    # Some of those that speak GenAI mean something else by its keys and correct them.
+    "input_tokens": (_LANGFUSE, _OPENINFERENCE, _CLAUDE_CODE, _OPENLIT, _ANTHROPIC_SDK),
+    "output_tokens": (_LANGFUSE, _OPENINFERENCE, _CLAUDE_CODE, _GOOGLE_ADK, _ANTHROPIC_SDK),
+    "tool_arguments": (_GENAI,),
+    "tool_result": (_GENAI,),
     # pydantic-ai's answer is what the run returned; `output.value` beside it is a wrapper's.
     "output_value": (_PYDANTIC_AI, _OPENINFERENCE, _GENAI),
 }
@@ -54,11 +98,14 @@ _READERS: Final[Mapping[Field, Reader]] = {
     "cache_write_cost": money,
     "total_cost": money,
     "mcp": present,
+    "failed": present,
     "tool_arguments": present,
     "tool_result": present,
     "input_value": present,
     "output_value": present,
 }
+
+_DETAILED: Final = (_GENAI, *(dialect for dialect in DIALECTS if dialect is not _GENAI))
 
 _KEYS_PER_DIALECT: Final = 1 << 10
 
@@ -80,10 +127,12 @@ def _turned_round() -> tuple[dict[str, tuple[int, tuple[_Claim, ...]]], dict[tup
             rank = place * _KEYS_PER_DIALECT
             for key in dialect.keys.get(field, ()):
                 reader = dialect.readers.get(key) or _READERS.get(field, text)
-                claims.setdefault(key, []).append((field, rank, reader))
+                if all(field != known or reader is not same for known, _, same in claims.get(key, ())):
+                    claims.setdefault(key, []).append((field, rank, reader))
                 bits[key] = bits.get(key, 0) | 1 << DIALECTS.index(dialect)
                 rank += 1
-            derived[dialect.name, field] = rank
+            if field in dialect.derives:
+                derived[dialect.name, field] = rank
     return {key: (bits[key], tuple(claims.get(key, ()))) for key in bits}, derived
 
 
@@ -107,6 +156,13 @@ class Reading:
     def output_messages(self, span: WireSpan) -> list[Any] | None:
         """What the model answered, as the first dialect that knows says it."""
         return _first(_sources(self.spoken)[1], span)
+
+    def documents(self, span: WireSpan) -> list[Any] | None:
+        """What was retrieved, as the first dialect that knows says it. Read side only."""
+        for dialect in _speakers(self.spoken):
+            if dialect.documents is not None and (found := dialect.documents(span)) is not None:
+                return found
+        return None
 
     def instructions(self, attributes: Attributes) -> Any:
         """The system's instructions that stand beside the messages, as sent, or None."""
@@ -139,6 +195,71 @@ def read(attributes: Attributes) -> Reading:
                 found[field] = value
                 ranks[field] = rank
     return Reading(found, spoken)
+
+
+def read_details(span: WireSpan) -> dict[Detail, Any]:
+    """What only the read side tells of a span, each from the first dialect that says it, GenAI before others.
+
+    `finish_reasons` is a list of texts, `time_to_first_token_ms` a number, `parameters` an object, the others
+    are texts.
+    """
+    found: dict[Detail, Any] = {}
+    for dialect in _DETAILED:
+        for detail, keys in dialect.details.items():
+            for key in keys:
+                if detail not in found and (value := _detail(span, dialect, detail, key)) is not None:
+                    found[detail] = value
+    return found
+
+
+def _detail(span: WireSpan, dialect: Dialect, detail: Detail, key: str) -> Any:
+    attributes = span.attributes
+    if key.endswith("*"):
+        start = key[:-1]
+        said = {name[len(start) :]: value for name, value in attributes.items() if name.startswith(start)}
+        said.pop("model", None)
+        return said or None
+    if (value := present(attributes.get(key))) is None:
+        return None
+    if (reader := dialect.detail_readers.get(key)) is not None:
+        return reader(value, span)
+    match detail:
+        case "finish_reasons":
+            opened = decoded(value)
+            reasons = opened if type(opened) is list else [value]
+            return [reason for item in reasons if (reason := text(item)) is not None] or None
+        case "time_to_first_token_ms":
+            return milliseconds(value, 1000)
+        case "parameters":
+            opened = decoded(value)
+            return opened if type(opened) is dict and opened else None
+        case _:
+            return text(value)
+
+
+def understood() -> dict[str, dict[str, tuple[str, ...]]]:
+    """What each dialect, by its title, says of which field, and by which keys, best first.
+
+    A field that no single key says has the word `derived` among its keys. Beside the fields there are
+    `messages`, `documents`, `counting` and, where a dialect says the rest in another's keys, `beside`.
+    """
+    table: dict[str, dict[str, tuple[str, ...]]] = {}
+    for dialect in DIALECTS:
+        row: dict[str, tuple[str, ...]] = {}
+        row |= {field: keys for field, keys in dialect.keys.items()}
+        row |= {detail: keys for detail, keys in dialect.details.items()}
+        for field in dialect.derives:
+            row[field] = (*row.get(field, ()), "derived")
+        if dialect.input_messages is not None or dialect.output_messages is not None:
+            row["messages"] = ("derived",)
+        if dialect.documents is not None:
+            row["documents"] = ("derived",)
+        if dialect.counting is not None:
+            row["counting"] = (dialect.counting,)
+        if dialect.beside_genai:
+            row["beside"] = (_GENAI.title,)
+        table[dialect.title] = row
+    return table
 
 
 def _speakers(spoken: int) -> tuple[Dialect, ...]:

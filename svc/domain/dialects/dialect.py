@@ -1,8 +1,8 @@
 """What a dialect is.
 
-Owns: the closed list of fields, the `Dialect` that a file behind the table declares, and the reading of
-records spelled out over numbered keys. Called by the dialect files and the table in this package. Never
-raises over what a client sent, and never decides between dialects.
+Owns: the closed lists of fields and details, the `Dialect` that a file behind the table declares, and the
+reading of records spelled out over numbered keys. Called by the dialect files and the table in this package.
+Never raises over what a client sent, and never decides between dialects.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ Field = Literal[
     "named",
     "tool_name",
     "tool_call_id",
+    "failed",
     "error_type",
+    "error_message",
     "input_tokens",
     "output_tokens",
     "cache_read_tokens",
@@ -46,9 +48,20 @@ Field = Literal[
     "output_value",
 ]
 
+#: What only the read side tells, so that the hot path does not look for it.
+Detail = Literal[
+    "agent",
+    "workflow",
+    "tool_description",
+    "finish_reasons",
+    "time_to_first_token_ms",
+    "parameters",
+]
+
 Attributes = Mapping[str, Any]
 Found = dict[Field, Any]
 Reader = Callable[[Any], Any]
+DetailReader = Callable[[Any, WireSpan], Any]
 Messages = Callable[[WireSpan], list[Any] | None]
 
 
@@ -60,17 +73,31 @@ class Dialect:
     for a key. Token totals are *inclusive* (input holds cache reads and writes, output holds reasoning) and
     so is `input_cost`: a dialect that reports exclusively adds up in `derive`. `derive` yields what no single
     key says, seeing the attributes and what was found so far. `input_messages` and `output_messages` give a
-    span's messages in whichever style the dialect has; `svc.domain.messages` reads all styles.
+    span's messages in whichever style the dialect has, `svc.domain.messages` reads all styles; an empty list
+    says that what looks like messages to others is none. `details` lists keys as `keys` does; one that ends
+    in `.*` stands for all that start so.
     """
 
     name: str
+    #: As its makers call it.
+    title: str
     keys: Mapping[Field, tuple[str, ...]]
     readers: Mapping[str, Reader] = attrs.field(factory=dict)
     derive: Callable[[Attributes, Found], Iterable[tuple[Field, Any]]] | None = None
+    #: All that `derive` may yield.
+    derives: tuple[Field, ...] = ()
     input_messages: Messages | None = None
     output_messages: Messages | None = None
     #: Keys that hold the system's instructions beside the messages; wanted on the read side only.
     instructions: tuple[str, ...] = ()
+    details: Mapping[Detail, tuple[str, ...]] = attrs.field(factory=dict)
+    detail_readers: Mapping[str, DetailReader] = attrs.field(factory=dict)
+    #: Retrieved documents in any style that `svc.domain.documents` reads; read side only.
+    documents: Messages | None = None
+    #: Whether the exporter's input holds what was cached; None when it counts as others do.
+    counting: Literal["inclusive", "exclusive"] | None = None
+    #: Whether its exporters write GenAI's keys for all that it has no own for.
+    beside_genai: bool = False
     #: Keys that no field claims but that show the dialect is spoken, so that its functions are asked.
     marks: tuple[str, ...] = ()
     #: Attributes that start so are what the exporter said of usage and cost.

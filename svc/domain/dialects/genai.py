@@ -12,9 +12,9 @@ from typing import Any, Final
 
 from protocol.otlp import WireEvent, WireSpan
 from svc.domain.dialects.dialect import Attributes, Dialect
-from svc.domain.messages import conversation
+from svc.domain.messages import messages_in
 from svc.domain.span import Kind
-from svc.domain.values import decoded
+from svc.domain.values import decoded, milliseconds, text
 
 #: Well-known values of `gen_ai.operation.name`. Others (such as `agent_step`) leave the kind to other signs.
 OPERATIONS: Final[Mapping[str, Kind]] = {
@@ -51,14 +51,9 @@ def _says_mcp(value: Any) -> str | None:
     return "mcp" if type(value) is str and value.lower() == "mcp" else None
 
 
-def messages_of(value: Any, role: str) -> list[Any] | None:
-    """The messages in an attribute: a conversation in any style, else plain text said by `role`."""
-    if value is None or value == "":
-        return None
-    found = conversation(decoded(value))
-    if found is None and type(value) is str:
-        return [{"role": role, "content": value}]
-    return found
+def _call_id(value: Any) -> str | None:
+    # What Google's ADK writes for a call without an id.
+    return None if value == "<not specified>" else text(value)
 
 
 def _event_message(event: WireEvent, role: str) -> dict[str, Any]:
@@ -88,16 +83,16 @@ def input_messages(span: WireSpan) -> list[Any] | None:
     """What the model was given: attributes first, then span events."""
     attributes = span.attributes
     for key in ("gen_ai.input.messages", "gen_ai.prompt"):
-        if (found := messages_of(attributes.get(key), "user")) is not None:
+        if (found := messages_in(attributes.get(key), "user")) is not None:
             return found
     found = []
     for event in span.events:
         if (role := _ROLES_OF_EVENTS.get(event.name)) is not None:
             found.append(_event_message(event, role))
         elif event.name == _DETAILS:
-            found += messages_of(event.attributes.get("gen_ai.input.messages"), "user") or ()
+            found += messages_in(event.attributes.get("gen_ai.input.messages"), "user") or ()
         elif event.name == "gen_ai.content.prompt":
-            found += messages_of(event.attributes.get("gen_ai.prompt"), "user") or ()
+            found += messages_in(event.attributes.get("gen_ai.prompt"), "user") or ()
     return found or None
 
 
@@ -105,21 +100,33 @@ def output_messages(span: WireSpan) -> list[Any] | None:
     """What the model answered: attributes first, then span events."""
     attributes = span.attributes
     for key in ("gen_ai.output.messages", "gen_ai.completion"):
-        if (found := messages_of(attributes.get(key), "assistant")) is not None:
+        if (found := messages_in(attributes.get(key), "assistant")) is not None:
             return found
     found = []
     for event in span.events:
         if event.name == "gen_ai.choice":
             found.append(_choice(event))
         elif event.name == _DETAILS:
-            found += messages_of(event.attributes.get("gen_ai.output.messages"), "assistant") or ()
+            found += messages_in(event.attributes.get("gen_ai.output.messages"), "assistant") or ()
         elif event.name == "gen_ai.content.completion":
-            found += messages_of(event.attributes.get("gen_ai.completion"), "assistant") or ()
+            found += messages_in(event.attributes.get("gen_ai.completion"), "assistant") or ()
     return found or None
+
+
+def _first_token_ms(value: Any, span: WireSpan) -> float | None:
+    # The name of a metric, used on spans by OpenLIT in seconds and by Strands in whole milliseconds.
+    return milliseconds(value, 1) if type(value) is int else milliseconds(value, 1000)
+
+
+def documents(span: WireSpan) -> list[Any] | None:
+    """What a retrieval found."""
+    found = decoded(span.attributes.get("gen_ai.retrieval.documents"))
+    return found if type(found) is list else None
 
 
 DIALECT: Final = Dialect(
     name="genai",
+    title="OpenTelemetry GenAI and MCP",
     keys={
         "kind": ("gen_ai.operation.name",),
         "mcp_method": ("mcp.method.name",),
@@ -155,9 +162,28 @@ DIALECT: Final = Dialect(
         "input_text": ("gen_ai.retrieval.query.text",),
         "output_value": ("gen_ai.retrieval.documents",),
     },
-    readers={"gen_ai.operation.name": _kind, "gen_ai.tool.type": _says_mcp},
+    readers={
+        "gen_ai.operation.name": _kind,
+        "gen_ai.tool.type": _says_mcp,
+        "gen_ai.tool.call.id": _call_id,
+    },
     input_messages=input_messages,
     output_messages=output_messages,
     instructions=("gen_ai.system_instructions",),
+    details={
+        "agent": ("gen_ai.agent.name",),
+        "workflow": ("gen_ai.workflow.name",),
+        "tool_description": ("gen_ai.tool.description",),
+        "finish_reasons": ("gen_ai.response.finish_reasons",),
+        "time_to_first_token_ms": (
+            "gen_ai.response.time_to_first_chunk",
+            "gen_ai.client.operation.time_to_first_chunk",
+            "gen_ai.server.time_to_first_token",
+        ),
+        "parameters": ("gen_ai.request.*",),
+    },
+    detail_readers={"gen_ai.server.time_to_first_token": _first_token_ms},
+    documents=documents,
+    counting="inclusive",
     usage_prefixes=("gen_ai.usage.", "gen_ai.aggregated_usage."),
 )

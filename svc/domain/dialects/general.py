@@ -12,6 +12,7 @@ from svc.domain.dialects.dialect import Dialect
 
 DIALECT: Final = Dialect(
     name="general",
+    title="OpenTelemetry, any span",
     keys={
         "session_id": ("session.id",),
         "user_id": ("user.id", "enduser.id"),

@@ -108,8 +108,19 @@ def output_messages(span: WireSpan) -> list[Any] | None:
     return [_message(record) for record in indexed(span.attributes, "llm.output_messages.")] or None
 
 
+def documents(span: WireSpan) -> list[Any] | None:
+    """What a retriever found or a reranker kept, spelled out over numbered keys."""
+    for prefix in ("retrieval.documents.", "reranker.output_documents."):
+        if records := indexed(span.attributes, prefix):
+            return [
+                {key.removeprefix("document."): value for key, value in record.items()} for record in records
+            ]
+    return None
+
+
 DIALECT: Final = Dialect(
     name="openinference",
+    title="OpenInference",
     keys={
         "kind": ("openinference.span.kind",),
         "response_model": (
@@ -139,9 +150,21 @@ DIALECT: Final = Dialect(
     },
     readers={"openinference.span.kind": _kind},
     derive=derive,
+    derives=("request_model", "response_id"),
     input_messages=input_messages,
     output_messages=output_messages,
+    details={
+        "agent": ("agent.name",),
+        "tool_description": ("tool.description",),
+        "finish_reasons": ("llm.finish_reason",),
+        "parameters": _PARAMETERS,
+    },
+    documents=documents,
+    counting="inclusive",
     marks=(
+        "retrieval.documents.0.document.id",
+        "retrieval.documents.0.document.content",
+        "reranker.output_documents.0.document.id",
         "llm.input_messages.0.message.role",
         "llm.input_messages.0.message.content",
         "llm.output_messages.0.message.role",

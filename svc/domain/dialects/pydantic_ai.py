@@ -1,8 +1,8 @@
-"""What pydantic-ai says beside the GenAI conventions, now and in its earlier formats.
+"""What pydantic-ai and Logfire say beside the GenAI conventions, now and in their earlier formats.
 
-Owns: the cost of a call, the conversation of an agent run, and the names used before the conventions.
-Called by the table of dialects. `gen_ai.aggregated_usage.*` sums the calls below an agent and is no usage
-of its own, so no field claims it.
+Owns: the cost of a call, the conversation of an agent run, the requests and answers that Logfire records, and
+the names used before the conventions. Called by the table of dialects. `gen_ai.aggregated_usage.*` sums the
+calls below an agent and is no usage of its own, so no field claims it.
 """
 
 from __future__ import annotations
@@ -12,20 +12,32 @@ from typing import Any, Final
 
 from protocol.otlp import WireSpan
 from svc.domain.dialects.dialect import Attributes, Dialect, Field, Found
+from svc.domain.messages import conversation
 from svc.domain.values import decoded, text
 
 
 def derive(attributes: Attributes, found: Found) -> Iterable[tuple[Field, Any]]:
-    """The model of an agent run, under a key too common to be claimed wherever it stands."""
-    if "agent_name" in attributes and (model := text(attributes.get("model_name"))) is not None:
-        yield "request_model", model
+    """The run of an agent, which earlier versions name nothing else, and its model.
+
+    The model's key is too common to be claimed wherever it stands.
+    """
+    if "agent_name" in attributes:
+        yield "request_model", text(attributes.get("model_name"))
+        if "tool_name" not in found:
+            yield "kind", "agent"
+
+
+def _event(message: dict[str, Any]) -> dict[str, Any]:
+    if message.get("event.name") == "gen_ai.tool.message" and "tool_call_id" not in message:
+        return {**message, "tool_call_id": message.get("id")}
+    return message
 
 
 def _conversation(span: WireSpan) -> list[dict[str, Any]]:
     for key in ("pydantic_ai.all_messages", "all_messages_events", "events"):
         messages = decoded(span.attributes.get(key))
         if type(messages) is list:
-            return [message for message in messages if type(message) is dict]
+            return [_event(message) for message in messages if type(message) is dict]
     return []
 
 
@@ -41,32 +53,53 @@ def _answers_from(messages: list[dict[str, Any]]) -> int:
 
 
 def input_messages(span: WireSpan) -> list[Any] | None:
-    """The conversation up to its closing answer."""
+    """The conversation up to its closing answer, else the messages of the request."""
     messages = _conversation(span)
-    return messages[: _answers_from(messages)] or None
+    return messages[: _answers_from(messages)] or conversation(decoded(span.attributes.get("request_data")))
 
 
 def output_messages(span: WireSpan) -> list[Any] | None:
-    """The answer that closes the conversation."""
+    """The answer that closes the conversation, else the message of the response."""
     messages = _conversation(span)
-    return messages[_answers_from(messages) :] or None
+    return messages[_answers_from(messages) :] or conversation(decoded(span.attributes.get("response_data")))
 
 
 DIALECT: Final = Dialect(
     name="pydantic_ai",
+    title="pydantic-ai and Logfire",
     keys={
         "named": ("agent_name",),
-        "cache_read_tokens": ("gen_ai.usage.details.cache_read_tokens",),
-        "cache_write_tokens": ("gen_ai.usage.details.cache_write_tokens",),
-        "reasoning_tokens": ("gen_ai.usage.details.reasoning_tokens",),
+        "cache_read_tokens": (
+            "gen_ai.usage.details.cache_read_tokens",
+            "gen_ai.usage.details.cached_tokens",
+            "gen_ai.usage.details.cache_read_input_tokens",
+        ),
+        "cache_write_tokens": (
+            "gen_ai.usage.details.cache_write_tokens",
+            "gen_ai.usage.details.cache_creation_input_tokens",
+        ),
+        "reasoning_tokens": (
+            "gen_ai.usage.details.reasoning_tokens",
+            "gen_ai.usage.details.thoughts_tokens",
+        ),
         "total_cost": ("operation.cost",),
         "tool_arguments": ("tool_arguments",),
         "tool_result": ("tool_response",),
         "output_value": ("final_result",),
     },
     derive=derive,
+    derives=("kind", "request_model"),
     input_messages=input_messages,
     output_messages=output_messages,
-    marks=("pydantic_ai.all_messages", "all_messages_events", "events"),
+    details={"agent": ("agent_name",)},
+    counting="inclusive",
+    beside_genai=True,
+    marks=(
+        "pydantic_ai.all_messages",
+        "all_messages_events",
+        "events",
+        "request_data",
+        "response_data",
+    ),
     usage_prefixes=("operation.cost",),
 )

@@ -1,0 +1,152 @@
+"""LangSmith's OpenTelemetry export.
+
+Owns: the keys under `langsmith.*`, and what `gen_ai.prompt` and `gen_ai.completion` mean beside them: all
+inputs and outputs of a run, whatever it is. Called by the table of dialects. `gen_ai.operation.name` calls a
+prompt `chat` and a retriever `embeddings`, so the kind of the run is heard first. The key
+`langsmith.trace.session_id` is the project and no session.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from protocol.otlp import WireSpan
+from svc.domain.dialects.dialect import Attributes, Dialect, Field, Found
+from svc.domain.documents import documents_in
+from svc.domain.messages import conversation
+from svc.domain.span import Kind
+from svc.domain.values import count, decoded, money
+
+RUNS: Final[Mapping[str, Kind]] = {
+    "llm": "llm",
+    "chain": "step",
+    "tool": "tool",
+    "retriever": "retrieval",
+    "embedding": "embedding",
+    "prompt": "step",
+    "parser": "step",
+}
+
+_KIND: Final = "langsmith.span.kind"
+_PROMPT: Final = "gen_ai.prompt"
+_COMPLETION: Final = "gen_ai.completion"
+_USAGE: Final = "langsmith.usage_metadata"
+_GIVEN: Final = "gen_ai.usage.input_token_details"
+_ANSWERED: Final = "gen_ai.usage.output_token_details"
+#: Details longer than this are none.
+_DETAILS_CHARS: Final = 1000
+
+
+def _kind(value: Any) -> Kind | None:
+    return RUNS.get(value.lower()) if type(value) is str else None
+
+
+def _details(value: Any) -> dict[str, Any]:
+    """Details as JSON, or as Python prints a dict."""
+    if type(value) is str:
+        if len(value) > _DETAILS_CHARS:
+            return {}
+        value = decoded(value.replace("'", '"').replace("None", "null") if "'" in value else value)
+    return value if type(value) is dict else {}
+
+
+def _unwrapped(value: Any, key: str) -> Any:
+    """What a run was given or answered when it is one thing under the usual key, else all of it."""
+    opened = decoded(value)
+    return opened[key] if type(opened) is dict and opened.keys() == {key} else value
+
+
+def derive(attributes: Attributes, found: Found) -> Iterable[tuple[Field, Any]]:
+    """Details of usage, and what a tool was called with."""
+    given, answered = _details(attributes.get(_GIVEN)), _details(attributes.get(_ANSWERED))
+    if usage := _details(attributes.get(_USAGE)):
+        given = given or _details(usage.get("input_token_details"))
+        answered = answered or _details(usage.get("output_token_details"))
+        yield "input_tokens", count(usage.get("input_tokens"))
+        yield "output_tokens", count(usage.get("output_tokens"))
+        yield "input_cost", money(usage.get("input_cost"))
+        yield "output_cost", money(usage.get("output_cost"))
+        yield "total_cost", money(usage.get("total_cost"))
+    if given:
+        yield "cache_read_tokens", count(given.get("cache_read"))
+        yield "cache_write_tokens", count(given.get("cache_creation"))
+    if answered:
+        yield "reasoning_tokens", count(answered.get("reasoning"))
+    if attributes.get(_KIND) == "tool":
+        if (called := attributes.get(_PROMPT)) is not None:
+            yield "tool_arguments", _unwrapped(called, "input")
+        if (answer := attributes.get(_COMPLETION)) is not None:
+            yield "tool_result", _unwrapped(answer, "output")
+
+
+def _messages(span: WireSpan, key: str) -> list[Any] | None:
+    kind = span.attributes.get(_KIND)
+    value = span.attributes.get(key)
+    if kind is None or value is None:
+        return None
+    if kind in ("tool", "retriever", "embedding"):
+        return []
+    # Of a model call, text is what was said; of anything else it is a value.
+    return conversation(decoded(value)) or (None if kind == "llm" else [])
+
+
+def input_messages(span: WireSpan) -> list[Any] | None:
+    """The conversation inside the inputs of a run; an empty one when they are no messages."""
+    return _messages(span, _PROMPT)
+
+
+def output_messages(span: WireSpan) -> list[Any] | None:
+    """The conversation inside the outputs of a run; an empty one when they are no messages."""
+    return _messages(span, _COMPLETION)
+
+
+def documents(span: WireSpan) -> list[Any] | None:
+    """What a retriever found."""
+    found = span.attributes.get(_COMPLETION)
+    return documents_in(found) if span.attributes.get(_KIND) == "retriever" else None
+
+
+DIALECT: Final = Dialect(
+    name="langsmith",
+    title="LangSmith",
+    keys={
+        "kind": (_KIND,),
+        "provider": ("langsmith.metadata.ls_provider",),
+        "request_model": ("langsmith.metadata.ls_model_name",),
+        "session_id": (
+            "langsmith.metadata.session_id",
+            "langsmith.metadata.thread_id",
+            "langsmith.metadata.conversation_id",
+        ),
+        "user_id": ("langsmith.metadata.user_id",),
+        "named": ("langsmith.metadata.lc_agent_name", "langsmith.metadata.langgraph_node"),
+        "input_value": (_PROMPT,),
+        "output_value": (_COMPLETION,),
+    },
+    readers={_KIND: _kind},
+    derive=derive,
+    derives=(
+        "input_tokens",
+        "output_tokens",
+        "cache_read_tokens",
+        "cache_write_tokens",
+        "reasoning_tokens",
+        "input_cost",
+        "output_cost",
+        "total_cost",
+        "tool_arguments",
+        "tool_result",
+    ),
+    input_messages=input_messages,
+    output_messages=output_messages,
+    details={
+        "agent": ("langsmith.metadata.lc_agent_name",),
+        "workflow": ("langsmith.metadata.graph_id",),
+    },
+    documents=documents,
+    counting="inclusive",
+    beside_genai=True,
+    marks=(_USAGE, _GIVEN, _ANSWERED),
+    usage_prefixes=(_USAGE,),
+)
