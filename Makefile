@@ -6,7 +6,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 SOURCES := svc actors protocol tests
 
-.PHONY: run test check bench chaos format clean
+.PHONY: run test check bench bench-read chaos format clean
 
 run: .venv/.run
 	@exec $(BIN)/trace-svc serve
@@ -21,6 +21,9 @@ check: .venv/.dev
 
 bench: .venv/.dev
 	$(BIN)/python -m tests.bench
+
+bench-read: .venv/.dev
+	$(BIN)/python -m tests.bench.read
 
 chaos: .venv/.dev
 	CHAOS_ROUNDS=20 $(BIN)/python -m pytest tests/chaos

@@ -18,18 +18,27 @@ class Assignment:
 
     def __init__(self, partition: int) -> None:
         self.partition, self.live = partition, True
+        self._generation = 0
         self._open: deque[int] = deque()
         self._done: set[int] = set()
 
-    def take(self, offset: int) -> bool:
-        """Note an offset that arrived. False when it is not above the last one: the partition began anew."""
-        if self._open and offset <= self._open[-1]:
-            return False
-        self._open.append(offset)
-        return True
+    def take(self, offset: int) -> int:
+        """Note an offset that arrived. Returns its generation.
 
-    def settle(self, offset: int) -> int | None:
+        An offset that is not above the last one begins a new generation: the partition was made anew, or is
+        read again. What was taken before is still worth storing, and says nothing about the position.
+        """
+        if self._open and offset <= self._open[-1]:
+            self._generation += 1
+            self._open.clear()
+            self._done.clear()
+        self._open.append(offset)
+        return self._generation
+
+    def settle(self, offset: int, generation: int) -> int | None:
         """Note that an offset is done. Returns the new position when this moved it."""
+        if generation != self._generation or not self.live:
+            return None
         self._done.add(offset)
         position = None
         while self._open and self._open[0] in self._done:
@@ -45,5 +54,6 @@ class Taken(Entry):
 
     source: Assignment
     offset: int
+    generation: int
     data: bytes = attrs.field(repr=False)
     damage: str | None = None

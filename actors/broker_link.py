@@ -50,14 +50,14 @@ class BrokerLink:
         while True:
             entry = await self._spool.next_damaged()
             assert entry.damage is not None
-            letter = Letter(0, entry.damage, entry.data, datetime.now(UTC), 1)
+            letter = Letter(0, entry.damage, entry.data, datetime.now(UTC), entry.spans)
             try:
                 await self._graveyard.bury_damaged(letter)
             except Outage:
                 await trio.sleep(OUTAGE_PAUSE_S)
                 continue
             self._spool.buried(entry)
-            self._tally.dead_lettered += 1
+            self._tally.dead_lettered += entry.spans
             log.error(
                 "dead-lettered a message of %d bytes that is no batch: %s", len(entry.data), entry.damage
             )

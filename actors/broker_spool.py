@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 import attrs
@@ -69,6 +69,7 @@ class BrokerSpool(Spool):
         self._damage = trio.Event()
         self._backlog = Backlog()
         self._seen, self._seen_bytes = 0, 0
+        self._taken_spans = 0
 
     # What the doors ask.
 
@@ -99,6 +100,9 @@ class BrokerSpool(Spool):
 
         Its messages are counted and the oldest is dated every few seconds. Their bytes are an estimate: the
         mean of the batches seen so far. Once closed, only what this replica has in hand counts.
+
+        `recovered_spans` is what this replica took beyond what it accepted itself; it is negative while other
+        replicas store what this one accepted.
         """
         held = super().state()
         depth = held.depth + sum(1 for entry in self._damaged if entry not in self._leased)
@@ -110,7 +114,11 @@ class BrokerSpool(Spool):
                 age_s = max(age_s, self._wall() - self._backlog.oldest_s)
         mean = self._seen_bytes // self._seen if self._seen else 0
         return attrs.evolve(
-            held, depth=depth + waiting, bytes=held.bytes + waiting * mean, oldest_age_s=age_s
+            held,
+            depth=depth + waiting,
+            bytes=held.bytes + waiting * mean,
+            oldest_age_s=age_s,
+            recovered_spans=self._taken_spans - self._accepted_spans,
         )
 
     def close(self) -> None:
@@ -227,13 +235,8 @@ class BrokerSpool(Spool):
             return
         for message in messages:
             source = self._assigned.get(message.partition)
-            if source is None:
-                continue
-            if not source.take(message.offset):
-                self.assigned([message.partition])
-                source = self._assigned[message.partition]
-                source.take(message.offset)
-            self._receive(message, source)
+            if source is not None:
+                self._receive(message, source)
         self._balance()
 
     def measured(self, backlog: Backlog) -> None:
@@ -270,32 +273,29 @@ class BrokerSpool(Spool):
         ticket.settle(answer)
 
     def _receive(self, message: Arrival, source: Assignment) -> None:
-        now_s = self._clock()
+        entry = Taken(
+            None,
+            1,
+            len(message.value) + Batch.OVERHEAD_BYTES,
+            self._clock(),
+            source=source,
+            offset=message.offset,
+            generation=source.take(message.offset),
+            data=message.value,
+        )
         try:
             found = outline(message.value)
         except Unpackable as error:
-            entry = Taken(
-                None, 0, len(message.value), now_s, source=source, offset=message.offset, data=message.value
-            )
-            self._bytes += entry.size_bytes
             self._condemn(entry, str(error))
-            return
-        age_s = max(0.0, self._wall() - found.received_at.timestamp())
-        size = found.body_bytes + Batch.OVERHEAD_BYTES
-        self._seen, self._seen_bytes = self._seen + 1, self._seen_bytes + size
-        self._bytes += size
-        self._waiting.append(
-            Taken(
-                None,
-                found.spans,
-                size,
-                now_s - age_s,
-                source=source,
-                offset=message.offset,
-                data=message.value,
-            )
-        )
-        self._lot.unpark()
+        else:
+            entry.spans, entry.size_bytes = found.spans, found.body_bytes + Batch.OVERHEAD_BYTES
+            entry.received_s -= max(0.0, self._wall() - found.received_at.timestamp())
+            self._seen, self._seen_bytes = self._seen + 1, self._seen_bytes + entry.size_bytes
+            self._waiting.append(entry)
+            self._lot.unpark()
+        self._bytes += entry.size_bytes
+        self._held_spans += entry.spans
+        self._taken_spans += entry.spans
 
     def _condemn(self, entry: Taken, damage: str) -> None:
         entry.damage = damage
@@ -308,17 +308,22 @@ class BrokerSpool(Spool):
         if source is None:
             return
         source.live = False
-        gone = [entry for entry in (*self._waiting, *self._damaged) if _taken(entry).source is source]
-        self._bytes -= sum(entry.size_bytes for entry in gone)
+        self._forget(entry for entry in (*self._waiting, *self._damaged) if _taken(entry).source is source)
         self._waiting = deque(entry for entry in self._waiting if _taken(entry).source is not source)
         self._damaged = deque(entry for entry in self._damaged if entry.source is not source)
         self._balance()
 
+    def _forget(self, entries: Iterable[Entry]) -> None:
+        """Another replica has these now, or will."""
+        for entry in entries:
+            self._bytes -= entry.size_bytes
+            self._held_spans -= entry.spans
+            self._taken_spans -= entry.spans
+
     def _release(self, entry: Taken) -> None:
         self._bytes -= entry.size_bytes
-        if not entry.source.live:
-            return
-        position = entry.source.settle(entry.offset)
+        self._held_spans -= entry.spans
+        position = entry.source.settle(entry.offset, entry.generation)
         if position is not None and self._broker is not None:
             self._broker.commit(entry.source.partition, position)
 
@@ -353,9 +358,9 @@ class BrokerSpool(Spool):
     def _returned(self, entries: list[Entry], *, done: bool) -> None:
         self._leased.difference_update(entries)
         if not done:
-            lost = [entry for entry in map(_taken, entries) if not entry.source.live]
-            self._bytes -= sum(entry.size_bytes for entry in lost if entry.damage is None)
-            entries = [entry for entry in map(_taken, entries) if entry.source.live and entry.damage is None]
+            sound = [entry for entry in map(_taken, entries) if entry.damage is None]
+            self._forget(entry for entry in sound if not entry.source.live)
+            entries = [entry for entry in sound if entry.source.live]
         super()._returned(entries, done=done)
         self._balance()
 

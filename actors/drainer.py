@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-#: One transaction takes up to this much. Measured in deploy/BENCHMARKS.md; more makes acknowledged spans
+#: One transaction takes up to this much: enough to share its fixed costs; more makes acknowledged spans
 #: wait longer to be queryable and gains little.
 GROUP_SPANS: Final = 1500
 GROUP_BYTES: Final = 16 * 1024 * 1024

@@ -37,7 +37,7 @@ MAILBOX_BOUND: Final = 256
 #: Tokens under verification at once. The cache takes questions faster than bcrypt answers them, so the
 #: mailbox alone would bound nothing; hashing this many in two threads stays within `VERIFY_TIMEOUT_S`.
 FLIGHTS_BOUND: Final = 256
-#: bcrypt at cost 10 takes about 50 ms of a core (measured November 2026); two at once leave room for work.
+#: bcrypt at cost 10 takes 50 to 80 ms of a core (measured November 2026); two at once leave room for work.
 HASHERS: Final = 2
 VERIFY_TIMEOUT_S: Final = 10.0
 ROUNDS: Final = 5

@@ -39,6 +39,7 @@ __all__ = [
     "Letter",
     "Offered",
     "Outage",
+    "Rollups",
     "Row",
     "Settled",
     "SpanSink",
@@ -79,6 +80,12 @@ class TraceShelf(Protocol):
 
 class Cubes(Protocol):
     """Where hourly cubes are built. Raises `Outage`."""
+
+    async def build(self, now: datetime, limit: int) -> Built: ...
+
+
+class Rollups(Protocol):
+    """Where metric roll-ups are written. Raises `Outage`."""
 
     async def build(self, now: datetime, limit: int) -> Built: ...
 

@@ -1,26 +1,37 @@
-"""One connection of the HTTP door: whatever goes wrong on it stays on it.
+"""One connection of the HTTP door: whatever goes wrong on it stays on it, and it ends when its client does.
 
 Owns the one class that stands between Hypercorn and its listeners; `Door` puts it there. Hypercorn 0.18 runs
 every connection in the nursery of its listeners, and its HTTP/2 side lets some things that a client can send
 escape as exceptions (measured November 2026: a path outside ASCII, CONNECT without `:path`, a thousand
-PRIORITY frames, DATA after the answer). One such client would end the whole service.
+PRIORITY frames, DATA after the answer). One such client would end the whole service; one that does not read
+its answer would keep it from stopping.
 """
 
 from __future__ import annotations
 
 import logging
+from typing import Final
 
 import hypercorn.trio.run as worker
+import trio
+from hypercorn.events import Closed, Event, RawData, Updated
 from hypercorn.trio.tcp_server import TCPServer
 
 log = logging.getLogger(__name__)
 
+#: A client has this long to take each piece of its answer. It is less than a stop waits for requests.
+SEND_TIMEOUT_S: Final = 10.0
+SEND_STEP_BYTES: Final = 64 * 1024
+
 
 class Connection(TCPServer):
-    """Hypercorn's connection, which ends alone.
+    """Hypercorn's connection, which ends alone and in time.
 
-    Cancellation: passes through; only exceptions end here, and with them this connection and its requests.
+    Cancellation: passes through between two pieces of an answer; only exceptions end here, and with them this
+    connection and its requests.
     """
+
+    _left = False
 
     async def run(self) -> None:
         """Serve until the connection closes, in whatever way."""
@@ -31,8 +42,33 @@ class Connection(TCPServer):
 
     async def _read_data(self) -> None:
         await super()._read_data()
-        # Else a client that left without a request would be waited for until the keep-alive time is over.
+        # The client has left. Hypercorn would wait here until the keep-alive time is over and, over HTTP/2,
+        # for ever for what is still to be sent to it.
+        self._left = True
         await self.idle_task.stop()
+        for unsent in list(getattr(self.protocol.protocol, "stream_buffers", {}).values()):
+            await unsent.close()
+
+    async def protocol_send(self, event: Event) -> None:
+        """Send piece by piece; Hypercorn would wait for ever, shielded, for a client that does not read."""
+        if isinstance(event, Updated) and self._left:
+            return
+        if not isinstance(event, RawData):
+            await super().protocol_send(event)
+            return
+        async with self.send_lock:
+            data = memoryview(event.data)
+            try:
+                for start in range(0, len(data), SEND_STEP_BYTES):
+                    await trio.lowlevel.checkpoint_if_cancelled()
+                    with trio.fail_after(SEND_TIMEOUT_S) as scope:
+                        scope.shield = True
+                        await self.stream.send_all(data[start : start + SEND_STEP_BYTES])
+            except (trio.BrokenResourceError, trio.ClosedResourceError):
+                await self.protocol.handle(Closed())
+            except trio.TooSlowError:
+                await trio.aclose_forcefully(self.stream)
+                await self.protocol.handle(Closed())
 
 
 def _kinds(error: BaseException) -> set[str]:

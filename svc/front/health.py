@@ -47,6 +47,7 @@ class Health:
     spool: Callable[[], SpoolState]
     tally: Tally
     drainers: tuple[Vitals, ...]
+    spool_vitals: Vitals | None
     board: Board
     ping: Callable[[], Awaitable[None]]
     pool: Callable[[], dict[str, int]]
@@ -80,7 +81,8 @@ class Health:
             "drainer_alive": alive == len(self.drainers),
         }
         details["ledger"] = attrs.asdict(self.ledger()) | {"balance": self.ledger().balance}
-        waiting = [vitals.waiting_for for vitals in self.drainers if vitals.waiting_for is not None]
+        concerned = self.drainers if self.spool_vitals is None else (self.spool_vitals, *self.drainers)
+        waiting = [vitals.waiting_for for vitals in concerned if vitals.waiting_for is not None]
         if waiting:
             details["waiting_for"] = waiting[0]
         return {"status": "UP" if details["drainer_alive"] and not late else "DOWN", "details": details}

@@ -28,6 +28,7 @@ from protocol.refusals import (
     Refused,
 )
 from svc.domain.datasets import DATASETS, Dataset, Field
+from svc.domain.values import identifier
 from svc.store.cubes import CUBED, Split, split_range
 from svc.store.database import Connection, Database
 
@@ -37,6 +38,8 @@ MAX_BUCKETS: Final = 10_000
 #: The largest `integer` of PostgreSQL.
 _INTEGER_MAX: Final = 2**31 - 1
 QUERY_TIMEOUT_S: Final = 30.0
+
+_IDENTIFIERS: Final = {"session_id", "user_id", "call_site_id", "subject_session_id"}
 
 #: Open ends of a range; no row was created beyond them.
 _BEGINNING: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -86,7 +89,7 @@ def _equals(where: _Where, field: Field, value: FilterValue) -> str:
         return f"{field.name} is null"
     text = _text(value)
     if field.type == "text":
-        return f"{field.name} = {where.value(text)}"
+        return f"{field.name} = {where.value(_stored(field, text))}"
     try:
         return f"{field.name} = {where.value(bytes.fromhex(text))}"
     except ValueError:
@@ -96,6 +99,11 @@ def _equals(where: _Where, field: Field, value: FilterValue) -> str:
 
 def _text(value: FilterValue) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value).replace("\x00", "\ufffd")
+
+
+def _stored(field: Field, text: str) -> str:
+    """The form in which a value stands in its column: long identifiers are stored cut."""
+    return identifier(text) if field.name in _IDENTIFIERS else text
 
 
 def ask(
@@ -269,8 +277,11 @@ def _cubed(question: Question, key: _Key, field: str, split: Split) -> tuple[str
     highs = where.value([high or _END for _, high in split.raw])
     value = ""
     if question.filters and key.facet is None:
-        ((_field_asked, asked),) = question.filters
-        value = " and value is null" if asked is None else f" and value = {where.value(_text(asked))}"
+        ((field_asked, asked),) = question.filters
+        if asked is None:
+            value = " and value is null"
+        else:
+            value = f" and value = {where.value(_stored(field_asked, _text(asked)))}"
     # Sums of the cube's hours, and rows of the stretches beside it; one index probe a stretch.
     sql = (
         f"select key, sum(n)::bigint as n from (select {key.cube} as key, n from cube"

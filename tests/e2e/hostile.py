@@ -15,9 +15,9 @@ import secrets
 import signal
 import socket
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import attrs
 import grpc
@@ -31,13 +31,16 @@ from google.rpc import error_details_pb2, status_pb2
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
 from svc import config
-from svc.domain.intake import unpack
 from svc.domain.payload import payload_of
-from svc.serve import Store, open_store
+from svc.serve import open_store
+from svc.store.database import Connection
+from svc.store.payloads import read_payloads
 from tests.service import Service, until
 
 EXPORT = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
 MIB = 1024 * 1024
+
+T = TypeVar("T")
 
 _names = itertools.count(1)
 
@@ -72,6 +75,13 @@ def ingest_health(service: Service) -> dict[str, Any]:
     return details
 
 
+def in_flight(service: Service) -> float:
+    """HTTP requests inside, this question included."""
+    text = client(service).get("/actuator/prometheus").text
+    [line] = [line for line in text.splitlines() if line.startswith("svc_http_in_flight ")]
+    return float(line.split()[1])
+
+
 def post(
     service: Service, path: str, body: Any, key: str | None, headers: Mapping[str, str] | None = None
 ) -> httpx2.Response:
@@ -95,12 +105,13 @@ def wait_for_spans(service: Service, count: int, **filters: Any) -> None:
 
 @pytest.fixture
 def unharmed(service: Service) -> Iterator[None]:
-    """Whatever was sent: the service is UP, owes nothing, buried nothing and logged no ERROR."""
+    """Whatever was sent: the service is UP, holds nothing, buried nothing and logged no ERROR."""
     logged = service.log.stat().st_size
     buried = ingest_health(service)["dead_lettered"]
     yield
     assert service.process.poll() is None
     until(lambda: ingest_health(service)["depth"] == 0)
+    until(lambda: in_flight(service) == 1)
     report = health(service)
     assert report["status"] == "UP"
     assert report["components"]["ingest"]["details"]["dead_lettered"] == buried
@@ -135,27 +146,36 @@ def rows_of(service: Service, **filters: Any) -> list[dict[str, Any]]:
 # --- the database behind the doors ------------------------------------------------------------------------
 
 
-def from_store(service: Service, sql: str, *values: Any) -> list[dict[str, Any]]:
-    """Rows read beside the running service, as its own commands do."""
+def with_store(service: Service, work: Callable[[Connection], Awaitable[T]]) -> T:
+    """Do something on the service's own database, as its commands beside the running service do."""
 
-    async def read() -> list[dict[str, Any]]:
+    async def done() -> T:
         async with open_store(config.read(service.env)) as store:
-            return await _fetch(store, sql, values)
+            return await store.database.run(work, readonly=True)
 
-    return trio.run(read)
+    return trio.run(done)
 
 
-async def _fetch(store: Store, sql: str, values: tuple[Any, ...]) -> list[dict[str, Any]]:
-    rows = await store.database.run(lambda connection: connection.fetch(sql, *values), readonly=True)
-    return [dict(row) for row in rows]
+def from_store(service: Service, sql: str, *values: Any) -> list[dict[str, Any]]:
+    """Rows read beside the running service."""
+
+    async def work(connection: Connection) -> list[dict[str, Any]]:
+        return [dict(row) for row in await connection.fetch(sql, *values)]
+
+    return with_store(service, work)
 
 
 def payload(service: Service, trace: bytes, span: bytes) -> dict[str, Any]:
     """The full payload of a stored span, as a reader gets it."""
-    [row] = from_store(
-        service, "select body from span_payload where trace_id = $1 and span_id = $2", trace, span
-    )
-    return payload_of(unpack(row["body"]))
+
+    async def work(connection: Connection) -> dict[str, Any]:
+        sql = "select project_id, started_at from span where trace_id = $1 and span_id = $2"
+        row = await connection.fetchrow(sql, trace, span)
+        assert row is not None
+        found = await read_payloads(connection, row["project_id"], [(trace, span, row["started_at"])])
+        return payload_of(found[trace, span])
+
+    return with_store(service, work)
 
 
 @contextlib.contextmanager

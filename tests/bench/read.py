@@ -1,0 +1,172 @@
+"""`make bench-read`: how long answers take at a million spans over thirty days.
+
+    python -m tests.bench.read [--spans 1000000] [--asks 60]
+
+The history is made in the database itself; what is asked goes through the real door of a real service, idle
+and then under a thousand spans a second of ingest. Prints a Markdown table for deploy/BENCHMARKS.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import threading
+import time
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import httpx2
+import trio
+
+from protocol.query import timestamp
+from svc import config
+from svc.serve import open_store
+from svc.store.cubes import CubeStore
+from svc.store.database import Connection
+from svc.store.partitions import DayPartitions
+from svc.store.projects import ProjectStore
+from tests.bench.__main__ import percentile
+from tests.bench.load import generate
+from tests.service import Service, running
+
+DAYS = 30
+
+#: Ten spans a trace, a hundred traces a session; one name in fifty thousand is rare.
+_SPANS = """
+insert into span (project_id, trace_id, span_id, parent_span_id, kind, name, status, started_at, ended_at,
+    created_at, call_site_id, tagged, session_id, user_id, provided_model_name, model_id, provider,
+    input_tokens, output_tokens, total_cost, cost_source, input_preview, output_preview)
+select $1, decode(lpad(to_hex(n / 10), 32, '0'), 'hex'), decode(lpad(to_hex(n), 16, '0'), 'hex'),
+    case when n % 10 = 0 then null else decode(lpad(to_hex(n - n % 10), 16, '0'), 'hex') end,
+    (array['agent','llm','tool','llm','tool','llm','retrieval','llm','tool','llm'])[1 + n % 10],
+    case when n % 50000 = 0 then 'a needle in the haystack' else 'chat step ' || n % 40 end,
+    case when n % 33 = 0 then 'error' else 'ok' end, at, at + interval '900 milliseconds', at,
+    'shop/' || n % 60, false, 'session-' || n / 1000, 'user-' || n % 500, 'gpt-4o',
+    (array['gpt-4o','gpt-4o-mini','claude-sonnet-4-5'])[1 + n % 3],
+    'openai', 900, 60, 0.0021, 'inferred', 'where is my parcel number ' || n, 'it is on its way, order ' || n
+from generate_series($2::bigint, $3::bigint) n
+cross join lateral (select $4::timestamptz + n * $5::interval as at) as times
+"""
+
+_TRACES = """
+insert into trace (project_id, trace_id, name, started_at, ended_at, first_started_at, last_started_at,
+    root_seen, session_id, user_id, call_site_id, span_count, error_count, status, total_tokens, total_cost,
+    unpriced_spans, input_preview, output_preview, created_at, stale, due_at)
+select project_id, trace_id, 'support', min(started_at), max(ended_at), min(started_at), max(started_at),
+    true, min(session_id), min(user_id), 'shop/0', count(*), count(*) filter (where status = 'error'), 'ok',
+    9600, sum(total_cost), 0, min(input_preview), min(output_preview), min(created_at), false, min(created_at)
+from span group by project_id, trace_id on conflict do nothing
+"""
+
+
+async def fill(env: dict[str, str], spans: int) -> None:
+    """The history: partitions, spans, traces, sessions, cubes, statistics."""
+    async with open_store(config.read(env)) as store:
+        now = datetime.now(UTC)
+        start = now - timedelta(days=DAYS)
+        step = timedelta(days=DAYS) / spans
+        project = await ProjectStore(store.database).make_default()
+        days = DayPartitions(store.database)
+        await days.ensure([(start + timedelta(days=day)).date() for day in range(DAYS + 2)], now)
+        for first in range(0, spans, 50_000):
+            last = min(first + 50_000, spans) - 1
+
+            async def some(connection: Connection, first: int = first, last: int = last) -> None:
+                await connection.execute(_SPANS, project.id, first, last, start, step)
+
+            await store.database.run(some, timeout_s=600)
+
+        async def rest(connection: Connection) -> None:
+            await connection.execute(_TRACES)
+            await connection.execute(
+                "insert into session"
+                " select project_id, session_id, min(user_id), min(started_at), max(ended_at) from span"
+                " where session_id is not null group by 1, 2"
+            )
+
+        await store.database.run(rest, timeout_s=600)
+        while (await CubeStore(store.database).build(now, 500)).more:
+            pass
+
+        async def analyze(connection: Connection) -> None:
+            await connection.execute("vacuum analyze")
+
+        await store.database.run(analyze, transaction=False, timeout_s=600)
+
+
+def questions(now: datetime) -> dict[str, tuple[str, dict[str, Any]]]:
+    """What is asked, by name."""
+    month = {"from": timestamp(now - timedelta(days=DAYS)), "to": timestamp(now)}
+    spans: dict[str, Any] = {"dataset": "spans"}
+    return {
+        "newest page of spans": ("search", {**spans, "limit": 50}),
+        "page of spans of one session": (
+            "search",
+            {**spans, "limit": 50, "filters": {"session_id": "session-500"}},
+        ),
+        "page of failed spans": ("search", {**spans, "limit": 50, "filters": {"status": "error"}}),
+        "spans of one trace": ("search", {**spans, "filters": {"trace_id": f"{50_000:032x}"}}),
+        "count, 30 days": ("count", {**spans, "range": month}),
+        "count with a filter, 30 days": (
+            "count",
+            {**spans, "range": month, "filters": {"model_id": "gpt-4o"}},
+        ),
+        "timeseries by hour, 30 days": ("timeseries", {**spans, "interval": "hour", "range": month}),
+        "timeseries by day, 30 days": ("timeseries", {**spans, "interval": "day", "range": month}),
+        "facets by model, 30 days": ("facets", {**spans, "field": "model_id", "range": month}),
+        "facets by session, 30 days": ("facets", {**spans, "field": "session_id", "range": month}),
+        "search for a common word": ("search", {**spans, "q": "parcel", "limit": 50}),
+        "search for a rare word": ("search", {**spans, "q": "needle", "limit": 50}),
+    }
+
+
+def ask_all(service: Service, asks: int) -> dict[str, tuple[float, float]]:
+    """p50 and p95 in milliseconds of each question."""
+    found = {}
+    with httpx2.Client(
+        base_url=service.url, headers={"Authorization": f"Bearer {service.query_key}"}
+    ) as client:
+        for name, (route, body) in questions(datetime.now(UTC)).items():
+            times = []
+            for _ in range(asks):
+                asked_s = time.perf_counter()
+                response = client.post(f"/v1/query/{route}", json=body, timeout=60)
+                times.append((time.perf_counter() - asked_s) * 1000)
+                assert response.status_code == 200, response.text
+                if sum(times) > 20_000:
+                    break
+            found[name] = (percentile(times, 0.5), percentile(times, 0.95))
+    return found
+
+
+def main() -> None:
+    """Run and print."""
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.read")
+    parser.add_argument("--spans", type=int, default=1_000_000)
+    parser.add_argument("--asks", type=int, default=60)
+    arguments = parser.parse_args()
+    with running() as service:
+        started_s = time.perf_counter()
+        trio.run(fill, dict(service.env), arguments.spans)
+        print(f"filled in {time.perf_counter() - started_s:.0f} s")
+        idle = ask_all(service, arguments.asks)
+        load = threading.Thread(target=_ingest, args=(service, 60.0))
+        load.start()
+        busy = ask_all(service, max(10, arguments.asks // 3))
+        load.join()
+    machine = f"{platform.machine()}, {os.cpu_count()} cores, {datetime.now(UTC):%Y-%m-%d}"
+    print(f"\n{machine}, {arguments.spans:,} spans")
+    print("\n| question | p50 idle | p95 idle | p50 busy | p95 busy |\n|---|---|---|---|---|")
+    for name, (median, tail) in idle.items():
+        print(
+            f"| {name} | {median:.1f} ms | {tail:.1f} ms | {busy[name][0]:.1f} ms | {busy[name][1]:.1f} ms |"
+        )
+
+
+def _ingest(service: Service, seconds: float) -> None:
+    generate(service.port, service.write_key, spans=100, connections=4, seconds=seconds, per_second=10)
+
+
+if __name__ == "__main__":
+    main()
