@@ -53,6 +53,10 @@ QUERY_SCOPE: Final = Refusal(
     403, "FORBIDDEN", "this API key is not scoped for the query API (needs a query or admin key)"
 )
 
+# MCP (spec): told as JSON-RPC errors, see `svc/front/mcp.py`.
+MCP_UNAUTHORIZED: Final = Refusal(401, "UNAUTHORIZED", "unauthorized")
+MCP_SCOPE: Final = Refusal(403, "FORBIDDEN", "this API key is not scoped for MCP tool access")
+
 # Any `/api/**` path (spec).
 API_UNAUTHORIZED: Final = Refusal(401, "auth.unauthorized", "sign in, or send a valid bearer key")
 

@@ -1,4 +1,4 @@
-"""The command line: `trace-svc serve | keys | dead-letters | demo | doctor`.
+"""The command line: `trace-svc serve | keys | dead-letters | taxonomy | demo | doctor`.
 
 Owns reading the arguments and the environment, and what is printed. Standard output carries what the user
 asked for (an address, a token, a table); everything else goes to the log on standard error.
@@ -13,6 +13,7 @@ import logging
 import os
 import sys
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Final, NoReturn
 
 import trio
@@ -22,8 +23,10 @@ from actors.supervision import CrashLoop
 from protocol.query import timestamp
 from protocol.refusals import BLANK_NAME, KEY_NOT_FOUND, ROTATE_REVOKED, UNKNOWN_SCOPE
 from protocol.storage import Outage
+from protocol.taxonomy import BadTaxonomy
 from protocol.tokens import SCOPES, Scope
 from svc import config
+from svc import taxonomy as taxonomy_file
 from svc.config import Settings
 from svc.dead_letters import dead_letters
 from svc.demo import demo
@@ -34,6 +37,7 @@ from svc.store.cluster import EmbeddedServerError
 from svc.store.keys import AlreadyRevoked, KeyStore, NoSuchKey
 from svc.store.migrate import SchemaTooNew
 from svc.store.projects import DEFAULT_ORG, DEFAULT_PROJECT, Project, ProjectStore
+from svc.store.taxonomy import TaxonomyStore
 
 log = logging.getLogger("trace-svc")
 
@@ -46,7 +50,17 @@ class _Stop(Exception):
 
 
 #: What ends a command with its own sentence instead of a traceback.
-_SAID = (_Stop, CrashLoop, Outage, SchemaTooNew, EmbeddedServerError, SpoolInUse, SpoolDamaged, OSError)
+_SAID = (
+    _Stop,
+    BadTaxonomy,
+    CrashLoop,
+    Outage,
+    SchemaTooNew,
+    EmbeddedServerError,
+    SpoolInUse,
+    SpoolDamaged,
+    OSError,
+)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -124,8 +138,7 @@ def _parser() -> argparse.ArgumentParser:
     revoke = verbs.add_parser("revoke", help="revoke a key at once and for good")
     revoke.add_argument("id", help="the id that `keys list` shows")
     for verb in (create, listing, rotate, revoke):
-        verb.add_argument("--org", default=DEFAULT_ORG, help="organization (default: %(default)s)")
-        verb.add_argument("--project", default=DEFAULT_PROJECT, help="project (default: %(default)s)")
+        _name_project(verb)
     letters = commands.add_parser("dead-letters", help="list, show, replay and drop what could not be stored")
     letter_verbs = letters.add_subparsers(dest="verb", required=True, metavar="verb")
     letter_verbs.add_parser("list", help="list the letters, oldest first")
@@ -139,10 +152,25 @@ def _parser() -> argparse.ArgumentParser:
         chosen = verb.add_mutually_exclusive_group(required=True)
         chosen.add_argument("ids", type=int, nargs="*", default=[], metavar="id", help="ids of letters")
         chosen.add_argument("--all", action="store_true", help="all of them")
+    taxonomy = commands.add_parser("taxonomy", help="import failure modes, chains, packs and intents")
+    taxonomy_verbs = taxonomy.add_subparsers(dest="verb", required=True, metavar="verb")
+    importing = taxonomy_verbs.add_parser(
+        "import",
+        help="make a project's taxonomy what a file says",
+        description=taxonomy_file.HELP,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    importing.add_argument("file", type=Path, help="YAML or JSON")
+    _name_project(importing)
     trying = commands.add_parser("demo", help="send sample agent traces and ask about them")
     trying.add_argument("--url", help="address of the service (default: the configured one)")
     commands.add_parser("doctor", help="say what is configured, what is reachable and what is wrong")
     return parser
+
+
+def _name_project(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("--org", default=DEFAULT_ORG, help="organization (default: %(default)s)")
+    verb.add_argument("--project", default=DEFAULT_PROJECT, help="project (default: %(default)s)")
 
 
 def _work(arguments: argparse.Namespace, settings: Settings) -> Callable[[], Awaitable[None]]:
@@ -153,6 +181,8 @@ def _work(arguments: argparse.Namespace, settings: Settings) -> Callable[[], Awa
             return lambda: _keys(arguments, settings)
         case "dead-letters":
             return lambda: dead_letters(arguments, settings)
+        case "taxonomy":
+            return lambda: _taxonomy(arguments, settings)
         case "demo":
             return lambda: demo(settings, arguments.url)
         case other:
@@ -201,6 +231,13 @@ _FIRST_TRACE: Final = (
     '{"key":"gen_ai.usage.input_tokens","value":{"intValue":"120"}},'
     '{"key":"gen_ai.usage.output_tokens","value":{"intValue":"30"}}]}]}]}]}'
 )
+
+
+async def _taxonomy(arguments: argparse.Namespace, settings: Settings) -> None:
+    taxonomy = taxonomy_file.read_file(arguments.file)
+    async with open_store(settings) as store:
+        project = await _project(store, arguments)
+        await taxonomy_file.import_taxonomy(taxonomy, TaxonomyStore(store.database), project)
 
 
 async def _keys(arguments: argparse.Namespace, settings: Settings) -> None:

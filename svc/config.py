@@ -262,7 +262,7 @@ class Settings:
         "SVC_INGEST_SPOOL_MODE",
         one_of("memory", "disk", "kafka"),
         "memory",
-        "Where accepted batches wait for the database; this release has `memory` and `disk`.",
+        "Where accepted batches wait for the database: memory, the local disk, or a Kafka-API broker.",
     )
     spool_max_bytes: int = setting(
         "SVC_INGEST_SPOOL_MAX_BYTES",
@@ -286,7 +286,10 @@ class Settings:
         unit="ms",
     )
     drainers: int = setting(
-        "SVC_INGEST_DRAINERS", integer(1, 16), "2", "Drainers that write accepted batches in memory mode."
+        "SVC_INGEST_DRAINERS",
+        integer(1, 16),
+        "2",
+        "Drainers that write accepted batches in memory and disk mode.",
     )
     kafka_consumers: int = setting(
         "SVC_INGEST_SPOOL_KAFKA_CONSUMERS", integer(1, 64), "4", "Drainers in kafka mode, useful up to 8."
@@ -473,11 +476,6 @@ def boot_refusals(settings: Settings) -> list[str]:
                 f"SVC_AUTH_FRONTEND_URL names {host!r}; it must name the host of SITE_DOMAIN, "
                 f"{settings.site_domain!r}"
             )
-    if settings.spool_mode == "kafka":
-        refusals.append(
-            f"SVC_INGEST_SPOOL_MODE is {settings.spool_mode!r}, which this release does not have; "
-            "set it to memory or disk"
-        )
     if settings.auth_disabled:
         refusals.append("SVC_AUTH_DISABLED is true, which this release does not have; unset it")
     return refusals

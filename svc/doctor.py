@@ -19,6 +19,7 @@ from svc import config
 from svc.config import Settings
 from svc.domain.pricing import PriceBook
 from svc.serve import open_store, served_address
+from svc.spools import kafka
 from svc.store.database import Connection
 from svc.store.migrate import migrations
 
@@ -42,6 +43,7 @@ async def examine(settings: Settings, env: Mapping[str, str]) -> int:
     """Print all findings. Returns the exit status."""
     findings = [*_settings(settings, env), *_folder(settings)]
     findings += await _database(settings)
+    findings += await _brokers(settings)
     findings += await _service(settings)
     findings.append(Finding("ok", "prices", f"price book {PriceBook().version}"))
     for finding in findings:
@@ -93,6 +95,18 @@ async def _database(settings: Settings) -> list[Finding]:
     if step > known:
         schema = Finding("FAIL", "schema", f"at step {step}, this release knows {known}: it is too old")
     return [Finding("ok", "database", f"{address.label()} runs PostgreSQL {server}"), schema]
+
+
+async def _brokers(settings: Settings) -> list[Finding]:
+    if settings.spool_mode != "kafka":
+        return []
+    brokers = kafka(settings)
+    try:
+        with trio.fail_after(TIMEOUT_S):
+            seen = await trio.to_thread.run_sync(brokers.described, abandon_on_cancel=True)
+    except (Outage, trio.TooSlowError) as error:
+        return [Finding("FAIL", "brokers", f"{brokers.servers}: {error}")]
+    return [Finding("ok", "brokers", f"{brokers.servers}: {seen}")]
 
 
 async def _service(settings: Settings) -> list[Finding]:

@@ -16,6 +16,7 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 import attrs
 import trio
@@ -29,18 +30,22 @@ from actors.keys import MAILBOX_BOUND, KeyCache, KeyNews, Keys, Verdicts, Verify
 from actors.keys import snapshot as keys_snapshot
 from actors.partitions import Partitioner
 from actors.roller import RollerTally, TraceRoller
+from actors.rollups import RollupWriter
 from actors.supervision import Actor, Board, Vitals, keep
 from protocol.storage import Batch, Outage
 from svc.config import Settings
 from svc.domain.intake import decoder, split
 from svc.domain.pricing import PriceBook
 from svc.front.app import App
+from svc.front.connection import contain_connections
 from svc.front.door import Door
 from svc.front.health import Health, Ledger
 from svc.front.intake import Intake
+from svc.front.mcp import Mcp
 from svc.front.metrics import Metrics, Sources
 from svc.front.otlp_grpc import OtlpGrpc
 from svc.front.otlp_http import OtlpHttp
+from svc.front.tool_handlers import Reads
 from svc.spools import Spooling, drainers
 from svc.store.call_sites import CallSites
 from svc.store.cubes import CubeStore
@@ -52,6 +57,7 @@ from svc.store.migrate import migrate
 from svc.store.partitions import DayPartitions
 from svc.store.projects import ProjectStore
 from svc.store.query import QueryStore
+from svc.store.rollups import RollupStore
 from svc.store.spans import SpanStore
 from svc.store.traces import TraceStore
 
@@ -82,10 +88,17 @@ async def open_store(settings: Settings, *, as_it_is: bool = False) -> AsyncIter
 
     `as_it_is` leaves the schema alone and does not wait for a database that is away.
     """
-    async with trio_asyncio.open_loop(), _database(settings) as store:
+    async with trio_asyncio.open_loop() as loop, _database(settings) as store:
+        loop.set_exception_handler(_stray)
         if not as_it_is:
             await _migrated(store.database)
         yield store
+
+
+def _stray(_loop: object, context: dict[str, Any]) -> None:
+    """An asyncio callback failed with nobody waiting for it. By default that would end the whole service."""
+    error = context.get("exception")
+    log.error("a stray asyncio failure: %s (%s)", context.get("message"), type(error).__name__)
 
 
 @asynccontextmanager
@@ -181,9 +194,16 @@ class _House:
             buried_before=buried_before,
             ledger=self.ledger,
         )
-        app = App(self.keys, QueryStore(store.database), self.health, self.metrics).build()
+        queries = QueryStore(store.database)
+        app = App(self.keys, queries, self.health, self.metrics).build()
+        mcp = Mcp(
+            self.keys,
+            Reads.of(store.database, queries, now),
+            enabled=not settings.auth_disabled,
+            own_hosts=_own_hosts(settings),
+        )
         http = OtlpHttp(self.intake, self.keys, enabled=settings.transport in ("HTTP", "BOTH"))
-        self.door = Door(otlp=http, app=app)  # type: ignore[arg-type]  # Quart's ASGI types are narrower
+        self.door = Door(otlp=http, mcp=mcp, app=app)  # type: ignore[arg-type]  # Quart's ASGI types are narrower
         self.grpc = OtlpGrpc(intake=self.intake, keys=self.keys)
         self.metrics.watch(
             Sources(
@@ -225,7 +245,7 @@ class _House:
         """The actors that run until they are cancelled, in the order of their start."""
         cache, news = self.board.enrol("key-cache"), self.board.enrol("key-news")
         roller, partitioner = self.board.enrol("trace-roller"), self.board.enrol("partitioner")
-        builder = self.board.enrol("cube-builder")
+        builder, writer = self.board.enrol("cube-builder"), self.board.enrol("rollup-writer")
         loops: list[tuple[Callable[[], Actor], Vitals]] = [
             (
                 lambda: KeyCache(
@@ -240,6 +260,7 @@ class _House:
             ),
             (lambda: KeyNews(verdicts=self.verdicts, shelf=self.shelf, vitals=news), news),
             (lambda: CubeBuilder(cubes=CubeStore(self.store.database), now=now, vitals=builder), builder),
+            (lambda: RollupWriter(rollups=RollupStore(self.store.database), now=now, vitals=writer), writer),
             (lambda: Partitioner(calendar=self.days, now=now, vitals=partitioner), partitioner),
             (
                 lambda: TraceRoller(
@@ -268,6 +289,12 @@ class _House:
 
     def _stored(self, batch: Batch) -> None:
         self.metrics.queryable_s.observe(trio.current_time() - batch.received_s)
+
+
+def _own_hosts(settings: Settings) -> frozenset[str]:
+    """The hosts that a page of ours can be served from, besides addresses."""
+    front = None if settings.frontend_url is None else urlsplit(settings.frontend_url).hostname
+    return frozenset(host for host in (settings.site_domain, front) if host)
 
 
 async def serve(
@@ -316,6 +343,7 @@ async def _signals(stop: trio.Event) -> None:
 
 async def _open_doors(house: _House, doors: trio.Nursery) -> Ready:
     settings = house.settings
+    contain_connections()
     host, port = settings.http_bind
     grpc_port = None
     if settings.transport in ("GRPC", "BOTH"):

@@ -6,16 +6,65 @@ import re
 from pathlib import Path
 
 from svc import config
+from svc.domain.dialects import general, understood
+from svc.front import tools
 
 README = Path(__file__).parent.parent / "README.md"
 
 
+#: The columns of the table of dialects, and the fields of which one makes a tick.
+COLUMNS: dict[str, set[str]] = {
+    "Kind": {"kind"},
+    "Model": {"response_model", "request_model"},
+    "Provider": {"provider"},
+    "Session": {"session_id"},
+    "User": {"user_id"},
+    "Agent, workflow": {"agent", "workflow", "named"},
+    "Tool": {"tool_name", "tool_call_id", "tool_arguments", "tool_result"},
+    "Messages": {"messages", "input_value", "output_value"},
+    "Tokens in, out": {"input_tokens", "output_tokens"},
+    "Cached": {"cache_read_tokens", "cache_write_tokens"},
+    "Reasoning": {"reasoning_tokens"},
+    "Cost": {"total_cost"},
+    "Finish reason": {"finish_reasons"},
+    "First token": {"time_to_first_token_ms"},
+    "Documents": {"documents"},
+    "Error": {"failed", "error_message", "error_type"},
+}
+
+
+#: The dialect of the general conventions, whose keys every exporter may write.
+ANY_SPAN = general.DIALECT.title
+
+
+def dialects_table() -> str:
+    """What is understood, field by dialect, as a table in Markdown."""
+    table = understood()
+    rows = [["", *COLUMNS, "Input counts"], ["---"] * (len(COLUMNS) + 2)]
+    counting = {"inclusive": "with cache", "exclusive": "without cache", "": ""}
+    for title, said in table.items():
+        lent = [table[ANY_SPAN], *(table[other] for other in said.get("beside", ()))]
+        cells = [
+            "✓" if said.keys() & fields else "○" if any(other.keys() & fields for other in lent) else ""
+            for fields in COLUMNS.values()
+        ]
+        rows.append([title, *cells, counting[said.get("counting", ("",))[0]]])
+    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
+
+
+def renewed(text: str, mark: str, table: str) -> str:
+    """The text with the table between the two marks of this name."""
+    start, end = f"<!-- {mark} -->", f"<!-- /{mark} -->"
+    return re.sub(f"{start}.*{end}", lambda _: f"{start}\n{table}\n{end}", text, flags=re.DOTALL)
+
+
 def main() -> None:
-    """Write the settings table between its two marks."""
+    """Write each table between its two marks."""
     text = README.read_text(encoding="utf-8")
-    table = f"<!-- settings -->\n{config.markdown_table()}\n<!-- /settings -->"
-    renewed = re.sub(r"<!-- settings -->.*<!-- /settings -->", lambda _: table, text, flags=re.DOTALL)
-    README.write_text(renewed, encoding="utf-8")
+    text = renewed(text, "settings", config.markdown_table())
+    text = renewed(text, "dialects", dialects_table())
+    text = renewed(text, "tools", tools.markdown_table())
+    README.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from svc import config
+from svc.front import tools
+from tests.readme import dialects_table
 
 ROOT = Path(__file__).parent.parent
 STDLIB_AND_ATTRS = {"attrs"}
@@ -26,7 +28,7 @@ ROOMS: dict[str, tuple[set[str], set[str]]] = {
         {"protocol", "svc.domain", "svc.store"},
         {"attrs", "msgspec", "trio", "trio_asyncio", "asyncpg", "bcrypt", "structlog"},
     ),
-    "svc/outside": ({"protocol", "svc.outside"}, {"attrs", "msgspec", "trio"}),
+    "svc/outside": ({"protocol", "svc.outside"}, {"attrs", "msgspec", "trio", "confluent_kafka"}),
 }
 
 #: trio-asyncio is the border to another event loop; three files may stand on it.
@@ -135,6 +137,16 @@ def test_the_repository_names_no_registry_and_no_machine() -> None:
         if (ROOT / name).is_file() and forbidden.search((ROOT / name).read_text("utf-8", "ignore"))
     ]
     assert guilty == []
+
+
+def test_the_readme_holds_the_table_of_dialects() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert dialects_table() in readme, "run `python -m tests.readme` to renew it"
+
+
+def test_the_readme_holds_the_table_of_tools() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert tools.markdown_table() in readme, "run `python -m tests.readme` to renew it"
 
 
 def test_the_readme_holds_the_settings_table() -> None:

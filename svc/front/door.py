@@ -1,8 +1,8 @@
 """The HTTP door: the one ASGI application that Hypercorn serves.
 
 Owns what concerns every request: counting what is in flight, so that a stop can wait for it, refusing what
-is ambiguous on the wire, and sending `/v1/traces`, the one hot route, straight to its handler, while
-everything else goes through Quart.
+is ambiguous on the wire, and sending `/v1/traces`, the one hot route, and `/mcp` straight to their
+handlers, while everything else goes through Quart.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _TWO_LENGTHS: Final = BAD_REQUEST.saying("the request has both a Content-Length 
 class Door:
     """Routes requests and knows how many are inside."""
 
-    def __init__(self, *, otlp: AsgiApp, app: AsgiApp) -> None:
-        self._otlp, self._app = otlp, app
+    def __init__(self, *, otlp: AsgiApp, mcp: AsgiApp, app: AsgiApp) -> None:
+        self._otlp, self._mcp, self._app = otlp, mcp, app
         self._closing = False
         self._emptied = trio.Event()
         self.in_flight = 0
@@ -51,6 +51,8 @@ class Door:
                 await refuse(send, _TWO_LENGTHS, close=True)
             elif scope["path"] == "/v1/traces":
                 await self._otlp(scope, receive, send)
+            elif scope["path"] == "/mcp":
+                await self._mcp(scope, receive, send)
             else:
                 exchange = _Exchange(receive, send)
                 await self._app(scope, exchange.receive, exchange.send)

@@ -53,8 +53,11 @@ def decode_limit() -> tuple[float, list[StoredSpan]]:
         for n in range(LIMIT_SPANS // 100)
     ]
     started_s = time.perf_counter()
-    rows = [row for batch in batches for row in decode(batch)]
-    return len(rows) / (time.perf_counter() - started_s), rows
+    for batch in batches:
+        # Let go of each batch, as a drainer does; keeping them all would measure the garbage collector.
+        list(decode(batch))
+    elapsed_s = time.perf_counter() - started_s
+    return LIMIT_SPANS / elapsed_s, [row for batch in batches for row in decode(batch)]
 
 
 async def copy_limit(rows: list[StoredSpan], data_dir: Path) -> float:

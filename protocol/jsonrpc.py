@@ -1,0 +1,112 @@
+"""JSON-RPC 2.0 as the MCP endpoint speaks it: reading envelopes, and the two kinds of response.
+
+Differences from the JSON-RPC text, all from the interface specification: JSON that is no envelope is -32700,
+an empty body is -32600, and a null `id` makes a notification. An `id` is echoed as the bytes that came, so
+that `7`, `"7"` and integers beyond 64 bits come back as they were.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import attrs
+import msgspec
+
+PARSE_ERROR: Final = -32700
+INVALID_REQUEST: Final = -32600
+METHOD_NOT_FOUND: Final = -32601
+INVALID_PARAMS: Final = -32602
+INTERNAL_ERROR: Final = -32603
+
+#: Messages of one batch that are answered; a longer one is refused whole.
+BATCH_BOUND: Final = 50
+
+NULL_ID: Final = msgspec.Raw(b"null")
+
+
+@attrs.frozen
+class Fault:
+    """An error to be told; `id` is null when the request's could not be read."""
+
+    code: int
+    message: str
+    id: msgspec.Raw = NULL_ID
+
+
+@attrs.frozen
+class Request:
+    """A call that wants an answer."""
+
+    id: msgspec.Raw
+    method: str
+    params: Any
+
+
+@attrs.frozen
+class Notification:
+    """An envelope without an id, or a client's response: accepted and dropped."""
+
+
+Message = Request | Notification | Fault
+
+
+class _Envelope(msgspec.Struct):
+    jsonrpc: msgspec.Raw = NULL_ID
+    id: msgspec.Raw = NULL_ID
+    method: msgspec.Raw = NULL_ID
+    params: msgspec.Raw = NULL_ID
+    result: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    error: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+
+
+def read_messages(body: bytes) -> Message | list[Message]:
+    """The one message of a body, or the messages of a batch. Never raises."""
+    if not body.strip(b" \t\r\n"):
+        return Fault(INVALID_REQUEST, "empty body")
+    try:
+        # Everything is read once, to its depth: text that is no UTF-8 or no JSON ends here.
+        msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        return Fault(PARSE_ERROR, f"the body is not JSON: {error}"[:300])
+    if not body.lstrip(b" \t\r\n").startswith(b"["):
+        return _message(body)
+    items = msgspec.json.decode(body, type=list[msgspec.Raw])
+    if not items:
+        return Fault(INVALID_REQUEST, "empty batch")
+    if len(items) > BATCH_BOUND:
+        return Fault(INVALID_REQUEST, f"a batch holds at most {BATCH_BOUND} messages")
+    return [_message(bytes(item)) for item in items]
+
+
+def _message(raw: bytes) -> Message:
+    try:
+        envelope = msgspec.json.decode(raw, type=_Envelope)
+    except msgspec.ValidationError as error:
+        return Fault(PARSE_ERROR, f"malformed JSON-RPC envelope: {error}")
+    id_ = envelope.id
+    # A string or a number; the first byte tells.
+    if bytes(id_)[:1] not in b'"-0123456789n':
+        return Fault(PARSE_ERROR, "malformed JSON-RPC envelope: id must be a string or a number")
+    if msgspec.json.decode(envelope.jsonrpc) != "2.0":
+        return Fault(INVALID_REQUEST, 'jsonrpc must be "2.0"', id_)
+    method = msgspec.json.decode(envelope.method)
+    if type(method) is not str:
+        if method is None and (envelope.result, envelope.error) != (msgspec.UNSET, msgspec.UNSET):
+            return Notification()
+        detail = "method is missing" if method is None else "method must be a string"
+        return Fault(PARSE_ERROR, f"malformed JSON-RPC envelope: {detail}", id_)
+    params = msgspec.json.decode(envelope.params)
+    if params is not None and type(params) not in (dict, list):
+        return Fault(PARSE_ERROR, "malformed JSON-RPC envelope: params must be an object", id_)
+    return Notification() if bytes(id_) == b"null" else Request(id_, method, params)
+
+
+def success(id_: msgspec.Raw, result: Any) -> bytes:
+    """A response with a result."""
+    return msgspec.json.encode({"jsonrpc": "2.0", "id": id_, "result": result})
+
+
+def failure(fault: Fault) -> bytes:
+    """A response with an error."""
+    error = {"code": fault.code, "message": fault.message}
+    return msgspec.json.encode({"jsonrpc": "2.0", "id": fault.id, "error": error})

@@ -1,0 +1,1 @@
+"""Clients of other systems, each behind a port of the actors."""

@@ -1,0 +1,61 @@
+"""A growing `where` clause with its parameters, and the plain conditions that the read stores share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+import attrs
+
+
+@attrs.define
+class Where:
+    """Clauses joined by `and`. The first parameter is always the project."""
+
+    clauses: list[str]
+    values: list[Any]
+
+    @classmethod
+    def of(cls, project_id: int, alias: str = "") -> Where:
+        """The clause that every read starts with."""
+        return cls([f"{alias}project_id = $1"], [project_id])
+
+    def value(self, value: Any) -> str:
+        """Add a parameter and return its placeholder."""
+        self.values.append(value)
+        return f"${len(self.values)}"
+
+    def add(self, clause: str) -> None:
+        """Add a clause as it stands."""
+        self.clauses.append(clause)
+
+    def equal(self, column: str, value: Any) -> None:
+        """`column = value`, unless the value is None, which asks for nothing."""
+        if value is not None:
+            self.add(f"{column} = {self.value(value)}")
+
+    def within(self, column: str, low: datetime | None, high: datetime | None) -> None:
+        """Both bounds inclusive; None is open."""
+        if low is not None:
+            self.add(f"{column} >= {self.value(low)}")
+        if high is not None:
+            self.add(f"{column} <= {self.value(high)}")
+
+    def contains(self, columns: Sequence[str], q: str | None) -> None:
+        """A case-insensitive substring in any of the columns; `%`, `_` and `\\` are taken literally."""
+        if q is None:
+            return
+        plain = q.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
+        pattern = self.value(f"%{plain}%")
+        self.add("(" + " or ".join(f"{column} ilike {pattern}" for column in columns) + ")")
+
+    def after(self, columns: Sequence[str], place: Sequence[Any] | None, *, ascending: bool = False) -> None:
+        """Rows behind a place in the order of these columns."""
+        if place is not None:
+            places = ", ".join(self.value(value) for value in place)
+            self.add(f"({', '.join(columns)}) {'>' if ascending else '<'} ({places})")
+
+    def sql(self) -> str:
+        """The clause."""
+        return " and ".join(self.clauses)

@@ -1,0 +1,111 @@
+"""Stored rows as the read surfaces show them (contract §5): the closed lists of columns, and how each prints.
+
+Instants in ISO 8601 UTC, ids hexadecimal, money as numbers. Every field of a list is present, null where
+nothing is known. The read stores beside this use it; nothing here reaches the database.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from decimal import Decimal
+from typing import Any, Final
+
+from protocol.query import jsonable
+from svc.domain.span import TOKEN_BUCKETS
+
+TRACE_COLUMNS: Final = (
+    "trace_id",
+    "name",
+    "started_at",
+    "ended_at",
+    "session_id",
+    "user_id",
+    "call_site_id",
+    "span_count",
+    "error_count",
+    "status",
+    *TOKEN_BUCKETS,
+    "total_tokens",
+    "input_cost",
+    "output_cost",
+    "total_cost",
+    "unpriced_spans",
+    "input_preview",
+    "output_preview",
+)
+
+SPAN_COLUMNS: Final = (
+    "trace_id",
+    "span_id",
+    "parent_span_id",
+    "kind",
+    "name",
+    "status",
+    "error_type",
+    "error_message",
+    "call_site_id",
+    "session_id",
+    "user_id",
+    "provided_model_name",
+    "model_id",
+    "provider",
+    "started_at",
+    "ended_at",
+    "created_at",
+    *TOKEN_BUCKETS,
+    "total_cost",
+    "cost_source",
+    "usage_repeats",
+    "input_preview",
+    "output_preview",
+)
+
+SESSION_COLUMNS: Final = ("id", "user_id", "started_at", "last_activity_at")
+
+
+def shown(row: Any, columns: Iterable[str]) -> dict[str, Any]:
+    """These columns of a row, ready for JSON."""
+    return {column: plain(row[column]) for column in columns}
+
+
+def plain(value: Any) -> Any:
+    """One value, ready for JSON."""
+    return float(value) if isinstance(value, Decimal) else jsonable(value)
+
+
+def latency_ms(started_at: datetime, ended_at: datetime | None) -> float | None:
+    """How long something took, in milliseconds; null while it has no end."""
+    return None if ended_at is None else (ended_at - started_at).total_seconds() * 1000.0
+
+
+def trace_row(row: Any) -> dict[str, Any]:
+    """A trace. The row has `next_at` as well: a trace is settled when nobody will look at it again."""
+    return {
+        **shown(row, TRACE_COLUMNS),
+        "latency_ms": latency_ms(row["started_at"], row["ended_at"]),
+        "is_settled": row["next_at"] is None,
+    }
+
+
+def span_row(row: Any) -> dict[str, Any]:
+    """A span. The row has `payload_available` as well.
+
+    Usage that repeats another span's is not shown as this span's own, nor is its cost, so that the spans of a
+    trace add up to the trace; `provided_usage` in the payload holds what was reported (contract §3).
+    """
+    fields = shown(row, SPAN_COLUMNS)
+    if row["usage_repeats"] is not None:
+        fields |= dict.fromkeys((*TOKEN_BUCKETS, "total_cost"))
+    known = [fields[bucket] for bucket in TOKEN_BUCKETS if fields[bucket] is not None]
+    return {
+        **fields,
+        "latency_ms": latency_ms(row["started_at"], row["ended_at"]),
+        "total_tokens": sum(known) if known else None,
+        "payload_available": row["payload_available"],
+    }
+
+
+def session_row(row: Any) -> dict[str, Any]:
+    """A session's identity."""
+    return shown(row, SESSION_COLUMNS)

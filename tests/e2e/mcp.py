@@ -1,0 +1,111 @@
+"""What the tests of the tool endpoint share: talk to `/mcp` with an admin key, and data to ask about."""
+
+from __future__ import annotations
+
+import functools
+import json
+from typing import Any
+
+import httpx2
+
+from tests import wire
+from tests.e2e.hostile import minted, post, trace_id, unique, wait_for_spans
+from tests.service import Service
+
+
+def mcp(
+    service: Service, body: Any, *, key: str | None = "", headers: dict[str, str] | None = None
+) -> httpx2.Response:
+    """POST a body to the endpoint, as JSON or as the bytes it is; with an admin key unless told otherwise."""
+    raw = body if isinstance(body, bytes) else json.dumps(body).encode()
+    return post(service, "/mcp", raw, minted(service, "admin") if key == "" else key, headers)
+
+
+def envelope(method: str, params: Any = None, id_: Any = 1) -> dict[str, Any]:
+    """A request."""
+    made: dict[str, Any] = {"jsonrpc": "2.0", "method": method}
+    return made | ({} if id_ is None else {"id": id_}) | ({} if params is None else {"params": params})
+
+
+def result(response: httpx2.Response) -> Any:
+    """The result in a response; fails on an error."""
+    assert response.status_code == 200, response.text
+    assert response.headers["content-type"] == "application/json"
+    body = response.json()
+    assert body.keys() == {"jsonrpc", "id", "result"}, body
+    return body["result"]
+
+
+def error(response: httpx2.Response, status: int = 200) -> tuple[int, str]:
+    """Code and message of an error response."""
+    assert response.status_code == status, response.text
+    assert response.headers["content-type"] == "application/json"
+    body = response.json()
+    assert body.keys() == {"jsonrpc", "id", "error"}, body
+    assert body["error"].keys() == {"code", "message"}
+    return body["error"]["code"], body["error"]["message"]
+
+
+def call(service: Service, name: str, /, **arguments: Any) -> dict[str, Any]:
+    """The result of a tool call, after checking that its two forms are equal."""
+    answer: dict[str, Any] = result(
+        mcp(service, envelope("tools/call", {"name": name, "arguments": arguments}))
+    )
+    (block,) = answer["content"]
+    assert block["type"] == "text"
+    if not answer["isError"]:
+        assert isinstance(answer["structuredContent"], dict)
+        assert json.loads(block["text"]) == answer["structuredContent"]
+        # Compact: no space that a text does not hold.
+        assert (
+            len(block["text"])
+            == len(json.dumps(answer["structuredContent"], separators=(",", ":"), ensure_ascii=False))
+            or "e-" in block["text"]
+        )
+    return answer
+
+
+def asked(service: Service, name: str, /, **arguments: Any) -> Any:
+    """What a tool says; fails on a tool error."""
+    answer = call(service, name, **arguments)
+    assert not answer["isError"], answer
+    return answer["structuredContent"]
+
+
+def tool_error(service: Service, name: str, /, **arguments: Any) -> str:
+    """The text of a tool error."""
+    answer = call(service, name, **arguments)
+    assert answer["isError"], answer
+    assert answer.keys() == {"content", "isError"}
+    text: str = answer["content"][0]["text"]
+    return text
+
+
+def invalid(service: Service, name: str, /, **arguments: Any) -> str:
+    """The text of a -32602."""
+    code, message = error(mcp(service, envelope("tools/call", {"name": name, "arguments": arguments})))
+    assert code == -32602
+    return message
+
+
+@functools.cache
+def filled_ids(service: Service) -> dict[str, str]:
+    """One stored trace of two spans in a session: its ids."""
+    session, trace = unique("mcp-session"), trace_id()
+    said = '[{"role":"user","parts":[{"type":"text","content":"which order is late?"}]}]'
+    chat = {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.request.model": "gpt-4o",
+        "gen_ai.usage.input_tokens": 120,
+        "gen_ai.input.messages": said,
+        "session.id": session,
+    }
+    root = wire.span("ask", {"session.id": session}, trace_id=trace, span_id=b"\x01" * 8)
+    child = wire.span(
+        "chat gpt-4o", chat, trace_id=trace, span_id=b"\x02" * 8, parent=b"\x01" * 8, status_code=2
+    )
+    body = wire.request(root, child, resource={"service.name": session}).SerializeToString()
+    sent = post(service, "/v1/traces", body, service.write_key, {"Content-Type": "application/x-protobuf"})
+    assert sent.status_code == 200, sent.text
+    wait_for_spans(service, 2, session_id=session)
+    return {"trace_id": trace.hex(), "span_id": "02" * 8, "root_id": "01" * 8, "session_id": session}

@@ -1,0 +1,230 @@
+"""Broker mode on a real Kafka: what was acknowledged is stored once, whoever dies in between."""
+
+from __future__ import annotations
+
+import random
+import signal
+import subprocess
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+
+from protocol.spooled import DeadLetter
+from tests.bench.load import fresh, make_template
+from tests.chaos.flood import SPANS, Flood, compare, stored
+from tests.e2e.test_life import DEBIAN, Served
+from tests.kafka.broker import BATCHES, DEAD_LETTERS, GROUP, Broker
+from tests.service import TRACE_SVC, Service, running, until
+from tests.wire import request, span
+
+#: A dead replica is noticed after six seconds, and then there is work to do.
+TAKEOVER_TIMEOUT_S = 40.0
+
+
+@pytest.fixture
+def topics(kafka: Broker) -> Broker:
+    """The broker without any topic of the service."""
+    kafka.clear()
+    return kafka
+
+
+@pytest.fixture
+def postgres(open_folder: Path) -> Iterator[Served]:
+    server = Served(open_folder / "pg")
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+def on(broker: Broker, **settings: str) -> dict[str, str]:
+    """The settings of a service in broker mode."""
+    return {
+        "SVC_INGEST_SPOOL_MODE": "kafka",
+        "SVC_INGEST_SPOOL_KAFKA_BOOTSTRAP_SERVERS": broker.servers,
+        **settings,
+    }
+
+
+def more(flood: Flood, spans: int = 200) -> None:
+    """Until so many more spans are acknowledged."""
+    seen = len(flood.acknowledged)
+    until(lambda: len(flood.acknowledged) >= seen + spans, timeout_s=60)
+
+
+def all_stored(flood: Flood, service: Service) -> Counter[bytes]:
+    """Until everything acknowledged stands in the database. Returns how often each span does."""
+
+    def there() -> bool:
+        return flood.acknowledged <= stored(service.env).keys()
+
+    until(lambda: service.metric("svc_spool_depth_batches") == 0, TAKEOVER_TIMEOUT_S)
+    until(there, TAKEOVER_TIMEOUT_S, every_s=0.5)
+    return stored(service.env)
+
+
+def ingest(service: Service) -> dict[str, object]:
+    details: dict[str, object] = service.health()["components"]["ingest"]["details"]
+    return details
+
+
+def test_kill_9_and_sigterm_in_mid_flood_lose_nothing_acknowledged(topics: Broker, open_folder: Path) -> None:
+    data = open_folder / "data"
+    with running(data, **on(topics)) as service:
+        flood = Flood(service.url, service.write_key)
+        with flood:
+            more(flood)
+            service.process.kill()
+            service.process.wait(10)
+            with running(data, **on(topics)) as service:
+                flood.url = service.url
+                more(flood)
+                # Twice, as supervisors do: the second must not cut the drain off.
+                service.process.send_signal(signal.SIGTERM)
+                service.process.send_signal(signal.SIGTERM)
+                assert service.process.wait(30) == 0
+            flood.end()
+        with running(data, **on(topics)) as service:
+            compare(flood, all_stored(flood, service))
+            assert topics.messages(DEAD_LETTERS) == []
+
+
+def test_positions_are_committed_only_after_the_rows_are_stored(
+    topics: Broker, postgres: Served, open_folder: Path
+) -> None:
+    """Drainers hang in the database with batches in hand, the service is killed: all of it comes back."""
+    settings = on(topics, SVC_JDBC_URL=postgres.url)
+    with (
+        running(open_folder / "one", **settings) as service,
+        locked(postgres, "span"),
+        Flood(service.url, service.write_key) as flood,
+    ):
+        more(flood, 400)
+        flood.end()
+        sent = len(flood.acknowledged) // SPANS
+        # Measured anew every two seconds, and positions are committed twice a second.
+        until(lambda: ingest(service)["depth"] == sent)
+        until(lambda: service.metric("svc_spool_oldest_age_seconds") >= 1)
+        assert topics.lag() == sent
+        service.process.kill()
+        service.process.wait(10)
+    with running(open_folder / "two", **settings) as service:
+        compare(flood, all_stored(flood, service))
+        until(lambda: topics.lag() == 0)
+
+
+def test_replicas_share_the_partitions_and_one_takes_over_when_the_other_is_killed(
+    topics: Broker, postgres: Served, open_folder: Path
+) -> None:
+    settings = on(topics, SVC_JDBC_URL=postgres.url)
+    with (
+        running(open_folder / "one", **settings) as one,
+        running(open_folder / "two", **settings) as two,
+    ):
+        until(lambda: shares(topics) == [4, 4], TAKEOVER_TIMEOUT_S)
+        flood = Flood(one.url, one.write_key)
+        with flood:
+            more(flood)
+            # One project lies in one partition; whoever has it stores what both accept.
+            until(lambda: stores(one) != stores(two))
+            killed, alive = (one, two) if stores(one) else (two, one)
+            flood.url = alive.url
+            more(flood)
+            killed.process.kill()
+            killed.process.wait(10)
+            more(flood)
+        compare(flood, all_stored(flood, alive))
+        assert shares(topics) == [8]
+        assert stores(alive)
+
+
+@contextmanager
+def locked(server: Served, table: str) -> Iterator[None]:
+    """Nobody else can write the table."""
+    url = server.url.removeprefix("jdbc:")
+    with subprocess.Popen(
+        [DEBIAN[-1] / "psql", "-qAt", url], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as psql:
+        assert psql.stdin is not None
+        assert psql.stdout is not None
+        psql.stdin.write(f"begin; lock table {table} in access exclusive mode; select 'locked';\n")
+        psql.stdin.flush()
+        assert psql.stdout.readline() == "locked\n"
+        yield
+        psql.stdin.close()
+
+
+def stores(service: Service) -> bool:
+    return service.metric("svc_ingest_stored_spans_total") > 0
+
+
+def shares(broker: Broker) -> list[int]:
+    """How many partitions each member of the group has."""
+    found = broker.admin.describe_consumer_groups([GROUP])[GROUP].result(10)
+    return sorted(len(member.assignment.topic_partitions) for member in found.members)
+
+
+def test_a_broker_that_is_away_is_said_and_waited_for_at_the_start_and_later(topics: Broker) -> None:
+    topics.stop()
+    body = bytes(fresh(make_template(1, SPANS)))
+    with running(**on(topics)) as service:
+        assert topics.servers in str(ingest(service)["waiting_for"])
+        answer = service.send(body)
+        assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
+        topics.start()
+        with Flood(service.url, service.write_key) as flood:
+            more(flood)
+            until(lambda: stores(service))
+            topics.stop()
+            until(lambda: topics.servers in str(ingest(service).get("waiting_for")))
+            assert service.send(body).status_code == 503
+            actors = service.health()["components"]["actors"]
+            assert (actors["status"], actors["details"]["spool-broker"]["state"]) == ("UP", "waiting")
+            assert all(actor["crashes"] == 0 for actor in actors["details"].values())
+            topics.start()
+            more(flood)
+        until(lambda: "waiting_for" not in ingest(service))
+        # A batch that was refused because no answer came may have reached the broker all the same.
+        assert set(all_stored(flood, service).values()) == {1}
+        said = [line for line in service.log.read_text().splitlines() if "outside.kafka" in line]
+        assert len(said) <= 12
+
+
+def test_a_message_that_is_no_batch_becomes_a_dead_letter_and_does_not_hold_up_the_rest(
+    topics: Broker,
+) -> None:
+    with running(errors_expected=True, **on(topics)) as service:
+        producer = Producer({"bootstrap.servers": topics.servers})
+        for _ in range(2):
+            producer.produce(BATCHES, b"\xff\x00 poison", key=b"1")
+        assert producer.flush(10) == 0
+        assert service.send(bytes(fresh(make_template(1, SPANS)))).status_code == 200
+        service.wait_for_spans(SPANS)
+        until(lambda: topics.lag() == 0)
+        letters = [DeadLetter.parse(data) for data in topics.messages(DEAD_LETTERS)]
+        assert [letter.damaged for letter in letters] == [b"\xff\x00 poison"] * 2
+        assert all(letter.reason and letter.buried_us for letter in letters)
+        assert ingest(service)["dead_lettered"] == 2
+        until(lambda: service.metric("svc_ledger_balance_spans") == 0)
+        done = subprocess.run(
+            [TRACE_SVC, "doctor"], env=dict(service.env), capture_output=True, text=True, timeout=60,
+            check=False,
+        )  # fmt: skip
+        assert "1 broker, svc.ingest has 8 partitions" in done.stdout
+
+
+def test_a_batch_that_no_message_can_hold_is_refused_for_good(topics: Broker) -> None:
+    """The topic is the operator's, with a limit below that of the door: it stays as it is."""
+    topics.make_topic(BATCHES, 2, max_message_bytes="100000")
+    noise = random.Random(1).randbytes(300_000).hex()
+    with running(**on(topics)) as service:
+        large = request(span(attributes={"noise": noise})).SerializeToString()
+        assert service.send(large).status_code == 413
+        assert service.send(bytes(fresh(make_template(1, SPANS)))).status_code == 200
+        service.wait_for_spans(SPANS)
+        assert service.metric("svc_spool_refused_never_total") == 1
+        assert len(topics.admin.list_topics(timeout=10).topics[BATCHES].partitions) == 2
