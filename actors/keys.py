@@ -18,6 +18,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from hashlib import sha256
+from math import inf
 from typing import Final
 
 import attrs
@@ -32,6 +33,8 @@ log = logging.getLogger(__name__)
 
 POSITIVE_TTL_S: Final = 60.0
 NEGATIVE_TTL_S: Final = 10.0
+#: How long a last known grant stands while the store is away, before the store is asked again.
+OUTAGE_TTL_S: Final = 5.0
 VERDICTS_BOUND: Final = 10_000
 MAILBOX_BOUND: Final = 256
 #: Tokens under verification at once. The cache takes questions faster than bcrypt answers them, so the
@@ -95,9 +98,15 @@ class Verdicts:
             self.used.add(verdict.grant.key_id)
         return verdict
 
-    def put(self, token: str, grant: Grant | None) -> None:
+    def last_known(self, token: str) -> Grant | None:
+        """The grant that the store gave a token last, however long ago, unless it was evicted by name."""
+        verdict = self._table.get(_digest(token))
+        return None if verdict is None else verdict.grant
+
+    def put(self, token: str, grant: Grant | None, ttl_s: float | None = None) -> None:
         """Remember a verdict for its time to live."""
-        ttl_s = NEGATIVE_TTL_S if grant is None else POSITIVE_TTL_S
+        if ttl_s is None:
+            ttl_s = NEGATIVE_TTL_S if grant is None else POSITIVE_TTL_S
         self._table[_digest(token)] = _Verdict(grant, self._clock() + ttl_s)
         self._table.move_to_end(_digest(token))
         if grant is not None:
@@ -106,19 +115,27 @@ class Verdicts:
             self._table.popitem(last=False)
 
     def evict(self, notice: Eviction) -> None:
-        """Forget what the notice names; checks in flight will read the store again."""
+        """Trust what the notice names no more; checks in flight will read the store again.
+
+        A notice that names nothing makes every verdict expire at once: each token is verified anew, and only
+        while the store cannot be asked does `last_known` still stand.
+        """
         self.epoch += 1
-        everything = notice.key_id is None and notice.project_id is None
+        if notice.key_id is None and notice.project_id is None:
+            for digest, verdict in self._table.items():
+                self._table[digest] = _Verdict(verdict.grant, -inf)
+            return
         self._table = OrderedDict(
             (digest, verdict)
             for digest, verdict in self._table.items()
-            if not everything
-            and (verdict.grant is None or notice.key_id != verdict.grant.key_id)
-            and (verdict.grant is None or notice.project_id != verdict.grant.project_id)
+            if verdict.grant is None
+            or (notice.key_id != verdict.grant.key_id and notice.project_id != verdict.grant.project_id)
         )
 
     def __len__(self) -> int:
-        return len(self._table)
+        """How many verdicts are living."""
+        now = self._clock()
+        return sum(verdict.until_s > now for verdict in self._table.values())
 
 
 @attrs.frozen
@@ -201,9 +218,20 @@ class KeyCache:
             self._vitals.works()
         except Outage as outage:
             self._vitals.waits(str(outage))
-            answer = Busy()
+            answer = self._during_outage(token)
         for reply in self._flights.pop(token):
             reply.put(answer)
+
+    def _during_outage(self, token: str) -> Grant | Busy:
+        """What a key that worked until the store went away may still do: nobody can have revoked it there.
+
+        So a spool goes on taking batches while the database is away; the store is asked again soon.
+        """
+        grant = self._verdicts.last_known(token)
+        if grant is None:
+            return Busy()
+        self._verdicts.put(token, grant, OUTAGE_TTL_S)
+        return grant
 
     async def _verdict(self, token: str) -> Grant | Busy | None:
         tried: dict[bytes, bool] = {}
@@ -252,7 +280,7 @@ class KeyCache:
 
 
 class KeyNews:
-    """Evicts what the database announces; after a lost connection it forgets everything it knew."""
+    """Evicts what the database announces; after a lost connection every key has to be verified anew."""
 
     def __init__(self, *, verdicts: Verdicts, shelf: KeyShelf, vitals: Vitals) -> None:
         self._verdicts, self._shelf, self._vitals = verdicts, shelf, vitals

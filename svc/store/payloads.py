@@ -87,7 +87,7 @@ async def read_payloads(
         min((started_at for _, _, started_at in spans), default=None),
         max((started_at for _, _, started_at in spans), default=None),
     )
-    wanted = {(digest, day_of(row["started_at"])) for row in rows for digest in needed(row["body"])}
+    wanted = {(digest, day_of(row["started_at"])) for row in rows for digest in _needed(row["body"])}
     stored = await _messages(connection, project_id, sorted(wanted))
     found: dict[tuple[bytes, bytes], WireSpan] = {}
     for row in rows:
@@ -97,6 +97,14 @@ async def read_payloads(
         except Unreadable:
             continue
     return found
+
+
+def _needed(body: bytes) -> list[bytes]:
+    try:
+        return needed(body)
+    except Unreadable:
+        # Damaged: the reader of the payload will find so too and leave it out.
+        return []
 
 
 async def _messages(

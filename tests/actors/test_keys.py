@@ -25,6 +25,7 @@ from actors.keys import (
     MAILBOX_BOUND,
     NEGATIVE_TTL_S,
     NOTE_USED_S,
+    OUTAGE_TTL_S,
     POSITIVE_TTL_S,
     ROUNDS,
     VERDICTS_BOUND,
@@ -819,3 +820,50 @@ async def test_neither_token_nor_hash_is_shown(house: House, caplog: pytest.LogC
         await house.keys.verify(token)
     assert prefix not in caplog.text
     assert not any(token.encode() in digest for digest in house.verdicts._table)
+
+
+async def test_a_key_that_worked_goes_on_working_while_the_store_is_away(
+    house: House, autojump_clock: MockClock
+) -> None:
+    token = house.token()
+    async with house.running():
+        assert await house.keys.verify(token) == GRANT
+        # A lost connection: every verdict expires, and the store cannot be asked.
+        house.keys.evict(Eviction())
+        house.shelf.troubles = [Outage("away")] * 2
+        asked = len(house.shelf.lookups)
+        assert [await house.keys.verify(token) for _ in range(5)] == [GRANT] * 5
+        assert len(house.shelf.lookups) == asked + 1
+        await trio.sleep(OUTAGE_TTL_S)
+        assert await house.keys.verify(token) == GRANT
+        assert len(house.shelf.lookups) == asked + 2
+
+
+async def test_a_key_that_never_worked_is_busy_while_the_store_is_away(house: House) -> None:
+    async with house.running():
+        house.shelf.troubles = [Outage("away")]
+        assert await house.keys.verify(house.token()) == Busy()
+
+
+async def test_a_key_revoked_by_name_is_not_honoured_during_an_outage(house: House) -> None:
+    token = house.token()
+    async with house.running():
+        assert await house.keys.verify(token) == GRANT
+        house.keys.evict(Eviction(key_id=GRANT.key_id))
+        house.shelf.troubles = [Outage("away")]
+        assert await house.keys.verify(token) == Busy()
+
+
+async def test_a_key_revoked_during_an_outage_is_refused_once_the_store_is_back(
+    house: House, autojump_clock: MockClock
+) -> None:
+    token = house.token()
+    async with house.running():
+        assert await house.keys.verify(token) == GRANT
+        house.keys.evict(Eviction())
+        house.shelf.troubles = [Outage("away")]
+        assert await house.keys.verify(token) == GRANT
+        house.shelf.records = []
+        # The connection for key notices stands again.
+        house.keys.evict(Eviction())
+        assert await house.keys.verify(token) is None
