@@ -308,7 +308,7 @@ def _contains(q: str) -> str:
 
 def _bucket_starts(low: datetime, high: datetime, interval: str) -> list[datetime]:
     starts: list[datetime] = []
-    start = _truncate(low, interval)
+    start = _truncate(low, interval) if low < high else high
     while start < high:
         if len(starts) == MAX_BUCKETS:
             raise Refused(
