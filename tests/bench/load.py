@@ -32,10 +32,14 @@ SPANS_PER_TRACE = 10
 
 @attrs.frozen
 class Result:
-    """What the generator saw: acknowledged spans, seconds, latencies in seconds, answers other than 200."""
+    """What the generator saw: acknowledged spans, seconds, latencies in seconds, answers other than 200.
+
+    `ended_s` is the wall clock at its last answer.
+    """
 
     acknowledged: int
     elapsed_s: float
+    ended_s: float
     latencies_s: list[float]
     refused: int
 
@@ -216,7 +220,8 @@ def _generate(
         thread.start()
     for thread in threads:
         thread.join()
-    send.send(Result(len(latencies) * spans, time.perf_counter() - started_s, latencies, refused[0]))
+    elapsed_s = time.perf_counter() - started_s
+    send.send(Result(len(latencies) * spans, elapsed_s, time.time(), latencies, refused[0]))
 
 
 def read_status(sock: socket.socket) -> int:
