@@ -49,7 +49,7 @@ from svc.front.tool_handlers import Reads
 from svc.spools import Spooling, drainers
 from svc.store.call_sites import CallSites
 from svc.store.cubes import CubeStore
-from svc.store.database import Address, Connection, Database, parse_url
+from svc.store.database import AWAY, Address, Connection, Database, parse_url
 from svc.store.dead_letters import DeadLetterStore
 from svc.store.embedded import EmbeddedServer, open_embedded
 from svc.store.keys import KeyStore, matches
@@ -96,9 +96,19 @@ async def open_store(settings: Settings, *, as_it_is: bool = False) -> AsyncIter
 
 
 def _stray(_loop: object, context: dict[str, Any]) -> None:
-    """An asyncio callback failed with nobody waiting for it. By default that would end the whole service."""
+    """An asyncio callback failed with nobody waiting for it. By default that would end the whole service.
+
+    A remark without an exception, or a connection that died with its server, is an outage, not a bug; whoever
+    used the connection hears of it on its own way.
+    """
     error = context.get("exception")
-    log.error("a stray asyncio failure: %s (%s)", context.get("message"), type(error).__name__)
+    outage = error is None or isinstance(error, AWAY)
+    log.log(
+        logging.WARNING if outage else logging.ERROR,
+        "a stray asyncio failure: %s (%s)",
+        str(context.get("message")).partition(" <")[0],
+        type(error).__name__,
+    )
 
 
 @asynccontextmanager

@@ -42,9 +42,11 @@ RELEASE_TIMEOUT_S: Final = 1.0
 POOL_SIZE: Final = 12
 
 #: What means "the server is away or says come back": waiting helps, the data is not to blame.
-_AWAY: Final = (
+AWAY: Final = (
     OSError,
     asyncpg.InterfaceError,
+    # What asyncpg raises when a server dies between two messages (seen November 2026, kill -9 in a loop).
+    asyncpg.InternalClientError,
     asyncpg.PostgresConnectionError,
     asyncpg.CannotConnectNowError,
     asyncpg.AdminShutdownError,
@@ -172,7 +174,7 @@ class Database:
             raise StoreRefused(type(error).__name__) from error
         except (TimeoutError, trio.TooSlowError) as error:
             raise self._away("the database did not answer in time") from error
-        except _AWAY as error:
+        except AWAY as error:
             raise self._away(f"the database is away ({type(error).__name__})") from error
         self.reachable = True
         return result
@@ -207,7 +209,7 @@ class Database:
         try:
             with trio.fail_after(CONNECT_TIMEOUT_S):
                 connection = await trio_asyncio.aio_as_trio(subscribe)()
-        except (*_AWAY, TimeoutError, trio.TooSlowError) as error:
+        except (*AWAY, TimeoutError, trio.TooSlowError) as error:
             raise self._away(f"cannot listen to the database ({type(error).__name__})") from error
         try:
             with receive:

@@ -826,8 +826,9 @@ async def test_a_key_that_worked_goes_on_working_while_the_store_is_away(
     house: House, autojump_clock: MockClock
 ) -> None:
     token = house.token()
+    # Known from before; a first check would run in a thread, which a clock that jumps does not wait for.
+    house.verdicts.put(token, GRANT)
     async with house.running():
-        assert await house.keys.verify(token) == GRANT
         # A lost connection: every verdict expires, and the store cannot be asked.
         house.keys.evict(Eviction())
         house.shelf.troubles = [Outage("away")] * 2
@@ -858,8 +859,8 @@ async def test_a_key_revoked_during_an_outage_is_refused_once_the_store_is_back(
     house: House, autojump_clock: MockClock
 ) -> None:
     token = house.token()
+    house.verdicts.put(token, GRANT)
     async with house.running():
-        assert await house.keys.verify(token) == GRANT
         house.keys.evict(Eviction())
         house.shelf.troubles = [Outage("away")]
         assert await house.keys.verify(token) == GRANT
