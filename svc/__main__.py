@@ -32,7 +32,8 @@ from svc.dead_letters import dead_letters
 from svc.demo import demo
 from svc.doctor import examine
 from svc.logging import set_up
-from svc.serve import Ready, Store, open_store, serve
+from svc.open_store import Store, open_store
+from svc.serve import Ready, serve
 from svc.store.cluster import EmbeddedServerError
 from svc.store.keys import AlreadyRevoked, KeyStore, NoSuchKey
 from svc.store.migrate import SchemaTooNew

@@ -18,7 +18,7 @@ from protocol.text import clean_value
 from svc.config import Settings
 from svc.domain.intake import decoder
 from svc.domain.pricing import PriceBook
-from svc.serve import Store, now, open_store
+from svc.open_store import Store, now, open_store
 from svc.store.call_sites import CallSites
 from svc.store.dead_letters import DeadLetterStore
 from svc.store.partitions import DayPartitions

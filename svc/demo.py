@@ -22,7 +22,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 from protocol.query import timestamp
 from protocol.storage import Outage
 from svc.config import Settings
-from svc.serve import open_store
+from svc.open_store import open_store
 from svc.store.keys import KeyStore
 from svc.store.projects import ProjectStore
 

@@ -18,7 +18,7 @@ from protocol.storage import Outage
 from svc import config
 from svc.config import Settings
 from svc.domain.pricing import PriceBook
-from svc.serve import open_store, served_address
+from svc.open_store import open_store, served_address
 from svc.spools import kafka
 from svc.store.database import Connection
 from svc.store.migrate import migrations

@@ -1,6 +1,6 @@
 """The wiring: the one file that knows every class. Starts inside out, stops outside in.
 
-`open_store` opens the database (embedded or served) for every command; `serve` runs the whole service.
+`serve` runs the whole service; `svc.open_store` opens the database for it and for every other command.
 
 Ordering of a stop, within `SVC_SHUTDOWN_DRAIN_SECONDS`: the doors refuse new requests and finish the old;
 the spool closes; the drainers empty it and go home; the loops are cancelled; the pool, the embedded server
@@ -11,16 +11,13 @@ from __future__ import annotations
 
 import logging
 import signal
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from datetime import UTC, datetime
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 import attrs
 import trio
-import trio_asyncio
 from hypercorn.config import Config as HypercornConfig
 from hypercorn.trio import serve as serve_http
 
@@ -32,7 +29,7 @@ from actors.partitions import Partitioner
 from actors.roller import RollerTally, TraceRoller
 from actors.rollups import RollupWriter
 from actors.supervision import Actor, Board, Vitals, keep
-from protocol.storage import Batch, Outage
+from protocol.storage import Batch
 from svc.config import Settings
 from svc.domain.intake import decoder, split
 from svc.domain.pricing import PriceBook
@@ -46,14 +43,13 @@ from svc.front.metrics import Metrics, Sources
 from svc.front.otlp_grpc import OtlpGrpc
 from svc.front.otlp_http import OtlpHttp
 from svc.front.tool_handlers import Reads
+from svc.open_store import Store, now, open_store
 from svc.spools import Spooling, drainers
 from svc.store.call_sites import CallSites
 from svc.store.cubes import CubeStore
-from svc.store.database import AWAY, Address, Connection, Database, parse_url
+from svc.store.database import Connection
 from svc.store.dead_letters import DeadLetterStore
-from svc.store.embedded import EmbeddedServer, open_embedded
 from svc.store.keys import KeyStore, matches
-from svc.store.migrate import migrate
 from svc.store.partitions import DayPartitions
 from svc.store.projects import ProjectStore
 from svc.store.query import QueryStore
@@ -63,98 +59,8 @@ from svc.store.traces import TraceStore
 
 log = logging.getLogger(__name__)
 
-#: How long a start waits for a served database that is not there yet, as in a compose stack.
-DATABASE_PATIENCE_S: Final = 60.0
 #: What Hypercorn may take beyond the doors' own drain; its idle connections are of no interest by then.
 HTTP_GRACE_S: Final = 1.0
-
-
-def now() -> datetime:
-    """The wall clock: aware UTC."""
-    return datetime.now(UTC)
-
-
-@attrs.frozen
-class Store:
-    """The open database, and the embedded server behind it when there is one."""
-
-    database: Database
-    embedded: EmbeddedServer | None
-
-
-@asynccontextmanager
-async def open_store(settings: Settings, *, as_it_is: bool = False) -> AsyncIterator[Store]:
-    """Open the database, start the embedded one if no other is named, bring the schema up to date.
-
-    `as_it_is` leaves the schema alone and does not wait for a database that is away.
-    """
-    async with trio_asyncio.open_loop() as loop, _database(settings) as store:
-        loop.set_exception_handler(_stray)
-        if not as_it_is:
-            await _migrated(store.database)
-        yield store
-
-
-def _stray(_loop: object, context: dict[str, Any]) -> None:
-    """An asyncio callback failed with nobody waiting for it. By default that would end the whole service.
-
-    A remark without an exception, or a connection that died with its server, is an outage, not a bug; whoever
-    used the connection hears of it on its own way.
-    """
-    error = context.get("exception")
-    outage = error is None or isinstance(error, AWAY)
-    log.log(
-        logging.WARNING if outage else logging.ERROR,
-        "a stray asyncio failure: %s (%s)",
-        str(context.get("message")).partition(" <")[0],
-        type(error).__name__,
-    )
-
-
-@asynccontextmanager
-async def _database(settings: Settings) -> AsyncIterator[Store]:
-    address = served_address(settings)
-    if address is not None:
-        async with Database(address).opened() as database:
-            yield Store(database, None)
-        return
-    async with open_embedded(settings.data_dir) as embedded:
-        served = embedded.served
-        address = Address(str(served.socket_dir), served.port, served.user, served.password, served.database)
-        async with Database(address).opened() as database:
-            yield Store(database, embedded)
-
-
-def served_address(settings: Settings) -> Address | None:
-    """The served database that the settings name, or None for the embedded one."""
-    if settings.jdbc_url is not None:
-        return parse_url(
-            settings.jdbc_url,
-            user=settings.db_user,
-            password=settings.db_password,
-            database=settings.db_name,
-        )
-    if settings.db_host is not None:
-        return Address(
-            settings.db_host, settings.db_port, settings.db_user, settings.db_password, settings.db_name
-        )
-    return None
-
-
-async def _migrated(database: Database) -> None:
-    deadline = trio.current_time() + DATABASE_PATIENCE_S
-    while True:
-        try:
-            applied = await migrate(database)
-        except Outage as outage:
-            if trio.current_time() > deadline:
-                raise
-            log.warning("waiting for the database %s: %s", database.address.label(), outage)
-            await trio.sleep(1.0)
-        else:
-            if applied:
-                log.info("schema brought to step %d", applied[-1])
-            return
 
 
 @attrs.frozen

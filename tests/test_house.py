@@ -32,7 +32,7 @@ ROOMS: dict[str, tuple[set[str], set[str]]] = {
 }
 
 #: trio-asyncio is the border to another event loop; three files may stand on it.
-ASYNCIO_BORDER = {"svc/serve.py", "svc/store/database.py", "svc/front/otlp_grpc.py"}
+ASYNCIO_BORDER = {"svc/open_store.py", "svc/store/database.py", "svc/front/otlp_grpc.py"}
 
 
 def modules() -> Iterator[tuple[str, ast.Module]]:

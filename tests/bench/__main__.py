@@ -23,7 +23,7 @@ import trio
 from protocol.storage import Batch
 from svc.domain.intake import StoredSpan, decoder
 from svc.domain.pricing import PriceBook
-from svc.serve import open_store
+from svc.open_store import open_store
 from svc.store.partitions import DayPartitions
 from svc.store.spans import _copy, _Kept
 from tests.bench.load import Result, fresh, generate, make_template

@@ -21,7 +21,7 @@ import trio
 
 from protocol.query import timestamp
 from svc import config
-from svc.serve import open_store
+from svc.open_store import open_store
 from svc.store.cubes import CubeStore
 from svc.store.database import Connection
 from svc.store.partitions import DayPartitions

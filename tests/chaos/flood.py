@@ -11,7 +11,7 @@ import trio
 
 from protocol.otlp import read_protobuf, walk
 from svc import config
-from svc.serve import open_store
+from svc.open_store import open_store
 from svc.store.database import Connection
 from tests.bench.load import fresh, make_template
 

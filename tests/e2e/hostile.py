@@ -32,7 +32,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from svc import config
 from svc.domain.payload import payload_of
-from svc.serve import open_store
+from svc.open_store import open_store
 from svc.store.database import Connection
 from svc.store.payloads import read_payloads
 from tests.service import Service, until

@@ -17,7 +17,7 @@ from protocol.query import timestamp
 from svc import config
 from svc.front.redaction import HIDDEN, redacted
 from svc.front.tools import TOOLS, Tool
-from svc.serve import Store, open_store
+from svc.open_store import Store, open_store
 from svc.store.cases import CaseStore, Detection
 from svc.store.database import Connection
 from svc.store.findings import Cause, FindingStore, Ref
