@@ -33,6 +33,7 @@ from svc.demo import demo
 from svc.doctor import examine
 from svc.logging import set_up
 from svc.open_store import Store, open_store
+from svc.own_secrets import with_own_secrets
 from svc.serve import Ready, serve
 from svc.store.cluster import EmbeddedServerError
 from svc.store.keys import AlreadyRevoked, KeyStore, NoSuchKey
@@ -79,6 +80,10 @@ def main(argv: list[str] | None = None) -> int:
     if refusals:
         return _fail(*refusals)
     if arguments.command == "serve":
+        try:
+            settings = with_own_secrets(settings, os.environ)
+        except (config.BadSetting, EmbeddedServerError, OSError) as error:
+            return _fail(_sentence(error))
         for warning in config.boot_warnings(settings, os.environ):
             log.warning(warning)
     ended = 0

@@ -69,6 +69,12 @@ def _blank_or_text(raw: str) -> str | None:
     return raw or None
 
 
+def _long_text(raw: str) -> str:
+    if len(raw) < 16:
+        raise ValueError
+    return raw
+
+
 def _boolean(raw: str) -> bool:
     return {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}[raw.lower()]
 
@@ -168,7 +174,8 @@ BIND = _Type("host:port", "host:port, such as 127.0.0.1:8000", _host_port)
 HOSTNAME = _Type("hostname", "a bare hostname without scheme, port or path", _hostname)
 WEB_URL = _Type("URL", "an http or https URL", _optionally(_url("http", "https")))
 DB_URL = _Type("URL", "jdbc:postgresql://… or postgresql://…", _optionally(_url("postgresql", "postgres")))
-KEY32 = _Type("base64", "base64 of exactly 32 bytes", _key32)
+OWN_KEY = _Type("base64", "base64 of exactly 32 bytes, such as `openssl rand -base64 32` prints", _key32)
+OWN_PASSWORD = _Type("text", "a text of at least 16 characters", _long_text)
 KEYS32 = _Type("base64 list", "base64 keys of exactly 32 bytes each, separated by spaces", _keys32)
 NETWORKS = _Type("CIDR list", "networks in CIDR form, separated by spaces", _networks)
 BROKERS = _Type("host:port list", "host:port, several separated by commas", _brokers)
@@ -204,8 +211,10 @@ def setting(
     """
 
     def read(raw: str) -> Any:
+        # A compose file passes on what nobody set as blank: for these two that is no value.
+        text = raw.strip() or (default if type_ in (OWN_KEY, OWN_PASSWORD) else "")
         try:
-            return type_.read(raw.strip())
+            return type_.read(text)
         except (ValueError, KeyError, Base64Error, AssertionError):
             value = "(its value is not shown)" if secret else repr(raw)
             raise BadSetting(f"{name} is {value}; expected {type_.expected}") from None
@@ -339,9 +348,9 @@ class Settings:
 
     secret_key: bytes = setting(
         "SVC_SECRET_KEY",
-        KEY32,
+        OWN_KEY,
         PLACEHOLDER_SECRET_KEY,
-        "AES-256-GCM key that seals stored secrets; the default is a published placeholder.",
+        "AES-256-GCM key that seals stored secrets; a local start makes its own in `SVC_DATA_DIR/secrets`.",
         shown="published placeholder",
         secret=True,
     )
@@ -351,9 +360,9 @@ class Settings:
     )  # fmt: skip
     cookie_password: str = setting(
         "SVC_AUTH_COOKIE_PASSWORD",
-        TEXT,
+        OWN_PASSWORD,
         PLACEHOLDER_COOKIE_PASSWORD,
-        "Key of the session cookie; the default is a published placeholder.",
+        "Key of the session cookie; a local start makes its own in `SVC_DATA_DIR/secrets`.",
         shown="published placeholder",
         secret=True,
     )
@@ -489,7 +498,18 @@ def boot_warnings(settings: Settings, env: Mapping[str, str]) -> list[str]:
     ]
     if settings.secret_key == b64decode(PLACEHOLDER_SECRET_KEY):
         warnings.append(
-            "SVC_SECRET_KEY is the published placeholder; sealed values would be readable by anyone"
+            "SVC_SECRET_KEY is the published placeholder, so anyone could read what is sealed with it; "
+            "set it to base64 of 32 random bytes (openssl rand -base64 32)"
+        )
+    if settings.cookie_password == PLACEHOLDER_COOKIE_PASSWORD:
+        warnings.append(
+            "SVC_AUTH_COOKIE_PASSWORD is the published placeholder, so anyone could forge a session cookie; "
+            "set it to a long random text"
+        )
+    if settings.trusted_proxies and (settings.site_domain is None or settings.tls_mode != "upstream"):
+        warnings.append(
+            "TRUSTED_PROXIES has no effect; it needs SITE_DOMAIN and TLS_MODE=upstream, so forwarded headers "
+            "are ignored"
         )
     return warnings
 

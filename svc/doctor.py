@@ -19,6 +19,7 @@ from svc import config
 from svc.config import Settings
 from svc.domain.pricing import PriceBook
 from svc.open_store import open_store, served_address
+from svc.own_secrets import kept_here, with_own_secrets
 from svc.spools import kafka
 from svc.store.database import Connection
 from svc.store.migrate import migrations
@@ -55,8 +56,17 @@ def _settings(settings: Settings, env: Mapping[str, str]) -> Iterator[Finding]:
     yield Finding("ok", "version", f"trace-svc {version('trace-svc')}")
     named = sorted(row.name for row in config.table() if row.name in env)
     yield Finding("ok", "settings", "set: " + (", ".join(named) or "none, all defaults"))
+    try:
+        settings = with_own_secrets(settings, env, make=False)
+    except (config.BadSetting, OSError) as error:
+        yield Finding("FAIL", "secrets", str(error))
+    for name, path in kept_here(settings, env).items():
+        where = f"kept in {path}" if path.exists() else f"will be made in {path} at the first start"
+        yield Finding("ok", "secrets", f"{name} {where}")
+    absent = {name for name, path in kept_here(settings, env).items() if not path.exists()}
     for warning in config.boot_warnings(settings, env):
-        yield Finding("warn", "settings", warning)
+        if warning.partition(" ")[0] not in absent:
+            yield Finding("warn", "settings", warning)
     for refusal in config.boot_refusals(settings):
         yield Finding("FAIL", "settings", refusal)
 

@@ -39,6 +39,7 @@ def test_nothing_configured_is_a_whole_configuration() -> None:
         ("SITE_DOMAIN", "traces.example.org/ui", "bare hostname"),
         ("SVC_SECRET_KEY", base64.b64encode(b"short").decode(), "32 bytes"),
         ("SVC_SECRET_KEY_PREVIOUS", "not-base64!", "32 bytes"),
+        ("SVC_AUTH_COOKIE_PASSWORD", "too short", "16 characters"),
         ("TRUSTED_PROXIES", "10.0.0.0/33", "CIDR"),
         ("TLS_MODE", "none", "acme, owncert, upstream"),
         ("SVC_SHUTDOWN_DRAIN_SECONDS", "nan", "seconds"),
@@ -53,7 +54,7 @@ def test_a_value_that_cannot_be_read_is_named_with_what_was_expected(
     text = str(refusal.value)
     assert name in text
     assert expected in text
-    assert (value in text) is not ("SECRET" in name or "JDBC" in name)
+    assert (value in text) is not any(word in name for word in ("SECRET", "PASSWORD", "JDBC"))
 
 
 def test_an_unknown_name_of_ours_is_warned_of_with_the_nearest_known_one() -> None:
@@ -112,8 +113,17 @@ def test_a_frontend_of_another_host_refuses_to_boot() -> None:
 
 
 def test_placeholder_secrets_are_warned_of() -> None:
-    assert any("SVC_SECRET_KEY" in text for text in config.boot_warnings(config.read({}), {}))
+    for name in SECRETS:
+        assert any(text.startswith(name) for text in config.boot_warnings(config.read({}), {}))
     assert config.boot_warnings(config.read(SECRETS), SECRETS) == []
+
+
+def test_trusted_proxies_without_upstream_mode_are_warned_of() -> None:
+    env = {"TRUSTED_PROXIES": "10.0.0.0/8", **SECRETS}
+    (warning,) = config.boot_warnings(config.read(env), env)
+    assert warning.startswith("TRUSTED_PROXIES")
+    upstream = {**env, "SITE_DOMAIN": "t.example.org", "TLS_MODE": "upstream"}
+    assert config.boot_warnings(config.read(upstream), upstream) == []
 
 
 def test_every_variable_of_the_specification_is_in_the_table() -> None:
