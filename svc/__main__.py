@@ -34,6 +34,7 @@ from svc.doctor import examine
 from svc.logging import set_up
 from svc.open_store import Store, open_store
 from svc.own_secrets import with_own_secrets
+from svc.prices import BadPrices
 from svc.serve import Ready, serve
 from svc.store.cluster import EmbeddedServerError
 from svc.store.keys import AlreadyRevoked, KeyStore, NoSuchKey
@@ -54,6 +55,7 @@ class _Stop(Exception):
 #: What ends a command with its own sentence instead of a traceback.
 _SAID = (
     _Stop,
+    BadPrices,
     BadTaxonomy,
     CrashLoop,
     Outage,

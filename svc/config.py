@@ -159,7 +159,7 @@ def _brokers(raw: str) -> str:
     return raw
 
 
-def _data_dir(raw: str) -> Path:
+def _path(raw: str) -> Path:
     return Path(raw).expanduser().absolute()
 
 
@@ -179,7 +179,8 @@ OWN_PASSWORD = _Type("text", "a text of at least 16 characters", _long_text)
 KEYS32 = _Type("base64 list", "base64 keys of exactly 32 bytes each, separated by spaces", _keys32)
 NETWORKS = _Type("CIDR list", "networks in CIDR form, separated by spaces", _networks)
 BROKERS = _Type("host:port list", "host:port, several separated by commas", _brokers)
-FOLDER = _Type("path", "a path", _data_dir)
+FOLDER = _Type("path", "a path", _path)
+FILE = _Type("path", "a path, or blank", _optionally(_path))
 
 
 def integer(low: int, high: int) -> _Type:
@@ -254,6 +255,13 @@ class Settings:
         "25",
         "Longest time that a stop waits for requests to end and for the spool to empty.",
         unit="s",
+    )
+
+    prices_file: Path | None = setting(
+        "SVC_PRICES_FILE",
+        FILE,
+        "",
+        "TOML file with prices of your own, before those of the price book; read anew on SIGHUP.",
     )
 
     transport: str = setting(

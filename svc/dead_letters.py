@@ -19,6 +19,7 @@ from svc.config import Settings
 from svc.domain.intake import decoder
 from svc.domain.pricing import PriceBook
 from svc.open_store import Store, now, open_store
+from svc.prices import price_book
 from svc.store.call_sites import CallSites
 from svc.store.dead_letters import DeadLetterStore
 from svc.store.partitions import DayPartitions
@@ -35,7 +36,7 @@ async def dead_letters(arguments: argparse.Namespace, settings: Settings) -> Non
             case "show":
                 await _show(letters, arguments.id)
             case "replay":
-                await _replay(store, letters, None if arguments.all else arguments.ids)
+                await _replay(store, letters, price_book(settings), None if arguments.all else arguments.ids)
             case "drop":
                 dropped = await letters.drop(None if arguments.all else arguments.ids)
                 print(f"dropped {dropped} letters")
@@ -82,8 +83,8 @@ async def _show(letters: DeadLetterStore, letter_id: int) -> None:
         print(msgspec.json.format(msgspec.json.encode(told), indent=2).decode())
 
 
-async def _replay(store: Store, letters: DeadLetterStore, ids: list[int] | None) -> None:
-    decode = decoder(PriceBook())
+async def _replay(store: Store, letters: DeadLetterStore, prices: PriceBook, ids: list[int] | None) -> None:
+    decode = decoder(prices)
     spans = SpanStore(store.database, DayPartitions(store.database), CallSites(), now)
 
     async def write(batch: Batch) -> Written:

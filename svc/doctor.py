@@ -17,9 +17,9 @@ import trio
 from protocol.storage import Outage
 from svc import config
 from svc.config import Settings
-from svc.domain.pricing import PriceBook
 from svc.open_store import open_store, served_address
 from svc.own_secrets import kept_here, with_own_secrets
+from svc.prices import BadPrices, price_book
 from svc.spools import kafka
 from svc.store.database import Connection
 from svc.store.migrate import migrations
@@ -46,7 +46,7 @@ async def examine(settings: Settings, env: Mapping[str, str]) -> int:
     findings += await _database(settings)
     findings += await _brokers(settings)
     findings += await _service(settings)
-    findings.append(Finding("ok", "prices", f"price book {PriceBook().version}"))
+    findings.append(_prices(settings))
     for finding in findings:
         print(finding.line())
     return int(any(finding.verdict == "FAIL" for finding in findings))
@@ -69,6 +69,13 @@ def _settings(settings: Settings, env: Mapping[str, str]) -> Iterator[Finding]:
             yield Finding("warn", "settings", warning)
     for refusal in config.boot_refusals(settings):
         yield Finding("FAIL", "settings", refusal)
+
+
+def _prices(settings: Settings) -> Finding:
+    try:
+        return Finding("ok", "prices", f"price book {price_book(settings).version}")
+    except BadPrices as bad:
+        return Finding("FAIL", "prices", str(bad))
 
 
 def _folder(settings: Settings) -> Iterator[Finding]:
@@ -100,7 +107,7 @@ async def _database(settings: Settings) -> list[Finding]:
             server, step = await store.database.run(work, transaction=False, timeout_s=TIMEOUT_S)
         except Outage as outage:
             return [Finding("FAIL", "database", f"{address.label()}: {outage}")]
-    known = len(migrations())
+    known = migrations()[-1].number
     schema = Finding("ok", "schema", f"at step {step} of {known}")
     if step > known:
         schema = Finding("FAIL", "schema", f"at step {step}, this release knows {known}: it is too old")

@@ -13,6 +13,7 @@ import logging
 import signal
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -44,6 +45,7 @@ from svc.front.otlp_grpc import OtlpGrpc
 from svc.front.otlp_http import OtlpHttp
 from svc.front.tool_handlers import Reads
 from svc.open_store import Store, now, open_store
+from svc.prices import BadPrices, price_book, read_prices
 from svc.spools import Spooling, drainers
 from svc.store.call_sites import CallSites
 from svc.store.cubes import CubeStore
@@ -78,7 +80,7 @@ class Ready:
 class _House:
     """Everything between the database and the doors, built once."""
 
-    def __init__(self, settings: Settings, store: Store, *, buried_before: int) -> None:
+    def __init__(self, settings: Settings, store: Store, prices: PriceBook, *, buried_before: int) -> None:
         self.settings, self.store = settings, store
         self.board = Board()
         self.tally, self.roller_tally = Tally(), RollerTally()
@@ -93,7 +95,7 @@ class _House:
         self.shelf = KeyStore(store.database)
         self.metrics = Metrics()
         self.intake = Intake(self.spool, settings.max_body_bytes, now, trio.current_time)
-        self.decode = decoder(PriceBook())
+        self.decode = decoder(prices)
         self.drainer_vitals = tuple(
             self.board.enrol(f"drainer-{number}") for number in range(1, drainers(settings) + 1)
         )
@@ -221,11 +223,15 @@ async def serve(
 ) -> None:
     """Run the service until SIGTERM, SIGINT or `stop`. Tells `task_status` when every door is open."""
     stop = trio.Event() if stop is None else stop
+    prices = price_book(settings)
     async with open_store(settings) as store:
-        house = _House(settings, store, buried_before=await DeadLetterStore(store.database).count_spans())
+        buried = await DeadLetterStore(store.database).count_spans()
+        house = _House(settings, store, prices, buried_before=buried)
         async with trio.open_nursery() as loops:
             # To the very end: a supervisor may signal twice, and the second must not cut the drain off.
             loops.start_soon(_signals, stop)
+            if settings.prices_file is not None:
+                loops.start_soon(_new_prices, settings.prices_file, prices)
             for build, vitals in house.loops():
                 await loops.start(partial(keep, build, vitals))
             async with house.spooling.opened(loops), trio.open_nursery() as lanes:
@@ -255,6 +261,18 @@ async def _signals(stop: trio.Event) -> None:
                 "%s on %s", "still stopping" if stop.is_set() else "stopping", signal.Signals(number).name
             )
             stop.set()
+
+
+async def _new_prices(path: Path, prices: PriceBook) -> None:
+    """Read the price file anew on each SIGHUP; one that is not right leaves the old prices in force."""
+    with trio.open_signal_receiver(signal.SIGHUP) as arriving:
+        async for _ in arriving:
+            try:
+                prices.adopt(await trio.to_thread.run_sync(read_prices, path))
+            except BadPrices as bad:
+                log.warning("%s; the old prices stay", bad)
+            else:
+                log.info("prices are now %s", prices.version)
 
 
 async def _open_doors(house: _House, doors: trio.Nursery) -> Ready:

@@ -25,6 +25,8 @@ COLUMNS: dict[str, set[str]] = {
     "Tokens in, out": {"input_tokens", "output_tokens"},
     "Cached": {"cache_read_tokens", "cache_write_tokens"},
     "Reasoning": {"reasoning_tokens"},
+    "Audio": {"input_audio_tokens", "output_audio_tokens"},
+    "Service tier": {"service_tier"},
     "Cost": {"total_cost"},
     "Finish reason": {"finish_reasons"},
     "First token": {"time_to_first_token_ms"},

@@ -95,6 +95,7 @@ SPANS: Final = Dataset(
         "reasoning_tokens",
         "total_cost",
         "cost_source",
+        "price_book",
         "usage_repeats",
         "input_preview",
         "output_preview",

@@ -61,15 +61,19 @@ def map_span(span: WireSpan, prices: PriceBook) -> SpanRow:
 
     started_at = instant(span.start_ns)
     status, error_type, error_message = _outcome(span, found)
+    audio_in, audio_out, tier = get("input_audio_tokens"), get("output_audio_tokens"), get("service_tier")
     priced = prices.price(
         provider=get("provider"),
         model=model,
         at=started_at,
+        service_tier=tier,
         input_tokens=tokens[0],
         output_tokens=tokens[1],
         cache_read_tokens=tokens[2],
         cache_write_tokens=tokens[3],
         reasoning_tokens=tokens[4],
+        input_audio_tokens=audio_in,
+        output_audio_tokens=audio_out,
     )
     costs, cost_source = _costs(found, priced, tokens)
     tagged = get("call_site")
@@ -113,6 +117,10 @@ def map_span(span: WireSpan, prices: PriceBook) -> SpanRow:
         else _calls_in_answer(calls)
         if kind == "llm"
         else (),
+        service_tier=None if tier is None else name(tier),
+        input_audio_tokens=audio_in,
+        output_audio_tokens=audio_out,
+        price_book=None if cost_source is None or cost_source == "provided" else prices.version,
     )
 
 

@@ -1,23 +1,27 @@
-"""What a model call costs, from the price book bundled with genai-prices.
+"""What a model call costs, from the operator's own prices and the price book bundled with genai-prices.
 
-Owns: `PriceBook`, the folding of provider spellings, and the rates compiled from the book. The mapper asks
-once a span. Never leaves the machine: the book's updater is not started. Never calls an unknown price zero.
+Owns: `PriceBook` and the folding of provider spellings; rates are compiled in `svc.domain.rates`. The mapper
+asks once a span. Never leaves the machine: the book's updater is not started. Never calls an unknown price
+zero.
 """
 
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Mapping
 from datetime import datetime
 from decimal import Decimal
+from fnmatch import translate
 from importlib.metadata import version
-from typing import Any, Final
+from typing import Final
 
 import attrs
 from genai_prices.data_snapshot import find_provider_by_id, get_snapshot
-from genai_prices.types import ModelInfo, ModelPrice, Provider, TieredPrices
+from genai_prices.types import ModelInfo, Provider
 
-from svc.domain.values import COST_BOUND, COST_STEP, NAME_CHARS
+from svc.domain.rates import STANDARD_TIERS, Entry, OwnPrice, OwnPrices, book_periods, own_periods
+from svc.domain.values import COST_BOUND, NAME_CHARS
 
 #: Spellings that the price book's own matching would miss or take for another provider.
 PROVIDERS: Final[Mapping[str, str]] = {
@@ -61,49 +65,11 @@ SELF_HOSTED: Final = frozenset(
     | {"localai", "sglang", "tgi", "mlx"}
 )
 
-_PER_TOKEN: Final = Decimal("1e-6")
 _ZERO: Final = Decimal(0)
 _UNUSED: Final = (None, None, None, None, None)
 _CACHED_LOOKUPS: Final = 4096
-
-
-@attrs.frozen(eq=False)
-class Rates:
-    """Dollars a token for each bucket, and dollars a request; None where the book has no rate."""
-
-    input: Decimal | None
-    output: Decimal | None
-    cache_read: Decimal | None
-    cache_write: Decimal | None
-    reasoning: Decimal | None
-    request: Decimal
-
-
-@attrs.frozen(eq=False)
-class _Period:
-    """The rates that hold while `constraint` does (None: always), by the input tokens they start above."""
-
-    constraint: Any
-    steps: tuple[tuple[int, Rates], ...]
-
-
-@attrs.frozen(eq=False)
-class _Entry:
-    """One model: its periods, the first that is active holds, and the last when none is."""
-
-    model_id: str
-    periods: tuple[_Period, ...]
-
-    def rates(self, at: datetime, input_tokens: int) -> Rates:
-        periods = self.periods
-        period = periods[-1]
-        if len(periods) > 1:
-            period = next((p for p in periods if p.constraint is None or p.constraint.active(at)), period)
-        steps = period.steps
-        if len(steps) > 1:
-            # Crossing a threshold prices every token at the new rate, not only those above it.
-            return next((rates for start, rates in reversed(steps) if input_tokens > start), steps[0][1])
-        return steps[0][1]
+#: The longest name of a service tier that is looked up.
+_TIER_CHARS: Final = 40
 
 
 @attrs.define(eq=False)
@@ -120,18 +86,27 @@ class Priced:
 
 
 class PriceBook:
-    """The bundled prices. `version` names the book; look-ups are cached, 4096 at most.
+    """The operator's prices, then the bundled ones. `version` names both; look-ups are cached, 4096 at most.
 
-    Cached tokens cost the input rate where the book knows no cache rate, reasoning the output rate where it
-    knows no other. A fee for each request counts into the input bucket. A bucket with tokens but no rate,
+    Cached tokens cost the input rate where nobody has named a cache rate, reasoning the output rate, audio
+    the rate of text. A fee for each request counts into the input bucket. A bucket with tokens but no rate,
     or a total of a billion dollars, leaves the call without a price.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, own: OwnPrices | None = None) -> None:
         self._providers: list[Provider] = get_snapshot().providers
-        self.version = f"genai-prices {version('genai-prices')}"
-        self._entry = functools.lru_cache(_CACHED_LOOKUPS)(self._find_entry)
         self._folded = functools.lru_cache(_CACHED_LOOKUPS)(self._fold)
+        self.adopt(own)
+
+    def adopt(self, own: OwnPrices | None) -> None:
+        """Price by these from the next call on."""
+        bundled = f"genai-prices {version('genai-prices')}"
+        self.version = bundled if own is None else f"{bundled} + {own.version}"
+        prices = () if own is None else own.prices
+        self._own: tuple[tuple[re.Pattern[str], OwnPrice], ...] = tuple(
+            (re.compile(translate(price.model)), price) for price in prices
+        )
+        self._entry = functools.lru_cache(_CACHED_LOOKUPS)(self._find_entry)
 
     def price(
         self,
@@ -139,28 +114,37 @@ class PriceBook:
         provider: str | None,
         model: str | None,
         at: datetime,
+        service_tier: str | None = None,
         input_tokens: int | None = None,
         output_tokens: int | None = None,
         cache_read_tokens: int | None = None,
         cache_write_tokens: int | None = None,
         reasoning_tokens: int | None = None,
+        input_audio_tokens: int | None = None,
+        output_audio_tokens: int | None = None,
     ) -> Priced:
-        """The folded provider, the book's id of the model, and what five disjoint buckets cost then."""
+        """The folded provider, the book's id of the model, and what five disjoint buckets cost then.
+
+        Audio tokens are parts of the input and of the output bucket.
+        """
         # Cut before the look-ups, which remember what they were asked.
         folded = None if provider is None else self._folded(provider[:NAME_CHARS])
-        entry = None if model is None or len(model) > NAME_CHARS else self._entry(folded, model)
+        tier = None if service_tier is None else folded_tier(service_tier)
+        entry = None if model is None or len(model) > NAME_CHARS else self._entry(folded, model, tier)
         if entry is None:
             return Priced(None, folded)
         buckets = (input_tokens, output_tokens, cache_read_tokens, cache_write_tokens, reasoning_tokens)
         if buckets == _UNUSED:
             return Priced(entry.model_id, folded)
         rates = entry.rates(at, (input_tokens or 0) + (cache_read_tokens or 0) + (cache_write_tokens or 0))
+        if rates is None:
+            return Priced(entry.model_id, folded)
         try:
-            spoken = _cost(output_tokens, rates.output)
+            spoken = _cost(output_tokens, rates.output, output_audio_tokens, rates.output_audio)
             thought = _cost(reasoning_tokens, rates.reasoning)
             read = _cost(cache_read_tokens, rates.cache_read)
             written = _cost(cache_write_tokens, rates.cache_write)
-            heard = _cost(input_tokens, rates.input)
+            heard = _cost(input_tokens, rates.input, input_audio_tokens, rates.input_audio)
         except _NoRate:
             return Priced(entry.model_id, folded)
         if rates.request:
@@ -183,12 +167,25 @@ class PriceBook:
         known = find_provider_by_id(self._providers, head) or find_provider_by_id(self._providers, name)
         return known.id if known is not None else head if "." in name and head else name
 
-    def _find_entry(self, provider: str | None, model: str) -> _Entry | None:
+    def _find_entry(self, provider: str | None, model: str, tier: str | None) -> Entry | None:
         model_ref = model.strip().lower()
         if not model_ref:
             return None
         found = self._find_model(provider, model_ref)
-        return None if found is None else _compiled(found)
+        listed = () if found is None else book_periods(found, tier)
+        bare = model_ref.rpartition("/")[2]
+        chosen = [
+            price
+            for pattern, price in self._own
+            if (pattern.fullmatch(model_ref) or pattern.fullmatch(bare))
+            and (price.provider is None or self._folded(price.provider) == provider)
+            and (price.service_tier is None or folded_tier(price.service_tier) == tier)
+        ]
+        if not chosen:
+            return None if found is None else Entry(found.id, listed)
+        named = next((price.model_id for price in chosen if price.model_id is not None), None)
+        periods = (*(period for price in chosen for period in own_periods(price, listed)), *listed)
+        return Entry(named or (bare if found is None else found.id), periods) if periods else None
 
     def _find_model(self, provider: str | None, model_ref: str) -> ModelInfo | None:
         maker, _, bare = model_ref.rpartition("/")
@@ -218,51 +215,27 @@ class PriceBook:
         return None
 
 
+@functools.lru_cache(_CACHED_LOOKUPS)
+def folded_tier(name: str) -> str | None:
+    """A service tier as prices name it; None for the standard one, by whatever word."""
+    tier = name[: _TIER_CHARS + 1].strip().lower()
+    return None if tier in STANDARD_TIERS or len(tier) > _TIER_CHARS else tier
+
+
 class _NoRate(Exception):
-    """Tokens were used for which the book has no rate."""
+    """Tokens were used for which nobody has named a rate."""
 
 
-def _cost(tokens: int | None, rate: Decimal | None) -> Decimal | None:
+def _cost(
+    tokens: int | None, rate: Decimal | None, audio: int | None = None, audio_rate: Decimal | None = None
+) -> Decimal | None:
     if tokens is None:
         return None
+    if audio:
+        audio = min(audio, tokens)
+        return (_cost(tokens - audio, rate) or _ZERO) + (_cost(audio, audio_rate) or _ZERO)
     if rate is None:
         if tokens:
             raise _NoRate
         return _ZERO
     return tokens * rate
-
-
-def _compiled(model: ModelInfo) -> _Entry:
-    prices = model.prices
-    if isinstance(prices, ModelPrice):
-        return _Entry(model.id, (_Period(None, _steps(prices)),))
-    # The book reads its list from the end, and takes the first when nothing is active.
-    return _Entry(model.id, tuple(_Period(p.constraint, _steps(p.prices)) for p in reversed(prices)))
-
-
-def _steps(prices: ModelPrice) -> tuple[tuple[int, Rates], ...]:
-    keys = ("input_mtok", "output_mtok", "cache_read_mtok", "cache_write_mtok", "output_reasoning_mtok")
-    given = [getattr(prices, key) for key in keys]
-    starts = {tier.start for price in given if isinstance(price, TieredPrices) for tier in price.tiers}
-    fee = prices.requests_kcount
-    request = (fee / 1000).quantize(COST_STEP) if isinstance(fee, Decimal) else _ZERO
-    steps = (-1, *sorted(starts))
-    return tuple((start, _rates([_per_token(price, start) for price in given], request)) for start in steps)
-
-
-def _per_token(price: Decimal | TieredPrices | None, start: int) -> Decimal | None:
-    if isinstance(price, TieredPrices):
-        price = next((tier.price for tier in reversed(price.tiers) if tier.start <= start), price.base)
-    return None if price is None else (price * _PER_TOKEN).quantize(COST_STEP)
-
-
-def _rates(given: list[Decimal | None], request: Decimal) -> Rates:
-    heard, spoken, read, written, thought = given
-    return Rates(
-        input=heard,
-        output=spoken,
-        cache_read=heard if read is None else read,
-        cache_write=heard if written is None else written,
-        reasoning=spoken if thought is None else thought,
-        request=request,
-    )

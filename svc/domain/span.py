@@ -70,7 +70,8 @@ class SpanRow:
     """One span as it is stored (contract §3).
 
     Ids are bytes (16 and 8 long). Token buckets are disjoint and null when nobody reported them. Costs are
-    USD; `total_cost` is the sum of the four cost buckets, or what the exporter gave.
+    USD; `total_cost` is the sum of the four cost buckets, or what the exporter gave. Audio tokens are
+    parts of the input and the output bucket. `price_book` names the prices that were asked, where any were.
     """
 
     trace_id: bytes
@@ -106,6 +107,10 @@ class SpanRow:
     output_preview: str | None
     tool_calls: tuple[ToolCall, ...] = ()
     usage_repeats: Repeats | None = None
+    service_tier: str | None = None
+    input_audio_tokens: int | None = None
+    output_audio_tokens: int | None = None
+    price_book: str | None = None
 
     def has_usage(self) -> bool:
         """Whether any of the five token buckets was reported."""

@@ -37,14 +37,14 @@ class Migration:
 
 
 def migrations() -> list[Migration]:
-    """All steps, in order. Numbers start at 1 and have no gaps."""
+    """All steps, in order. Each has a number of its own; numbers may be left out."""
     steps = []
     for file in files("svc.store").joinpath("migrations").iterdir():
         if file.name.endswith(".sql"):
             number, _, name = file.name.removesuffix(".sql").partition("_")
             steps.append(Migration(int(number), name, file.read_text(encoding="utf-8")))
     steps.sort(key=lambda step: step.number)
-    assert [step.number for step in steps] == list(range(1, len(steps) + 1)), "migration numbers have a gap"
+    assert len({step.number for step in steps}) == len(steps), "two migrations have one number"
     return steps
 
 
@@ -65,11 +65,12 @@ async def migrate(database: Database, *, up_to: int | None = None) -> list[int]:
         )
         rows = await connection.fetch("select number, digest from schema_migration order by number")
         done = {row["number"]: row["digest"] for row in rows}
-        if done and max(done) > len(steps):
-            raise SchemaTooNew(f"the database is at step {max(done)}, this release knows {len(steps)}")
+        newest = steps[-1].number
+        if done and max(done) > newest:
+            raise SchemaTooNew(f"the database is at step {max(done)}, this release knows {newest}")
         applied = []
-        for step in steps[:up_to]:
-            if step.number in done:
+        for step in steps:
+            if step.number in done or (up_to is not None and step.number > up_to):
                 continue
             await connection.execute(step.sql)
             await connection.execute(

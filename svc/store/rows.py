@@ -56,6 +56,7 @@ SPAN_COLUMNS: Final = (
     *TOKEN_BUCKETS,
     "total_cost",
     "cost_source",
+    "price_book",
     "usage_repeats",
     "input_preview",
     "output_preview",

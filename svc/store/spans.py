@@ -68,6 +68,10 @@ _SPAN_FIELDS: Final = (
     "usage_repeats",
     "input_preview",
     "output_preview",
+    "service_tier",
+    "input_audio_tokens",
+    "output_audio_tokens",
+    "price_book",
 )
 _SPAN_COLUMNS: Final = ("project_id", "created_at", *_SPAN_FIELDS)
 _PAYLOAD_COLUMNS: Final = ("project_id", "trace_id", "span_id", "started_at", "body")
@@ -259,6 +263,10 @@ async def _copy(connection: Connection, kept: list[_Kept]) -> None:
                 row.usage_repeats,
                 row.input_preview,
                 row.output_preview,
+                row.service_tier,
+                row.input_audio_tokens,
+                row.output_audio_tokens,
+                row.price_book,
             )
             for item in kept
         ],

@@ -461,3 +461,44 @@ def test_a_span_makes_at_most_a_thousand_tool_calls() -> None:
     )
     assert len(row.tool_calls) == 1000
     assert [call.index for call in row.tool_calls] == list(range(1000))
+
+
+def test_the_tier_that_was_granted_prices_the_call_and_is_kept() -> None:
+    call = {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.request.model": "gpt-5",
+        "gen_ai.usage.input_tokens": 10**6,
+        "gen_ai.openai.request.service_tier": "priority",
+    }
+    asked = mapped(call)
+    granted = mapped({**call, "openai.response.service_tier": "flex"})
+    assert (asked.total_cost, asked.service_tier) == (Decimal("2.5"), "priority")
+    assert (granted.total_cost, granted.service_tier) == (Decimal("0.625"), "flex")
+    assert mapped({**call, "openai.response.service_tier": ["flex"]}).service_tier == "priority"
+
+
+def test_a_span_names_the_prices_it_was_worked_out_from() -> None:
+    call = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "gpt-4o", "gen_ai.usage.input_tokens": 1}
+    assert mapped(call).price_book == BOOK.version
+    assert mapped({**call, "gen_ai.request.model": "unheard-of"}).price_book == BOOK.version
+    assert mapped({**call, "operation.cost": 0.5}).price_book is None
+    assert mapped({"gen_ai.operation.name": "chat"}).price_book is None
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"llm.token_count.prompt": 100, "llm.token_count.prompt_details.audio": 40},
+        {"gen_ai.usage.input_tokens": 100, "gen_ai.usage.details.input_audio_tokens": 40},
+        {"gen_ai.usage.input_tokens": 100, "gen_ai.usage.input_token_details": "{'audio': 40}"},
+        {"langfuse.observation.usage_details": '{"input": 60, "input_audio_tokens": 40, "total": 100}'},
+        {
+            "langfuse.observation.usage_details": '{"prompt_tokens": 100, "completion_tokens": 0,'
+            ' "prompt_tokens_details": {"audio_tokens": 40}}'
+        },
+    ],
+)
+def test_audio_tokens_are_read_in_each_dialect_that_tells_them(said: dict[str, Any]) -> None:
+    row = mapped({"gen_ai.request.model": "gpt-realtime", "gen_ai.provider.name": "openai", **said})
+    assert (row.input_tokens, row.input_audio_tokens) == (100, 40)
+    assert row.input_cost == (60 * Decimal(4) + 40 * Decimal(32)) / 10**6

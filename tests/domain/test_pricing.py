@@ -197,3 +197,49 @@ def test_names_from_clients_are_forgotten_again() -> None:
     assert book._entry.cache_info().currsize == 4096
     assert book._folded.cache_info().currsize == 4096
     assert not get_snapshot()._provider_misses
+
+
+def test_a_service_tier_costs_what_the_book_says_of_it() -> None:
+    usage = {"input_tokens": 10**6, "output_tokens": 10**6}
+    by_tier = {
+        tier: price("gpt-5", "openai", service_tier=tier, **usage).total_cost  # type: ignore[arg-type]
+        for tier in (None, "default", "Flex", "priority", "batch", "scale", "x" * 500)
+    }
+    assert by_tier[None] == by_tier["default"] == by_tier["scale"] == by_tier["x" * 500] == Decimal("11.25")
+    assert by_tier["Flex"] == by_tier["batch"] == Decimal("5.625")
+    assert by_tier["priority"] == Decimal("22.5")
+
+
+@pytest.mark.parametrize("tier", ["batch", "flex", "priority", "fast"])
+@pytest.mark.parametrize("when", [AT, datetime(2025, 1, 1, tzinfo=UTC), datetime(2026, 10, 13, tzinfo=UTC)])
+def test_every_tier_of_every_model_agrees_with_the_books_own_calculation(tier: str, when: datetime) -> None:
+    usage = {"input_tokens": 250_000, "output_tokens": 1000}
+    context = dict.fromkeys(("service_tier", "processing", "speed"), tier)
+    checked = 0
+    for provider in get_snapshot().providers:
+        for model in provider.models:
+            if not model.price_variants:
+                continue
+            ours = price(model.id, provider.id, at=when, service_tier=tier, **usage).total_cost
+            if ours is None:
+                continue
+            theirs = calc_price(
+                Usage(**usage), model.id, provider_id=provider.id, genai_request_timestamp=when,
+                price_context=context,
+            )  # fmt: skip
+            assert ours == theirs.total_price, model.id
+            checked += 1
+    assert checked > 50
+
+
+def test_audio_tokens_are_a_part_of_their_bucket_at_a_rate_of_their_own() -> None:
+    text = price("gpt-realtime", "openai", input_tokens=1000, output_tokens=100)
+    mixed = price(
+        "gpt-realtime", "openai", input_tokens=1000, output_tokens=100, input_audio_tokens=400,
+        output_audio_tokens=10**9,
+    )  # fmt: skip
+    assert (text.input_cost, text.output_cost) == (Decimal("0.004"), Decimal("0.0016"))
+    assert mixed.input_cost == (600 * Decimal(4) + 400 * Decimal(32)) / 10**6
+    assert mixed.output_cost == 100 * Decimal(64) / 10**6
+    plain = price("gpt-4o", "openai", input_tokens=1000, input_audio_tokens=400)
+    assert plain.total_cost == price("gpt-4o", "openai", input_tokens=1000).total_cost

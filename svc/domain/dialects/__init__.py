@@ -92,6 +92,8 @@ _READERS: Final[Mapping[Field, Reader]] = {
     "cache_read_tokens": count,
     "cache_write_tokens": count,
     "reasoning_tokens": count,
+    "input_audio_tokens": count,
+    "output_audio_tokens": count,
     "input_cost": money,
     "output_cost": money,
     "cache_read_cost": money,

@@ -157,6 +157,14 @@ DIALECT: Final = Dialect(
             "gen_ai.usage.cache_creation_input_tokens",
         ),
         "reasoning_tokens": ("gen_ai.usage.reasoning.output_tokens", "gen_ai.usage.reasoning_tokens"),
+        # What was granted before what was asked for.
+        "service_tier": (
+            "openai.response.service_tier",
+            "gen_ai.openai.response.service_tier",
+            "gen_ai.response.service_tier",
+            "openai.request.service_tier",
+            "gen_ai.openai.request.service_tier",
+        ),
         "tool_arguments": ("gen_ai.tool.call.arguments",),
         "tool_result": ("gen_ai.tool.call.result",),
         "input_text": ("gen_ai.retrieval.query.text",),

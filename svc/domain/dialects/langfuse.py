@@ -95,6 +95,8 @@ def _openai_usage(details: dict[str, Any], given: str, answered: str) -> Iterabl
     yield "output_tokens", count(details.get(answered))
     yield "cache_read_tokens", _within(details, f"{given}_details", "cached_tokens")
     yield "reasoning_tokens", _within(details, f"{answered}_details", "reasoning_tokens")
+    yield "input_audio_tokens", _within(details, f"{given}_details", "audio_tokens")
+    yield "output_audio_tokens", _within(details, f"{answered}_details", "audio_tokens")
 
 
 def _usage(details: dict[str, Any]) -> Iterable[tuple[Field, Any]]:
@@ -109,6 +111,8 @@ def _usage(details: dict[str, Any]) -> Iterable[tuple[Field, Any]]:
     yield "cache_read_tokens", read
     yield "cache_write_tokens", written
     yield "reasoning_tokens", thought
+    yield "input_audio_tokens", count(details.get("input_audio_tokens"))
+    yield "output_audio_tokens", count(details.get("output_audio_tokens"))
     if (given_ := sums.get("input_tokens")) is not None:
         yield "input_tokens", given_ + (read or 0) + (written or 0)
     if (said := sums.get("output_tokens")) is not None:
@@ -196,6 +200,8 @@ DIALECT: Final = Dialect(
         "cache_read_tokens",
         "cache_write_tokens",
         "reasoning_tokens",
+        "input_audio_tokens",
+        "output_audio_tokens",
         "input_cost",
         "output_cost",
         "cache_read_cost",

@@ -71,8 +71,10 @@ def derive(attributes: Attributes, found: Found) -> Iterable[tuple[Field, Any]]:
     if given:
         yield "cache_read_tokens", count(given.get("cache_read"))
         yield "cache_write_tokens", count(given.get("cache_creation"))
+        yield "input_audio_tokens", count(given.get("audio"))
     if answered:
         yield "reasoning_tokens", count(answered.get("reasoning"))
+        yield "output_audio_tokens", count(answered.get("audio"))
     if attributes.get(_KIND) == "tool":
         if (called := attributes.get(_PROMPT)) is not None:
             yield "tool_arguments", _unwrapped(called, "input")
@@ -132,6 +134,8 @@ DIALECT: Final = Dialect(
         "cache_read_tokens",
         "cache_write_tokens",
         "reasoning_tokens",
+        "input_audio_tokens",
+        "output_audio_tokens",
         "input_cost",
         "output_cost",
         "total_cost",

@@ -139,6 +139,8 @@ DIALECT: Final = Dialect(
         "cache_read_tokens": ("llm.token_count.prompt_details.cache_read",),
         "cache_write_tokens": ("llm.token_count.prompt_details.cache_write",),
         "reasoning_tokens": ("llm.token_count.completion_details.reasoning",),
+        "input_audio_tokens": ("llm.token_count.prompt_details.audio",),
+        "output_audio_tokens": ("llm.token_count.completion_details.audio",),
         "total_cost": ("llm.cost.total",),
         "input_cost": ("llm.cost.prompt",),
         "output_cost": ("llm.cost.completion",),

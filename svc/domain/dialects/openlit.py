@@ -54,6 +54,8 @@ DIALECT: Final = Dialect(
         "cache_read_tokens": ("gen_ai.usage.prompt_tokens_details.cached_tokens",),
         "cache_write_tokens": ("gen_ai.usage.prompt_tokens_details.cache_creation_tokens",),
         "reasoning_tokens": ("gen_ai.usage.completion_tokens_details.reasoning_tokens",),
+        "input_audio_tokens": ("gen_ai.usage.prompt_tokens_details.audio_tokens",),
+        "output_audio_tokens": ("gen_ai.usage.completion_tokens_details.audio_tokens",),
         "total_cost": ("gen_ai.usage.cost",),
         "tool_arguments": ("gen_ai.tool.args", "gen_ai.tool.input"),
         "tool_result": ("gen_ai.tool.output",),

@@ -82,6 +82,8 @@ DIALECT: Final = Dialect(
             "gen_ai.usage.details.reasoning_tokens",
             "gen_ai.usage.details.thoughts_tokens",
         ),
+        "input_audio_tokens": ("gen_ai.usage.details.input_audio_tokens",),
+        "output_audio_tokens": ("gen_ai.usage.details.output_audio_tokens",),
         "total_cost": ("operation.cost",),
         "tool_arguments": ("tool_arguments",),
         "tool_result": ("tool_response",),
