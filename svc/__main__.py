@@ -1,4 +1,4 @@
-"""The command line: `trace-svc serve | keys | dead-letters | taxonomy | demo | doctor`.
+"""The command line: `trace-svc serve | keys | dead-letters | taxonomy | reprice | remap | demo | doctor`.
 
 Owns reading the arguments and the environment, and what is printed. Standard output carries what the user
 asked for (an address, a token, a table); everything else goes to the log on standard error.
@@ -34,12 +34,15 @@ from svc.doctor import examine
 from svc.logging import set_up
 from svc.open_store import Store, open_store
 from svc.own_secrets import with_own_secrets
-from svc.prices import BadPrices
+from svc.prices import BadPrices, price_book
+from svc.rework import HELP as REWORK_HELP
+from svc.rework import rework
 from svc.serve import Ready, serve
 from svc.store.cluster import EmbeddedServerError
 from svc.store.keys import AlreadyRevoked, KeyStore, NoSuchKey
 from svc.store.migrate import SchemaTooNew
 from svc.store.projects import DEFAULT_ORG, DEFAULT_PROJECT, Project, ProjectStore
+from svc.store.rework import AlreadyAtWork
 from svc.store.taxonomy import TaxonomyStore
 
 log = logging.getLogger("trace-svc")
@@ -56,6 +59,7 @@ class _Stop(Exception):
 _SAID = (
     _Stop,
     BadPrices,
+    AlreadyAtWork,
     BadTaxonomy,
     CrashLoop,
     Outage,
@@ -170,6 +174,13 @@ def _parser() -> argparse.ArgumentParser:
     )
     importing.add_argument("file", type=Path, help="YAML or JSON")
     _name_project(importing)
+    for name, text in (
+        ("reprice", "work stored costs out anew from the present prices"),
+        ("remap", "read stored spans anew with the present mapping and prices"),
+    ):
+        verb = commands.add_parser(name, help=text, description=REWORK_HELP)
+        verb.add_argument("--apply", action="store_true", help="change the stored spans; else only a preview")
+        _name_project(verb)
     trying = commands.add_parser("demo", help="send sample agent traces and ask about them")
     trying.add_argument("--url", help="address of the service (default: the configured one)")
     commands.add_parser("doctor", help="say what is configured, what is reachable and what is wrong")
@@ -191,6 +202,8 @@ def _work(arguments: argparse.Namespace, settings: Settings) -> Callable[[], Awa
             return lambda: dead_letters(arguments, settings)
         case "taxonomy":
             return lambda: _taxonomy(arguments, settings)
+        case "reprice" | "remap":
+            return lambda: _rework(arguments, settings)
         case "demo":
             return lambda: demo(settings, arguments.url)
         case other:
@@ -246,6 +259,13 @@ async def _taxonomy(arguments: argparse.Namespace, settings: Settings) -> None:
     async with open_store(settings) as store:
         project = await _project(store, arguments)
         await taxonomy_file.import_taxonomy(taxonomy, TaxonomyStore(store.database), project)
+
+
+async def _rework(arguments: argparse.Namespace, settings: Settings) -> None:
+    prices = price_book(settings)
+    async with open_store(settings) as store:
+        project = await _project(store, arguments)
+        await rework(store.database, project, arguments.command, prices, apply=arguments.apply)
 
 
 async def _keys(arguments: argparse.Namespace, settings: Settings) -> None:

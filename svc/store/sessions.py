@@ -45,3 +45,25 @@ async def touch_sessions(connection: Connection, rollups: Mapping[tuple[int, byt
         [sessions[key][1] for key in keys],
         [sessions[key][2] for key in keys],
     )
+
+
+async def drop_empty_sessions(connection: Connection, project_id: int, session_ids: list[str]) -> None:
+    """Delete those of these sessions that no trace belongs to any more.
+
+    Ordering: the lock waits for whoever is adding a trace to one; the second statement then sees that trace.
+    """
+    if not session_ids:
+        return
+    # Locked in one order, as `touch_sessions` does.
+    await connection.execute(
+        "select from session where project_id = $1 and id = any($2::text[]) order by id for update",
+        project_id,
+        session_ids,
+    )
+    # The ones without any trace, by the index on a trace's session.
+    await connection.execute(
+        "delete from session s where s.project_id = $1 and s.id = any($2::text[]) and not exists"
+        " (select from trace t where t.project_id = s.project_id and t.session_id = s.id)",
+        project_id,
+        session_ids,
+    )

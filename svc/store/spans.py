@@ -75,7 +75,7 @@ _SPAN_FIELDS: Final = (
 )
 _SPAN_COLUMNS: Final = ("project_id", "created_at", *_SPAN_FIELDS)
 _PAYLOAD_COLUMNS: Final = ("project_id", "trace_id", "span_id", "started_at", "body")
-_TOOL_CALL_COLUMNS: Final = (
+TOOL_CALL_COLUMNS: Final = (
     "project_id",
     "trace_id",
     "span_id",
@@ -280,8 +280,19 @@ async def _copy(connection: Connection, kept: list[_Kept]) -> None:
         ],
     )
     calls = [
+        record
+        for item in kept
+        for record in tool_call_records(item.span.project_id, item.span.row, item.created_at)
+    ]
+    if calls:
+        await connection.copy_records_to_table("tool_call", columns=TOOL_CALL_COLUMNS, records=calls)
+
+
+def tool_call_records(project_id: int, row: SpanRow, created_at: datetime) -> list[tuple[Any, ...]]:
+    """The rows of a span's tool calls, in the order of `TOOL_CALL_COLUMNS`."""
+    return [
         (
-            item.span.project_id,
+            project_id,
             row.trace_id,
             row.span_id,
             call.index,
@@ -293,11 +304,7 @@ async def _copy(connection: Connection, kept: list[_Kept]) -> None:
             call.error_message,
             row.call_site_id,
             row.started_at,
-            item.created_at,
+            created_at,
         )
-        for item in kept
-        for row in (item.span.row,)
         for call in row.tool_calls
     ]
-    if calls:
-        await connection.copy_records_to_table("tool_call", columns=_TOOL_CALL_COLUMNS, records=calls)

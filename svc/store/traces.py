@@ -100,18 +100,19 @@ _LOOK_AGAIN: Final = (
     " where t.project_id = busy.project_id and t.trace_id = busy.trace_id"
 )
 
-_ROLLUP_FIELDS: Final = (
+#: Every column of a span that `SpanRow` has.
+SPAN_FIELDS: Final = (
     "span_id, parent_span_id, kind, name, status, error_type, error_message, started_at, ended_at,"
     " call_site_id, tagged, session_id, user_id, provided_model_name, model_id, provider, response_id,"
     " input_tokens, output_tokens, cache_read_tokens, cache_write_tokens, reasoning_tokens, input_cost,"
     " output_cost, cache_read_cost, cache_write_cost, total_cost, cost_source, input_preview,"
-    " output_preview, usage_repeats, trace_id"
+    " output_preview, usage_repeats, trace_id, service_tier, input_audio_tokens, output_audio_tokens,"
+    " price_book"
 )
 
 # All spans of one trace, from the days it has spans in.
 _SPANS: Final = (
-    f"select {_ROLLUP_FIELDS} from span where project_id = $1 and trace_id = $2"
-    " and started_at between $3 and $4"
+    f"select {SPAN_FIELDS} from span where project_id = $1 and trace_id = $2 and started_at between $3 and $4"
 )
 
 # The new roll-up of one trace.
@@ -178,12 +179,15 @@ async def _round(connection: Connection, now: datetime, limit: int) -> Settled:
     settled = len(quiet)
     for row in due:
         if row["stale"]:
-            settled += await _roll(connection, row, now)
+            settled += await roll_trace(connection, row, now)
     return Settled(seen=len(due), settled=settled)
 
 
-async def _roll(connection: Connection, trace: Any, now: datetime) -> bool:
-    """Roll one trace up from its stored spans. Returns whether it is settled now."""
+async def roll_trace(connection: Connection, trace: Any, now: datetime) -> bool:
+    """Roll one locked trace up from its stored spans. Returns whether it is settled now.
+
+    Of its row it needs the key, `due_at` and the bounds of `started_at`.
+    """
     key = (trace["project_id"], trace["trace_id"])
     bounds = (trace["first_started_at"], trace["last_started_at"])
     records = await connection.fetch(_SPANS, *key, *bounds)

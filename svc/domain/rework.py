@@ -1,0 +1,92 @@
+"""Stored spans under present prices or the present mapping.
+
+Owns `repriced`, `remapped`, what counts as a change, and `Totals`, the figures by which a preview is judged.
+Pure; `svc.store.rework` reads and writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import Final
+
+import attrs
+
+from protocol.otlp import WireSpan
+from svc.domain.mapping import map_span
+from svc.domain.pricing import PriceBook
+from svc.domain.rollup import roll_up
+from svc.domain.span import SpanRow
+
+#: What never changes: who the span is. Whether its usage repeats another's is the roll-up's to say, and tool
+#: calls are rows of their own.
+_FIXED: Final = frozenset({"trace_id", "span_id", "started_at", "usage_repeats", "tool_calls"})
+#: The columns that a rework may change.
+CHANGEABLE: Final = tuple(field.name for field in attrs.fields(SpanRow) if field.name not in _FIXED)
+#: These alone are no change worth a rewrite: the figures are the same.
+_INCIDENTAL: Final = frozenset({"price_book"})
+_TELLING: Final = tuple(name for name in CHANGEABLE if name not in _INCIDENTAL)
+
+_ZERO: Final = Decimal(0)
+
+
+@attrs.frozen
+class Totals:
+    """What traces add up to: US dollars, tokens, and spans without a price."""
+
+    cost: Decimal = _ZERO
+    tokens: int = 0
+    unpriced: int = 0
+
+    def plus(self, other: Totals) -> Totals:
+        """Both together."""
+        return Totals(self.cost + other.cost, self.tokens + other.tokens, self.unpriced + other.unpriced)
+
+
+def totals(rows: Sequence[SpanRow]) -> Totals:
+    """The figures of one trace's spans, nothing counted twice."""
+    rollup = roll_up(rows)
+    return Totals(rollup.total_cost or _ZERO, rollup.total_tokens or 0, rollup.unpriced_spans)
+
+
+def repriced(row: SpanRow, prices: PriceBook) -> SpanRow:
+    """The span as these prices see it. What the exporter gave as its cost stays."""
+    priced = prices.price(
+        provider=row.provider,
+        model=row.provided_model_name,
+        at=row.started_at,
+        service_tier=row.service_tier,
+        input_tokens=row.input_tokens,
+        output_tokens=row.output_tokens,
+        cache_read_tokens=row.cache_read_tokens,
+        cache_write_tokens=row.cache_write_tokens,
+        reasoning_tokens=row.reasoning_tokens,
+        input_audio_tokens=row.input_audio_tokens,
+        output_audio_tokens=row.output_audio_tokens,
+    )
+    if row.cost_source == "provided":
+        return attrs.evolve(row, model_id=priced.model_id)
+    used = any((row.input_tokens, row.output_tokens, row.cache_read_tokens, row.cache_write_tokens,
+                row.reasoning_tokens))  # fmt: skip
+    known = priced.total_cost is not None
+    return attrs.evolve(
+        row,
+        model_id=priced.model_id,
+        input_cost=priced.input_cost,
+        output_cost=priced.output_cost,
+        cache_read_cost=priced.cache_read_cost,
+        cache_write_cost=priced.cache_write_cost,
+        total_cost=priced.total_cost,
+        cost_source="inferred" if known else "unpriced" if used else None,
+        price_book=prices.version if known or used else None,
+    )
+
+
+def remapped(row: SpanRow, span: WireSpan, prices: PriceBook) -> SpanRow:
+    """The span as the present mapping and these prices see it, at the time and place it is stored under."""
+    return attrs.evolve(map_span(span, prices), started_at=row.started_at)
+
+
+def differs(one: SpanRow, other: SpanRow) -> bool:
+    """Whether anything changed that somebody would notice."""
+    return any(getattr(one, name) != getattr(other, name) for name in _TELLING)

@@ -1,0 +1,72 @@
+"""`trace-svc reprice` and `remap` beside a running service: preview, kill, and the end that counts."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import time
+import uuid
+from pathlib import Path
+
+from tests.service import TRACE_SVC, Service
+from tests.wire import request, span
+
+CALLS = 300
+
+
+def command(service: Service, *words: str, prices: Path) -> subprocess.Popen[str]:
+    env = {**service.env, "SVC_PRICES_FILE": str(prices)}
+    return subprocess.Popen(
+        [TRACE_SVC, *words], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def told(service: Service, *words: str, prices: Path) -> str:
+    process = command(service, *words, prices=prices)
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err
+    return out
+
+
+def test_history_is_repriced_beside_the_running_service_even_after_a_kill(
+    service: Service, tmp_path: Path
+) -> None:
+    model, session = f"house-{uuid.uuid4()}", str(uuid.uuid4())
+    call = {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.request.model": model,
+        "gen_ai.usage.input_tokens": 1000,
+        "session.id": session,
+    }
+    calls = [
+        span(trace_id=os.urandom(16), span_id=os.urandom(8), attributes=call, start_ns=time.time_ns(),
+             end_ns=time.time_ns())
+        for _ in range(CALLS)
+    ]  # fmt: skip
+    assert service.send(request(*calls).SerializeToString()).status_code == 200
+    service.wait_for_spans(CALLS, session_id=session, cost_source="unpriced")
+    prices = tmp_path / "prices.toml"
+    prices.write_text(f'[[price]]\nmodel = "{model}"\ninput = 2\n')
+
+    preview = told(service, "reprice", prices=prices)
+    assert re.search(rf"would change +{CALLS} spans in {CALLS} traces", preview), preview
+    assert "`trace-svc reprice --apply` does it" in preview
+    assert service.ask(
+        "count", {"dataset": "spans", "filters": {"session_id": session, "cost_source": "unpriced"}}
+    ) == {"count": CALLS}
+
+    killed = command(service, "reprice", "--apply", prices=prices)
+    # Wherever in its run that finds it: before, between two steps, after.
+    time.sleep(0.8)
+    killed.kill()
+    killed.communicate(timeout=30)
+    told(service, "reprice", "--apply", prices=prices)
+    service.wait_for_spans(CALLS, session_id=session, cost_source="inferred")
+    rows = service.ask("search", {"dataset": "spans", "filters": {"session_id": session}, "limit": 100})[
+        "rows"
+    ]
+    assert {row["fields"]["total_cost"] for row in rows} == {0.002}
+
+    remapped = told(service, "remap", prices=prices)
+    assert re.search(r"would change +0 spans in 0 traces", remapped), remapped
