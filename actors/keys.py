@@ -182,10 +182,12 @@ class KeyCache:
         matches: Callable[[str, bytes], bool],
         now: Callable[[], datetime],
         vitals: Vitals,
+        hashers: trio.CapacityLimiter | None = None,
     ) -> None:
         self._verdicts, self._mailbox, self._shelf = verdicts, mailbox, shelf
         self._matches, self._now, self._vitals = matches, now, vitals
-        self._hashers = trio.CapacityLimiter(HASHERS)
+        #: The wiring lends the one that passwords are hashed under too.
+        self._hashers = hashers or trio.CapacityLimiter(HASHERS)
         self._flights: dict[str, list[Reply[Grant | Busy | None]]] = {}
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:

@@ -68,7 +68,7 @@ class SearchBody(msgspec.Struct, forbid_unknown_fields=True):
     cursor: str | None = None
 
 
-Body = TypeVar("Body", CountBody, TimeseriesBody, FacetsBody, SearchBody)
+Body = TypeVar("Body", bound=msgspec.Struct)
 
 
 def read_body(body: bytes, type_: type[Body]) -> Body:

@@ -26,6 +26,10 @@ class Refusal:
         """The same row with a text (and details) that names the offender."""
         return attrs.evolve(self, message=message, details=details or self.details)
 
+    def in_(self, seconds: int) -> Refusal:
+        """The same row with the seconds to wait."""
+        return attrs.evolve(self, retry_after_s=seconds)
+
     def body(self) -> bytes:
         """The failure envelope of contract §1, as JSON bytes."""
         error: dict[str, Any] = {"code": self.code, "message": self.message}
@@ -59,6 +63,28 @@ MCP_SCOPE: Final = Refusal(403, "FORBIDDEN", "this API key is not scoped for MCP
 
 # Any `/api/**` path (spec).
 API_UNAUTHORIZED: Final = Refusal(401, "auth.unauthorized", "sign in, or send a valid bearer key")
+FORBIDDEN: Final = Refusal(403, "FORBIDDEN", "this needs a role that you do not have")
+FOREIGN_ORIGIN: Final = Refusal(
+    403, "FORBIDDEN", "the request does not come from a page of this service: send its Origin"
+)
+API_KEY_SCOPE: Final = Refusal(
+    403, "FORBIDDEN", "this API key is not scoped for the REST API (needs a query or admin key)"
+)
+API_KEY_READS: Final = Refusal(
+    403, "FORBIDDEN", "this API key may not change this (an admin key may, within its own project)"
+)
+NO_SUCH_ORG: Final = Refusal(404, "NOT_FOUND", "no such organization")
+NO_SUCH_PROJECT: Final = Refusal(404, "NOT_FOUND", "no such project")
+
+# Accounts and sign-in.
+SIGNUP_REFUSED: Final = Refusal(403, "AUTH.SIGNUP_REFUSED", "this instance does not admit this address")
+EMAIL_TAKEN: Final = Refusal(409, "CONFLICT", "this address has an account; sign in")
+BAD_EMAIL: Final = Refusal(400, "BAD_REQUEST", "email must be an address such as ada@example.org")
+BAD_DOMAIN: Final = Refusal(400, "BAD_REQUEST", "domains must be exact domain names")
+BAD_CREDENTIALS: Final = Refusal(401, "AUTH.BAD_CREDENTIALS", "the address or the password is wrong")
+TOO_MANY_TRIES: Final = Refusal(429, "RATE_LIMITED", "too many tries; wait before the next", retry_after_s=60)
+AUTH_DISABLED: Final = Refusal(409, "CONFLICT", "authentication is disabled; there are no accounts")
+NO_SUCH_SESSION: Final = Refusal(404, "NOT_FOUND", "no such session")
 
 # Key management (spec); the command line says the same.
 UNKNOWN_SCOPE: Final = Refusal(400, "BAD_REQUEST", "unknown key scope '{value}'")

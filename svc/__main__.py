@@ -38,6 +38,7 @@ from svc.prices import BadPrices, price_book
 from svc.rework import HELP as REWORK_HELP
 from svc.rework import rework
 from svc.serve import Ready, serve
+from svc.store.audit import OPERATOR
 from svc.store.cluster import EmbeddedServerError
 from svc.store.keys import AlreadyRevoked, KeyStore, NoSuchKey
 from svc.store.migrate import SchemaTooNew
@@ -302,7 +303,7 @@ async def _project(store: Store, arguments: argparse.Namespace) -> Project:
 
 
 async def _create(keys: KeyStore, project: Project, name: str, scope: Scope) -> None:
-    print((await keys.create(project.id, name, scope)).plaintext)
+    print((await keys.create(project.id, name, scope, actor=OPERATOR)).plaintext)
 
 
 async def _list(keys: KeyStore, project: Project) -> None:
@@ -320,7 +321,7 @@ async def _list(keys: KeyStore, project: Project) -> None:
 
 
 async def _rotate(keys: KeyStore, project: Project, key_id: str) -> None:
-    match await keys.rotate(project.id, key_id):
+    match await keys.rotate(project.id, key_id, actor=OPERATOR):
         case NoSuchKey():
             raise _Stop(KEY_NOT_FOUND.message)
         case AlreadyRevoked():
@@ -330,7 +331,7 @@ async def _rotate(keys: KeyStore, project: Project, key_id: str) -> None:
 
 
 async def _revoke(keys: KeyStore, project: Project, key_id: str) -> None:
-    match await keys.revoke(project.id, key_id):
+    match await keys.revoke(project.id, key_id, actor=OPERATOR):
         case NoSuchKey():
             raise _Stop(KEY_NOT_FOUND.message)
         case key:

@@ -375,7 +375,25 @@ class Settings:
         secret=True,
     )
     auth_disabled: bool = setting(
-        "SVC_AUTH_DISABLED", BOOLEAN, "false", "Single-user mode without sign-in; refused in this release."
+        "SVC_AUTH_DISABLED",
+        BOOLEAN,
+        "false",
+        "Single-user mode: whoever reaches the service owns it, and `/mcp` is off.",
+    )
+    auth_tries_per_address: int = setting(
+        "SVC_AUTH_TRIES_PER_ADDRESS",
+        integer(0, 10**6),
+        "30",
+        "Sign-ins and sign-ups that one client address may try within the window; 0 means any number.",
+    )
+    auth_tries_per_account: int = setting(
+        "SVC_AUTH_TRIES_PER_ACCOUNT",
+        integer(0, 10**6),
+        "10",
+        "Failed sign-ins that one account may see within the window; 0 means any number.",
+    )
+    auth_tries_window_s: float = setting(
+        "SVC_AUTH_TRIES_WINDOW_SECONDS", SECONDS, "300", "The window of the two limits above.", unit="s"
     )
     frontend_url: str | None = setting(
         "SVC_AUTH_FRONTEND_URL",
@@ -493,8 +511,10 @@ def boot_refusals(settings: Settings) -> list[str]:
                 f"SVC_AUTH_FRONTEND_URL names {host!r}; it must name the host of SITE_DOMAIN, "
                 f"{settings.site_domain!r}"
             )
-    if settings.auth_disabled:
-        refusals.append("SVC_AUTH_DISABLED is true, which this release does not have; unset it")
+    if settings.auth_disabled and settings.site_domain is not None:
+        refusals.append(
+            "SVC_AUTH_DISABLED is true while SITE_DOMAIN is set: everybody would own the service; unset one"
+        )
     return refusals
 
 
@@ -518,6 +538,11 @@ def boot_warnings(settings: Settings, env: Mapping[str, str]) -> list[str]:
         warnings.append(
             "TRUSTED_PROXIES has no effect; it needs SITE_DOMAIN and TLS_MODE=upstream, so forwarded headers "
             "are ignored"
+        )
+    if settings.auth_disabled:
+        warnings.append(
+            "SVC_AUTH_DISABLED is true: WHOEVER REACHES THIS SERVICE OWNS IT, without signing in; "
+            "/mcp is off. Unset it unless nobody else can reach this machine"
         )
     return warnings
 

@@ -23,6 +23,7 @@ from protocol.query import timestamp
 from protocol.storage import Outage
 from svc.config import Settings
 from svc.open_store import open_store
+from svc.store.audit import OPERATOR
 from svc.store.keys import KeyStore
 from svc.store.projects import ProjectStore
 
@@ -229,8 +230,8 @@ async def demo(settings: Settings, url: str | None) -> None:
     async with open_store(settings) as store:
         project = await ProjectStore(store.database).make_default()
         keys = KeyStore(store.database)
-        write = await keys.create(project.id, "demo (write)", "write")
-        query = await keys.create(project.id, "demo (query)", "query")
+        write = await keys.create(project.id, "demo (write)", "write", actor=OPERATOR)
+        query = await keys.create(project.id, "demo (query)", "query", actor=OPERATOR)
         try:
             async with httpx2.AsyncClient(base_url=base, timeout=TIMEOUT_S) as client:
                 await _send_and_ask(client, write.plaintext, query.plaintext)
@@ -239,7 +240,7 @@ async def demo(settings: Settings, url: str | None) -> None:
         finally:
             with trio.CancelScope(shield=True, deadline=trio.current_time() + TIMEOUT_S):
                 for minted in (write, query):
-                    await keys.revoke(project.id, minted.key.id)
+                    await keys.revoke(project.id, minted.key.id, actor=OPERATOR)
 
 
 async def _send_and_ask(client: httpx2.AsyncClient, write: str, query: str) -> None:

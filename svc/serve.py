@@ -24,7 +24,7 @@ from hypercorn.trio import serve as serve_http
 
 from actors.cubes import CubeBuilder
 from actors.drainer import Drainer, Tally
-from actors.keys import MAILBOX_BOUND, KeyCache, KeyNews, Keys, Verdicts, Verify
+from actors.keys import HASHERS, MAILBOX_BOUND, KeyCache, KeyNews, Keys, Verdicts, Verify
 from actors.keys import snapshot as keys_snapshot
 from actors.partitions import Partitioner
 from actors.roller import RollerTally, TraceRoller
@@ -34,6 +34,8 @@ from protocol.storage import Batch
 from svc.config import Settings
 from svc.domain.intake import decoder, split
 from svc.domain.pricing import PriceBook
+from svc.front.api.routes import Api
+from svc.front.api.table import ROUTES
 from svc.front.app import App
 from svc.front.connection import contain_connections
 from svc.front.door import Door
@@ -45,8 +47,10 @@ from svc.front.otlp_grpc import OtlpGrpc
 from svc.front.otlp_http import OtlpHttp
 from svc.front.tool_handlers import Reads
 from svc.open_store import Store, now, open_store
+from svc.people import means
 from svc.prices import BadPrices, price_book, read_prices
 from svc.spools import Spooling, drainers
+from svc.store.audit import SYSTEM
 from svc.store.call_sites import CallSites
 from svc.store.cubes import CubeStore
 from svc.store.database import Connection
@@ -113,16 +117,20 @@ class _House:
             ledger=self.ledger,
         )
         queries = QueryStore(store.database)
-        app = App(self.keys, queries, self.health, self.metrics).build()
+        self.hashers = trio.CapacityLimiter(HASHERS)
+        self.means = means(settings, store.database, self.keys, self.hashers, now)
+        app = App(self.keys, queries, self.health, self.metrics, Api(self.means, ROUTES)).build()
         mcp = Mcp(
             self.keys,
             Reads.of(store.database, queries, now),
             enabled=not settings.auth_disabled,
             own_hosts=_own_hosts(settings),
         )
-        http = OtlpHttp(self.intake, self.keys, enabled=settings.transport in ("HTTP", "BOTH"))
+        http = OtlpHttp(
+            self.intake, self.keys, enabled=settings.transport in ("HTTP", "BOTH"), callers=self.means.callers
+        )
         self.door = Door(otlp=http, mcp=mcp, app=app)  # type: ignore[arg-type]  # Quart's ASGI types are narrower
-        self.grpc = OtlpGrpc(intake=self.intake, keys=self.keys)
+        self.grpc = OtlpGrpc(intake=self.intake, keys=self.keys, callers=self.means.callers)
         self.metrics.watch(
             Sources(
                 spool=self.spool.state,
@@ -173,6 +181,7 @@ class _House:
                     matches=matches,
                     now=now,
                     vitals=cache,
+                    hashers=self.hashers,
                 ),
                 cache,
             ),
@@ -328,6 +337,6 @@ async def _first_keys(store: Store) -> tuple[str, str] | None:
         return None
     project = await ProjectStore(store.database).make_default()
     keys = KeyStore(store.database)
-    write = await keys.create(project.id, "first write key", "write")
-    query = await keys.create(project.id, "first query key", "query")
+    write = await keys.create(project.id, "first write key", "write", actor=SYSTEM)
+    query = await keys.create(project.id, "first query key", "query", actor=SYSTEM)
     return write.plaintext, query.plaintext

@@ -11,7 +11,6 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final, cast
 
 import attrs
-import msgspec
 import trio
 from quart import Response, request
 from quart_trio import QuartTrio
@@ -31,19 +30,22 @@ from protocol.query import (
     read_body,
 )
 from protocol.refusals import (
-    API_UNAUTHORIZED,
     BAD_REQUEST,
     INTERNAL,
     METHOD_NOT_ALLOWED,
+    NO_TENANT,
     NOT_FOUND,
     PAYLOAD_TOO_LARGE,
+    QUERY_NO_PROJECT,
     QUERY_SCOPE,
     UNAVAILABLE,
     Refusal,
     Refused,
 )
-from protocol.storage import Outage
+from protocol.storage import Outage, StoreRefused
+from svc.front.api.routes import Api, lowered
 from svc.front.auth import authorize
+from svc.front.envelope import json_response, refusal_response, success_response
 from svc.front.health import Health
 from svc.front.metrics import Metrics
 from svc.store.query import QueryStore, ask
@@ -64,6 +66,7 @@ class App:
     queries: QueryStore
     health: Health
     metrics: Metrics
+    api: Api
 
     def build(self) -> QuartTrio:
         """The application with all its routes."""
@@ -84,9 +87,11 @@ class App:
         app.add_url_rule("/actuator/health/liveness", "liveness", self._liveness, methods=["GET"])
         app.add_url_rule("/actuator/health/readiness", "readiness", self._readiness, methods=["GET"])
         app.add_url_rule("/actuator/prometheus", "prometheus", self._prometheus, methods=["GET"])
+        self.api.register(app)
         app.register_error_handler(HTTPException, self._http_error)
         app.register_error_handler(Refused, _refused)
         app.register_error_handler(Outage, _outage)
+        app.register_error_handler(StoreRefused, _unstorable)
         app.register_error_handler(Exception, _bug)
         return app
 
@@ -95,6 +100,8 @@ class App:
             grant = await authorize(
                 self.keys, request.headers.get("authorization"), ("query", "admin"), QUERY_SCOPE
             )
+            if grant is NO_TENANT and await self.api.means.callers.without_project(lowered(request.headers)):
+                grant = QUERY_NO_PROJECT
             if isinstance(grant, Refusal):
                 return refusal_response(grant)
             started_s = trio.current_time()
@@ -131,11 +138,9 @@ class App:
             return refusal_response(PAYLOAD_TOO_LARGE)
         if request.path.startswith("/api/"):
             # Nothing here is public: without a credential even an unknown path says only that.
-            grant = await authorize(
-                self.keys, request.headers.get("authorization"), ("write", "query", "admin"), NOT_FOUND
-            )
-            if isinstance(grant, Refusal):
-                return refusal_response(API_UNAUTHORIZED if grant.status == 401 else grant)
+            caller = await self.api.means.callers.who(lowered(request.headers))
+            if isinstance(caller, Refusal):
+                return refusal_response(caller)
         if isinstance(error, MethodNotAllowed):
             response = refusal_response(METHOD_NOT_ALLOWED)
             methods = set(error.valid_methods or ()) - {"HEAD", "OPTIONS"}
@@ -147,17 +152,17 @@ class App:
 
     async def _health(self) -> Response:
         status, report = await self.health.report()
-        return _json(report, 200 if status == "UP" else 503)
+        return json_response(report, 200 if status == "UP" else 503)
 
     async def _liveness(self) -> Response:
         # That this line runs is the proof: the event loop turns and the door answers.
-        return _json({"status": "UP"}, 200)
+        return json_response({"status": "UP"}, 200)
 
     async def _readiness(self) -> Response:
         actors = self.health.actors()
         database = await self.health.db()
         status = "UP" if actors["status"] == database["status"] == "UP" else "DOWN"
-        return _json({"status": status}, 200 if status == "UP" else 503)
+        return json_response({"status": status}, 200 if status == "UP" else 503)
 
     async def _prometheus(self) -> Response:
         return Response(self.metrics.render(), content_type="text/plain; version=0.0.4; charset=utf-8")
@@ -168,29 +173,17 @@ def _page(wanted: int | None, default: int, most: int) -> int:
     return default if wanted is None or wanted < 1 else min(wanted, most)
 
 
-def _json(value: Any, status: int) -> Response:
-    return Response(msgspec.json.encode(value), status=status, content_type="application/json")
-
-
-def success_response(data: Any, status: int = 200) -> Response:
-    """The success envelope."""
-    return _json({"ok": True, "data": data}, status)
-
-
-def refusal_response(refusal: Refusal) -> Response:
-    """The failure envelope."""
-    response = Response(refusal.body(), status=refusal.status, content_type="application/json")
-    if refusal.retry_after_s is not None:
-        response.headers["retry-after"] = str(refusal.retry_after_s)
-    return response
-
-
 async def _refused(error: Refused) -> Response:
     return refusal_response(error.refusal)
 
 
 async def _outage(_error: Outage) -> Response:
     return refusal_response(UNAVAILABLE)
+
+
+async def _unstorable(_error: StoreRefused) -> Response:
+    # Such as U+0000, which PostgreSQL keeps in no text.
+    return refusal_response(BAD_REQUEST.saying("the request holds a value that cannot be stored"))
 
 
 async def _bug(error: Exception) -> Response:

@@ -35,6 +35,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from actors.keys import Busy, Grant, Keys
 from protocol import rpc
 from protocol.refusals import (
+    GRPC_NO_PROJECT,
     GRPC_NO_TOKEN,
     GRPC_SCOPE,
     PAYLOAD_TOO_LARGE,
@@ -43,6 +44,7 @@ from protocol.refusals import (
     Refusal,
 )
 from protocol.tokens import bearer
+from svc.front.callers import Callers
 from svc.front.intake import Held, Intake
 
 log = logging.getLogger(__name__)
@@ -125,8 +127,8 @@ def _failure(refusal: Refusal) -> _Failure:
 class OtlpGrpc:
     """The gRPC door. `open` and `close` are called by the wiring, from Trio."""
 
-    def __init__(self, *, intake: Intake, keys: Keys) -> None:
-        self._intake, self._keys = intake, keys
+    def __init__(self, *, intake: Intake, keys: Keys, callers: Callers) -> None:
+        self._intake, self._keys, self._callers = intake, keys, callers
         self._server: Server | None = None
         self._closing = False
         self._emptied = asyncio.Event()
@@ -202,10 +204,12 @@ class OtlpGrpc:
         return response.SerializeToString()
 
     async def _grant(self, stream: Stream[bytes, bytes]) -> Grant | _Failure:
-        authorization = None if stream.metadata is None else stream.metadata.get("authorization")
-        token = bearer(authorization if isinstance(authorization, str) else None)
+        metadata: Mapping[str, object] = stream.metadata or {}
+        headers = {name: value for name, value in metadata.items() if isinstance(value, str)}
+        token = bearer(headers.get("authorization"))
         if token is None:
-            return _Failure(Status.UNAUTHENTICATED, GRPC_NO_TOKEN)
+            known = await trio_asyncio.trio_as_aio(self._callers.without_project)(headers)
+            return _Failure(Status.UNAUTHENTICATED, GRPC_NO_PROJECT if known else GRPC_NO_TOKEN)
         match await trio_asyncio.trio_as_aio(self._keys.verify)(token):
             case Grant(scope="write" | "admin") as grant:
                 return grant

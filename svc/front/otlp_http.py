@@ -22,13 +22,16 @@ from protocol.otlp import Screening
 from protocol.refusals import (
     BODY_TIMEOUT,
     INGEST_DISABLED,
+    INGEST_NO_PROJECT,
     INGEST_SCOPE,
     METHOD_NOT_ALLOWED,
+    NO_TENANT,
     PAYLOAD_TOO_LARGE,
     UNSUPPORTED_MEDIA_TYPE,
     Refusal,
 )
 from svc.front.auth import authorize
+from svc.front.callers import Callers
 from svc.front.door import AsgiScope, Body, Receive, Send, refuse, respond
 from svc.front.intake import Form, Held, Intake
 
@@ -45,6 +48,7 @@ class OtlpHttp:
     intake: Intake
     keys: Keys
     enabled: bool
+    callers: Callers
 
     async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -67,6 +71,8 @@ class OtlpHttp:
         if scope["method"] != "POST":
             return METHOD_NOT_ALLOWED
         grant = await authorize(self.keys, headers.get("authorization"), ("write", "admin"), INGEST_SCOPE)
+        if grant is NO_TENANT and await self.callers.without_project(headers):
+            grant = INGEST_NO_PROJECT
         if isinstance(grant, Refusal):
             return self.intake.tally.refuse(grant)
         pressure = self.intake.pressure()

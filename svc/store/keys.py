@@ -1,7 +1,7 @@
 """API keys: made, listed, rotated, revoked; looked up by prefix; revocations announced to every replica.
 
-Owns the table `api_key` and the notification channel `svc_keys`. A change and its announcement are one
-transaction, so a replica hears of a revocation exactly when it holds.
+Owns the table `api_key` and the notification channel `svc_keys`. A change, its announcement and its audit
+row are one transaction, so a replica hears of a revocation exactly when it holds.
 
 Secrets: only bcrypt hashes at cost 10 are stored. A plaintext is returned once by `create` and `rotate`
 and is nowhere else.
@@ -21,6 +21,7 @@ import trio
 
 from protocol.storage import Eviction, KeyRecord, Outage
 from protocol.tokens import Scope, lookup_prefix, new_token
+from svc.store.audit import Action, record
 from svc.store.database import Connection, Database
 
 CHANNEL: Final = "svc_keys"
@@ -81,7 +82,7 @@ class KeyStore:
 
     database: Database
 
-    async def create(self, project_id: int, name: str, scope: Scope) -> Minted:
+    async def create(self, project_id: int, name: str, scope: Scope, *, actor: str) -> Minted:
         """A new key. `name` must not be blank."""
         token = new_token(scope)
         hashed = await trio.to_thread.run_sync(_hash, token)
@@ -97,7 +98,9 @@ class KeyStore:
                 lookup_prefix(token),
                 hashed,
             )
-            return _key(row)
+            key = _key(row)
+            await _record(connection, "key.create", project_id, key, actor)
+            return key
 
         return Minted(await self.database.run(work), token)
 
@@ -113,7 +116,9 @@ class KeyStore:
         )
         return [_key(row) for row in rows]
 
-    async def rotate(self, project_id: int, key_id: str) -> Minted | NoSuchKey | AlreadyRevoked:
+    async def rotate(
+        self, project_id: int, key_id: str, *, actor: str
+    ) -> Minted | NoSuchKey | AlreadyRevoked:
         """A new secret for the same name and scope; the old one stops verifying at once."""
         found = await self._find(project_id, key_id)
         if found is None:
@@ -132,31 +137,41 @@ class KeyStore:
                 lookup_prefix(token),
                 hashed,
             )
-            if row is not None:
-                await _announce(connection, key_id)
-            return None if row is None else _key(row)
+            if row is None:
+                return None
+            key = _key(row)
+            await _announce(connection, key_id)
+            await _record(connection, "key.rotate", project_id, key, actor)
+            return key
 
         key = await self.database.run(work)
         return AlreadyRevoked() if key is None else Minted(key, token)
 
-    async def revoke(self, project_id: int, key_id: str) -> Key | NoSuchKey:
+    async def revoke(self, project_id: int, key_id: str, *, actor: str) -> Key | NoSuchKey:
         """Revoke for good. Revoking twice is the same as once; the first time stands."""
         if _uuid(key_id) is None:
             return NoSuchKey()
 
         async def work(connection: Connection) -> Key | NoSuchKey:
-            # The moment of revocation, kept when it is there already.
+            # The key as it was; nobody else changes it until the commit.
+            before = await connection.fetchrow(
+                f"select {_SHOWN} from api_key where project_id = $1 and id = $2::uuid for update",
+                project_id,
+                UUID(key_id),
+            )
+            if before is None or before["revoked_at"] is not None:
+                return NoSuchKey() if before is None else _key(before)
+            # The moment of revocation.
             row = await connection.fetchrow(
-                "update api_key set revoked_at = coalesce(revoked_at, now())"
-                " where project_id = $1 and id = $2::uuid"
+                "update api_key set revoked_at = now() where project_id = $1 and id = $2::uuid"
                 f" returning {_SHOWN}",
                 project_id,
                 UUID(key_id),
             )
-            if row is None:
-                return NoSuchKey()
+            key = _key(row)
             await _announce(connection, key_id)
-            return _key(row)
+            await _record(connection, "key.revoke", project_id, key, actor)
+            return key
 
         return await self.database.run(work)
 
@@ -214,6 +229,20 @@ class KeyStore:
             readonly=True,
         )
         return None if row is None else _key(row)
+
+
+async def _record(connection: Connection, action: Action, project_id: int, key: Key, actor: str) -> None:
+    # The organization of the key's project.
+    org_id = await connection.fetchval("select org_id from project where id = $1", project_id)
+    await record(
+        connection,
+        action,
+        actor=actor,
+        org_id=org_id,
+        project_id=project_id,
+        subject=("key", key.id),
+        details={"name": key.name, "scope": key.scope, "token_prefix": key.token_prefix},
+    )
 
 
 async def _announce(connection: Connection, key_id: str) -> None:

@@ -29,7 +29,7 @@ async def test_the_default_project_is_made_once(store: Database) -> None:
 async def test_only_a_bcrypt_hash_at_cost_10_and_the_prefix_are_stored(
     store: Database, project: Project
 ) -> None:
-    minted = await KeyStore(store).create(project.id, "n", "write")
+    minted = await KeyStore(store).create(project.id, "n", "write", actor="tests")
     assert is_token(minted.plaintext)
     assert re.fullmatch(r"svc_w_[A-Za-z0-9_-]{22}", minted.plaintext)
     assert minted.plaintext not in repr(minted)
@@ -48,8 +48,8 @@ async def test_a_rotated_key_keeps_name_and_scope_and_loses_its_old_secret(
     store: Database, project: Project
 ) -> None:
     keys = KeyStore(store)
-    first = await keys.create(project.id, "n", "query")
-    second = await keys.rotate(project.id, first.key.id)
+    first = await keys.create(project.id, "n", "query", actor="tests")
+    second = await keys.rotate(project.id, first.key.id, actor="tests")
     assert isinstance(second, Minted)
     assert (second.key.id, second.key.name, second.key.scope) == (first.key.id, "n", "query")
     assert await keys.active_keys(lookup_prefix(first.plaintext)) == []
@@ -62,36 +62,37 @@ async def test_a_revoked_key_is_found_no_more_and_cannot_be_rotated(
     store: Database, project: Project
 ) -> None:
     keys = KeyStore(store)
-    minted = await keys.create(project.id, "n", "admin")
-    await keys.revoke(project.id, minted.key.id)
+    minted = await keys.create(project.id, "n", "admin", actor="tests")
+    await keys.revoke(project.id, minted.key.id, actor="tests")
     assert await keys.active_keys(lookup_prefix(minted.plaintext)) == []
-    assert await keys.rotate(project.id, minted.key.id) == AlreadyRevoked()
+    assert await keys.rotate(project.id, minted.key.id, actor="tests") == AlreadyRevoked()
     (shown,) = await keys.list(project.id)
     assert shown.state == "revoked"
 
 
 async def test_revoking_twice_keeps_the_first_time(store: Database, project: Project) -> None:
     keys = KeyStore(store)
-    minted = await keys.create(project.id, "n", "admin")
-    assert await keys.revoke(project.id, minted.key.id) == await keys.revoke(project.id, minted.key.id)
+    minted = await keys.create(project.id, "n", "admin", actor="tests")
+    first = await keys.revoke(project.id, minted.key.id, actor="tests")
+    assert first == await keys.revoke(project.id, minted.key.id, actor="tests")
 
 
 @pytest.mark.parametrize("key_id", ["not-a-uuid", "6a204bd8-9f4f-4a33-8b8f-0f0f0f0f0f0f", ""])
 async def test_an_unknown_key_is_not_found(store: Database, project: Project, key_id: str) -> None:
     keys = KeyStore(store)
-    assert await keys.revoke(project.id, key_id) == NoSuchKey()
-    assert await keys.rotate(project.id, key_id) == NoSuchKey()
+    assert await keys.revoke(project.id, key_id, actor="tests") == NoSuchKey()
+    assert await keys.rotate(project.id, key_id, actor="tests") == NoSuchKey()
 
 
 async def test_a_key_of_another_project_is_not_found(store: Database, project: Project) -> None:
     keys = KeyStore(store)
-    minted = await keys.create(project.id, "n", "admin")
-    assert await keys.revoke(project.id + 1, minted.key.id) == NoSuchKey()
+    minted = await keys.create(project.id, "n", "admin", actor="tests")
+    assert await keys.revoke(project.id + 1, minted.key.id, actor="tests") == NoSuchKey()
 
 
 async def test_the_keys_of_a_deleted_project_are_found_no_more(store: Database, project: Project) -> None:
     keys = KeyStore(store)
-    minted = await keys.create(project.id, "n", "admin")
+    minted = await keys.create(project.id, "n", "admin", actor="tests")
 
     async def work(connection: Connection) -> None:
         await connection.execute("update project set deleted_at = now()")
@@ -102,7 +103,7 @@ async def test_the_keys_of_a_deleted_project_are_found_no_more(store: Database, 
 
 async def test_a_revocation_is_heard_by_every_listener(store: Database, project: Project) -> None:
     keys = KeyStore(store)
-    minted = await keys.create(project.id, "n", "write")
+    minted = await keys.create(project.id, "n", "write", actor="tests")
     heard: list[Eviction] = []
 
     async def listen(task_status: trio.TaskStatus[None]) -> None:
@@ -116,5 +117,5 @@ async def test_a_revocation_is_heard_by_every_listener(store: Database, project:
         async with trio.open_nursery() as nursery:
             await nursery.start(listen)
             await nursery.start(listen)
-            await keys.revoke(project.id, minted.key.id)
+            await keys.revoke(project.id, minted.key.id, actor="tests")
     assert heard == [Eviction(key_id=minted.key.id)] * 2

@@ -1,0 +1,82 @@
+"""Who may do what: roles, permissions, what a key may do, whom the sign-up policy admits (contract §6).
+
+Pure rules; the API asks them for every request. Nothing here knows where roles and policies are kept.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, Literal, get_args
+
+import attrs
+import msgspec
+
+from protocol.accounts import SignupMode, SignupPolicy
+from protocol.tokens import Scope
+
+Role = Literal["owner", "admin", "member", "viewer"]
+ROLES: Final[tuple[Role, ...]] = get_args(Role)
+
+#: Permissions within an organization. ORG_ADMIN is "owner or admin only".
+OrgPermission = Literal["ORG_VIEW", "ORG_MANAGE", "ORG_ADMIN"]
+#: What a route asks for: nothing, a signed-in person, or a permission in the organization of its path.
+Permission = Literal["PUBLIC", "SIGNED_IN", "ORG_VIEW", "ORG_MANAGE", "ORG_ADMIN"]
+
+PERMISSIONS: Final[dict[Role, frozenset[OrgPermission]]] = {
+    "owner": frozenset({"ORG_VIEW", "ORG_MANAGE", "ORG_ADMIN"}),
+    "admin": frozenset({"ORG_VIEW", "ORG_MANAGE", "ORG_ADMIN"}),
+    "member": frozenset({"ORG_VIEW", "ORG_MANAGE"}),
+    "viewer": frozenset({"ORG_VIEW"}),
+}
+
+#: Whoever minted it (spec, "API key").
+KEY_ROLE: Final[Role] = "member"
+#: What a sign-up without an invitation makes of a person.
+SIGNUP_ROLE: Final[Role] = "member"
+
+
+def may(role: Role, permission: OrgPermission) -> bool:
+    """Whether a role holds a permission."""
+    return permission in PERMISSIONS[role]
+
+
+def may_grant(granter: Role, *roles: Role) -> bool:
+    """Whether someone may give, change or take all of these roles: only an owner deals in owners."""
+    return may(granter, "ORG_ADMIN") and (granter == "owner" or "owner" not in roles)
+
+
+def key_reaches(scope: Scope, *, reads: bool, own_project: bool) -> bool:
+    """Whether a key's scope lets it call a REST route at all; its role is asked after that.
+
+    `query` only reads; `admin` also writes, but only within its project.
+    """
+    return (scope == "admin" and (reads or own_project)) or (scope == "query" and reads)
+
+
+@attrs.frozen
+class Unreadable:
+    """A stored sign-up policy that means nothing to this release."""
+
+
+def read_policy(stored: Any) -> SignupPolicy | Unreadable:
+    """The policy as it is stored: JSON text or its value."""
+    try:
+        if isinstance(stored, str | bytes):
+            return msgspec.json.decode(stored, type=SignupPolicy)
+        return msgspec.convert(stored, SignupPolicy)
+    except (msgspec.ValidationError, msgspec.DecodeError):
+        return Unreadable()
+
+
+def mode_of(policy: SignupPolicy | Unreadable) -> SignupMode:
+    """The mode in force; an unreadable policy fails closed."""
+    return "invite" if isinstance(policy, Unreadable) else policy.mode
+
+
+def admits(policy: SignupPolicy | Unreadable, email_key: str, *, invited: bool, first: bool) -> bool:
+    """Whether a new account may be made (spec, "Authentication" 12): the first and the invited always."""
+    if invited or first:
+        return True
+    if isinstance(policy, Unreadable):
+        return False
+    domain = email_key.rpartition("@")[2]
+    return policy.mode == "open" or (policy.mode == "domain" and domain in policy.domains)

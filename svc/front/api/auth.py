@@ -1,0 +1,208 @@
+"""`/auth/*`: sign up, sign in, sign out, who am I, my sessions, my password.
+
+Ordering: limits first, then exactly one bcrypt run for each sign-in and sign-up, whether or not the address
+is known, so that the times do not tell.
+
+Secrets: passwords go to the store and nowhere else.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+from uuid import UUID
+
+from protocol.accounts import (
+    AccountShown,
+    Belonging,
+    Ended,
+    Me,
+    Mode,
+    PasswordChange,
+    SessionShown,
+    SignedOut,
+    SignIn,
+    SignUp,
+    email_key,
+)
+from protocol.query import timestamp
+from protocol.refusals import (
+    API_UNAUTHORIZED,
+    AUTH_DISABLED,
+    BAD_CREDENTIALS,
+    BAD_EMAIL,
+    EMAIL_TAKEN,
+    NO_SUCH_SESSION,
+    SIGNUP_REFUSED,
+    TOO_MANY_TRIES,
+    Refusal,
+    Refused,
+)
+from svc.domain.access import mode_of
+from svc.front.api.routes import Call, Means, Reply, Route
+from svc.front.callers import SingleUser
+from svc.front.cookies import clear_session, session_secret, set_session
+from svc.store import accounts
+from svc.store.accounts import Account
+from svc.store.orgs import OrgStore
+from svc.store.projects import ProjectStore
+
+
+def limited(call: Call[object], account: str) -> None:
+    """Count one try at a password. Raises `Refused` with the seconds to wait when there were too many."""
+    waits = (call.means.by_address.try_(call.client.address), call.means.by_account.try_(account))
+    longest = max((wait for wait in waits if wait is not None), default=None)
+    if longest is not None:
+        raise Refused(TOO_MANY_TRIES.in_(longest))
+
+
+async def signed_in(call: Call[object], account: Account) -> Reply:
+    """The answer to somebody who just proved who they are: a fresh session, whatever their cookie was."""
+    means = call.means
+    secret = await means.callers.logins.open(
+        account.id,
+        address=call.client.address,
+        user_agent=call.headers.get("user-agent", ""),
+        replacing=session_secret(means.callers.seal, call.headers.get("cookie")),
+    )
+    cookie = set_session(means.callers.seal.close(secret), secure=call.client.secure)
+    return Reply(await me_of(means, account), cookies=(cookie,))
+
+
+async def me_of(means: Means, account: Account) -> Me:
+    """An account and where it belongs."""
+    places = await means.accounts.places(account.id)
+    return Me(
+        AccountShown(str(account.id), account.email, account.has_password, timestamp(account.created_at)),
+        [Belonging(place.org.slug, place.org.name, place.role) for place in places],
+    )
+
+
+async def sign_up(call: Call[SignUp]) -> Reply | Refusal:
+    """Make an account, if the sign-up policy admits it, and sign in. The first account owns the instance."""
+    if call.means.callers.disabled:
+        return AUTH_DISABLED
+    key = email_key(call.body.email)
+    if key is None:
+        return BAD_EMAIL
+    limited(call, key)
+    match await call.means.accounts.sign_up(call.body.email, key, call.body.password):
+        case accounts.Refused():
+            return SIGNUP_REFUSED
+        case accounts.Taken():
+            return EMAIL_TAKEN
+        case account:
+            return await signed_in(call, account)
+
+
+async def sign_in(call: Call[SignIn]) -> Reply | Refusal:
+    """Sign in with an address and a password."""
+    if call.means.callers.disabled:
+        return AUTH_DISABLED
+    key = email_key(call.body.email) or call.body.email.strip().lower()
+    limited(call, key)
+    account = await call.means.accounts.sign_in(key, call.body.password)
+    if account is None:
+        return BAD_CREDENTIALS
+    call.means.by_account.forget(key)
+    return await signed_in(call, account)
+
+
+async def sign_out(call: Call[None]) -> Reply:
+    """End the session of the cookie. Without one it does nothing."""
+    login = await call.means.callers.login(call.headers)
+    if login is not None:
+        await call.means.callers.logins.end(login.account_id, login.id)
+    return Reply(SignedOut(), cookies=(clear_session(secure=call.client.secure),))
+
+
+async def me(call: Call[None]) -> Me | Refusal:
+    """Who is signed in, and where they belong."""
+    if isinstance(call.caller, SingleUser):
+        org = await ProjectStore(call.means.database).the_org()
+        return Me(
+            AccountShown(None, call.caller.label, False, None), [Belonging(org.slug, org.name, "owner")]
+        )
+    account = await call.means.accounts.find(call.person.login.account_id)
+    return API_UNAUTHORIZED if account is None else await me_of(call.means, account)
+
+
+async def mode(call: Call[None]) -> Mode:
+    """How one signs in here, and whether anybody may make an account."""
+    policy = await OrgStore(call.means.database).signup_policy()
+    return Mode(
+        "disabled" if call.means.callers.disabled else "password",
+        False,
+        mode_of(policy),
+        await call.means.accounts.any(),
+    )
+
+
+async def sessions(call: Call[None]) -> list[SessionShown]:
+    """My living sessions, newest first."""
+    login = call.person.login
+    return [
+        SessionShown(
+            str(row.id),
+            timestamp(row.created_at),
+            timestamp(row.last_seen_at),
+            timestamp(row.expires_at),
+            row.address,
+            row.user_agent,
+            row.id == login.id,
+        )
+        for row in await call.means.callers.logins.list(login.account_id)
+    ]
+
+
+async def end_session(call: Call[None]) -> Ended | Refusal:
+    """End one of my sessions; it is refused from its next request on."""
+    try:
+        session_id = UUID(call.path["sessionId"])
+    except ValueError:
+        return NO_SUCH_SESSION
+    ended = await call.means.callers.logins.end(call.person.login.account_id, session_id)
+    return Ended(1) if ended else NO_SUCH_SESSION
+
+
+async def end_others(call: Call[None]) -> Ended:
+    """End all my sessions but this one."""
+    login = call.person.login
+    return Ended(await call.means.callers.logins.end_others(login.account_id, login.id))
+
+
+async def change_password(call: Call[PasswordChange]) -> Ended | Refusal:
+    """Change my password; all my other sessions end."""
+    login = call.person.login
+    limited(call, login.email_key)
+    ended = await call.means.accounts.change_password(
+        login.account_id, call.body.current_password, call.body.new_password, keep=login.id
+    )
+    if ended is None:
+        return BAD_CREDENTIALS.saying("the current password is wrong")
+    call.means.by_account.forget(login.email_key)
+    return Ended(ended)
+
+
+_TRIES: Final = (TOO_MANY_TRIES, AUTH_DISABLED)
+
+ROUTES: Final = (
+    Route(
+        "POST", "/auth/signup", "PUBLIC", sign_up, Me, body=SignUp, status=201,
+        refusals=(SIGNUP_REFUSED, EMAIL_TAKEN, BAD_EMAIL, *_TRIES),
+    ),
+    Route(
+        "POST", "/auth/login", "PUBLIC", sign_in, Me, body=SignIn, refusals=(BAD_CREDENTIALS, *_TRIES)
+    ),
+    Route("POST", "/auth/logout", "PUBLIC", sign_out, SignedOut),
+    Route("GET", "/auth/me", "SIGNED_IN", me, Me),
+    Route("GET", "/auth/mode", "PUBLIC", mode, Mode),
+    Route("GET", "/auth/sessions", "SIGNED_IN", sessions, list[SessionShown]),
+    Route("DELETE", "/auth/sessions", "SIGNED_IN", end_others, Ended),
+    Route(
+        "DELETE", "/auth/sessions/{sessionId}", "SIGNED_IN", end_session, Ended, refusals=(NO_SUCH_SESSION,)
+    ),
+    Route(
+        "POST", "/auth/password", "SIGNED_IN", change_password, Ended, body=PasswordChange,
+        refusals=(TOO_MANY_TRIES, BAD_CREDENTIALS),
+    ),
+)  # fmt: skip

@@ -1,0 +1,10 @@
+"""The table of routes of `/api/**` and `/auth/*`, put together from the files of this package."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from svc.front.api import auth, orgs
+from svc.front.api.routes import Route
+
+ROUTES: Final[tuple[Route, ...]] = (*auth.ROUTES, *orgs.ROUTES)

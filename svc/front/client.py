@@ -1,0 +1,111 @@
+"""Who is at the other end: the address, the scheme, and whether the request comes from a page of ours.
+
+Forwarded headers are honoured only from the networks of `TRUSTED_PROXIES`, and only when TLS ends upstream
+(spec, `TLS_MODE`); from anyone else they are text without meaning. `X-Forwarded-Host` is never read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from ipaddress import IPv4Network, IPv6Network, ip_address
+from typing import Final
+from urllib.parse import urlsplit
+
+import attrs
+
+Network = IPv4Network | IPv6Network
+
+_PORTS: Final = {"http": 80, "https": 443}
+
+
+@attrs.frozen
+class Client:
+    """One request's other end. `address` is what limits are counted by; `secure` says it came over HTTPS."""
+
+    address: str
+    secure: bool
+
+
+@attrs.frozen
+class Surroundings:
+    """What stands between us and browsers, from the settings.
+
+    `proxies` is empty unless TLS ends upstream. `origins` are our public origins, `hosts` their hosts.
+    """
+
+    proxies: tuple[Network, ...] = ()
+    origins: frozenset[str] = frozenset()
+    always_secure: bool = False
+
+    def client(self, peer: str | None, scheme: str, headers: Mapping[str, str]) -> Client:
+        """The client behind a connection from `peer`."""
+        address, secure = peer or "unknown", scheme == "https"
+        if self._trusts(address):
+            secure = headers.get("x-forwarded-proto", scheme).split(",")[-1].strip().lower() == "https"
+            # From the right, each hop was written by the next; the first that we do not trust is the client.
+            for hop in reversed(headers.get("x-forwarded-for", "").split(",")):
+                named = _address(hop)
+                if named is None:
+                    break
+                address = named
+                if not self._trusts(named):
+                    break
+        return Client(address, secure or self.always_secure)
+
+    def is_ours(self, headers: Mapping[str, str]) -> bool:
+        """Whether a page of ours made the request: by `Sec-Fetch-Site` where it is sent, else by `Origin`.
+
+        A request that says neither is none of a page's, and not ours either.
+        """
+        site = headers.get("sec-fetch-site")
+        if site is not None:
+            return site == "same-origin"
+        origin = headers.get("origin")
+        return origin is not None and self._is_own(origin, headers.get("host", ""))
+
+    def is_foreign(self, headers: Mapping[str, str]) -> bool:
+        """Whether a page of somebody else made the request."""
+        return ("sec-fetch-site" in headers or "origin" in headers) and not self.is_ours(headers)
+
+    def names_us(self, headers: Mapping[str, str]) -> bool:
+        """Whether `Host` is an address, this machine or a public name of ours: not a name rebound to us."""
+        try:
+            host = urlsplit(f"//{headers.get('host', '')}").hostname
+        except ValueError:
+            return False
+        if host is None:
+            return False
+        if host == "localhost" or host.endswith(".localhost"):
+            return True
+        return _address(host) is not None or any(urlsplit(origin).hostname == host for origin in self.origins)
+
+    def _is_own(self, origin: str, host: str) -> bool:
+        if origin in self.origins:
+            return True
+        try:
+            named = urlsplit(origin)
+            reached = urlsplit(f"{named.scheme}://{host}")
+            return (
+                named.scheme in _PORTS
+                and named.hostname is not None
+                and (named.hostname, named.port or _PORTS[named.scheme])
+                == (reached.hostname, reached.port or _PORTS[named.scheme])
+            )
+        except ValueError:
+            return False
+
+    def _trusts(self, address: str) -> bool:
+        if not self.proxies:
+            return False
+        try:
+            named = ip_address(address)
+        except ValueError:
+            return False
+        return any(named in network for network in self.proxies)
+
+
+def _address(text: str) -> str | None:
+    try:
+        return str(ip_address(text.strip().strip("[]")))
+    except ValueError:
+        return None

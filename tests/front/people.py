@@ -1,0 +1,176 @@
+"""The REST API in this process: a fresh database, a running key cache, and browsers that keep cookies."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import attrs
+import trio
+from quart.typing import TestClientProtocol
+
+from actors.keys import MAILBOX_BOUND, KeyCache, KeyNews, Keys, Verdicts, Verify
+from actors.supervision import Vitals
+from svc import config, people
+from svc.front.api.routes import Api, Means
+from svc.front.api.table import ROUTES
+from svc.front.app import App
+from svc.front.metrics import Metrics
+from svc.serve import now
+from svc.store.database import Database
+from svc.store.keys import KeyStore, matches
+from svc.store.query import QueryStore
+
+ORIGIN = "http://localhost"
+ORG = "/api/orgs/default"
+PROJECT = ORG + "/projects/default"
+PASSWORD = "correct horse battery"
+
+
+@attrs.frozen
+class Answer:
+    """A response, read."""
+
+    status: int
+    body: Any
+    headers: Any
+
+    @property
+    def data(self) -> Any:
+        """The data of a success."""
+        assert self.body["ok"] is True, self.body
+        return self.body["data"]
+
+    @property
+    def refused(self) -> tuple[int, str, str]:
+        """Status, code and message of a refusal."""
+        assert self.body["ok"] is False, self.body
+        return self.status, self.body["error"]["code"], self.body["error"]["message"]
+
+
+@attrs.define(eq=False)
+class Browser:
+    """A client that keeps its session cookie and, like a browser on a page of ours, sends its `Origin`."""
+
+    client: TestClientProtocol
+    cookie: str | None = None
+    origin: str | None = ORIGIN
+    key: str | None = None
+    peer: str = "192.0.2.1"
+
+    async def call(self, method: str, path: str, body: Any = None, **headers: str) -> Answer:
+        """One request; a body that is not bytes goes as JSON."""
+        sent = {} if self.origin is None else {"Origin": self.origin}
+        if self.cookie is not None:
+            sent["Cookie"] = f"svc_session={self.cookie}"
+        if self.key is not None:
+            sent["Authorization"] = f"Bearer {self.key}"
+        sent |= {name.replace("_", "-"): value for name, value in headers.items()}
+        how = {"data": body} if isinstance(body, bytes) else {} if body is None else {"json": body}
+        response = await self.client.open(
+            path,
+            method=method,
+            headers=sent,
+            scope_base={"client": (self.peer, 1234)},
+            **how,  # type: ignore[arg-type]
+        )
+        for cookie in response.headers.getlist("set-cookie"):
+            if cookie.startswith("svc_session="):
+                self.cookie = cookie.partition("=")[2].partition(";")[0] or None
+        read = await response.get_json() if response.content_type == "application/json" else None
+        return Answer(response.status_code, read, response.headers)
+
+    async def get(self, path: str, **headers: str) -> Answer:
+        return await self.call("GET", path, **headers)
+
+    async def post(self, path: str, body: Any = None, **headers: str) -> Answer:
+        return await self.call("POST", path, body, **headers)
+
+    async def put(self, path: str, body: Any = None, **headers: str) -> Answer:
+        return await self.call("PUT", path, body, **headers)
+
+    async def patch(self, path: str, body: Any = None, **headers: str) -> Answer:
+        return await self.call("PATCH", path, body, **headers)
+
+    async def delete(self, path: str, **headers: str) -> Answer:
+        return await self.call("DELETE", path, **headers)
+
+    async def sign_up(self, email: str, password: str = PASSWORD) -> Answer:
+        return await self.post("/auth/signup", {"email": email, "password": password})
+
+    async def sign_in(self, email: str, password: str = PASSWORD) -> Answer:
+        return await self.post("/auth/login", {"email": email, "password": password})
+
+
+@attrs.define(eq=False)
+class Replica:
+    """One process's worth of REST API."""
+
+    database: Database
+    means: Means
+    verdicts: Verdicts
+    app: Any
+    hashed: list[str]
+
+    def browser(self, **known: Any) -> Browser:
+        """Somebody new."""
+        return Browser(self.app.test_client(use_cookies=False), **known)
+
+    async def owner(self) -> Browser:
+        """The first account, signed in."""
+        browser = self.browser()
+        assert (await browser.sign_up("owner@example.org")).status == 201
+        return browser
+
+    async def member(self, email: str, role: str, owner: Browser) -> Browser:
+        """An account that was invited as something, signed in."""
+        invited = await owner.post(ORG + "/invitations", {"email": email, "role": role})
+        assert invited.status == 201, invited.body
+        browser = self.browser()
+        assert (await browser.sign_up(email)).status == 201
+        return browser
+
+    async def token(self, scope: str, project_id: int | None = None) -> str:
+        """A key made beside the API."""
+        return (await self.minted(scope, project_id)).plaintext
+
+    async def minted(self, scope: Any, project_id: int | None = None) -> Any:
+        """A key made beside the API, and its row."""
+        from svc.store.projects import ProjectStore
+
+        project = project_id or (await ProjectStore(self.database).make_default()).id
+        return await KeyStore(self.database).create(project, scope, scope, actor="tests")
+
+
+@asynccontextmanager
+async def replica(database: Database, **settings: str) -> AsyncIterator[Replica]:
+    """A REST API on a database; limits are off unless the test sets them."""
+    env = {"SVC_AUTH_TRIES_PER_ADDRESS": "0", "SVC_AUTH_TRIES_PER_ACCOUNT": "0", **settings}
+    verdicts = Verdicts()
+    send, receive = trio.open_memory_channel[Verify](MAILBOX_BOUND)
+    keys = Keys(verdicts, send)
+    hashers = trio.CapacityLimiter(2)
+    means = people.means(config.read(env), database, keys, hashers, now)
+    hashed: list[str] = []
+
+    def counted(token: str, secret_hash: bytes) -> bool:
+        hashed.append(token)
+        return matches(token, secret_hash)
+
+    cache = KeyCache(
+        verdicts=verdicts,
+        mailbox=receive,
+        shelf=KeyStore(database),
+        matches=counted,
+        now=now,
+        vitals=Vitals("key-cache"),
+        hashers=hashers,
+    )
+    news = KeyNews(verdicts=verdicts, shelf=KeyStore(database), vitals=Vitals("key-news"))
+    app = App(keys, QueryStore(database), None, Metrics(), Api(means, ROUTES)).build()  # type: ignore[arg-type] # no health here
+    async with trio.open_nursery() as nursery:
+        await nursery.start(lambda task_status: cache.run(task_status=task_status))
+        await nursery.start(lambda task_status: news.run(task_status=task_status))
+        yield Replica(database, means, verdicts, app, hashed)
+        nursery.cancel_scope.cancel()
