@@ -7,11 +7,12 @@ restarts it after a crash; everyone else holds a handle or a passive object that
       │               ▲                    └──bury──▶ dead letters  ◀──build─── CubeBuilder
       │               └ DiskWriter, BrokerLink make it durable      ◀──count─── RollupWriter
       │                                                             ◀──make──── Partitioner
+      │                                                             ◀──expire── RetentionSweeper
       └──verify──▶ KeyCache ──look up──▶ store ──revocations──▶ KeyNews ──evict──▶ Verdicts
 
 The arrows are the whole graph; it has no cycle, so no two actors can wait for each other.
 The spool and the table of verdicts are passive: they hold state, the actors hold time.
 
 Read in this order: `supervision`, `ports`, `spool`, `drainer`, `keys`, `roller`; then the other spools
-(`disk_spool`, `broker_spool`) and the quiet loops (`partitions`, `cubes`, `rollups`).
+(`disk_spool`, `broker_spool`) and the quiet loops (`partitions`, `cubes`, `rollups`, `sweeper`).
 """

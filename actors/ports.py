@@ -16,6 +16,7 @@ from protocol.storage import (
     Batch,
     Built,
     Eviction,
+    Freed,
     KeyRecord,
     Letter,
     Outage,
@@ -33,12 +34,14 @@ __all__ = [
     "Cubes",
     "Decode",
     "Eviction",
+    "Freed",
     "Graveyard",
     "KeyRecord",
     "KeyShelf",
     "Letter",
     "Offered",
     "Outage",
+    "Retention",
     "Rollups",
     "Row",
     "Settled",
@@ -88,6 +91,12 @@ class Rollups(Protocol):
     """Where metric roll-ups are written. Raises `Outage`."""
 
     async def build(self, now: datetime, limit: int) -> Built: ...
+
+
+class Retention(Protocol):
+    """Where expired data is let go. Raises `Outage`; `freed` hears of each committed step."""
+
+    async def sweep(self, now: datetime, freed: Callable[[Freed], None]) -> None: ...
 
 
 class KeyShelf(Protocol):

@@ -98,3 +98,13 @@ class Built:
 
     hours: int
     more: bool
+
+
+@attrs.frozen
+class Freed:
+    """What one step of a retention sweep took away: whole days of a table, or rows of it."""
+
+    table: str
+    days: int = 0
+    rows: int = 0
+    bytes: int = 0

@@ -30,10 +30,12 @@ from actors.partitions import Partitioner
 from actors.roller import RollerTally, TraceRoller
 from actors.rollups import RollupWriter
 from actors.supervision import Actor, Board, Vitals, keep
+from actors.sweeper import RetentionSweeper, SweepTally
 from protocol.storage import Batch
 from svc.config import Settings
 from svc.domain.intake import decoder, split
 from svc.domain.pricing import PriceBook
+from svc.domain.retention import Terms
 from svc.front.api.routes import Api
 from svc.front.api.table import ROUTES
 from svc.front.app import App
@@ -59,6 +61,7 @@ from svc.store.keys import KeyStore, matches
 from svc.store.partitions import DayPartitions
 from svc.store.projects import ProjectStore
 from svc.store.query import QueryStore
+from svc.store.retention import RetentionStore
 from svc.store.rollups import RollupStore
 from svc.store.spans import SpanStore
 from svc.store.traces import TraceStore
@@ -87,7 +90,7 @@ class _House:
     def __init__(self, settings: Settings, store: Store, prices: PriceBook, *, buried_before: int) -> None:
         self.settings, self.store = settings, store
         self.board = Board()
-        self.tally, self.roller_tally = Tally(), RollerTally()
+        self.tally, self.roller_tally, self.sweep_tally = Tally(), RollerTally(), SweepTally()
         dead_letters = DeadLetterStore(store.database)
         self.spooling = Spooling(settings, self.board, self.tally, dead_letters=dead_letters, now=now)
         self.spool = self.spooling.spool
@@ -115,6 +118,7 @@ class _House:
             max_lag_ms=settings.spool_max_lag_ms,
             buried_before=buried_before,
             ledger=self.ledger,
+            retention=self._retention,
         )
         queries = QueryStore(store.database)
         self.hashers = trio.CapacityLimiter(HASHERS)
@@ -137,6 +141,7 @@ class _House:
                 intake=self.intake.tally,
                 tally=self.tally,
                 roller=self.roller_tally,
+                sweep=self.sweep_tally,
                 keys=lambda: keys_snapshot(self.verdicts),
                 pool=store.database.pool_state,
                 outages=lambda: store.database.outages,
@@ -196,10 +201,26 @@ class _House:
                 roller,
             ),
         ]
+        if self.settings.retention_enabled:
+            loops.append(self._sweeper())
         embedded = self.store.embedded
         if embedded is not None:
             loops.insert(0, (lambda: embedded, self.board.enrol("embedded-postgres")))
         return loops
+
+    def _sweeper(self) -> tuple[Callable[[], Actor], Vitals]:
+        vitals = self.board.enrol("retention-sweeper")
+        store = RetentionStore(self.store.database, default_terms(self.settings))
+        return (
+            lambda: RetentionSweeper(retention=store, now=now, tally=self.sweep_tally, vitals=vitals),
+            vitals,
+        )
+
+    def _retention(self) -> dict[str, Any]:
+        terms = attrs.asdict(default_terms(self.settings))
+        return {"enabled": self.settings.retention_enabled, "default_days": terms} | (
+            self.sweep_tally.snapshot()
+        )
 
     def drainer(self, vitals: Vitals) -> Drainer:
         """One lane from the spool to the store."""
@@ -216,6 +237,11 @@ class _House:
 
     def _stored(self, batch: Batch) -> None:
         self.metrics.queryable_s.observe(trio.current_time() - batch.received_s)
+
+
+def default_terms(settings: Settings) -> Terms:
+    """The install's terms of retention."""
+    return Terms(settings.trace_ttl_days, settings.detection_ttl_days)
 
 
 def _own_hosts(settings: Settings) -> frozenset[str]:

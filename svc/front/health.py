@@ -56,10 +56,17 @@ class Health:
     #: Spans that lay in the dead-letter store when the service started.
     buried_before: int
     ledger: Callable[[], Ledger]
+    retention: Callable[[], dict[str, Any]]
 
     async def report(self) -> tuple[Status, dict[str, Any]]:
         """The whole report of `/actuator/health` (contract §7)."""
-        components = {"ingest": self.ingest(), "db": await self.db(), "actors": self.actors()}
+        components = {
+            "ingest": self.ingest(),
+            "db": await self.db(),
+            "actors": self.actors(),
+            # What was freed; whether the sweeper lives stands with the actors.
+            "retention": {"status": "UP", "details": self.retention()},
+        }
         status: Status = "UP" if all(part["status"] == "UP" for part in components.values()) else "DOWN"
         return status, {"status": status, "components": components}
 

@@ -17,6 +17,7 @@ from actors.drainer import Tally
 from actors.roller import RollerTally
 from actors.spool import SpoolState
 from actors.supervision import Board
+from actors.sweeper import SweepTally
 from svc.front.health import Ledger
 from svc.front.intake import IntakeTally
 
@@ -31,6 +32,7 @@ class Sources:
     intake: IntakeTally
     tally: Tally
     roller: RollerTally
+    sweep: SweepTally
     keys: Callable[[], Mapping[str, int]]
     pool: Callable[[], dict[str, int]]
     outages: Callable[[], int]
@@ -94,6 +96,10 @@ class _Snapshots(Collector):
         yield crashes
         yield _counter("svc_traces_rolled", "Traces looked at by the roller.", s.roller.rolled)
         yield _counter("svc_traces_settled", "Traces settled.", s.roller.settled)
+        yield _counter("svc_retention_sweeps", "Retention sweeps completed.", s.sweep.sweeps)
+        yield _counter("svc_retention_dropped_days", "Days dropped, one for each table.", s.sweep.days)
+        yield _counter("svc_retention_freed_rows", "Rows that expired, about.", s.sweep.rows)
+        yield _counter("svc_retention_freed_bytes", "Bytes of dropped days.", s.sweep.bytes)
         keys = s.keys()
         yield _gauge("svc_keys_known", "Verdicts in the key cache.", keys["known"])
         yield _counter("svc_keys_hits", "Tokens answered from the key cache.", keys["hits"])

@@ -29,6 +29,9 @@ TRIAGE_SOURCES: Final[tuple[TriageSource, ...]] = get_args(TriageSource)
 #: Findings that a listing shows of each triage source (spec, "Limits").
 FINDINGS_SHOWN: Final = 200
 
+#: A finding in any other status is open: what it cites is kept, and so is it.
+CLOSED_STATUSES: Final = ("closed", "dismissed", "resolved")
+
 EVIDENCE_ORDER: Final = Keyset("evidence", (("role", "integer"), ("position", "integer")))
 
 #: Stored columns and the names they are shown under.

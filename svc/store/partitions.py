@@ -1,10 +1,10 @@
 """Day partitions of the tables that traffic fills.
 
-Owns which days exist. The partitioner makes days ahead; a write makes the day it needs if it is missing.
-Nothing here reads or drops rows of a day that exists.
+Owns which days exist. The partitioner makes days ahead; a write makes the day it needs if it is missing; the
+retention sweep drops days that have expired.
 
-Ordering: rows of a day may already stand in the default partition (a clock that ran ahead). Making the day
-moves them in the same transaction, so that a row is always in exactly one place.
+Ordering: rows of a day may already stand in the default partition (a clock that ran ahead, or kept rows of a
+dropped day). Making the day moves them in the same transaction, so that a row is always in exactly one place.
 """
 
 from __future__ import annotations
@@ -56,20 +56,44 @@ class DayPartitions:
             self._known.add(day)
         return made
 
-    def forget(self) -> None:
-        """Look again: somebody else may have dropped a day."""
-        self._known.clear()
+
+def partition(table: str, day: date) -> str:
+    """The name of a day's partition. `table` comes from `DAILY`."""
+    return f"{table}_{day:%Y%m%d}"
+
+
+def midnight(day: date) -> datetime:
+    """The beginning of a day, UTC."""
+    return datetime(day.year, day.month, day.day, tzinfo=UTC)
+
+
+async def existing(connection: Connection) -> list[tuple[str, date]]:
+    """Every day's partition that there is: its table and its day, oldest first."""
+    # The attached partitions by their names; the default ones carry no date.
+    rows = await connection.fetch(
+        "select p.relname as parent, right(c.relname, 8) as day from pg_inherits i"
+        " join pg_class c on c.oid = i.inhrelid join pg_class p on p.oid = i.inhparent"
+        " where p.relname = any($1::text[]) and pg_table_is_visible(p.oid)"
+        " and c.relname ~ '_[0-9]{8}$' order by 2, 1",
+        list(DAILY),
+    )
+    return [(row["parent"], date.fromisoformat(row["day"])) for row in rows]
+
+
+async def lock_days(connection: Connection) -> None:
+    """Let nobody else make or drop partitions until the end of this transaction."""
+    # One process at a time; the lock ends with the transaction.
+    await connection.execute("select pg_advisory_xact_lock($1)", _LOCK)
 
 
 async def _make(connection: Connection, day: date) -> int:
-    # One process makes partitions at a time; the lock ends with the transaction.
-    await connection.execute("select pg_advisory_xact_lock($1)", _LOCK)
+    await lock_days(connection)
     made = 0
     for table in DAILY:
-        name = f"{table}_{day:%Y%m%d}"
+        name = partition(table, day)
         if await connection.fetchval("select to_regclass($1)", name) is not None:
             continue
-        low = datetime(day.year, day.month, day.day, tzinfo=UTC)
+        low = midnight(day)
         high = low + timedelta(days=1)
         # The new table is filled before it is attached: attaching an existing table takes a weaker lock on
         # the parent than creating a partition in place would, so ingest goes on meanwhile.
