@@ -31,8 +31,9 @@ from svc.config import Settings
 from svc.dead_letters import dead_letters
 from svc.demo import demo
 from svc.doctor import examine
+from svc.ingest_report import print_report
 from svc.logging import set_up
-from svc.open_store import Store, open_store
+from svc.open_store import Store, now, open_store
 from svc.own_secrets import with_own_secrets
 from svc.prices import BadPrices, price_book
 from svc.rework import HELP as REWORK_HELP
@@ -40,6 +41,7 @@ from svc.rework import rework
 from svc.serve import Ready, serve
 from svc.store.audit import OPERATOR
 from svc.store.cluster import EmbeddedServerError
+from svc.store.exporters import ExporterStore
 from svc.store.keys import AlreadyRevoked, KeyStore, NoSuchKey
 from svc.store.migrate import SchemaTooNew
 from svc.store.projects import DEFAULT_ORG, DEFAULT_PROJECT, Project, ProjectStore
@@ -81,7 +83,7 @@ def main(argv: list[str] | None = None) -> int:
         return _fail(str(bad))
     # Commands beside the service print their result; what the service itself logs is of no interest there.
     set_up(settings.log_level if arguments.command == "serve" else "warning")
-    if arguments.command == "doctor":
+    if arguments.command == "doctor" and arguments.project is None:
         return trio.run(examine, settings, os.environ)
     refusals = config.boot_refusals(settings)
     if refusals:
@@ -184,7 +186,22 @@ def _parser() -> argparse.ArgumentParser:
         _name_project(verb)
     trying = commands.add_parser("demo", help="send sample agent traces and ask about them")
     trying.add_argument("--url", help="address of the service (default: the configured one)")
-    commands.add_parser("doctor", help="say what is configured, what is reachable and what is wrong")
+    doctor = commands.add_parser(
+        "doctor",
+        help="say what is configured, what is reachable and what is wrong",
+        description="What is configured, what is reachable and what is wrong. With --project instead:"
+        " who sends spans into it, what is understood of them, and what to change.",
+    )
+    doctor.add_argument("--org", default=DEFAULT_ORG, help="organization (default: %(default)s)")
+    doctor.add_argument("--project", help="say what this project's exporters send")
+    doctor.add_argument(
+        "--days",
+        type=int,
+        choices=range(1, 31),
+        default=7,
+        metavar="N",
+        help="over the last N days (default: 7)",
+    )
     return parser
 
 
@@ -205,6 +222,8 @@ def _work(arguments: argparse.Namespace, settings: Settings) -> Callable[[], Awa
             return lambda: _taxonomy(arguments, settings)
         case "reprice" | "remap":
             return lambda: _rework(arguments, settings)
+        case "doctor":
+            return lambda: _ingest(arguments, settings)
         case "demo":
             return lambda: demo(settings, arguments.url)
         case other:
@@ -260,6 +279,12 @@ async def _taxonomy(arguments: argparse.Namespace, settings: Settings) -> None:
     async with open_store(settings) as store:
         project = await _project(store, arguments)
         await taxonomy_file.import_taxonomy(taxonomy, TaxonomyStore(store.database), project)
+
+
+async def _ingest(arguments: argparse.Namespace, settings: Settings) -> None:
+    async with open_store(settings) as store:
+        project = await _project(store, arguments)
+        print_report(await ExporterStore(store.database).report(project.id, now(), arguments.days))
 
 
 async def _rework(arguments: argparse.Namespace, settings: Settings) -> None:

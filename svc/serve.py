@@ -24,6 +24,7 @@ from hypercorn.trio import serve as serve_http
 
 from actors.cubes import CubeBuilder
 from actors.drainer import Drainer, Tally
+from actors.exporters import ExporterWriter
 from actors.keys import HASHERS, MAILBOX_BOUND, KeyCache, KeyNews, Keys, Verdicts, Verify
 from actors.keys import snapshot as keys_snapshot
 from actors.partitions import Partitioner
@@ -33,6 +34,7 @@ from actors.supervision import Actor, Board, Vitals, keep
 from actors.sweeper import RetentionSweeper, SweepTally
 from protocol.storage import Batch
 from svc.config import Settings
+from svc.domain.exporters import Observations
 from svc.domain.intake import decoder, split
 from svc.domain.pricing import PriceBook
 from svc.domain.retention import Terms
@@ -57,6 +59,7 @@ from svc.store.call_sites import CallSites
 from svc.store.cubes import CubeStore
 from svc.store.database import Connection
 from svc.store.dead_letters import DeadLetterStore
+from svc.store.exporters import ExporterStore
 from svc.store.keys import KeyStore, matches
 from svc.store.partitions import DayPartitions
 from svc.store.projects import ProjectStore
@@ -102,7 +105,8 @@ class _House:
         self.shelf = KeyStore(store.database)
         self.metrics = Metrics()
         self.intake = Intake(self.spool, settings.max_body_bytes, now, trio.current_time)
-        self.decode = decoder(prices)
+        self.observations = Observations()
+        self.decode = decoder(prices, self.observations)
         self.drainer_vitals = tuple(
             self.board.enrol(f"drainer-{number}") for number in range(1, drainers(settings) + 1)
         )
@@ -176,6 +180,7 @@ class _House:
         """The actors that run until they are cancelled, in the order of their start."""
         cache, news = self.board.enrol("key-cache"), self.board.enrol("key-news")
         roller, partitioner = self.board.enrol("trace-roller"), self.board.enrol("partitioner")
+        exporters = self.board.enrol("exporter-writer")
         builder, writer = self.board.enrol("cube-builder"), self.board.enrol("rollup-writer")
         loops: list[tuple[Callable[[], Actor], Vitals]] = [
             (
@@ -192,6 +197,7 @@ class _House:
             ),
             (lambda: KeyNews(verdicts=self.verdicts, shelf=self.shelf, vitals=news), news),
             (lambda: CubeBuilder(cubes=CubeStore(self.store.database), now=now, vitals=builder), builder),
+            (lambda: ExporterWriter(write=self._write_exporters, vitals=exporters), exporters),
             (lambda: RollupWriter(rollups=RollupStore(self.store.database), now=now, vitals=writer), writer),
             (lambda: Partitioner(calendar=self.days, now=now, vitals=partitioner), partitioner),
             (
@@ -221,6 +227,10 @@ class _House:
         return {"enabled": self.settings.retention_enabled, "default_days": terms} | (
             self.sweep_tally.snapshot()
         )
+
+    async def _write_exporters(self) -> None:
+        rejected = self.intake.tally.take_rejections()
+        await ExporterStore(self.store.database).add(self.observations.take(), rejected, now())
 
     def drainer(self, vitals: Vitals) -> Drainer:
         """One lane from the spool to the store."""

@@ -13,6 +13,7 @@ import attrs
 
 from protocol.otlp import envelope, read_protobuf, screen, walk
 from protocol.storage import Batch
+from svc.domain.exporters import Observations
 from svc.domain.mapping import map_span
 from svc.domain.packing import Packed, Packer
 from svc.domain.pricing import PriceBook
@@ -28,15 +29,23 @@ class StoredSpan:
     payload: Packed = attrs.field(repr=False)
 
 
-def decoder(prices: PriceBook) -> Callable[[Batch], Iterator[StoredSpan]]:
-    """The decoding of batches under a price book. One for a process: it holds the packer."""
+def decoder(
+    prices: PriceBook, observations: Observations | None = None
+) -> Callable[[Batch], Iterator[StoredSpan]]:
+    """The decoding of batches under a price book. One for a process: it holds the packer.
+
+    `observations` hear of every span that is decoded.
+    """
     packer = Packer()
+    note = None if observations is None else observations.note
 
     def decode(batch: Batch) -> Iterator[StoredSpan]:
         request = read_protobuf(batch.body)
         screen(request)
         for span in walk(request):
             row = map_span(span, prices)
+            if note is not None:
+                note(batch.project_id, batch.received_at, span, row)
             payload = packer.pack(batch.project_id, row.started_at.date(), span)
             yield StoredSpan(batch.project_id, row, payload)
 

@@ -7,6 +7,7 @@ up can come between an accepted batch and its answer; a durable spool is waited 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from datetime import datetime
 from typing import Any, Final, Literal
@@ -48,12 +49,19 @@ class IntakeTally:
     spans: int = 0
     rejected_spans: int = 0
     refused: dict[str, int] = attrs.field(factory=dict)
+    #: Spans refused one by one, by project and reason, since the exporter writer last took them.
+    rejections: Counter[tuple[int, str]] = attrs.field(factory=Counter)
 
     def refuse(self, refusal: Refusal) -> Refusal:
         """Count a refusal and give it back."""
         key = str(refusal.status)
         self.refused[key] = self.refused.get(key, 0) + 1
         return refusal
+
+    def take_rejections(self) -> Counter[tuple[int, str]]:
+        """Those since the last call."""
+        taken, self.rejections = self.rejections, Counter()
+        return taken
 
 
 @attrs.frozen
@@ -96,6 +104,8 @@ class Intake:
             return self.tally.refuse(BAD_REQUEST.saying(str(error)))
         screening = screen(request)
         self.tally.rejected_spans += screening.rejected
+        for reason, spans in screening.reasons:
+            self.tally.rejections[grant.project_id, reason] += spans
         if not screening.accepted:
             if screening.rejected:
                 return self.tally.refuse(ALL_REFUSED.saying(f"{ALL_REFUSED.message}: {screening.message()}"))

@@ -144,12 +144,33 @@ _CLAIMS, _DERIVED_RANKS = _turned_round()
 USAGE_PREFIXES: Final = tuple(prefix for dialect in DIALECTS for prefix in dialect.usage_prefixes)
 
 
+_READ: Final = {
+    *_CLAIMS,
+    *(key for dialect in DIALECTS for key in dialect.instructions),
+    *(key for dialect in DIALECTS for key in dialect.reads),
+    *(key for dialect in DIALECTS for keys in dialect.details.values() for key in keys),
+}
+_READ_PREFIXES: Final = (
+    *(key[:-1] for key in sorted(_READ) if key.endswith("*")),
+    *USAGE_PREFIXES,
+)
+
+
+def is_read(key: str) -> bool:
+    """Whether any dialect does something with attributes of this key."""
+    return key in _READ or key.startswith(_READ_PREFIXES)
+
+
 @attrs.define(eq=False)
 class Reading:
     """What attributes say: the fields found, and the dialects spoken, as bits by place in `DIALECTS`."""
 
     found: Found
     spoken: int
+
+    def dialects(self) -> tuple[str, ...]:
+        """The names of the dialects spoken, general ones left out."""
+        return tuple(dialect.name for dialect in _speakers(self.spoken) if dialect is not _GENERAL)
 
     def input_messages(self, span: WireSpan) -> list[Any] | None:
         """What the model was given, as the first dialect that knows says it."""

@@ -41,4 +41,5 @@ DIALECT: Final = Dialect(
     beside_genai=True,
     marks=(_GIVEN, _ANSWERED),
     usage_prefixes=("anthropic.usage.",),
+    reads=("anthropic.*",),
 )

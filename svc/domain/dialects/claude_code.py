@@ -162,4 +162,12 @@ DIALECT: Final = Dialect(
     beside_genai=True,
     marks=(_TYPE,),
     usage_prefixes=("input_tokens", "output_tokens", "cache_read_tokens", "cache_creation_tokens"),
+    reads=(
+        "success",
+        "error",
+        "model",
+        "tool_name",
+        "tool_use_id",
+        "duration_ms",
+    ),
 )

@@ -105,6 +105,8 @@ class Dialect:
     marks: tuple[str, ...] = ()
     #: Attributes that start so are what the exporter said of usage and cost.
     usage_prefixes: tuple[str, ...] = ()
+    #: What else its functions read; a key that ends in `*` stands for all that start so.
+    reads: tuple[str, ...] = ()
 
 
 def indexed(attributes: Attributes, prefix: str) -> list[dict[str, Any]]:

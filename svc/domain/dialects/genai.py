@@ -194,4 +194,16 @@ DIALECT: Final = Dialect(
     documents=documents,
     counting="inclusive",
     usage_prefixes=("gen_ai.usage.", "gen_ai.aggregated_usage."),
+    reads=(
+        "gen_ai.input.messages",
+        "gen_ai.output.messages",
+        "gen_ai.prompt",
+        "gen_ai.completion",
+        "gen_ai.tool.definitions",
+        "gen_ai.agent.*",
+        "gen_ai.output.type",
+        "mcp.*",
+        "openai.*",
+        "gen_ai.openai.*",
+    ),
 )

@@ -84,4 +84,5 @@ DIALECT: Final = Dialect(
         "gcp.vertex.agent.invocation_id",
         "gcp.vertex.agent.event_id",
     ),
+    reads=("gcp.vertex.agent.*",),
 )

@@ -86,4 +86,5 @@ DIALECT: Final = Dialect(
     output_messages=output_messages,
     counting="inclusive",
     beside_genai=True,
+    reads=("lmnr.*",),
 )

@@ -222,4 +222,5 @@ DIALECT: Final = Dialect(
     counting="exclusive",
     marks=(_USAGE, _COST),
     usage_prefixes=(_USAGE, _COST),
+    reads=("langfuse.*",),
 )

@@ -153,4 +153,5 @@ DIALECT: Final = Dialect(
     beside_genai=True,
     marks=(_USAGE, _GIVEN, _ANSWERED),
     usage_prefixes=(_USAGE,),
+    reads=("langsmith.*",),
 )

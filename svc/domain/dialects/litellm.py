@@ -57,4 +57,5 @@ DIALECT: Final = Dialect(
     beside_genai=True,
     marks=("litellm.cost.input", "gen_ai.cost.input_cost", _HIDDEN),
     usage_prefixes=(_COST, "gen_ai.cost."),
+    reads=("litellm.*",),
 )

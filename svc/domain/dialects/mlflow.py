@@ -126,4 +126,5 @@ DIALECT: Final = Dialect(
     counting="inclusive",
     marks=(_USAGE, _COST),
     usage_prefixes=(_USAGE, _COST),
+    reads=("mlflow.*",),
 )

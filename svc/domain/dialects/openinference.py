@@ -173,4 +173,17 @@ DIALECT: Final = Dialect(
         "llm.output_messages.0.message.content",
     ),
     usage_prefixes=("llm.token_count.", "llm.cost."),
+    reads=(
+        "llm.input_messages.*",
+        "llm.output_messages.*",
+        "retrieval.documents.*",
+        "reranker.*",
+        "embedding.embeddings.*",
+        "llm.tools.*",
+        "input.mime_type",
+        "output.mime_type",
+        "tool.parameters",
+        "metadata",
+        "tag.tags",
+    ),
 )

@@ -167,4 +167,10 @@ DIALECT: Final = Dialect(
         "llm.request.functions.0.name",
     ),
     usage_prefixes=("llm.usage.",),
+    reads=(
+        "gen_ai.prompt.*",
+        "gen_ai.completion.*",
+        "traceloop.*",
+        "llm.*",
+    ),
 )

@@ -104,4 +104,9 @@ DIALECT: Final = Dialect(
         "response_data",
     ),
     usage_prefixes=("operation.cost",),
+    reads=(
+        "model_request_parameters",
+        "logfire.*",
+        "pydantic_ai.*",
+    ),
 )

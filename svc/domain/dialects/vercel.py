@@ -172,4 +172,15 @@ DIALECT: Final = Dialect(
         "ai.ranking",
     ),
     usage_prefixes=("ai.usage.",),
+    reads=(
+        "ai.prompt*",
+        "ai.response.*",
+        "ai.values",
+        "ai.ranking",
+        "ai.documents",
+        "ai.settings.*",
+        "ai.telemetry.*",
+        "operation.name",
+        "resource.name",
+    ),
 )

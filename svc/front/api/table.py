@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from svc.front.api import auth, orgs
+from svc.front.api import auth, ingest, orgs
 from svc.front.api.routes import Route
 
-ROUTES: Final[tuple[Route, ...]] = (*auth.ROUTES, *orgs.ROUTES)
+ROUTES: Final[tuple[Route, ...]] = (*auth.ROUTES, *orgs.ROUTES, *ingest.ROUTES)

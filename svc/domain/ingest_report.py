@@ -1,0 +1,131 @@
+"""What the ingest doctor says of an exporter: shares, and what to change, by name.
+
+Owns the thresholds and the sentences. Pure; the store brings the counters, the command line and REST show it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from protocol.ingest_report import CallShares, ExporterReport, Share
+from protocol.query import timestamp
+from svc.domain.dialects import DIALECTS
+from svc.domain.exporters import Exporter, Seen
+
+#: A share below this is worth a word.
+_LITTLE: Final = 0.5
+#: A clock this far ahead, and spans this late, are worth a word.
+_AHEAD_S: Final = 5.0
+_LATE_S: Final = 300.0
+#: Spans looked into that it takes to speak of shares.
+_ENOUGH: Final = 3
+
+_TITLES: Final = {dialect.name: dialect.title for dialect in DIALECTS}
+
+#: How to make each dialect's instrumentation write messages onto its spans.
+_CONTENT: Final = {
+    "openllmetry": "do not set TRACELOOP_TRACE_CONTENT to false",
+    "openinference": "do not set OPENINFERENCE_HIDE_INPUTS or OPENINFERENCE_HIDE_OUTPUTS",
+    "pydantic_ai": "pass include_content=True to InstrumentationSettings",
+    "vercel": "do not set recordInputs or recordOutputs to false in experimental_telemetry",
+    "langfuse": "pass input and output to the observation, or do not mask them",
+    "claude_code": "set OTEL_LOG_USER_PROMPTS=1 and OTEL_LOG_TOOL_DETAILS=1",
+    "genai": "set OTEL_SEMCONV_STABILITY_OPT_IN=gen_ai_latest_experimental and"
+    " OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT=SPAN_ONLY; content on log events never comes with"
+    " traces",
+}
+#: And how to name the session.
+_SESSION: Final = {
+    "openllmetry": 'call Traceloop.set_association_properties({"session_id": …})',
+    "openinference": "wrap the call in openinference.instrumentation.using_session(…)",
+    "langfuse": "use propagate_attributes(session_id=…)",
+    "langsmith": "put session_id or thread_id into the run's metadata",
+    "mlflow": "set the trace metadata mlflow.trace.session",
+    "vercel": "put sessionId into experimental_telemetry.metadata",
+}
+_ANY_SESSION: Final = "set the span attribute session.id (or gen_ai.conversation.id)"
+
+
+def exporter_report(exporter: Exporter, seen: Seen) -> ExporterReport:
+    """One exporter, with advice."""
+    calls = seen.model_calls
+    return ExporterReport(
+        service=exporter.service or None,
+        sdk=exporter.sdk or None,
+        sdk_version=exporter.sdk_version or None,
+        scope=exporter.scope or None,
+        scope_version=exporter.scope_version or None,
+        last_seen_at=timestamp(seen.last_seen_at),
+        spans=seen.spans,
+        looked_into=seen.looked,
+        dialects=[
+            Share(_TITLES.get(name, name), _part(count, seen.looked))
+            for name, count in seen.dialects.most_common()
+        ],
+        model_calls=calls,
+        shares=CallShares(
+            model=_part(seen.with_model, calls) if calls else None,
+            usage=_part(seen.with_usage, calls) if calls else None,
+            session=_part(seen.with_session, calls) if calls else None,
+            content=_part(seen.with_content, calls) if calls else None,
+        ),
+        unread_attributes=[Share(key, _part(count, seen.looked)) for key, count in seen.unread.most_common()],
+        least_lag_s=None if seen.lag_s is None else round(seen.lag_s, 3),
+        advice=list(advice(exporter, seen)),
+    )
+
+
+def advice(exporter: Exporter, seen: Seen) -> Iterator[str]:
+    """What to change, a sentence each, the most telling first."""
+    spoken = [name for name, _ in seen.dialects.most_common()]
+    # GenAI's keys are lent to many: whoever has keys of their own is whom to ask.
+    dialect = next((name for name in spoken if name != "genai"), spoken[0] if spoken else None)
+    if seen.lag_s is not None and seen.lag_s < -_AHEAD_S:
+        yield (
+            f"its clock runs at least {-seen.lag_s:.0f} s ahead: synchronise it (NTP), or its traces lie in"
+            " the future"
+        )
+    elif seen.lag_s is not None and seen.lag_s > _LATE_S:
+        yield (
+            f"no span came sooner than {seen.lag_s:.0f} s after its end: its clock is behind, or old spans"
+            " are sent"
+        )
+    if not exporter.service or exporter.service.startswith("unknown_service"):
+        yield "its service has no name: set OTEL_SERVICE_NAME"
+    if seen.looked >= _ENOUGH and not spoken:
+        yield (
+            "none of its spans speaks of models: fine for a web framework, else instrument the library that"
+            " calls them"
+        )
+    if seen.model_calls < _ENOUGH:
+        return
+    if _little(seen.with_model, seen.model_calls):
+        yield "model calls without a model have no price: set gen_ai.request.model"
+    if _little(seen.with_usage, seen.model_calls):
+        yield (
+            "model calls report no tokens, so they cost nothing here: for streams of OpenAI's API pass"
+            ' stream_options={"include_usage": true}; else set gen_ai.usage.input_tokens and output_tokens'
+        )
+    if _little(seen.with_content, seen.model_calls):
+        how = _CONTENT.get(dialect or "", "set gen_ai.input.messages and gen_ai.output.messages")
+        yield f"model calls come without their messages: {how}"
+    if _little(seen.with_session, seen.model_calls):
+        named = _SESSION.get(dialect or "")
+        yield "model calls belong to no session: " + (
+            f"{named}, or {_ANY_SESSION}" if named else _ANY_SESSION
+        )
+
+
+def worst_first(reports: list[ExporterReport]) -> list[ExporterReport]:
+    """Exporters with most advice first, then the latest."""
+    latest = sorted(reports, key=lambda report: report.last_seen_at, reverse=True)
+    return sorted(latest, key=lambda report: -len(report.advice))
+
+
+def _part(count: int, of: int) -> float:
+    return round(count / max(of, 1), 3)
+
+
+def _little(count: int, of: int) -> bool:
+    return count < of * _LITTLE

@@ -1,0 +1,184 @@
+"""Laws of what is noted about exporters, and of what the ingest doctor makes of it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import attrs
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from protocol.otlp import WireResource, WireScope, read_protobuf, walk
+from svc.domain.dialects import is_read
+from svc.domain.exporters import FIRST, ONE_IN, Exporter, Observations, Seen, exporter_of
+from svc.domain.ingest_report import advice, exporter_report
+from svc.domain.mapping import map_span
+from svc.domain.span import EPOCH, instant
+from tests.domain import BOOK, START_NS, wire
+from tests.wire import capture
+
+NOW = instant(START_NS) + timedelta(seconds=3)
+CHAT = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "gpt-4o", "gen_ai.usage.input_tokens": 1}
+
+
+def noted(*spans: Any, at: datetime = NOW) -> dict[Any, Seen]:
+    observations = Observations()
+    for span in spans:
+        observations.note(1, at, span, map_span(span, BOOK))
+    return observations.take()
+
+
+def seen(count: int = 8, at: datetime = NOW, **attributes: Any) -> Seen:
+    (found,) = noted(*[wire(attributes)] * count, at=at).values()
+    return found
+
+
+def test_every_span_is_counted_and_few_are_looked_into() -> None:
+    found = seen(FIRST + 10 * ONE_IN, **CHAT)
+    assert found.spans == FIRST + 10 * ONE_IN
+    assert FIRST <= found.looked <= FIRST + 11
+    assert found.model_calls == found.with_model == found.with_usage == found.looked
+    assert found.with_session == 0
+
+
+def test_exporters_are_told_apart_by_service_sdk_and_scope() -> None:
+    sdk = {"telemetry.sdk.name": "otel", "telemetry.sdk.language": "go", "telemetry.sdk.version": "1.2"}
+    one = wire({}, resource={"service.name": "shop", **sdk})
+    other = attrs.evolve(one, scope=WireScope("lib", "3", {}, b"", ""))
+    assert exporter_of(other) == Exporter("shop", "otel go", "1.2", "lib", "3")
+    found = noted(one, other, one, other)
+    assert {key[2].scope: counters.spans for key, counters in found.items()} == {"": 2, "lib": 2}
+    odd = wire({}, resource={"service.name": "a\0" + "b" * 5000})
+    assert len(exporter_of(odd).service) == 200
+    assert "\0" not in exporter_of(odd).service
+
+
+def test_what_was_taken_is_not_taken_twice() -> None:
+    observations, span = Observations(), wire(CHAT)
+    for _ in range(2):
+        observations.note(1, NOW, span, map_span(span, BOOK))
+        (found,) = observations.take().values()
+        assert found.spans == 1
+    assert observations.take() == {}
+
+
+def test_a_client_that_renames_itself_fills_no_memory() -> None:
+    observations = Observations()
+    for number in range(2000):
+        span = wire(CHAT, resource={"service.name": f"s{number}"})
+        observations.note(1, NOW, span, map_span(span, BOOK))
+    found = observations.take()
+    assert len(found) <= 501
+    assert sum(counters.spans for counters in found.values()) == 2000
+
+
+def test_keys_that_nobody_reads_are_named_without_their_numbers_and_bounded() -> None:
+    found = seen(
+        2, **CHAT, **{"my.key": 1, "my.list.0.name": 1, "my.list.17.name": 2, "http.route": "/", "svc.x": 1}
+    )
+    assert found.unread == {"my.key": 2, "my.list.N.name": 2}
+    many = seen(2, **{f"k{n}": 1 for n in range(5000)})
+    assert len(many.unread) <= 120
+    many.merge(Seen())
+    assert len(many.unread) <= 60
+    assert many.unread.total() == 10_000
+
+
+counters = st.builds(
+    Seen,
+    spans=st.integers(0, 1000),
+    looked=st.integers(0, 1000),
+    lag_s=st.none() | st.floats(-1e6, 1e6),
+    dialects=st.dictionaries(st.sampled_from(["genai", "vercel"]), st.integers(1, 9)).map(Counter),
+    unread=st.dictionaries(st.sampled_from(["a", "b", "…"]), st.integers(1, 9)).map(Counter),
+    last_seen_at=st.datetimes(datetime(2026, 1, 1), datetime(2027, 1, 1), timezones=st.just(UTC)),
+)
+
+
+@given(st.lists(counters, max_size=5), st.randoms(use_true_random=False))
+def test_counters_add_up_in_any_order_and_through_the_store(parts: list[Seen], dice: Any) -> None:
+    def total(order: list[Seen]) -> dict[str, Any]:
+        whole = Seen()
+        for part in order:
+            whole.merge(Seen.of_json(part.as_json(), part.last_seen_at))
+        return {**whole.as_json(), "last": whole.last_seen_at}
+
+    shuffled = list(parts)
+    dice.shuffle(shuffled)
+    assert total(parts) == total(shuffled)
+    assert total(parts)["spans"] == sum(part.spans for part in parts)
+
+
+def said(found: Seen, exporter: Exporter | None = None) -> list[str]:
+    return list(advice(exporter or Exporter("shop"), found))
+
+
+def test_an_exporter_that_says_everything_is_left_alone() -> None:
+    whole = {**CHAT, "session.id": "s", "gen_ai.input.messages": '[{"role": "user", "content": "hi"}]'}
+    assert said(seen(**whole)) == []
+
+
+@pytest.mark.parametrize(
+    ("attributes", "words"),
+    [
+        ({"gen_ai.operation.name": "chat"}, "set gen_ai.request.model"),
+        ({"gen_ai.operation.name": "chat", "gen_ai.request.model": "m"}, '{"include_usage": true}'),
+        (CHAT, "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT=SPAN_ONLY"),
+        ({"openinference.span.kind": "LLM"}, "OPENINFERENCE_HIDE_INPUTS"),
+        ({"openinference.span.kind": "LLM"}, "using_session"),
+        ({"llm.request.type": "chat"}, "TRACELOOP_TRACE_CONTENT"),
+        ({"ai.operationId": "ai.streamText.doStream"}, "sessionId into experimental_telemetry.metadata"),
+        (CHAT, "set the span attribute session.id"),
+        ({"http.route": "/"}, "none of its spans speaks of models"),
+    ],
+)
+def test_advice_names_what_to_change(attributes: dict[str, Any], words: str) -> None:
+    assert any(words in sentence for sentence in said(seen(**attributes)))
+
+
+def test_a_clock_that_runs_ahead_and_spans_that_come_late_are_told_apart() -> None:
+    end = instant(START_NS + 10**9)
+    assert "clock runs at least 60 s ahead" in said(seen(at=end - timedelta(seconds=60), **CHAT))[0]
+    assert "no span came sooner than 3600 s" in said(seen(at=end + timedelta(hours=1), **CHAT))[0]
+    assert not any("clock" in sentence for sentence in said(seen(at=end + timedelta(seconds=9), **CHAT)))
+
+
+def test_a_service_without_a_name_is_told() -> None:
+    for name in ("", "unknown_service:node"):
+        assert any("OTEL_SERVICE_NAME" in sentence for sentence in said(seen(**CHAT), Exporter(name)))
+
+
+def test_a_report_of_nothing_divides_by_nothing() -> None:
+    report = exporter_report(Exporter(), Seen(last_seen_at=EPOCH))
+    assert (report.service, report.shares.model, report.least_lag_s) == (None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("file", "dialect"),
+    [
+        ("v1-traces_001_openinference.pb", "openinference"),
+        ("v1-traces_004_official-genai.pb", "genai"),
+        ("v1-traces_005_pydanticai.pb", "pydantic_ai"),
+        ("v1-traces_008_aisdk-OpenTelemetry.pb", "genai"),
+    ],
+)
+def test_of_real_exporters_nearly_every_key_is_read(file: str, dialect: str) -> None:
+    body = capture(file)
+    spans = list(walk(read_protobuf(body)))
+    whole = Seen()
+    for found in noted(*spans).values():
+        whole.merge(found)
+    assert whole.dialects[dialect] > 0
+    keys = {key for span in spans for key in span.attributes}
+    assert len(whole.unread) <= 0.15 * len(keys), whole.unread
+
+
+def test_a_resource_is_no_attribute_of_the_span() -> None:
+    span = attrs.evolve(wire(CHAT), resource=WireResource({"my.resource": 1}, b"", ""))
+    (found,) = noted(span).values()
+    assert not found.unread
+    assert is_read("gen_ai.prompt.3.role")
+    assert not is_read("gen_ai.unheard.of")

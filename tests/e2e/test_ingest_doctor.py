@@ -1,0 +1,41 @@
+"""`trace-svc doctor --project` says who sends what into the running service, and what to change."""
+
+from __future__ import annotations
+
+import os
+import time
+import uuid
+
+from tests.service import Service, until
+from tests.wire import request, span
+
+
+def test_the_doctor_names_the_exporter_its_faults_and_what_was_refused(service: Service) -> None:
+    name = f"shop-{uuid.uuid4()}"
+    call = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "gpt-4o", "our.own.key": 1}
+    calls = [
+        span(trace_id=os.urandom(16), span_id=os.urandom(8), attributes=call, start_ns=time.time_ns(),
+             end_ns=time.time_ns())
+        for _ in range(5)
+    ]  # fmt: skip
+    bad = span(trace_id=b"\x01" * 16, span_id=b"\x02" * 8)
+    bad.start_time_unix_nano = 0
+    body = request(*calls, bad, resource={"service.name": name}, scope="some.library", scope_version="7")
+    assert service.send(body.SerializeToString()).status_code == 200
+
+    told = ""
+
+    def is_told() -> bool:
+        nonlocal told
+        told = service.command("doctor", "--project", "default", "--days", "1")
+        return name in told
+
+    until(is_told, timeout_s=60)
+    entry = next(part for part in told.split("\n\n") if name in part)
+    assert "some.library 7" in entry
+    assert "speaks      OpenTelemetry GenAI and MCP 100%" in entry
+    assert "5 looked into: model 100%, usage 0%, session 0%, content 0%" in entry
+    assert "not read    our.own.key 100%" in entry
+    assert 'stream_options={"include_usage": true}' in entry
+    assert "rejected at the doors" in told
+    assert "start" in told.split("rejected at the doors")[1]
