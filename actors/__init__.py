@@ -9,11 +9,13 @@ restarts it after a crash; everyone else holds a handle or a passive object that
       │                                                             ◀──make──── Partitioner
       │                                                             ◀──expire── RetentionSweeper
       │                                                             ◀──add───── ExporterWriter
+      │                                                             ◀──empty─── Purger
       └──verify──▶ KeyCache ──look up──▶ store ──revocations──▶ KeyNews ──evict──▶ Verdicts
 
 The arrows are the whole graph; it has no cycle, so no two actors can wait for each other.
 The spool and the table of verdicts are passive: they hold state, the actors hold time.
 
 Read in this order: `supervision`, `ports`, `spool`, `drainer`, `keys`, `roller`; then the other spools
-(`disk_spool`, `broker_spool`) and the quiet loops (`partitions`, `cubes`, `rollups`, `sweeper`, `exporters`).
+(`disk_spool`, `broker_spool`) and the quiet loops (`partitions`, `cubes`, `rollups`, `sweeper`, `exporters`,
+`purger`).
 """

@@ -18,6 +18,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from hashlib import sha256
+from hmac import compare_digest
 from math import inf
 from typing import Final
 
@@ -45,6 +46,9 @@ HASHERS: Final = 2
 VERIFY_TIMEOUT_S: Final = 10.0
 ROUNDS: Final = 5
 NOTE_USED_S: Final = 60.0
+#: Tokens under one lookup prefix that may be hashed within `NEGATIVE_TTL_S`. A prefix is no secret; whoever
+#: knows one must not be able to buy a bcrypt run with every wrong token.
+GUESSES_BOUND: Final = 10
 OUTAGE_PAUSE_S: Final = 1.0
 
 
@@ -86,6 +90,10 @@ class Verdicts:
         self.hits = self.misses = self.refused_full = 0
         #: Keys seen since `last used` was written last.
         self.used: set[str] = set()
+        #: By stored hash, the digest of the one token that fits it: any other is wrong without hashing.
+        self._proofs: OrderedDict[bytes, bytes] = OrderedDict()
+        self._guesses: OrderedDict[str, list[float]] = OrderedDict()
+        self.refused_guesses = 0
 
     def find(self, token: str) -> _Verdict | None:
         """The living verdict on a token, or None when it has to be verified."""
@@ -113,6 +121,32 @@ class Verdicts:
             self.used.add(grant.key_id)
         while len(self._table) > VERDICTS_BOUND:
             self._table.popitem(last=False)
+
+    def proves(self, token: str, secret_hash: bytes) -> bool | None:
+        """Whether a token fits a stored hash, as far as that is known without hashing."""
+        proof = self._proofs.get(secret_hash)
+        return None if proof is None else compare_digest(proof, _digest(token))
+
+    def proven(self, token: str, secret_hash: bytes) -> None:
+        """Remember the token that fits a stored hash; the guesses under its prefix are forgiven."""
+        self._guesses.pop(lookup_prefix(token), None)
+        self._proofs[secret_hash] = _digest(token)
+        while len(self._proofs) > VERDICTS_BOUND:
+            self._proofs.popitem(last=False)
+
+    def may_guess(self, token: str) -> bool:
+        """Whether one more token of this prefix may be hashed now; counts it."""
+        now = self._clock()
+        guesses = self._guesses.setdefault(lookup_prefix(token), [])
+        self._guesses.move_to_end(lookup_prefix(token))
+        guesses[:] = [at for at in guesses if at > now - NEGATIVE_TTL_S]
+        if len(guesses) >= GUESSES_BOUND:
+            self.refused_guesses += 1
+            return False
+        guesses.append(now)
+        while len(self._guesses) > VERDICTS_BOUND:
+            self._guesses.popitem(last=False)
+        return True
 
     def evict(self, notice: Eviction) -> None:
         """Trust what the notice names no more; checks in flight will read the store again.
@@ -240,6 +274,8 @@ class KeyCache:
         for _ in range(ROUNDS):
             epoch = self._verdicts.epoch
             grant = await self._match(token, await self._shelf.active_keys(lookup_prefix(token)), tried)
+            if isinstance(grant, Busy):
+                return grant
             if self._verdicts.epoch == epoch:
                 self._verdicts.put(token, grant)
                 return grant
@@ -247,13 +283,18 @@ class KeyCache:
 
     async def _match(
         self, token: str, records: Sequence[KeyRecord], tried: dict[bytes, bool]
-    ) -> Grant | None:
+    ) -> Grant | Busy | None:
         for record in records:
-            if record.secret_hash not in tried:
+            known = self._verdicts.proves(token, record.secret_hash)
+            if known is None and record.secret_hash not in tried:
+                if not self._verdicts.may_guess(token):
+                    return Busy()
                 tried[record.secret_hash] = await trio.to_thread.run_sync(
                     self._matches, token, record.secret_hash, limiter=self._hashers
                 )
-            if tried[record.secret_hash]:
+                if tried[record.secret_hash]:
+                    self._verdicts.proven(token, record.secret_hash)
+            if known or tried.get(record.secret_hash):
                 return Grant(record.key_id, record.project_id, record.scope)
         return None
 
@@ -315,4 +356,5 @@ def snapshot(verdicts: Verdicts) -> Mapping[str, int]:
         "hits": verdicts.hits,
         "misses": verdicts.misses,
         "refused_full": verdicts.refused_full,
+        "refused_guesses": verdicts.refused_guesses,
     }

@@ -15,6 +15,7 @@ from protocol.broker import Inbox, Lane, Published
 from protocol.storage import (
     Batch,
     Built,
+    Deleted,
     Eviction,
     Freed,
     KeyRecord,
@@ -33,6 +34,7 @@ __all__ = [
     "Connect",
     "Cubes",
     "Decode",
+    "Deleted",
     "Eviction",
     "Freed",
     "Graveyard",
@@ -41,6 +43,7 @@ __all__ = [
     "Letter",
     "Offered",
     "Outage",
+    "PurgeShelf",
     "Retention",
     "Rollups",
     "Row",
@@ -115,6 +118,18 @@ class Calendar(Protocol):
     """Where day partitions are kept. Raises `Outage`."""
 
     async def make_days(self, today: datetime) -> int: ...
+
+
+class PurgeShelf(Protocol):
+    """Where deleted projects are emptied. All verbs raise `Outage`."""
+
+    async def deleted(self) -> Sequence[Deleted]: ...
+
+    async def tables(self) -> Sequence[str]: ...
+
+    async def purge(self, project_id: int, table: str, limit: int) -> int: ...
+
+    async def purged(self, project_id: int) -> None: ...
 
 
 #: What an offer to the spool can answer.

@@ -91,6 +91,22 @@ UNKNOWN_SCOPE: Final = Refusal(400, "BAD_REQUEST", "unknown key scope '{value}'"
 KEY_NOT_FOUND: Final = Refusal(404, "NOT_FOUND", "key not found")
 ROTATE_REVOKED: Final = Refusal(409, "CONFLICT", "cannot rotate a revoked key")
 BLANK_NAME: Final = Refusal(400, "BAD_REQUEST", "name must not be blank")
+KEYS_MINT_NO_KEYS: Final = Refusal(403, "FORBIDDEN", "API keys cannot mint new keys")
+TOKENS_MINT_NO_TOKENS: Final = Refusal(403, "FORBIDDEN", "MCP tokens cannot mint new tokens")
+
+# Projects, members, invitations.
+BAD_SLUG: Final = Refusal(
+    400, "BAD_REQUEST", "slug must be 1 to 50 lower-case letters, digits and inner hyphens"
+)
+SLUG_TAKEN: Final = Refusal(409, "CONFLICT", "another project has this slug")
+NO_SUCH_MEMBER: Final = Refusal(404, "NOT_FOUND", "no such member")
+NO_SUCH_ACCOUNT: Final = Refusal(404, "NOT_FOUND", "nobody has signed up with this address; invite it")
+NO_SUCH_INVITATION: Final = Refusal(404, "NOT_FOUND", "no such invitation")
+LAST_OWNER: Final = Refusal(409, "CONFLICT", "the last owner cannot leave; make another owner first")
+OWNERS_ONLY: Final = Refusal(403, "FORBIDDEN", "only an owner may make, change or remove an owner")
+ALREADY_MEMBER: Final = Refusal(409, "CONFLICT", "this address belongs to the organization already")
+ALREADY_INVITED: Final = Refusal(409, "CONFLICT", "this address is invited already")
+HAS_ACCOUNT: Final = Refusal(409, "CONFLICT", "this address has an account; add it as a member")
 
 # Everywhere.
 NOT_FOUND: Final = Refusal(404, "NOT_FOUND", "no such path")

@@ -93,6 +93,14 @@ class Eviction:
 
 
 @attrs.frozen
+class Deleted:
+    """A deleted project of which something may be left."""
+
+    project_id: int
+    deleted_at: datetime
+
+
+@attrs.frozen
 class Built:
     """One round of building cubes: hours built, and whether more are waiting."""
 

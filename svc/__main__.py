@@ -47,6 +47,7 @@ from svc.store.migrate import SchemaTooNew
 from svc.store.projects import DEFAULT_ORG, DEFAULT_PROJECT, Project, ProjectStore
 from svc.store.rework import AlreadyAtWork
 from svc.store.taxonomy import TaxonomyStore
+from svc.users import NoSuchUser, users
 
 log = logging.getLogger("trace-svc")
 
@@ -64,6 +65,7 @@ _SAID = (
     BadPrices,
     AlreadyAtWork,
     BadTaxonomy,
+    NoSuchUser,
     CrashLoop,
     Outage,
     SchemaTooNew,
@@ -184,6 +186,13 @@ def _parser() -> argparse.ArgumentParser:
         verb = commands.add_parser(name, help=text, description=REWORK_HELP)
         verb.add_argument("--apply", action="store_true", help="change the stored spans; else only a preview")
         _name_project(verb)
+    people = commands.add_parser("users", help="list accounts, give one a new password")
+    people_verbs = people.add_subparsers(dest="verb", required=True, metavar="verb")
+    people_verbs.add_parser("list", help="list the accounts")
+    reset = people_verbs.add_parser(
+        "reset-password", help="give an account a new password, print it once, and end its sessions"
+    )
+    reset.add_argument("email", help="the address of the account")
     trying = commands.add_parser("demo", help="send sample agent traces and ask about them")
     trying.add_argument("--url", help="address of the service (default: the configured one)")
     doctor = commands.add_parser(
@@ -218,6 +227,8 @@ def _work(arguments: argparse.Namespace, settings: Settings) -> Callable[[], Awa
             return lambda: _keys(arguments, settings)
         case "dead-letters":
             return lambda: dead_letters(arguments, settings)
+        case "users":
+            return lambda: users(arguments, settings)
         case "taxonomy":
             return lambda: _taxonomy(arguments, settings)
         case "reprice" | "remap":

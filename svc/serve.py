@@ -28,6 +28,7 @@ from actors.exporters import ExporterWriter
 from actors.keys import HASHERS, MAILBOX_BOUND, KeyCache, KeyNews, Keys, Verdicts, Verify
 from actors.keys import snapshot as keys_snapshot
 from actors.partitions import Partitioner
+from actors.purger import Purger
 from actors.roller import RollerTally, TraceRoller
 from actors.rollups import RollupWriter
 from actors.supervision import Actor, Board, Vitals, keep
@@ -63,6 +64,7 @@ from svc.store.exporters import ExporterStore
 from svc.store.keys import KeyStore, matches
 from svc.store.partitions import DayPartitions
 from svc.store.projects import ProjectStore
+from svc.store.purge import PurgeStore
 from svc.store.query import QueryStore
 from svc.store.retention import RetentionStore
 from svc.store.rollups import RollupStore
@@ -181,6 +183,7 @@ class _House:
         cache, news = self.board.enrol("key-cache"), self.board.enrol("key-news")
         roller, partitioner = self.board.enrol("trace-roller"), self.board.enrol("partitioner")
         exporters = self.board.enrol("exporter-writer")
+        purger = self.board.enrol("purger")
         builder, writer = self.board.enrol("cube-builder"), self.board.enrol("rollup-writer")
         loops: list[tuple[Callable[[], Actor], Vitals]] = [
             (
@@ -199,6 +202,7 @@ class _House:
             (lambda: CubeBuilder(cubes=CubeStore(self.store.database), now=now, vitals=builder), builder),
             (lambda: ExporterWriter(write=self._write_exporters, vitals=exporters), exporters),
             (lambda: RollupWriter(rollups=RollupStore(self.store.database), now=now, vitals=writer), writer),
+            (lambda: Purger(shelf=PurgeStore(self.store.database), now=now, vitals=purger), purger),
             (lambda: Partitioner(calendar=self.days, now=now, vitals=partitioner), partitioner),
             (
                 lambda: TraceRoller(

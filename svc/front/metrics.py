@@ -105,6 +105,9 @@ class _Snapshots(Collector):
         yield _counter("svc_keys_hits", "Tokens answered from the key cache.", keys["hits"])
         yield _counter("svc_keys_misses", "Tokens that had to be verified.", keys["misses"])
         yield _counter("svc_keys_refused_full", "Tokens refused: too many wait.", keys["refused_full"])
+        yield _counter(
+            "svc_keys_refused_guesses", "Tokens refused: too many under one prefix.", keys["refused_guesses"]
+        )
 
 
 def _counter(name: str, text: str, value: float) -> CounterMetricFamily:

@@ -160,6 +160,29 @@ class AccountStore:
         )
         return [Place(Org(row["id"], row["slug"], row["name"]), row["role"]) for row in rows]
 
+    async def by_email(self, email_key: str) -> Account | None:
+        """An account by its address, as it is compared."""
+        # One account.
+        row = await self.database.run(
+            lambda connection: connection.fetchrow(
+                f"select {_SHOWN} from account where email_key = $1", email_key
+            ),
+            readonly=True,
+        )
+        return None if row is None else _account(row)
+
+    async def all(self) -> Sequence[tuple[Account, Role | None]]:
+        """Every account with its role in the organization, the oldest first."""
+        # Who there is, members or not.
+        rows = await self.database.run(
+            lambda connection: connection.fetch(
+                f"select {_SHOWN}, (select role from membership m where m.account_id = account.id limit 1)"
+                " as role from account order by created_at, id"
+            ),
+            readonly=True,
+        )
+        return [(_account(row), row["role"]) for row in rows]
+
     async def any(self) -> bool:
         """Whether any account exists."""
         # The cheapest way to see one.

@@ -8,7 +8,7 @@ Secrets: `details` hold names, scopes, roles and modes; never a token, a passwor
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final, Literal
 
@@ -93,7 +93,7 @@ class AuditStore:
 
     async def page(
         self, *, org_id: int | None = None, project_id: int | None = None, before: int | None = None
-    ) -> Sequence[AuditRow]:
+    ) -> list[AuditRow]:
         """At most `PAGE` rows and one more, of a project or of an organization, older than `before`."""
         column, value = ("project_id", project_id) if project_id is not None else ("org_id", org_id)
         # One page by the identity, which grows with time.

@@ -147,17 +147,21 @@ class KeyStore:
         key = await self.database.run(work)
         return AlreadyRevoked() if key is None else Minted(key, token)
 
-    async def revoke(self, project_id: int, key_id: str, *, actor: str) -> Key | NoSuchKey:
-        """Revoke for good. Revoking twice is the same as once; the first time stands."""
+    async def revoke(
+        self, project_id: int, key_id: str, *, actor: str, scope: Scope | None = None
+    ) -> Key | NoSuchKey:
+        """Revoke for good; twice is the same as once. With a `scope`, only a key of that scope."""
         if _uuid(key_id) is None:
             return NoSuchKey()
 
         async def work(connection: Connection) -> Key | NoSuchKey:
             # The key as it was; nobody else changes it until the commit.
             before = await connection.fetchrow(
-                f"select {_SHOWN} from api_key where project_id = $1 and id = $2::uuid for update",
+                f"select {_SHOWN} from api_key where project_id = $1 and id = $2::uuid"
+                " and ($3::text is null or scope = $3) for update",
                 project_id,
                 UUID(key_id),
+                scope,
             )
             if before is None or before["revoked_at"] is not None:
                 return NoSuchKey() if before is None else _key(before)
@@ -229,6 +233,21 @@ class KeyStore:
             readonly=True,
         )
         return None if row is None else _key(row)
+
+
+async def revoke_all(connection: Connection, project_id: int, actor: str) -> int:
+    """Revoke every key of a project within the caller's transaction. Returns how many were active."""
+    # Those that are active.
+    rows = await connection.fetch(
+        f"update api_key set revoked_at = now() where project_id = $1 and revoked_at is null"
+        f" returning {_SHOWN}",
+        project_id,
+    )
+    for row in rows:
+        await _record(connection, "key.revoke", project_id, _key(row), actor)
+    # Every replica drops all it knows of the project, also keys that were revoked before.
+    await connection.execute("select pg_notify($1, $2)", CHANNEL, f"project:{project_id}")
+    return len(rows)
 
 
 async def _record(connection: Connection, action: Action, project_id: int, key: Key, actor: str) -> None:

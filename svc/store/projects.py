@@ -5,9 +5,14 @@ In the self-hosted open edition the organization is the whole instance (spec, "W
 
 from __future__ import annotations
 
+from datetime import datetime
+from typing import Any, Final, Literal
+
 import attrs
 
+from svc.store.audit import record
 from svc.store.database import Connection, Database
+from svc.store.keys import revoke_all
 
 DEFAULT_ORG = "default"
 DEFAULT_PROJECT = "default"
@@ -32,9 +37,22 @@ class Project:
     org_slug: str
 
 
+@attrs.frozen
+class Listed:
+    """A living project as lists show it."""
+
+    id: int
+    slug: str
+    name: str
+    created_at: datetime
+
+
+_LISTED: Final = "id, slug, name, created_at"
+
+
 @attrs.define(eq=False)
 class ProjectStore:
-    """Reads projects; makes the default organization and project."""
+    """Reads, makes, renames and deletes projects; makes the default organization and project."""
 
     database: Database
 
@@ -53,6 +71,91 @@ class ProjectStore:
             project = await _find(connection, DEFAULT_ORG, DEFAULT_PROJECT)
             assert project is not None, "the default project was deleted"
             return project
+
+        return await self.database.run(work)
+
+    async def list(self, org_id: int) -> list[Listed]:
+        """The living projects of an organization, the oldest first."""
+        # All of them; there are few.
+        rows = await self.database.run(
+            lambda connection: connection.fetch(
+                f"select {_LISTED} from project where org_id = $1 and deleted_at is null order by id", org_id
+            ),
+            readonly=True,
+        )
+        return [_listed(row) for row in rows]
+
+    async def get(self, project_id: int) -> Listed | None:
+        """A living project by its id."""
+        # One project.
+        row = await self.database.run(
+            lambda connection: connection.fetchrow(
+                f"select {_LISTED} from project where id = $1 and deleted_at is null", project_id
+            ),
+            readonly=True,
+        )
+        return None if row is None else _listed(row)
+
+    async def create(self, org_id: int, slug: str, name: str, *, actor: str) -> Listed | None:
+        """A new project, or None when a living one has the slug."""
+
+        async def work(connection: Connection) -> Listed | None:
+            # The project, unless the slug is taken.
+            row = await connection.fetchrow(
+                "insert into project (org_id, slug, name) values ($1, $2, $3)"
+                f" on conflict do nothing returning {_LISTED}",
+                org_id,
+                slug,
+                name,
+            )
+            if row is None:
+                return None
+            await _record(connection, "project.create", row["id"], actor, {"slug": slug, "name": name})
+            return _listed(row)
+
+        return await self.database.run(work)
+
+    async def rename(self, project_id: int, name: str, *, actor: str) -> Listed | None:
+        """Give a living project another name; None when there is none."""
+
+        async def work(connection: Connection) -> Listed | None:
+            # The new name; the slug stays.
+            row = await connection.fetchrow(
+                f"update project set name = $2 where id = $1 and deleted_at is null returning {_LISTED}",
+                project_id,
+                name,
+            )
+            if row is None:
+                return None
+            await _record(connection, "project.update", project_id, actor, {"name": name})
+            return _listed(row)
+
+        return await self.database.run(work)
+
+    async def delete(self, project_id: int, *, actor: str) -> int | None:
+        """Delete a living project and revoke all its keys, everywhere at once; None when there is none.
+
+        Returns how many keys were revoked. Its data is purged later (`svc/store/purge.py`).
+        """
+
+        async def work(connection: Connection) -> int | None:
+            # From here on no key of it verifies.
+            row = await connection.fetchrow(
+                "update project set deleted_at = now() where id = $1 and deleted_at is null"
+                " returning slug, name",
+                project_id,
+            )
+            if row is None:
+                return None
+            revoked = await revoke_all(connection, project_id, actor)
+            await _record(
+                connection,
+                "project.delete",
+                project_id,
+                actor,
+                {"slug": row["slug"], "name": row["name"], "keys_revoked": revoked},
+            )
+            return revoked
 
         return await self.database.run(work)
 
@@ -90,6 +193,30 @@ async def the_org(connection: Connection, *, lock: bool = False) -> Org:
         row = await connection.fetchrow(find)
     assert row is not None, "there is an organization by now"
     return Org(row["id"], row["slug"], row["name"])
+
+
+async def _record(
+    connection: Connection,
+    action: Literal["project.create", "project.update", "project.delete"],
+    project_id: int,
+    actor: str,
+    details: dict[str, Any],
+) -> None:
+    # The organization of the project.
+    org_id = await connection.fetchval("select org_id from project where id = $1", project_id)
+    await record(
+        connection,
+        action,
+        actor=actor,
+        org_id=org_id,
+        project_id=project_id,
+        subject=("project", str(project_id)),
+        details=details,
+    )
+
+
+def _listed(row: Any) -> Listed:
+    return Listed(**dict(row.items()))
 
 
 async def _find(connection: Connection, org_slug: str, project_slug: str) -> Project | None:

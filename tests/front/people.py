@@ -12,6 +12,7 @@ from quart.typing import TestClientProtocol
 
 from actors.keys import MAILBOX_BOUND, KeyCache, KeyNews, Keys, Verdicts, Verify
 from actors.supervision import Vitals
+from protocol.storage import Eviction
 from svc import config, people
 from svc.front.api.routes import Api, Means
 from svc.front.api.table import ROUTES
@@ -103,13 +104,26 @@ class Browser:
         return await self.post("/auth/login", {"email": email, "password": password})
 
 
+class Hearing(Verdicts):
+    """Verdicts that say when they heard of an eviction."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.news = trio.Event()
+
+    def evict(self, notice: Eviction) -> None:
+        super().evict(notice)
+        self.news.set()
+        self.news = trio.Event()
+
+
 @attrs.define(eq=False)
 class Replica:
     """One process's worth of REST API."""
 
     database: Database
     means: Means
-    verdicts: Verdicts
+    verdicts: Hearing
     app: Any
     hashed: list[str]
 
@@ -147,7 +161,7 @@ class Replica:
 async def replica(database: Database, **settings: str) -> AsyncIterator[Replica]:
     """A REST API on a database; limits are off unless the test sets them."""
     env = {"SVC_AUTH_TRIES_PER_ADDRESS": "0", "SVC_AUTH_TRIES_PER_ACCOUNT": "0", **settings}
-    verdicts = Verdicts()
+    verdicts = Hearing()
     send, receive = trio.open_memory_channel[Verify](MAILBOX_BOUND)
     keys = Keys(verdicts, send)
     hashers = trio.CapacityLimiter(2)

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from svc.front.api import auth, ingest, orgs
+from svc.front.api import auth, ingest, keys, members, orgs, projects
 from svc.front.api.routes import Route
 
-ROUTES: Final[tuple[Route, ...]] = (*auth.ROUTES, *orgs.ROUTES, *ingest.ROUTES)
+ROUTES: Final[tuple[Route, ...]] = (
+    *auth.ROUTES,
+    *orgs.ROUTES,
+    *members.ROUTES,
+    *projects.ROUTES,
+    *keys.ROUTES,
+    *ingest.ROUTES,
+)

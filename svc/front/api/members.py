@@ -1,0 +1,159 @@
+"""`{o}/members` and `{o}/invitations`: who belongs to the organization, and who may come."""
+
+from __future__ import annotations
+
+from typing import Final
+from uuid import UUID
+
+from protocol.accounts import email_key
+from protocol.orgs import (
+    InvitationNew,
+    InvitationShown,
+    MemberChange,
+    MemberNew,
+    MemberShown,
+    Removed,
+)
+from protocol.query import timestamp
+from protocol.refusals import (
+    ALREADY_INVITED,
+    ALREADY_MEMBER,
+    BAD_EMAIL,
+    FORBIDDEN,
+    HAS_ACCOUNT,
+    LAST_OWNER,
+    NO_SUCH_ACCOUNT,
+    NO_SUCH_INVITATION,
+    NO_SUCH_MEMBER,
+    OWNERS_ONLY,
+    Refusal,
+)
+from svc.domain.access import may
+from svc.front.api.routes import ORG, Call, Route
+from svc.front.callers import Person
+from svc.store.members import Changer, Denied, Invitation, Member, MemberStore
+
+
+def _store(call: Call[object]) -> MemberStore:
+    return MemberStore(call.means.database, call.org.id)
+
+
+def _changer(call: Call[object]) -> Changer:
+    assert call.role is not None, "a route of an organization has a role"
+    return Changer(call.role, call.caller.label)
+
+
+def _refusal(denied: Denied, unknown: Refusal) -> Refusal:
+    return {
+        "unknown": unknown,
+        "last owner": LAST_OWNER,
+        "owners only": OWNERS_ONLY,
+        "member": ALREADY_MEMBER,
+        "invited": ALREADY_INVITED,
+        "account": HAS_ACCOUNT,
+    }[denied]
+
+
+def _shown(member: Member) -> MemberShown:
+    return MemberShown(str(member.id), member.email, member.role, timestamp(member.created_at))
+
+
+def _invitation(invitation: Invitation) -> InvitationShown:
+    return InvitationShown(
+        str(invitation.id),
+        invitation.email,
+        invitation.role,
+        invitation.invited_by,
+        timestamp(invitation.created_at),
+    )
+
+
+def _id(call: Call[object], name: str) -> UUID | None:
+    try:
+        return UUID(call.path[name])
+    except ValueError:
+        return None
+
+
+async def get_members(call: Call[None]) -> list[MemberShown]:
+    """Everybody who belongs to the organization."""
+    return [_shown(member) for member in await _store(call).list()]
+
+
+async def post_member(call: Call[MemberNew]) -> MemberShown | Refusal:
+    """Make an existing account a member; somebody new is invited instead."""
+    key = email_key(call.body.email)
+    if key is None:
+        return BAD_EMAIL
+    made = await _store(call).add(key, call.body.role, _changer(call))
+    return _shown(made) if isinstance(made, Member) else _refusal(made, NO_SUCH_ACCOUNT)
+
+
+async def patch_member(call: Call[MemberChange]) -> MemberShown | Refusal:
+    """Give a member another role."""
+    account_id = _id(call, "memberId")
+    if account_id is None:
+        return NO_SUCH_MEMBER
+    changed = await _store(call).change(account_id, call.body.role, _changer(call))
+    return _shown(changed) if isinstance(changed, Member) else _refusal(changed, NO_SUCH_MEMBER)
+
+
+async def delete_member(call: Call[None]) -> Removed | Refusal:
+    """Take a member out of the organization, or leave it. The account stays."""
+    account_id = _id(call, "memberId")
+    changer = _changer(call)
+    leaves = isinstance(call.caller, Person) and call.caller.login.account_id == account_id
+    if not leaves and not may(changer.role, "ORG_ADMIN"):
+        return FORBIDDEN.saying("this needs the role admin or owner, or to be yourself")
+    if account_id is None:
+        return NO_SUCH_MEMBER
+    removed = await _store(call).remove(account_id, changer, leaves=leaves)
+    return Removed() if isinstance(removed, Member) else _refusal(removed, NO_SUCH_MEMBER)
+
+
+async def get_invitations(call: Call[None]) -> list[InvitationShown]:
+    """Every pending invitation."""
+    return [_invitation(invitation) for invitation in await _store(call).invitations()]
+
+
+async def post_invitation(call: Call[InvitationNew]) -> InvitationShown | Refusal:
+    """Let an address sign up, whatever the sign-up policy says. Nothing is mailed: tell them yourself."""
+    key = email_key(call.body.email)
+    if key is None:
+        return BAD_EMAIL
+    made = await _store(call).invite(call.body.email.strip(), key, call.body.role, _changer(call))
+    return _invitation(made) if isinstance(made, Invitation) else _refusal(made, NO_SUCH_INVITATION)
+
+
+async def delete_invitation(call: Call[None]) -> Removed | Refusal:
+    """Take a pending invitation back."""
+    invitation_id = _id(call, "invitationId")
+    if invitation_id is None:
+        return NO_SUCH_INVITATION
+    withdrawn = await _store(call).withdraw(invitation_id, _changer(call))
+    return Removed() if isinstance(withdrawn, Invitation) else NO_SUCH_INVITATION
+
+
+_MEMBER: Final = ORG + "/members/{memberId}"
+
+ROUTES: Final = (
+    Route("GET", ORG + "/members", "ORG_ADMIN", get_members, list[MemberShown]),
+    Route(
+        "POST", ORG + "/members", "ORG_ADMIN", post_member, MemberShown, body=MemberNew, status=201,
+        refusals=(BAD_EMAIL, NO_SUCH_ACCOUNT, ALREADY_MEMBER),
+    ),
+    Route(
+        "PATCH", _MEMBER, "ORG_ADMIN", patch_member, MemberShown, body=MemberChange,
+        refusals=(NO_SUCH_MEMBER, LAST_OWNER),
+    ),
+    Route("DELETE", _MEMBER, "ORG_VIEW", delete_member, Removed, refusals=(NO_SUCH_MEMBER, LAST_OWNER)),
+    Route("GET", ORG + "/invitations", "ORG_ADMIN", get_invitations, list[InvitationShown]),
+    Route(
+        "POST", ORG + "/invitations", "ORG_ADMIN", post_invitation, InvitationShown, body=InvitationNew,
+        status=201, refusals=(BAD_EMAIL, ALREADY_INVITED),
+    ),
+    Route(
+        "DELETE", ORG + "/invitations/{invitationId}", "ORG_ADMIN", delete_invitation, Removed,
+        refusals=(NO_SUCH_INVITATION,),
+    ),
+)  # fmt: skip
