@@ -108,6 +108,12 @@ ALREADY_MEMBER: Final = Refusal(409, "CONFLICT", "this address belongs to the or
 ALREADY_INVITED: Final = Refusal(409, "CONFLICT", "this address is invited already")
 HAS_ACCOUNT: Final = Refusal(409, "CONFLICT", "this address has an account; add it as a member")
 
+# Integrations.
+NO_SUCH_INTEGRATION: Final = Refusal(404, "NOT_FOUND", "no such integration")
+BAD_INTEGRATION: Final = Refusal(400, "BAD_REQUEST", "the integration cannot be used as it is")
+INTEGRATION_TAKEN: Final = Refusal(409, "CONFLICT", "another integration of this kind has this name")
+TOO_MANY_INTEGRATIONS: Final = Refusal(409, "CONFLICT", "the organization has as many as it may; remove one")
+
 # Everywhere.
 NOT_FOUND: Final = Refusal(404, "NOT_FOUND", "no such path")
 METHOD_NOT_ALLOWED: Final = Refusal(405, "METHOD_NOT_ALLOWED", "method not allowed")

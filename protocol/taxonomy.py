@@ -83,6 +83,12 @@ def read_taxonomy(value: Any) -> Taxonomy:
         found = msgspec.convert({} if value is None else value, Taxonomy)
     except (msgspec.ValidationError, RecursionError) as error:
         raise BadTaxonomy(str(error)) from None
+    check_taxonomy(found)
+    return found
+
+
+def check_taxonomy(found: Taxonomy) -> None:
+    """Raises `BadTaxonomy` for an id that is there twice, a reference to nothing, or a text with U+0000."""
     for name in Taxonomy.__struct_fields__:
         _once(name, getattr(found, name))
     packs, chains = {pack.id for pack in found.packs}, {chain.id for chain in found.chains}
@@ -95,7 +101,6 @@ def read_taxonomy(value: Any) -> Taxonomy:
             )
     if b"\\u0000" in msgspec.json.encode(found):
         raise BadTaxonomy("a text holds U+0000, which cannot be stored")
-    return found
 
 
 def _once(name: str, entries: Iterable[_Entry]) -> None:

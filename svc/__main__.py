@@ -1,4 +1,4 @@
-"""The command line: `trace-svc serve | keys | dead-letters | taxonomy | reprice | remap | demo | doctor`.
+"""The command line: `trace-svc serve | keys | retention | secrets | dead-letters | taxonomy | …`.
 
 Owns reading the arguments and the environment, and what is printed. Standard output carries what the user
 asked for (an address, a token, a table); everything else goes to the log on standard error.
@@ -36,8 +36,10 @@ from svc.logging import set_up
 from svc.open_store import Store, now, open_store
 from svc.own_secrets import with_own_secrets
 from svc.prices import BadPrices, price_book
+from svc.retention import add_retention, retention
 from svc.rework import HELP as REWORK_HELP
 from svc.rework import rework
+from svc.secrets_rotation import SomeLost, add_secrets, sealed_secrets
 from svc.serve import Ready, serve
 from svc.store.audit import OPERATOR
 from svc.store.cluster import EmbeddedServerError
@@ -72,6 +74,7 @@ _SAID = (
     EmbeddedServerError,
     SpoolInUse,
     SpoolDamaged,
+    SomeLost,
     OSError,
 )
 
@@ -90,11 +93,12 @@ def main(argv: list[str] | None = None) -> int:
     refusals = config.boot_refusals(settings)
     if refusals:
         return _fail(*refusals)
-    if arguments.command == "serve":
+    if arguments.command in ("serve", "secrets"):
         try:
             settings = with_own_secrets(settings, os.environ)
         except (config.BadSetting, EmbeddedServerError, OSError) as error:
             return _fail(_sentence(error))
+    if arguments.command == "serve":
         for warning in config.boot_warnings(settings, os.environ):
             log.warning(warning)
     ended = 0
@@ -156,6 +160,8 @@ def _parser() -> argparse.ArgumentParser:
     revoke.add_argument("id", help="the id that `keys list` shows")
     for verb in (create, listing, rotate, revoke):
         _name_project(verb)
+    add_retention(commands)
+    add_secrets(commands)
     letters = commands.add_parser("dead-letters", help="list, show, replay and drop what could not be stored")
     letter_verbs = letters.add_subparsers(dest="verb", required=True, metavar="verb")
     letter_verbs.add_parser("list", help="list the letters, oldest first")
@@ -225,6 +231,10 @@ def _work(arguments: argparse.Namespace, settings: Settings) -> Callable[[], Awa
             return lambda: _serve(settings)
         case "keys":
             return lambda: _keys(arguments, settings)
+        case "retention":
+            return lambda: retention(arguments, settings)
+        case "secrets":
+            return lambda: sealed_secrets(arguments, settings)
         case "dead-letters":
             return lambda: dead_letters(arguments, settings)
         case "users":

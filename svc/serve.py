@@ -38,7 +38,6 @@ from svc.config import Settings
 from svc.domain.exporters import Observations
 from svc.domain.intake import decoder, split
 from svc.domain.pricing import PriceBook
-from svc.domain.retention import Terms
 from svc.front.api.routes import Api
 from svc.front.api.table import ROUTES
 from svc.front.app import App
@@ -54,6 +53,7 @@ from svc.front.tool_handlers import Reads
 from svc.open_store import Store, now, open_store
 from svc.people import means
 from svc.prices import BadPrices, price_book, read_prices
+from svc.retention import default_terms
 from svc.spools import Spooling, drainers
 from svc.store.audit import SYSTEM
 from svc.store.call_sites import CallSites
@@ -251,11 +251,6 @@ class _House:
 
     def _stored(self, batch: Batch) -> None:
         self.metrics.queryable_s.observe(trio.current_time() - batch.received_s)
-
-
-def default_terms(settings: Settings) -> Terms:
-    """The install's terms of retention."""
-    return Terms(settings.trace_ttl_days, settings.detection_ttl_days)
 
 
 def _own_hosts(settings: Settings) -> frozenset[str]:

@@ -6,6 +6,7 @@ what the last file said, and the same file twice changes nothing.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 import attrs
@@ -61,8 +62,13 @@ class TaxonomyStore:
 
     database: Database
 
-    async def replace(self, project_id: int, taxonomy: Taxonomy) -> None:
-        """Make the project's taxonomy what the file says."""
+    async def replace(
+        self,
+        project_id: int,
+        taxonomy: Taxonomy,
+        noted: Callable[[Connection], Awaitable[None]] | None = None,
+    ) -> None:
+        """Make the project's taxonomy what the file says; `noted` records it in the same transaction."""
         entries: dict[str, list[Any]] = {
             "pack": [*taxonomy.packs],
             "chain": [*taxonomy.chains],
@@ -83,6 +89,8 @@ class TaxonomyStore:
                         (project_id, *(getattr(entry, field) for field in fields)) for entry in entries[table]
                     ],
                 )
+            if noted is not None:
+                await noted(connection)
 
         await self.database.run(work)
 

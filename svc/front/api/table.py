@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from svc.front.api import auth, ingest, keys, members, orgs, projects
+from svc.front.api import auth, ingest, integrations, keys, members, orgs, project_settings, projects
 from svc.front.api.routes import Route
 
 ROUTES: Final[tuple[Route, ...]] = (
@@ -13,5 +13,7 @@ ROUTES: Final[tuple[Route, ...]] = (
     *members.ROUTES,
     *projects.ROUTES,
     *keys.ROUTES,
+    *project_settings.ROUTES,
+    *integrations.ROUTES,
     *ingest.ROUTES,
 )

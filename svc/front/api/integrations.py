@@ -1,0 +1,188 @@
+"""`{o}/integrations`: model providers and Git hosts, their secrets sealed and never shown again.
+
+Secrets: a secret comes in with a body, is sealed at once and goes out only to its own provider. Whoever
+changes where it goes must bring it again, so that nobody can have it sent to a host of theirs.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+from urllib.parse import urlsplit
+from uuid import UUID, uuid4
+
+import attrs
+
+from protocol.query import timestamp
+from protocol.refusals import (
+    BAD_INTEGRATION,
+    BLANK_NAME,
+    INTEGRATION_TAKEN,
+    NO_SUCH_INTEGRATION,
+    TOO_MANY_INTEGRATIONS,
+    Refusal,
+)
+from protocol.settings import IntegrationChange, IntegrationShown, Reached, Removed
+from svc.front.api.routes import ORG, Call, Route
+from svc.outside.reach import PROBES, ask
+from svc.sealing import Lost, Sealer
+from svc.store.integrations import Integration, IntegrationStore, NameTaken, TooMany
+
+
+def _shown(found: Integration, sealer: Sealer) -> IntegrationShown:
+    return IntegrationShown(
+        str(found.id),
+        found.kind,
+        found.provider,
+        found.name,
+        found.base_url,
+        found.username,
+        "none" if found.sealed is None else "sealed" if sealer.opens(found.sealed) else "lost",
+        timestamp(found.created_at),
+        timestamp(found.updated_at),
+    )
+
+
+async def _found(call: Call[object]) -> Integration | None:
+    try:
+        integration_id = UUID(call.path["integrationId"])
+    except ValueError:
+        return None
+    return await IntegrationStore(call.means.database).one(call.org.id, integration_id)
+
+
+async def get_integrations(call: Call[None]) -> list[IntegrationShown]:
+    """The integrations of the organization, without their secrets."""
+    sealer = Sealer.of(call.means.settings)
+    return [_shown(found, sealer) for found in await IntegrationStore(call.means.database).list(call.org.id)]
+
+
+async def post_integration(call: Call[IntegrationChange]) -> IntegrationShown | Refusal:
+    """Add a model provider or a Git host. Its secret is sealed and never shown again."""
+    now = call.means.now()
+    body = call.body
+    new = Integration(uuid4(), call.org.id, body.kind, "", "", None, None, None, now, now)
+    return await _put(call, new, secret_needed=body.provider != "openai_compatible")
+
+
+async def put_integration(call: Call[IntegrationChange]) -> IntegrationShown | Refusal:
+    """Replace an integration. Without a secret the stored one stays, as long as it goes to the same place."""
+    known = await _found(call)
+    if known is None:
+        return NO_SUCH_INTEGRATION
+    body = call.body
+    same_place = (known.kind, known.provider, known.base_url) == (
+        body.kind,
+        body.provider,
+        _base_url(body.base_url),
+    )
+    if not same_place and body.secret is None and known.sealed is not None:
+        return BAD_INTEGRATION.saying("send the secret again: it would go to another place than before")
+    return await _put(call, known, secret_needed=False)
+
+
+async def _put(
+    call: Call[IntegrationChange], known: Integration, *, secret_needed: bool
+) -> IntegrationShown | Refusal:
+    body, sealer = call.body, Sealer.of(call.means.settings)
+    fault = _fault(body)
+    if fault is None and secret_needed and body.secret is None:
+        fault = f"{body.provider} needs a secret"
+    if fault is not None:
+        return BAD_INTEGRATION.saying(fault)
+    if not body.name.strip():
+        return BLANK_NAME
+    wanted = attrs.evolve(
+        known,
+        kind=body.kind,
+        provider=body.provider,
+        name=body.name.strip(),
+        base_url=_base_url(body.base_url),
+        username=body.username,
+        sealed=known.sealed if body.secret is None else sealer.seal(body.secret.strip(), known.purpose),
+        updated_at=call.means.now(),
+    )
+    match await IntegrationStore(call.means.database).put(wanted, call.caller.label):
+        case NameTaken():
+            return INTEGRATION_TAKEN
+        case TooMany():
+            return TOO_MANY_INTEGRATIONS
+        case None:
+            return _shown(wanted, sealer)
+
+
+def _base_url(given: str | None) -> str | None:
+    return given.strip().rstrip("/") or None if given is not None else None
+
+
+def _fault(body: IntegrationChange) -> str | None:
+    """What is wrong with a body whose types are right."""
+    probe = PROBES[body.kind].get(body.provider)
+    if probe is None:
+        return f"a {body.kind} is one of {', '.join(PROBES[body.kind])}"
+    base_url = _base_url(body.base_url)
+    if base_url is None:
+        if probe.base_url is None:
+            return f"{body.provider} needs a base_url"
+    elif not _is_web_address(base_url):
+        return "base_url must be an http or https address without credentials, query or fragment"
+    if body.secret is not None and not (body.secret.strip() and _plain(body.secret.strip())):
+        return "the secret must be printable ASCII"
+    return None
+
+
+def _is_web_address(text: str) -> bool:
+    try:
+        parts = urlsplit(text)
+        host, _ = parts.hostname, parts.port
+    except ValueError:
+        return False
+    bare = not (parts.query or parts.fragment or "@" in parts.netloc)
+    return parts.scheme in ("http", "https") and bool(host) and bare and _plain(text) and " " not in text
+
+
+def _plain(text: str) -> bool:
+    return text.isascii() and text.isprintable()
+
+
+async def delete_integration(call: Call[None]) -> Removed | Refusal:
+    """Remove an integration and its secret."""
+    known = await _found(call)
+    if known is None:
+        return NO_SUCH_INTEGRATION
+    return Removed(await IntegrationStore(call.means.database).remove(known, call.caller.label))
+
+
+async def try_integration(call: Call[None]) -> Reached | Refusal:
+    """Ask the other side whether it is there and takes the credentials. It changes nothing."""
+    known = await _found(call)
+    if known is None:
+        return NO_SUCH_INTEGRATION
+    secret = None
+    if known.sealed is not None:
+        opened = Sealer.of(call.means.settings).open(known.sealed, known.purpose)
+        if isinstance(opened, Lost):
+            return Reached(False, False, None, opened.reason, 0)
+        secret = opened
+    probe = PROBES[known.kind][known.provider]
+    answer = await ask(probe, known.base_url or probe.base_url or "", secret)
+    accepted = answer.status is not None and 200 <= answer.status < 300
+    took_ms = round(answer.took_s * 1000)
+    return Reached(answer.status is not None, accepted, answer.status, answer.message, took_ms)
+
+
+_ONE: Final = ORG + "/integrations/{integrationId}"
+_FAULTS: Final = (BAD_INTEGRATION, BLANK_NAME, INTEGRATION_TAKEN, TOO_MANY_INTEGRATIONS)
+
+ROUTES: Final = (
+    Route("GET", ORG + "/integrations", "ORG_VIEW", get_integrations, list[IntegrationShown]),
+    Route(
+        "POST", ORG + "/integrations", "ORG_ADMIN", post_integration, IntegrationShown,
+        body=IntegrationChange, status=201, refusals=_FAULTS,
+    ),
+    Route(
+        "PUT", _ONE, "ORG_ADMIN", put_integration, IntegrationShown, body=IntegrationChange,
+        refusals=(*_FAULTS, NO_SUCH_INTEGRATION),
+    ),
+    Route("DELETE", _ONE, "ORG_ADMIN", delete_integration, Removed, refusals=(NO_SUCH_INTEGRATION,)),
+    Route("POST", _ONE + "/test", "ORG_ADMIN", try_integration, Reached, refusals=(NO_SUCH_INTEGRATION,)),
+)  # fmt: skip

@@ -1,0 +1,97 @@
+"""`{p}/retention` and `{p}/taxonomy`: how long a project's data is kept, and its ways to fail."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import attrs
+
+from protocol.refusals import BAD_REQUEST, Refusal
+from protocol.settings import RetentionChange, RetentionShown, RetentionTerms, TaxonomyCounts
+from protocol.taxonomy import BadTaxonomy, Taxonomy, check_taxonomy
+from svc.domain.retention import Override, Terms
+from svc.front.api.routes import PROJECT, Call, Route
+from svc.store.audit import record
+from svc.store.database import Connection
+from svc.store.retention import read_override, write_override
+from svc.store.taxonomy import TaxonomyStore
+
+
+def _shown(call: Call[object], override: Override) -> RetentionShown:
+    settings = call.means.settings
+    defaults = Terms(settings.trace_ttl_days, settings.detection_ttl_days)
+    return RetentionShown(
+        override.traces,
+        override.detections,
+        RetentionTerms(defaults.traces, defaults.detections),
+        RetentionTerms(**attrs.asdict(override.over(defaults))),
+    )
+
+
+async def get_retention(call: Call[None]) -> RetentionShown:
+    """How many days the project keeps traces and detections."""
+    override = await call.means.database.run(
+        lambda connection: read_override(connection, call.project.id), readonly=True
+    )
+    return _shown(call, override)
+
+
+async def put_retention(call: Call[RetentionChange]) -> RetentionShown:
+    """Replace both terms of the project; a null or absent one is the install's default again."""
+    override = Override(call.body.traces, call.body.detections)
+
+    async def work(connection: Connection) -> None:
+        await write_override(connection, call.project.id, override)
+        await record(
+            connection,
+            "retention.update",
+            actor=call.caller.label,
+            org_id=call.org.id,
+            project_id=call.project.id,
+            subject=("project", call.project.slug),
+            details=attrs.asdict(override),
+        )
+
+    await call.means.database.run(work)
+    return _shown(call, override)
+
+
+BAD_TAXONOMY: Final = BAD_REQUEST.saying("the taxonomy cannot be used")
+
+
+async def put_taxonomy(call: Call[Taxonomy]) -> TaxonomyCounts | Refusal:
+    """Replace the project's failure modes, chains, packs and call-site intents."""
+    try:
+        check_taxonomy(call.body)
+    except BadTaxonomy as bad:
+        return BAD_TAXONOMY.saying(str(bad)[:500])
+    counts = {name: len(getattr(call.body, name)) for name in Taxonomy.__struct_fields__}
+
+    async def noted(connection: Connection) -> None:
+        await record(
+            connection,
+            "taxonomy.update",
+            actor=call.caller.label,
+            org_id=call.org.id,
+            project_id=call.project.id,
+            subject=("project", call.project.slug),
+            details=counts,
+        )
+
+    await TaxonomyStore(call.means.database).replace(call.project.id, call.body, noted)
+    return TaxonomyCounts(**counts)
+
+
+ROUTES: Final = (
+    Route("GET", PROJECT + "/retention", "ORG_VIEW", get_retention, RetentionShown),
+    Route("PUT", PROJECT + "/retention", "ORG_ADMIN", put_retention, RetentionShown, body=RetentionChange),
+    Route(
+        "PUT",
+        PROJECT + "/taxonomy",
+        "ORG_MANAGE",
+        put_taxonomy,
+        TaxonomyCounts,
+        body=Taxonomy,
+        refusals=(BAD_TAXONOMY,),
+    ),
+)
