@@ -84,6 +84,14 @@ BAD_DOMAIN: Final = Refusal(400, "BAD_REQUEST", "domains must be exact domain na
 BAD_CREDENTIALS: Final = Refusal(401, "AUTH.BAD_CREDENTIALS", "the address or the password is wrong")
 TOO_MANY_TRIES: Final = Refusal(429, "RATE_LIMITED", "too many tries; wait before the next", retry_after_s=60)
 AUTH_DISABLED: Final = Refusal(409, "CONFLICT", "authentication is disabled; there are no accounts")
+SSO_OFF: Final = Refusal(404, "NOT_FOUND", "no identity provider is configured")
+SSO_FAILED: Final = Refusal(400, "AUTH.SSO_FAILED", "the sign-in at the identity provider did not succeed")
+SSO_UNVERIFIED: Final = Refusal(
+    403, "AUTH.SSO_UNVERIFIED", "the identity provider does not vouch for your e-mail address"
+)
+SSO_UNREACHABLE: Final = Refusal(
+    503, "UNAVAILABLE", "the identity provider cannot be reached; try again", retry_after_s=5
+)
 NO_SUCH_SESSION: Final = Refusal(404, "NOT_FOUND", "no such session")
 
 # Key management (spec); the command line says the same.

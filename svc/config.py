@@ -32,6 +32,9 @@ REMOVED: Final = re.compile(
     r"|SVC_STORAGE_EMBED_ENABLED|SVC_EMBEDDING_BASE_URL"
 )
 
+#: Where an identity provider sends browsers back to.
+SSO_CALLBACK: Final = "/auth/sso/callback"
+
 _MIB: Final = 1024 * 1024
 _ROW: Final = "trace-svc setting"
 
@@ -408,6 +411,12 @@ class Settings:
     sso_client_id: str | None = setting(
         "SSO_CLIENT_ID", OPTIONAL, "", "Client id at the external identity provider."
     )
+    sso_issuer_url: str | None = setting(
+        "SSO_ISSUER_URL",
+        WEB_URL,
+        "",
+        "Issuer of the external identity provider (OpenID Connect); goes with the two above.",
+    )
     sso_redirect_uri: str | None = setting(
         "SSO_REDIRECT_URI", WEB_URL, "", "Redirect after external sign-in; derived from `SITE_DOMAIN`.",
         shown="derived",
@@ -511,6 +520,19 @@ def boot_refusals(settings: Settings) -> list[str]:
                 f"SVC_AUTH_FRONTEND_URL names {host!r}; it must name the host of SITE_DOMAIN, "
                 f"{settings.site_domain!r}"
             )
+    sso = {
+        "SSO_ISSUER_URL": settings.sso_issuer_url,
+        "SSO_CLIENT_ID": settings.sso_client_id,
+        "SSO_API_KEY": settings.sso_api_key,
+    }
+    missing = [name for name, value in sso.items() if value is None]
+    if 0 < len(missing) < len(sso):
+        refusals.append(f"{' and '.join(missing)} must be set too, or none of {', '.join(sso)}")
+    if settings.sso_redirect_uri is not None and urlsplit(settings.sso_redirect_uri).path != SSO_CALLBACK:
+        refusals.append(
+            f"SSO_REDIRECT_URI is {settings.sso_redirect_uri!r}; its path must be {SSO_CALLBACK}, where "
+            "browsers come back to"
+        )
     if settings.auth_disabled and settings.site_domain is not None:
         refusals.append(
             "SVC_AUTH_DISABLED is true while SITE_DOMAIN is set: everybody would own the service; unset one"

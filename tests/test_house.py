@@ -28,7 +28,10 @@ ROOMS: dict[str, tuple[set[str], set[str]]] = {
         {"protocol", "svc.domain", "svc.store"},
         {"attrs", "msgspec", "trio", "trio_asyncio", "asyncpg", "bcrypt", "structlog"},
     ),
-    "svc/outside": ({"protocol", "svc.outside"}, {"attrs", "msgspec", "trio", "confluent_kafka", "httpx2"}),
+    "svc/outside": (
+        {"protocol", "svc.outside"},
+        {"attrs", "msgspec", "trio", "confluent_kafka", "httpx2", "joserfc"},
+    ),
 }
 
 #: trio-asyncio is the border to another event loop; three files may stand on it.

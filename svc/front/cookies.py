@@ -21,6 +21,9 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from svc.store.logins import SECRET_BYTES, SESSION_DAYS
 
 NAME: Final = "svc_session"
+#: The cookie of a sign-in that is under way at the identity provider.
+ATTEMPT_NAME: Final = "svc_sso"
+ATTEMPT_PATH: Final = "/auth/sso"
 _NONCE_BYTES: Final = 12
 #: 12 bytes of nonce, 32 of secret and 16 of tag, in base64 without padding.
 _LENGTH: Final = 80
@@ -57,7 +60,7 @@ class Seal:
 
 def session_secret(seal: Seal, header: str | None) -> bytes | None:
     """The secret in a `Cookie` header; of several cookies of our name the first that opens counts."""
-    for value in _values(header or ""):
+    for value in named(NAME, header):
         if len(value) == _LENGTH:
             secret = seal.open(value)
             if secret is not None and len(secret) == SECRET_BYTES:
@@ -65,23 +68,34 @@ def session_secret(seal: Seal, header: str | None) -> bytes | None:
     return None
 
 
-def _values(header: str) -> Iterator[str]:
-    for pair in header.split(";"):
+def named(wanted: str, header: str | None) -> Iterator[str]:
+    """The values of every cookie of a name."""
+    for pair in (header or "").split(";"):
         name, _, value = pair.strip().partition("=")
-        if name == NAME:
+        if name == wanted:
             yield value.strip().strip('"')
 
 
 def set_session(sealed: str, *, secure: bool) -> str:
     """The `Set-Cookie` value that hands a session out."""
-    return _cookie(sealed, SESSION_DAYS * 86_400, secure)
+    return _cookie(NAME, sealed, "/", SESSION_DAYS * 86_400, secure)
 
 
 def clear_session(*, secure: bool) -> str:
     """The `Set-Cookie` value that takes it back."""
-    return _cookie("", 0, secure)
+    return _cookie(NAME, "", "/", 0, secure)
 
 
-def _cookie(value: str, max_age_s: int, secure: bool) -> str:
-    attributes = f"{NAME}={value}; Path=/; Max-Age={max_age_s}; HttpOnly; SameSite=Lax"
+def set_attempt(sealed: str, max_age_s: int, *, secure: bool) -> str:
+    """The `Set-Cookie` value that goes with a browser to the identity provider and back."""
+    return _cookie(ATTEMPT_NAME, sealed, ATTEMPT_PATH, max_age_s, secure)
+
+
+def clear_attempt(*, secure: bool) -> str:
+    """The `Set-Cookie` value that takes it back."""
+    return _cookie(ATTEMPT_NAME, "", ATTEMPT_PATH, 0, secure)
+
+
+def _cookie(name: str, value: str, path: str, max_age_s: int, secure: bool) -> str:
+    attributes = f"{name}={value}; Path={path}; Max-Age={max_age_s}; HttpOnly; SameSite=Lax"
     return attributes + "; Secure" if secure else attributes

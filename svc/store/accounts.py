@@ -57,6 +57,11 @@ class Taken:
 
 
 @attrs.frozen
+class Unverified:
+    """The answer when an identity is new here and its provider does not vouch for its address."""
+
+
+@attrs.frozen
 class Place:
     """An organization that an account belongs to, and its role there."""
 
@@ -106,6 +111,48 @@ class AccountStore:
         hashed = _NOBODY if row is None or row["password_hash"] is None else row["password_hash"]
         fits = await trio.to_thread.run_sync(_fits, password, hashed, limiter=self.hashers)
         return _account(row) if row is not None and row["password_hash"] is not None and fits else None
+
+    async def sign_in_by_sso(
+        self, sso: tuple[str, str], verified: tuple[str, str] | None
+    ) -> Account | Refused | Taken | Unverified:
+        """The account of an identity (issuer and subject), made or linked when it is seen first.
+
+        `verified` is its address and how it is compared, if the provider vouches for it. An account with that
+        address becomes this identity's: its password, which proved nothing about the address, and its
+        sessions go. A new account is made only as the sign-up policy admits.
+        """
+
+        async def work(connection: Connection) -> Account | Refused | Taken | Unverified:
+            org = await the_org(connection, lock=True)
+            # Who it is, if it was here before.
+            row = await connection.fetchrow(
+                f"select {_SHOWN} from account where sso_issuer = $1 and sso_subject = $2", *sso
+            )
+            if row is not None:
+                return _account(row)
+            if verified is None:
+                return Unverified()
+            # Whoever has the address, unless it belongs to another identity.
+            row = await connection.fetchrow(
+                "update account set sso_issuer = $2, sso_subject = $3, password_hash = null"
+                f" where email_key = $1 and sso_subject is null returning {_SHOWN}",
+                verified[1],
+                *sso,
+            )
+            if row is None:
+                return await admit(connection, *verified, sso=sso)
+            account = _account(row)
+            await record(
+                connection,
+                "account.link",
+                actor=verified[1],
+                org_id=org.id,
+                subject=("account", str(account.id)),
+                details={"issuer": sso[0], "sessions_ended": await end_all(connection, account.id)},
+            )
+            return account
+
+        return await self.database.run(work)
 
     async def find(self, account_id: UUID) -> Account | None:
         """An account by its id."""

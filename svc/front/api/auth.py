@@ -131,7 +131,7 @@ async def mode(call: Call[None]) -> Mode:
     policy = await OrgStore(call.means.database).signup_policy()
     return Mode(
         "disabled" if call.means.callers.disabled else "password",
-        False,
+        call.means.sso is not None,
         mode_of(policy),
         await call.means.accounts.any(),
     )

@@ -38,8 +38,10 @@ from svc.config import Settings
 from svc.domain.access import KEY_ROLE, Permission, Role, key_reaches, may
 from svc.front.callers import Caller, Callers, KeyHolder, Person, SingleUser
 from svc.front.client import Client, Surroundings
+from svc.front.cookies import Seal
 from svc.front.envelope import refusal_response, success_response
 from svc.front.limits import Limit
+from svc.outside.oidc import IdentityProvider
 from svc.store.accounts import AccountStore
 from svc.store.database import Database
 from svc.store.orgs import OrgStore
@@ -68,6 +70,10 @@ class Means:
     #: Tries at passwords: by client address, and by account.
     by_address: Limit
     by_account: Limit
+    #: The external identity provider, if there is one; what seals its cookie; where people land after it.
+    sso: IdentityProvider | None
+    sso_seal: Seal
+    landing: str
 
 
 @attrs.frozen
@@ -108,7 +114,10 @@ class Call(Generic[B]):
 
 @attrs.frozen
 class Reply:
-    """An answer that is more than its data: another status, cookies, or a redirect (which has no data)."""
+    """An answer that is more than its data: another status, cookies, or a redirect (which has no data).
+
+    The data may be a refusal, when it has to go with a cookie.
+    """
 
     data: Any = None
     status: int | None = None
@@ -196,7 +205,9 @@ class Api:
             if isinstance(answer, Refusal):
                 return refusal_response(answer)
             reply = answer if isinstance(answer, Reply) else Reply(answer)
-            if reply.location is not None:
+            if isinstance(reply.data, Refusal):
+                response = refusal_response(reply.data)
+            elif reply.location is not None:
                 response = Response(b"", status=reply.status or 303, headers={"location": reply.location})
             else:
                 response = success_response(reply.data, reply.status or route.status)

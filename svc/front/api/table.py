@@ -4,11 +4,22 @@ from __future__ import annotations
 
 from typing import Final
 
-from svc.front.api import auth, ingest, integrations, keys, members, orgs, project_settings, projects
+from svc.front.api import (
+    auth,
+    ingest,
+    integrations,
+    keys,
+    members,
+    orgs,
+    project_settings,
+    projects,
+    sso,
+)
 from svc.front.api.routes import Route
 
 ROUTES: Final[tuple[Route, ...]] = (
     *auth.ROUTES,
+    *sso.ROUTES,
     *orgs.ROUTES,
     *members.ROUTES,
     *projects.ROUTES,

@@ -1,0 +1,151 @@
+"""`/auth/sso/*`: sign in through an external OpenID Connect provider.
+
+`login` sends the browser away with a sealed cookie that says what must come back; `callback` takes who came
+back for an account, under the same sign-up policy as a password.
+
+Ordering: the cookie of an attempt is taken back by the callback whatever comes of it, so it serves once in
+the browser; the code it belongs to serves once at the provider.
+"""
+
+from __future__ import annotations
+
+import re
+from hmac import compare_digest
+from typing import Final
+
+import attrs
+import msgspec
+
+from protocol.accounts import email_key
+from protocol.refusals import (
+    EMAIL_TAKEN,
+    SIGNUP_REFUSED,
+    SSO_FAILED,
+    SSO_OFF,
+    SSO_UNREACHABLE,
+    SSO_UNVERIFIED,
+    TOO_MANY_TRIES,
+    Refusal,
+)
+from protocol.storage import Outage
+from svc.config import SSO_CALLBACK
+from svc.front.api.auth import signed_in
+from svc.front.api.routes import Call, Reply, Route
+from svc.front.cookies import ATTEMPT_NAME, clear_attempt, named, set_attempt
+from svc.outside.oidc import Attempt, IdentityProvider, SsoFailed
+from svc.store import accounts
+
+#: How long somebody may take at the provider.
+ATTEMPT_S: Final = 600
+
+_PATH: Final = re.compile(r"/(?!/)[\x21-\x5b\x5d-\x7e]*")
+
+
+class LoginQuery(msgspec.Struct):
+    """Where to go once signed in: a path here. Anything else means the start page."""
+
+    next: str = "/"
+
+
+class CallbackQuery(msgspec.Struct):
+    """What the provider sends back. It may send more."""
+
+    state: str = ""
+    code: str = ""
+    error: str = ""
+
+
+class _Kept(msgspec.Struct, array_like=True):
+    """What the sealed cookie of an attempt holds."""
+
+    state: str
+    nonce: str
+    verifier: str
+    next: str
+    until: float
+
+
+def path_here(wanted: str) -> str:
+    """A path on this very origin; what could lead elsewhere becomes the start page."""
+    return wanted if len(wanted) <= 2000 and _PATH.fullmatch(wanted) else "/"
+
+
+async def login(call: Call[None]) -> Reply | Refusal:
+    """Go to the identity provider to sign in there."""
+    provider = call.means.sso
+    if provider is None:
+        return SSO_OFF
+    attempt = Attempt.fresh()
+    try:
+        url = await provider.authorization_url(attempt)
+    except Outage:
+        return SSO_UNREACHABLE
+    except SsoFailed as failed:
+        return SSO_FAILED.saying(str(failed))
+    until = call.means.now().timestamp() + ATTEMPT_S
+    kept = _Kept(attempt.state, attempt.nonce, attempt.verifier, path_here(call.query.next), until)
+    sealed = call.means.sso_seal.close(msgspec.msgpack.encode(kept))
+    return Reply(location=url, cookies=(set_attempt(sealed, ATTEMPT_S, secure=call.client.secure),))
+
+
+async def callback(call: Call[None]) -> Reply | Refusal:
+    """Come back from the identity provider, signed in."""
+    if call.means.sso is None:
+        return SSO_OFF
+    came = await _came_back(call, call.means.sso)
+    done = clear_attempt(secure=call.client.secure)
+    if isinstance(came, Refusal):
+        return Reply(came, cookies=(done,))
+    return attrs.evolve(came, cookies=(*came.cookies, done))
+
+
+async def _came_back(call: Call[None], provider: IdentityProvider) -> Reply | Refusal:
+    kept = _kept(call)
+    if kept is None or not compare_digest(kept.state.encode(), call.query.state.encode()):
+        return SSO_FAILED.saying("this sign-in was not begun in this browser, or too long ago; begin again")
+    if call.query.error or not call.query.code:
+        return SSO_FAILED.saying("the identity provider did not sign you in")
+    wait = call.means.by_address.try_(call.client.address)
+    if wait is not None:
+        return TOO_MANY_TRIES.in_(wait)
+    try:
+        identity = await provider.identity(Attempt(kept.state, kept.nonce, kept.verifier), call.query.code)
+    except Outage:
+        return SSO_UNREACHABLE
+    except SsoFailed as failed:
+        return SSO_FAILED.saying(str(failed))
+    key = None if identity.email is None else email_key(identity.email)
+    found = await call.means.accounts.sign_in_by_sso(
+        (identity.issuer, identity.subject),
+        (identity.email, key) if identity.verified and identity.email and key else None,
+    )
+    match found:
+        case accounts.Unverified():
+            return SSO_UNVERIFIED
+        case accounts.Refused():
+            return SIGNUP_REFUSED
+        case accounts.Taken():
+            return EMAIL_TAKEN.saying("this address belongs to another identity at the provider")
+        case account:
+            reply = await signed_in(call, account)
+    return Reply(location=call.means.landing + kept.next, cookies=reply.cookies)
+
+
+def _kept(call: Call[None]) -> _Kept | None:
+    for value in named(ATTEMPT_NAME, call.headers.get("cookie")):
+        opened = call.means.sso_seal.open(value)
+        if opened is not None:
+            kept = msgspec.msgpack.decode(opened, type=_Kept)
+            return kept if kept.until > call.means.now().timestamp() else None
+    return None
+
+
+_REFUSALS: Final = (SSO_OFF, SSO_FAILED, SSO_UNREACHABLE)
+
+ROUTES: Final = (
+    Route("GET", "/auth/sso/login", "PUBLIC", login, None, query=LoginQuery, status=303, refusals=_REFUSALS),
+    Route(
+        "GET", SSO_CALLBACK, "PUBLIC", callback, None, query=CallbackQuery, status=303,
+        refusals=(*_REFUSALS, SSO_UNVERIFIED, SIGNUP_REFUSED, EMAIL_TAKEN, TOO_MANY_TRIES),
+    ),
+)  # fmt: skip
