@@ -3,19 +3,20 @@
 An actor is a class with `async def run(self, *, task_status)`. `keep` builds it anew at each start and
 restarts it after a crash; everyone else holds a handle or a passive object that the wiring lends.
 
-    doors ──offer──▶ Spool ──lease──▶ Drainer × n ──write──▶ store ◀──settle── TraceRoller
-      │               ▲                    └──bury──▶ dead letters  ◀──build─── CubeBuilder
-      │               └ DiskWriter, BrokerLink make it durable      ◀──count─── RollupWriter
-      │                                                             ◀──make──── Partitioner
-      │                                                             ◀──expire── RetentionSweeper
-      │                                                             ◀──add───── ExporterWriter
-      │                                                             ◀──empty─── Purger
+    doors ──offer──▶ Spool ──lease──▶ Drainer × n ──write──▶ DecoderProcess × n ──▶ store
+      │               ▲                    └──bury──▶ dead letters
+      │               └ DiskWriter, BrokerLink make it durable
+      │
+      │   TraceRoller ──settle──▶ store ◀──build── CubeBuilder
+      │   RollupWriter ──count──▶   "   ◀──make─── Partitioner
+      │   ExporterWriter ──add──▶   "   ◀─expire── RetentionSweeper, ◀─empty── Purger
+      │
       └──verify──▶ KeyCache ──look up──▶ store ──revocations──▶ KeyNews ──evict──▶ Verdicts
 
 The arrows are the whole graph; it has no cycle, so no two actors can wait for each other.
 The spool and the table of verdicts are passive: they hold state, the actors hold time.
 
-Read in this order: `supervision`, `ports`, `spool`, `drainer`, `keys`, `roller`; then the other spools
-(`disk_spool`, `broker_spool`) and the quiet loops (`partitions`, `cubes`, `rollups`, `sweeper`, `exporters`,
-`purger`).
+Read in this order: `supervision`, `ports`, `spool`, `drainer`, `decoders`, `keys`, `roller`; then the other
+spools (`disk_spool`, `broker_spool`) and the quiet loops (`partitions`, `cubes`, `rollups`, `sweeper`,
+`exporters`, `purger`).
 """

@@ -1,4 +1,4 @@
-"""Drainers: lease batches from the spool, decode them, write them, bury what cannot be written.
+"""Drainers: lease batches from the spool, have them written, bury what cannot be written.
 
 Owns nothing but the group in its hands. The wiring runs several of them over one spool. A drainer never
 answers a client: whatever happens here happens after the acknowledgement.
@@ -11,16 +11,26 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from traceback import extract_tb
+from contextlib import suppress
 from typing import Final, TypeVar
 
 import attrs
 import trio
 
-from actors.ports import Batch, Decode, Graveyard, Letter, Outage, Row, SpanSink, Split, StoreRefused, Written
+from actors.ports import (
+    Batch,
+    BatchSink,
+    Graveyard,
+    Letter,
+    Outage,
+    SinkLost,
+    Split,
+    StoreRefused,
+    WriteFailed,
+    Written,
+)
 from actors.spool import MAX_TRIES, Lease, Spool, SpoolEmpty
 from actors.supervision import Vitals
-from protocol.text import clean
 
 log = logging.getLogger(__name__)
 
@@ -30,9 +40,6 @@ T = TypeVar("T")
 #: wait longer to be queryable and gains little.
 GROUP_SPANS: Final = 1500
 GROUP_BYTES: Final = 16 * 1024 * 1024
-
-#: Rows decoded between two checkpoints: about 5 ms of work, so that requests are answered meanwhile.
-BREATH_ROWS: Final = 50
 
 OUTAGE_PAUSE_S: Final = (0.1, 0.2, 0.5, 1.0, 2.0)
 
@@ -54,15 +61,14 @@ class Drainer:
         self,
         *,
         spool: Spool,
-        decode: Decode,
         split: Split,
-        sink: SpanSink,
+        sink: BatchSink,
         graveyard: Graveyard,
         tally: Tally,
         vitals: Vitals,
         on_stored: Callable[[Batch], None],
     ) -> None:
-        self._spool, self._decode, self._split, self._sink = spool, decode, split, sink
+        self._spool, self._split, self._sink = spool, split, sink
         self._graveyard = graveyard
         self._tally, self._vitals, self._on_stored = tally, vitals, on_stored
 
@@ -79,8 +85,13 @@ class Drainer:
                 await trio.sleep(OUTAGE_PAUSE_S[-1])
                 continue
             with lease:
-                await self._settle(lease)
-                lease.done()
+                try:
+                    await self._settle(lease)
+                except SinkLost as lost:
+                    # Without `done` the batches go back, each to be tried alone: one of them may be to blame.
+                    log.warning("%d batches are tried again: %s", len(lease.batches), lost)
+                else:
+                    lease.done()
 
     async def _settle(self, lease: Lease) -> None:
         """Make sure that every span of the lease is stored or buried."""
@@ -89,27 +100,17 @@ class Drainer:
                 await self._take_apart(batch)
             return
         try:
-            rows = [row for batch in lease.batches for row in await self._rows(batch)]
-            written = await self._through_outages(lambda: self._sink.write(rows))
-        except Outage:
+            written = await self._through_outages(lambda: self._sink.write(lease.batches))
+        except (Outage, SinkLost):
             raise
         except Exception as error:
             # The group is bad somewhere. Batch by batch, then span by span, finds where, and what is good
             # is stored. A bug in a mapping ends here as well: it must cost a span, not the service.
-            log.warning("a group of %d batches could not be written: %s", len(lease.batches), _kind(error))
+            log.warning("a group of %d batches could not be written: %s", len(lease.batches), _known(error))
             for batch in lease.batches:
                 await self._take_apart(batch)
             return
         self._count(written, lease.batches)
-
-    async def _rows(self, batch: Batch) -> list[Row]:
-        rows: list[Row] = []
-        for row in self._decode(batch):
-            rows.append(row)
-            if not len(rows) % BREATH_ROWS:
-                await trio.lowlevel.checkpoint()
-        await trio.lowlevel.checkpoint()
-        return rows
 
     async def _take_apart(self, batch: Batch) -> None:
         """Write a batch alone; if it is refused, span by span, and bury the spans that are refused again."""
@@ -120,7 +121,7 @@ class Drainer:
         except Outage:
             raise
         except Exception as error:
-            log.error("a batch of %d spans cannot be stored as a whole: %s", batch.spans, _kind(error))
+            log.error("a batch of %d spans cannot be stored as a whole: %s", batch.spans, _known(error))
         else:
             self._count(written, [batch])
             return
@@ -132,7 +133,9 @@ class Drainer:
                 raise
             except Exception as error:
                 letters.append(
-                    Letter(batch.project_id, _reason(error), single.body, batch.received_at, single.spans)
+                    Letter(
+                        batch.project_id, _reason(_known(error)), single.body, batch.received_at, single.spans
+                    )
                 )
         if letters:
             await self._through_outages(lambda: self._graveyard.bury(letters))
@@ -142,14 +145,17 @@ class Drainer:
         self._on_stored(batch)
 
     async def _write_alone(self, batch: Batch) -> Written:
-        rows = await self._rows(batch)
-        return await self._through_outages(lambda: self._sink.write(rows))
+        for _ in range(MAX_TRIES - 1):
+            # A writer that died may have died of its neighbour's data.
+            with suppress(SinkLost):
+                return await self._through_outages(lambda: self._sink.write([batch]))
+        return await self._through_outages(lambda: self._sink.write([batch]))
 
     def _split_or_whole(self, batch: Batch) -> Sequence[Batch]:
         try:
             return self._split(batch)
         except Exception as error:
-            log.error("a batch of %d spans cannot be taken apart: %s", batch.spans, _kind(error))
+            log.error("a batch of %d spans cannot be taken apart: %s", batch.spans, _known(error))
             return [batch]
 
     async def _through_outages(self, attempt: Callable[[], Awaitable[T]]) -> T:
@@ -174,15 +180,11 @@ class Drainer:
             self._on_stored(batch)
 
 
-def _kind(error: Exception) -> str:
-    """What may be logged of an error whose text may quote a payload: our own, else type and place."""
-    if isinstance(error, StoreRefused):
-        return str(error)
-    place = extract_tb(error.__traceback__)[-1]
-    return f"{type(error).__name__} in {place.name} ({place.filename}:{place.lineno})"
+def _known(error: Exception) -> StoreRefused | SinkLost | WriteFailed:
+    """The error as one whose text may be logged."""
+    return error if isinstance(error, StoreRefused | SinkLost | WriteFailed) else WriteFailed.of(error)
 
 
-def _reason(error: Exception) -> str:
-    """The error as PostgreSQL can hold it. It may quote any character, and burying must not fail of that."""
-    text = f"{type(error).__name__}: {error}".encode(errors="backslashreplace").decode()
-    return clean(text)[:500]
+def _reason(error: StoreRefused | SinkLost | WriteFailed) -> str:
+    """The error as its dead letter tells it."""
+    return error.reason if isinstance(error, WriteFailed) else f"{type(error).__name__}: {error}"

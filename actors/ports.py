@@ -6,10 +6,10 @@ here does any work.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
 
 from protocol.broker import Inbox, Lane, Published
 from protocol.storage import (
@@ -22,18 +22,20 @@ from protocol.storage import (
     Letter,
     Outage,
     Settled,
+    SinkLost,
     StoreRefused,
+    WriteFailed,
     Written,
 )
 
 __all__ = [
     "Batch",
+    "BatchSink",
     "Broker",
     "Built",
     "Calendar",
     "Connect",
     "Cubes",
-    "Decode",
     "Deleted",
     "Eviction",
     "Freed",
@@ -46,30 +48,28 @@ __all__ = [
     "PurgeShelf",
     "Retention",
     "Rollups",
-    "Row",
     "Settled",
-    "SpanSink",
+    "SinkLost",
     "Split",
     "StoreRefused",
     "TraceShelf",
+    "WriteFailed",
     "Written",
 ]
 
-
-#: A span ready to be written. The actors pass it on and never look inside.
-Row = Any
-
-#: Decoding: the rows of a batch, one by one, so that the drainer can breathe between them.
-Decode = Callable[[Batch], Iterator[Row]]
 
 #: Taking a batch apart into batches of one span each.
 Split = Callable[[Batch], Sequence[Batch]]
 
 
-class SpanSink(Protocol):
-    """Where drainers write. Raises `Outage`, and `StoreRefused` for data that is refused for good."""
+class BatchSink(Protocol):
+    """Where drainers write: batches are decoded and stored in one transaction.
 
-    async def write(self, rows: Sequence[Row]) -> Written: ...
+    Raises `Outage`, `StoreRefused` for data that is refused for good, `WriteFailed` for data that nobody
+    foresaw, and `SinkLost` when the writer died.
+    """
+
+    async def write(self, batches: Sequence[Batch]) -> Written: ...
 
 
 class Graveyard(Protocol):

@@ -6,11 +6,15 @@ Shapes only. The actors' ports speak in them, the store answers in them; neither
 from __future__ import annotations
 
 from datetime import datetime
-from typing import ClassVar
+from traceback import extract_tb
+from typing import ClassVar, Final
 
 import attrs
 
+from protocol.text import clean
 from protocol.tokens import Scope
+
+_REASON_CHARS: Final = 500
 
 
 class Outage(Exception):
@@ -19,6 +23,32 @@ class Outage(Exception):
 
 class StoreRefused(Exception):
     """The database refuses this very data; trying the same again gives the same answer."""
+
+
+class WriteFailed(Exception):
+    """Data could not be decoded or written, for a cause that nobody foresaw: a bug, as a rule.
+
+    Secrets: `reason` may quote a payload and belongs into a dead letter only; `place` may be logged.
+    """
+
+    def __init__(self, reason: str, place: str) -> None:
+        super().__init__(place)
+        self.reason, self.place = reason, place
+
+    @classmethod
+    def of(cls, error: Exception) -> WriteFailed:
+        """What an unforeseen error is called from here on."""
+        place = extract_tb(error.__traceback__)[-1]
+        # It may quote any character, and burying must not fail of that.
+        reason = f"{type(error).__name__}: {error}".encode(errors="backslashreplace").decode()
+        return cls(
+            clean(reason)[:_REASON_CHARS],
+            f"{type(error).__name__} in {place.name} ({place.filename}:{place.lineno})",
+        )
+
+
+class SinkLost(Exception):
+    """Whoever wrote the data died with it in hand: written or not, trying again is right."""
 
 
 @attrs.frozen

@@ -235,6 +235,12 @@ def default_data_dir() -> str:
     return "/var/lib/trace-svc" if os.geteuid() == 0 else "~/.local/share/trace-svc"
 
 
+def default_decoders() -> str:
+    """One core is for the doors and the database; a machine with a single one runs no second process."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return str(min(cores - 1, 4))
+
+
 @environ.config(prefix="", frozen=True)
 class Settings:
     """Every setting of the service. Fields stand in the order in which the README lists them."""
@@ -310,6 +316,13 @@ class Settings:
         integer(1, 16),
         "2",
         "Drainers that write accepted batches in memory and disk mode.",
+    )
+    decoders: int = setting(
+        "SVC_INGEST_DECODERS",
+        integer(0, 32),
+        default_decoders(),
+        "Processes that decode and store spans beside the one that answers; 0 does it all in one.",
+        shown="one for each core but one, at most 4",
     )
     kafka_consumers: int = setting(
         "SVC_INGEST_SPOOL_KAFKA_CONSUMERS", integer(1, 64), "4", "Drainers in kafka mode, useful up to 8."

@@ -47,11 +47,18 @@ async def open_store(settings: Settings, *, as_it_is: bool = False) -> AsyncIter
 
     `as_it_is` leaves the schema alone and does not wait for a database that is away.
     """
-    async with trio_asyncio.open_loop() as loop, _database(settings) as store:
-        loop.set_exception_handler(_stray)
+    async with asyncio_loop(), _database(settings) as store:
         if not as_it_is:
             await _migrated(store.database)
         yield store
+
+
+@asynccontextmanager
+async def asyncio_loop() -> AsyncIterator[None]:
+    """The loop that the database border and the gRPC door run on."""
+    async with trio_asyncio.open_loop() as loop:
+        loop.set_exception_handler(_stray)
+        yield
 
 
 def _stray(_loop: object, context: dict[str, Any]) -> None:

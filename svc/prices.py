@@ -74,6 +74,11 @@ def read_prices(path: Path) -> OwnPrices:
             raw = file.read(_MOST_BYTES + 1)
     except OSError as error:
         raise _bad(path, f"cannot be read: {error.strerror or error}") from None
+    return parse_prices(path, raw)
+
+
+def parse_prices(path: Path, raw: bytes) -> OwnPrices:
+    """The prices in the text of a file; `path` is for the errors. Raises `BadPrices`."""
     if len(raw) > _MOST_BYTES:
         raise _bad(path, f"is larger than {_MOST_BYTES} bytes")
     try:
@@ -84,7 +89,7 @@ def read_prices(path: Path) -> OwnPrices:
     except msgspec.ValidationError as error:
         raise _bad(path, str(error)) from None
     prices = tuple(_own(path, f"price[{index}]", price) for index, price in enumerate(file_.price))
-    return OwnPrices(f"own {hashlib.sha256(raw).hexdigest()[:8]}", prices)
+    return OwnPrices(f"own {hashlib.sha256(raw).hexdigest()[:8]}", prices, str(path), raw)
 
 
 def _own(path: Path, place: str, price: _Price) -> OwnPrice:

@@ -23,21 +23,26 @@ from hypercorn.config import Config as HypercornConfig
 from hypercorn.trio import serve as serve_http
 
 from actors.cubes import CubeBuilder
+from actors.decoders import DecoderProcess, Decoders, Lane
 from actors.drainer import Drainer, Tally
 from actors.exporters import ExporterWriter
 from actors.keys import HASHERS, MAILBOX_BOUND, KeyCache, KeyNews, Keys, Verdicts, Verify
 from actors.keys import snapshot as keys_snapshot
 from actors.partitions import Partitioner
+from actors.ports import BatchSink
 from actors.purger import Purger
 from actors.roller import RollerTally, TraceRoller
 from actors.rollups import RollupWriter
 from actors.supervision import Actor, Board, Vitals, keep
 from actors.sweeper import RetentionSweeper, SweepTally
+from protocol.decoding import Prices
 from protocol.storage import Batch
 from svc.config import Settings
+from svc.decoder import decoder_process
 from svc.domain.exporters import Observations
 from svc.domain.intake import decoder, split
 from svc.domain.pricing import PriceBook
+from svc.domain.rates import OwnPrices
 from svc.front.api.routes import Api
 from svc.front.api.table import ROUTES
 from svc.front.app import App
@@ -50,6 +55,7 @@ from svc.front.metrics import Metrics, Sources
 from svc.front.otlp_grpc import OtlpGrpc
 from svc.front.otlp_http import OtlpHttp
 from svc.front.tool_handlers import Reads
+from svc.ingest import Ingest
 from svc.open_store import Store, now, open_store
 from svc.people import means
 from svc.prices import BadPrices, price_book, read_prices
@@ -103,12 +109,19 @@ class _House:
         send, self.questions = trio.open_memory_channel[Verify](MAILBOX_BOUND)
         self.keys = Keys(self.verdicts, send)
         self.days = DayPartitions(store.database)
-        self.spans = SpanStore(store.database, self.days, CallSites(), now)
         self.shelf = KeyStore(store.database)
         self.metrics = Metrics()
         self.intake = Intake(self.spool, settings.max_body_bytes, now, trio.current_time)
-        self.observations = Observations()
-        self.decode = decoder(prices, self.observations)
+        self.prices, self.observations = prices, Observations()
+        self.decoders = tuple(
+            Lane(self.board.enrol(f"decoder-{number}")) for number in range(1, settings.decoders + 1)
+        )
+        self.sink: BatchSink
+        if self.decoders:
+            self.sink = Decoders(self.decoders)
+        else:
+            spans = SpanStore(store.database, self.days, CallSites(), now)
+            self.sink = Ingest(decoder(prices, self.observations), spans)
         self.drainer_vitals = tuple(
             self.board.enrol(f"drainer-{number}") for number in range(1, drainers(settings) + 1)
         )
@@ -213,6 +226,9 @@ class _House:
         ]
         if self.settings.retention_enabled:
             loops.append(self._sweeper())
+        launch = decoder_process(self.store.database.address, self.settings.log_level, self.prices)
+        for lane in self.decoders:
+            loops.append((lambda lane=lane: DecoderProcess(lane=lane, launch=launch), lane.vitals))  # type: ignore[misc]
         embedded = self.store.embedded
         if embedded is not None:
             loops.insert(0, (lambda: embedded, self.board.enrol("embedded-postgres")))
@@ -236,13 +252,18 @@ class _House:
         rejected = self.intake.tally.take_rejections()
         await ExporterStore(self.store.database).add(self.observations.take(), rejected, now())
 
+    def adopt(self, own: OwnPrices) -> None:
+        """Price by these from now on, in every process."""
+        self.prices.adopt(own)
+        if isinstance(self.sink, Decoders):
+            self.sink.adopt(Prices(own.path, own.text))
+
     def drainer(self, vitals: Vitals) -> Drainer:
         """One lane from the spool to the store."""
         return Drainer(
             spool=self.spool,
-            decode=self.decode,
             split=split,
-            sink=self.spans,
+            sink=self.sink,
             graveyard=self.spooling.graveyard,
             tally=self.tally,
             vitals=vitals,
@@ -275,7 +296,7 @@ async def serve(
             # To the very end: a supervisor may signal twice, and the second must not cut the drain off.
             loops.start_soon(_signals, stop)
             if settings.prices_file is not None:
-                loops.start_soon(_new_prices, settings.prices_file, prices)
+                loops.start_soon(_new_prices, settings.prices_file, house)
             for build, vitals in house.loops():
                 await loops.start(partial(keep, build, vitals))
             async with house.spooling.opened(loops), trio.open_nursery() as lanes:
@@ -307,16 +328,16 @@ async def _signals(stop: trio.Event) -> None:
             stop.set()
 
 
-async def _new_prices(path: Path, prices: PriceBook) -> None:
+async def _new_prices(path: Path, house: _House) -> None:
     """Read the price file anew on each SIGHUP; one that is not right leaves the old prices in force."""
     with trio.open_signal_receiver(signal.SIGHUP) as arriving:
         async for _ in arriving:
             try:
-                prices.adopt(await trio.to_thread.run_sync(read_prices, path))
+                house.adopt(await trio.to_thread.run_sync(read_prices, path))
             except BadPrices as bad:
                 log.warning("%s; the old prices stay", bad)
             else:
-                log.info("prices are now %s", prices.version)
+                log.info("prices are now %s", house.prices.version)
 
 
 async def _open_doors(house: _House, doors: trio.Nursery) -> Ready:

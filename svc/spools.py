@@ -40,7 +40,8 @@ def drainers(settings: Settings) -> int:
     """How many drainers the mode has. More than there are partitions would only hold connections."""
     if settings.spool_mode == "kafka":
         return min(settings.kafka_consumers, kafka(settings).partitions)
-    return settings.drainers
+    # One more than there are decoder processes keeps each at work while a group is written.
+    return max(settings.drainers, settings.decoders + 1)
 
 
 def kafka(settings: Settings) -> Kafka:

@@ -73,6 +73,17 @@ class Service:
         sent |= {name.replace("_", "-"): value for name, value in headers.items()}
         return httpx2.post(f"{self.url}/v1/traces", content=body, headers=sent, timeout=60)
 
+    def decoders(self) -> list[int]:
+        """The process ids of the decoder processes."""
+        children = " ".join(
+            thread.read_text() for thread in Path(f"/proc/{self.process.pid}/task").glob("*/children")
+        )
+        return [
+            int(child)
+            for child in children.split()
+            if b"svc.decoder" in Path(f"/proc/{child}/cmdline").read_bytes()
+        ]
+
     def health(self) -> dict[str, Any]:
         """The whole health report, UP or DOWN."""
         report: dict[str, Any] = httpx2.get(f"{self.url}/actuator/health", timeout=30).json()

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import attrs
 
-from protocol.otlp import envelope, read_protobuf, screen, walk
+from protocol.otlp import envelope, read_clean, screen, walk
 from protocol.storage import Batch
 from svc.domain.exporters import Observations
 from svc.domain.mapping import map_span
@@ -40,7 +40,7 @@ def decoder(
     note = None if observations is None else observations.note
 
     def decode(batch: Batch) -> Iterator[StoredSpan]:
-        request = read_protobuf(batch.body)
+        request = read_clean(batch.body)
         screen(request)
         for span in walk(request):
             row = map_span(span, prices)
@@ -54,4 +54,4 @@ def decoder(
 
 def split(batch: Batch) -> Sequence[Batch]:
     """The same spans as batches of one span each."""
-    return [attrs.evolve(batch, body=envelope(span), spans=1) for span in walk(read_protobuf(batch.body))]
+    return [attrs.evolve(batch, body=envelope(span), spans=1) for span in walk(read_clean(batch.body))]

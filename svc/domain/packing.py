@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from datetime import date
-from hashlib import blake2b
+from hashlib import sha256
 from typing import Any, Final
 
 import attrs
@@ -30,6 +30,10 @@ _HASH_BYTES: Final = 16
 
 #: Shorter texts stay inline: a reference and its row would cost more than they save.
 _LEAST_BYTES: Final = 200
+
+#: How many bytes of a text are looked for first, and how often they may deceive.
+_HEAD_BYTES: Final = 40
+_HEAD_TRIES: Final = 16
 
 #: Level 1: measured in November 2026, 20 µs for a 4 KB span; level 3 takes a fifth longer for 0.3 % less.
 _LEVEL: Final = 1
@@ -62,16 +66,16 @@ class Packer:
     def pack(self, project_id: int, day: date, span: WireSpan) -> Packed:
         """The payload of a span that starts on `day`, in UTC."""
         whole = envelope(span)
-        salt = b"%d.%d" % (project_id, day.toordinal())
+        where = b"%d.%d" % (project_id, day.toordinal())
         literals: list[bytes] = []
         hashes: list[bytes] = []
         messages: dict[bytes, bytes] = {}
         at = 0
         for text in _texts(span):
-            digest = blake2b(text, digest_size=_HASH_BYTES, salt=salt[:16]).digest()
-            if not self._was_seen(digest):
+            digest = sha256(text).digest()[:_HASH_BYTES]
+            if not self._was_seen(digest + where):
                 continue
-            found = whole.find(text, at)
+            found = _find(whole, text, at)
             if found < 0:
                 continue
             literals.append(whole[at:found])
@@ -82,15 +86,30 @@ class Packer:
         frame = msgspec.msgpack.encode([_VERSION, b"".join(hashes), literals])
         return Packed(self._compress(frame), messages)
 
-    def _was_seen(self, digest: bytes) -> bool:
-        """Whether the text was seen, remembering it. Two generations make forgetting cheap."""
-        if digest in self._seen:
+    def _was_seen(self, text: bytes) -> bool:
+        """Whether the text was seen here, remembering it. Two generations make forgetting cheap."""
+        if text in self._seen:
             return True
-        seen = digest in self._seen_earlier
-        self._seen.add(digest)
+        seen = text in self._seen_earlier
+        self._seen.add(text)
         if len(self._seen) >= _SEEN_BOUND // 2:
             self._seen_earlier, self._seen = self._seen, set()
         return seen
+
+
+def _find(whole: bytes, text: bytes, start: int) -> int:
+    """Where the text begins at or after `start`, -1 for nowhere.
+
+    The search that Python uses for long needles costs 6 µs for each of 1 KB (measured November 2026), a
+    search for its head and a comparison next to nothing. Texts with many false heads get the long one.
+    """
+    head = text[:_HEAD_BYTES]
+    for _ in range(_HEAD_TRIES):
+        start = whole.find(head, start)
+        if start < 0 or whole.startswith(text, start):
+            return start
+        start += 1
+    return whole.find(text, start)
 
 
 def _texts(span: WireSpan) -> Iterator[bytes]:

@@ -100,6 +100,7 @@ class PriceBook:
 
     def adopt(self, own: OwnPrices | None) -> None:
         """Price by these from the next call on."""
+        self.own = own
         bundled = f"genai-prices {version('genai-prices')}"
         self.version = bundled if own is None else f"{bundled} + {own.version}"
         prices = () if own is None else own.prices

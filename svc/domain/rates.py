@@ -89,10 +89,15 @@ class OwnPrice:
 
 @attrs.frozen
 class OwnPrices:
-    """The operator's prices, the first that matches and has begun wins; `version` names them."""
+    """The operator's prices, the first that matches and has begun wins; `version` names them.
+
+    `path` and `text` are the file they were read from, so that another process can read the very same.
+    """
 
     version: str
     prices: tuple[OwnPrice, ...]
+    path: str = ""
+    text: bytes = attrs.field(default=b"", repr=False)
 
 
 class _Constraint(Protocol):

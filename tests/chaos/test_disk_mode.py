@@ -65,6 +65,28 @@ def test_kill_9_of_the_database_loses_nothing_acknowledged() -> None:
         compare(flood, stored(service.env))
 
 
+@pytest.mark.parametrize("mode", ["memory", "disk"])
+def test_kill_9_of_a_decoder_process_loses_nothing_acknowledged(mode: str) -> None:
+    with running(SVC_INGEST_SPOOL_MODE=mode, SVC_INGEST_DECODERS="1") as service:
+        with Flood(service.url, service.write_key) as flood:
+            for _ in range(ROUNDS):
+                more(flood, 100)
+                (pid,) = service.decoders()
+                os.kill(pid, signal.SIGKILL)
+                until(lambda pid=pid: service.decoders() not in ([pid], []))  # type: ignore[misc]
+        at_rest(service)
+        compare(flood, stored(service.env))
+
+
+def test_a_service_killed_with_9_leaves_no_decoder_process_behind(open_folder: Path) -> None:
+    with running(open_folder / "data", SVC_INGEST_DECODERS="2") as service:
+        decoders = service.decoders()
+        assert len(decoders) == 2
+        service.process.kill()
+        service.process.wait(10)
+        until(lambda: not any(Path(f"/proc/{pid}/cmdline").exists() for pid in decoders))
+
+
 def test_sigterm_in_mid_flood_stores_everything_acknowledged(open_folder: Path) -> None:
     with running(open_folder / "data", **DISK) as service:
         with Flood(service.url, service.write_key) as flood:

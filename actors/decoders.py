@@ -1,0 +1,207 @@
+"""Decoder processes: decoding and writing on other cores than the one that answers.
+
+`DecoderProcess` keeps one child process (`svc.decoder`) and carries orders to it; `Decoders` is the handle
+that the drainers write through. Owns the orders in flight. Never looks into a batch.
+
+Ordering: a process that dies takes its orders with it. Each asker hears `SinkLost`, and whatever the process
+had committed by then meets the identity rule of spans when it is written again.
+
+Cancellation: an asker that stops waiting leaves its order to its fate, for the same reason.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Final
+
+import attrs
+import trio
+
+from actors.ports import Batch, Outage, SinkLost, Written
+from actors.reply import Reply, Unanswered
+from actors.supervision import Vitals
+from protocol.decoding import (
+    Begun,
+    Frames,
+    Outcome,
+    Prices,
+    frame,
+    read_from_decoder,
+    result_of,
+    write_message,
+)
+
+log = logging.getLogger(__name__)
+
+#: A process starts in under a second; a loaded machine may take long.
+START_TIMEOUT_S: Final = 60.0
+#: Longest time without an answer while orders wait. A group is decoded and written in well under a second.
+ANSWER_TIMEOUT_S: Final = 120.0
+#: Orders that one process may hold. Each drainer has at most one.
+ORDERS_BOUND: Final = 16
+RESTART_PAUSE_S: Final = (0.1, 0.5, 2.0, 5.0)
+
+_RECEIVE_BYTES: Final = 1 << 18
+
+#: Opens a decoder process and what leads to it: bytes in, bytes out. Leaving ends the process.
+Launch = Callable[[], AbstractAsyncContextManager[trio.abc.Stream]]
+
+
+class DecoderLost(Exception):
+    """The process died, hung or spoke nonsense. The text is for the operator."""
+
+
+@attrs.define(eq=False)
+class Lane:
+    """What leads to one process: orders waiting to be sent, orders in flight, and whether it is up."""
+
+    vitals: Vitals
+    up: bool = False
+    deaths: int = 0
+    #: What the process must hear before its next order. Only the latest counts.
+    prices: Prices | None = None
+    orders: dict[int, Reply[Outcome]] = attrs.field(factory=dict)
+    to_send: trio.MemorySendChannel[tuple[int, Sequence[Batch]]] = attrs.field(init=False)
+    sending: trio.MemoryReceiveChannel[tuple[int, Sequence[Batch]]] = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.to_send, self.sending = trio.open_memory_channel[tuple[int, Sequence[Batch]]](ORDERS_BOUND)
+
+    def fail(self) -> None:
+        """The process is gone: nobody will answer what was ordered."""
+        self.up = False
+        for reply in self.orders.values():
+            reply.drop()
+        self.orders.clear()
+        # What was not sent yet was dropped with the rest.
+        while self.sending.statistics().current_buffer_used:
+            self.sending.receive_nowait()
+
+
+class Decoders:
+    """The handle: a `BatchSink` over all decoder processes."""
+
+    def __init__(self, lanes: Sequence[Lane]) -> None:
+        self._lanes = lanes
+        self._numbers = 0
+
+    async def write(self, batches: Sequence[Batch]) -> Written:
+        """Have the least busy process store the batches.
+
+        Raises what the process met (`Outage`, `StoreRefused`, `WriteFailed`), `Outage` when no process is up,
+        and `SinkLost` when it died with the order in hand.
+        """
+        lane = min((lane for lane in self._lanes if lane.up), key=lambda lane: len(lane.orders), default=None)
+        if lane is None:
+            raise Outage("no decoder process is up")
+        self._numbers += 1
+        number, reply = self._numbers, Reply[Outcome]()
+        try:
+            lane.to_send.send_nowait((number, batches))
+        except trio.WouldBlock:
+            raise Outage("the decoder processes are busy") from None
+        lane.orders[number] = reply
+        try:
+            return result_of(await reply.wait(2 * ANSWER_TIMEOUT_S))
+        except Unanswered:
+            raise SinkLost("the decoder process died with them in hand") from None
+        finally:
+            lane.orders.pop(number, None)
+
+    def adopt(self, prices: Prices) -> None:
+        """Have every process price by these from its next order on."""
+        for lane in self._lanes:
+            lane.prices = prices
+
+
+class DecoderProcess:
+    """Keeps one process alive. Its death is no crash of the actor: it is waited out and told in health."""
+
+    def __init__(self, *, lane: Lane, launch: Launch) -> None:
+        self._lane, self._launch = lane, launch
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Run until cancelled. A process that does not even start the first time is a boot failure."""
+        deaths = 0
+        started = False
+        while True:
+            try:
+                async with self._launch() as stream:
+                    frames = Frames()
+                    with trio.fail_after(START_TIMEOUT_S):
+                        if not isinstance(await _next(stream, frames), Begun):
+                            raise DecoderLost("it began with an answer")
+                    deaths, self._lane.up = 0, True
+                    self._lane.vitals.works()
+                    if not started:
+                        started = True
+                        task_status.started()
+                    await self._serve(stream, frames)
+            except (DecoderLost, trio.TooSlowError, OSError) as lost:
+                if not started:
+                    raise
+                self._lane.vitals.waits(f"the decoder process is away: {lost or 'it did not start in time'}")
+            finally:
+                self._lane.fail()
+            self._lane.deaths += 1
+            await trio.sleep(RESTART_PAUSE_S[min(deaths, len(RESTART_PAUSE_S) - 1)])
+            deaths += 1
+
+    async def _serve(self, stream: trio.abc.Stream, frames: Frames) -> None:
+        """Carry orders out and answers in. Raises `DecoderLost`; never returns."""
+        lost: DecoderLost | None = None
+        async with trio.open_nursery() as nursery:
+
+            async def carry_out() -> None:
+                nonlocal lost
+                try:
+                    async for number, batches in self._lane.sending:
+                        prices, self._lane.prices = self._lane.prices, None
+                        if prices is not None:
+                            await stream.send_all(b"".join(frame(prices)))
+                        for piece in frame(write_message(number, batches)):
+                            await stream.send_all(piece)
+                except (trio.BrokenResourceError, trio.ClosedResourceError):
+                    lost = DecoderLost("it takes no more orders")
+                    nursery.cancel_scope.cancel()
+
+            nursery.start_soon(carry_out)
+            try:
+                await self._carry_in(stream, frames)
+            except DecoderLost as error:
+                lost = error
+                nursery.cancel_scope.cancel()
+        if lost is not None:
+            raise lost
+
+    async def _carry_in(self, stream: trio.abc.Stream, frames: Frames) -> None:
+        while True:
+            with trio.move_on_after(ANSWER_TIMEOUT_S) as patience:
+                answer = await _next(stream, frames)
+            if patience.cancelled_caught:
+                if self._lane.orders:
+                    raise DecoderLost(f"it has not answered for {ANSWER_TIMEOUT_S:g} s")
+                continue
+            if not isinstance(answer, Outcome):
+                raise DecoderLost("it began twice")
+            reply = self._lane.orders.get(answer.number)
+            if reply is not None:
+                reply.put(answer)
+
+
+async def _next(stream: trio.abc.ReceiveStream, frames: Frames) -> Begun | Outcome:
+    """The next message. Raises `DecoderLost` at the end of the stream, and for what is none."""
+    try:
+        while (message := frames.next()) is None:
+            data = await stream.receive_some(_RECEIVE_BYTES)
+            if not data:
+                raise DecoderLost("it ended")
+            frames.feed(data)
+        return read_from_decoder(message)
+    except trio.BrokenResourceError:
+        raise DecoderLost("it broke off") from None
+    except ValueError:
+        # msgspec's own error is one, too.
+        raise DecoderLost("it cannot be understood") from None

@@ -1,0 +1,174 @@
+"""What the service and its decoder processes say to each other, over a pipe.
+
+Owns the messages and their framing: four bytes of length (big-endian), then MessagePack. `Begin` is the
+first message to a decoder and `Begun` its first answer; every `Write` is answered by one `Outcome` with its
+number, in any order. Both ends are of one release, always.
+
+Secrets: `Begin` carries the password of the database. It travels through the pipe, never in arguments or the
+environment.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Final, Literal, TypeAlias
+
+import msgspec
+
+from protocol.storage import Batch, Outage, StoreRefused, WriteFailed, Written
+
+_LENGTH: Final = struct.Struct(">I")
+
+#: Nothing larger is sent: a group is bounded, and so is a body.
+FRAME_BOUND_BYTES: Final = 2**30
+
+
+class Prices(msgspec.Struct, frozen=True, tag=True):
+    """The operator's price file, read without fault before; in force from the next order on."""
+
+    path: str
+    text: bytes
+
+
+class Begin(msgspec.Struct, frozen=True, tag=True):
+    """Where the database is, how loud the log, and the operator's prices if there are any."""
+
+    host: str
+    port: int
+    user: str
+    password: str
+    database: str
+    tls: str | None
+    log_level: str
+    prices: Prices | None = None
+
+
+class Begun(msgspec.Struct, frozen=True, tag=True):
+    """The decoder is ready for work."""
+
+
+class SentBatch(msgspec.Struct, frozen=True, array_like=True):
+    """A batch on its way to a decoder."""
+
+    project_id: int
+    body: bytes
+    spans: int
+    received_at: datetime
+    key_id: str
+
+
+class Write(msgspec.Struct, frozen=True, tag=True):
+    """Decode and store these, in one transaction."""
+
+    number: int
+    batches: list[SentBatch]
+
+
+class Outcome(msgspec.Struct, frozen=True, tag=True):
+    """What became of a `Write`: counts when it was stored, else what is raised on the other side."""
+
+    number: int
+    verdict: Literal["written", "outage", "refused", "failed"]
+    stored: int = 0
+    duplicates: int = 0
+    reason: str = ""
+    place: str = ""
+
+
+ToDecoder: TypeAlias = Begin | Write | Prices
+FromDecoder: TypeAlias = Begun | Outcome
+
+_encode: Final = msgspec.msgpack.Encoder().encode
+_to_decoder: Final = msgspec.msgpack.Decoder(ToDecoder)
+_from_decoder: Final = msgspec.msgpack.Decoder(FromDecoder)
+
+
+def frame(message: ToDecoder | FromDecoder) -> tuple[bytes, bytes]:
+    """The message as it travels, in two pieces: joining them would copy a large one once more."""
+    data = _encode(message)
+    return _LENGTH.pack(len(data)), data
+
+
+class Frames:
+    """Bytes in, whole messages out. Keeps what has come of the next one, so a reader may be cancelled."""
+
+    def __init__(self) -> None:
+        self._held = bytearray()
+
+    def feed(self, data: bytes | bytearray) -> None:
+        """More bytes came."""
+        self._held += data
+
+    def next(self) -> bytes | None:
+        """The next message, when it is here. Raises `ValueError` for a length that nobody sends."""
+        if len(self._held) < _LENGTH.size:
+            return None
+        (length,) = _LENGTH.unpack_from(self._held)
+        if length > FRAME_BOUND_BYTES:
+            raise ValueError(f"a frame of {length} bytes")
+        end = _LENGTH.size + length
+        if len(self._held) < end:
+            return None
+        message = bytes(memoryview(self._held)[_LENGTH.size : end])
+        del self._held[:end]
+        return message
+
+
+def read_to_decoder(data: bytes) -> ToDecoder:
+    """A message to a decoder. Raises `msgspec.DecodeError`."""
+    message: ToDecoder = _to_decoder.decode(data)
+    return message
+
+
+def read_from_decoder(data: bytes) -> FromDecoder:
+    """A message of a decoder. Raises `msgspec.DecodeError`."""
+    message: FromDecoder = _from_decoder.decode(data)
+    return message
+
+
+def write_message(number: int, batches: Sequence[Batch]) -> Write:
+    """The order to write these batches."""
+    return Write(
+        number,
+        [
+            SentBatch(batch.project_id, batch.body, batch.spans, batch.received_at, batch.key_id)
+            for batch in batches
+        ],
+    )
+
+
+def sent_batches(message: Write) -> list[Batch]:
+    """The batches of an order, as they were; their monotonic time means nothing in another process."""
+    return [
+        Batch(sent.project_id, sent.body, sent.spans, sent.received_at, 0.0, sent.key_id)
+        for sent in message.batches
+    ]
+
+
+def outcome(number: int, result: Written | Exception) -> Outcome:
+    """The answer to an order."""
+    match result:
+        case Written(stored, duplicates):
+            return Outcome(number, "written", stored=stored, duplicates=duplicates)
+        case Outage():
+            return Outcome(number, "outage", reason=str(result))
+        case StoreRefused():
+            return Outcome(number, "refused", reason=str(result))
+        case WriteFailed():
+            return Outcome(number, "failed", reason=result.reason, place=result.place)
+    raise TypeError(type(result).__name__)
+
+
+def result_of(answer: Outcome) -> Written:
+    """What the asker gets. Raises `Outage`, `StoreRefused` or `WriteFailed`, as the decoder met it."""
+    match answer.verdict:
+        case "written":
+            return Written(answer.stored, answer.duplicates)
+        case "outage":
+            raise Outage(answer.reason)
+        case "refused":
+            raise StoreRefused(answer.reason)
+        case "failed":
+            raise WriteFailed(answer.reason, answer.place)

@@ -1,0 +1,293 @@
+"""Laws of the decoder processes' keeper: no order is forgotten, whatever the process does.
+
+The process of these tests is a task at the other end of a memory stream. Its `manner` says what it makes of
+an order; the real process is met in `tests/e2e` and `tests/chaos`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+
+import attrs
+import pytest
+import trio
+from trio.testing import MockClock, memory_stream_pair, wait_all_tasks_blocked
+
+from actors.decoders import (
+    ANSWER_TIMEOUT_S,
+    ORDERS_BOUND,
+    DecoderLost,
+    DecoderProcess,
+    Decoders,
+    Lane,
+)
+from actors.supervision import Vitals
+from protocol.decoding import Begun, Frames, Write, frame, outcome, read_to_decoder
+from protocol.storage import Batch, Outage, SinkLost, StoreRefused, WriteFailed, Written
+from tests.actors.every_await import Strike, at_every_await
+
+BATCH = Batch(7, b"body", 3, datetime(2026, 11, 1, tzinfo=UTC), 0.0)
+
+Stream = trio.abc.Stream
+Manner = Callable[[Stream, Write], Awaitable[None]]
+
+
+async def say(stream: Stream, message: object) -> None:
+    await stream.send_all(b"".join(frame(message)))  # type: ignore[arg-type]
+
+
+async def store(stream: Stream, order: Write) -> None:
+    await say(stream, outcome(order.number, Written(sum(batch.spans for batch in order.batches), 0)))
+
+
+async def ignore(stream: Stream, order: Write) -> None:
+    """Take the order and never answer."""
+
+
+async def die(stream: Stream, order: Write) -> None:
+    await stream.aclose()
+
+
+async def babble(stream: Stream, order: Write) -> None:
+    await stream.send_all(b"\x00\x00\x00\x02no")
+
+
+@attrs.define(eq=False)
+class House:
+    """One lane, its keeper, and processes that behave as told: the next manner is for the next process."""
+
+    manners: list[Manner] = attrs.field(factory=lambda: [store])
+    lane: Lane = attrs.field(factory=lambda: Lane(Vitals("decoder-1")))
+    launched: int = 0
+    orders: list[int] = attrs.field(factory=list)
+
+    @property
+    def decoders(self) -> Decoders:
+        return Decoders([self.lane])
+
+    @asynccontextmanager
+    async def launch(self) -> AsyncIterator[Stream]:
+        manner = self.manners[min(self.launched, len(self.manners) - 1)]
+        self.launched += 1
+        ours, theirs = memory_stream_pair()
+        # The task belongs to no nursery here, which would wrap what the keeper raises.
+        trio.lowlevel.spawn_system_task(self._process, theirs, manner)
+        try:
+            yield ours
+        finally:
+            with trio.CancelScope(shield=True):
+                await theirs.aclose()
+
+    async def _process(self, stream: Stream, manner: Manner) -> None:
+        frames = Frames()
+        try:
+            await say(stream, Begun())
+            async for data in stream:
+                frames.feed(data)
+                while (message := frames.next()) is not None:
+                    order = read_to_decoder(message)
+                    assert isinstance(order, Write)
+                    self.orders.append(order.number)
+                    await manner(stream, order)
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            pass
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[Decoders]:
+        async with trio.open_nursery() as nursery:
+            await nursery.start(DecoderProcess(lane=self.lane, launch=self.launch).run)
+            yield self.decoders
+            nursery.cancel_scope.cancel()
+
+
+async def test_an_order_is_carried_out_and_answered() -> None:
+    house = House()
+    async with house.running() as decoders:
+        assert await decoders.write([BATCH, BATCH]) == Written(6, 0)
+        assert not house.lane.orders
+
+
+async def test_orders_are_answered_in_any_order() -> None:
+    held: list[Write] = []
+
+    async def backwards(stream: Stream, order: Write) -> None:
+        held.append(order)
+        if len(held) == 3:
+            for each in reversed(held):
+                await say(stream, outcome(each.number, Written(len(each.batches), 0)))
+
+    answers: list[int] = []
+
+    async def ask(batches: int) -> None:
+        answers.append((await decoders.write([BATCH] * batches)).stored)
+
+    async with House([backwards]).running() as decoders, trio.open_nursery() as nursery:
+        for batches in (1, 2, 3):
+            nursery.start_soon(ask, batches)
+    assert sorted(answers) == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    "error", [Outage("away"), StoreRefused("DataError"), WriteFailed("ValueError: x", "ValueError in f")]
+)
+async def test_what_the_process_met_is_raised_here(error: Exception) -> None:
+    async def fail(stream: Stream, order: Write) -> None:
+        await say(stream, outcome(order.number, error))
+
+    async with House([fail]).running() as decoders:
+        with pytest.raises(type(error), match=str(error)):
+            await decoders.write([BATCH])
+
+
+@pytest.mark.parametrize("manner", [die, babble])
+async def test_a_process_that_dies_with_an_order_in_hand_says_so_and_is_replaced(
+    manner: Manner, autojump_clock: MockClock
+) -> None:
+    house = House([manner, store])
+    async with house.running() as decoders:
+        with pytest.raises(SinkLost):
+            await decoders.write([BATCH])
+        # While nobody is up, waiting helps.
+        with pytest.raises(Outage):
+            await decoders.write([BATCH])
+        assert house.lane.vitals.snapshot()["state"] == "waiting"
+        await trio.sleep(1.0)
+        assert await decoders.write([BATCH]) == Written(3, 0)
+        assert house.lane.vitals.snapshot() == {"state": "running", "crashes": 0}
+        assert house.lane.deaths == 1
+
+
+async def test_a_process_that_hangs_is_replaced(autojump_clock: MockClock) -> None:
+    house = House([ignore, store])
+    async with house.running() as decoders:
+        before = trio.current_time()
+        with pytest.raises(SinkLost):
+            await decoders.write([BATCH])
+        assert ANSWER_TIMEOUT_S <= trio.current_time() - before <= 2 * ANSWER_TIMEOUT_S
+        await trio.sleep(1.0)
+        assert await decoders.write([BATCH]) == Written(3, 0)
+
+
+async def test_a_process_with_nothing_to_do_may_be_silent(autojump_clock: MockClock) -> None:
+    house = House()
+    async with house.running() as decoders:
+        await trio.sleep(10 * ANSWER_TIMEOUT_S)
+        assert await decoders.write([BATCH]) == Written(3, 0)
+    assert house.launched == 1
+
+
+async def test_a_process_that_keeps_dying_is_tried_at_a_bounded_pace(autojump_clock: MockClock) -> None:
+    @asynccontextmanager
+    async def once_then_never() -> AsyncIterator[Stream]:
+        house.launched += 1
+        if house.launched > 1:
+            raise OSError("no more processes")
+        ours, theirs = memory_stream_pair()
+        await say(theirs, Begun())
+        await theirs.aclose()
+        yield ours
+
+    house = House()
+    async with trio.open_nursery() as nursery:
+        await nursery.start(DecoderProcess(lane=house.lane, launch=once_then_never).run)
+        await trio.sleep(60.0)
+        nursery.cancel_scope.cancel()
+    assert 10 <= house.launched <= 20
+
+
+async def test_a_process_that_does_not_even_start_is_a_failure_of_the_boot(
+    autojump_clock: MockClock,
+) -> None:
+    @asynccontextmanager
+    async def mute() -> AsyncIterator[Stream]:
+        ours, _theirs = memory_stream_pair()
+        yield ours
+
+    @asynccontextmanager
+    async def dead() -> AsyncIterator[Stream]:
+        ours, theirs = memory_stream_pair()
+        await theirs.aclose()
+        yield ours
+
+    lane = Lane(Vitals("decoder-1"))
+    with pytest.raises(trio.TooSlowError):
+        await DecoderProcess(lane=lane, launch=mute).run()
+    with pytest.raises(DecoderLost):
+        await DecoderProcess(lane=lane, launch=dead).run()
+
+
+async def test_the_least_busy_process_gets_the_order() -> None:
+    busy, idle = House([ignore]), House()
+    async with busy.running(), idle.running(), trio.open_nursery() as nursery:
+        both = Decoders([busy.lane, idle.lane])
+        nursery.start_soon(both.write, [BATCH])
+        await wait_all_tasks_blocked()
+        assert len(busy.lane.orders) == 1
+        assert await both.write([BATCH]) == Written(3, 0)
+        assert await both.write([BATCH]) == Written(3, 0)
+        nursery.cancel_scope.cancel()
+
+
+async def test_more_orders_than_a_process_may_hold_are_an_outage() -> None:
+    lane = Lane(Vitals("decoder-1"), up=True)
+    decoders = Decoders([lane])
+    async with trio.open_nursery() as nursery:
+        for _ in range(ORDERS_BOUND):
+            nursery.start_soon(decoders.write, [BATCH])
+        await wait_all_tasks_blocked()
+        with pytest.raises(Outage, match="busy"):
+            await decoders.write([BATCH])
+        nursery.cancel_scope.cancel()
+
+
+async def test_an_asker_that_stops_waiting_is_forgotten() -> None:
+    house = House([ignore])
+    async with house.running() as decoders:
+        with trio.move_on_after(0):
+            await decoders.write([BATCH])
+        await wait_all_tasks_blocked()
+        assert not house.lane.orders
+
+
+async def test_at_closing_time_every_asker_hears() -> None:
+    house = House([ignore])
+    heard: list[str] = []
+
+    async def ask(decoders: Decoders) -> None:
+        try:
+            await decoders.write([BATCH])
+        except SinkLost:
+            heard.append("lost")
+
+    async with trio.open_nursery() as askers, house.running() as decoders:
+        askers.start_soon(ask, decoders)
+        await wait_all_tasks_blocked()
+    assert heard == ["lost"]
+
+
+def test_a_keeper_struck_at_any_await_leaves_no_order_unanswered() -> None:
+    async def scenario(strike: Strike) -> None:
+        house = House([store, die, store])
+        results: list[object] = []
+
+        async def ask() -> None:
+            for _ in range(3):
+                await trio.sleep(1.0)
+                try:
+                    results.append(await house.decoders.write([BATCH]))
+                except (SinkLost, Outage) as error:
+                    results.append(error)
+            nursery.cancel_scope.cancel()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(ask)
+            await strike.run(DecoderProcess(lane=house.lane, launch=house.launch).run)
+            assert not house.lane.up
+            assert not house.lane.orders
+            # Who asks after the end hears at once.
+            with trio.fail_after(60.0), pytest.raises(Outage):
+                await house.decoders.write([BATCH])
+
+    assert at_every_await(scenario) >= 8
