@@ -10,6 +10,7 @@ restarts it after a crash; everyone else holds a handle or a passive object that
       │   TraceRoller ──settle──▶ store ◀──build── CubeBuilder
       │   RollupWriter ──count──▶   "   ◀──make─── Partitioner
       │   ExporterWriter ──add──▶   "   ◀─expire── RetentionSweeper, ◀─empty── Purger
+      │                               ◀─count─── Heartbeat ──▶ its host
       │
       └──verify──▶ KeyCache ──look up──▶ store ──revocations──▶ KeyNews ──evict──▶ Verdicts
 

@@ -15,6 +15,7 @@ from protocol.broker import Inbox, Lane, Published
 from protocol.storage import (
     Batch,
     Built,
+    Census,
     Deleted,
     Eviction,
     Freed,
@@ -34,6 +35,8 @@ __all__ = [
     "Broker",
     "Built",
     "Calendar",
+    "Census",
+    "CensusTaker",
     "Connect",
     "Cubes",
     "Deleted",
@@ -100,6 +103,12 @@ class Retention(Protocol):
     """Where expired data is let go. Raises `Outage`; `freed` hears of each committed step."""
 
     async def sweep(self, now: datetime, freed: Callable[[Freed], None]) -> None: ...
+
+
+class CensusTaker(Protocol):
+    """Who knows the install's id and counts what there is. Raises `Outage`."""
+
+    async def take(self, now: datetime) -> Census: ...
 
 
 class KeyShelf(Protocol):

@@ -146,3 +146,13 @@ class Freed:
     days: int = 0
     rows: int = 0
     bytes: int = 0
+
+
+@attrs.frozen
+class Census:
+    """What the heartbeat makes its buckets of. `traces_last_day` is counted up to a bound only."""
+
+    install_id: str
+    orgs: int
+    projects: int
+    traces_last_day: int

@@ -176,6 +176,7 @@ SECONDS = _Type("number", "a number of seconds, 0 to 86400", _seconds)
 BIND = _Type("host:port", "host:port, such as 127.0.0.1:8000", _host_port)
 HOSTNAME = _Type("hostname", "a bare hostname without scheme, port or path", _hostname)
 WEB_URL = _Type("URL", "an http or https URL", _optionally(_url("http", "https")))
+HEARTBEAT_URL = _Type("URL", "an http or https URL", _url("http", "https"))
 DB_URL = _Type("URL", "jdbc:postgresql://… or postgresql://…", _optionally(_url("postgresql", "postgres")))
 OWN_KEY = _Type("base64", "base64 of exactly 32 bytes, such as `openssl rand -base64 32` prints", _key32)
 OWN_PASSWORD = _Type("text", "a text of at least 16 characters", _long_text)
@@ -452,6 +453,12 @@ class Settings:
 
     telemetry_enabled: bool = setting(
         "SVC_TELEMETRY_ENABLED", BOOLEAN, "true", "Whether the anonymous daily heartbeat may be sent."
+    )
+    telemetry_url: str = setting(
+        "SVC_TELEMETRY_URL",
+        HEARTBEAT_URL,
+        "https://heartbeat.trace-svc.example/v1/heartbeat",
+        "Where the heartbeat is sent.",
     )
     cloud_region: str | None = setting(
         "CLOUD_REGION", OPTIONAL, "", "Ambient region for one cloud model provider."

@@ -18,6 +18,7 @@ from protocol.storage import Outage
 from svc import config
 from svc.config import Settings
 from svc.open_store import open_store, served_address
+from svc.outbound import outbound
 from svc.own_secrets import kept_here, with_own_secrets
 from svc.prices import BadPrices, price_book
 from svc.spools import kafka
@@ -46,6 +47,7 @@ async def examine(settings: Settings, env: Mapping[str, str]) -> int:
     findings += await _database(settings)
     findings += await _brokers(settings)
     findings += await _service(settings)
+    findings += [Finding("ok", "outbound", line.sentence()) for line in outbound(settings)]
     findings.append(_prices(settings))
     for finding in findings:
         print(finding.line())

@@ -34,7 +34,7 @@ from actors.purger import Purger
 from actors.roller import RollerTally, TraceRoller
 from actors.rollups import RollupWriter
 from actors.supervision import Actor, Board, Vitals, keep
-from actors.sweeper import RetentionSweeper, SweepTally
+from actors.sweeper import SweepTally
 from protocol.decoding import Prices
 from protocol.storage import Batch
 from svc.config import Settings
@@ -56,10 +56,10 @@ from svc.front.otlp_grpc import OtlpGrpc
 from svc.front.otlp_http import OtlpHttp
 from svc.front.tool_handlers import Reads
 from svc.ingest import Ingest
+from svc.keeping import optional_loops, retention_report
 from svc.open_store import Store, now, open_store
 from svc.people import means
 from svc.prices import BadPrices, price_book, read_prices
-from svc.retention import default_terms
 from svc.spools import Spooling, drainers
 from svc.store.audit import SYSTEM
 from svc.store.call_sites import CallSites
@@ -72,7 +72,6 @@ from svc.store.partitions import DayPartitions
 from svc.store.projects import ProjectStore
 from svc.store.purge import PurgeStore
 from svc.store.query import QueryStore
-from svc.store.retention import RetentionStore
 from svc.store.rollups import RollupStore
 from svc.store.spans import SpanStore
 from svc.store.traces import TraceStore
@@ -137,7 +136,7 @@ class _House:
             max_lag_ms=settings.spool_max_lag_ms,
             buried_before=buried_before,
             ledger=self.ledger,
-            retention=self._retention,
+            retention=lambda: retention_report(settings, self.sweep_tally),
         )
         queries = QueryStore(store.database)
         self.hashers = trio.CapacityLimiter(HASHERS)
@@ -224,8 +223,7 @@ class _House:
                 roller,
             ),
         ]
-        if self.settings.retention_enabled:
-            loops.append(self._sweeper())
+        loops += optional_loops(self.settings, self.store.database, self.board, self.sweep_tally)
         launch = decoder_process(self.store.database.address, self.settings.log_level, self.prices)
         for lane in self.decoders:
             loops.append((lambda lane=lane: DecoderProcess(lane=lane, launch=launch), lane.vitals))  # type: ignore[misc]
@@ -233,20 +231,6 @@ class _House:
         if embedded is not None:
             loops.insert(0, (lambda: embedded, self.board.enrol("embedded-postgres")))
         return loops
-
-    def _sweeper(self) -> tuple[Callable[[], Actor], Vitals]:
-        vitals = self.board.enrol("retention-sweeper")
-        store = RetentionStore(self.store.database, default_terms(self.settings))
-        return (
-            lambda: RetentionSweeper(retention=store, now=now, tally=self.sweep_tally, vitals=vitals),
-            vitals,
-        )
-
-    def _retention(self) -> dict[str, Any]:
-        terms = attrs.asdict(default_terms(self.settings))
-        return {"enabled": self.settings.retention_enabled, "default_days": terms} | (
-            self.sweep_tally.snapshot()
-        )
 
     async def _write_exporters(self) -> None:
         rejected = self.intake.tally.take_rejections()

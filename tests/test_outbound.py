@@ -1,0 +1,39 @@
+"""The list of outbound connections is complete: no module that can connect is missing from it."""
+
+from __future__ import annotations
+
+import pytest
+
+from svc import config
+from svc.outbound import outbound
+from tests.test_house import imported, modules
+
+#: What a module must import to reach another host.
+CLIENTS = {"httpx2", "confluent_kafka", "urllib.request", "http.client", "requests", "aiohttp"}
+#: They speak to this very service.
+TO_OURSELVES = {"svc/demo.py", "svc/doctor.py"}
+
+
+def test_every_module_that_can_connect_is_in_the_list() -> None:
+    listed = {module for line in outbound(config.read({})) for module in line.modules}
+    able = {path for path, tree in modules() if imported(tree) & CLIENTS}
+    assert able - TO_OURSELVES <= listed, "name it in svc/outbound.py"
+    assert listed <= {path for path, _ in modules()}
+
+
+@pytest.mark.parametrize(
+    ("env", "told"),
+    [
+        ({}, "heartbeat: heartbeat.trace-svc.example"),
+        ({"SVC_TELEMETRY_ENABLED": "false"}, "heartbeat: none"),
+        ({"DB_HOST": "db.example.org"}, "database: db.example.org:5432"),
+        ({"SVC_INGEST_SPOOL_MODE": "kafka"}, "brokers: localhost:9092"),
+    ],
+)
+def test_it_tells_what_these_settings_reach(env: dict[str, str], told: str) -> None:
+    assert any(line.sentence().startswith(told) for line in outbound(config.read(env)))
+
+
+def test_nothing_of_a_database_url_but_its_host_is_told() -> None:
+    env = {"SVC_JDBC_URL": "postgresql://user:planted@db.example.org/x", "DB_PASSWORD": "planted"}
+    assert "planted" not in "".join(line.sentence() for line in outbound(config.read(env)))
