@@ -31,8 +31,10 @@ def test_the_message_has_exactly_the_ten_fields() -> None:
 
 @pytest.mark.parametrize(
     ("count", "bucket"),
-    [(0, "0"), (1, "1-5"), (5, "1-5"), (6, "6-25"), (25, "6-25"), (26, "26-100"), (100, "26-100")]
-    + [(101, "101-500"), (500, "101-500"), (501, "500+")],
+    [
+        *((0, "0"), (1, "1-5"), (5, "1-5"), (6, "6-25"), (25, "6-25"), (26, "26-100"), (100, "26-100")),
+        *((101, "101-500"), (500, "101-500"), (501, "500+")),
+    ],
 )
 def test_counts_are_told_as_buckets(count: int, bucket: str) -> None:
     assert count_bucket(count) == bucket
@@ -40,8 +42,10 @@ def test_counts_are_told_as_buckets(count: int, bucket: str) -> None:
 
 @pytest.mark.parametrize(
     ("count", "bucket"),
-    [(0, "0"), (1, "1-100"), (100, "1-100"), (101, "101-1k"), (1_000, "101-1k"), (1_001, "1k-10k")]
-    + [(10_000, "1k-10k"), (10_001, "10k-100k"), (100_000, "10k-100k"), (100_001, "100k+")],
+    [
+        *((0, "0"), (1, "1-100"), (100, "1-100"), (101, "101-1k"), (1_000, "101-1k"), (1_001, "1k-10k")),
+        *((10_000, "1k-10k"), (10_001, "10k-100k"), (100_000, "10k-100k"), (100_001, "100k+")),
+    ],
 )
 def test_traces_are_told_as_buckets(count: int, bucket: str) -> None:
     assert trace_bucket(count) == bucket
