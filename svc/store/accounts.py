@@ -13,24 +13,29 @@ from __future__ import annotations
 
 import unicodedata
 from base64 import b64encode
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from hashlib import sha256
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from uuid import UUID
 
 import attrs
 import bcrypt
 import trio
 
+from protocol.storage import Outage
 from svc.domain.access import SIGNUP_ROLE, Role, Unreadable, admits, read_policy
 from svc.store.audit import record
 from svc.store.database import Connection, Database
 from svc.store.logins import end_all
 from svc.store.projects import Org, the_org
 
+T = TypeVar("T")
+
 #: People's passwords are weaker than our keys, so each guess costs twice as much.
 BCRYPT_COST: Final = 11
+#: Hashes that may wait for their turn; two at a time, they take less than a second and a half.
+WAITING_BOUND: Final = 16
 #: The hash of nobody's password, for addresses that are not known.
 _NOBODY: Final = bcrypt.hashpw(b"nobody", bcrypt.gensalt(BCRYPT_COST))
 
@@ -91,13 +96,21 @@ class AccountStore:
 
     database: Database
     hashers: trio.CapacityLimiter
+    refused_full: int = 0
 
     async def sign_up(self, email: str, email_key: str, password: str) -> Account | Refused | Taken:
         """A new account with its place in the organization, or why not. A refusal creates nothing."""
-        hashed = await trio.to_thread.run_sync(hash_password, password, limiter=self.hashers)
+        hashed = await self._in_turn(hash_password, password)
         return await self.database.run(
             lambda connection: admit(connection, email.strip(), email_key, password_hash=hashed)
         )
+
+    async def _in_turn(self, hash_: Callable[..., T], *arguments: Any) -> T:
+        """Hash in a thread. Raises `Outage` when too many wait: keys are verified under the same limiter."""
+        if self.hashers.statistics().tasks_waiting >= WAITING_BOUND:
+            self.refused_full += 1
+            raise Outage("too many passwords wait to be hashed")
+        return await trio.to_thread.run_sync(hash_, *arguments, limiter=self.hashers)
 
     async def sign_in(self, email_key: str, password: str) -> Account | None:
         """The account behind an address and its password, or None."""
@@ -109,7 +122,7 @@ class AccountStore:
             readonly=True,
         )
         hashed = _NOBODY if row is None or row["password_hash"] is None else row["password_hash"]
-        fits = await trio.to_thread.run_sync(_fits, password, hashed, limiter=self.hashers)
+        fits = await self._in_turn(_fits, password, hashed)
         return _account(row) if row is not None and row["password_hash"] is not None and fits else None
 
     async def sign_in_by_sso(
@@ -174,7 +187,7 @@ class AccountStore:
 
     async def set_password(self, account_id: UUID, new: str, *, actor: str, keep: UUID | None = None) -> int:
         """Set a password. Ends all sessions but `keep`; returns how many."""
-        hashed = await trio.to_thread.run_sync(hash_password, new, limiter=self.hashers)
+        hashed = await self._in_turn(hash_password, new)
 
         async def work(connection: Connection) -> int:
             # The new password.

@@ -60,11 +60,12 @@ class LoginStore:
         secret = secrets.token_bytes(SECRET_BYTES)
 
         async def work(connection: Connection) -> None:
-            # What the browser held before must not live on beside the new one, and what is over goes.
+            # What the browser held before must not live on beside the new one.
+            await connection.execute("delete from login_session where digest = $1", _digest(replacing or b""))
+            # Sessions that are over go, whosever they were, unless somebody else is at it.
             await connection.execute(
-                "delete from login_session where digest = $1 or (account_id = $2 and expires_at <= now())",
-                _digest(replacing or b""),
-                account_id,
+                "delete from login_session where id in (select id from login_session"
+                " where expires_at <= now() order by expires_at limit 100 for update skip locked)"
             )
             # The new session.
             await connection.execute(

@@ -9,8 +9,10 @@ from typing import Any
 import bcrypt
 import pytest
 import trio
+from trio.testing import wait_all_tasks_blocked
 
 from svc.front.cookies import Seal, session_secret
+from svc.store.accounts import WAITING_BOUND
 from svc.store.database import Connection, Database
 from tests.front.people import ORG, PASSWORD, Replica, replica
 
@@ -113,6 +115,29 @@ async def test_known_and_unknown_addresses_cost_the_same_hashing(
         == await cost(api.browser().sign_up("new@elsewhere.org"))
         == ["$2b$11$"]
     )
+
+
+async def test_a_flood_of_passwords_does_not_queue_for_ever(api: Replica) -> None:
+    hashers = api.means.accounts.hashers
+    held = [object(), object()]
+    for borrower in held:
+        await hashers.acquire_on_behalf_of(borrower)
+    answers: list[int] = []
+
+    async def sign_up(number: int) -> None:
+        answers.append((await api.browser().sign_up(f"p{number}@example.org")).status)
+
+    async with trio.open_nursery() as nursery:
+        for number in range(WAITING_BOUND):
+            nursery.start_soon(sign_up, number)
+        await wait_all_tasks_blocked()
+        assert hashers.statistics().tasks_waiting == WAITING_BOUND
+        refused = await api.browser().sign_up("late@example.org")
+        assert refused.refused[:2] == (503, "UNAVAILABLE")
+        assert api.means.accounts.refused_full == 1
+        for borrower in held:
+            hashers.release_on_behalf_of(borrower)
+    assert answers == [201] * WAITING_BOUND
 
 
 async def test_an_address_has_one_account_in_any_letter_case(api: Replica) -> None:

@@ -166,12 +166,10 @@ class Route:
 
     def statuses(self) -> list[int]:
         """Every status that it may answer."""
-        found = {self.status, 503, *(refusal.status for refusal in self.refusals)}
+        # 403: permissions and the origin rule, which in single-user mode holds for reading too.
+        found = {self.status, 403, 503, *(refusal.status for refusal in self.refusals)}
         if self.permission != "PUBLIC":
-            found |= {401, 403}
-        if not self.reads:
-            # The origin rule.
-            found.add(403)
+            found |= {401}
         if self.placeholders:
             found |= {400, 404}
         if self.body is not None or self.query is not None:
