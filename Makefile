@@ -6,7 +6,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 SOURCES := svc actors protocol tests
 
-.PHONY: run test check bench bench-read chaos format clean
+.PHONY: run test test-clients check bench bench-read chaos format clean
 
 run: .venv/.run
 	@exec $(BIN)/trace-svc serve
@@ -24,6 +24,9 @@ bench: .venv/.dev
 
 bench-read: .venv/.dev
 	$(BIN)/python -m tests.bench.read
+
+test-clients: .venv/.dev
+	$(BIN)/python -m pytest tests/e2e/clients/real_clients.py
 
 chaos: .venv/.dev
 	CHAOS_ROUNDS=20 $(BIN)/python -m pytest tests/chaos

@@ -135,7 +135,10 @@ def messages_in(value: Any, role: str) -> list[Any] | None:
 def _is_message(item: dict[str, Any]) -> bool:
     if "role" in item or "parts" in item:
         return True
-    if type(item.get("message")) is dict or type(item.get("kwargs")) is dict:
+    if type(item.get("message")) is dict:
+        return True
+    # A serialised message of LangChain; what a function was called with has `kwargs` too.
+    if type(inner := item.get("kwargs")) is dict and "content" in inner:
         return True
     kind = item.get("type")
     if type(kind) is not str:

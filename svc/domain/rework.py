@@ -84,7 +84,7 @@ def repriced(row: SpanRow, prices: PriceBook) -> SpanRow:
 
 def remapped(row: SpanRow, span: WireSpan, prices: PriceBook) -> SpanRow:
     """The span as the present mapping and these prices see it, at the time and place it is stored under."""
-    return attrs.evolve(map_span(span, prices), started_at=row.started_at)
+    return attrs.evolve(map_span(span, prices), started_at=row.started_at, usage_repeats=row.usage_repeats)
 
 
 def differs(one: SpanRow, other: SpanRow) -> bool:

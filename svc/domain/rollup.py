@@ -30,6 +30,7 @@ class Timed(Protocol):
 class RollupSpan(Timed, Protocol):
     """What the roll-up needs of a span; `SpanRow` has it."""
 
+    trace_id: bytes
     parent_span_id: bytes | None
     kind: Kind
     name: str
@@ -52,6 +53,7 @@ class RollupSpan(Timed, Protocol):
     cost_source: CostSource | None
     input_preview: str | None
     output_preview: str | None
+    usage_repeats: Repeats | None
 
 
 class CallingSpan(Timed, Protocol):
@@ -108,13 +110,14 @@ def roll_up(rows: Sequence[RollupSpan]) -> TraceRollup:
     """
     if not rows:
         raise ValueError("a trace without spans has no roll-up")
-    ordered = sorted(rows, key=_by_start)
+    ordered = sorted(rows, key=by_start)
     known = {row.span_id for row in ordered}
     root = next((row for row in ordered if row.parent_span_id is None), None)
     head = root or next((row for row in ordered if row.parent_span_id not in known), ordered[0])
     errors = sum(row.status == "error" for row in ordered)
     failed = root.status == "error" if root is not None else errors > 0
-    repeats = _repeats(ordered)
+    twins: dict[bytes, Repeats] = {row.span_id: "twin" for row in ordered if row.usage_repeats == "twin"}
+    repeats = _repeats([row for row in ordered if row.span_id not in twins] if twins else ordered) | twins
     counted = [row for row in ordered if row.span_id not in repeats] if repeats else ordered
     models = [row for row in ordered if row.kind == "llm"]
     given = _sum(row.input_tokens for row in counted)
@@ -156,7 +159,8 @@ def roll_up(rows: Sequence[RollupSpan]) -> TraceRollup:
     )
 
 
-def _by_start(row: Timed) -> tuple[datetime, bytes]:
+def by_start(row: Timed) -> tuple[datetime, bytes]:
+    """In order of start."""
     return row.started_at, row.span_id
 
 
@@ -175,7 +179,8 @@ def _first_said(*previews: Iterable[str | None]) -> str | None:
 # --- usage that is not counted twice ---------------------------------------------------------------------
 
 
-def _reports_usage(row: RollupSpan) -> bool:
+def reports_usage(row: RollupSpan) -> bool:
+    """Whether any token bucket is known."""
     return not (
         row.input_tokens is row.output_tokens is row.cache_read_tokens is None
         and row.cache_write_tokens is row.reasoning_tokens is None
@@ -192,7 +197,7 @@ def _repeats(rows: Sequence[RollupSpan]) -> dict[bytes, Repeats]:
     start counts: two calls that follow each other are two, even if a gateway or a stand-in gives both
     answers one id.
     """
-    reporting = [_reports_usage(row) for row in rows]
+    reporting = [reports_usage(row) for row in rows]
     if sum(reporting) + sum(row.total_cost is not None for row in rows) < 2:
         return {}
     order, parents = _preorder(rows)
@@ -303,7 +308,7 @@ def _mark_ancestors(
     for i in reversed(order):
         row = rows[i]
         given, answered = given_below[i], answered_by[i]
-        uses = _reports_usage(row)
+        uses = reports_usage(row)
         costs = row.total_cost is not None
         if (uses or costs) and row.span_id not in repeats:
             own_given = (row.input_tokens or 0) + (row.cache_read_tokens or 0) + (row.cache_write_tokens or 0)
@@ -348,7 +353,7 @@ def dedupe_tool_calls(rows: Sequence[CallingSpan]) -> frozenset[tuple[bytes, int
     A tool's span tells every embedded call with its id. Where either has no id, one span tells one call of
     its name, in order of time. Answers that overlap in time and hold a call of the same id tell it once.
     """
-    ordered = sorted(rows, key=_by_start)
+    ordered = sorted(rows, key=by_start)
     spans: list[ToolCall] = []
     embedded: list[_Embedded] = []
     for row in ordered:

@@ -33,7 +33,7 @@ Status = Literal["ok", "error"]
 CostSource = Literal["provided", "inferred", "unpriced"]
 
 #: Why the usage of a span is shown but not summed into its trace (contract §3).
-Repeats = Literal["descendant", "response"]
+Repeats = Literal["descendant", "response", "twin"]
 
 TOKEN_BUCKETS: Final = (
     "input_tokens",

@@ -21,6 +21,7 @@ from protocol.storage import Written
 from svc.domain.intake import StoredSpan
 from svc.domain.rollup import TraceRollup, dedupe_tool_calls, roll_up
 from svc.domain.span import SpanRow
+from svc.domain.twins import mark_twins
 from svc.store.call_sites import CallSites
 from svc.store.cubes import CUBED, mark_dirty
 from svc.store.database import Connection, Database
@@ -124,6 +125,8 @@ class SpanStore:
     async def _write(self, connection: Connection, spans: list[StoredSpan]) -> tuple[int, list[MessageKey]]:
         now = self.now()
         by_trace: dict[TraceKey, list[StoredSpan]] = {}
+        for project_id in {span.project_id for span in spans}:
+            mark_twins(span.row for span in spans if span.project_id == project_id)
         for span in spans:
             by_trace.setdefault((span.project_id, span.row.trace_id), []).append(span)
         rollups = {key: _rolled(group) for key, group in by_trace.items()}

@@ -237,3 +237,10 @@ def test_what_a_retriever_found_is_documents() -> None:
         {"rank": 1, "id": "d1", "score": 0.5, "text": "sun", "metadata": {"id": "d1", "score": 0.5}},
         {"rank": 2, "id": None, "score": None, "text": "rain", "metadata": None},
     ]
+
+
+def test_what_a_function_was_called_with_is_a_value_and_no_message() -> None:
+    called = {"args": ["What is the weather?"], "kwargs": {}}
+    for kind in ("agent", "span", "chain"):
+        said = {"langfuse.observation.type": kind, "langfuse.observation.input": json.dumps(called)}
+        assert payload_of(wire(said))["input"] == called

@@ -218,3 +218,31 @@ def test_an_embedding_shows_its_text_and_no_vector() -> None:
 def test_the_response_id_is_taken_only_from_a_raw_answer(answer: str, known: str | None) -> None:
     assert mapped({"openinference.span.kind": "LLM", "output.value": answer}).response_id == known
     assert mapped({"openinference.span.kind": "CHAIN", "output.value": answer}).response_id is None
+
+
+def test_a_call_among_the_contents_and_beside_them_is_one_call() -> None:
+    call = {
+        "tool_call.id": "toolu_1",
+        "tool_call.function.name": "get_weather",
+        "tool_call.function.arguments": '{"city": "Paris"}',
+    }
+    start = "llm.output_messages.0.message."
+    among = {f"{start}contents.0.{key}": value for key, value in call.items()}
+    beside = {f"{start}tool_calls.0.{key}": value for key, value in call.items()}
+    said = {f"{start}role": "assistant", f"{start}contents.0.message_content.type": "tool_use"}
+    part = {"type": "tool_call", "id": "toolu_1", "name": "get_weather", "arguments": {"city": "Paris"}}
+    for attributes in ({**said, **among, **beside}, {**said, **among}, {**said, **beside, **among}):
+        span = wire({"openinference.span.kind": "LLM", **attributes})
+        assert payload_of(span)["output"] == [{"role": "assistant", "parts": [part]}]
+        assert [call.name for call in mapped(span.attributes).tool_calls] == ["get_weather"]
+
+
+def test_roles_without_words_leave_the_words_to_the_value() -> None:
+    value = '{"messages": [{"role": "user", "content": "hello"}]}'
+    span = {
+        "openinference.span.kind": "CHAIN",
+        "llm.input_messages.0.message.role": "user",
+        "input.value": value,
+    }
+    assert payload_of(wire(span))["input"] == {"messages": [{"role": "user", "content": "hello"}]}
+    assert mapped(span).input_preview == "hello"

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from svc.domain.rollup import dedupe_tool_calls, roll_up
 from svc.domain.span import SpanRow, ToolCall
+from svc.domain.twins import mark_twins
 from tests.domain import buckets, mapped
 from tests.domain.speaking import CHAT, USAGES, WRAPPERS, shared
 
@@ -493,3 +494,48 @@ def test_only_embedded_calls_are_dropped_and_never_one_that_nobody_else_tells(
             assert key in dropped
     if not called:
         assert not any(embedded[key].call_id is None for key in dropped)
+
+
+# --- twins in traces of their own --------------------------------------------------------------------------
+
+
+def told(number: int, trace: int, **fields: Any) -> SpanRow:
+    return attrs.evolve(llm(number, **{"response_id": "r", **fields}), trace_id=bytes([trace]) * 16)
+
+
+def test_a_call_that_a_second_instrumentation_tells_in_its_own_trace_is_shown_and_not_summed() -> None:
+    wrapper, native = told(1, 1, runs=(1, 5)), told(2, 2, runs=(2, 4))
+    other = told(3, 3, response_id="other", runs=(2, 4))
+    mark_twins([native, other, wrapper])
+    assert [row.usage_repeats for row in (wrapper, native, other)] == [None, "twin", None]
+    rolled = roll_up([native])
+    assert (rolled.repeats, rolled.input_tokens, rolled.unpriced_spans) == ({sid(2): "twin"}, None, 0)
+    assert roll_up([wrapper]).input_tokens == 120
+
+
+def test_a_twin_stays_one_however_often_its_trace_is_rolled_up() -> None:
+    native = told(2, 2, usage_repeats="twin")
+    for _ in range(2):
+        rolled = roll_up([row(1), attrs.evolve(native, parent_span_id=sid(1)), llm(3, 1)])
+        assert (rolled.input_tokens, rolled.repeats[sid(2)]) == (120, "twin")
+
+
+@pytest.mark.parametrize(
+    "second",
+    [
+        {"runs": (6, 8)},
+        {"response_id": None},
+        {"response_id": "s"},
+        {"input_tokens": None, "output_tokens": None},
+    ],
+)
+def test_calls_that_only_look_alike_both_count(second: dict[str, Any]) -> None:
+    rows = [told(1, 1, runs=(1, 5)), told(2, 2, **{"runs": (2, 4), **second})]
+    mark_twins(rows)
+    assert [row.usage_repeats for row in rows] == [None, None]
+
+
+def test_equal_calls_of_one_instrumentation_are_two_calls_whatever_their_id() -> None:
+    rows = [attrs.evolve(told(n, n, runs=(1, 5)), name="chat") for n in (1, 2)]
+    mark_twins(rows)
+    assert [row.usage_repeats for row in rows] == [None, None]

@@ -198,3 +198,12 @@ def test_a_step_of_version_7_is_a_step_and_its_agent_an_agent() -> None:
     assert (mapped(said).kind, mapped(said).session_id) == ("agent", "s")
     payload = payload_of(wire({"gen_ai.client.operation.time_to_first_chunk": 0.25}))
     assert payload["time_to_first_token_ms"] == 250
+
+
+@pytest.mark.parametrize(
+    "kind", [{"ai.operationId": "ai.toolCall"}, {"gen_ai.operation.name": "execute_tool"}]
+)
+def test_a_text_that_a_tool_returned_is_shown_without_the_quotes_of_json(kind: dict[str, Any]) -> None:
+    key = "ai.toolCall.result" if "ai.operationId" in kind else "gen_ai.tool.call.result"
+    said = {**kind, key: '"sunny"'}
+    assert (payload_of(wire(said))["output"], mapped(said).output_preview) == ("sunny", "sunny")

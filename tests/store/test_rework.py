@@ -289,3 +289,29 @@ async def test_nothing_stored_is_nothing_to_do(store: Database) -> None:
     await ProjectStore(store).make_default()
     done = await run(rework_of(store, "remap"), apply=True)
     assert (done.spans, done.before, done.finished) == (0, Totals(), True)
+
+
+async def test_a_twin_in_a_trace_of_its_own_is_counted_once_for_good(store: Database) -> None:
+    await ProjectStore(store).make_default()
+    call = {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.request.model": "gpt-4o",
+        "gen_ai.response.id": "msg_1",
+        "gen_ai.usage.input_tokens": 1000,
+    }
+    wrapper = one(1, trace_id=b"\x01" * 16, name="openai.chat", attributes=call, took_s=5)
+    native = one(
+        2, trace_id=b"\x02" * 16, name="POST", attributes=call, took_s=4, start=NOW + timedelta(seconds=1)
+    )
+    late = one(3, trace_id=b"\x02" * 16, name="later", start=NOW + timedelta(seconds=9))
+    total = "select sum(input_tokens)::bigint as tokens, sum(total_cost) as cost from trace"
+    spans = store_of(store)
+    for group in ([wrapper, native], [late]):
+        await spans.write(rows(*group))
+        await settled(store)
+        assert dict((await fetch(store, total))[0]) == {"tokens": 1000, "cost": Decimal("0.0025")}
+    for kind in ("remap", "reprice"):
+        done = await run(rework_of(store, kind), apply=True)  # type: ignore[arg-type]
+        assert (done.before.tokens, done.after.tokens) == (1000, 1000)
+    marks = await fetch(store, "select usage_repeats from span order by started_at")
+    assert [row["usage_repeats"] for row in marks] == [None, "twin", None]

@@ -14,7 +14,7 @@ from protocol.otlp import WireEvent, WireSpan
 from svc.domain.dialects.dialect import Attributes, Dialect
 from svc.domain.messages import messages_in
 from svc.domain.span import Kind
-from svc.domain.values import decoded, milliseconds, text
+from svc.domain.values import decoded, milliseconds, present, text, unquoted
 
 #: Well-known values of `gen_ai.operation.name`. Others (such as `agent_step`) leave the kind to other signs.
 OPERATIONS: Final[Mapping[str, Kind]] = {
@@ -54,6 +54,11 @@ def _says_mcp(value: Any) -> str | None:
 def _call_id(value: Any) -> str | None:
     # What Google's ADK writes for a call without an id.
     return None if value == "<not specified>" else text(value)
+
+
+def _result(value: Any) -> Any:
+    # Some write every result as JSON, plain text too.
+    return present(unquoted(value))
 
 
 def _event_message(event: WireEvent, role: str) -> dict[str, Any]:
@@ -174,6 +179,7 @@ DIALECT: Final = Dialect(
         "gen_ai.operation.name": _kind,
         "gen_ai.tool.type": _says_mcp,
         "gen_ai.tool.call.id": _call_id,
+        "gen_ai.tool.call.result": _result,
     },
     input_messages=input_messages,
     output_messages=output_messages,

@@ -33,6 +33,7 @@ KINDS: Final[Mapping[str, Kind]] = {
 
 #: A message of no other keys has no parts and calls nothing.
 _FLAT: Final = frozenset({"role", "content", "name", "tool_call_id"})
+_CALL_NAME: Final = "tool_call.function.name"
 _PARAMETERS: Final = ("llm.invocation_parameters", "embedding.invocation_parameters")
 
 
@@ -71,23 +72,31 @@ def derive(attributes: Attributes, found: Found) -> Iterable[tuple[Field, Any]]:
             return
 
 
+def _call(record: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "type": "tool_call",
+        "id": record.get("tool_call.id"),
+        "name": record.get(_CALL_NAME),
+        "arguments": record.get("tool_call.function.arguments"),
+    }
+
+
 def _message(record: Mapping[str, Any]) -> dict[str, Any]:
     message = {key[8:]: value for key, value in record.items() if key.startswith("message.")}
     if message.keys() <= _FLAT:
         return message
+    calls = indexed(message, "tool_calls.")
     if contents := indexed(message, "contents."):
+        # Calls may stand among the contents, and once more beside them.
         message["content"] = [
-            {key.removeprefix("message_content."): value for key, value in part.items()} for part in contents
+            _call(part)
+            if _CALL_NAME in part
+            else {key.removeprefix("message_content."): value for key, value in part.items()}
+            for part in contents
+            if not (calls and _CALL_NAME in part)
         ]
-    if calls := indexed(message, "tool_calls."):
-        message["tool_calls"] = [
-            {
-                "id": call.get("tool_call.id"),
-                "name": call.get("tool_call.function.name"),
-                "arguments": call.get("tool_call.function.arguments"),
-            }
-            for call in calls
-        ]
+    if calls:
+        message["tool_calls"] = [_call(call) for call in calls]
     elif "function_call_name" in message:
         message["tool_calls"] = [
             {
@@ -98,14 +107,20 @@ def _message(record: Mapping[str, Any]) -> dict[str, Any]:
     return message
 
 
+def _messages(span: WireSpan, prefix: str) -> list[Any] | None:
+    found = [_message(record) for record in indexed(span.attributes, prefix)]
+    # LangChain's root names the roles alone; the words then stand in the value beside them.
+    return found if any(message.keys() > {"role"} for message in found) else None
+
+
 def input_messages(span: WireSpan) -> list[Any] | None:
     """The messages under `llm.input_messages.<n>`."""
-    return [_message(record) for record in indexed(span.attributes, "llm.input_messages.")] or None
+    return _messages(span, "llm.input_messages.")
 
 
 def output_messages(span: WireSpan) -> list[Any] | None:
     """The messages under `llm.output_messages.<n>`."""
-    return [_message(record) for record in indexed(span.attributes, "llm.output_messages.")] or None
+    return _messages(span, "llm.output_messages.")
 
 
 def documents(span: WireSpan) -> list[Any] | None:

@@ -140,6 +140,7 @@ DIALECT: Final = Dialect(
     readers={
         "ai.operationId": _kind,
         "operation.name": _kind,
+        "ai.toolCall.result": lambda value: present(unquoted(value)),
         "ai.value": lambda value: text(unquoted(value)),
     },
     derive=derive,

@@ -1,0 +1,55 @@
+"""Environments for other people's clients: pinned packages, installed once under the user's cache."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import NoReturn
+
+from tests.conftest import missing
+
+INSTALL_TIMEOUT_S = 300
+
+
+def python_with(requirements: Path, *, otherwise: Callable[[str], NoReturn] = missing) -> Path:
+    """A Python with exactly the packages of a requirements file, without looking for further ones."""
+    digest = hashlib.sha256(requirements.read_bytes() + sys.version.encode()).hexdigest()[:12]
+    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "trace-svc-tests"
+    folder = cache / f"{requirements.parent.name}-{requirements.stem}-{digest}"
+    python = folder / "bin" / "python"
+    if not (folder / "complete").exists():
+        shutil.rmtree(folder, ignore_errors=True)
+        made = subprocess.run([sys.executable, "-m", "venv", folder], capture_output=True, timeout=120)
+        pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+        # A frozen list is whole; looking for what it needs would take most of the time.
+        whole = ["--no-deps"] if "pip freeze" in requirements.read_text() else []
+        if (
+            made.returncode
+            or subprocess.run(
+                [*pip, *whole, "-r", requirements], capture_output=True, timeout=INSTALL_TIMEOUT_S
+            ).returncode
+        ):
+            otherwise(f"an environment with {requirements.name} (venv and a package registry)")
+        (folder / "complete").touch()
+    return python
+
+
+def node_with(
+    folder: Path, package: str, *options: str, otherwise: Callable[[str], NoReturn] = missing
+) -> str:
+    """node, after the packages of a folder's lock file are there; `package` is one of them."""
+    npm, node = shutil.which("npm"), shutil.which("node")
+    if npm is None or node is None:
+        otherwise("node with npm")
+    if not (folder / "node_modules" / package).exists():
+        done = subprocess.run(
+            [npm, "ci", "--silent", *options], cwd=folder, capture_output=True, timeout=INSTALL_TIMEOUT_S
+        )
+        if done.returncode:
+            otherwise(f"the packages of {folder.name}/package-lock.json (npm and a package registry)")
+    return node
