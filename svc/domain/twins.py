@@ -1,7 +1,7 @@
 """One call told by two instrumentations, each in a trace of its own.
 
-Owns `mark_twins`. The store calls it for what it writes together; the roll-up leaves out what is marked. Within
-one trace the roll-up finds such calls itself.
+Owns `mark_twins`. The store calls it for what it writes together; the roll-up leaves out what is marked.
+Within one trace the roll-up finds such calls itself.
 """
 
 from __future__ import annotations
