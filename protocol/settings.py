@@ -90,9 +90,3 @@ class Reached(msgspec.Struct):
     status: int | None
     message: str
     took_ms: int
-
-
-class Removed(msgspec.Struct):
-    """It is gone."""
-
-    removed: bool

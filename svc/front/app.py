@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final, cast
 
 import attrs
+import msgspec
 import trio
 from quart import Response, request
 from quart_trio import QuartTrio
@@ -48,6 +49,7 @@ from svc.front.auth import authorize
 from svc.front.envelope import json_response, refusal_response, success_response
 from svc.front.health import Health
 from svc.front.metrics import Metrics
+from svc.front.openapi import document
 from svc.store.query import QueryStore, ask
 
 log = logging.getLogger(__name__)
@@ -87,6 +89,12 @@ class App:
         app.add_url_rule("/actuator/health/liveness", "liveness", self._liveness, methods=["GET"])
         app.add_url_rule("/actuator/health/readiness", "readiness", self._readiness, methods=["GET"])
         app.add_url_rule("/actuator/prometheus", "prometheus", self._prometheus, methods=["GET"])
+        described = msgspec.json.encode(document(self.api.routes))
+
+        async def openapi() -> Response:
+            return Response(described, content_type="application/json")
+
+        app.add_url_rule("/openapi.json", "openapi", openapi, methods=["GET"])
         self.api.register(app)
         app.register_error_handler(HTTPException, self._http_error)
         app.register_error_handler(Refused, _refused)

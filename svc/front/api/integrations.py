@@ -12,6 +12,7 @@ from uuid import UUID, uuid4
 
 import attrs
 
+from protocol.orgs import Removed
 from protocol.query import timestamp
 from protocol.refusals import (
     BAD_INTEGRATION,
@@ -21,7 +22,7 @@ from protocol.refusals import (
     TOO_MANY_INTEGRATIONS,
     Refusal,
 )
-from protocol.settings import IntegrationChange, IntegrationShown, Reached, Removed
+from protocol.settings import IntegrationChange, IntegrationShown, Reached
 from svc.front.api.routes import ORG, Call, Route
 from svc.outside.reach import PROBES, ask
 from svc.sealing import Lost, Sealer
@@ -147,9 +148,9 @@ def _plain(text: str) -> bool:
 async def delete_integration(call: Call[None]) -> Removed | Refusal:
     """Remove an integration and its secret."""
     known = await _found(call)
-    if known is None:
+    if known is None or not await IntegrationStore(call.means.database).remove(known, call.caller.label):
         return NO_SUCH_INTEGRATION
-    return Removed(await IntegrationStore(call.means.database).remove(known, call.caller.label))
+    return Removed()
 
 
 async def try_integration(call: Call[None]) -> Reached | Refusal:
