@@ -36,8 +36,6 @@ T = TypeVar("T")
 BCRYPT_COST: Final = 11
 #: Hashes that may wait for their turn; two at a time, they take less than a second and a half.
 WAITING_BOUND: Final = 16
-#: The hash of nobody's password, for addresses that are not known.
-_NOBODY: Final = bcrypt.hashpw(b"nobody", bcrypt.gensalt(BCRYPT_COST))
 
 
 @attrs.frozen
@@ -78,9 +76,14 @@ def _digest(password: str) -> bytes:
     return b64encode(sha256(unicodedata.normalize("NFC", password).encode()).digest())
 
 
-def hash_password(password: str) -> bytes:
+def _hash(password: str, cost: int) -> bytes:
     """The stored form of a password. Slow on purpose: call it in a thread."""
-    return bcrypt.hashpw(_digest(password), bcrypt.gensalt(BCRYPT_COST))
+    return bcrypt.hashpw(_digest(password), bcrypt.gensalt(cost))
+
+
+def _nobodys_hash(cost: int) -> bytes:
+    """A hash that no password has, for addresses that are not known; checking against it costs the same."""
+    return bcrypt.gensalt(cost) + b"." * 31
 
 
 def _fits(password: str, hashed: bytes) -> bool:
@@ -96,11 +99,12 @@ class AccountStore:
 
     database: Database
     hashers: trio.CapacityLimiter
+    cost: int = BCRYPT_COST
     refused_full: int = 0
 
     async def sign_up(self, email: str, email_key: str, password: str) -> Account | Refused | Taken:
         """A new account with its place in the organization, or why not. A refusal creates nothing."""
-        hashed = await self._in_turn(hash_password, password)
+        hashed = await self._in_turn(_hash, password, self.cost)
         return await self.database.run(
             lambda connection: admit(connection, email.strip(), email_key, password_hash=hashed)
         )
@@ -121,9 +125,9 @@ class AccountStore:
             ),
             readonly=True,
         )
-        hashed = _NOBODY if row is None or row["password_hash"] is None else row["password_hash"]
+        hashed = _nobodys_hash(self.cost) if row is None or not row["has_password"] else row["password_hash"]
         fits = await self._in_turn(_fits, password, hashed)
-        return _account(row) if row is not None and row["password_hash"] is not None and fits else None
+        return _account(row) if row is not None and row["has_password"] and fits else None
 
     async def sign_in_by_sso(
         self, sso: tuple[str, str], verified: tuple[str, str] | None
@@ -187,7 +191,7 @@ class AccountStore:
 
     async def set_password(self, account_id: UUID, new: str, *, actor: str, keep: UUID | None = None) -> int:
         """Set a password. Ends all sessions but `keep`; returns how many."""
-        hashed = await self._in_turn(hash_password, new)
+        hashed = await self._in_turn(_hash, new, self.cost)
 
         async def work(connection: Connection) -> int:
             # The new password.

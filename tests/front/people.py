@@ -19,6 +19,7 @@ from svc.front.api.table import ROUTES
 from svc.front.app import App
 from svc.front.metrics import Metrics
 from svc.serve import now
+from svc.store.accounts import AccountStore
 from svc.store.database import Database
 from svc.store.keys import KeyStore, matches
 from svc.store.query import QueryStore
@@ -158,14 +159,15 @@ class Replica:
 
 
 @asynccontextmanager
-async def replica(database: Database, **settings: str) -> AsyncIterator[Replica]:
-    """A REST API on a database; limits are off unless the test sets them."""
+async def replica(database: Database, *, cost: int = 4, **settings: str) -> AsyncIterator[Replica]:
+    """A REST API on a database; limits are off and passwords cheap to hash unless the test sets them."""
     env = {"SVC_AUTH_TRIES_PER_ADDRESS": "0", "SVC_AUTH_TRIES_PER_ACCOUNT": "0", **settings}
     verdicts = Hearing()
     send, receive = trio.open_memory_channel[Verify](MAILBOX_BOUND)
     keys = Keys(verdicts, send)
     hashers = trio.CapacityLimiter(2)
     means = people.means(config.read(env), database, keys, hashers, now)
+    means = attrs.evolve(means, accounts=AccountStore(database, hashers, cost))
     hashed: list[str] = []
 
     def counted(token: str, secret_hash: bytes) -> bool:
