@@ -5,7 +5,7 @@ Called by `svc/serve.py` once; knows the settings and the classes, holds nothing
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from urllib.parse import urlsplit
 
@@ -51,6 +51,14 @@ def means(
         sso_seal=Seal.of(settings.cookie_password, b"trace-svc sign-in under way"),
         landing="" if settings.frontend_url is None else _origin(settings.frontend_url),
     )
+
+
+def sign_ins(means: Means) -> Mapping[str, int]:
+    """What was refused at the password doors, for metrics."""
+    return {
+        "refused_tries": means.by_address.refused + means.by_account.refused,
+        "refused_full": means.accounts.refused_full,
+    }
 
 
 def _identity_provider(settings: Settings, now: Callable[[], datetime]) -> IdentityProvider | None:

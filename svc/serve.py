@@ -58,7 +58,7 @@ from svc.front.tool_handlers import Reads
 from svc.ingest import Ingest
 from svc.keeping import optional_loops, retention_report
 from svc.open_store import Store, now, open_store
-from svc.people import means
+from svc.people import means, sign_ins
 from svc.prices import BadPrices, price_book, read_prices
 from svc.spools import Spooling, drainers
 from svc.store.audit import SYSTEM
@@ -161,6 +161,7 @@ class _House:
                 roller=self.roller_tally,
                 sweep=self.sweep_tally,
                 keys=lambda: keys_snapshot(self.verdicts),
+                sign_ins=lambda: sign_ins(self.means),
                 pool=store.database.pool_state,
                 outages=lambda: store.database.outages,
                 board=self.board,

@@ -34,6 +34,7 @@ class Sources:
     roller: RollerTally
     sweep: SweepTally
     keys: Callable[[], Mapping[str, int]]
+    sign_ins: Callable[[], Mapping[str, int]]
     pool: Callable[[], dict[str, int]]
     outages: Callable[[], int]
     board: Board
@@ -107,6 +108,15 @@ class _Snapshots(Collector):
         yield _counter("svc_keys_refused_full", "Tokens refused: too many wait.", keys["refused_full"])
         yield _counter(
             "svc_keys_refused_guesses", "Tokens refused: too many under one prefix.", keys["refused_guesses"]
+        )
+        sign_ins = s.sign_ins()
+        yield _counter(
+            "svc_sign_ins_refused_tries", "Tries at passwords refused: too many.", sign_ins["refused_tries"]
+        )
+        yield _counter(
+            "svc_sign_ins_refused_full",
+            "Tries at passwords refused: too many wait.",
+            sign_ins["refused_full"],
         )
 
 
