@@ -1,59 +1,36 @@
-"""Real MCP clients list and call all nineteen tools: the Python SDK, FastMCP, the JavaScript SDK.
+"""Real MCP clients list and call all nineteen tools: both generations of both SDKs, and FastMCP.
 
 Each lives in an environment of its own with pinned versions, made on first use under the user's cache.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
-import shutil
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from svc.front.tools import TOOLS
-from tests.conftest import missing
+from tests.e2e.environments import node_with, python_with
 from tests.e2e.hostile import minted
 from tests.e2e.mcp import call, filled_ids
+from tests.e2e.test_mcp import TODAY
 from tests.service import Service
 
 CLIENTS = Path(__file__).parent / "mcp_clients"
-INSTALL_TIMEOUT_S = 300
 CALLS_TIMEOUT_S = 120
 
 
-@pytest.fixture(scope="session")
-def python_clients() -> Path:
-    """A Python with the packages of requirements.txt."""
-    requirements = CLIENTS / "requirements.txt"
-    digest = hashlib.sha256(requirements.read_bytes() + sys.version.encode()).hexdigest()[:12]
-    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "trace-svc-tests"
-    folder = cache / f"mcp-clients-{digest}"
-    python = folder / "bin" / "python"
-    if not (folder / "complete").exists():
-        shutil.rmtree(folder, ignore_errors=True)
-        made = subprocess.run([sys.executable, "-m", "venv", folder], capture_output=True, timeout=120)
-        pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r", requirements]
-        if made.returncode or subprocess.run(pip, capture_output=True, timeout=INSTALL_TIMEOUT_S).returncode:
-            missing("an environment with the Python MCP clients (venv and a package registry)")
-        (folder / "complete").touch()
-    return python
+#: The environment of each Python client.
+REQUIREMENTS = {"mcp": "requirements.txt", "fastmcp": "requirements.txt", "mcp1": "mcp1.txt"}
 
 
 @pytest.fixture(scope="session")
 def node() -> str:
     """node with the packages of the lock file."""
-    npm, node = shutil.which("npm"), shutil.which("node")
-    if npm is None or node is None:
-        missing("node with npm")
-    if not (CLIENTS / "node_modules" / "@modelcontextprotocol").exists():
-        subprocess.run([npm, "ci", "--silent"], cwd=CLIENTS, check=True, timeout=INSTALL_TIMEOUT_S)
-    return node
+    return node_with(CLIENTS, "@modelcontextprotocol/client")
 
 
 def every_call(service: Service) -> list[tuple[str, dict[str, Any]]]:
@@ -89,28 +66,45 @@ def check(service: Service, calls: list[tuple[str, dict[str, Any]]], told: dict[
             assert answer["structuredContent"].keys() == plain.keys(), name
 
 
-@pytest.mark.parametrize("kind", ["mcp", "fastmcp"])
-def test_a_python_client_lists_and_calls_all_nineteen_tools(
-    service: Service, python_clients: Path, kind: str
-) -> None:
-    calls = every_call(service)
+def told_by(service: Service, kind: str, calls: list[tuple[str, dict[str, Any]]]) -> dict[str, Any]:
+    """What a Python client is told."""
+    python, script = python_with(CLIENTS / REQUIREMENTS[kind]), CLIENTS / "every_tool.py"
     done = subprocess.run(
-        [
-            python_clients, CLIENTS / "every_tool.py", kind, f"{service.url}/mcp", minted(service, "admin"),
-            json.dumps(calls),
-        ],
+        [python, script, kind, f"{service.url}/mcp", minted(service, "admin"), json.dumps(calls)],
         capture_output=True,
         text=True,
         timeout=CALLS_TIMEOUT_S,
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stderr
-    check(service, calls, json.loads(done.stdout.splitlines()[-1]))
+    told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return told
 
 
-def test_the_javascript_client_lists_and_calls_all_nineteen_tools(service: Service, node: str) -> None:
+@pytest.mark.parametrize("kind", REQUIREMENTS)
+def test_a_python_client_lists_and_calls_all_nineteen_tools(service: Service, kind: str) -> None:
+    calls = every_call(service)
+    check(service, calls, told_by(service, kind, calls))
+
+
+def test_an_agent_with_a_real_client_finds_what_fails_most_in_two_calls(service: Service) -> None:
+    filled_ids(service)
+    failing = {"dataset": "spans", "field": "call_site_id", "filters": {"status": "error"}, "range": TODAY}
+    (facets,) = told_by(service, "mcp", [("query_facets", failing)])["answers"]
+    worst = facets["structuredContent"]["facets"][0]["value"]
+    wanted = {"call_site_id": worst, "status": "error", "limit": 1, "fields": ["payload"], "range": TODAY}
+    (page,) = told_by(service, "mcp", [("list_spans", wanted)])["answers"]
+    (span,) = page["structuredContent"]["spans"]
+    assert (span["call_site_id"], span["status"]) == (worst, "error")
+    assert {"input", "attributes"} <= span.keys()
+
+
+@pytest.mark.parametrize("kind", ["sdk", "client"])
+def test_a_javascript_client_lists_and_calls_all_nineteen_tools(
+    service: Service, node: str, kind: str
+) -> None:
     calls = every_call(service)
     done = subprocess.run(
-        [node, "every_tool.mjs", f"{service.url}/mcp", minted(service, "admin"), json.dumps(calls)],
+        [node, "every_tool.mjs", kind, f"{service.url}/mcp", minted(service, "admin"), json.dumps(calls)],
         cwd=CLIENTS,
         capture_output=True,
         text=True,

@@ -1,9 +1,14 @@
 // Lists and calls every tool over Streamable HTTP with a bearer header.
-// node every_tool.mjs URL TOKEN CALLS: CALLS is [[name, arguments], …]; prints {tools, answers} as JSON.
-import { Client } from '@modelcontextprotocol/sdk/client/index.js';
-import { StreamableHTTPClientTransport } from '@modelcontextprotocol/sdk/client/streamableHttp.js';
-
-const [url, token, calls] = process.argv.slice(2);
+// node every_tool.mjs sdk|client URL TOKEN CALLS: with the SDK's first generation or the client of its second.
+// CALLS is [[name, arguments], …]; prints {tools, answers} as JSON.
+const [kind, url, token, calls] = process.argv.slice(2);
+const { Client, StreamableHTTPClientTransport } =
+  kind === 'client'
+    ? await import('@modelcontextprotocol/client')
+    : {
+        ...(await import('@modelcontextprotocol/sdk/client/index.js')),
+        ...(await import('@modelcontextprotocol/sdk/client/streamableHttp.js')),
+      };
 const transport = new StreamableHTTPClientTransport(new URL(url), {
   requestInit: { headers: { Authorization: `Bearer ${token}` } },
 });
