@@ -85,7 +85,7 @@ class Me(msgspec.Struct):
 class Mode(msgspec.Struct):
     """How one signs in here, for a page that nobody has signed in to yet."""
 
-    auth: Literal["password", "disabled"]
+    auth: Literal["password", "sso", "disabled"]
     sso: bool
     signup: SignupMode
     has_accounts: bool

@@ -92,6 +92,9 @@ SSO_UNVERIFIED: Final = Refusal(
 SSO_UNREACHABLE: Final = Refusal(
     503, "UNAVAILABLE", "the identity provider cannot be reached; try again", retry_after_s=5
 )
+PASSWORDS_OFF: Final = Refusal(
+    403, "AUTH.PASSWORDS_OFF", "people sign in through the identity provider here: /auth/sso/login"
+)
 NO_SUCH_SESSION: Final = Refusal(404, "NOT_FOUND", "no such session")
 
 # Key management (spec); the command line says the same.

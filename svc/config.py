@@ -397,6 +397,12 @@ class Settings:
         "false",
         "Single-user mode: whoever reaches the service owns it, and `/mcp` is off.",
     )
+    auth_passwords: bool = setting(
+        "SVC_AUTH_PASSWORDS",
+        BOOLEAN,
+        "true",
+        "Whether people sign up and in with a password; false leaves the identity provider alone.",
+    )
     auth_tries_per_address: int = setting(
         "SVC_AUTH_TRIES_PER_ADDRESS",
         integer(0, 10**6),
@@ -548,6 +554,10 @@ def boot_refusals(settings: Settings) -> list[str]:
     missing = [name for name, value in sso.items() if value is None]
     if 0 < len(missing) < len(sso):
         refusals.append(f"{' and '.join(missing)} must be set too, or none of {', '.join(sso)}")
+    if not settings.auth_passwords and missing:
+        refusals.append(
+            f"SVC_AUTH_PASSWORDS is false while {' and '.join(missing)} is unset: nobody could sign in"
+        )
     if settings.sso_redirect_uri is not None and urlsplit(settings.sso_redirect_uri).path != SSO_CALLBACK:
         refusals.append(
             f"SSO_REDIRECT_URI is {settings.sso_redirect_uri!r}; its path must be {SSO_CALLBACK}, where "

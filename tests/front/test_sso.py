@@ -185,6 +185,19 @@ async def test_an_account_that_waits_under_a_strangers_password_becomes_the_iden
 FAILED = (400, "AUTH.SSO_FAILED", "this sign-in was not begun in this browser, or too long ago; begin again")
 
 
+async def test_with_passwords_off_nobody_takes_an_address_at_its_word(store: Database, issuer: str) -> None:
+    async with replica(store, **settings(issuer), SVC_AUTH_PASSWORDS="false") as api:
+        stranger = api.browser()
+        off = (403, "AUTH.PASSWORDS_OFF")
+        assert (await stranger.sign_up("ada@example.org")).refused[:2] == off
+        assert (await stranger.sign_in("ada@example.org")).refused[:2] == off
+        ada, answer = await signed_in(api, issuer, "ada", email="ada@example.org", email_verified=True)
+        assert answer.status == 303
+        change = {"current_password": "", "new_password": "long enough"}
+        assert (await ada.post("/auth/password", change)).refused[:2] == off
+        assert (await stranger.get("/auth/mode")).data["auth"] == "sso"
+
+
 async def test_what_comes_back_counts_only_in_the_browser_that_was_sent(api: Replica, issuer: str) -> None:
     known(issuer, "ada", email="ada@example.org", email_verified=True)
     victim, attacker = api.browser(), api.browser()
@@ -393,5 +406,7 @@ def test_half_a_provider_refuses_to_boot() -> None:
     assert refusal.startswith("SSO_ISSUER_URL and SSO_API_KEY must be set too")
     whole = settings("https://id.example.org")
     assert config.boot_refusals(config.read(whole)) == []
+    alone = config.boot_refusals(config.read({"SVC_AUTH_PASSWORDS": "false"}))
+    assert [text[:27] for text in alone] == ["SVC_AUTH_PASSWORDS is false"]
     astray = config.read(whole | {"SSO_REDIRECT_URI": "https://t.example.org/elsewhere"})
     assert any("SSO_REDIRECT_URI" in refusal for refusal in config.boot_refusals(astray))

@@ -32,6 +32,7 @@ from protocol.refusals import (
     BAD_EMAIL,
     EMAIL_TAKEN,
     NO_SUCH_SESSION,
+    PASSWORDS_OFF,
     SIGNUP_REFUSED,
     TOO_MANY_TRIES,
     Refusal,
@@ -55,6 +56,14 @@ def limited(call: Call[object], account: str) -> None:
         wait = call.means.by_account.try_(account)
     if wait is not None:
         raise Refused(TOO_MANY_TRIES.in_(wait))
+
+
+def _refuse_passwords(means: Means) -> None:
+    """Raises `Refused` where nobody signs in with a password."""
+    if means.callers.disabled:
+        raise Refused(AUTH_DISABLED)
+    if not means.settings.auth_passwords:
+        raise Refused(PASSWORDS_OFF)
 
 
 async def signed_in(call: Call[object], account: Account) -> Reply:
@@ -81,8 +90,7 @@ async def me_of(means: Means, account: Account) -> Me:
 
 async def sign_up(call: Call[SignUp]) -> Reply | Refusal:
     """Make an account, if the sign-up policy admits it, and sign in. The first account owns the instance."""
-    if call.means.callers.disabled:
-        return AUTH_DISABLED
+    _refuse_passwords(call.means)
     key = email_key(call.body.email)
     if key is None:
         return BAD_EMAIL
@@ -98,8 +106,7 @@ async def sign_up(call: Call[SignUp]) -> Reply | Refusal:
 
 async def sign_in(call: Call[SignIn]) -> Reply | Refusal:
     """Sign in with an address and a password."""
-    if call.means.callers.disabled:
-        return AUTH_DISABLED
+    _refuse_passwords(call.means)
     key = email_key(call.body.email) or call.body.email.strip().lower()
     limited(call, key)
     account = await call.means.accounts.sign_in(key, call.body.password)
@@ -132,7 +139,11 @@ async def mode(call: Call[None]) -> Mode:
     """How one signs in here, and whether anybody may make an account."""
     policy = await OrgStore(call.means.database).signup_policy()
     return Mode(
-        "disabled" if call.means.callers.disabled else "password",
+        "disabled"
+        if call.means.callers.disabled
+        else "password"
+        if call.means.settings.auth_passwords
+        else "sso",
         call.means.sso is not None,
         mode_of(policy),
         await call.means.accounts.any(),
@@ -175,6 +186,7 @@ async def end_others(call: Call[None]) -> Ended:
 async def change_password(call: Call[PasswordChange]) -> Ended | Refusal:
     """Change my password; all my other sessions end."""
     login = call.person.login
+    _refuse_passwords(call.means)
     limited(call, login.email_key)
     ended = await call.means.accounts.change_password(
         login.account_id, call.body.current_password, call.body.new_password, keep=login.id
@@ -185,7 +197,7 @@ async def change_password(call: Call[PasswordChange]) -> Ended | Refusal:
     return Ended(ended)
 
 
-_TRIES: Final = (TOO_MANY_TRIES, AUTH_DISABLED)
+_TRIES: Final = (TOO_MANY_TRIES, AUTH_DISABLED, PASSWORDS_OFF)
 
 ROUTES: Final = (
     Route(
@@ -205,6 +217,6 @@ ROUTES: Final = (
     ),
     Route(
         "POST", "/auth/password", "SIGNED_IN", change_password, Ended, body=PasswordChange,
-        refusals=(TOO_MANY_TRIES, BAD_CREDENTIALS),
+        refusals=(TOO_MANY_TRIES, BAD_CREDENTIALS, PASSWORDS_OFF),
     ),
 )  # fmt: skip
