@@ -125,10 +125,12 @@ class SpanStore:
     async def _write(self, connection: Connection, spans: list[StoredSpan]) -> tuple[int, list[MessageKey]]:
         now = self.now()
         by_trace: dict[TraceKey, list[StoredSpan]] = {}
-        for project_id in {span.project_id for span in spans}:
-            mark_twins(span.row for span in spans if span.project_id == project_id)
+        by_project: dict[int, list[SpanRow]] = {}
         for span in spans:
+            by_project.setdefault(span.project_id, []).append(span.row)
             by_trace.setdefault((span.project_id, span.row.trace_id), []).append(span)
+        for rows in by_project.values():
+            mark_twins(rows)
         rollups = {key: _rolled(group) for key, group in by_trace.items()}
         touched = await insert_or_touch(connection, rollups, now)
         known = {key: trace for key, trace in touched.items() if not trace.inserted}
