@@ -1,8 +1,9 @@
 """Hourly cubes over closed hours: built off the hot path, read by count, timeseries and facets.
 
-Owns the tables `cube`, `cube_progress` and `cube_dirty`. A closed hour of `created_at` changes only when a
-span in it is replaced, expires, or loses a repeated tool call; whoever does that calls `mark_dirty` in the
-same transaction. Questions that the cube cannot answer go to the raw rows (`svc.store.query`).
+Owns the tables `cube`, `cube_progress` and `cube_dirty`; the index of text search is built along with them
+(`search_blocks`). A closed hour of `created_at` changes only when a span in it is replaced, expires, or
+loses a repeated tool call; whoever does that calls `mark_dirty` in the same transaction. Questions that the
+cube cannot answer go to the raw rows (`svc.store.query`).
 
 Ordering: building an hour first deletes its mark, which waits for whoever is marking it, and then counts with
 a later snapshot. A mark made meanwhile waits for the build and stands behind it. So a clean hour is right.
@@ -19,6 +20,7 @@ import attrs
 from protocol.storage import Built
 from svc.domain.datasets import DATASETS, SPANS, TOOL_CALLS, Dataset
 from svc.store.database import Connection, Database
+from svc.store.search_blocks import build_blocks
 
 HOUR: Final = timedelta(hours=1)
 
@@ -170,6 +172,8 @@ class CubeStore:
                 hour,
                 hour + HOUR,
             )
+            if dataset is SPANS:
+                await build_blocks(connection, project_id, hour, hour + HOUR)
             if until is not None:
                 await _progress(connection, project_id, dataset, until)
 

@@ -27,10 +27,12 @@ from protocol.refusals import (
     UNKNOWN_INTERVAL,
     Refused,
 )
-from svc.domain.datasets import DATASETS, Dataset, Field
+from svc.domain.datasets import DATASETS, SPANS, Dataset, Field
 from svc.domain.values import identifier
+from svc.store.clauses import Where
 from svc.store.cubes import CUBED, Split, split_range
 from svc.store.database import Connection, Database
+from svc.store.search import Page, newest_spans
 
 INTERVALS: Final = ("hour", "day", "week", "month")
 _STEPS: Final = {"hour": timedelta(hours=1), "day": timedelta(days=1), "week": timedelta(weeks=1)}
@@ -41,25 +43,12 @@ QUERY_TIMEOUT_S: Final = 30.0
 
 _IDENTIFIERS: Final = {"session_id", "user_id", "call_site_id", "subject_session_id"}
 
+#: A filter on one of these leaves so few rows that walking them is quicker than any index of texts.
+_NARROW: Final = {"trace_id", "span_id", "session_id", "user_id"}
+
 #: Open ends of a range; no row was created beyond them.
 _BEGINNING: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _END: Final = datetime(9999, 12, 31, tzinfo=UTC)
-
-
-@attrs.define
-class _Where:
-    """A growing `where` clause and its parameters."""
-
-    clauses: list[str]
-    values: list[Any]
-
-    def value(self, value: Any) -> str:
-        """Add a parameter and return its placeholder."""
-        self.values.append(value)
-        return f"${len(self.values)}"
-
-    def sql(self) -> str:
-        return " and ".join(self.clauses)
 
 
 @attrs.frozen
@@ -72,9 +61,9 @@ class Question:
     high: datetime | None
     filters: tuple[tuple[Field, FilterValue], ...]
 
-    def where(self) -> _Where:
+    def where(self) -> Where:
         """The clause of the question itself."""
-        where = _Where(["project_id = $1"], [self.project_id])
+        where = Where(["project_id = $1"], [self.project_id])
         if self.low is not None:
             where.clauses.append(f"{self.dataset.time_column} >= {where.value(self.low)}")
         if self.high is not None:
@@ -84,7 +73,7 @@ class Question:
         return where
 
 
-def _equals(where: _Where, field: Field, value: FilterValue) -> str:
+def _equals(where: Where, field: Field, value: FilterValue) -> str:
     if value is None:
         return f"{field.name} is null"
     text = _text(value)
@@ -203,16 +192,31 @@ class QueryStore:
         columns = ", ".join(dict.fromkeys((*keys, *dataset.shown)))
         order = ", ".join(f"{key} desc" for key in keys)
         # One page and one row more, which tells whether there is another page.
-        sql = (
-            f"select {columns} from {dataset.table} where {where.sql()}"
-            f" order by {order} limit {where.value(limit + 1)}"
-        )
-        rows = await self._rows(sql, where.values)
+        narrow = any(field.name in _NARROW for field, _ in question.filters)
+        if dataset is SPANS and q is not None and q.strip() and not narrow:
+            rows = await self._found(
+                question, q, after, Page(columns, where.sql(), where.values, order, limit + 1)
+            )
+        else:
+            sql = f"select {columns} from {dataset.table} where {where.sql()} order by {order}"
+            rows = await self._rows(f"{sql} limit {where.value(limit + 1)}", where.values)
         page = rows[:limit]
         return {
             "rows": [_shown(row, dataset) for row in page],
             "next_cursor": _cursor(page[-1], question, keys) if len(rows) > limit else None,
         }
+
+    async def _found(self, question: Question, q: str, after: list[Any] | None, page: Page) -> list[Any]:
+        """The spans of a page that is narrowed by a text."""
+        high = question.high
+        if after is not None:
+            behind = after[0] + timedelta(microseconds=1)
+            high = behind if high is None else min(high, behind)
+
+        async def work(connection: Connection) -> list[Any]:
+            return await newest_spans(connection, question.project_id, page, q, (question.low, high))
+
+        return await self.database.run(work, readonly=True, snapshot=True, timeout_s=QUERY_TIMEOUT_S)
 
     async def _aggregate(self, question: Question, key: _Key, top_n: int | None) -> list[Any]:
         """Rows of `key` and `n`: from the cubes as far as they go, from the raw rows otherwise."""

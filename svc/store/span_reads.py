@@ -7,7 +7,7 @@ mapped in a thread: 200 of them would hold up the doors.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 import attrs
@@ -22,6 +22,7 @@ from svc.store.database import Connection, Database
 from svc.store.keyset import Keyset
 from svc.store.payloads import read_payloads
 from svc.store.rows import SPAN_COLUMNS, span_row
+from svc.store.search import Page, newest_spans
 
 READ_TIMEOUT_S: Final = 30.0
 
@@ -32,6 +33,7 @@ PAYLOAD_FIELDS: Final = ("input", "output", "attributes", "provided_usage", "eve
 _PREVIEWS: Final = ("input_preview", "output_preview")
 
 _COLUMNS: Final = ", ".join(SPAN_COLUMNS)
+_STEP: Final = timedelta(microseconds=1)
 #: Whether the payload of a span is still there, by its key; `offset 0` keeps it a look-up for each row.
 _AVAILABLE: Final = (
     "exists (select from span_payload p where p.project_id = $1 and p.trace_id = s.trace_id"
@@ -82,22 +84,21 @@ class SpanReads:
         """`{spans, next_cursor}`, newest first by `created_at`."""
         where = self._where(project_id, asked)
         names = [name for name, _ in NEWEST_SPANS.columns]
-        where.after(names, NEWEST_SPANS.place(cursor))
+        place = NEWEST_SPANS.place(cursor)
+        where.after(names, place)
         order = ", ".join(f"{name} desc" for name in names)
 
         async def work(connection: Connection) -> tuple[SpanPage, str | None]:
             if asked.trace_id is not None:
                 await _narrow(connection, where, project_id, asked.trace_id)
             # One page and one row more; the payload is looked up for these rows only.
-            rows = await connection.fetch(
-                f"select s.*, {_AVAILABLE} from (select {_COLUMNS} from span"
-                f" where {where.sql()} order by {order} limit {where.value(limit + 1)}) s order by {order}",
-                *where.values,
-            )
+            rows = await _newest(connection, project_id, asked, place, where, order, limit + 1)
             page, next_cursor = NEWEST_SPANS.page(rows, limit)
             return await _page(connection, project_id, page, payload=payload), next_cursor
 
-        page, next_cursor = await self.database.run(work, readonly=True, timeout_s=READ_TIMEOUT_S)
+        page, next_cursor = await self.database.run(
+            work, readonly=True, snapshot=True, timeout_s=READ_TIMEOUT_S
+        )
         return {"spans": await page.shown(), "next_cursor": next_cursor}
 
     def _where(self, project_id: int, asked: SpanFilter) -> Where:
@@ -155,6 +156,27 @@ class SpanReads:
             limit,
         )
         return await _page(connection, project_id, rows, payload=payload)
+
+
+async def _newest(
+    connection: Connection,
+    project_id: int,
+    asked: SpanFilter,
+    place: Sequence[Any] | None,
+    where: Where,
+    order: str,
+    size: int,
+) -> list[Any]:
+    page = Page(_COLUMNS, where.sql(), where.values, order, size)
+
+    def around(sql: str) -> str:
+        return f"select s.*, {_AVAILABLE} from ({sql}) s order by {order}"
+
+    if asked.q is None or asked.trace_id is not None or asked.session_id is not None:
+        return await connection.fetch(around(page.sql()), *page.values, page.size)
+    ends = [end + _STEP for end in (asked.high, place[0] if place else None) if end is not None]
+    bounds = (asked.low, min(ends, default=None))
+    return await newest_spans(connection, project_id, page, asked.q, bounds, around)
 
 
 async def _page(connection: Connection, project_id: int, rows: Sequence[Any], *, payload: bool) -> SpanPage:

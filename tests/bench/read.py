@@ -2,8 +2,9 @@
 
     python -m tests.bench.read [--spans 1000000] [--asks 60]
 
-The history is made in the database itself; what is asked goes through the real door of a real service, idle
-and then under a thousand spans a second of ingest. Prints a Markdown table for deploy/BENCHMARKS.md.
+The history is made in the database itself; what is asked goes through the real doors of a real service, the
+query API and the MCP endpoint, idle and then under a thousand spans a second of ingest; between the two eight
+agents call tools side by side. Prints Markdown for deploy/BENCHMARKS.md.
 """
 
 from __future__ import annotations
@@ -22,8 +23,10 @@ import trio
 from protocol.query import timestamp
 from svc import config
 from svc.open_store import open_store
+from svc.store.audit import OPERATOR
 from svc.store.cubes import CubeStore
 from svc.store.database import Connection
+from svc.store.keys import KeyStore
 from svc.store.partitions import DayPartitions
 from svc.store.projects import ProjectStore
 from tests.bench.__main__ import percentile
@@ -60,8 +63,8 @@ from span group by project_id, trace_id on conflict do nothing
 """
 
 
-async def fill(env: dict[str, str], spans: int) -> None:
-    """The history: partitions, spans, traces, sessions, cubes, statistics."""
+async def fill(env: dict[str, str], spans: int) -> str:
+    """The history: partitions, spans, traces, sessions, cubes, statistics. Returns an admin key."""
     async with open_store(config.read(env)) as store:
         now = datetime.now(UTC)
         start = now - timedelta(days=DAYS)
@@ -93,6 +96,7 @@ async def fill(env: dict[str, str], spans: int) -> None:
             await connection.execute("vacuum analyze")
 
         await store.database.run(analyze, transaction=False, timeout_s=600)
+        return (await KeyStore(store.database).create(project.id, "bench", "admin", actor=OPERATOR)).plaintext
 
 
 def questions(now: datetime) -> dict[str, tuple[str, dict[str, Any]]]:
@@ -121,23 +125,109 @@ def questions(now: datetime) -> dict[str, tuple[str, dict[str, Any]]]:
     }
 
 
-def ask_all(service: Service, asks: int) -> dict[str, tuple[float, float]]:
-    """p50 and p95 in milliseconds of each question."""
+def calls(now: datetime, spans: int) -> dict[str, tuple[str, dict[str, Any]]]:
+    """What agents call, by name of the figure: single reads and pages, then aggregates."""
+    month = {"from": timestamp(now - timedelta(days=DAYS)), "to": timestamp(now)}
+    week = {
+        "from": timestamp(now - timedelta(days=DAYS - 7)),
+        "to": timestamp(now - timedelta(days=DAYS - 14)),
+    }
+    middle = spans // 20 * 10
+    trace_id = f"{middle // 10:032x}"
+    return {
+        "get_project": ("get_project", {}),
+        "list_call_sites": ("list_call_sites", {}),
+        "list_traces": ("list_traces", {}),
+        "list_traces, failed": ("list_traces", {"status": "error"}),
+        "list_traces, a week long ago": ("list_traces", {"range": week}),
+        "get_trace": ("get_trace", {"trace_id": trace_id}),
+        "get_span": ("get_span", {"trace_id": trace_id, "span_id": f"{middle:016x}"}),
+        "list_spans": ("list_spans", {}),
+        "list_spans, failed, of one model": ("list_spans", {"status": "error", "model_id": "gpt-4o-mini"}),
+        "list_spans, one call site": ("list_spans", {"call_site_id": "shop/7"}),
+        "list_spans, a rare word": ("list_spans", {"q": "needle"}),
+        "list_sessions": ("list_sessions", {}),
+        "get_session": ("get_session", {"id": f"session-{middle // 1000}"}),
+        "list_cases": ("list_cases", {}),
+        "query_count, 30 days": ("query_count", {"dataset": "spans", "range": month}),
+        "query_timeseries by day, 30 days": (
+            "query_timeseries",
+            {"dataset": "spans", "interval": "day", "range": month},
+        ),
+        "query_facets by call site, 30 days": (
+            "query_facets",
+            {"dataset": "spans", "field": "call_site_id", "range": month},
+        ),
+        "query_facets by session, 30 days": (
+            "query_facets",
+            {"dataset": "spans", "field": "session_id", "range": month},
+        ),
+    }
+
+
+def ask_all(service: Service, admin_key: str, spans: int, asks: int) -> dict[str, tuple[float, float]]:
+    """p50 and p95 in milliseconds of each question and each call."""
     found = {}
-    with httpx2.Client(
-        base_url=service.url, headers={"Authorization": f"Bearer {service.query_key}"}
-    ) as client:
-        for name, (route, body) in questions(datetime.now(UTC)).items():
-            times = []
-            for _ in range(asks):
+    now = datetime.now(UTC)
+    with httpx2.Client(base_url=service.url, timeout=60) as client:
+
+        def measure(name: str, path: str, key: str, body: dict[str, Any]) -> None:
+            times: list[float] = []
+            while len(times) < asks and sum(times) < 20_000:
                 asked_s = time.perf_counter()
-                response = client.post(f"/v1/query/{route}", json=body, timeout=60)
+                response = client.post(path, json=body, headers={"Authorization": f"Bearer {key}"})
                 times.append((time.perf_counter() - asked_s) * 1000)
                 assert response.status_code == 200, response.text
-                if sum(times) > 20_000:
-                    break
+                assert "error" not in response.json(), response.text
+                assert not response.json().get("result", {}).get("isError"), response.text
             found[name] = (percentile(times, 0.5), percentile(times, 0.95))
+
+        for name, (route, body) in questions(now).items():
+            measure(name, f"/v1/query/{route}", service.query_key, body)
+        for name, (tool, arguments) in calls(now, spans).items():
+            measure(f"MCP {name}", "/mcp", admin_key, called(tool, arguments))
     return found
+
+
+def called(tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    """The JSON-RPC request of a call."""
+    return {
+        "jsonrpc": "2.0",
+        "id": 1,
+        "method": "tools/call",
+        "params": {"name": tool, "arguments": arguments},
+    }
+
+
+def agents(service: Service, admin_key: str, spans: int, seconds: float) -> tuple[float, int, float]:
+    """Eight clients, each calling as fast as it is answered: calls a second, errors, p95 in milliseconds."""
+    times: list[float] = []
+    errors = [0]
+    end_s = time.perf_counter() + seconds
+    bodies = [
+        called(tool, arguments)
+        for name, (tool, arguments) in calls(datetime.now(UTC), spans).items()
+        if not name.startswith("query_facets")
+    ]
+
+    def agent(number: int) -> None:
+        headers = {"Authorization": f"Bearer {admin_key}"}
+        with httpx2.Client(base_url=service.url, timeout=60, headers=headers) as client:
+            turn = number
+            while time.perf_counter() < end_s:
+                asked_s = time.perf_counter()
+                response = client.post("/mcp", json=bodies[turn % len(bodies)])
+                times.append((time.perf_counter() - asked_s) * 1000)
+                turn += 1
+                if response.status_code != 200 or response.json()["result"]["isError"]:
+                    errors[0] += 1
+
+    threads = [threading.Thread(target=agent, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return len(times) / seconds, errors[0], percentile(times, 0.95)
 
 
 def main() -> None:
@@ -148,12 +238,13 @@ def main() -> None:
     arguments = parser.parse_args()
     with running() as service:
         started_s = time.perf_counter()
-        trio.run(fill, dict(service.env), arguments.spans)
+        admin_key = trio.run(fill, dict(service.env), arguments.spans)
         print(f"filled in {time.perf_counter() - started_s:.0f} s")
-        idle = ask_all(service, arguments.asks)
+        idle = ask_all(service, admin_key, arguments.spans, arguments.asks)
+        a_second, errors, tail_ms = agents(service, admin_key, arguments.spans, 15.0)
         load = threading.Thread(target=_ingest, args=(service, 60.0))
         load.start()
-        busy = ask_all(service, max(10, arguments.asks // 3))
+        busy = ask_all(service, admin_key, arguments.spans, max(10, arguments.asks // 3))
         load.join()
     machine = f"{platform.machine()}, {os.cpu_count()} cores, {datetime.now(UTC):%Y-%m-%d}"
     print(f"\n{machine}, {arguments.spans:,} spans")
@@ -162,6 +253,7 @@ def main() -> None:
         print(
             f"| {name} | {median:.1f} ms | {tail:.1f} ms | {busy[name][0]:.1f} ms | {busy[name][1]:.1f} ms |"
         )
+    print(f"\nEight agents at once: {a_second:,.0f} calls/s, {errors} errors, p95 {tail_ms:.0f} ms.")
 
 
 def _ingest(service: Service, seconds: float) -> None:

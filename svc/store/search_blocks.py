@@ -1,0 +1,80 @@
+"""The index of three-letter pieces behind text search over spans: how a block of it is made.
+
+Owns the table `search_block`, with `svc.store.search`, which reads it. The cube builder calls `build_blocks`
+for each hour it builds, in the same transaction, so that blocks are current exactly where the cubes are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from typing import Final
+
+from svc.store.database import Connection
+
+#: Rows of a block: walking one takes a few milliseconds.
+BLOCK_ROWS: Final = 2048
+#: Plain prose has some thousand pieces a block, texts full of random identifiers any number.
+MOST_GRAMS: Final = 40_000
+
+_GRAM: Final = 3
+_STEP: Final = timedelta(microseconds=1)
+
+
+def grams_of(texts: Iterable[str]) -> set[str]:
+    """The three-letter pieces of the words of texts that are in lower case."""
+    words: set[str] = set()
+    for text in texts:
+        words.update(text.split())
+    return {word[at : at + _GRAM] for word in words for at in range(len(word) - _GRAM + 1)}
+
+
+def hashed(project_id: int, grams: Iterable[str]) -> list[int]:
+    """The pieces as they are stored: 32 bits of project and piece."""
+    seed = zlib.crc32(b"%d" % project_id)
+    hashes = {zlib.crc32(gram.encode("utf-8", "replace"), seed) for gram in grams}
+    return sorted(number - 2**32 if number >= 2**31 else number for number in hashes)
+
+
+def _block(project_id: int, texts: list[str]) -> list[int] | None:
+    grams = grams_of(texts)
+    return None if len(grams) > MOST_GRAMS else hashed(project_id, grams)
+
+
+async def build_blocks(connection: Connection, project_id: int, hour: datetime, end: datetime) -> None:
+    """Make the blocks of the hour that ends then, in the transaction that builds its cube."""
+    await connection.execute("delete from search_block where project_id = $1 and hour = $2", project_id, hour)
+    loop = asyncio.get_running_loop()
+    blocks: list[tuple[int, datetime, datetime, datetime, list[int] | None]] = []
+    moments: list[datetime] = []
+    texts: list[str] = []
+
+    async def close() -> None:
+        # In a thread: it takes tens of milliseconds, and the doors share this loop.
+        grams = await loop.run_in_executor(None, _block, project_id, texts)
+        blocks.append((project_id, hour, moments[0], moments[-1] + _STEP, grams))
+        moments.clear()
+        texts.clear()
+
+    # The searched texts of the hour's spans, in one string each and in lower case.
+    rows = connection.cursor(
+        "select created_at, lower(concat_ws(' ', name, input_preview, output_preview)) as text from span"
+        " where project_id = $1 and created_at >= $2 and created_at < $3 order by created_at",
+        project_id,
+        hour,
+        end,
+        prefetch=BLOCK_ROWS,
+    )
+    async for row in rows:
+        # Never in the middle of a moment: a block's end is the next one's beginning.
+        if len(texts) >= BLOCK_ROWS and row["created_at"] != moments[-1]:
+            await close()
+        moments.append(row["created_at"])
+        texts.append(row["text"])
+    if texts:
+        await close()
+    await connection.copy_records_to_table(
+        "search_block", columns=("project_id", "hour", "low", "high", "grams"), records=blocks
+    )

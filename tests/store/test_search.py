@@ -1,0 +1,198 @@
+"""Text search finds exactly what reading every span would find, whatever is indexed by then."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from svc.store import search, search_blocks
+from svc.store.cubes import CubeStore, hour_of
+from svc.store.database import Connection, Database
+from svc.store.projects import ProjectStore
+from svc.store.query import QueryStore
+from svc.store.search_blocks import grams_of, hashed
+from svc.store.span_reads import SpanFilter, SpanReads
+from tests.store.test_query import question
+from tests.store.test_spans import NOW, Clock, fetch, one, rows, store_of
+
+WORDS = (
+    "parcel",
+    "Refund",
+    "ÄRGER",
+    "straße",
+    "100%",
+    "a_b",
+    "back\\slash",
+    "配送状況",
+    "İstanbul",
+    "x",
+    "no",
+)
+ASKED = (
+    *WORDS,
+    "parc",
+    "arcel ref",
+    "d Ä",
+    "ärger",
+    "STRASSE",
+    "送状",
+    "istanbul",
+    "0% a_b",
+    "zzz",
+    " ",
+    "l  p",
+)
+
+
+@pytest.fixture
+async def clock(store: Database) -> Clock:
+    assert (await ProjectStore(store).make_default()).id == 1
+    clock = Clock()
+    clock.now = NOW - timedelta(hours=10)
+    return clock
+
+
+def chat(number: int, dice: random.Random, took_s: float = 1.0) -> Any:
+    said = " ".join(dice.choice(WORDS) for _ in range(dice.randrange(4)))
+    return one(
+        number,
+        trace_id=bytes([1 + number % 250]) * 16,
+        name=f"step {dice.choice(WORDS)}",
+        attributes={"input.value": said, "openinference.span.kind": "CHAIN"},
+        took_s=took_s,
+    )
+
+
+async def agree(store: Database, dice: random.Random) -> None:
+    """Both searches, page by page, answer what asking every row answers."""
+    q = dice.choice(ASKED)
+    like = q.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
+    expected = [
+        row["span_id"].hex()
+        for row in await fetch(
+            store,
+            "select span_id from span where project_id = 1 and"
+            " (name ilike $1 or input_preview ilike $1 or output_preview ilike $1)"
+            " order by created_at desc, trace_id desc, span_id desc",
+            f"%{like}%",
+        )
+    ]
+    limit = dice.choice([1, 3, 50])
+    cursor: str | None = None
+    if q.strip():
+        found: list[str] = []
+        while True:
+            page = await QueryStore(store).search(question(), q, None, limit, cursor)
+            found += [row["id"].split(":")[1] for row in page["rows"]]
+            cursor = page["next_cursor"]
+            if cursor is None:
+                break
+        assert found == expected, q
+    read: list[str] = []
+    while True:
+        page = await SpanReads(store).page(1, SpanFilter(q=q), payload=False, limit=limit, cursor=cursor)
+        read += [row["span_id"] for row in page["spans"]]
+        cursor = page["next_cursor"]
+        if cursor is None:
+            break
+    assert read == expected, q
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_a_search_agrees_with_the_rows_at_every_moment(
+    store: Database, clock: Clock, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(search_blocks, "BLOCK_ROWS", 3)
+    monkeypatch.setattr(search_blocks, "MOST_GRAMS", 30)
+    monkeypatch.setattr(search, "_FIRST_STRETCHES", 2)
+    dice = random.Random(seed)
+    spans, cubes = store_of(store, clock), CubeStore(store)
+    number = 0
+    for _ in range(40):
+        action = dice.choice(["write", "write", "resend", "wait", "build", "build one"])
+        if action == "write":
+            count = dice.randrange(1, 8)
+            await spans.write(rows(*(chat(number + n + 1, dice) for n in range(count))))
+            number += count
+        elif action == "resend" and number:
+            await spans.write(rows(chat(dice.randrange(number) + 1, dice, dice.choice([0.5, 2.0, 3.0]))))
+        elif action == "wait":
+            clock.now += timedelta(minutes=dice.randrange(5, 90))
+        else:
+            await cubes.build(clock.now, 1 if action == "build one" else 100)
+        for _ in range(3):
+            await agree(store, dice)
+
+
+async def test_a_word_that_stands_nowhere_is_answered_from_the_index_alone(
+    store: Database, clock: Clock
+) -> None:
+    await store_of(store, clock).write(rows(*(chat(n, random.Random(n)) for n in range(1, 9))))
+    await CubeStore(store).build(clock.now + timedelta(hours=3), 10)
+
+    async def work(connection: Connection) -> tuple[Sequence[Any] | None, ...]:
+        low, high = hour_of(clock.now), hour_of(clock.now) + timedelta(hours=1)
+        return (
+            await search.stretches(connection, 1, "needle in a haystack", low, high),
+            await search.stretches(connection, 1, "step", low, high),
+            await search.stretches(connection, 2, "step", low, high),
+            await search.stretches(connection, 1, "ab cd", low, high),
+        )
+
+    nowhere, somewhere, elsewhere, too_short = await store.run(work, snapshot=True)
+    assert nowhere == []
+    assert len(somewhere or ()) == 1
+    # Another project has no hour built, and a question without a piece is not the index's.
+    assert elsewhere is None
+    assert too_short is None
+
+
+async def test_a_block_whose_texts_tell_nothing_is_always_looked_into(
+    store: Database, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(search_blocks, "MOST_GRAMS", 2)
+    await store_of(store, clock).write(rows(chat(1, random.Random(1))))
+    await CubeStore(store).build(clock.now + timedelta(hours=3), 10)
+    assert [row["grams"] for row in await fetch(store, "select grams from search_block")] == [None]
+    page = await QueryStore(store).search(question(), "step", None, 10, None)
+    assert len(page["rows"]) == 1
+
+
+TEXT = st.text(st.sampled_from("aAbB cC\t\n%_ßİ配"), max_size=30)
+
+
+@given(TEXT, TEXT, TEXT)
+def test_a_text_around_a_question_has_all_its_pieces(before: str, q: str, after: str) -> None:
+    assert grams_of([q]) <= grams_of(["other", before + q + after])
+
+
+@given(st.sets(st.text(min_size=3, max_size=3)), st.integers(1, 2**62))
+def test_pieces_are_stored_as_integers_of_postgresql(grams: set[str], project_id: int) -> None:
+    assert all(-(2**31) <= number < 2**31 for number in hashed(project_id, grams))
+
+
+async def test_blocks_are_found_by_their_pieces_and_not_read_through(store: Database) -> None:
+    async def work(connection: Connection) -> str:
+        await connection.execute(
+            "insert into search_block select 1, $1::timestamptz + n * interval '1 hour', $1, $1,"
+            " (select array_agg((n * 7919 + k * 104729) % 1000003) from generate_series(1, 100) k)"
+            " from generate_series(1, 3000) n",
+            NOW,
+        )
+        await connection.execute("analyze search_block")
+        await connection.execute("set local enable_seqscan = off")
+        plan = await connection.fetch(
+            f"explain {search.BLOCKS}", 1, NOW, NOW + timedelta(days=30), [], [1, 2, 3]
+        )
+        return "\n".join(row[0] for row in plan)
+
+    plan = await store.run(work)
+    assert "Bitmap Index Scan on search_block_grams" in plan
+    assert "search_block_blind" in plan
+    assert "Seq Scan" not in plan
