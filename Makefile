@@ -29,7 +29,7 @@ test-clients: .venv/.dev
 	$(BIN)/python -m pytest tests/e2e/clients/real_clients.py
 
 chaos: .venv/.dev
-	CHAOS_ROUNDS=20 $(BIN)/python -m pytest tests/chaos
+	CHAOS_ROUNDS=20 $(BIN)/python -m pytest tests/chaos tests/e2e/test_broker_mode.py
 
 format: .venv/.dev
 	$(BIN)/ruff check --fix $(SOURCES)

@@ -78,6 +78,25 @@ def pack_damaged(letter: Letter, *, buried_at: datetime) -> bytes:
     return bytes(DeadLetter(reason=letter.reason, buried_us=_microseconds(buried_at), damaged=letter.body))
 
 
+def unpack_letter(data: bytes) -> Letter:
+    """The letter behind `pack_letter` or `pack_damaged`. Raises `Unpackable`.
+
+    A damaged message counts as one span of nobody's project, as it did when it was buried.
+    """
+    with _damage_named():
+        letter = DeadLetter.parse(data)
+        buried_at = _moment(letter.buried_us)
+        # Of damaged bytes the parser may make fields of other types.
+        if type(letter.reason) is not str or type(letter.damaged) is not bytes:
+            raise Unpackable("a dead letter cannot be read")
+        if letter.batch is None:
+            if not letter.damaged:
+                raise Unpackable("a dead letter holds nothing")
+            return Letter(0, letter.reason, letter.damaged, buried_at, 1)
+        batch = unpack(bytes(letter.batch), received_s=0.0)
+        return Letter(batch.project_id, letter.reason, batch.body, batch.received_at, batch.spans)
+
+
 def outline(data: bytes) -> Outline:
     """What a packed batch says of itself. Raises `Unpackable`."""
     with _damage_named():

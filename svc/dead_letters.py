@@ -7,19 +7,24 @@ output only; nothing here logs it.
 from __future__ import annotations
 
 import argparse
+import sys
+from collections.abc import Sequence
 
 import msgspec
 
 from protocol.inflate import Unreadable
 from protocol.otlp import read_protobuf, walk
 from protocol.query import timestamp
-from protocol.storage import Batch, Written
+from protocol.spooled import Unpackable, unpack_letter
+from protocol.storage import Batch, Letter, Written
 from protocol.text import clean_value
 from svc.config import Settings
 from svc.domain.intake import decoder
 from svc.domain.pricing import PriceBook
 from svc.open_store import Store, now, open_store
+from svc.outside.kafka_letters import collect
 from svc.prices import price_book
+from svc.spools import kafka
 from svc.store.call_sites import CallSites
 from svc.store.dead_letters import DeadLetterStore
 from svc.store.partitions import DayPartitions
@@ -30,6 +35,8 @@ async def dead_letters(arguments: argparse.Namespace, settings: Settings) -> Non
     """Run one verb. Raises `Outage` when the database is away."""
     async with open_store(settings) as store:
         letters = DeadLetterStore(store.database)
+        if settings.spool_mode == "kafka":
+            await _bring_home(settings, letters)
         match arguments.verb:
             case "list":
                 await _list(letters)
@@ -42,6 +49,25 @@ async def dead_letters(arguments: argparse.Namespace, settings: Settings) -> Non
                 print(f"dropped {dropped} letters")
             case other:
                 raise AssertionError(other)
+
+
+async def _bring_home(settings: Settings, letters: DeadLetterStore) -> None:
+    """In broker mode letters lie in a topic: move the new ones to the table, where they can be dealt with."""
+
+    async def take(messages: Sequence[bytes]) -> None:
+        await letters.bury([_opened(message) for message in messages])
+
+    found = await collect(kafka(settings), take)
+    if found:
+        print(f"brought {found} letters home from the broker", file=sys.stderr)
+
+
+def _opened(message: bytes) -> Letter:
+    try:
+        return unpack_letter(message)
+    except Unpackable as error:
+        # Whoever wrote it: it is kept as it came.
+        return Letter(0, str(error), message, now(), 1)
 
 
 async def _list(letters: DeadLetterStore) -> None:

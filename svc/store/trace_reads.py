@@ -48,7 +48,9 @@ class TraceReads:
     ) -> dict[str, Any]:
         """`{traces, next_cursor}`, newest first by `started_at`."""
         where = Where.of(project_id)
-        where.equal("status", asked.status)
+        if asked.status is not None:
+            # In so many words, not as a parameter, so that the index on failed traces serves.
+            where.add("status = 'error'" if asked.status == "error" else "status = 'ok'")
         where.within("started_at", asked.low, asked.high)
         where.contains(
             (

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+import os
 import random
 import signal
 import subprocess
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
 
-from protocol.spooled import DeadLetter
+from protocol.spooled import DeadLetter, pack_damaged, pack_letter
+from protocol.storage import Letter
 from tests.bench.load import fresh, make_template
 from tests.chaos.flood import SPANS, Flood, compare, stored
 from tests.e2e.test_life import DEBIAN, Served
 from tests.kafka.broker import BATCHES, DEAD_LETTERS, GROUP, Broker
 from tests.service import TRACE_SVC, Service, running, until
 from tests.wire import request, span
+
+#: Rounds of each attack; `make chaos` asks for ten.
+ROUNDS = max(1, int(os.environ.get("CHAOS_ROUNDS", "2")) // 2)
 
 #: A dead replica is noticed after six seconds, and then there is work to do.
 TAKEOVER_TIMEOUT_S = 40.0
@@ -80,6 +86,12 @@ def test_kill_9_and_sigterm_in_mid_flood_lose_nothing_acknowledged(topics: Broke
             more(flood)
             service.process.kill()
             service.process.wait(10)
+            for _ in range(ROUNDS - 1):
+                with running(data, **on(topics)) as service:
+                    flood.url = service.url
+                    more(flood)
+                    service.process.kill()
+                    service.process.wait(10)
             with running(data, **on(topics)) as service:
                 flood.url = service.url
                 more(flood)
@@ -215,6 +227,43 @@ def test_a_message_that_is_no_batch_becomes_a_dead_letter_and_does_not_hold_up_t
             check=False,
         )  # fmt: skip
         assert "1 broker, svc.ingest has 8 partitions" in done.stdout
+
+
+def test_letters_in_the_broker_come_home_once_and_are_replayed(topics: Broker) -> None:
+    good = request(span("a second chance")).SerializeToString()
+    received = datetime(2026, 11, 1, tzinfo=UTC)
+    with running(**on(topics)) as service:
+        producer = Producer({"bootstrap.servers": topics.servers})
+        for letter in (
+            pack_letter(Letter(1, "StoreRefused: DataError", good, received, 1), buried_at=received),
+            pack_damaged(Letter(0, "no batch", b"\xff", received, 1), buried_at=received),
+            b"\xff\x00 not even a letter",
+        ):
+            producer.produce(DEAD_LETTERS, letter, key=b"1")
+        assert producer.flush(10) == 0
+
+        def letters(*words: str) -> subprocess.CompletedProcess[str]:
+            done = subprocess.run(
+                [TRACE_SVC, "dead-letters", *words],
+                env=dict(service.env),
+                capture_output=True,
+                text=True,
+                timeout=60,
+                check=False,
+            )
+            assert done.returncode == 0, done.stderr
+            return done
+
+        first = letters("list")
+        assert "brought 3 letters home" in first.stderr
+        assert "StoreRefused: DataError" in first.stdout
+        again = letters("list")
+        assert again.stdout == first.stdout
+        assert "brought" not in again.stderr
+        # What is no OTLP stays, with its reason; the span is stored.
+        assert "replayed 1 letters, 1 spans stored anew" in letters("replay", "--all").stdout
+        assert len(letters("list").stdout.splitlines()) == 3
+        service.wait_for_spans(1)
 
 
 def test_a_batch_that_no_message_can_hold_is_refused_for_good(topics: Broker) -> None:

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.spooled import DeadLetter, Unpackable, outline, pack, pack_damaged, pack_letter, unpack
+from protocol.spooled import (
+    DeadLetter,
+    Unpackable,
+    outline,
+    pack,
+    pack_damaged,
+    pack_letter,
+    unpack,
+    unpack_letter,
+)
 from protocol.storage import Batch, Letter
 
 moments = st.datetimes(datetime(1990, 1, 1), datetime(2200, 1, 1), timezones=st.just(UTC))
@@ -72,3 +81,19 @@ def test_a_letter_keeps_reason_time_and_batch(batch: Batch, reason: str, buried_
     assert (whole.project_id, whole.body, whole.spans) == (batch.project_id, batch.body, batch.spans)
     damaged = DeadLetter.parse(pack_damaged(letter, buried_at=buried_at))
     assert (damaged.reason, damaged.batch, damaged.damaged) == (reason, None, batch.body)
+
+
+@given(batches, st.text(max_size=50), moments)
+def test_a_letter_comes_back_as_it_was_buried(batch: Batch, reason: str, buried_at: datetime) -> None:
+    letter = Letter(batch.project_id, reason, batch.body, batch.received_at, batch.spans)
+    found = unpack_letter(pack_letter(letter, buried_at=buried_at))
+    assert attrs.evolve(found, received_at=letter.received_at) == letter
+    assert abs(found.received_at - letter.received_at) <= timedelta(microseconds=1)
+
+
+@given(st.binary(max_size=200))
+def test_what_is_no_letter_is_unpackable_or_a_letter(data: bytes) -> None:
+    with suppress(Unpackable):
+        letter = unpack_letter(data)
+        assert type(letter.reason) is str
+        assert type(letter.body) is bytes
