@@ -23,6 +23,19 @@ _ENOUGH: Final = 3
 
 _TITLES: Final = {dialect.name: dialect.title for dialect in DIALECTS}
 
+#: Who makes the spans of a scope, where its name says more than the keys: many speak GenAI's alone by now.
+_MAKERS: Final = (
+    ("opentelemetry.instrumentation.genai", "genai"),
+    ("opentelemetry.instrumentation.openai_v2", "genai"),
+    ("opentelemetry.instrumentation.", "openllmetry"),
+    ("openinference.", "openinference"),
+    ("com.anthropic.sdk", "anthropic_sdk"),
+    ("langfuse", "langfuse"),
+    ("pydantic-ai", "pydantic_ai"),
+)
+#: The scopes of the Vercel AI SDK's two shapes, to the letter.
+_VERCEL: Final = frozenset({"gen_ai", "ai"})
+
 #: How to make each dialect's instrumentation write messages onto its spans.
 _CONTENT: Final = {
     "openllmetry": "do not set TRACELOOP_TRACE_CONTENT to false",
@@ -31,6 +44,7 @@ _CONTENT: Final = {
     "vercel": "do not set recordInputs or recordOutputs to false in experimental_telemetry",
     "langfuse": "pass input and output to the observation, or do not mask them",
     "claude_code": "set OTEL_LOG_USER_PROMPTS=1 and OTEL_LOG_TOOL_DETAILS=1",
+    "anthropic_sdk": "the SDK's own spans never hold them, an instrumentation on top of it does",
     "genai": "set OTEL_SEMCONV_STABILITY_OPT_IN=gen_ai_latest_experimental and"
     " OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT=SPAN_ONLY; content on log events never comes with"
     " traces",
@@ -42,7 +56,7 @@ _SESSION: Final = {
     "langfuse": "use propagate_attributes(session_id=…)",
     "langsmith": "put session_id or thread_id into the run's metadata",
     "mlflow": "set the trace metadata mlflow.trace.session",
-    "vercel": "put sessionId into experimental_telemetry.metadata",
+    "vercel": "before version 7 put sessionId into experimental_telemetry.metadata",
 }
 _ANY_SESSION: Final = "set the span attribute session.id (or gen_ai.conversation.id)"
 
@@ -79,8 +93,7 @@ def exporter_report(exporter: Exporter, seen: Seen) -> ExporterReport:
 def advice(exporter: Exporter, seen: Seen) -> Iterator[str]:
     """What to change, a sentence each, the most telling first."""
     spoken = [name for name, _ in seen.dialects.most_common()]
-    # GenAI's keys are lent to many: whoever has keys of their own is whom to ask.
-    dialect = next((name for name in spoken if name != "genai"), spoken[0] if spoken else None)
+    dialect = _maker(exporter.scope, spoken)
     if seen.lag_s is not None and seen.lag_s < -_AHEAD_S:
         yield (
             f"its clock runs at least {-seen.lag_s:.0f} s ahead: synchronise it (NTP), or its traces lie in"
@@ -108,13 +121,24 @@ def advice(exporter: Exporter, seen: Seen) -> Iterator[str]:
             ' stream_options={"include_usage": true}; else set gen_ai.usage.input_tokens and output_tokens'
         )
     if _little(seen.with_content, seen.model_calls):
-        how = _CONTENT.get(dialect or "", "set gen_ai.input.messages and gen_ai.output.messages")
+        how = _CONTENT.get(dialect, "set gen_ai.input.messages and gen_ai.output.messages")
         yield f"model calls come without their messages: {how}"
     if _little(seen.with_session, seen.model_calls):
-        named = _SESSION.get(dialect or "")
+        named = _SESSION.get(dialect)
         yield "model calls belong to no session: " + (
             f"{named}, or {_ANY_SESSION}" if named else _ANY_SESSION
         )
+
+
+def _maker(scope: str, spoken: list[str]) -> str:
+    """The dialect whose instrumentation made the spans."""
+    if scope in _VERCEL:
+        return "vercel"
+    for start, dialect in _MAKERS:
+        if scope.startswith(start):
+            return dialect
+    # GenAI's keys are lent to many: whoever has keys of their own is whom to ask.
+    return next((name for name in spoken if name != "genai"), spoken[0] if spoken else "")
 
 
 def worst_first(reports: list[ExporterReport]) -> list[ExporterReport]:

@@ -139,6 +139,21 @@ def test_advice_names_what_to_change(attributes: dict[str, Any], words: str) -> 
     assert any(words in sentence for sentence in said(seen(**attributes)))
 
 
+@pytest.mark.parametrize(
+    ("scope", "words"),
+    [
+        ("opentelemetry.instrumentation.anthropic", "Traceloop.set_association_properties"),
+        ("opentelemetry.instrumentation.genai.openai", "CAPTURE_MESSAGE_CONTENT=SPAN_ONLY"),
+        ("openinference.instrumentation.openai", "using_session"),
+        ("com.anthropic.sdk.python", "an instrumentation on top of it"),
+        ("gen_ai", "experimental_telemetry"),
+        ("gen_ai.of.ours", "CAPTURE_MESSAGE_CONTENT=SPAN_ONLY"),
+    ],
+)
+def test_whoever_speaks_genai_alone_is_told_by_the_name_of_the_library(scope: str, words: str) -> None:
+    assert any(words in sentence for sentence in said(seen(**CHAT), Exporter("shop", scope=scope)))
+
+
 def test_a_clock_that_runs_ahead_and_spans_that_come_late_are_told_apart() -> None:
     end = instant(START_NS + 10**9)
     assert "clock runs at least 60 s ahead" in said(seen(at=end - timedelta(seconds=60), **CHAT))[0]
