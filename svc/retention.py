@@ -68,6 +68,9 @@ async def _sweep(shelf: RetentionStore) -> None:
 
     await shelf.sweep(datetime.now(UTC), note)
     for table in sorted(rows):
-        whole = f" in {days[table]} whole days" if days[table] else ""
-        print(f"{table}: {rows[table]} rows{whole}")
+        # A day that goes whole is not counted, only estimated.
+        if days[table]:
+            print(f"{table}: {days[table]} whole days, about {rows[table]} rows")
+        else:
+            print(f"{table}: {rows[table]} rows")
     print(f"{size / 2**20:.1f} MiB of disk freed at once" if size else "no whole day had expired")

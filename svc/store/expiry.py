@@ -159,8 +159,9 @@ async def _dropped(connection: Connection, table: str, day: date, now: datetime)
     name = partition(table, day)
     # What goes: its bytes, and about how many rows.
     seen = await connection.fetchrow(
-        "select pg_total_relation_size(oid) as bytes, greatest(reltuples, 0)::bigint as rows from pg_class"
-        " where oid = to_regclass($1)",
+        "select pg_total_relation_size(oid) as bytes,"
+        " greatest(reltuples::bigint, pg_stat_get_live_tuples(oid), 0) as rows"
+        " from pg_class where oid = to_regclass($1)",
         name,
     )
     if seen is None:

@@ -66,6 +66,20 @@ delete from dead_letter where id in (
 )
 """
 
+# What exporters sent and what was refused, by day.
+_EXPORTERS: Final = """
+delete from exporter_day where (project_id, day, exporter) in (
+    select project_id, day, exporter from exporter_day where project_id = $1 and day < $2::timestamptz::date
+    order by day limit $3
+)
+"""
+_REJECTIONS: Final = """
+delete from rejection_day where (project_id, day, reason) in (
+    select project_id, day, reason from rejection_day where project_id = $1 and day < $2::timestamptz::date
+    order by day limit $3
+)
+"""
+
 # Hours of the roll-ups; the days stay, three numbers each.
 _ROLLUPS: Final = """
 delete from metric_rollup where (project_id, metric, granularity, bucket_start) in (
@@ -121,7 +135,12 @@ async def sweep_project(
     """Delete what has expired of one project, except its daily tables."""
     if cut.traces is not None:
         await _traces(database, project_id, cut.traces, freed)
-        for table, statement in (("metric_rollup", _ROLLUPS), ("dead_letter", _LETTERS)):
+        for table, statement in (
+            ("metric_rollup", _ROLLUPS),
+            ("dead_letter", _LETTERS),
+            ("exporter_day", _EXPORTERS),
+            ("rejection_day", _REJECTIONS),
+        ):
             await _repeat(database, table, statement, freed, project_id, cut.traces)
     if cut.detections is not None:
         for table, statement in (

@@ -442,6 +442,24 @@ async def test_detections_have_a_term_of_their_own(kept: Kept) -> None:
     assert await kept.ages("span") == set(AGES)
 
 
+async def test_what_is_known_of_exporters_has_the_term_of_traces(kept: Kept) -> None:
+    for moment in (NOW - (TERM + 1) * DAY, NOW):
+        await fetch(
+            kept.database,
+            "insert into exporter_day values (1, $1, 'x', '', '', '', '', '', $2, '{}')",
+            moment.date(),
+            moment,
+        )
+        await fetch(
+            kept.database, "insert into rejection_day values (1, $1, 'r', 1, $2)", moment.date(), moment
+        )
+    freed = await kept.sweep()
+    assert (freed["exporter_day"], freed["rejection_day"]) == (1, 1)
+    for table in ("exporter_day", "rejection_day"):
+        (row,) = await fetch(kept.database, f"select day from {table}")
+        assert row["day"] == NOW.date()
+
+
 async def test_dead_letters_and_hourly_rollups_have_the_term_of_traces(kept: Kept) -> None:
     for moment in (NOW - (TERM + 1) * DAY, NOW):
         await fetch(
