@@ -51,8 +51,16 @@ class SingleUser:
     label: str = "single-user"
 
 
-Caller = Person | KeyHolder | SingleUser
+@attrs.frozen
+class Nobody:
+    """Whoever calls a route that is open to all: their credentials were not looked at."""
+
+    label: str = "nobody"
+
+
+Caller = Person | KeyHolder | SingleUser | Nobody
 SINGLE_USER: Final = SingleUser()
+NOBODY: Final = Nobody()
 
 
 @attrs.frozen

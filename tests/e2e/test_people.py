@@ -260,6 +260,19 @@ def test_an_operator_gives_somebody_a_new_password(people: People) -> None:
     assert people.call("GET", ORG + "/audit")["rows"][0]["actor"] == "operator"
 
 
+def test_an_operator_hears_that_nobody_has_an_address(people: People) -> None:
+    done = subprocess.run(
+        [TRACE_SVC, "users", "reset-password", "nobody@example.org"],
+        env=dict(people.service.env),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("trace-svc: nobody has the address nobody@example.org;")
+
+
 def test_an_operators_keys_are_in_the_audit(people: People) -> None:
     people.service.command("keys", "create", "--scope", "query", "--name", "from the shell")
     (row, *_) = people.call("GET", KEYS + "/audit")["rows"]

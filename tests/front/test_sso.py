@@ -20,7 +20,7 @@ from svc import config
 from svc.front.api import sso
 from svc.front.api.routes import Call
 from svc.front.api.sso import path_here
-from svc.front.callers import SINGLE_USER
+from svc.front.callers import NOBODY
 from svc.front.client import Client
 from svc.outside.oidc import Attempt, IdentityProvider, SsoFailed
 from svc.serve import now
@@ -224,7 +224,7 @@ async def test_a_sign_in_that_took_too_long_begins_again(
     call: Call[None] = Call(
         evolved,
         route,
-        SINGLE_USER,
+        NOBODY,
         Client("192.0.2.1", False),
         {"cookie": away.cookie},
         {},

@@ -36,7 +36,7 @@ from protocol.refusals import (
 )
 from svc.config import Settings
 from svc.domain.access import KEY_ROLE, Permission, Role, key_reaches, may
-from svc.front.callers import Caller, Callers, KeyHolder, Person, SingleUser
+from svc.front.callers import NOBODY, Caller, Callers, KeyHolder, Nobody, Person, SingleUser
 from svc.front.client import Client, Surroundings
 from svc.front.cookies import Seal
 from svc.front.envelope import refusal_response, success_response
@@ -242,7 +242,7 @@ class Api:
         if route.permission == "PUBLIC":
             if not route.reads and means.surroundings.is_foreign(headers):
                 return FOREIGN_ORIGIN
-            return Call(means, route, SingleUser("nobody"), client, headers, path, None)
+            return Call(means, route, NOBODY, client, headers, path, None)
         caller = await means.callers.who(headers)
         if isinstance(caller, Refusal):
             return caller
@@ -273,6 +273,8 @@ class Api:
                 role = KEY_ROLE if grant.project_id in found.project_ids else None
             case SingleUser():
                 role = "owner"
+            case Nobody():
+                role = None
         if role is None:
             # To somebody who does not belong here it does not exist.
             return NO_SUCH_ORG
