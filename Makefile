@@ -6,7 +6,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 SOURCES := svc actors protocol tests
 
-.PHONY: run test test-clients check bench bench-read chaos format clean
+.PHONY: run test test-clients check bench bench-read soak chaos format clean
 
 run: .venv/.run
 	@exec $(BIN)/trace-svc serve
@@ -27,6 +27,9 @@ bench-read: .venv/.dev
 
 test-clients: .venv/.dev
 	$(BIN)/python -m pytest tests/e2e/clients/real_clients.py
+
+soak: .venv/.dev
+	$(BIN)/python -m tests.bench.soak
 
 chaos: .venv/.dev
 	CHAOS_ROUNDS=20 $(BIN)/python -m pytest tests/chaos tests/e2e/test_broker_mode.py

@@ -2,7 +2,8 @@
 
     python -m tests.bench [--seconds 20] [--batch 100] [--connections 8]
 
-Prints a Markdown table ready for deploy/BENCHMARKS.md. The generator runs on the same machine.
+Prints a Markdown table ready for deploy/BENCHMARKS.md. The generator runs on the same machine, and so does
+the broker of broker mode, when Java and Kafka are there (`mvn -f tests/kafka/pom.xml package` fetches it).
 """
 
 from __future__ import annotations
@@ -11,15 +12,20 @@ import argparse
 import json
 import os
 import platform
+import re
+import shutil
 import statistics
+import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import attrs
+import httpx2
 import trio
 
 from protocol.otlp import read_protobuf, walk
@@ -32,6 +38,7 @@ from svc.store.partitions import DayPartitions
 from svc.store.spans import _copy, _Kept
 from tests import wire
 from tests.bench.load import Result, fresh, generate, make_template
+from tests.kafka.broker import JARS, started
 from tests.service import Service, environment, running, until
 
 LIMIT_SPANS = 20_000
@@ -152,12 +159,16 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="trace-svc-bench-") as folder:
         os.chmod(folder, 0o755)
         limits = Limits(trio.run(copy_limit, rows, Path(folder) / "copy"), decode)
+    warm = argparse.Namespace(**{**vars(arguments), "seconds": 3.0})
     with running() as service:
-        load(service, arguments.batch, argparse.Namespace(**{**vars(arguments), "seconds": 3.0}), None)
+        load(service, arguments.batch, warm, None)
         flood, stored = load(service, arguments.batch, arguments, None)
+        before = waits(service)
         half, _ = load(service, arguments.batch, arguments, stored / arguments.batch / 2)
+        lag_s = waited(before, waits(service), 0.99)
         small, _ = load(service, 1, arguments, None)
         memory = peak_rss_mb(service)
+    durable = dict(durable_modes(arguments, warm))
     size = len(make_template(0, 100).body) / 100
     print(
         f"\n{platform.machine()}, {os.cpu_count()} cores, {datetime.now(UTC):%Y-%m-%d}, spans of {size:.0f} B"
@@ -173,10 +184,48 @@ def main() -> None:
         ("refused with 503 in the flood", f"{flood.refused}"),
         ("acknowledgement p50 / p99, flood", latency(flood)),
         ("acknowledgement p50 / p99, half the load", latency(half)),
+        ("acknowledged until queryable p99, half the load", f"at most {lag_s:g} s"),
         ("requests of one span", f"{len(small.latencies_s) / small.elapsed_s:,.0f}/s"),
-        ("peak memory of the Python process", f"{memory:,.0f} MB"),
+        ("peak memory of the main process", f"{memory:,.0f} MB"),
+        *(
+            (f"stored and queryable, {mode} mode", f"{rate:,.0f} spans/s, {rate / stored:.2f} of memory mode")
+            for mode, rate in durable.items()
+        ),
     ):
         print(f"| {name} | {value} |")
+
+
+def durable_modes(arguments: argparse.Namespace, warm: argparse.Namespace) -> Iterator[tuple[str, float]]:
+    """Spans a second in disk mode, and in broker mode where a broker can be had."""
+    with running(SVC_INGEST_SPOOL_MODE="disk") as service:
+        load(service, arguments.batch, warm, None)
+        yield "disk", load(service, arguments.batch, arguments, None)[1]
+    if shutil.which("java") is None or not any(JARS.glob("kafka_*.jar")):
+        print("no broker: Java or Kafka is missing", file=sys.stderr)
+        return
+    with (
+        started() as broker,
+        running(
+            SVC_INGEST_SPOOL_MODE="kafka", SVC_INGEST_SPOOL_KAFKA_BOOTSTRAP_SERVERS=broker.servers
+        ) as service,
+    ):
+        load(service, arguments.batch, warm, None)
+        yield "broker", load(service, arguments.batch, arguments, None)[1]
+
+
+def waits(service: Service) -> dict[float, float]:
+    """The service's own histogram of the time from acknowledgement to queryable, cumulative by bound."""
+    text = httpx2.get(f"{service.url}/actuator/prometheus", timeout=30).text
+    return {
+        float(bound): float(count)
+        for bound, count in re.findall(r'svc_ingest_queryable_seconds_bucket\{le="([^"]+)"\} (\S+)', text)
+    }
+
+
+def waited(before: dict[float, float], after: dict[float, float], share: float) -> float:
+    """The least bound of the histogram under which this share of the batches between two readings lies."""
+    new = {bound: count - before[bound] for bound, count in after.items()}
+    return min(bound for bound, count in new.items() if count >= share * new[float("inf")])
 
 
 def latency(result: Result) -> str:

@@ -14,7 +14,7 @@ import subprocess
 import tempfile
 import uuid
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -169,6 +169,13 @@ def kafka() -> Iterator[Broker]:
         yield Broker(OTHER)
         return
     _fetch()
+    with started() as broker:
+        yield broker
+
+
+@contextmanager
+def started() -> Iterator[Broker]:
+    """A broker of our own; its programs must be there."""
     with tempfile.TemporaryDirectory(prefix="trace-svc-kafka-") as name:
         folder, port = Path(name), free_port()
         properties = folder / "server.properties"
