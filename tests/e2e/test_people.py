@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,8 @@ from tests.service import TRACE_SVC, Service, environment, running
 ORG = "/api/orgs/default"
 PROJECT = ORG + "/projects/default"
 KEYS = PROJECT + "/api-keys"
+#: Requests that keep no cookies; a loaded machine may take its time.
+get, post = partial(httpx2.get, timeout=60), partial(httpx2.post, timeout=60)
 UNLIMITED = {"SVC_AUTH_TRIES_PER_ADDRESS": "0", "SVC_AUTH_TRIES_PER_ACCOUNT": "0"}
 
 
@@ -98,7 +101,7 @@ def people(tmp_path_factory: pytest.TempPathFactory) -> Iterator[People]:
         assert done.returncode == 0, done.stderr
         key = done.stdout.strip().rpartition("WRITE_KEY=")[2]
         assert is_token(key), done.stdout
-        with httpx2.Client(base_url=service.url, headers={"Origin": service.url}, timeout=30) as client:
+        with httpx2.Client(base_url=service.url, headers={"Origin": service.url}, timeout=60) as client:
             address, password = re.findall(r'"(?:email|password)": "([^"]+)"', script)[:2]
             assert (
                 client.post("/auth/login", json={"email": address, "password": password}).status_code == 200
@@ -108,7 +111,7 @@ def people(tmp_path_factory: pytest.TempPathFactory) -> Iterator[People]:
 
 def test_the_readers_write_key_stores_a_span(people: People) -> None:
     span = wire.span("from the README", {}, trace_id=os.urandom(16))
-    response = httpx2.post(
+    response = post(
         people.service.url + "/v1/traces",
         content=wire.request(span).SerializeToString(),
         headers={"Authorization": f"Bearer {people.write_key}", "Content-Type": "application/x-protobuf"},
@@ -140,7 +143,7 @@ def _said(response: httpx2.Response) -> Said:
 
 
 def asked_ingest(people: People, token: str | None, cookie: str | None) -> Said:
-    response = httpx2.post(
+    response = post(
         people.service.url + "/v1/traces",
         content=b'{"resourceSpans": []}',
         headers={"Content-Type": "application/json", **_headers(token, cookie)},
@@ -160,16 +163,16 @@ def asked_grpc(people: People, token: str | None, cookie: str | None) -> Said:
 
 def asked_query(people: People, token: str | None, cookie: str | None) -> Said:
     url = people.service.url + "/v1/query/count"
-    return _said(httpx2.post(url, json={"dataset": "spans"}, headers=_headers(token, cookie)))
+    return _said(post(url, json={"dataset": "spans"}, headers=_headers(token, cookie)))
 
 
 def asked_mcp(people: People, token: str | None, cookie: str | None) -> Said:
     body = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
-    return _said(httpx2.post(people.service.url + "/mcp", json=body, headers=_headers(token, cookie)))
+    return _said(post(people.service.url + "/mcp", json=body, headers=_headers(token, cookie)))
 
 
 def asked_api(people: People, token: str | None, cookie: str | None) -> Said:
-    return _said(httpx2.get(people.service.url + KEYS, headers=_headers(token, cookie)))
+    return _said(get(people.service.url + KEYS, headers=_headers(token, cookie)))
 
 
 Door = Callable[[People, str | None, str | None], Said]
@@ -249,7 +252,7 @@ def test_a_forged_cookie_is_nobody(people: People) -> None:
 def test_an_operator_gives_somebody_a_new_password(people: People) -> None:
     url = people.service.url
     body = {"email": "bob@example.org", "password": "the one he forgot"}
-    with httpx2.Client(base_url=url, headers={"Origin": url}) as bob:
+    with httpx2.Client(base_url=url, headers={"Origin": url}, timeout=60) as bob:
         assert bob.post("/auth/signup", json=body).status_code == 201
         listed = people.service.command("users", "list")
         assert re.search(r"^bob@example\.org +member +password ", listed, re.MULTILINE)
@@ -287,7 +290,7 @@ def test_a_forwarded_address_is_text_without_meaning(people: People) -> None:
     headers = {"X-Forwarded-For": "203.0.113.9", "X-Forwarded-Proto": "https"}
     headers["X-Forwarded-Host"] = "evil.example"
     body = {"email": "mallory@example.org", "password": "long enough"}
-    with httpx2.Client(base_url=people.service.url, headers=headers) as client:
+    with httpx2.Client(base_url=people.service.url, headers=headers, timeout=60) as client:
         response = client.post("/auth/signup", json=body)
         assert "Secure" not in response.headers["set-cookie"]
         (session,) = client.get("/auth/sessions").json()["data"]
@@ -299,13 +302,13 @@ def test_a_forwarded_address_is_text_without_meaning(people: People) -> None:
 def test_no_secret_reaches_the_log_the_metrics_or_the_health(people: People) -> None:
     password = "planted-password-9d1c"
     body = {"email": "eve@example.org", "password": password}
-    response = httpx2.post(people.service.url + "/auth/signup", json=body)
+    response = post(people.service.url + "/auth/signup", json=body)
     cookie = response.headers["set-cookie"].partition("=")[2].partition(";")[0]
     wrong = {**body, "password": password + "x", "extra": password}
-    httpx2.post(people.service.url + "/auth/login", json=wrong)
+    post(people.service.url + "/auth/login", json=wrong)
     shown = people.service.log.read_text()
     for path in ("/actuator/prometheus", "/actuator/health"):
-        shown += httpx2.get(people.service.url + path).text
+        shown += get(people.service.url + path).text
     shown += json.dumps(people.call("GET", ORG + "/audit"))
     for planted in (password, cookie, people.write_key, *people.tokens.values()):
         assert planted not in shown
@@ -316,7 +319,7 @@ def test_no_secret_reaches_the_log_the_metrics_or_the_health(people: People) -> 
 
 def test_without_authentication_there_is_no_mcp_and_a_loud_warning() -> None:
     with running(SVC_AUTH_DISABLED="true") as service:
-        alone = People(service, service.write_key, httpx2.Client(base_url=service.url, timeout=30))
+        alone = People(service, service.write_key, httpx2.Client(base_url=service.url, timeout=60))
         with alone.client:
             said = {door: door(alone, None, None) for door in NOBODY}
             no_mcp = (404, "NOT_FOUND: no such path")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ipaddress import ip_network
 
 import trio
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from trio.testing import MockClock
 
@@ -19,6 +19,7 @@ from svc.front.limits import NAMES_BOUND, Limit
 SEAL = Seal.of("a long and private text")
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=200))
 def test_what_is_sealed_is_opened(secret: bytes) -> None:
     sealed = SEAL.close(secret)
@@ -27,6 +28,7 @@ def test_what_is_sealed_is_opened(secret: bytes) -> None:
     assert Seal.of("a long and private text", b"another purpose").open(sealed) is None
 
 
+@settings(deadline=None)
 @given(st.binary(min_size=32, max_size=32), st.integers(0, 79), st.sampled_from("AZaz09-_.=%é"))
 def test_a_cookie_with_any_character_changed_is_none(secret: bytes, position: int, other: str) -> None:
     sealed = SEAL.close(secret)
@@ -35,6 +37,7 @@ def test_a_cookie_with_any_character_changed_is_none(secret: bytes, position: in
     assert (session_secret(SEAL, f"svc_session={touched}") is None) is (touched != sealed)
 
 
+@settings(deadline=None)
 @given(st.text(max_size=200))
 def test_any_text_may_stand_where_a_cookie_should(text: str) -> None:
     assert SEAL.open(text) is None
@@ -51,6 +54,7 @@ def test_a_planted_cookie_beside_the_true_one_changes_nothing() -> None:
 PROXIED = Surroundings(proxies=(ip_network("10.0.0.0/8"), ip_network("fd00::/8")))
 
 
+@settings(deadline=None)
 @given(st.text(max_size=100), st.ip_addresses().map(str))
 def test_whoever_is_no_proxy_is_whom_they_connect_as(forwarded: str, peer: str) -> None:
     headers = {"x-forwarded-for": forwarded, "x-forwarded-proto": "https"}
@@ -58,17 +62,20 @@ def test_whoever_is_no_proxy_is_whom_they_connect_as(forwarded: str, peer: str) 
     assert (client.address, client.secure) == (peer, False)
 
 
+@settings(deadline=None)
 @given(st.lists(st.ip_addresses().map(str)), st.ip_addresses(v=4, network="203.0.113.0/24").map(str))
 def test_what_a_client_prepends_to_the_chain_does_not_count(forged: list[str], true: str) -> None:
     headers = {"x-forwarded-for": ", ".join([*forged, true, "10.1.2.3"])}
     assert PROXIED.client("10.0.0.1", "http", headers).address == true
 
 
+@settings(deadline=None)
 @given(st.text(max_size=300))
 def test_a_slug_is_made_of_any_name(name: str) -> None:
     assert is_slug(slug_of(name))
 
 
+@settings(deadline=None)
 @given(st.emails())
 def test_an_address_compares_with_itself_in_any_letter_case(email: str) -> None:
     key = email_key(email)
@@ -76,6 +83,7 @@ def test_an_address_compares_with_itself_in_any_letter_case(email: str) -> None:
         assert email_key(key) == key == email_key(f"  {email.upper()} ") or not email.isascii()
 
 
+@settings(deadline=None)
 @given(st.text(max_size=200))
 def test_no_path_leads_off_this_origin(wanted: str) -> None:
     path = path_here(wanted)

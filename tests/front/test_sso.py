@@ -75,7 +75,7 @@ async def api(store: Database, issuer: str) -> AsyncIterator[Replica]:
 
 def known(issuer: str, sub: str, **claims: Any) -> None:
     """Tell the provider of a person."""
-    response = httpx2.put(f"{issuer}/users/{quote(sub)}", json=claims)
+    response = httpx2.put(f"{issuer}/users/{quote(sub)}", json=claims, timeout=60)
     assert response.status_code == 204, response.text
 
 
@@ -88,7 +88,7 @@ class Away:
 
     def authorized(self, sub: str) -> str:
         """The path and query that the provider sends the browser back to."""
-        response = httpx2.post(self.url, data={"sub": sub})
+        response = httpx2.post(self.url, data={"sub": sub}, timeout=60)
         assert response.status_code in (302, 303), response.text
         back = urlsplit(response.headers["location"])
         assert f"{back.scheme}://{back.netloc}{back.path}" == "http://localhost" + CALLBACK
