@@ -15,7 +15,7 @@ from svc.open_store import served_address
 
 @attrs.frozen
 class Outbound:
-    """One destination: what for, where, when, and the modules that connect."""
+    """One destination: what for, where, when, and the modules that connect (a pattern)."""
 
     purpose: str
     address: str
@@ -50,7 +50,7 @@ def outbound(settings: Settings) -> list[Outbound]:
             "brokers",
             settings.kafka_bootstrap_servers if settings.spool_mode == "kafka" else "none",
             "all the time" if settings.spool_mode == "kafka" else "only in kafka mode",
-            ("svc/outside/kafka.py", "svc/outside/kafka_topics.py"),
+            ("svc/outside/kafka*.py",),
         ),
         Outbound(
             "sign-in",
