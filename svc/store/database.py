@@ -131,7 +131,14 @@ class Database:
             "database": self.address.database,
             "ssl": _tls(self.address),
             "timeout": CONNECT_TIMEOUT_S,
-            "server_settings": {"application_name": "trace-svc", "timezone": "UTC", "jit": "off"},
+            "server_settings": {
+                "application_name": "trace-svc",
+                "timezone": "UTC",
+                "jit": "off",
+                # Questions here are short: starting workers took 15 of 23 ms (measured November 2026), and
+                # the other cores have spans to store.
+                "max_parallel_workers_per_gather": "0",
+            },
         }
 
     async def run(

@@ -143,7 +143,7 @@ def calls(now: datetime, spans: int) -> dict[str, tuple[str, dict[str, Any]]]:
         "get_trace": ("get_trace", {"trace_id": trace_id}),
         "get_span": ("get_span", {"trace_id": trace_id, "span_id": f"{middle:016x}"}),
         "list_spans": ("list_spans", {}),
-        "list_spans, failed, of one model": ("list_spans", {"status": "error", "model_id": "gpt-4o-mini"}),
+        "list_spans, failed tools": ("list_spans", {"status": "error", "kind": "tool"}),
         "list_spans, one call site": ("list_spans", {"call_site_id": "shop/7"}),
         "list_spans, a rare word": ("list_spans", {"q": "needle"}),
         "list_sessions": ("list_sessions", {}),
