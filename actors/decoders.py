@@ -53,6 +53,14 @@ class DecoderLost(Exception):
     """The process died, hung or spoke nonsense. The text is for the operator."""
 
 
+@attrs.frozen
+class Order:
+    """Somebody waits for this since then, on Trio's clock."""
+
+    reply: Reply[Outcome]
+    since_s: float
+
+
 @attrs.define(eq=False)
 class Lane:
     """What leads to one process: orders waiting to be sent, orders in flight, and whether it is up."""
@@ -62,7 +70,7 @@ class Lane:
     deaths: int = 0
     #: What the process must hear before its next order. Only the latest counts.
     prices: Prices | None = None
-    orders: dict[int, Reply[Outcome]] = attrs.field(factory=dict)
+    orders: dict[int, Order] = attrs.field(factory=dict)
     to_send: trio.MemorySendChannel[tuple[int, Sequence[Batch]]] = attrs.field(init=False)
     sending: trio.MemoryReceiveChannel[tuple[int, Sequence[Batch]]] = attrs.field(init=False)
 
@@ -72,8 +80,8 @@ class Lane:
     def fail(self) -> None:
         """The process is gone: nobody will answer what was ordered."""
         self.up = False
-        for reply in self.orders.values():
-            reply.drop()
+        for order in self.orders.values():
+            order.reply.drop()
         self.orders.clear()
         # What was not sent yet was dropped with the rest.
         while self.sending.statistics().current_buffer_used:
@@ -102,7 +110,7 @@ class Decoders:
             lane.to_send.send_nowait((number, batches))
         except trio.WouldBlock:
             raise Outage("the decoder processes are busy") from None
-        lane.orders[number] = reply
+        lane.orders[number] = Order(reply, trio.current_time())
         try:
             return result_of(await reply.wait(2 * ANSWER_TIMEOUT_S))
         except Unanswered:
@@ -181,14 +189,16 @@ class DecoderProcess:
             with trio.move_on_after(ANSWER_TIMEOUT_S) as patience:
                 answer = await _next(stream, frames)
             if patience.cancelled_caught:
-                if self._lane.orders:
+                # It may have had nothing to do for most of that time.
+                overdue_s = trio.current_time() - ANSWER_TIMEOUT_S
+                if any(order.since_s <= overdue_s for order in self._lane.orders.values()):
                     raise DecoderLost(f"it has not answered for {ANSWER_TIMEOUT_S:g} s")
                 continue
             if not isinstance(answer, Outcome):
                 raise DecoderLost("it began twice")
-            reply = self._lane.orders.get(answer.number)
-            if reply is not None:
-                reply.put(answer)
+            order = self._lane.orders.get(answer.number)
+            if order is not None:
+                order.reply.put(answer)
 
 
 async def _next(stream: trio.abc.ReceiveStream, frames: Frames) -> Begun | Outcome:

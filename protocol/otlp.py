@@ -29,23 +29,26 @@ _NO_SPAN_ID: Final = bytes(8)
 
 
 def read_protobuf(body: bytes) -> ExportTraceServiceRequest:
-    """The request in a protobuf body; no bytes at all are an empty request.
+    """The request in a protobuf body; see `read_body`. Raises `Unreadable`."""
+    return read_body(body)[0]
 
-    Bytes that are not UTF-8 inside a text become U+FFFD (contract §2); unknown fields are kept. A body nested
-    deeper than protobuf allows (100 messages) is refused whole. Raises `Unreadable`.
+
+def read_body(body: bytes) -> tuple[ExportTraceServiceRequest, bytes]:
+    """The request in a protobuf body, and the body as it may be stored; no bytes at all are an empty request.
+
+    Bytes that are not UTF-8 inside a text become U+FFFD (contract §2), in both; unknown fields are kept. A
+    body nested deeper than protobuf allows (100 messages) is refused whole. Raises `Unreadable`.
     """
     try:
-        return ExportTraceServiceRequest.FromString(body)
+        return ExportTraceServiceRequest.FromString(body), body
     except DecodeError:
-        return _read_with_broken_text(body)
-
-
-def _read_with_broken_text(body: bytes) -> ExportTraceServiceRequest:
-    """Second reading of a body that the strict decoder refused: to it, one bad byte in a text spoils all."""
+        pass
+    # Once more: to the strict decoder one bad byte in a text spoils all.
     try:
         lenient = lenient_request().FromString(body)
         mend_texts(lenient)
-        return ExportTraceServiceRequest.FromString(lenient.SerializeToString())
+        mended = lenient.SerializeToString()
+        return ExportTraceServiceRequest.FromString(mended), mended
     except DecodeError as error:
         cause = str(error).rpartition(": ")[2]
         raise Unreadable(f"the body is not an OTLP trace request in protobuf: {cause}") from None
@@ -138,7 +141,7 @@ _REMEMBERED_BOUND: Final = 8192
 def read_clean(body: bytes) -> Message:
     """A request whose attributes are opened by `walk`, each by itself, for bodies that were read before.
 
-    What `read_protobuf` took and `screen` passed is read here at a seventh of the cost. Raises `Unreadable`.
+    What `read_body` gave and `screen` passed is read here at a seventh of the cost. Raises `Unreadable`.
     """
     try:
         return packed_request().FromString(body)

@@ -18,7 +18,7 @@ from actors.keys import Grant
 from actors.ports import Offered
 from actors.spool import Spool, Ticket
 from protocol.inflate import TooLarge, Unreadable, inflate
-from protocol.otlp import Screening, read_protobuf, screen
+from protocol.otlp import Screening, read_body, screen
 from protocol.otlp_json import read_json
 from protocol.refusals import (
     ALL_REFUSED,
@@ -97,7 +97,11 @@ class Intake:
         """Inflate, decode, screen and offer one body. Every refusal is counted here."""
         try:
             plain = inflate(body, encoding, self.max_body_bytes)
-            request: Any = read_json(plain) if form == "json" else read_protobuf(plain)
+            request: Any
+            if form == "json":
+                request = read_json(plain)
+            else:
+                request, plain = read_body(plain)
         except TooLarge:
             return self.tally.refuse(PAYLOAD_TOO_LARGE)
         except Unreadable as error:
