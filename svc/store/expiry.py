@@ -129,7 +129,11 @@ async def _with_rows(
     # A partition that went meanwhile has nobody's rows.
     if not project_ids or await connection.fetchval("select to_regclass($1)", relation) is None:
         return []
-    rows = await connection.fetch(_owners(table, relation), sorted(project_ids), limit)
+    try:
+        rows = await connection.fetch(_owners(table, relation), sorted(project_ids), limit)
+    except asyncpg.UndefinedTableError:
+        # Another sweep dropped it between the two statements.
+        return []
     return [row["id"] for row in rows]
 
 
@@ -257,7 +261,7 @@ async def _thin(
 
         try:
             rows, after = await database.run(work, timeout_s=STEP_TIMEOUT_S)
-        except _Gone:
+        except (_Gone, asyncpg.UndefinedTableError):
             return
         if rows:
             freed(Freed(table, rows=rows))

@@ -224,8 +224,62 @@ def _generate(
     send.send(Result(len(latencies) * spans, elapsed_s, time.time(), latencies, refused[0]))
 
 
+def ask(
+    port: int, token: str, path: str, bodies: list[bytes], *, clients: int, seconds: float
+) -> tuple[list[float], int]:
+    """Clients that each ask as fast as they are answered, in a process of their own.
+
+    Returns the latencies in seconds, and how many answers were an error of HTTP, JSON-RPC or a tool.
+    """
+    receive, send = multiprocessing.Pipe(duplex=False)
+    process = multiprocessing.get_context("spawn").Process(
+        target=_ask, args=(send, port, token, path, bodies, clients, seconds)
+    )
+    process.start()
+    found: tuple[list[float], int] = receive.recv()
+    process.join()
+    return found
+
+
+def _ask(
+    send: Connection, port: int, token: str, path: str, bodies: list[bytes], clients: int, seconds: float
+) -> None:
+    latencies: list[float] = []
+    errors = [0]
+    head = (
+        f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nAuthorization: Bearer {token}\r\n"
+        "Content-Type: application/json\r\n"
+    )
+    end_s = time.perf_counter() + seconds
+
+    def client(number: int) -> None:
+        with socket.create_connection(("127.0.0.1", port)) as sock:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            turn = number
+            while time.perf_counter() < end_s:
+                body = bodies[turn % len(bodies)]
+                turn += 1
+                asked_s = time.perf_counter()
+                sock.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+                status, answer = read_response(sock)
+                latencies.append(time.perf_counter() - asked_s)
+                errors[0] += status != 200 or b'"error":' in answer[:200] or b'"isError":true' in answer
+
+    threads = [threading.Thread(target=client, args=(number,)) for number in range(clients)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    send.send((latencies, errors[0]))
+
+
 def read_status(sock: socket.socket) -> int:
     """Read one response with a Content-Length and return its status."""
+    return read_response(sock)[0]
+
+
+def read_response(sock: socket.socket) -> tuple[int, bytes]:
+    """Read one response with a Content-Length."""
     data = b""
     while b"\r\n\r\n" not in data:
         piece = sock.recv(65536)
@@ -237,4 +291,4 @@ def read_status(sock: socket.socket) -> int:
     length = next((int(line.split(b":")[1]) for line in lines if line.startswith(b"content-length:")), 0)
     while len(rest) < length:
         rest += sock.recv(65536)
-    return int(lines[0].split()[1])
+    return int(lines[0].split()[1]), rest

@@ -18,6 +18,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import httpx2
+import msgspec
 import trio
 
 from protocol.query import timestamp
@@ -30,7 +31,7 @@ from svc.store.keys import KeyStore
 from svc.store.partitions import DayPartitions
 from svc.store.projects import ProjectStore
 from tests.bench.__main__ import percentile
-from tests.bench.load import generate
+from tests.bench.load import ask, generate
 from tests.service import Service, running
 
 DAYS = 30
@@ -201,33 +202,12 @@ def called(tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
 
 def agents(service: Service, admin_key: str, spans: int, seconds: float) -> tuple[float, int, float]:
     """Eight clients, each calling as fast as it is answered: calls a second, errors, p95 in milliseconds."""
-    times: list[float] = []
-    errors = [0]
-    end_s = time.perf_counter() + seconds
     bodies = [
-        called(tool, arguments)
-        for name, (tool, arguments) in calls(datetime.now(UTC), spans).items()
-        if not name.startswith("query_facets")
+        msgspec.json.encode(called(tool, arguments))
+        for tool, arguments in calls(datetime.now(UTC), spans).values()
     ]
-
-    def agent(number: int) -> None:
-        headers = {"Authorization": f"Bearer {admin_key}"}
-        with httpx2.Client(base_url=service.url, timeout=60, headers=headers) as client:
-            turn = number
-            while time.perf_counter() < end_s:
-                asked_s = time.perf_counter()
-                response = client.post("/mcp", json=bodies[turn % len(bodies)])
-                times.append((time.perf_counter() - asked_s) * 1000)
-                turn += 1
-                if response.status_code != 200 or response.json()["result"]["isError"]:
-                    errors[0] += 1
-
-    threads = [threading.Thread(target=agent, args=(number,)) for number in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return len(times) / seconds, errors[0], percentile(times, 0.95)
+    latencies_s, errors = ask(service.port, admin_key, "/mcp", bodies, clients=8, seconds=seconds)
+    return len(latencies_s) / seconds, errors, percentile(latencies_s, 0.95) * 1000
 
 
 def main() -> None:
