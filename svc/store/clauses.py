@@ -8,6 +8,13 @@ from typing import Any
 
 import attrs
 
+from protocol.text import clean
+
+
+def readable(q: str) -> str:
+    """A searched text as PostgreSQL can take it: U+0000 and lone surrogates are replaced."""
+    return clean(q).encode("utf-8", "replace").decode()
+
 
 @attrs.define
 class Where:
@@ -46,7 +53,7 @@ class Where:
         """A case-insensitive substring in any of the columns; `%`, `_` and `\\` are taken literally."""
         if q is None:
             return
-        plain = q.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
+        plain = readable(q).replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
         pattern = self.value(f"%{plain}%")
         self.add("(" + " or ".join(f"{column} ilike {pattern}" for column in columns) + ")")
 

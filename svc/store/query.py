@@ -6,16 +6,12 @@ parameter. Raises `Refused` for questions that cannot be answered, `Outage` when
 
 from __future__ import annotations
 
-from base64 import urlsafe_b64decode, urlsafe_b64encode
-from binascii import Error as Base64Error
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any, Final
-from uuid import UUID
 
 import attrs
-import msgspec
 
 from protocol.query import FilterValue, jsonable, timestamp
 from protocol.refusals import (
@@ -32,13 +28,12 @@ from svc.domain.values import identifier
 from svc.store.clauses import Where
 from svc.store.cubes import CUBED, Split, split_range
 from svc.store.database import Connection, Database
+from svc.store.keyset import Keyset, KeyType
 from svc.store.search import Page, newest_spans
 
 INTERVALS: Final = ("hour", "day", "week", "month")
 _STEPS: Final = {"hour": timedelta(hours=1), "day": timedelta(days=1), "week": timedelta(weeks=1)}
 MAX_BUCKETS: Final = 10_000
-#: The largest `integer` of PostgreSQL.
-_INTEGER_MAX: Final = 2**31 - 1
 QUERY_TIMEOUT_S: Final = 30.0
 
 _IDENTIFIERS: Final = {"session_id", "user_id", "call_site_id", "subject_session_id"}
@@ -180,15 +175,11 @@ class QueryStore:
             raise Refused(BAD_REQUEST.saying(f"unknown mode '{mode[:100]}'", allowed=["keyword"]))
         where = question.where()
         if q is not None and q.strip():
-            pattern = where.value(_contains(q))
-            where.clauses.append(
-                "(" + " or ".join(f"{column} ilike {pattern}" for column in dataset.searched) + ")"
-            )
-        keys = (dataset.time_column, *dataset.identity)
-        after = _read_cursor(cursor, question)
-        if after is not None:
-            places = ", ".join(where.value(value) for value in after)
-            where.clauses.append(f"({', '.join(keys)}) < ({places})")
+            where.contains(dataset.searched, q)
+        newest = _newest(dataset)
+        keys = [name for name, _ in newest.columns]
+        after = newest.place(cursor)
+        where.after(keys, after)
         columns = ", ".join(dict.fromkeys((*keys, *dataset.shown)))
         order = ", ".join(f"{key} desc" for key in keys)
         # One page and one row more, which tells whether there is another page.
@@ -200,11 +191,8 @@ class QueryStore:
         else:
             sql = f"select {columns} from {dataset.table} where {where.sql()} order by {order}"
             rows = await self._rows(f"{sql} limit {where.value(limit + 1)}", where.values)
-        page = rows[:limit]
-        return {
-            "rows": [_shown(row, dataset) for row in page],
-            "next_cursor": _cursor(page[-1], question, keys) if len(rows) > limit else None,
-        }
+        page, next_cursor = newest.page(rows, limit)
+        return {"rows": [_shown(row, dataset) for row in page], "next_cursor": next_cursor}
 
     async def _found(self, question: Question, q: str, after: list[Any] | None, page: Page) -> list[Any]:
         """The spans of a page that is narrowed by a text."""
@@ -304,12 +292,6 @@ def _measure(question: Question) -> str:
     return "sum(value)" if question.dataset.measure == "sum" else "count(*)"
 
 
-def _contains(q: str) -> str:
-    """A LIKE pattern for "contains q", with the pattern's own signs taken literally."""
-    plain = q.replace("\x00", "\ufffd").encode("utf-8", "replace").decode()
-    return "%" + plain.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_") + "%"
-
-
 def _bucket_starts(low: datetime, high: datetime, interval: str) -> list[datetime]:
     starts: list[datetime] = []
     start = _truncate(low, interval) if low < high else high
@@ -359,32 +341,8 @@ def _field_value(row: Any, name: str) -> Any:
     return float(value) if isinstance(value, Decimal) else value
 
 
-def _cursor(row: Any, question: Question, keys: tuple[str, ...]) -> str:
-    place = [jsonable(row[key]) for key in keys]
-    packed = msgspec.json.encode([question.dataset.name, *place])
-    return urlsafe_b64encode(packed).rstrip(b"=").decode()
-
-
-def _read_cursor(cursor: str | None, question: Question) -> list[Any] | None:
-    """The place behind a cursor, or None when it is unreadable or of another dataset (rule 10)."""
-    if not cursor:
-        return None
-    dataset = question.dataset
-    try:
-        padded = cursor.encode("ascii") + b"=" * (-len(cursor) % 4)
-        name, moment, *identity = msgspec.json.decode(urlsafe_b64decode(padded), type=list[str | int])
-        if name != dataset.name or len(identity) != len(dataset.identity):
-            return None
-        place: list[Any] = [datetime.strptime(str(moment), "%Y-%m-%dT%H:%M:%S.%fZ").replace(tzinfo=UTC)]
-        for column, value in zip(dataset.identity, identity, strict=True):
-            if column == "index":
-                if not 0 <= int(value) <= _INTEGER_MAX:
-                    return None
-                place.append(int(value))
-            elif column == "id":
-                place.append(UUID(str(value)))
-            else:
-                place.append(bytes.fromhex(str(value)))
-    except (ValueError, Base64Error, msgspec.DecodeError, UnicodeError):
-        return None
-    return place
+def _newest(dataset: Dataset) -> Keyset:
+    """The order of a search over the dataset."""
+    kinds: dict[str, KeyType] = {"index": "integer", "id": "uuid"}
+    identity = tuple((column, kinds.get(column, "bytes")) for column in dataset.identity)
+    return Keyset(dataset.name, ((dataset.time_column, "moment"), *identity))

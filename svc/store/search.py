@@ -17,8 +17,8 @@ from typing import Any, Final
 
 import attrs
 
-from protocol.text import clean
 from svc.domain.datasets import SPANS
+from svc.store.clauses import readable
 from svc.store.cubes import split_range
 from svc.store.database import Connection
 from svc.store.search_blocks import grams_of, hashed
@@ -53,8 +53,7 @@ async def stretches(
     """
     split = await split_range(connection, project_id, SPANS, low, high)
     # PostgreSQL's own lower case, as for the texts.
-    readable = clean(q).encode("utf-8", "replace").decode()
-    folded = await connection.fetchval("select lower($1)", readable)
+    folded = await connection.fetchval("select lower($1)", readable(q))
     grams = hashed(project_id, grams_of([folded]))
     if split is None or not grams:
         return None
