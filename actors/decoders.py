@@ -147,10 +147,10 @@ class DecoderProcess:
                         started = True
                         task_status.started()
                     await self._serve(stream, frames)
-            except (DecoderLost, trio.TooSlowError, OSError) as lost:
+            except (DecoderLost, trio.TooSlowError, trio.BrokenResourceError, OSError) as lost:
                 if not started:
                     raise
-                self._lane.vitals.waits(f"the decoder process is away: {lost or 'it did not start in time'}")
+                self._lane.vitals.waits(f"the decoder process is away: {lost or 'it did not come up'}")
             finally:
                 self._lane.fail()
             self._lane.deaths += 1

@@ -197,6 +197,27 @@ async def test_a_process_that_keeps_dying_is_tried_at_a_bounded_pace(autojump_cl
     assert 10 <= house.launched <= 20
 
 
+async def test_a_process_that_dies_before_it_is_told_anything_is_waited_out(
+    autojump_clock: MockClock,
+) -> None:
+    @asynccontextmanager
+    async def broken_once() -> AsyncIterator[Stream]:
+        if house.launched == 1:
+            house.launched += 1
+            raise trio.BrokenResourceError
+        async with house.launch() as stream:
+            yield stream
+
+    house = House([die, store])
+    async with trio.open_nursery() as nursery:
+        await nursery.start(DecoderProcess(lane=house.lane, launch=broken_once).run)
+        with pytest.raises(SinkLost):
+            await house.decoders.write([BATCH])
+        await trio.sleep(5.0)
+        assert await house.decoders.write([BATCH]) == Written(3, 0)
+        nursery.cancel_scope.cancel()
+
+
 async def test_a_process_that_does_not_even_start_is_a_failure_of_the_boot(
     autojump_clock: MockClock,
 ) -> None:
