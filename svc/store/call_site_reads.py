@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import attrs
 
-from svc.store.database import Connection, Database
+from svc.store.database import Database
 from svc.store.rows import plain
 from svc.store.span_reads import READ_TIMEOUT_S
 
@@ -49,11 +49,9 @@ class CallSiteReads:
     async def all(self, project_id: int, now: datetime) -> list[dict[str, Any]]:
         """Every call site (at most 1,000), by id, without its count; nulls where nothing was observed."""
         since = now - OBSERVED_WINDOW
-
-        async def work(connection: Connection) -> list[Any]:
-            return await connection.fetch(_SITES, project_id, since, since - timedelta(days=1))
-
-        rows = await self.database.run(work, readonly=True, timeout_s=READ_TIMEOUT_S)
+        rows = await self.database.fetch(
+            _SITES, project_id, since, since - timedelta(days=1), timeout_s=READ_TIMEOUT_S
+        )
         return [
             {
                 **{name: row[name] for name in ("id", "intent", "shape", "model", "provider", "tagged")},

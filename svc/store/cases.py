@@ -169,9 +169,7 @@ class CaseStore:
             f"select {_COLUMNS}, c.severity_rank, {_RCA} from detection_case c where {where.sql()}"
             f" order by {', '.join(f'c.{name} desc' for name in names)} limit {where.value(limit + 1)}"
         )
-        rows = await self.database.run(
-            lambda connection: connection.fetch(sql, *where.values), readonly=True, timeout_s=READ_TIMEOUT_S
-        )
+        rows = await self.database.fetch(sql, *where.values, timeout_s=READ_TIMEOUT_S)
         page, next_cursor = keyset.page(rows, limit)
         return {"cases": [_case_row(row) for row in page], "next_cursor": next_cursor}
 

@@ -1,17 +1,17 @@
-"""The database border: one pool of asyncpg connections behind a Trio face.
+"""The database border: asyncpg connections behind a Trio face.
 
-Owns the pool, the crossing between Trio and asyncio, and the translation of connection failures into
+Owns the crossing between Trio and asyncio, and the translation of connection failures into
 `Outage` and of data errors into `StoreRefused`. The files beside it write asyncio-flavoured functions that
 take a connection; `Database.run` takes such a function across the border once per unit of work.
 
-Cancellation: cancelling `run` cancels the query on the server and gives the connection back or closes it.
+Cancellation: cancelling `run` cancels the query on the server; see `svc.store.connections`.
 """
 
 from __future__ import annotations
 
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -22,12 +22,11 @@ import trio
 import trio_asyncio
 
 from protocol.storage import Outage, StoreRefused
+from svc.store.connections import Connections
 
 if TYPE_CHECKING:
-    from asyncpg.pool import PoolConnectionProxy
-
-    #: What a unit of work gets: one connection of the pool.
-    Connection = PoolConnectionProxy[asyncpg.Record]
+    #: What a unit of work gets.
+    Connection = asyncpg.Connection[asyncpg.Record]
 else:
     Connection = Any
 
@@ -36,9 +35,6 @@ T = TypeVar("T")
 CONNECT_TIMEOUT_S: Final = 10.0
 #: Longest unit of work. A write group takes well under a second; the bound is for a hung server.
 WORK_TIMEOUT_S: Final = 60.0
-#: What a connection gets to come to rest. It bounds how much longer than its time a cancelled question takes
-#: on a hung server (measured November 2026: without it ten seconds, the pool's own).
-RELEASE_TIMEOUT_S: Final = 1.0
 POOL_SIZE: Final = 12
 
 #: What means "the server is away or says come back": waiting helps, the data is not to blame.
@@ -99,28 +95,24 @@ class Database:
 
     def __init__(self, address: Address, *, pool_size: int = POOL_SIZE) -> None:
         self.address = address
-        self._pool_size = pool_size
-        self._pool: asyncpg.Pool | None = None
+        self._connections = Connections(self._connect, pool_size)
         self.outages = 0
         self.last_outage: str | None = None
         self.reachable = False
 
     @asynccontextmanager
     async def opened(self) -> AsyncIterator[Database]:
-        """Hold the pool open. It starts empty: an absent server is an outage at first use, not here."""
-        self._pool = await trio_asyncio.aio_as_trio(self._make_pool)()
+        """Hold it open. It starts without connections: an absent server is an outage at first use."""
         try:
             yield self
         finally:
-            pool, self._pool = self._pool, None
             with trio.move_on_after(5.0, shield=True):
-                await trio_asyncio.aio_as_trio(pool.close)()
-            pool.terminate()
+                await trio_asyncio.aio_as_trio(self._connections.close)()
+            self._connections.terminate()
 
-    async def _make_pool(self) -> asyncpg.Pool:
-        return await asyncpg.create_pool(
-            **self._connect_args(), min_size=0, max_size=self._pool_size, max_inactive_connection_lifetime=300
-        )
+    async def _connect(self) -> Connection:
+        connection: Connection = await asyncpg.connect(**self._connect_args())
+        return connection
 
     def _connect_args(self) -> dict[str, Any]:
         return {
@@ -159,18 +151,12 @@ class Database:
         """
 
         async def crossing() -> T:
-            assert self._pool is not None, "the pool is not open"
-            connection = await self._pool.acquire(timeout=CONNECT_TIMEOUT_S)
-            try:
-                if not transaction:
-                    return await work(connection)
-                isolation: Literal["repeatable_read"] | None = "repeatable_read" if snapshot else None
-                async with connection.transaction(isolation=isolation, readonly=readonly):
-                    return await work(connection)
-            finally:
-                # A connection that does not come to rest is closed by the pool; what was done is done.
-                with suppress(TimeoutError):
-                    await self._pool.release(connection, timeout=RELEASE_TIMEOUT_S)
+            return await self._connections.lend(whole if transaction else work)
+
+        async def whole(connection: Connection) -> T:
+            isolation: Literal["repeatable_read"] | None = "repeatable_read" if snapshot else None
+            async with connection.transaction(isolation=isolation, readonly=readonly):
+                return await work(connection)
 
         try:
             with trio.fail_after(timeout_s):
@@ -185,6 +171,14 @@ class Database:
             raise self._away(f"the database is away ({type(error).__name__})") from error
         self.reachable = True
         return result
+
+    async def fetch(self, sql: str, *values: Any, timeout_s: float = WORK_TIMEOUT_S) -> list[Any]:
+        """The rows of one statement, which is a transaction of its own: one journey instead of three."""
+
+        async def work(connection: Connection) -> list[Any]:
+            return await connection.fetch(sql, *values)
+
+        return await self.run(work, transaction=False, timeout_s=timeout_s)
 
     def _away(self, text: str) -> Outage:
         self.outages += 1
@@ -208,7 +202,7 @@ class Database:
                 send.close()
 
         async def subscribe() -> asyncpg.Connection:
-            connection: asyncpg.Connection = await asyncpg.connect(**self._connect_args())
+            connection = await self._connect()
             connection.add_termination_listener(lambda _connection: send.close())
             await connection.add_listener(channel, heard)
             return connection
@@ -227,13 +221,7 @@ class Database:
 
     def pool_state(self) -> dict[str, int]:
         """Connections open and idle, for health and metrics."""
-        if self._pool is None:
-            return {"size": 0, "idle": 0, "max": self._pool_size}
-        return {
-            "size": self._pool.get_size(),
-            "idle": self._pool.get_idle_size(),
-            "max": self._pool.get_max_size(),
-        }
+        return self._connections.state()
 
 
 def _tls(address: Address) -> ssl.SSLContext | str | bool | None:

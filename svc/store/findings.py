@@ -205,18 +205,15 @@ class FindingStore:
         Secrets: it holds the triage ruling, which MCP must not show.
         """
         # The finding, by its key.
-        row = await self.database.run(
-            lambda connection: connection.fetchrow(
-                f"select {_COLUMNS}, evidence::text from finding where project_id = $1 and id = $2",
-                project_id,
-                finding_id,
-            ),
-            readonly=True,
+        rows = await self.database.fetch(
+            f"select {_COLUMNS}, evidence::text from finding where project_id = $1 and id = $2",
+            project_id,
+            finding_id,
             timeout_s=READ_TIMEOUT_S,
         )
-        if row is None:
+        if not rows:
             return None
-        return {**_finding_row(row), "evidence": msgspec.json.decode(row["evidence"])}
+        return {**_finding_row(rows[0]), "evidence": msgspec.json.decode(rows[0]["evidence"])}
 
     async def evidence(
         self,

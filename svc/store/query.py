@@ -190,7 +190,9 @@ class QueryStore:
             )
         else:
             sql = f"select {columns} from {dataset.table} where {where.sql()} order by {order}"
-            rows = await self._rows(f"{sql} limit {where.value(limit + 1)}", where.values)
+            rows = await self.database.fetch(
+                f"{sql} limit {where.value(limit + 1)}", *where.values, timeout_s=QUERY_TIMEOUT_S
+            )
         page, next_cursor = newest.page(rows, limit)
         return {"rows": [_shown(row, dataset) for row in page], "next_cursor": next_cursor}
 
@@ -217,7 +219,7 @@ class QueryStore:
         )
         field = _cube_field(question, key)
         if field is None:
-            return await self._rows(raw, where.values)
+            return await self.database.fetch(raw, *where.values, timeout_s=QUERY_TIMEOUT_S)
 
         async def work(connection: Connection) -> list[Any]:
             split = await split_range(
@@ -229,12 +231,6 @@ class QueryStore:
             return await connection.fetch(f"{sql}{order}", *values)
 
         return await self.database.run(work, readonly=True, snapshot=True, timeout_s=QUERY_TIMEOUT_S)
-
-    async def _rows(self, sql: str, values: list[Any]) -> list[Any]:
-        async def work(connection: Connection) -> list[Any]:
-            return await connection.fetch(sql, *values)
-
-        return await self.database.run(work, readonly=True, timeout_s=QUERY_TIMEOUT_S)
 
 
 @attrs.frozen

@@ -35,9 +35,7 @@ class SessionReads:
             f"select {_COLUMNS} from session where {where.sql()}"
             f" order by {', '.join(f'{name} desc' for name in names)} limit {where.value(limit + 1)}"
         )
-        rows = await self.database.run(
-            lambda connection: connection.fetch(sql, *where.values), readonly=True, timeout_s=READ_TIMEOUT_S
-        )
+        rows = await self.database.fetch(sql, *where.values, timeout_s=READ_TIMEOUT_S)
         page, next_cursor = LATEST_SESSIONS.page(rows, limit)
         return {"sessions": [session_row(row) for row in page], "next_cursor": next_cursor}
 

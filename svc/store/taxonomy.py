@@ -108,7 +108,5 @@ class TaxonomyStore:
             " order by case severity when 'high' then 1 when 'medium' then 2 else 3 end, id"
             f" limit {MODES_SHOWN}"
         )
-        rows = await self.database.run(
-            lambda connection: connection.fetch(sql, *where.values), readonly=True, timeout_s=READ_TIMEOUT_S
-        )
+        rows = await self.database.fetch(sql, *where.values, timeout_s=READ_TIMEOUT_S)
         return [shown(row, _MODE_COLUMNS) for row in rows]

@@ -358,6 +358,9 @@ class Explaining:
 
         return await self.database.run(lambda connection: work(Seen(connection)))
 
+    async def fetch(self, sql: str, *values: Any, **_options: Any) -> Any:
+        return await self.run(lambda connection: connection.fetch(sql, *values))
+
 
 def reads_of(explaining: Any) -> dict[str, Any]:
     spans = SpanReads(explaining)
