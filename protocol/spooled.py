@@ -86,21 +86,20 @@ def unpack_letter(data: bytes) -> Letter:
     with _damage_named():
         letter = DeadLetter.parse(data)
         buried_at = _moment(letter.buried_us)
-        # Of damaged bytes the parser may make fields of other types.
         if type(letter.reason) is not str or type(letter.damaged) is not bytes:
             raise Unpackable("a dead letter cannot be read")
         if letter.batch is None:
             if not letter.damaged:
                 raise Unpackable("a dead letter holds nothing")
             return Letter(0, letter.reason, letter.damaged, buried_at, 1)
-        batch = unpack(bytes(letter.batch), received_s=0.0)
+        batch = _opened(letter.batch, received_s=0.0)
         return Letter(batch.project_id, letter.reason, batch.body, batch.received_at, batch.spans)
 
 
 def outline(data: bytes) -> Outline:
     """What a packed batch says of itself. Raises `Unpackable`."""
     with _damage_named():
-        message = _parsed(data)
+        message = _checked(SpooledBatch.parse(data))
         body_bytes = zstandard.frame_content_size(message.body)
         if not 0 <= body_bytes <= _INFLATED_BOUND_BYTES or message.spans < 0:
             raise Unpackable("a spooled batch has no believable size")
@@ -113,10 +112,7 @@ def unpack(data: bytes, *, received_s: float) -> Batch:
     Raises `Unpackable`.
     """
     with _damage_named():
-        message = _parsed(data)
-        body = zstandard.ZstdDecompressor().decompress(message.body, max_output_size=_INFLATED_BOUND_BYTES)
-        received_at = _moment(message.received_us)
-        return Batch(message.project_id, body, message.spans, received_at, received_s, message.key_id)
+        return _opened(SpooledBatch.parse(data), received_s=received_s)
 
 
 @contextmanager
@@ -130,8 +126,17 @@ def _damage_named() -> Iterator[None]:
         raise Unpackable(f"a spooled batch cannot be read ({type(error).__name__})") from error
 
 
-def _parsed(data: bytes) -> SpooledBatch:
-    message = SpooledBatch.parse(data)
+def _opened(message: SpooledBatch, *, received_s: float) -> Batch:
+    _checked(message)
+    body = zstandard.ZstdDecompressor().decompress(message.body, max_output_size=_INFLATED_BOUND_BYTES)
+    received_at = _moment(message.received_us)
+    return Batch(message.project_id, body, message.spans, received_at, received_s, message.key_id)
+
+
+def _checked(message: SpooledBatch) -> SpooledBatch:
+    # Of damaged bytes the parser may make fields of other types.
+    if type(message.body) is not bytes or type(message.spans) is not int:
+        raise Unpackable("a spooled batch cannot be read")
     if message.content_type != CONTENT_TYPE:
         raise Unpackable(f"a spooled batch says it is {message.content_type[:60]!r}")
     return message

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import attrs
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from protocol.spooled import (
@@ -91,6 +91,8 @@ def test_a_letter_comes_back_as_it_was_buried(batch: Batch, reason: str, buried_
     assert abs(found.received_at - letter.received_at) <= timedelta(microseconds=1)
 
 
+# A batch that is a number of two thousand million.
+@example(b"\x18\x80\x80\x80\x80\x08")
 @given(st.binary(max_size=200))
 def test_what_is_no_letter_is_unpackable_or_a_letter(data: bytes) -> None:
     with suppress(Unpackable):
