@@ -31,6 +31,7 @@ from svc.config import Settings
 from svc.dead_letters import dead_letters
 from svc.demo import demo
 from svc.doctor import examine
+from svc.garbage import collect_seldom
 from svc.ingest_report import print_report
 from svc.logging import set_up
 from svc.open_store import Store, now, open_store
@@ -258,6 +259,7 @@ def _unreachable(value: object) -> NoReturn:
 async def _serve(settings: Settings) -> None:
     async with trio.open_nursery() as nursery:
         _greet(await nursery.start(serve, settings))
+        collect_seldom()
 
 
 def _greet(ready: Ready) -> None:

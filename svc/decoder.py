@@ -41,6 +41,7 @@ from svc.domain.exporters import Observations
 from svc.domain.intake import decoder
 from svc.domain.pricing import PriceBook
 from svc.domain.rates import OwnPrices
+from svc.garbage import collect_seldom
 from svc.ingest import Ingest
 from svc.logging import set_up
 from svc.open_store import asyncio_loop, now
@@ -168,6 +169,7 @@ async def _serve(orders_fd: int, answers_fd: int) -> None:
             await nursery.start(
                 partial(keep, lambda: ExporterWriter(write=write_exporters, vitals=vitals), vitals)
             )
+            collect_seldom()
             # A parent that is gone wants no answer; the end of its orders says so.
             with suppress(trio.BrokenResourceError):
                 await answer(Begun())

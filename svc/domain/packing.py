@@ -13,7 +13,7 @@ literal 1, message 1, … and the last literal. Versions are for ever.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import date
 from hashlib import sha256
 from typing import Any, Final
@@ -112,31 +112,30 @@ def _find(whole: bytes, text: bytes, start: int) -> int:
     return whole.find(text, start)
 
 
-def _texts(span: WireSpan) -> Iterator[bytes]:
+def _texts(span: WireSpan) -> list[bytes]:
     """The parts of a span that another span may repeat, in the order of the envelope."""
+    texts: list[bytes] = []
     if len(span.resource.raw) >= _LEAST_BYTES:
-        yield span.resource.raw
+        texts.append(span.resource.raw)
     for value in span.attributes.values():
         if type(value) is str and len(value) >= _LEAST_BYTES:
-            yield from _pieces(value.encode())
+            texts += _pieces(value)
     for event in span.events:
         for value in event.attributes.values():
             if type(value) is str and len(value) >= _LEAST_BYTES:
-                yield from _pieces(value.encode())
+                texts += _pieces(value)
+    return texts
 
 
-def _pieces(text: bytes) -> Iterator[bytes]:
+def _pieces(text: str) -> list[bytes]:
     """A JSON array piece by piece, because a conversation grows by its last messages; other texts whole."""
-    if text.startswith(b"["):
+    data = text.encode()
+    if text[0] == "[":
         try:
-            for piece in _raw_list.decode(text):
-                data = bytes(piece)
-                if len(data) >= _LEAST_BYTES:
-                    yield data
-            return
+            return [bytes(piece) for piece in _raw_list.decode(data) if len(piece) >= _LEAST_BYTES]
         except msgspec.DecodeError:
             pass
-    yield text
+    return [data]
 
 
 def pack_message(text: bytes) -> bytes:

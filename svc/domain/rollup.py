@@ -353,6 +353,8 @@ def dedupe_tool_calls(rows: Sequence[CallingSpan]) -> frozenset[tuple[bytes, int
     A tool's span tells every embedded call with its id. Where either has no id, one span tells one call of
     its name, in order of time. Answers that overlap in time and hold a call of the same id tell it once.
     """
+    if sum(len(row.tool_calls) for row in rows) < 2:
+        return frozenset()
     ordered = sorted(rows, key=by_start)
     spans: list[ToolCall] = []
     embedded: list[_Embedded] = []

@@ -208,12 +208,14 @@ def _generate(
                 turn += 1
                 asked_s = time.perf_counter()
                 sock.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
-                status = read_status(sock)
+                status, headers, _ = read_response(sock)
                 if status == 200:
                     latencies.append(time.perf_counter() - asked_s)
                 else:
                     refused[0] += 1
-                    time.sleep(0.05)
+                    # As OTLP tells exporters to, and no longer than the run.
+                    wait_s = next((float(v) for k, v in headers if k == b"retry-after"), 0.05)
+                    time.sleep(max(0.0, min(wait_s, end_s - time.perf_counter())))
 
     threads = [threading.Thread(target=client, args=(number,)) for number in range(connections)]
     for thread in threads:
@@ -261,7 +263,7 @@ def _ask(
                 turn += 1
                 asked_s = time.perf_counter()
                 sock.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
-                status, answer = read_response(sock)
+                status, _, answer = read_response(sock)
                 latencies.append(time.perf_counter() - asked_s)
                 errors[0] += status != 200 or b'"error":' in answer[:200] or b'"isError":true' in answer
 
@@ -273,13 +275,8 @@ def _ask(
     send.send((latencies, errors[0]))
 
 
-def read_status(sock: socket.socket) -> int:
-    """Read one response with a Content-Length and return its status."""
-    return read_response(sock)[0]
-
-
-def read_response(sock: socket.socket) -> tuple[int, bytes]:
-    """Read one response with a Content-Length."""
+def read_response(sock: socket.socket) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
+    """Read one response with a Content-Length: its status, its headers in lower case, its body."""
     data = b""
     while b"\r\n\r\n" not in data:
         piece = sock.recv(65536)
@@ -287,8 +284,9 @@ def read_response(sock: socket.socket) -> tuple[int, bytes]:
             raise ConnectionError("the service closed the connection")
         data += piece
     head, _, rest = data.partition(b"\r\n\r\n")
-    lines = head.lower().split(b"\r\n")
-    length = next((int(line.split(b":")[1]) for line in lines if line.startswith(b"content-length:")), 0)
+    status, *lines = head.lower().split(b"\r\n")
+    headers = [(name, value.strip()) for name, _, value in (line.partition(b":") for line in lines)]
+    length = next((int(value) for name, value in headers if name == b"content-length"), 0)
     while len(rest) < length:
         rest += sock.recv(65536)
-    return int(lines[0].split()[1]), rest
+    return int(status.split()[1]), headers, rest

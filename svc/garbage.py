@@ -1,0 +1,24 @@
+"""How often Python looks for reference cycles in a process that takes spans.
+
+Owns `collect_seldom`. Called once by the service and by each decoder process when they are ready. Never turns
+the collector off: asyncio and exceptions do leave cycles.
+"""
+
+from __future__ import annotations
+
+import gc
+from typing import Final
+
+#: Containers made, less those freed, between two looks at the young ones. A group of spans in hand is some
+#: 50,000 of them and no garbage; with Python's own 700 the looks took a tenth of decoding (measured November
+#: 2026, alternating in one process: 157 µs a span against 174, at best 98 against 112).
+YOUNG: Final = 50_000
+_YOUNG_PER_MIDDLE: Final = 10
+_MIDDLE_PER_OLD: Final = 10
+
+
+def collect_seldom() -> None:
+    """Leave alone for ever what was loaded until now, and look at the rest less often."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(YOUNG, _YOUNG_PER_MIDDLE, _MIDDLE_PER_OLD)
