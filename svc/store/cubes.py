@@ -1,12 +1,13 @@
-"""Hourly cubes over closed hours: built off the hot path, read by count, timeseries and facets.
+"""Hourly cubes over closed hours and their sums by day: built off the hot path, read by every aggregate.
 
-Owns the tables `cube`, `cube_progress` and `cube_dirty`; the index of text search is built along with them
-(`search_blocks`). A closed hour of `created_at` changes only when a span in it is replaced, expires, or
-loses a repeated tool call; whoever does that calls `mark_dirty` in the same transaction. Questions that the
-cube cannot answer go to the raw rows (`svc.store.query`).
+Owns the tables `cube`, `cube_day`, `cube_progress` and `cube_dirty`; the index of text search is built along
+with them (`search_blocks`). A closed hour of `created_at` changes only when a span in it is replaced,
+expires, or loses a repeated tool call; whoever does that calls `mark_dirty` in the same transaction.
+Questions that the cube cannot answer go to the raw rows (`svc.store.query`).
 
 Ordering: building an hour first deletes its mark, which waits for whoever is marking it, and then counts with
-a later snapshot. A mark made meanwhile waits for the build and stands behind it. So a clean hour is right.
+a later snapshot. A mark made meanwhile waits for the build and stands behind it. So a clean hour is right,
+and so is a day whose hours are all built and clean.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from svc.store.database import Connection, Database
 from svc.store.search_blocks import build_blocks
 
 HOUR: Final = timedelta(hours=1)
+DAY: Final = timedelta(days=1)
 
 #: An hour is closed this long after its end: longer than any write group may take (`WORK_TIMEOUT_S`), so
 #: that none of its rows is still on the way.
@@ -31,6 +33,9 @@ GRACE: Final = timedelta(minutes=2)
 #: The datasets that grow with traffic.
 CUBED: Final = (SPANS, TOOL_CALLS)
 
+#: Fields without sums by day: their values hardly outlive an hour.
+ONLY_HOURS: Final = frozenset({"session_id"})
+
 BUILD_TIMEOUT_S: Final = 600.0
 _LOCK: Final = 0x6375_6265
 
@@ -38,6 +43,11 @@ _LOCK: Final = 0x6375_6265
 def hour_of(moment: datetime) -> datetime:
     """The hour that a moment lies in, UTC."""
     return moment.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
+
+
+def day_of(moment: datetime) -> datetime:
+    """The day that a moment lies in, UTC."""
+    return hour_of(moment).replace(hour=0)
 
 
 async def mark_dirty(
@@ -172,12 +182,34 @@ class CubeStore:
                 hour,
                 hour + HOUR,
             )
+            await _sum_up(connection, project_id, dataset, day_of(hour))
             if dataset is SPANS:
                 await build_blocks(connection, project_id, hour, hour + HOUR)
             if until is not None:
                 await _progress(connection, project_id, dataset, until)
 
         await self.database.run(work, timeout_s=BUILD_TIMEOUT_S)
+
+
+async def _sum_up(connection: Connection, project_id: int, dataset: Dataset, day: datetime) -> None:
+    await connection.execute(
+        "delete from cube_day where project_id = $1 and dataset = $2 and day = $3",
+        project_id,
+        dataset.name,
+        day,
+    )
+    # The hours of the day that are built so far, field by field.
+    await connection.execute(
+        "insert into cube_day (project_id, dataset, field, day, value, n)"
+        " select project_id, dataset, field, $3, value, sum(n) from cube where project_id = $1"
+        " and dataset = $2 and field = any($5) and hour >= $3 and hour < $4"
+        " group by project_id, dataset, field, value",
+        project_id,
+        dataset.name,
+        day,
+        day + DAY,
+        ["", *(field.name for field in dataset.fields if field.facetable and field.name not in ONLY_HOURS)],
+    )
 
 
 async def _progress(connection: Connection, project_id: int, dataset: Dataset, until: datetime) -> None:
@@ -203,6 +235,22 @@ class Split:
     dirty: tuple[datetime, ...]
     raw: tuple[tuple[datetime | None, datetime | None], ...]
 
+    def days(self) -> tuple[datetime, datetime, tuple[datetime, ...]]:
+        """One stretch of whole days within `cubed`, perhaps empty, and those of them with dirty hours."""
+        start, end = self.cubed
+        first = day_of(start) if start == day_of(start) else day_of(start) + DAY
+        last = max(first, day_of(end))
+        dirty = {day_of(hour) for hour in self.dirty}
+        return first, last, tuple(sorted(day for day in dirty if first <= day < last))
+
+    def hours(self) -> tuple[tuple[datetime, datetime], ...]:
+        """What of `cubed` lies outside of the clean whole days."""
+        start, end = self.cubed
+        first, last, dirty = self.days()
+        if first == last:
+            return (self.cubed,)
+        return ((start, first), *((day, day + DAY) for day in dirty), (last, end))
+
 
 async def split_range(
     connection: Connection, project_id: int, dataset: Dataset, low: datetime | None, high: datetime | None
@@ -211,10 +259,11 @@ async def split_range(
 
     Ordering: the caller reads the cube and the raw rows under the same snapshot (`repeatable read`).
     """
-    # How far the cube is, and its first hour.
+    # How far the cube is, its first hour, and the marked hours.
     row: Any = await connection.fetchrow(
         "select p.built_until, (select min(hour) from cube where project_id = $1 and dataset = $2"
-        " and field = '') as first from cube_progress p where project_id = $1 and dataset = $2",
+        " and field = '') as first, array(select hour from cube_dirty where project_id = $1 and dataset = $2"
+        " order by hour) as dirty from cube_progress p where project_id = $1 and dataset = $2",
         project_id,
         dataset.name,
     )
@@ -224,16 +273,7 @@ async def split_range(
     end = row["built_until"] if high is None else min(row["built_until"], hour_of(high))
     if start >= end:
         return None
-    # Marked hours within.
-    dirty = await connection.fetch(
-        "select hour from cube_dirty where project_id = $1 and dataset = $2 and hour >= $3 and hour < $4"
-        " order by hour",
-        project_id,
-        dataset.name,
-        start,
-        end,
-    )
-    hours = tuple(mark["hour"] for mark in dirty)
+    hours = tuple(hour for hour in row["dirty"] if start <= hour < end)
     raw: list[tuple[datetime | None, datetime | None]] = [(hour, hour + HOUR) for hour in hours]
     if low is None or low < start:
         raw.append((low, start))

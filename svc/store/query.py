@@ -6,7 +6,7 @@ parameter. Raises `Refused` for questions that cannot be answered, `Outage` when
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any, Final
@@ -26,7 +26,7 @@ from protocol.refusals import (
 from svc.domain.datasets import DATASETS, SPANS, Dataset, Field
 from svc.domain.values import identifier
 from svc.store.clauses import Where
-from svc.store.cubes import CUBED, Split, split_range
+from svc.store.cubes import CUBED, ONLY_HOURS, Split, split_range
 from svc.store.database import Connection, Database
 from svc.store.keyset import Keyset, KeyType
 from svc.store.search import Page, newest_spans
@@ -134,7 +134,7 @@ class QueryStore:
 
     async def count(self, question: Question) -> dict[str, Any]:
         """`{count}`: rows, or the summed measure."""
-        rows = await self._aggregate(question, _Key("null::text", "null::text"), None)
+        rows = await self._aggregate(question, _Key("null::text", "null::text", "null::text"), None)
         return {"count": _number(rows[0]["n"] if rows else None)}
 
     async def timeseries(self, question: Question, interval: str) -> dict[str, Any]:
@@ -147,7 +147,8 @@ class QueryStore:
             raise Refused(INVALID_RANGE.saying("'range.from' and 'range.to' are both required"))
         starts = _bucket_starts(question.low, question.high, interval)
         column = question.dataset.time_column
-        key = _Key(f"date_trunc('{interval}', hour, 'UTC')", f"date_trunc('{interval}', {column}, 'UTC')")
+        at, by_hour, by_day = (f"date_trunc('{interval}', {name}, 'UTC')" for name in (column, "hour", "day"))
+        key = _Key(at, by_hour, None if interval == "hour" else by_day)
         counted = {row["key"]: row["n"] for row in await self._aggregate(question, key, None)}
         return {
             "buckets": [
@@ -158,7 +159,7 @@ class QueryStore:
     async def facets(self, question: Question, field: str, top_n: int) -> dict[str, Any]:
         """`{field, facets}`: the most frequent values, then by value; null is a value."""
         facet = _field(question.dataset, field, facet=True)
-        rows = await self._aggregate(question, _Key("value", facet.name, facet.name), top_n)
+        rows = await self._aggregate(question, _Key(facet.name, "value", "value", facet.name), top_n)
         return {
             "field": facet.name,
             "facets": [{"value": jsonable(row["key"]), "count": _number(row["n"])} for row in rows],
@@ -235,10 +236,14 @@ class QueryStore:
 
 @attrs.frozen
 class _Key:
-    """What an aggregate is grouped by: over the cube, over raw rows, and the facet field if it is one."""
+    """What an aggregate is grouped by: over raw rows, the cube's hours, and its days if they can tell.
 
-    cube: str
+    `facet` is the field, if it is one.
+    """
+
     raw: str
+    hour: str
+    day: str | None
     facet: str | None = None
 
 
@@ -255,33 +260,55 @@ def _cube_field(question: Question, key: _Key) -> str | None:
 
 
 def _cubed(question: Question, key: _Key, field: str, split: Split) -> tuple[str, list[Any]]:
-    """One statement over the cube and the raw stretches that it does not cover."""
+    """One statement over the cube's days and hours and the raw stretches that it does not cover."""
     base = Question(question.project_id, question.dataset, None, None, question.filters)
     where = base.where()
     dataset, name = where.value(question.dataset.name), where.value(field)
-    start, end = (where.value(moment) for moment in split.cubed)
-    dirty = where.value(list(split.dirty))
-    lows = where.value([low or _BEGINNING for low, _ in split.raw])
-    highs = where.value([high or _END for _, high in split.raw])
-    value = ""
+    cubed = f"project_id = $1 and dataset = {dataset} and field = {name}"
     if question.filters and key.facet is None:
         ((field_asked, asked),) = question.filters
         if asked is None:
-            value = " and value is null"
+            cubed += " and value is null"
         else:
-            value = f" and value = {where.value(_stored(field_asked, _text(asked)))}"
-    # Sums of the cube's hours, and rows of the stretches beside it; one index probe a stretch.
-    sql = (
-        f"select key, sum(n)::bigint as n from (select {key.cube} as key, n from cube"
-        f" where project_id = $1 and dataset = {dataset} and field = {name}"
-        f" and hour >= {start} and hour < {end} and hour <> all({dirty}::timestamptz[]){value}"
-        f" union all select {key.raw} as key, count(*) as n"
-        f" from unnest({lows}::timestamptz[], {highs}::timestamptz[]) as stretch (low, high)"
-        f" cross join lateral (select * from {question.dataset.table} where {where.sql()}"
-        " and created_at >= stretch.low and created_at < stretch.high) as beside group by 1"
-        ") as both_parts group by 1"
+            cubed += f" and value = {where.value(_stored(field_asked, _text(asked)))}"
+    first, last, partly = split.days()
+    by_day = key.day if first < last and field not in ONLY_HOURS else None
+    parts = []
+    if by_day is not None:
+        # Whole days.
+        low, high, without = where.value(first), where.value(last), where.value(list(partly))
+        parts.append(
+            f"select {by_day} as key, n from cube_day where {cubed}"
+            f" and day >= {low} and day < {high} and day <> all({without}::timestamptz[])"
+        )
+    # The hours beside them.
+    hours = _stretches(where, split.hours() if by_day is not None else [split.cubed])
+    dirty = where.value(list(split.dirty))
+    parts.append(
+        f"select {key.hour} as key, n from {hours} cross join lateral (select hour, value, n from cube"
+        f" where {cubed} and hour >= stretch.low and hour < stretch.high"
+        f" and hour <> all({dirty}::timestamptz[])) as beside"
     )
-    return sql, where.values
+    # Rows of the stretches beside those, one index probe each. Ordered, so that the planner takes the index on
+    # created_at: it hopped through the one on call sites, site by site in each day (30 ms instead of 6,
+    # measured November 2026).
+    raw = _stretches(where, [(low or _BEGINNING, high or _END) for low, high in split.raw])
+    parts.append(
+        f"select {key.raw} as key, count(*) as n from {raw}"
+        f" cross join lateral (select * from {question.dataset.table} where {where.sql()}"
+        " and created_at >= stretch.low and created_at < stretch.high order by created_at) as beside"
+        " group by 1"
+    )
+    return (
+        f"select key, sum(n)::bigint as n from ({' union all '.join(parts)}) as parts group by 1",
+        where.values,
+    )
+
+
+def _stretches(where: Where, stretches: Sequence[tuple[datetime, datetime]]) -> str:
+    """Half-open stretches of time as rows of two columns."""
+    lows, highs = where.value([low for low, _ in stretches]), where.value([high for _, high in stretches])
+    return f"unnest({lows}::timestamptz[], {highs}::timestamptz[]) as stretch (low, high)"
 
 
 def _measure(question: Question) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import trio
 
+from protocol.query import timestamp
 from svc.domain.datasets import SPANS
 from svc.store.cubes import GRACE, HOUR, CubeStore, hour_of, mark_dirty
 from svc.store.database import Connection, Database
@@ -25,7 +26,7 @@ FIELDS = tuple(field.name for field in SPANS.fields if field.facetable)
 async def clock(store: Database) -> Clock:
     assert (await ProjectStore(store).make_default()).id == 1
     clock = Clock()
-    clock.now = NOW - timedelta(hours=10)
+    clock.now = NOW - timedelta(days=5)
     return clock
 
 
@@ -66,9 +67,18 @@ async def agree(store: Database, low: datetime | None, high: datetime | None, di
     for value, n in counted:
         assert await queries.count(question(low=low, high=high, **{field: value})) == {"count": n}
     if low is not None and high is not None:
-        for interval in ("hour", "day"):
+        for interval in ("hour", "day", "week"):
             buckets = (await queries.timeseries(question(low=low, high=high), interval))["buckets"]
-            assert sum(bucket["count"] for bucket in buckets) == total
+            counted = await raw(
+                store,
+                f"select date_trunc('{interval}', created_at, 'UTC'), count(*) from span where {where}"
+                " group by 1 order by 1",
+                low,
+                high,
+            )
+            assert [(b["bucket_start"], b["count"]) for b in buckets if b["count"]] == [
+                (timestamp(start), n) for start, n in counted
+            ]
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -88,7 +98,7 @@ async def test_the_cube_agrees_with_the_rows_at_every_moment(
             again = chat(dice.randrange(number) + 1, dice, took_s=dice.choice([0.5, 2.0, 3.0]))
             await spans.write(rows(again))
         elif action == "wait":
-            clock.now += timedelta(minutes=dice.randrange(5, 90))
+            clock.now += timedelta(minutes=dice.choice([dice.randrange(5, 90), dice.randrange(300, 2000)]))
         elif action == "build":
             await cubes.build(clock.now, 100)
         else:
@@ -96,7 +106,8 @@ async def test_the_cube_agrees_with_the_rows_at_every_moment(
         ends = [
             None,
             *(clock.now - timedelta(minutes=dice.randrange(0, 900)) for _ in range(3)),
-            hour_of(clock.now),
+            *(hour_of(clock.now) - dice.randrange(100) * HOUR for _ in range(2)),
+            hour_of(clock.now).replace(hour=0),
         ]
         low, high = dice.choice(ends), dice.choice(ends)
         if low is not None and high is not None and low > high:
