@@ -20,6 +20,7 @@ import attrs
 
 from protocol.storage import Built
 from svc.domain.datasets import DATASETS, SPANS, TOOL_CALLS, Dataset
+from svc.store.counts import fold
 from svc.store.database import Connection, Database
 from svc.store.search_blocks import build_blocks
 
@@ -80,7 +81,8 @@ class CubeStore:
     database: Database
 
     async def build(self, now: datetime, limit: int) -> Built:
-        """Build what is closed and not built, and what is dirty, up to `limit` hours."""
+        """Build what is closed and not built, and what is dirty, up to `limit` hours; and fold the counts."""
+        await fold(self.database)
         done = 0
         for project_id in await self._projects():
             for dataset in CUBED:

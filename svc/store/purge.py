@@ -42,7 +42,8 @@ class PurgeStore:
     async def tables(self) -> Sequence[str]:
         """The tables that hold rows of projects, quoted, partitions by themselves, traces before spans.
 
-        Traces go first so that nobody rolls one up again from what is left of its spans.
+        Traces go first so that nobody rolls one up again from what is left of its spans, and the counts last,
+        because the others are noted in them as they go.
         """
         # Ordinary tables, and the leaves of partitioned ones.
         rows = await self.database.run(
@@ -50,7 +51,8 @@ class PurgeStore:
                 "select format('%I.%I', n.nspname, c.relname) as name from pg_class c"
                 " join pg_namespace n on n.oid = c.relnamespace and n.nspname = current_schema()"
                 " join pg_attribute a on a.attrelid = c.oid and a.attname = 'project_id'"
-                " where c.relkind = 'r' and c.relname <> all($1::text[]) order by c.relname <> 'trace', 1",
+                " where c.relkind = 'r' and c.relname <> all($1::text[]) order by c.relname <> 'trace',"
+                " c.relname = 'project_count', 1",
                 list(KEPT),
             ),
             readonly=True,
