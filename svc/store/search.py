@@ -23,8 +23,8 @@ from svc.store.cubes import split_range
 from svc.store.database import Connection
 from svc.store.search_blocks import grams_of, hashed
 
-#: Stretches looked into at once; twice as many each time, as long as the page is not full.
-_FIRST_STRETCHES: Final = 4
+#: Stretches looked into at once; four times as many each time, as long as the page is not full.
+_FIRST_STRETCHES: Final = 8
 _MOST_STRETCHES: Final = 256
 
 _BEGINNING: Final = datetime(1, 1, 1, tzinfo=UTC)
@@ -127,5 +127,5 @@ async def walked(found: Sequence[Stretch], wanted: int, look: Look) -> list[Any]
     while at < len(found) and len(rows) < wanted:
         some = found[at : at + size]
         rows += await look([low for low, _ in some], [high for _, high in some])
-        at, size = at + size, min(size * 2, _MOST_STRETCHES)
+        at, size = at + size, min(size * 4, _MOST_STRETCHES)
     return rows[:wanted]

@@ -14,10 +14,11 @@ from typing import Final
 
 from svc.store.database import Connection
 
-#: Rows of a block: walking one takes a few milliseconds.
-BLOCK_ROWS: Final = 2048
+#: Rows of a block: looking through one takes half a millisecond. Blocks of 2048 rows made the index a third
+#: smaller and a rare word four times slower to find (45 ms instead of 11, measured November 2026).
+BLOCK_ROWS: Final = 512
 #: Plain prose has some thousand pieces a block, texts full of random identifiers any number.
-MOST_GRAMS: Final = 40_000
+MOST_GRAMS: Final = 10_000
 
 _GRAM: Final = 3
 _STEP: Final = timedelta(microseconds=1)
