@@ -29,7 +29,7 @@ from svc.store.clauses import Where
 from svc.store.cubes import CUBED, ONLY_HOURS, Split, split_range
 from svc.store.database import Connection, Database
 from svc.store.keyset import Keyset, KeyType
-from svc.store.search import Page, newest_spans
+from svc.store.search import BY_HOUR, Page, hours_with, newest_spans, stretches
 
 INTERVALS: Final = ("hour", "day", "week", "month")
 _STEPS: Final = {"hour": timedelta(hours=1), "day": timedelta(days=1), "week": timedelta(weeks=1)}
@@ -185,27 +185,44 @@ class QueryStore:
         order = ", ".join(f"{key} desc" for key in keys)
         # One page and one row more, which tells whether there is another page.
         narrow = any(field.name in _NARROW for field, _ in question.filters)
-        if dataset is SPANS and q is not None and q.strip() and not narrow:
-            rows = await self._found(
-                question, q, after, Page(columns, where.sql(), where.values, order, limit + 1)
-            )
+        values = {
+            field.name: _text(value)
+            for field, value in question.filters
+            if field.name in BY_HOUR and value is not None
+        }
+        text = q if q is not None and q.strip() else None
+        if dataset is SPANS and not narrow and (text is not None or values):
+            page = Page(columns, where.sql(), where.values, order, limit + 1)
+            rows = await self._found(question, text, values, after, page)
         else:
             sql = f"select {columns} from {dataset.table} where {where.sql()} order by {order}"
             rows = await self.database.fetch(
                 f"{sql} limit {where.value(limit + 1)}", *where.values, timeout_s=QUERY_TIMEOUT_S
             )
-        page, next_cursor = newest.page(rows, limit)
-        return {"rows": [_shown(row, dataset) for row in page], "next_cursor": next_cursor}
+        shown, next_cursor = newest.page(rows, limit)
+        return {"rows": [_shown(row, dataset) for row in shown], "next_cursor": next_cursor}
 
-    async def _found(self, question: Question, q: str, after: list[Any] | None, page: Page) -> list[Any]:
-        """The spans of a page that is narrowed by a text."""
-        high = question.high
+    async def _found(
+        self,
+        question: Question,
+        text: str | None,
+        values: Mapping[str, str],
+        after: list[Any] | None,
+        page: Page,
+    ) -> list[Any]:
+        """The spans of a page that is narrowed by a text or by values without an index of their own."""
+        low, high, project_id = question.low, question.high, question.project_id
         if after is not None:
             behind = after[0] + timedelta(microseconds=1)
             high = behind if high is None else min(high, behind)
+        enough = page.size if len(values) == len(question.filters) == 1 else None
 
         async def work(connection: Connection) -> list[Any]:
-            return await newest_spans(connection, question.project_id, page, q, (question.low, high))
+            if text is not None:
+                found = await stretches(connection, project_id, text, low, high)
+            else:
+                found = await hours_with(connection, project_id, values, low, high, enough=enough)
+            return await newest_spans(connection, found, page)
 
         return await self.database.run(work, readonly=True, snapshot=True, timeout_s=QUERY_TIMEOUT_S)
 

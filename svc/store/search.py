@@ -1,8 +1,8 @@
-"""Text search over spans: which stretches of time may hold a text, and the page found in them.
+"""Where rare spans lie: the stretches of time that may hold a text or a value, and the page found in them.
 
-Reads the table `search_block` of `svc.store.search_blocks`. A block never lies: it may be looked into in
-vain, but no text it holds is missed. What the cubes do not cover (the last hour, hours marked dirty) is
-looked into row by row.
+Reads the table `search_block` of `svc.store.search_blocks`, and the cubes for values. A block never lies: it
+may be looked into in vain, but no text it holds is missed. What the cubes do not cover (the last hour, hours
+marked dirty) is looked into row by row.
 
 How: texts and questions are cut into words at white space, after PostgreSQL has put them into lower case. A
 text that contains the question contains every word of it inside a word of its own, so all three-letter pieces
@@ -11,21 +11,24 @@ of the question's words are among those of the block. Questions without such a p
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
 import attrs
 
 from svc.domain.datasets import SPANS
-from svc.store.clauses import readable
-from svc.store.cubes import split_range
+from svc.store.clauses import Where, readable
+from svc.store.cubes import HOUR, Split, split_range
 from svc.store.database import Connection
 from svc.store.search_blocks import grams_of, hashed
 
 #: Stretches looked into at once; four times as many each time, as long as the page is not full.
 _FIRST_STRETCHES: Final = 8
 _MOST_STRETCHES: Final = 256
+
+#: Fields of spans that have no index of their own: the cubes tell in which hours a value of them occurs.
+BY_HOUR: Final = ("kind", "name", "model_id")
 
 _BEGINNING: Final = datetime(1, 1, 1, tzinfo=UTC)
 _END: Final = datetime(9999, 1, 1, tzinfo=UTC)
@@ -63,9 +66,51 @@ async def stretches(
     await connection.execute("set local enable_seqscan = off")
     rows: list[Any] = await connection.fetch(BLOCKS, project_id, start, end, list(split.dirty), grams)
     await connection.execute("set local enable_seqscan = on")
-    found: list[Stretch] = [(row["low"], row["high"]) for row in rows]
-    found += [(first or _BEGINNING, last or _END) for first, last in split.raw]
-    return sorted(found, reverse=True)
+    return _beside(split, [(row["low"], row["high"]) for row in rows])
+
+
+async def hours_with(
+    connection: Connection,
+    project_id: int,
+    values: Mapping[str, str],
+    low: datetime | None,
+    high: datetime | None,
+    *,
+    enough: int | None = None,
+) -> list[Stretch] | None:
+    """The stretches of `created_at` in `[low, high)` that may hold a span with these values of `BY_HOUR`.
+
+    As `stretches`. `enough` rows are wanted and nothing but one value narrows them: that many hours hold
+    them, and one more where a page begins within an hour.
+    """
+    split = await split_range(connection, project_id, SPANS, low, high)
+    if split is None:
+        return None
+    where = Where.of(project_id)
+    within = " and ".join(
+        (
+            f"hour >= {where.value(split.cubed[0])}",
+            f"hour < {where.value(split.cubed[1])}",
+            f"hour <> all({where.value(list(split.dirty))}::timestamptz[])",
+        )
+    )
+    # The hours that have each of the values, by the index on values; the names of the fields are ours.
+    rows: list[Any] = await connection.fetch(
+        " intersect ".join(
+            f"select hour from cube where project_id = $1 and dataset = 'spans' and field = '{field}'"
+            f" and value = {where.value(value)} and {within}"
+            for field, value in values.items()
+        )
+        + ("" if enough is None else f" order by hour desc limit {where.value(enough + 1)}"),
+        *where.values,
+    )
+    return _beside(split, [(row["hour"], row["hour"] + HOUR) for row in rows])
+
+
+def _beside(split: Split, found: list[Stretch]) -> list[Stretch]:
+    """What was found in the cubes and what they do not cover, newest first."""
+    raw = [(first or _BEGINNING, last or _END) for first, last in split.raw]
+    return sorted(found + raw, reverse=True)
 
 
 @attrs.frozen
@@ -99,22 +144,19 @@ class Page:
 
 async def newest_spans(
     connection: Connection,
-    project_id: int,
+    found: Sequence[Stretch] | None,
     page: Page,
-    q: str,
-    bounds: tuple[datetime | None, datetime | None],
     around: Callable[[str], str] = str,
 ) -> list[Any]:
-    """The rows of a page whose clause asks for the text `q`, within bounds of `created_at`.
+    """The rows of a page that lie in these stretches; None stands for all there is.
 
     `around` makes the statement of the page's SQL. Wants one snapshot for all that is read.
     """
-    found = await stretches(connection, project_id, q, *bounds)
     if found is None:
         # The newest rows, one by one, until the page is full.
         return await connection.fetch(around(page.sql()), *page.values, page.size)
     sql = around(page.sql_in_stretches())
-    # The same, in the stretches that may hold the text.
+    # The same, in the stretches that may hold any.
     return await walked(
         found, page.size, lambda lows, highs: connection.fetch(sql, *page.values, page.size, lows, highs)
     )

@@ -22,7 +22,7 @@ from svc.store.database import Connection, Database
 from svc.store.keyset import Keyset
 from svc.store.payloads import read_payloads
 from svc.store.rows import SPAN_COLUMNS, span_row
-from svc.store.search import Page, newest_spans
+from svc.store.search import BY_HOUR, Page, hours_with, newest_spans, stretches
 
 READ_TIMEOUT_S: Final = 30.0
 
@@ -172,11 +172,18 @@ async def _newest(
     def around(sql: str) -> str:
         return f"select s.*, {_AVAILABLE} from ({sql}) s order by {order}"
 
-    if asked.q is None or asked.trace_id is not None or asked.session_id is not None:
-        return await connection.fetch(around(page.sql()), *page.values, page.size)
-    ends = [end + _STEP for end in (asked.high, place[0] if place else None) if end is not None]
-    bounds = (asked.low, min(ends, default=None))
-    return await newest_spans(connection, project_id, page, asked.q, bounds, around)
+    found = None
+    if asked.trace_id is None and asked.session_id is None:
+        ends = [end + _STEP for end in (asked.high, place[0] if place else None) if end is not None]
+        low, high = asked.low, min(ends, default=None)
+        values = {field: value for field in BY_HOUR if (value := getattr(asked, field)) is not None}
+        if asked.q is not None:
+            found = await stretches(connection, project_id, asked.q, low, high)
+        elif values:
+            alone = len(values) == 1 and attrs.evolve(asked, low=None, high=None) == SpanFilter(**values)
+            enough = size if alone else None
+            found = await hours_with(connection, project_id, values, low, high, enough=enough)
+    return await newest_spans(connection, found, page, around)
 
 
 async def _page(connection: Connection, project_id: int, rows: Sequence[Any], *, payload: bool) -> SpanPage:

@@ -215,6 +215,8 @@ async def test_no_query_reads_a_whole_table(store: Database) -> None:
     await queries.search(question(), None, None, 50, None)
     await queries.search(question(session_id="s5"), None, None, 50, None)
     await queries.search(question(call_site_id="c5"), None, None, 50, None)
+    await queries.search(question(model_id="m1"), None, None, 50, None)
+    await queries.search(question(model_id="m1", kind="llm"), None, None, 50, None)
     await queries.search(question("tool_calls"), None, None, 50, None)
     await queries.timeseries(question(low=low, high=high), "hour")
     await queries.timeseries(question(low=NOW - 2 * DAY, high=high), "day")
