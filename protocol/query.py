@@ -117,7 +117,7 @@ def bounds(range_: Range | None) -> tuple[datetime | None, datetime | None]:
 
 def timestamp(moment: datetime) -> str:
     """An instant as we print it: ISO 8601, UTC, microseconds, `Z` (contract §1)."""
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%f") + "Z"
+    return moment.astimezone(UTC).isoformat("T", "microseconds")[:-6] + "Z"
 
 
 def jsonable(value: Any) -> Any:

@@ -29,6 +29,7 @@ from svc.store.clauses import Where
 from svc.store.cubes import CUBED, ONLY_HOURS, Split, split_range
 from svc.store.database import Connection, Database
 from svc.store.keyset import Keyset, KeyType
+from svc.store.rows import plain
 from svc.store.search import BY_HOUR, Page, hours_with, newest_spans, stretches
 
 INTERVALS: Final = ("hour", "day", "week", "month")
@@ -374,11 +375,10 @@ def _shown(row: Any, dataset: Dataset) -> dict[str, Any]:
 
 
 def _field_value(row: Any, name: str) -> Any:
-    value = jsonable(row[name])
     # Usage that repeats another span's is not shown as this span's own (contract §3).
     if name.endswith("_tokens") and row["usage_repeats"] is not None:
         return None
-    return float(value) if isinstance(value, Decimal) else value
+    return plain(row[name])
 
 
 def _newest(dataset: Dataset) -> Keyset:

@@ -96,8 +96,10 @@ class SpanReads:
             page, next_cursor = NEWEST_SPANS.page(rows, limit)
             return await _page(connection, project_id, page, payload=payload), next_cursor
 
+        # A plain page is one statement; anything else reads what must agree.
+        several = payload or asked.trace_id is not None or _by_stretches(asked)
         page, next_cursor = await self.database.run(
-            work, readonly=True, snapshot=True, timeout_s=READ_TIMEOUT_S
+            work, transaction=several, readonly=True, snapshot=True, timeout_s=READ_TIMEOUT_S
         )
         return {"spans": await page.shown(), "next_cursor": next_cursor}
 
@@ -134,7 +136,8 @@ class SpanReads:
             found = await read_payloads(connection, project_id, [(trace_id, span_id, row["started_at"])])
             return row, found.get((trace_id, span_id))
 
-        found = await self.database.run(work, readonly=True, timeout_s=READ_TIMEOUT_S)
+        # Three statements that need not agree: what goes between two of them is told as gone.
+        found = await self.database.run(work, transaction=False, timeout_s=READ_TIMEOUT_S)
         if found is None:
             return None
         row, span = found
@@ -173,17 +176,27 @@ async def _newest(
         return f"select s.*, {_AVAILABLE} from ({sql}) s order by {order}"
 
     found = None
-    if asked.trace_id is None and asked.session_id is None:
+    if _by_stretches(asked):
         ends = [end + _STEP for end in (asked.high, place[0] if place else None) if end is not None]
         low, high = asked.low, min(ends, default=None)
-        values = {field: value for field in BY_HOUR if (value := getattr(asked, field)) is not None}
         if asked.q is not None:
             found = await stretches(connection, project_id, asked.q, low, high)
-        elif values:
+        else:
+            values = _values(asked)
             alone = len(values) == 1 and attrs.evolve(asked, low=None, high=None) == SpanFilter(**values)
             enough = size if alone else None
             found = await hours_with(connection, project_id, values, low, high, enough=enough)
     return await newest_spans(connection, found, page, around)
+
+
+def _by_stretches(asked: SpanFilter) -> bool:
+    """Whether the page is narrowed by nothing but what the cubes and the blocks can place in time."""
+    by_key = asked.trace_id is not None or asked.session_id is not None
+    return not by_key and (asked.q is not None or bool(_values(asked)))
+
+
+def _values(asked: SpanFilter) -> dict[str, Any]:
+    return {field: value for field in BY_HOUR if (value := getattr(asked, field)) is not None}
 
 
 async def _page(connection: Connection, project_id: int, rows: Sequence[Any], *, payload: bool) -> SpanPage:
