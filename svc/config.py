@@ -237,9 +237,9 @@ def default_data_dir() -> str:
 
 
 def default_decoders() -> str:
-    """One core is for the doors and the database; a machine with a single one runs no second process."""
+    """As many as there are cores: they give way to the doors. A machine with a single one runs none."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return str(min(cores - 1, 4))
+    return str(min(cores, 4) if cores > 1 else 0)
 
 
 @environ.config(prefix="", frozen=True)
@@ -323,7 +323,7 @@ class Settings:
         integer(0, 32),
         default_decoders(),
         "Processes that decode and store spans beside the one that answers; 0 does it all in one.",
-        shown="one for each core but one, at most 4",
+        shown="one for each core, at most 4; none on a single core",
     )
     kafka_consumers: int = setting(
         "SVC_INGEST_SPOOL_KAFKA_CONSUMERS", integer(1, 64), "4", "Drainers in kafka mode, useful up to 8."

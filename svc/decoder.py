@@ -60,6 +60,9 @@ PIPE_BYTES: Final = 1 << 20
 _F_SETPIPE_SZ: Final = 1031
 #: What a process gets to end after its standard input did.
 END_TIMEOUT_S: Final = 3.0
+#: Decoders take what the doors and the database leave. Measured November 2026 on two cores with two decoders:
+#: requests of one span 1,106/s against 610, stored in a flood 7,594 spans/s against 6,718.
+NICENESS: Final = 5
 #: Groups in hand at once need one connection each.
 POOL_SIZE: Final = 4
 
@@ -128,6 +131,7 @@ def main() -> None:
     # A terminal sends its signals to the whole group; the parent decides what they mean.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
+    os.nice(NICENESS)
     # Nothing but answers may reach standard output.
     answers = os.dup(1)
     os.dup2(2, 1)
