@@ -307,12 +307,13 @@ def _cubed(question: Question, key: _Key, field: str, split: Split) -> tuple[str
         f" where {cubed} and hour >= stretch.low and hour < stretch.high"
         f" and hour <> all({dirty}::timestamptz[])) as beside"
     )
-    # Rows of the stretches beside those, one index probe each. Ordered, so that the planner takes the index
-    # on created_at: it hopped through the one on call sites, site by site in each day (30 ms instead of 6,
-    # measured November 2026).
+    # Rows of the stretches beside those, one index probe each. Ordered by created_at, and counted by a column
+    # that no other index has, so that the planner takes the index on created_at: it hopped through the one on
+    # call sites, site by site in each day (30 ms instead of 6, measured November 2026).
+    counted = "count(*)" if key.facet is None else f"count({question.dataset.identity[0]})"
     raw = _stretches(where, [(low or _BEGINNING, high or _END) for low, high in split.raw])
     parts.append(
-        f"select {key.raw} as key, count(*) as n from {raw}"
+        f"select {key.raw} as key, {counted} as n from {raw}"
         f" cross join lateral (select * from {question.dataset.table} where {where.sql()}"
         " and created_at >= stretch.low and created_at < stretch.high order by created_at) as beside"
         " group by 1"
