@@ -14,6 +14,7 @@ from svc import config
 from svc.open_store import open_store
 from svc.store.database import Connection
 from tests.bench.load import fresh, make_template
+from tests.service import until
 
 SPANS = 10
 
@@ -21,7 +22,8 @@ SPANS = 10
 class Flood:
     """Sends batches of ten spans from a few threads, through every interruption, until it is told to stop.
 
-    `acknowledged` holds the ids that got a 200; `maybe` those whose answer was never heard.
+    `acknowledged` holds the ids that got a 200; `maybe` those whose answer was never heard. An answer that is
+    neither a 200 nor a 503 ends its thread and stands in `surprises`.
     """
 
     def __init__(self, url: str, write_key: str, *, threads: int = 3) -> None:
@@ -29,6 +31,7 @@ class Flood:
         self.acknowledged: set[bytes] = set()
         self.maybe: set[bytes] = set()
         self.refused = 0
+        self.surprises: list[str] = []
         self._lock, self._stop = threading.Lock(), threading.Event()
         self._threads = [threading.Thread(target=self._send, args=(seed,)) for seed in range(threads)]
 
@@ -64,10 +67,22 @@ class Flood:
                     if response.status_code == 200:
                         with self._lock:
                             self.acknowledged |= ids
-                    else:
-                        assert response.status_code == 503, response.text
+                    elif response.status_code == 503:
                         self.refused += 1
                         self._stop.wait(0.1)
+                    else:
+                        self.surprises.append(f"{response.status_code} {response.text}")
+                        return
+
+    def until_more(self, spans: int = 0) -> None:
+        """Wait until so many more spans are acknowledged."""
+        seen = len(self.acknowledged)
+
+        def come() -> bool:
+            assert not self.surprises
+            return len(self.acknowledged) > seen + spans
+
+        until(come, timeout_s=60)
 
 
 def stored(env: Mapping[str, str]) -> Counter[bytes]:
@@ -85,7 +100,8 @@ def stored(env: Mapping[str, str]) -> Counter[bytes]:
 
 
 def compare(flood: Flood, found: Counter[bytes]) -> None:
-    """Zero missing, zero doubled, nothing invented."""
+    """Zero missing, zero doubled, nothing invented, no answer but a 200 and a 503."""
+    assert not flood.surprises
     missing = flood.acknowledged - found.keys()
     doubled = [span for span, count in found.items() if count > 1]
     invented = found.keys() - flood.acknowledged - flood.maybe

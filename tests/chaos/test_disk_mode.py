@@ -25,12 +25,6 @@ def at_rest(service: Service) -> None:
     until(lambda: service.metric("svc_ledger_balance_spans") == 0)
 
 
-def more(flood: Flood, spans: int = 0) -> None:
-    """Until so many more spans are acknowledged."""
-    seen = len(flood.acknowledged)
-    until(lambda: len(flood.acknowledged) > seen + spans, timeout_s=60)
-
-
 def test_kill_9_at_a_random_moment_loses_nothing_acknowledged(open_folder: Path) -> None:
     dice = random.Random(20261120)
     data = open_folder / "data"
@@ -40,14 +34,14 @@ def test_kill_9_at_a_random_moment_loses_nothing_acknowledged(open_folder: Path)
         for _ in range(ROUNDS):
             with running(data, **DISK) as service:
                 flood.url = service.url
-                more(flood)
+                flood.until_more()
                 # How long it lives under load is the dice's, not the test's.
                 until(lambda: dice.random() < 0.05, every_s=0.05)
                 service.process.kill()
                 service.process.wait(10)
         with running(data, **DISK) as service:
             flood.url = service.url
-            more(flood)
+            flood.until_more()
             flood.end()
             at_rest(service)
             compare(flood, stored(service.env))
@@ -57,7 +51,7 @@ def test_kill_9_of_the_database_loses_nothing_acknowledged() -> None:
     with running(**DISK) as service:
         with Flood(service.url, service.write_key) as flood:
             for _ in range(ROUNDS):
-                more(flood, 100)
+                flood.until_more(100)
                 pid = service.health()["components"]["db"]["details"]["embedded"]["pid"]
                 os.kill(pid, signal.SIGKILL)
                 until(lambda: service.health()["components"]["db"]["status"] == "UP", timeout_s=60)
@@ -70,7 +64,7 @@ def test_kill_9_of_a_decoder_process_loses_nothing_acknowledged(mode: str) -> No
     with running(SVC_INGEST_SPOOL_MODE=mode, SVC_INGEST_DECODERS="1") as service:
         with Flood(service.url, service.write_key) as flood:
             for _ in range(ROUNDS):
-                more(flood, 100)
+                flood.until_more(100)
                 (pid,) = service.decoders()
                 os.kill(pid, signal.SIGKILL)
                 until(lambda pid=pid: service.decoders() not in ([pid], []))  # type: ignore[misc]
@@ -117,7 +111,7 @@ def test_a_disk_that_fills_up_answers_503_and_goes_on_when_there_is_room(open_fo
             ballast.write_bytes(bytes(100 * 1024 * 1024))
             until(lambda: flood.refused > 3)
             ballast.unlink()
-            more(flood, 100)
+            flood.until_more(100)
             flood.end()
             at_rest(service)
             compare(flood, stored(service.env))
@@ -129,7 +123,7 @@ def test_memory_mode_loses_at_most_what_was_in_the_buffer_when_it_is_killed(open
     with running(open_folder / "data") as service:
         with Flood(service.url, service.write_key) as flood:
             until(lambda: service.metric("svc_ingest_stored_spans_total") > 0)
-            more(flood, 300)
+            flood.until_more(300)
             waiting = service.metric("svc_spool_bytes")
             stored_before = service.metric("svc_ingest_stored_spans_total")
             service.process.kill()

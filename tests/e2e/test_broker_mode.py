@@ -56,12 +56,6 @@ def on(broker: Broker, **settings: str) -> dict[str, str]:
     }
 
 
-def more(flood: Flood, spans: int = 200) -> None:
-    """Until so many more spans are acknowledged."""
-    seen = len(flood.acknowledged)
-    until(lambda: len(flood.acknowledged) >= seen + spans, timeout_s=60)
-
-
 def all_stored(flood: Flood, service: Service) -> Counter[bytes]:
     """Until everything acknowledged stands in the database. Returns how often each span does."""
 
@@ -83,18 +77,18 @@ def test_kill_9_and_sigterm_in_mid_flood_lose_nothing_acknowledged(topics: Broke
     with running(data, **on(topics)) as service:
         flood = Flood(service.url, service.write_key)
         with flood:
-            more(flood)
+            flood.until_more(200)
             service.process.kill()
             service.process.wait(10)
             for _ in range(ROUNDS - 1):
                 with running(data, **on(topics)) as service:
                     flood.url = service.url
-                    more(flood)
+                    flood.until_more(200)
                     service.process.kill()
                     service.process.wait(10)
             with running(data, **on(topics)) as service:
                 flood.url = service.url
-                more(flood)
+                flood.until_more(200)
                 # Twice, as supervisors do: the second must not cut the drain off.
                 service.process.send_signal(signal.SIGTERM)
                 service.process.send_signal(signal.SIGTERM)
@@ -115,7 +109,7 @@ def test_positions_are_committed_only_after_the_rows_are_stored(
         locked(postgres, "span"),
         Flood(service.url, service.write_key) as flood,
     ):
-        more(flood, 400)
+        flood.until_more(400)
         flood.end()
         sent = len(flood.acknowledged) // SPANS
         # Measured anew every two seconds, and positions are committed twice a second.
@@ -140,15 +134,15 @@ def test_replicas_share_the_partitions_and_one_takes_over_when_the_other_is_kill
         until(lambda: shares(topics) == [4, 4], TAKEOVER_TIMEOUT_S)
         flood = Flood(one.url, one.write_key)
         with flood:
-            more(flood)
+            flood.until_more(200)
             # One project lies in one partition; whoever has it stores what both accept.
             until(lambda: stores(one) != stores(two))
             killed, alive = (one, two) if stores(one) else (two, one)
             flood.url = alive.url
-            more(flood)
+            flood.until_more(200)
             killed.process.kill()
             killed.process.wait(10)
-            more(flood)
+            flood.until_more(200)
         compare(flood, all_stored(flood, alive))
         assert shares(topics) == [8]
         assert stores(alive)
@@ -189,7 +183,7 @@ def test_a_broker_that_is_away_is_said_and_waited_for_at_the_start_and_later(top
         assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
         topics.start()
         with Flood(service.url, service.write_key) as flood:
-            more(flood)
+            flood.until_more(200)
             until(lambda: stores(service))
             topics.stop()
             until(lambda: topics.servers in str(ingest(service).get("waiting_for")))
@@ -198,7 +192,7 @@ def test_a_broker_that_is_away_is_said_and_waited_for_at_the_start_and_later(top
             assert (actors["status"], actors["details"]["spool-broker"]["state"]) == ("UP", "waiting")
             assert all(actor["crashes"] == 0 for actor in actors["details"].values())
             topics.start()
-            more(flood)
+            flood.until_more(200)
         until(lambda: "waiting_for" not in ingest(service))
         # A batch that was refused because no answer came may have reached the broker all the same.
         assert set(all_stored(flood, service).values()) == {1}
