@@ -38,6 +38,14 @@ def environment(data_dir: Path | str, **settings: str) -> dict[str, str]:
     return {**clean, "SVC_DATA_DIR": str(data_dir), "SVC_TELEMETRY_ENABLED": "false", **settings}
 
 
+def _of_proc(file: Path) -> bytes:
+    """What a file under /proc says; nothing when its process or thread ended meanwhile."""
+    try:
+        return file.read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return b""
+
+
 @attrs.define(eq=False)
 class Service:
     """A running service. `write_key` and `query_key` are those of its first start, else empty."""
@@ -75,14 +83,9 @@ class Service:
 
     def decoders(self) -> list[int]:
         """The process ids of the decoder processes."""
-        children = " ".join(
-            thread.read_text() for thread in Path(f"/proc/{self.process.pid}/task").glob("*/children")
-        )
-        return [
-            int(child)
-            for child in children.split()
-            if b"svc.decoder" in Path(f"/proc/{child}/cmdline").read_bytes()
-        ]
+        threads = Path(f"/proc/{self.process.pid}/task").glob("*/children")
+        children = [int(child) for thread in threads for child in _of_proc(thread).split()]
+        return [pid for pid in children if b"svc.decoder" in _of_proc(Path(f"/proc/{pid}/cmdline"))]
 
     def health(self) -> dict[str, Any]:
         """The whole health report, UP or DOWN."""
