@@ -37,6 +37,9 @@ CUBED: Final = (SPANS, TOOL_CALLS)
 #: Fields without sums by day: their values hardly outlive an hour.
 ONLY_HOURS: Final = frozenset({"session_id"})
 
+#: Fields that are no facets and are counted by hour all the same: pages ask in which hours a value occurs.
+_PLACED: Final = {SPANS.name: ("provided_model_name",)}
+
 BUILD_TIMEOUT_S: Final = 600.0
 _LOCK: Final = 0x6375_6265
 
@@ -152,7 +155,8 @@ class CubeStore:
     async def _build(
         self, project_id: int, dataset: Dataset, hour: datetime, *, until: datetime | None
     ) -> None:
-        fields = [field.name for field in dataset.fields if field.facetable]
+        facets = (field.name for field in dataset.fields if field.facetable)
+        fields = (*facets, *_PLACED.get(dataset.name, ()))
         sets = ", ".join(f"({name})" for name in fields)
         names = " ".join(f"when grouping({name}) = 0 then '{name}'" for name in fields)
         values = " ".join(f"when grouping({name}) = 0 then {name}" for name in fields)
@@ -173,7 +177,7 @@ class CubeStore:
                 dataset.name,
                 hour,
             )
-            # One pass over the hour counts every value of every facet field, and the total.
+            # One pass over the hour counts every value of every field, and the total.
             await connection.execute(
                 "insert into cube (project_id, dataset, field, hour, value, n)"
                 f" select $1, $2, case {names} else '' end, $3, case {values} end, count(*)"

@@ -1,4 +1,4 @@
-"""Where rare spans lie: the stretches of time that may hold a text or a value, and the page found in them.
+"""Where rare spans lie: the stretches of time that may hold a text or a value, and what is found in them.
 
 Reads the table `search_block` of `svc.store.search_blocks`, and the cubes for values. A block never lies: it
 may be looked into in vain, but no text it holds is missed. What the cubes do not cover (the last hour, hours
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from itertools import accumulate
 from typing import Any, Final
 
 import attrs
@@ -29,6 +30,9 @@ _MOST_STRETCHES: Final = 256
 
 #: Fields of spans that have no index of their own: the cubes tell in which hours a value of them occurs.
 BY_HOUR: Final = ("kind", "name", "model_id")
+
+#: Spans of a value that are few enough to name their traces one by one.
+RARE: Final = 5_000
 
 _BEGINNING: Final = datetime(1, 1, 1, tzinfo=UTC)
 _END: Final = datetime(9999, 1, 1, tzinfo=UTC)
@@ -105,6 +109,73 @@ async def hours_with(
         *where.values,
     )
     return _beside(split, [(row["hour"], row["hour"] + HOUR) for row in rows])
+
+
+async def rare_traces(
+    connection: Connection, project_id: int, fields: Sequence[str], value: str, wanted: int
+) -> list[bytes] | None:
+    """The traces with a span that has this value in one of the fields, of `BY_HOUR` or the model as sent.
+
+    None when they are too many, or when `wanted` of them are found sooner by walking down from the newest.
+    Under one snapshot with the reading of the traces.
+    """
+    split = await split_range(connection, project_id, SPANS, None, None)
+    if split is None:
+        return None
+    values = [project_id, *split.cubed, list(split.dirty)]
+    clean = (
+        "project_id = $1 and dataset = 'spans' and hour >= $2 and hour < $3"
+        " and hour <> all($4::timestamptz[])"
+    )
+    names = ", ".join(f"'{field}'" for field in fields)
+    # How many such spans each hour has, newest first, or null for more than a few; the names are ours. A span
+    # with the value in two fields counts twice.
+    held: Any = await connection.fetchrow(
+        "select case when sum(n) <= $6 then array_agg(hour order by hour desc) else '{}' end as hours,"
+        " case when sum(n) <= $6 then array_agg(n order by hour desc) else '{}' end as counts,"
+        f" coalesce(sum(n), 0) as n from (select hour, sum(n)::bigint as n from cube where {clean}"
+        f" and field in ({names}) and value = $5 group by hour) as hours",
+        *values,
+        value,
+        RARE,
+    )
+    if held["n"] > RARE:
+        return None
+    # Twice as many spans as traces are wanted: some share a trace.
+    since = _reached(held["hours"], held["counts"], 2 * wanted)
+    if since is not None:
+        # All spans of the hours that have it, and those that a walk comes by before the page is full.
+        cost: Any = await connection.fetchrow(
+            "select sum(n) filter (where hour = any($5::timestamptz[])) as looking,"
+            f" sum(n) filter (where hour >= $6) as walking from cube where {clean} and field = ''",
+            *values,
+            held["hours"],
+            since,
+        )
+        if cost["looking"] > cost["walking"]:
+            return None
+    found = _beside(split, [(hour, hour + HOUR) for hour in held["hours"]])
+    # The spans themselves, by their time.
+    rows = await connection.fetch(
+        "select found.trace_id from unnest($2::timestamptz[], $3::timestamptz[]) as stretch (low, high)"
+        " cross join lateral (select trace_id from span where project_id = $1"
+        f" and ({' or '.join(f'{field} = $4' for field in fields)})"
+        " and created_at >= stretch.low and created_at < stretch.high offset 0) as found limit $5",
+        project_id,
+        [low for low, _ in found],
+        [high for _, high in found],
+        value,
+        RARE + 1,
+    )
+    return None if len(rows) > RARE else list({row["trace_id"] for row in rows})
+
+
+def _reached(hours: Sequence[datetime], counts: Sequence[int], wanted: int) -> datetime | None:
+    """The hour, of these with their counts, in which the sum comes to what is wanted, or None."""
+    for hour, total in zip(hours, accumulate(counts), strict=True):
+        if total >= wanted:
+            return hour
+    return None
 
 
 def _beside(split: Split, found: list[Stretch]) -> list[Stretch]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Final
 
@@ -12,6 +13,7 @@ from svc.store.clauses import Where
 from svc.store.database import Connection, Database
 from svc.store.keyset import Keyset
 from svc.store.rows import TRACE_COLUMNS, trace_row
+from svc.store.search import rare_traces
 from svc.store.span_reads import READ_TIMEOUT_S, SpanReads
 
 NEWEST_TRACES: Final = Keyset("traces", (("started_at", "moment"), ("trace_id", "bytes")))
@@ -61,21 +63,42 @@ class TraceReads:
             ),
             asked.q,
         )
+        placed: list[tuple[Sequence[str], str]] = []
         if asked.model is not None:
+            placed.append((("model_id", "provided_model_name"), asked.model))
             model = where.value(asked.model)
             where.add(_holds(f"(s.model_id = {model} or s.provided_model_name = {model})"))
         if asked.kind is not None:
+            placed.append((("kind",), asked.kind))
             where.add(_holds(f"s.kind = {where.value(asked.kind)}"))
         if asked.call_site_id is not None:
             where.add(_holds(f"s.call_site_id = {where.value(asked.call_site_id)}"))
         names = [name for name, _ in NEWEST_TRACES.columns]
         where.after(names, NEWEST_TRACES.place(cursor))
-        # One page and one row more, down the index on started_at.
-        sql = (
-            f"select {_COLUMNS} from trace t where {where.sql()}"
-            f" order by {', '.join(f'{name} desc' for name in names)} limit {where.value(limit + 1)}"
+        size = where.value(limit + 1)
+        order = ", ".join(f"{name} desc" for name in names)
+
+        async def work(connection: Connection) -> list[Any]:
+            for fields, value in placed:
+                few = await rare_traces(connection, project_id, fields, value, limit + 1)
+                if few is not None:
+                    # These traces by their keys; `offset 0` keeps the planner from walking down to them.
+                    return await connection.fetch(
+                        f"select {_COLUMNS} from (select * from trace where project_id = $1"
+                        f" and trace_id = any(${len(where.values) + 1}::bytea[]) offset 0) t"
+                        f" where {where.sql()} order by {order} limit {size}",
+                        *where.values,
+                        few,
+                    )
+            # One page and one row more, down the index on started_at.
+            return await connection.fetch(
+                f"select {_COLUMNS} from trace t where {where.sql()} order by {order} limit {size}",
+                *where.values,
+            )
+
+        rows = await self.database.run(
+            work, transaction=bool(placed), readonly=True, snapshot=True, timeout_s=READ_TIMEOUT_S
         )
-        rows = await self.database.fetch(sql, *where.values, timeout_s=READ_TIMEOUT_S)
         page, next_cursor = NEWEST_TRACES.page(rows, limit)
         return {"traces": [trace_row(row) for row in page], "next_cursor": next_cursor}
 

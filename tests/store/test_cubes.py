@@ -13,6 +13,7 @@ from protocol.query import timestamp
 from svc.domain.datasets import SPANS
 from svc.store.cubes import GRACE, HOUR, CubeStore, hour_of, mark_dirty
 from svc.store.database import Connection, Database
+from svc.store.migrate import migrate
 from svc.store.projects import ProjectStore
 from svc.store.query import QueryStore
 from tests.store.test_query import question
@@ -116,6 +117,25 @@ async def test_the_cube_agrees_with_the_rows_at_every_moment(
     await cubes.build(clock.now + timedelta(hours=2), 1000)
     assert await raw(store, "select count(*) from cube_dirty") == [(0,)]
     await agree(store, None, None, dice)
+
+
+async def test_hours_built_before_models_were_counted_by_the_name_sent_are_filled_in(
+    empty_database: Database, clock: Clock
+) -> None:
+    await migrate(empty_database, up_to=14)
+    assert (await ProjectStore(empty_database).make_default()).id == 1
+    dice = random.Random(0)
+    spans, cubes = store_of(empty_database, clock), CubeStore(empty_database)
+    for number in range(1, 30):
+        await spans.write(rows(chat(number, dice)))
+        clock.now += timedelta(minutes=dice.randrange(40))
+    await cubes.build(clock.now, 100)
+    counted = "select hour, value, n from cube where field = 'provided_model_name' order by 1, 2"
+    built = await raw(empty_database, counted)
+    assert len(built) > 10
+    await raw(empty_database, "delete from cube where field = 'provided_model_name'")
+    await migrate(empty_database)
+    assert await raw(empty_database, counted) == built
 
 
 async def test_an_hour_is_built_only_when_nothing_can_be_on_the_way(store: Database, clock: Clock) -> None:

@@ -10,6 +10,7 @@ import attrs
 import pytest
 
 from svc.store.call_site_reads import CallSiteReads
+from svc.store.cubes import CubeStore
 from svc.store.database import Connection, Database
 from svc.store.keyset import Keyset
 from svc.store.project_reads import ProjectReads
@@ -404,10 +405,28 @@ async def test_no_read_reads_a_whole_table(many: Database, read: str) -> None:
     for plan in explaining.plans:
         scanned = set(re.findall(r"Seq Scan on (\w+)", plan))
         small = {"organization", "project", "call_site", "call_site_intent", "pack", "failure_mode"} | {
-            "chain", "detection_case", "finding", "project_count"
+            "chain", "detection_case", "finding", "project_count", "cube_progress", "cube_dirty",
+            "cube",  # Empty here; plans over cubes have tests of their own.
         }  # fmt: skip
         grown = {table for table in scanned if not table.endswith("_default")} - small
         assert not grown, plan
         # A sort of a whole project would show as a plain Sort above more rows than a page.
         for rows_sorted in re.findall(r"^\s*(?:->\s+)?Sort .*rows=(\d+)", plan, re.MULTILINE):
             assert int(rows_sorted) <= 1100, plan
+
+
+async def test_traces_of_a_rare_model_are_read_by_their_keys(many: Database) -> None:
+    await ProjectStore(many).make_default()
+    await many.fetch("update span set provided_model_name = 'rare' where trace_id = $1", SOME_TRACE)
+    while (await CubeStore(many).build(DAY + timedelta(days=1), 1000)).more:
+        pass
+    await many.fetch("analyze")
+    explaining = Explaining(many)
+    reads = TraceReads(explaining, SpanReads(many))  # type: ignore[arg-type]
+    page = await reads.page(1, TraceFilter(model="rare"), limit=50, cursor=None)
+    assert [trace["trace_id"] for trace in page["traces"]] == [SOME_TRACE.hex()]
+    _split, held, spans, traces = explaining.plans
+    assert "cube_value" in held
+    assert "project_id_created_at" in spans
+    assert "trace_pkey" in traces
+    assert "trace_started" not in traces

@@ -1,4 +1,4 @@
-"""Text search finds exactly what reading every span would find, whatever is indexed by then."""
+"""Searches for texts and rare values find what reading every row would find, whatever is indexed by then."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ from svc.store.projects import ProjectStore
 from svc.store.query import QueryStore
 from svc.store.search_blocks import grams_of, hashed
 from svc.store.span_reads import SpanFilter, SpanReads
+from svc.store.trace_reads import TraceFilter, TraceReads
+from svc.store.traces import TraceStore
 from tests.store.test_query import question
 from tests.store.test_spans import NOW, Clock, fetch, one, rows, store_of
 
@@ -166,6 +168,115 @@ async def test_a_search_agrees_with_the_rows_at_every_moment(
         for _ in range(3):
             await agree(store, dice)
             await agree_on_values(store, dice)
+
+
+def step_of_a_trace(number: int, trace: int, dice: random.Random, took_s: float = 1.0) -> Any:
+    """A span of one of a few traces, with a model that has a name of its own, one of another's, or none."""
+    attributes = {"gen_ai.operation.name": dice.choice(["chat", "execute_tool"])}
+    model = dice.choice(["gpt-4o", "gpt-4o-2024-08-06", "unheard-of", None])
+    if model is not None:
+        attributes["gen_ai.request.model"] = model
+    return one(
+        number,
+        trace_id=bytes([1 + trace]) * 16,
+        attributes=attributes,
+        start=NOW - timedelta(minutes=dice.randrange(10_000)),
+        took_s=took_s,
+    )
+
+
+async def agree_on_traces(store: Database, dice: random.Random) -> None:
+    """Pages of traces that hold a span of a model or a kind hold what asking every row answers."""
+    model = dice.choice(["gpt-4o", "gpt-4o-2024-08-06", "unheard-of", "nobody's", None])
+    kind = dice.choice(["llm", "tool", "agent", None, None])
+    low = NOW - timedelta(minutes=dice.randrange(10_000)) if dice.random() < 0.3 else None
+    holds = "exists (select from span s where s.project_id = 1 and s.trace_id = t.trace_id and"
+    expected = [
+        row["trace_id"].hex()
+        for row in await fetch(
+            store,
+            "select trace_id from trace t where project_id = 1"
+            f" and ($1::text is null or {holds} (model_id = $1 or provided_model_name = $1)))"
+            f" and ($2::text is null or {holds} kind = $2))"
+            " and ($3::timestamptz is null or started_at >= $3)"
+            " order by started_at desc, trace_id desc",
+            model,
+            kind,
+            low,
+        )
+    ]
+    asked, limit = TraceFilter(model=model, kind=kind, low=low), dice.choice([1, 2, 50])
+    reads = TraceReads(store, SpanReads(store))
+    found: list[str] = []
+    cursor = None
+    while True:
+        page = await reads.page(1, asked, limit=limit, cursor=cursor)
+        found += [trace["trace_id"] for trace in page["traces"]]
+        cursor = page["next_cursor"]
+        if cursor is None:
+            break
+    assert found == expected, asked
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_traces_of_a_value_agree_with_the_rows_at_every_moment(
+    store: Database, clock: Clock, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dice = random.Random(seed)
+    spans, cubes, roller = store_of(store, clock), CubeStore(store), TraceStore(store)
+    traces: list[int] = []
+    for _ in range(40):
+        action = dice.choice(["write", "write", "resend", "wait", "build", "build one", "settle"])
+        if action == "write":
+            known = len(traces)
+            traces += [dice.randrange(40) for _ in range(dice.randrange(1, 8))]
+            new = range(known, len(traces))
+            await spans.write(rows(*(step_of_a_trace(n + 1, traces[n], dice) for n in new)))
+        elif action == "resend" and traces:
+            n = dice.randrange(len(traces))
+            again = step_of_a_trace(n + 1, traces[n], dice, dice.choice([0.5, 2.0, 3.0]))
+            await spans.write(rows(again))
+        elif action == "wait":
+            clock.now += timedelta(minutes=dice.randrange(5, 90))
+        elif action == "settle":
+            await roller.settle(clock.now + timedelta(seconds=11), 10)
+        else:
+            await cubes.build(clock.now, 1 if action == "build one" else 100)
+        for _ in range(4):
+            monkeypatch.setattr(search, "RARE", dice.choice([0, 3, 20, 5_000]))
+            await agree_on_traces(store, dice)
+
+
+async def test_a_rare_value_names_its_traces_and_a_common_one_does_not(
+    store: Database, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writing = store_of(store, clock)
+    number = 0
+    for model, count in (("rare", 1), ("common", 9), ("common", 9), ("common", 9), ("now and then", 3)):
+        for _ in range(count):
+            number += 1
+            attributes = {"gen_ai.operation.name": "chat", "gen_ai.request.model": model}
+            await writing.write(rows(one(number, trace_id=bytes([number]) * 16, attributes=attributes)))
+        clock.now += timedelta(hours=1)
+    await CubeStore(store).build(clock.now + timedelta(hours=1), 10)
+    await writing.write(rows(one(90, trace_id=bytes([90]) * 16, attributes={"gen_ai.request.model": "rare"})))
+
+    async def asked(model: str, wanted: int = 1) -> set[int] | None:
+        async def work(connection: Connection) -> list[bytes] | None:
+            return await search.rare_traces(connection, 1, ("provided_model_name",), model, wanted)
+
+        found = await store.run(work, snapshot=True)
+        return None if found is None else {trace_id[0] for trace_id in found}
+
+    assert await asked("rare") == {1, 90}
+    assert await asked("unheard-of") == set()
+    # Its newest hour alone would fill the page, and there are others to look into.
+    assert await asked("common") is None
+    assert await asked("common", 50) == set(range(2, 29))
+    monkeypatch.setattr(search, "RARE", 1)
+    assert await asked("common", 50) is None
+    # One is in the cubes and one beside them: more than a few after all.
+    assert await asked("rare") is None
 
 
 async def test_a_word_that_stands_nowhere_is_answered_from_the_index_alone(
