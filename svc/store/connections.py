@@ -94,8 +94,11 @@ class Connections:
         try:
             async with asyncio.timeout(REST_TIMEOUT_S):
                 await connection.reset()
-        except (Exception, asyncio.CancelledError):
+        except Exception:
             self._end(connection)
+        except asyncio.CancelledError:
+            self._end(connection)
+            raise
         else:
             self._rest(connection)
 
