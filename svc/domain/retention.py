@@ -7,9 +7,11 @@ outlive the midnight after it.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 import attrs
+
+from svc.domain.calendar import day_of
 
 
 @attrs.frozen
@@ -56,9 +58,8 @@ def cutoffs(terms: Terms, now: datetime) -> Cutoffs:
 def _before(days: int, now: datetime) -> datetime | None:
     if not days:
         return None
-    midnight = now.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     try:
-        return midnight - timedelta(days=days)
+        return day_of(now) - timedelta(days=days)
     except OverflowError:
         # A term that reaches behind the calendar.
         return None

@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 if TYPE_CHECKING:
     import asyncpg
 
-    Raw = asyncpg.Connection[asyncpg.Record]
+    #: What a unit of work gets.
+    Connection = asyncpg.Connection[asyncpg.Record]
 else:
-    Raw = Any
+    Connection = Any
 
 T = TypeVar("T")
 
@@ -36,14 +37,14 @@ REST_S: Final = 300.0
 class Connections:
     """The connections of one `Database`. `connect` makes one."""
 
-    def __init__(self, connect: Callable[[], Awaitable[Raw]], most: int) -> None:
+    def __init__(self, connect: Callable[[], Awaitable[Connection]], most: int) -> None:
         self._connect, self.most = connect, most
         self._turns = asyncio.Semaphore(most)
-        self._open: set[Raw] = set()
+        self._open: set[Connection] = set()
         #: Each with the time since when; the one used last is the last.
-        self._resting: list[tuple[Raw, float]] = []
+        self._resting: list[tuple[Connection, float]] = []
 
-    async def lend(self, work: Callable[[Raw], Awaitable[T]]) -> T:
+    async def lend(self, work: Callable[[Connection], Awaitable[T]]) -> T:
         """Do one unit of work on one connection.
 
         Raises `TimeoutError` when none is free in time. Cancellation: the connection comes to rest within
@@ -69,7 +70,7 @@ class Connections:
         finally:
             self._turns.release()
 
-    def _rested(self) -> Raw | None:
+    def _rested(self) -> Connection | None:
         now_s = asyncio.get_running_loop().time()
         while self._resting:
             connection, since_s = self._resting.pop()
@@ -78,15 +79,15 @@ class Connections:
             self._end(connection)
         return None
 
-    async def _new(self) -> Raw:
+    async def _new(self) -> Connection:
         connection = await self._connect()
         self._open.add(connection)
         return connection
 
-    def _rest(self, connection: Raw) -> None:
+    def _rest(self, connection: Connection) -> None:
         self._resting.append((connection, asyncio.get_running_loop().time()))
 
-    async def _calm(self, connection: Raw) -> None:
+    async def _calm(self, connection: Connection) -> None:
         """Bring a connection to rest whose work failed; whatever is in the way of that ends it."""
         if connection.is_in_transaction():
             self._end(connection)
@@ -102,7 +103,7 @@ class Connections:
         else:
             self._rest(connection)
 
-    def _end(self, connection: Raw) -> None:
+    def _end(self, connection: Connection) -> None:
         self._open.discard(connection)
         connection.terminate()
 

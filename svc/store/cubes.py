@@ -13,12 +13,13 @@ and so is a day whose hours are all built and clean.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 import attrs
 
 from protocol.storage import Built
+from svc.domain.calendar import day_of, hour_of
 from svc.domain.datasets import DATASETS, SPANS, TOOL_CALLS, Dataset
 from svc.store.counts import fold
 from svc.store.database import Connection, Database
@@ -42,16 +43,6 @@ _PLACED: Final = {SPANS.name: ("provided_model_name",)}
 
 BUILD_TIMEOUT_S: Final = 600.0
 _LOCK: Final = 0x6375_6265
-
-
-def hour_of(moment: datetime) -> datetime:
-    """The hour that a moment lies in, UTC."""
-    return moment.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
-
-
-def day_of(moment: datetime) -> datetime:
-    """The day that a moment lies in, UTC."""
-    return hour_of(moment).replace(hour=0)
 
 
 async def mark_dirty(

@@ -13,7 +13,7 @@ import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
+from typing import Any, Final, Literal, TypeVar
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 import asyncpg
@@ -22,13 +22,8 @@ import trio
 import trio_asyncio
 
 from protocol.storage import Outage, StoreRefused
+from svc.store.connections import Connection as Connection
 from svc.store.connections import Connections
-
-if TYPE_CHECKING:
-    #: What a unit of work gets.
-    Connection = asyncpg.Connection[asyncpg.Record]
-else:
-    Connection = Any
 
 T = TypeVar("T")
 

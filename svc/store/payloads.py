@@ -7,26 +7,23 @@ aged out, or whose messages have, is absent, which is no error (spec, "Semantics
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Final
 
 import attrs
 
 from protocol.inflate import Unreadable
 from protocol.otlp import WireSpan
+from svc.domain.calendar import day_of
 from svc.domain.intake import StoredSpan
 from svc.domain.packing import needed, pack_message, unpack
 from svc.store.database import Connection
 
 _KNOWN_BOUND: Final = 200_000
 
+#: Project, hash, and the midnight of its day, which messages carry as their `started_at`.
 MessageKey = tuple[int, bytes, datetime]
 SpanKey = tuple[bytes, bytes, datetime]
-
-
-def day_of(moment: datetime) -> datetime:
-    """Midnight of the UTC day: what messages carry as their `started_at`."""
-    return moment.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
 
 
 @attrs.define(eq=False)

@@ -23,6 +23,7 @@ from protocol.refusals import (
     UNKNOWN_INTERVAL,
     Refused,
 )
+from svc.domain.calendar import day_of, hour_of
 from svc.domain.datasets import DATASETS, SPANS, Dataset, Field
 from svc.domain.values import identifier
 from svc.store.clauses import Where
@@ -351,10 +352,9 @@ def _bucket_starts(low: datetime, high: datetime, interval: str) -> list[datetim
 
 
 def _truncate(moment: datetime, interval: str) -> datetime:
-    hour = moment.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
     if interval == "hour":
-        return hour
-    day = hour.replace(hour=0)
+        return hour_of(moment)
+    day = day_of(moment)
     if interval == "day":
         return day
     if interval == "week":

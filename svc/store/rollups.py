@@ -13,7 +13,8 @@ from typing import Any, Final
 import attrs
 
 from protocol.storage import Built
-from svc.store.cubes import BUILD_TIMEOUT_S, GRACE, HOUR, hour_of
+from svc.domain.calendar import hour_of
+from svc.store.cubes import BUILD_TIMEOUT_S, GRACE, HOUR
 from svc.store.database import Connection, Database
 
 DAY: Final = timedelta(days=1)

@@ -14,7 +14,9 @@ import socket
 import struct
 import threading
 import time
+from collections.abc import Callable
 from multiprocessing.connection import Connection
+from typing import Any
 
 import attrs
 import msgspec
@@ -166,14 +168,60 @@ def generate(
     port: int, token: str, *, spans: int, connections: int, seconds: float, per_second: float | None = None
 ) -> Result:
     """Send requests from a process of its own and wait for its result."""
+    result: Result = _apart(_generate, port, token, spans, connections, seconds, per_second)
+    return result
+
+
+def ask(
+    port: int, token: str, path: str, bodies: list[bytes], *, clients: int, seconds: float
+) -> tuple[list[float], int]:
+    """Clients that each ask as fast as they are answered, in a process of their own.
+
+    Returns the latencies in seconds, and how many answers were an error of HTTP, JSON-RPC or a tool.
+    """
+    found: tuple[list[float], int] = _apart(_ask, port, token, path, bodies, clients, seconds)
+    return found
+
+
+def _apart(target: Callable[..., None], *arguments: object) -> Any:
+    """What the target sends, from a process of its own."""
     receive, send = multiprocessing.Pipe(duplex=False)
-    process = multiprocessing.get_context("spawn").Process(
-        target=_generate, args=(send, port, token, spans, connections, seconds, per_second)
-    )
+    process = multiprocessing.get_context("spawn").Process(target=target, args=(send, *arguments))
     process.start()
-    result: Result = receive.recv()
+    result = receive.recv()
     process.join()
     return result
+
+
+def _side_by_side(client: Callable[[int, socket.socket], None], port: int, clients: int) -> None:
+    """So many clients, each with its number and a connection, until all have ended."""
+
+    def connected(number: int) -> None:
+        with socket.create_connection(("127.0.0.1", port)) as sock:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            client(number, sock)
+
+    threads = [threading.Thread(target=connected, args=(number,)) for number in range(clients)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def _head(port: int, token: str, path: str, content_type: str) -> str:
+    """The head of a request, but for the length of its body."""
+    return (
+        f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nAuthorization: Bearer {token}\r\n"
+        f"Content-Type: {content_type}\r\n"
+    )
+
+
+def _post(
+    sock: socket.socket, head: str, body: bytes | bytearray
+) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
+    """Send one request and read its response."""
+    sock.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+    return read_response(sock)
 
 
 def _generate(
@@ -190,57 +238,30 @@ def _generate(
     refused = [0]
     started_s = time.perf_counter()
     end_s = started_s + seconds
-    head = (
-        f"POST /v1/traces HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nAuthorization: Bearer {token}\r\n"
-        "Content-Type: application/x-protobuf\r\n"
-    )
+    head = _head(port, token, "/v1/traces", "application/x-protobuf")
 
-    def client(number: int) -> None:
-        with socket.create_connection(("127.0.0.1", port)) as sock:
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            turn = number
-            due_s = started_s + (number / per_second if per_second else 0)
-            while time.perf_counter() < end_s:
-                if per_second:
-                    time.sleep(max(0.0, due_s - time.perf_counter()))
-                    due_s += connections / per_second
-                body = fresh(templates[turn % len(templates)])
-                turn += 1
-                asked_s = time.perf_counter()
-                sock.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
-                status, headers, _ = read_response(sock)
-                if status == 200:
-                    latencies.append(time.perf_counter() - asked_s)
-                else:
-                    refused[0] += 1
-                    # As OTLP tells exporters to, and no longer than the run.
-                    wait_s = next((float(v) for k, v in headers if k == b"retry-after"), 0.05)
-                    time.sleep(max(0.0, min(wait_s, end_s - time.perf_counter())))
+    def client(number: int, sock: socket.socket) -> None:
+        turn = number
+        due_s = started_s + (number / per_second if per_second else 0)
+        while time.perf_counter() < end_s:
+            if per_second:
+                time.sleep(max(0.0, due_s - time.perf_counter()))
+                due_s += connections / per_second
+            body = fresh(templates[turn % len(templates)])
+            turn += 1
+            asked_s = time.perf_counter()
+            status, headers, _ = _post(sock, head, body)
+            if status == 200:
+                latencies.append(time.perf_counter() - asked_s)
+            else:
+                refused[0] += 1
+                # As OTLP tells exporters to, and no longer than the run.
+                wait_s = next((float(value) for name, value in headers if name == b"retry-after"), 0.05)
+                time.sleep(max(0.0, min(wait_s, end_s - time.perf_counter())))
 
-    threads = [threading.Thread(target=client, args=(number,)) for number in range(connections)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    _side_by_side(client, port, connections)
     elapsed_s = time.perf_counter() - started_s
     send.send(Result(len(latencies) * spans, elapsed_s, time.time(), latencies, refused[0]))
-
-
-def ask(
-    port: int, token: str, path: str, bodies: list[bytes], *, clients: int, seconds: float
-) -> tuple[list[float], int]:
-    """Clients that each ask as fast as they are answered, in a process of their own.
-
-    Returns the latencies in seconds, and how many answers were an error of HTTP, JSON-RPC or a tool.
-    """
-    receive, send = multiprocessing.Pipe(duplex=False)
-    process = multiprocessing.get_context("spawn").Process(
-        target=_ask, args=(send, port, token, path, bodies, clients, seconds)
-    )
-    process.start()
-    found: tuple[list[float], int] = receive.recv()
-    process.join()
-    return found
 
 
 def _ask(
@@ -248,30 +269,20 @@ def _ask(
 ) -> None:
     latencies: list[float] = []
     errors = [0]
-    head = (
-        f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nAuthorization: Bearer {token}\r\n"
-        "Content-Type: application/json\r\n"
-    )
+    head = _head(port, token, path, "application/json")
     end_s = time.perf_counter() + seconds
 
-    def client(number: int) -> None:
-        with socket.create_connection(("127.0.0.1", port)) as sock:
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            turn = number
-            while time.perf_counter() < end_s:
-                body = bodies[turn % len(bodies)]
-                turn += 1
-                asked_s = time.perf_counter()
-                sock.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
-                status, _, answer = read_response(sock)
-                latencies.append(time.perf_counter() - asked_s)
-                errors[0] += status != 200 or b'"error":' in answer[:200] or b'"isError":true' in answer
+    def client(number: int, sock: socket.socket) -> None:
+        turn = number
+        while time.perf_counter() < end_s:
+            body = bodies[turn % len(bodies)]
+            turn += 1
+            asked_s = time.perf_counter()
+            status, _, answer = _post(sock, head, body)
+            latencies.append(time.perf_counter() - asked_s)
+            errors[0] += status != 200 or b'"error":' in answer[:200] or b'"isError":true' in answer
 
-    threads = [threading.Thread(target=client, args=(number,)) for number in range(clients)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    _side_by_side(client, port, clients)
     send.send((latencies, errors[0]))
 
 

@@ -10,8 +10,9 @@ import pytest
 import trio
 
 from protocol.query import timestamp
+from svc.domain.calendar import hour_of
 from svc.domain.datasets import SPANS
-from svc.store.cubes import GRACE, HOUR, CubeStore, hour_of, mark_dirty
+from svc.store.cubes import GRACE, HOUR, CubeStore, mark_dirty
 from svc.store.database import Connection, Database
 from svc.store.migrate import migrate
 from svc.store.projects import ProjectStore

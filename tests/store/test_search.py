@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from svc.domain.calendar import hour_of
 from svc.store import search, search_blocks
-from svc.store.cubes import CubeStore, hour_of
+from svc.store.cubes import CubeStore
 from svc.store.database import Connection, Database
 from svc.store.projects import ProjectStore
 from svc.store.query import QueryStore

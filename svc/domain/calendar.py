@@ -1,0 +1,18 @@
+"""Hours and days as everything here is counted: those of UTC.
+
+Owns `hour_of` and `day_of`. The stores, the queries and the retention terms call them. Never reads the clock.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+
+def hour_of(moment: datetime) -> datetime:
+    """The beginning of the hour that an aware moment lies in."""
+    return moment.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
+
+
+def day_of(moment: datetime) -> datetime:
+    """The midnight that begins the day of an aware moment."""
+    return moment.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
