@@ -1,4 +1,4 @@
-"""From an accepted batch to rows ready to be written: read, walk, map, price, pack.
+"""From an accepted batch to rows ready to be written: read, walk, map, price, take apart.
 
 Called by drainers through the `Decode` port, row by row. No clock, no I/O; the packer remembers which texts
 it has seen. The payload keeps the span as it came, so that a better mapping can be run over history later
@@ -15,18 +15,18 @@ from protocol.otlp import envelope, read_clean, screen, walk
 from protocol.storage import Batch
 from svc.domain.exporters import Observations
 from svc.domain.mapping import map_span
-from svc.domain.packing import Packed, Packer
+from svc.domain.packing import Packer, Parts
 from svc.domain.pricing import PriceBook
 from svc.domain.span import SpanRow
 
 
 @attrs.define(eq=False)
 class StoredSpan:
-    """A mapped span, its project and its packed payload. Not frozen: one is built for each span."""
+    """A mapped span, its project and the parts of its payload. Not frozen: one is built for each span."""
 
     project_id: int
     row: SpanRow
-    payload: Packed = attrs.field(repr=False)
+    payload: Parts = attrs.field(repr=False)
 
 
 def decoder(
@@ -46,8 +46,8 @@ def decoder(
             row = map_span(span, prices)
             if note is not None:
                 note(batch.project_id, batch.received_at, span, row)
-            payload = packer.pack(batch.project_id, row.started_at.date(), span)
-            yield StoredSpan(batch.project_id, row, payload)
+            parts = packer.take_apart(batch.project_id, row.started_at.date(), span)
+            yield StoredSpan(batch.project_id, row, parts)
 
     return decode
 

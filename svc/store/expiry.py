@@ -20,7 +20,7 @@ import trio
 from protocol.inflate import Unreadable
 from protocol.storage import Freed
 from svc.domain.datasets import SPANS, TOOL_CALLS, Dataset
-from svc.domain.packing import needed
+from svc.domain.packing import Frame
 from svc.store.cubes import HOUR, mark_dirty
 from svc.store.database import Connection, Database
 from svc.store.partitions import lock_days, midnight, partition
@@ -43,7 +43,7 @@ DAY: Final = timedelta(days=1)
 #: The key of each table behind project_id, in the order of its primary key.
 _KEYS: Final[dict[str, tuple[tuple[str, str], ...]]] = {
     "span": (("trace_id", "bytea"), ("span_id", "bytea"), ("started_at", "timestamptz")),
-    "span_payload": (("trace_id", "bytea"), ("span_id", "bytea"), ("started_at", "timestamptz")),
+    "span_payload": (("trace_id", "bytea"), ("started_at", "timestamptz"), ("frame", "bigint")),
     "span_message": (("hash", "bytea"), ("started_at", "timestamptz")),
     "tool_call": (
         ("trace_id", "bytea"),
@@ -222,7 +222,7 @@ async def _kept_hashes(
         project_id,
     ):
         try:
-            hashes.update((row["project_id"], digest) for digest in needed(row["body"]))
+            hashes.update((row["project_id"], digest) for digest in Frame(row["body"]).needed())
         except Unreadable:
             # Damaged: nothing can be read from it, whatever is kept.
             continue

@@ -19,7 +19,7 @@ import attrs
 from protocol.otlp import WireSpan
 from svc.domain.datasets import SPANS, TOOL_CALLS
 from svc.domain.intake import StoredSpan
-from svc.domain.packing import Packed
+from svc.domain.packing import Parts
 from svc.domain.rework import CHANGEABLE, Totals, differs, totals
 from svc.domain.rollup import dedupe_tool_calls, roll_up
 from svc.domain.span import SpanRow, ToolCall
@@ -196,17 +196,22 @@ class ReworkStore:
             return [], 0
         # All their spans, from the days they have spans in.
         records = await connection.fetch(
-            f"select {SPAN_FIELDS} from span where project_id = $1 and trace_id = any($2::bytea[])"
+            f"select {SPAN_FIELDS}, frame from span where project_id = $1 and trace_id = any($2::bytea[])"
             " and started_at between $3 and $4 order by trace_id, span_id",
             self.project_id,
             [row["trace_id"] for row in chosen],
             min(row["first_started_at"] for row in chosen),
             max(row["last_started_at"] for row in chosen),
         )
-        stored = [SpanRow(**dict(record.items())) for record in records]
+        fields = [dict(record.items()) for record in records]
+        frames = [row.pop("frame") for row in fields]
+        stored = [SpanRow(**row) for row in fields]
         payloads: Mapping[tuple[bytes, bytes], WireSpan] = {}
         if self.kind == "remap":
-            keys = [(row.trace_id, row.span_id, row.started_at) for row in stored]
+            keys = [
+                (row.trace_id, row.span_id, row.started_at, frame)
+                for row, frame in zip(stored, frames, strict=True)
+            ]
             payloads = await read_payloads(connection, self.project_id, keys)
             await self._with_tool_calls(connection, chosen, stored)
         by_trace: dict[bytes, _Trace] = {row["trace_id"]: _Trace(row, [], []) for row in chosen}
@@ -258,7 +263,7 @@ class ReworkStore:
             await mark_dirty(
                 connection, [(self.project_id, row["created_at"]) for row in written], SPANS, now
             )
-            spans = [StoredSpan(self.project_id, row, Packed(b"", {})) for row in changed]
+            spans = [StoredSpan(self.project_id, row, Parts(b"", [], {})) for row in changed]
             await CallSites().insert_new(connection, spans, now)
         if self.kind == "remap":
             await self._write_tool_calls(connection, traces, now)

@@ -20,7 +20,7 @@ from svc.domain.span import Kind, Status
 from svc.store.clauses import Where
 from svc.store.database import Connection, Database
 from svc.store.keyset import Keyset
-from svc.store.payloads import read_payloads
+from svc.store.payloads import SpanKey, read_payloads
 from svc.store.rows import SPAN_COLUMNS, span_row
 from svc.store.search import BY_HOUR, Page, hours_with, newest_spans, stretches
 
@@ -32,12 +32,13 @@ NEWEST_SPANS: Final = Keyset("spans", (("created_at", "moment"), ("trace_id", "b
 PAYLOAD_FIELDS: Final = ("input", "output", "attributes", "provided_usage", "events", "links")
 _PREVIEWS: Final = ("input_preview", "output_preview")
 
-_COLUMNS: Final = ", ".join(SPAN_COLUMNS)
+_COLUMNS: Final = ", ".join((*SPAN_COLUMNS, "frame"))
 _STEP: Final = timedelta(microseconds=1)
 #: Whether the payload of a span is still there, by its key; `offset 0` keeps it a look-up for each row.
 _AVAILABLE: Final = (
     "exists (select from span_payload p where p.project_id = $1 and p.trace_id = s.trace_id"
-    " and p.span_id = s.span_id and p.started_at = s.started_at offset 0) as payload_available"
+    " and p.started_at = date_trunc('day', s.started_at, 'UTC') and p.frame = s.frame offset 0)"
+    " as payload_available"
 )
 
 
@@ -133,7 +134,7 @@ class SpanReads:
             )
             if row is None:
                 return None
-            found = await read_payloads(connection, project_id, [(trace_id, span_id, row["started_at"])])
+            found = await read_payloads(connection, project_id, [_key(row)])
             return row, found.get((trace_id, span_id))
 
         # Three statements that need not agree: what goes between two of them is told as gone.
@@ -202,8 +203,11 @@ def _values(asked: SpanFilter) -> dict[str, Any]:
 async def _page(connection: Connection, project_id: int, rows: Sequence[Any], *, payload: bool) -> SpanPage:
     if not payload:
         return SpanPage(rows, None)
-    keys = [(row["trace_id"], row["span_id"], row["started_at"]) for row in rows]
-    return SpanPage(rows, await read_payloads(connection, project_id, keys))
+    return SpanPage(rows, await read_payloads(connection, project_id, [_key(row) for row in rows]))
+
+
+def _key(row: Any) -> SpanKey:
+    return row["trace_id"], row["span_id"], row["started_at"], row["frame"]
 
 
 async def _narrow(connection: Connection, where: Where, project_id: int, trace_id: bytes) -> None:

@@ -11,13 +11,14 @@ turns, and traces are locked in one order everywhere, so writers cannot deadlock
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any, Final
 
 import attrs
 
 from protocol.storage import Written
+from svc.domain.calendar import day_of
 from svc.domain.intake import StoredSpan
 from svc.domain.rollup import TraceRollup, dedupe_tool_calls, roll_up
 from svc.domain.span import SpanRow
@@ -26,7 +27,15 @@ from svc.store.call_sites import CallSites
 from svc.store.cubes import CUBED, mark_dirty
 from svc.store.database import Connection, Database
 from svc.store.partitions import DayPartitions
-from svc.store.payloads import MessageKey, Messages
+from svc.store.payloads import (
+    Framed,
+    FrameKey,
+    MessageKey,
+    Messages,
+    copy_frames,
+    drop_unnamed_frames,
+    frame_up,
+)
 from svc.store.sessions import touch_sessions
 from svc.store.traces import Touched, insert_or_touch
 
@@ -34,7 +43,7 @@ Identity = tuple[int, bytes, bytes]
 TraceKey = tuple[int, bytes]
 
 #: The tables that hold rows of one span.
-_OF_A_SPAN: Final = ("span", "span_payload", "tool_call")
+_OF_A_SPAN: Final = ("span", "tool_call")
 
 _SPAN_FIELDS: Final = (
     "trace_id",
@@ -74,8 +83,7 @@ _SPAN_FIELDS: Final = (
     "output_audio_tokens",
     "price_book",
 )
-_SPAN_COLUMNS: Final = ("project_id", "created_at", *_SPAN_FIELDS)
-_PAYLOAD_COLUMNS: Final = ("project_id", "trace_id", "span_id", "started_at", "body")
+_SPAN_COLUMNS: Final = ("project_id", "created_at", "frame", *_SPAN_FIELDS)
 TOOL_CALL_COLUMNS: Final = (
     "project_id",
     "trace_id",
@@ -117,12 +125,15 @@ class SpanStore:
             return Written(0, 0)
         spans = _newest_of_each(rows)
         await self.days.ensure({span.row.started_at.date() for span in spans}, self.now())
-        stored, messages = await self.database.run(lambda connection: self._write(connection, spans))
+        framed = frame_up(spans)
+        stored, messages = await self.database.run(lambda connection: self._write(connection, spans, framed))
         self.call_sites.remember(spans)
         self.messages.remember(messages)
         return Written(stored=stored, duplicates=len(rows) - stored)
 
-    async def _write(self, connection: Connection, spans: list[StoredSpan]) -> tuple[int, list[MessageKey]]:
+    async def _write(
+        self, connection: Connection, spans: list[StoredSpan], framed: Framed
+    ) -> tuple[int, list[MessageKey]]:
         now = self.now()
         by_trace: dict[TraceKey, list[StoredSpan]] = {}
         by_project: dict[int, list[SpanRow]] = {}
@@ -138,7 +149,7 @@ class SpanStore:
             _Kept(span, now) for span in spans
         ]  # fmt: skip
         replaced = [item for item in kept if item.created_at != now]
-        await _copy(connection, kept)
+        await _copy(connection, kept, framed)
         messages = await self.messages.insert_new(connection, [item.span for item in kept])
         await self.call_sites.insert_new(connection, [item.span for item in kept], now)
         await touch_sessions(connection, rollups)
@@ -183,7 +194,7 @@ async def _against_known(
     asked = [span for span in spans if (span.project_id, span.row.trace_id) in known]
     # The stored rows of these identities. The bounds let the planner skip all other days.
     rows = await connection.fetch(
-        "select s.project_id, s.trace_id, s.span_id, s.started_at, s.created_at,"
+        "select s.project_id, s.trace_id, s.span_id, s.started_at, s.created_at, s.frame,"
         " coalesce(s.ended_at, s.started_at) as age"
         " from unnest($1::bigint[], $2::bytea[], $3::bytea[]) as asked (project_id, trace_id, span_id)"
         " join span s using (project_id, trace_id, span_id)"
@@ -211,7 +222,7 @@ async def _against_known(
     return kept
 
 
-async def _delete(connection: Connection, rows: Iterable[Any]) -> None:
+async def _delete(connection: Connection, rows: Sequence[Any]) -> None:
     identities = [(row["project_id"], row["trace_id"], row["span_id"], row["started_at"]) for row in rows]
     for table in _OF_A_SPAN:
         # The replaced rows, in each daily table; the table name comes from the closed list.
@@ -223,12 +234,23 @@ async def _delete(connection: Connection, rows: Iterable[Any]) -> None:
             " and t.span_id = gone.span_id and t.started_at = gone.started_at",
             *(list(column) for column in zip(*identities, strict=True)),
         )
+    await drop_unnamed_frames(
+        connection,
+        [(row["project_id"], row["trace_id"], day_of(row["started_at"]), row["frame"]) for row in rows],
+    )
 
 
-async def _copy(connection: Connection, kept: list[_Kept]) -> None:
+async def _copy(connection: Connection, kept: list[_Kept], framed: Framed) -> None:
     """Copy spans, payloads and tool calls into their tables, in COPY's binary form."""
     if not kept:
         return
+    wanted: dict[FrameKey, None] = {}
+    numbers: list[int] = []
+    for item in kept:
+        row = item.span.row
+        key = framed.of_span[item.span.project_id, row.trace_id, row.span_id]
+        wanted[key] = None
+        numbers.append(key[3])
     await connection.copy_records_to_table(
         "span",
         columns=_SPAN_COLUMNS,
@@ -236,6 +258,7 @@ async def _copy(connection: Connection, kept: list[_Kept]) -> None:
             (
                 item.span.project_id,
                 item.created_at,
+                frame,
                 (row := item.span.row).trace_id,
                 row.span_id,
                 row.parent_span_id,
@@ -273,17 +296,10 @@ async def _copy(connection: Connection, kept: list[_Kept]) -> None:
                 row.output_audio_tokens,
                 row.price_book,
             )
-            for item in kept
+            for item, frame in zip(kept, numbers, strict=True)
         ],
     )
-    await connection.copy_records_to_table(
-        "span_payload",
-        columns=_PAYLOAD_COLUMNS,
-        records=[
-            (s.project_id, s.row.trace_id, s.row.span_id, s.row.started_at, s.payload.body)
-            for s in (item.span for item in kept)
-        ],
-    )
+    await copy_frames(connection, framed, wanted)
     calls = [
         record
         for item in kept

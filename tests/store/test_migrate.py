@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
 import pytest
 import trio
 
+from protocol.otlp import WireSpan, envelope, walk
+from svc.domain.packing import pack_message
 from svc.store.database import Connection, Database
 from svc.store.migrate import SchemaTooNew, migrate, migrations
+from svc.store.payloads import read_payloads
+from tests.wire import request
+from tests.wire import span as wire_span
 
 STEPS = [step.number for step in migrations()]
 
@@ -67,3 +76,36 @@ async def test_a_schema_from_the_future_is_left_alone(store: Database) -> None:
     await store.run(work)
     with pytest.raises(SchemaTooNew, match="9999"):
         await migrate(store)
+
+
+async def test_payloads_stored_before_there_were_frames_are_read_after(empty_database: Database) -> None:
+    await migrate(empty_database, up_to=15)
+    start = datetime(2026, 11, 20, 13, 5, tzinfo=UTC)
+    sent = {}
+    for number in (1, 0xFF << 56):
+        (span,) = walk(
+            request(wire_span(span_id=number.to_bytes(8, "big"), attributes={"number": number % 7}))
+        )
+        sent[span.span_id] = span
+        key = (1, span.trace_id, span.span_id, start)
+        body = pack_message(msgspec.msgpack.encode([1, b"", [envelope(span)]]))
+
+        async def insert(connection: Connection, key: Any = key, body: bytes = body) -> None:
+            await connection.execute(
+                "insert into span (project_id, trace_id, span_id, started_at, kind, name, status, created_at,"
+                " call_site_id, tagged) values ($1, $2, $3, $4, 'llm', 'chat', 'ok', $4, 'c', false)",
+                *key,
+            )
+            await connection.execute("insert into span_payload values ($1, $2, $3, $4, $5)", *key, body)
+
+        await empty_database.run(insert)
+    await migrate(empty_database)
+
+    async def work(connection: Connection) -> dict[tuple[bytes, bytes], WireSpan]:
+        rows = await connection.fetch("select trace_id, span_id, started_at, frame from span")
+        return await read_payloads(connection, 1, [tuple(row.values()) for row in rows])
+
+    found = await empty_database.run(work)
+    assert {span_id: span.raw for (_, span_id), span in found.items()} == {
+        span_id: span.raw for span_id, span in sent.items()
+    }

@@ -241,11 +241,11 @@ async def _many(store: Database) -> None:
             )
         await connection.execute(
             "insert into span (project_id, trace_id, span_id, kind, name, status, started_at, created_at,"
-            " call_site_id, tagged, session_id, model_id)"
+            " call_site_id, tagged, session_id, model_id, frame)"
             " select 1 + n % 2, decode(lpad(to_hex(n / 10), 32, '0'), 'hex'),"
             " decode(lpad(to_hex(n), 16, '0'), 'hex'), 'llm', 'chat', 'ok',"
             " $1::timestamptz - n * interval '2 seconds', $1::timestamptz - n * interval '2 seconds',"
-            " 'c' || n % 100, false, 's' || n % 500, 'm' || n % 5 from generate_series(1, 40000) n",
+            " 'c' || n % 100, false, 's' || n % 500, 'm' || n % 5, 0 from generate_series(1, 40000) n",
             NOW,
         )
         await connection.execute(

@@ -293,19 +293,19 @@ async def many(store: Database) -> Database:
         # 40,000 traces of one span each over two projects, one in a thousand failed.
         await connection.execute(
             "insert into span (project_id, trace_id, span_id, kind, name, status, started_at, ended_at,"
-            " created_at, call_site_id, tagged, session_id, provided_model_name, model_id)"
+            " created_at, call_site_id, tagged, session_id, provided_model_name, model_id, frame)"
             " select 1 + n % 2, decode(lpad(to_hex(n), 32, '0'), 'hex'),"
             " decode(lpad(to_hex(n), 16, '0'), 'hex'),"
             " 'llm', 'n' || n % 50, case when n % 1000 < 2 then 'error' else 'ok' end,"
             " $1::timestamptz + n * interval '1 ms', $1::timestamptz + n * interval '2 ms',"
             " $1::timestamptz + n * interval '1 ms', 'site' || n % 100, true, 's' || n % 500, 'm',"
-            " 'm' || n % 5"
+            " 'm' || n % 5, n"
             " from generate_series(1, 40000) n",
             DAY,
         )
         await connection.execute(
-            "insert into span_payload (project_id, trace_id, span_id, started_at, body)"
-            " select project_id, trace_id, span_id, started_at, 'x' from span"
+            "insert into span_payload (project_id, trace_id, started_at, frame, body)"
+            " select project_id, trace_id, date_trunc('day', started_at, 'UTC'), frame, 'x' from span"
             " where trace_id <> $1",
             SOME_TRACE,
         )

@@ -322,8 +322,8 @@ async def test_what_has_just_been_written_late_is_not_lost_with_its_trace(kept: 
 async def test_the_disk_is_free_at_once(kept: Kept) -> None:
     await fetch(
         kept.database,
-        "insert into span_payload (project_id, trace_id, span_id, started_at, body)"
-        " select 1, decode(md5(n::text), 'hex'), decode(left(md5(n::text), 16), 'hex'), $1,"
+        "insert into span_payload (project_id, trace_id, started_at, frame, body)"
+        " select 1, decode(md5(n::text), 'hex'), date_trunc('day', $1::timestamptz, 'UTC'), n,"
         " convert_to(repeat(md5(n::text), 200), 'UTF8') from generate_series(1, 2000) n",
         NOW - (TERM + 1) * DAY,
     )
@@ -513,8 +513,8 @@ async def test_the_plan_of_a_sweep_reads_no_day_from_end_to_end(kept: Kept) -> N
     await fetch(
         kept.database,
         f"insert into {name} (project_id, trace_id, span_id, kind, name, status, started_at, created_at,"
-        " call_site_id, tagged) select 1 + n % 2, decode(md5(n::text), 'hex'), '\\x01', 'llm', 'n', 'ok',"
-        " $1, $1, 'c', true from generate_series(1, 20000) n",
+        " call_site_id, tagged, frame) select 1 + n % 2, decode(md5(n::text), 'hex'), '\\x01', 'llm', 'n',"
+        " 'ok', $1, $1, 'c', true, 0 from generate_series(1, 20000) n",
         NOW - (TERM + 5) * DAY,
     )
     await fetch(

@@ -6,7 +6,7 @@ import json
 import random
 from datetime import timedelta
 from decimal import Decimal
-from typing import Any
+from typing import Any, Final
 
 import pytest
 import trio
@@ -255,9 +255,13 @@ async def test_two_runs_at_once_are_one_too_many(store: Database) -> None:
         await work.apply(start)
 
 
+#: As if the frame of one span of each trace had aged out.
+_WITHOUT_PAYLOAD: Final = "update span set frame = 0 where span_id = '\\x0000000000000002'"
+
+
 async def test_a_span_whose_payload_has_aged_out_is_left_as_it_is(store: Database) -> None:
     await told(store, 2)
-    await execute(store, FORGET[0], "delete from span_payload where span_id = '\\x0000000000000002'")
+    await execute(store, FORGET[0], _WITHOUT_PAYLOAD)
     done = await run(rework_of(store, "remap"), apply=True)
     assert (done.without_payload, done.changed_spans) == (2, 4)
     kinds = await fetch(store, "select kind from span where trace_id = $1 order by span_id", b"\x00\x01" * 8)

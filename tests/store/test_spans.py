@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import trio
 
+from protocol.otlp import WireSpan
 from protocol.storage import Batch, StoreRefused, Written
 from svc.domain.intake import StoredSpan, decoder
 from svc.domain.pricing import PriceBook
@@ -68,18 +69,22 @@ async def fetch(database: Database, sql: str, *values: Any) -> list[Any]:
     return await database.run(work)
 
 
+async def payloads(database: Database) -> dict[tuple[bytes, bytes], WireSpan]:
+    """The payload of every stored span."""
+
+    async def work(connection: Connection) -> dict[tuple[bytes, bytes], WireSpan]:
+        rows = await connection.fetch("select trace_id, span_id, started_at, frame from span")
+        return await read_payloads(connection, PROJECT, [tuple(row.values()) for row in rows])
+
+    return await database.run(work)
+
+
 async def test_a_span_and_its_payload_come_back_as_they_were_sent(store: Database) -> None:
     sent = one(attributes={"gen_ai.request.model": "gpt-4o", "odd": [1, {"a": None}]}, name="chat")
     assert await store_of(store).write(rows(sent)) == Written(stored=1, duplicates=0)
-    (row,) = await fetch(store, "select name, trace_id, span_id, started_at from span")
+    (row,) = await fetch(store, "select name from span")
     assert row["name"] == "chat"
-
-    async def work(connection: Connection) -> Any:
-        return await read_payloads(
-            connection, PROJECT, [(row["trace_id"], row["span_id"], row["started_at"])]
-        )
-
-    (whole,) = (await store.run(work)).values()
+    (whole,) = (await payloads(store)).values()
     assert whole.raw == sent.SerializeToString()
 
 
@@ -87,11 +92,8 @@ async def test_the_same_batch_twice_is_stored_once(store: Database) -> None:
     spans = store_of(store)
     assert await spans.write(rows(one(1), one(2, parent=1))) == Written(2, 0)
     assert await spans.write(rows(one(1), one(2, parent=1))) == Written(0, 2)
-    assert (
-        len(await fetch(store, "select from span"))
-        == len(await fetch(store, "select from span_payload"))
-        == 2
-    )
+    assert len(await fetch(store, "select from span")) == 2
+    assert len(await fetch(store, "select from span_payload")) == 1
 
 
 async def test_a_resent_span_with_a_later_end_replaces_and_keeps_its_first_created_at(
@@ -120,6 +122,37 @@ async def test_a_resent_span_of_another_day_is_still_the_same_span(store: Databa
     (row,) = await fetch(store, "select started_at from span")
     assert row["started_at"] == NOW
     assert len(await fetch(store, "select from span_payload")) == 1
+
+
+async def test_a_frame_goes_when_its_last_span_was_sent_again_and_not_before(store: Database) -> None:
+    spans = store_of(store)
+
+    def sent(number: int, took_s: int) -> Any:
+        return one(number, parent=number - 1, name=f"{number} took {took_s}", took_s=took_s)
+
+    async def state() -> tuple[set[str], int]:
+        names = {span.name for span in (await payloads(store)).values()}
+        return names, len(await fetch(store, "select from span_payload"))
+
+    await spans.write(rows(sent(1, 1), sent(2, 1)))
+    assert await state() == ({"1 took 1", "2 took 1"}, 1)
+    await spans.write(rows(sent(2, 2)))
+    assert await state() == ({"1 took 1", "2 took 2"}, 2)
+    await spans.write(rows(sent(1, 2), sent(2, 1)))
+    assert await state() == ({"1 took 2", "2 took 2"}, 2)
+    await spans.write(rows(sent(1, 2), sent(2, 2)))
+    assert await state() == ({"1 took 2", "2 took 2"}, 1)
+
+
+async def test_a_trace_around_midnight_has_a_frame_on_each_day(store: Database) -> None:
+    midnight = NOW.replace(hour=0, minute=0, second=0, microsecond=0)
+    sent = [one(number, start=midnight + timedelta(seconds=number - 3)) for number in range(1, 5)]
+    await store_of(store).write(rows(*sent))
+    found = await fetch(store, "select started_at from span_payload order by 1")
+    assert [row["started_at"] for row in found] == [midnight - timedelta(days=1), midnight]
+    assert {span.raw for span in (await payloads(store)).values()} == {
+        span.SerializeToString() for span in sent
+    }
 
 
 async def test_one_group_may_hold_a_span_twice(store: Database) -> None:
@@ -308,12 +341,7 @@ async def test_a_conversation_on_disk_grows_with_what_is_new(store: Database) ->
         made = one(turn, parent=1 if turn > 1 else 0, attributes={"gen_ai.input.messages": json.dumps(said)})
         sent[made.span_id] = made.SerializeToString()
         await spans.write(rows(made))
-    found = await fetch(store, "select trace_id, span_id, started_at from span")
-
-    async def work(connection: Connection) -> Any:
-        return await read_payloads(connection, PROJECT, [tuple(row.values()) for row in found])
-
-    whole = await store.run(work)
+    whole = await payloads(store)
     assert {span_id: span.raw for (_, span_id), span in whole.items()} == sent
     # The last message was sent once only and stays in its payload.
     assert len(await fetch(store, "select from span_message")) == 19
@@ -324,9 +352,4 @@ async def test_a_payload_whose_messages_have_aged_out_is_absent(store: Database)
     for number in (1, 2):
         await spans.write(rows(one(number, attributes={"input.value": "again and again " * 20})))
     await fetch(store, "delete from span_message returning 1")
-    found = await fetch(store, "select trace_id, span_id, started_at from span")
-
-    async def work(connection: Connection) -> Any:
-        return await read_payloads(connection, PROJECT, [tuple(row.values()) for row in found])
-
-    assert {span_id[-1] for _, span_id in await store.run(work)} == {1}
+    assert {span_id[-1] for _, span_id in await payloads(store)} == {1}
