@@ -8,10 +8,12 @@ it has seen. The payload keeps the span as it came, so that a better mapping can
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from datetime import date
 
 import attrs
 
-from protocol.otlp import envelope, read_clean, screen, walk
+from protocol.otlp import envelope, read_clean, walk
+from protocol.otlp_screen import screen
 from protocol.storage import Batch
 from svc.domain.exporters import Observations
 from svc.domain.mapping import map_span
@@ -27,6 +29,11 @@ class StoredSpan:
     project_id: int
     row: SpanRow
     payload: Parts = attrs.field(repr=False)
+
+    @property
+    def day(self) -> date:
+        """The day it starts on, in UTC."""
+        return self.row.started_at.date()
 
 
 def decoder(

@@ -91,7 +91,8 @@ class Packer:
         at = 0
         for text in _texts(span):
             digest = sha256(text).digest()[:_HASH_BYTES]
-            if not self._was_seen(digest + where):
+            mark = digest + where
+            if mark not in self._seen and not self._was_seen_earlier(mark):
                 continue
             found = _find(whole, text, at)
             if found < 0:
@@ -103,10 +104,11 @@ class Packer:
         literals.append(whole[at:])
         return Parts(b"".join(hashes), literals, messages)
 
-    def _was_seen(self, text: bytes) -> bool:
-        """Whether the text was seen here, remembering it. Two generations make forgetting cheap."""
-        if text in self._seen:
-            return True
+    def _was_seen_earlier(self, text: bytes) -> bool:
+        """Whether the text was seen before those of `_seen`, remembering it there.
+
+        Two generations make forgetting cheap.
+        """
         seen = text in self._seen_earlier
         self._seen.add(text)
         if len(self._seen) >= _SEEN_BOUND // 2:

@@ -18,8 +18,9 @@ from actors.keys import Grant
 from actors.ports import Offered
 from actors.spool import Spool, Ticket
 from protocol.inflate import TooLarge, Unreadable, inflate
-from protocol.otlp import Screening, read_body, screen
+from protocol.otlp import read_body
 from protocol.otlp_json import read_json
+from protocol.otlp_screen import Screening, screen
 from protocol.refusals import (
     ALL_REFUSED,
     BAD_REQUEST,

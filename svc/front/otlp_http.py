@@ -18,7 +18,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from actors.keys import Keys
 from protocol.inflate import ENCODINGS
-from protocol.otlp import Screening
+from protocol.otlp_screen import Screening
 from protocol.refusals import (
     BODY_TIMEOUT,
     INGEST_DISABLED,

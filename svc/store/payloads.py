@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Collection, Iterable, Sequence
-from datetime import datetime
+from datetime import date, datetime
 from typing import Any, Final
 
 import attrs
@@ -22,11 +22,12 @@ from svc.domain.calendar import day_of
 from svc.domain.intake import StoredSpan
 from svc.domain.packing import Frame, frames, pack_message
 from svc.store.database import Connection
+from svc.store.partitions import midnight
 
 _KNOWN_BOUND: Final = 200_000
 
-#: Project, hash, and the midnight of its day, which messages carry as their `started_at`.
-MessageKey = tuple[int, bytes, datetime]
+#: Project, hash, and day; messages and frames carry its midnight as their `started_at`.
+MessageKey = tuple[int, bytes, date]
 #: Trace, span, when it started, and the frame that its row names.
 SpanKey = tuple[bytes, bytes, datetime, int]
 #: Project, trace, midnight of the day, and the number of the frame, which is unique among those of the three.
@@ -49,16 +50,15 @@ def frame_up(spans: Iterable[StoredSpan]) -> Framed:
 
     The number is random: another write may be adding to the same trace at the same time.
     """
-    grouped: dict[tuple[int, bytes, datetime], list[StoredSpan]] = {}
+    grouped: dict[tuple[int, bytes, date], list[StoredSpan]] = {}
     for span in spans:
-        row = span.row
-        grouped.setdefault((span.project_id, row.trace_id, day_of(row.started_at)), []).append(span)
+        grouped.setdefault((span.project_id, span.row.trace_id, span.day), []).append(span)
     framed = Framed({}, {})
     number = secrets.randbelow(_FIRST_FRAME_BOUND)
     for (project_id, trace_id, day), group in grouped.items():
         for span_ids, body in frames((span.row.span_id, span.payload) for span in group):
             number += 1
-            key = (project_id, trace_id, day, number)
+            key = (project_id, trace_id, midnight(day), number)
             framed.bodies[key] = body
             for span_id in span_ids:
                 framed.of_span[project_id, trace_id, span_id] = key
@@ -103,7 +103,7 @@ class Messages:
         new: dict[MessageKey, bytes] = {}
         for span in spans:
             if span.payload.messages:
-                day = day_of(span.row.started_at)
+                day = span.day
                 for digest, text in span.payload.messages.items():
                     key = (span.project_id, digest, day)
                     if key not in self._known:
@@ -118,7 +118,7 @@ class Messages:
             " on conflict do nothing",
             [project_id for project_id, _, _ in keys],
             [digest for _, digest, _ in keys],
-            [day for _, _, day in keys],
+            [midnight(day) for _, _, day in keys],
             [pack_message(new[key]) for key in keys],
         )
         return keys

@@ -15,7 +15,8 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 
 from protocol.inflate import Unreadable
-from protocol.otlp import Screening, WireSpan, envelope, open_envelope, read_protobuf, screen, walk
+from protocol.otlp import WireSpan, envelope, open_envelope, read_protobuf, walk
+from protocol.otlp_screen import Screening, screen
 from tests import wire
 
 CAPTURES = [

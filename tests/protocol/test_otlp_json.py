@@ -17,8 +17,9 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from protocol.inflate import Unreadable
-from protocol.otlp import Screening, WireSpan, envelope, open_envelope, read_protobuf, screen, walk
+from protocol.otlp import WireSpan, envelope, open_envelope, read_protobuf, walk
 from protocol.otlp_json import read_json
+from protocol.otlp_screen import Screening, screen
 from tests import wire
 from tests.protocol.test_otlp import ATTRIBUTES, requests, shape
 
