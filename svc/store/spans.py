@@ -29,7 +29,6 @@ from svc.store.database import Connection, Database
 from svc.store.partitions import DayPartitions
 from svc.store.payloads import (
     Framed,
-    FrameKey,
     MessageKey,
     Messages,
     copy_frames,
@@ -37,6 +36,7 @@ from svc.store.payloads import (
     frame_up,
 )
 from svc.store.sessions import touch_sessions
+from svc.store.span_copy import copy_spans
 from svc.store.traces import Touched, insert_or_touch
 
 Identity = tuple[int, bytes, bytes]
@@ -45,45 +45,6 @@ TraceKey = tuple[int, bytes]
 #: The tables that hold rows of one span.
 _OF_A_SPAN: Final = ("span", "tool_call")
 
-_SPAN_FIELDS: Final = (
-    "trace_id",
-    "span_id",
-    "parent_span_id",
-    "kind",
-    "name",
-    "status",
-    "error_type",
-    "error_message",
-    "started_at",
-    "ended_at",
-    "call_site_id",
-    "tagged",
-    "session_id",
-    "user_id",
-    "provided_model_name",
-    "model_id",
-    "provider",
-    "response_id",
-    "input_tokens",
-    "output_tokens",
-    "cache_read_tokens",
-    "cache_write_tokens",
-    "reasoning_tokens",
-    "input_cost",
-    "output_cost",
-    "cache_read_cost",
-    "cache_write_cost",
-    "total_cost",
-    "cost_source",
-    "usage_repeats",
-    "input_preview",
-    "output_preview",
-    "service_tier",
-    "input_audio_tokens",
-    "output_audio_tokens",
-    "price_book",
-)
-_SPAN_COLUMNS: Final = ("project_id", "created_at", "frame", *_SPAN_FIELDS)
 TOOL_CALL_COLUMNS: Final = (
     "project_id",
     "trace_id",
@@ -124,7 +85,7 @@ class SpanStore:
         if not rows:
             return Written(0, 0)
         spans = _newest_of_each(rows)
-        await self.days.ensure({span.row.started_at.date() for span in spans}, self.now())
+        await self.days.ensure({span.day for span in spans}, self.now())
         framed = frame_up(spans)
         stored, messages = await self.database.run(lambda connection: self._write(connection, spans, framed))
         self.call_sites.remember(spans)
@@ -241,65 +202,20 @@ async def _delete(connection: Connection, rows: Sequence[Any]) -> None:
 
 
 async def _copy(connection: Connection, kept: list[_Kept], framed: Framed) -> None:
-    """Copy spans, payloads and tool calls into their tables, in COPY's binary form."""
+    """Copy spans, payloads and tool calls into their tables."""
     if not kept:
         return
-    wanted: dict[FrameKey, None] = {}
-    numbers: list[int] = []
-    for item in kept:
-        row = item.span.row
-        key = framed.of_span[item.span.project_id, row.trace_id, row.span_id]
-        wanted[key] = None
-        numbers.append(key[3])
-    await connection.copy_records_to_table(
-        "span",
-        columns=_SPAN_COLUMNS,
-        records=[
-            (
-                item.span.project_id,
-                item.created_at,
-                frame,
-                (row := item.span.row).trace_id,
-                row.span_id,
-                row.parent_span_id,
-                row.kind,
-                row.name,
-                row.status,
-                row.error_type,
-                row.error_message,
-                row.started_at,
-                row.ended_at,
-                row.call_site_id,
-                row.tagged,
-                row.session_id,
-                row.user_id,
-                row.provided_model_name,
-                row.model_id,
-                row.provider,
-                row.response_id,
-                row.input_tokens,
-                row.output_tokens,
-                row.cache_read_tokens,
-                row.cache_write_tokens,
-                row.reasoning_tokens,
-                row.input_cost,
-                row.output_cost,
-                row.cache_read_cost,
-                row.cache_write_cost,
-                row.total_cost,
-                row.cost_source,
-                row.usage_repeats,
-                row.input_preview,
-                row.output_preview,
-                row.service_tier,
-                row.input_audio_tokens,
-                row.output_audio_tokens,
-                row.price_book,
-            )
-            for item, frame in zip(kept, numbers, strict=True)
-        ],
+    keys = [
+        framed.of_span[item.span.project_id, item.span.row.trace_id, item.span.row.span_id] for item in kept
+    ]
+    await copy_spans(
+        connection,
+        (
+            (item.span.project_id, item.created_at, frame, item.span.row)
+            for item, (_, _, _, frame) in zip(kept, keys, strict=True)
+        ),
     )
-    await copy_frames(connection, framed, wanted)
+    await copy_frames(connection, framed, dict.fromkeys(keys))
     calls = [
         record
         for item in kept
