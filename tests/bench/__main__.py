@@ -40,7 +40,7 @@ from svc.store.spans import _copy, _Kept
 from tests import wire
 from tests.bench.load import Result, fresh, generate, make_template
 from tests.kafka.broker import JARS, started
-from tests.service import Service, environment, running, until
+from tests.service import PLAIN, Service, environment, running, until
 
 LIMIT_SPANS = 20_000
 
@@ -144,7 +144,7 @@ def load(
     until(
         lambda: service.metric("svc_ingest_stored_spans_total") - before >= result.acknowledged,
         timeout_s=180,
-        every_s=0.02,
+        every_s=0.05,
     )
     # From the generator's first request until its last span is stored.
     return result, result.acknowledged / (result.elapsed_s + time.time() - result.ended_s)
@@ -227,7 +227,7 @@ def modes(arguments: argparse.Namespace, warm: argparse.Namespace) -> dict[str, 
 
 def waits(service: Service) -> dict[float, float]:
     """The service's own histogram of the time from acknowledgement to queryable, cumulative by bound."""
-    text = httpx2.get(f"{service.url}/actuator/prometheus", timeout=30).text
+    text = httpx2.get(f"{service.url}/actuator/prometheus", timeout=30, **PLAIN).text
     return {
         float(bound): float(count)
         for bound, count in re.findall(r'svc_ingest_queryable_seconds_bucket\{le="([^"]+)"\} (\S+)', text)

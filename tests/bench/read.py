@@ -32,7 +32,7 @@ from svc.store.partitions import DayPartitions
 from svc.store.projects import ProjectStore
 from tests.bench.__main__ import percentile
 from tests.bench.load import ask, generate
-from tests.service import Service, running
+from tests.service import PLAIN, Service, running
 
 DAYS = 30
 
@@ -171,7 +171,7 @@ def ask_all(service: Service, admin_key: str, spans: int, asks: int) -> dict[str
     """p50 and p95 in milliseconds of each question and each call."""
     found = {}
     now = datetime.now(UTC)
-    with httpx2.Client(base_url=service.url, timeout=60) as client:
+    with httpx2.Client(base_url=service.url, timeout=60, **PLAIN) as client:
 
         def measure(name: str, path: str, key: str, body: dict[str, Any]) -> None:
             times: list[float] = []

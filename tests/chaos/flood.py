@@ -14,7 +14,7 @@ from svc import config
 from svc.open_store import open_store
 from svc.store.database import Connection
 from tests.bench.load import fresh, make_template
-from tests.service import until
+from tests.service import PLAIN, until
 
 SPANS = 10
 
@@ -53,7 +53,7 @@ class Flood:
         template = make_template(seed, SPANS)
         headers = {"Authorization": f"Bearer {self._key}", "Content-Type": "application/x-protobuf"}
         while not self._stop.is_set():
-            with httpx2.Client(headers=headers, timeout=30) as client:
+            with httpx2.Client(headers=headers, timeout=30, **PLAIN) as client:
                 while not self._stop.is_set():
                     body = bytes(fresh(template))
                     ids = {span.trace_id + span.span_id for span in walk(read_protobuf(body))}

@@ -17,7 +17,7 @@ import pytest
 
 from tests.bench.load import fresh, make_template
 from tests.conftest import missing
-from tests.service import TRACE_SVC, Service, environment, free_port, running, until
+from tests.service import PLAIN, TRACE_SVC, Service, environment, free_port, running, until
 
 
 class Flood:
@@ -44,7 +44,7 @@ class Flood:
             "Authorization": f"Bearer {self._service.write_key}",
             "Content-Type": "application/x-protobuf",
         }
-        with httpx2.Client(base_url=self._service.url, headers=headers, timeout=30) as client:
+        with httpx2.Client(base_url=self._service.url, headers=headers, timeout=30, **PLAIN) as client:
             while not self._stop.is_set():
                 try:
                     response = client.post("/v1/traces", content=bytes(fresh(template)))
@@ -118,7 +118,7 @@ def test_keys_are_made_listed_rotated_and_revoked_beside_the_running_service(ser
 def _status(service: Service, token: str) -> int:
     headers = {"Authorization": f"Bearer {token}"}
     return httpx2.post(
-        f"{service.url}/v1/query/count", json={"dataset": "spans"}, headers=headers
+        f"{service.url}/v1/query/count", json={"dataset": "spans"}, headers=headers, **PLAIN
     ).status_code
 
 

@@ -23,7 +23,7 @@ from hypothesis.errors import Unsatisfiable
 from schemathesis.generation import GenerationMode
 
 from protocol.answers import Buckets, Counted, Found, Ranked
-from tests.service import Service, running
+from tests.service import PLAIN, Service, running
 from tests.wire import request, span
 
 PASSWORD = "correct horse battery"
@@ -47,7 +47,7 @@ class Api:
         if caller in self.keys:
             return {"Authorization": f"Bearer {self.keys[caller]}"}
         body = {"email": "owner@example.org", "password": PASSWORD}
-        answer = httpx2.post(f"{self.service.url}/auth/login", json=body, timeout=30)
+        answer = httpx2.post(f"{self.service.url}/auth/login", json=body, timeout=30, **PLAIN)
         assert answer.status_code == 200, answer.text
         return {
             "Cookie": f"svc_session={answer.cookies['svc_session']}",
@@ -59,8 +59,8 @@ class Api:
 def api() -> Iterator[Api]:
     with running(SVC_AUTH_TRIES_PER_ADDRESS="0", SVC_AUTH_TRIES_PER_ACCOUNT="0") as service:
         body = {"email": "owner@example.org", "password": PASSWORD}
-        assert httpx2.post(f"{service.url}/auth/signup", json=body, timeout=30).status_code == 201
-        document = httpx2.get(f"{service.url}/openapi.json", timeout=30).json()
+        assert httpx2.post(f"{service.url}/auth/signup", json=body, timeout=30, **PLAIN).status_code == 201
+        document = httpx2.get(f"{service.url}/openapi.json", timeout=30, **PLAIN).json()
         admin = service.command("keys", "create", "--scope", "admin", "--name", "admin").strip()
         yield Api(service, document, {"write": service.write_key, "query": service.query_key, "admin": admin})
 
@@ -73,7 +73,7 @@ def test_everything_served_is_described_and_everything_described_is_served(api: 
         for method, operation in operations.items():
             assert operation["summary"].endswith("."), (method, path)
             url = api.service.url + path.replace("{orgSlug}", "no-such-org")
-            answer = httpx2.request(method, url, timeout=30)
+            answer = httpx2.request(method, url, timeout=30, **PLAIN)
             assert answer.status_code != 405, (method, path)
 
 

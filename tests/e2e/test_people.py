@@ -20,13 +20,13 @@ from protocol.tokens import is_token
 from tests import wire
 from tests.e2e.hostile import EXPORT
 from tests.e2e.test_readme import README
-from tests.service import TRACE_SVC, Service, environment, running
+from tests.service import PLAIN, TRACE_SVC, Service, environment, running
 
 ORG = "/api/orgs/default"
 PROJECT = ORG + "/projects/default"
 KEYS = PROJECT + "/api-keys"
 #: Requests that keep no cookies; a loaded machine may take its time.
-get, post = partial(httpx2.get, timeout=60), partial(httpx2.post, timeout=60)
+get, post = partial(httpx2.get, timeout=60, **PLAIN), partial(httpx2.post, timeout=60, **PLAIN)
 UNLIMITED = {"SVC_AUTH_TRIES_PER_ADDRESS": "0", "SVC_AUTH_TRIES_PER_ACCOUNT": "0"}
 
 
@@ -101,7 +101,9 @@ def people(tmp_path_factory: pytest.TempPathFactory) -> Iterator[People]:
         assert done.returncode == 0, done.stderr
         key = done.stdout.strip().rpartition("WRITE_KEY=")[2]
         assert is_token(key), done.stdout
-        with httpx2.Client(base_url=service.url, headers={"Origin": service.url}, timeout=60) as client:
+        with httpx2.Client(
+            base_url=service.url, headers={"Origin": service.url}, timeout=60, **PLAIN
+        ) as client:
             address, password = re.findall(r'"(?:email|password)": "([^"]+)"', script)[:2]
             assert (
                 client.post("/auth/login", json={"email": address, "password": password}).status_code == 200
@@ -252,7 +254,7 @@ def test_a_forged_cookie_is_nobody(people: People) -> None:
 def test_an_operator_gives_somebody_a_new_password(people: People) -> None:
     url = people.service.url
     body = {"email": "bob@example.org", "password": "the one he forgot"}
-    with httpx2.Client(base_url=url, headers={"Origin": url}, timeout=60) as bob:
+    with httpx2.Client(base_url=url, headers={"Origin": url}, timeout=60, **PLAIN) as bob:
         assert bob.post("/auth/signup", json=body).status_code == 201
         listed = people.service.command("users", "list")
         assert re.search(r"^bob@example\.org +member +password ", listed, re.MULTILINE)
@@ -290,7 +292,7 @@ def test_a_forwarded_address_is_text_without_meaning(people: People) -> None:
     headers = {"X-Forwarded-For": "203.0.113.9", "X-Forwarded-Proto": "https"}
     headers["X-Forwarded-Host"] = "evil.example"
     body = {"email": "mallory@example.org", "password": "long enough"}
-    with httpx2.Client(base_url=people.service.url, headers=headers, timeout=60) as client:
+    with httpx2.Client(base_url=people.service.url, headers=headers, timeout=60, **PLAIN) as client:
         response = client.post("/auth/signup", json=body)
         assert "Secure" not in response.headers["set-cookie"]
         (session,) = client.get("/auth/sessions").json()["data"]
@@ -319,7 +321,7 @@ def test_no_secret_reaches_the_log_the_metrics_or_the_health(people: People) -> 
 
 def test_without_authentication_there_is_no_mcp_and_a_loud_warning() -> None:
     with running(SVC_AUTH_DISABLED="true") as service:
-        alone = People(service, service.write_key, httpx2.Client(base_url=service.url, timeout=60))
+        alone = People(service, service.write_key, httpx2.Client(base_url=service.url, timeout=60, **PLAIN))
         with alone.client:
             said = {door: door(alone, None, None) for door in NOBODY}
             no_mcp = (404, "NOT_FOUND: no such path")
