@@ -22,7 +22,7 @@ from hypothesis.stateful import (
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from actors.ports import Offered
-from actors.spool import Lease, MemorySpool, SpoolEmpty, Ticket
+from actors.spool import MAX_TRIES, PARTS, Lease, MemorySpool, SpoolEmpty, Ticket
 from protocol.storage import Batch
 from tests.actors.every_await import Strike, at_every_await
 
@@ -73,9 +73,10 @@ def fail(lease: Lease) -> None:
         raise ZeroDivisionError
 
 
-def finish(lease: Lease) -> None:
+def finish(lease: Lease) -> tuple[Batch, ...]:
     with lease:
         lease.done()
+    return lease.batches
 
 
 @asynccontextmanager
@@ -171,7 +172,21 @@ def test_leaving_without_done_puts_back_even_without_an_error() -> None:
     assert lease_now(spool).tries == 1
 
 
-def test_a_batch_that_failed_before_is_leased_alone() -> None:
+def test_a_group_that_failed_comes_again_in_smaller_ones_and_at_last_one_by_one() -> None:
+    batches = numbered(130)
+    spool = spool_with(*batches)
+    sizes = []
+    for _ in range(MAX_TRIES + 1):
+        lease = lease_now(spool)
+        sizes.append(len(lease.batches))
+        fail(lease)
+    assert sizes == [130, 130 // PARTS, 2, 1]
+    # Nobody is left out, and the order is the old one.
+    again = [each for _ in range(200) if spool.state().depth for each in finish(lease_now(spool))]
+    assert again == batches
+
+
+def test_a_batch_that_failed_before_is_leased_without_fresh_ones() -> None:
     first, second, third = numbered(3)
     spool = spool_with(first)
     lease = lease_now(spool)
@@ -512,6 +527,7 @@ class SpoolMachine(RuleBasedStateMachine):
         self.waiting: list[Batch] = []
         self.leases: list[tuple[Lease, tuple[Batch, ...]]] = []
         self.tries: dict[int, int] = {}
+        self.together: dict[int, int] = {}
         self.closed = False
         self.accepted_spans = self.offered = 0
 
@@ -549,11 +565,13 @@ class SpoolMachine(RuleBasedStateMachine):
         group, rest = lease.batches, self.waiting[len(lease.batches) :]
         assert group
         assert list(group) == self.waiting[: len(group)]
-        assert lease.tries == max(self.tries[each.project_id] for each in group)
+        assert lease.tries == self.tries[group[0].project_id]
+        together = self.together.get(group[0].project_id, len(self.tries))
 
         def allowed(batches: tuple[Batch, ...]) -> bool:
             return len(batches) == 1 or (
-                not any(self.tries[each.project_id] for each in batches)
+                len({self.tries[each.project_id] for each in batches}) == 1
+                and len(batches) <= together
                 and sum(each.spans for each in batches) <= max_spans
                 and sum(each.size_bytes for each in batches) <= max_bytes
             )
@@ -574,6 +592,7 @@ class SpoolMachine(RuleBasedStateMachine):
             self.waiting[:0] = group
             for each in group:
                 self.tries[each.project_id] += 1
+                self.together[each.project_id] = max(1, len(group) // PARTS)
 
     # Late, or most runs would have nothing to lease.
     @precondition(lambda self: self.offered >= 10)
