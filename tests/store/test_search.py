@@ -151,6 +151,7 @@ async def test_a_search_agrees_with_the_rows_at_every_moment(
     monkeypatch.setattr(search_blocks, "BLOCK_ROWS", 3)
     monkeypatch.setattr(search_blocks, "MOST_GRAMS", 30)
     monkeypatch.setattr(search, "_FIRST_STRETCHES", 2)
+    monkeypatch.setattr(search, "_FEW_BLOCKS", 3)
     dice = random.Random(seed)
     spans, cubes = store_of(store, clock), CubeStore(store)
     number = 0
@@ -278,6 +279,31 @@ async def test_a_rare_value_names_its_traces_and_a_common_one_does_not(
     assert await asked("common", 50) is None
     # One is in the cubes and one beside them: more than a few after all.
     assert await asked("rare") is None
+
+
+async def test_a_block_names_the_days_to_look_into_and_one_without_is_looked_for_in_all(
+    store: Database, clock: Clock
+) -> None:
+    recent, old = clock.now, clock.now - timedelta(days=20)
+    sent = rows(one(1, name="needle", start=old), one(2, name="needle", start=recent))
+    await store_of(store, clock).write(sent)
+    await CubeStore(store).build(clock.now + timedelta(hours=3), 10)
+    looked: list[list[search.Stretch]] = []
+
+    async def work(connection: Connection) -> None:
+        hour = hour_of(clock.now)
+        found = await search.stretches(connection, 1, "needle", hour, hour + timedelta(hours=1))
+        looked.append([stretch for stretch in found or [] if stretch.first != search._BEGINNING])
+
+    await store.run(work)
+    ((block,),) = looked
+    assert (block.first, block.last) == (old, recent)
+    # As in a block that an earlier release made.
+    await fetch(store, "update search_block set first_started_at = null, last_started_at = null returning 1")
+    await store.run(work)
+    assert looked[1] == []
+    page = await SpanReads(store).page(1, SpanFilter(q="needle"), payload=False, limit=5, cursor=None)
+    assert len(page["spans"]) == 2
 
 
 async def test_a_word_that_stands_nowhere_is_answered_from_the_index_alone(
