@@ -224,7 +224,7 @@ class QueryStore:
                 found = await stretches(connection, project_id, text, low, high)
             else:
                 found = await hours_with(connection, project_id, values, low, high, enough=enough)
-            return await newest_spans(connection, found, page, blocks=text is not None)
+            return await newest_spans(connection, found, page)
 
         return await self.database.run(work, readonly=True, snapshot=True, timeout_s=QUERY_TIMEOUT_S)
 

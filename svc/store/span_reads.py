@@ -187,7 +187,7 @@ async def _newest(
             alone = len(values) == 1 and attrs.evolve(asked, low=None, high=None) == SpanFilter(**values)
             enough = size if alone else None
             found = await hours_with(connection, project_id, values, low, high, enough=enough)
-    return await newest_spans(connection, found, page, around, blocks=asked.q is not None)
+    return await newest_spans(connection, found, page, around)
 
 
 def _by_stretches(asked: SpanFilter) -> bool:

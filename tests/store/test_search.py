@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -152,6 +151,7 @@ async def test_a_search_agrees_with_the_rows_at_every_moment(
     monkeypatch.setattr(search_blocks, "MOST_GRAMS", 30)
     monkeypatch.setattr(search, "_FIRST_STRETCHES", 2)
     monkeypatch.setattr(search, "_FEW_BLOCKS", 3)
+    monkeypatch.setattr(search, "_NEWEST", 3)
     dice = random.Random(seed)
     spans, cubes = store_of(store, clock), CubeStore(store)
     number = 0
@@ -293,7 +293,8 @@ async def test_a_block_names_the_days_to_look_into_and_one_without_is_looked_for
     async def work(connection: Connection) -> None:
         hour = hour_of(clock.now)
         found = await search.stretches(connection, 1, "needle", hour, hour + timedelta(hours=1))
-        looked.append([stretch for stretch in found or [] if stretch.first != search._BEGINNING])
+        assert found is not None
+        looked.append([stretch for stretch in found.near if stretch.first != search._BEGINNING])
 
     await store.run(work)
     ((block,),) = looked
@@ -312,7 +313,7 @@ async def test_a_word_that_stands_nowhere_is_answered_from_the_index_alone(
     await store_of(store, clock).write(rows(*(chat(n, random.Random(n)) for n in range(1, 9))))
     await CubeStore(store).build(clock.now + timedelta(hours=3), 10)
 
-    async def work(connection: Connection) -> tuple[Sequence[Any] | None, ...]:
+    async def work(connection: Connection) -> tuple[search.Found | None, ...]:
         low, high = hour_of(clock.now), hour_of(clock.now) + timedelta(hours=1)
         return (
             await search.stretches(connection, 1, "needle in a haystack", low, high),
@@ -322,8 +323,10 @@ async def test_a_word_that_stands_nowhere_is_answered_from_the_index_alone(
         )
 
     nowhere, somewhere, elsewhere, too_short = await store.run(work, snapshot=True)
-    assert nowhere == []
-    assert len(somewhere or ()) == 1
+    assert nowhere is not None
+    assert (nowhere.near, nowhere.rest) == ([], None)
+    assert somewhere is not None
+    assert len(somewhere.near) == 1
     # Another project has no hour built, and a question without a piece is not the index's.
     assert elsewhere is None
     assert too_short is None
@@ -363,12 +366,13 @@ async def test_blocks_are_found_by_their_pieces_and_not_read_through(store: Data
         )
         await connection.execute("analyze search_block")
         await connection.execute("set local enable_seqscan = off")
-        plan = await connection.fetch(
-            f"explain {search.BLOCKS}", 1, NOW, NOW + timedelta(days=30), [], [1, 2, 3]
-        )
-        return "\n".join(row[0] for row in plan)
+        asked = (1, NOW, NOW + timedelta(days=30), [], [1, 2, 3])
+        plan = await connection.fetch(f"explain {search.BLOCKS}", *asked, NOW + timedelta(days=30))
+        newest = await connection.fetch(f"explain {search.NEWEST_BLOCKS}", *asked, 16)
+        return "\n".join(row[0] for row in (*plan, *newest))
 
     plan = await store.run(work)
     assert "Bitmap Index Scan on search_block_grams" in plan
     assert "search_block_blind" in plan
+    assert "Index Scan Backward using search_block_hour" in plan
     assert "Seq Scan" not in plan
