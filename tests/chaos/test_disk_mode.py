@@ -7,10 +7,11 @@ import random
 import signal
 import subprocess
 from pathlib import Path
+from typing import Final
 
 import pytest
 
-from tests.chaos.flood import Flood, compare, stored
+from tests.chaos.flood import SPANS, Flood, compare, stored
 from tests.service import Service, running, until
 
 #: Rounds of each attack; `make chaos` asks for the full number.
@@ -19,9 +20,14 @@ ROUNDS = int(os.environ.get("CHAOS_ROUNDS", "3"))
 DISK = {"SVC_INGEST_SPOOL_MODE": "disk"}
 
 
+#: The slowest that a backlog may go away, in spans a second. Twenty kills may leave all of a flood waiting.
+CATCHING_UP: Final = 1000
+
+
 def at_rest(service: Service) -> None:
     """Everything written, and the ledger adds up."""
-    until(lambda: service.metric("svc_spool_depth_batches") == 0, timeout_s=60)
+    waiting = service.metric("svc_spool_depth_batches") * SPANS
+    until(lambda: service.metric("svc_spool_depth_batches") == 0, timeout_s=60 + waiting / CATCHING_UP)
     until(lambda: service.metric("svc_ledger_balance_spans") == 0)
 
 
