@@ -12,11 +12,12 @@ from __future__ import annotations
 import logging
 from contextlib import suppress
 from math import inf
-from typing import Final
+from typing import Any, Final
 
 import hypercorn.trio.run as worker
 import trio
 from hypercorn.events import Closed, Event, RawData, Updated
+from hypercorn.trio.task_group import TaskGroup
 from hypercorn.trio.tcp_server import TCPServer
 
 log = logging.getLogger(__name__)
@@ -38,6 +39,10 @@ class Connection(TCPServer):
 
     _left = False
 
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.idle_task: KeepAlive = KeepAlive(self)  # type: ignore[assignment]
+
     async def run(self) -> None:
         """Serve until the connection closes, in whatever way."""
         try:
@@ -54,15 +59,15 @@ class Connection(TCPServer):
         # The client has left. Hypercorn would wait here until the keep-alive time is over and, over HTTP/2,
         # for ever for what is still to be sent to it.
         self._left = True
-        await self.idle_task.stop()
+        self.idle_task.end()
         for unsent in list(getattr(self.protocol.protocol, "stream_buffers", {}).values()):
             await unsent.close()
 
     async def _receive(self) -> bytes | None:
         """What has come, nothing at its end; None for a connection that is gone or silent for too long."""
         with (
-            suppress(trio.ClosedResourceError, trio.BrokenResourceError, trio.TooSlowError),
-            trio.fail_after(self.config.read_timeout or inf),
+            suppress(trio.ClosedResourceError, trio.BrokenResourceError),
+            trio.move_on_after(self.config.read_timeout or inf),
         ):
             return bytes(await self.stream.receive_some(RECEIVE_BYTES))
         return None
@@ -74,19 +79,73 @@ class Connection(TCPServer):
         if not isinstance(event, RawData):
             await super().protocol_send(event)
             return
-        async with self.send_lock:
-            data = memoryview(event.data)
-            try:
-                for start in range(0, len(data), SEND_STEP_BYTES):
-                    await trio.lowlevel.checkpoint_if_cancelled()
-                    with trio.fail_after(SEND_TIMEOUT_S) as scope:
-                        scope.shield = True
-                        await self.stream.send_all(data[start : start + SEND_STEP_BYTES])
-            except (trio.BrokenResourceError, trio.ClosedResourceError):
-                await self.protocol.handle(Closed())
-            except trio.TooSlowError:
-                await trio.aclose_forcefully(self.stream)
-                await self.protocol.handle(Closed())
+        if not event.data:
+            # The end of an answer whose length was told at its beginning.
+            return
+        # To wait for a lock is a turn of the loop, even for a free one.
+        try:
+            self.send_lock.acquire_nowait()
+        except trio.WouldBlock:
+            await self.send_lock.acquire()
+        try:
+            await self._send(memoryview(event.data))
+        finally:
+            self.send_lock.release()
+
+    async def _send(self, data: memoryview) -> None:
+        try:
+            for start in range(0, len(data), SEND_STEP_BYTES):
+                await trio.lowlevel.checkpoint_if_cancelled()
+                with trio.move_on_after(SEND_TIMEOUT_S, shield=True) as patience:
+                    await self.stream.send_all(data[start : start + SEND_STEP_BYTES])
+                if patience.cancelled_caught:
+                    await trio.aclose_forcefully(self.stream)
+                    await self.protocol.handle(Closed())
+                    return
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            await self.protocol.handle(Closed())
+
+
+class KeepAlive:
+    """Closes its connection when that was idle for too long, or is idle when the service stops.
+
+    One task for the whole connection in place of Hypercorn's `TrioSingleTask`, which starts a new one for
+    each request. A connection that is busy when the service stops is closed by Hypercorn after its answer.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._patience: trio.CancelScope | None = None
+        self._idle = False
+
+    async def restart(self, group: TaskGroup, _action: object) -> None:
+        """The connection is idle from now on."""
+        self._idle = True
+        if self._patience is None:
+            assert group._nursery is not None
+            self._patience = trio.CancelScope()
+            group._nursery.start_soon(self._watch, self._patience)
+        self._patience.deadline = trio.current_time() + self._connection.config.keep_alive_timeout
+
+    async def stop(self) -> None:
+        """The connection is busy."""
+        self._idle = False
+        if self._patience is not None:
+            self._patience.deadline = inf
+
+    def end(self) -> None:
+        """The connection is closed."""
+        self._idle = False
+        if self._patience is not None:
+            self._patience.cancel()
+
+    async def _watch(self, patience: trio.CancelScope) -> None:
+        with patience:
+            await self._connection.context.terminated.wait()
+        self._patience = None
+        if self._idle:
+            with trio.CancelScope(shield=True):
+                await self._connection._initiate_server_close()
 
 
 def _kinds(error: BaseException) -> set[str]:
@@ -98,4 +157,4 @@ def _kinds(error: BaseException) -> set[str]:
 
 def contain_connections() -> None:
     """Make Hypercorn's Trio worker use `Connection`; it offers no other way in."""
-    worker.TCPServer = Connection  # type: ignore[attr-defined]
+    worker.TCPServer = Connection  # type: ignore[attr-defined,assignment]
