@@ -35,8 +35,10 @@ from tests.bench.load import ask, generate
 from tests.service import PLAIN, Service, running
 
 DAYS = 30
+#: Spans with the rare word.
+RARE = 20
 
-#: Ten spans a trace, a hundred traces a session; one name in fifty thousand is rare.
+#: Ten spans a trace, a hundred traces a session; a name that twenty spans have, however many there are.
 _SPANS = """
 insert into span (project_id, trace_id, span_id, parent_span_id, kind, name, status, started_at, ended_at,
     created_at, call_site_id, tagged, session_id, user_id, provided_model_name, model_id, provider,
@@ -44,7 +46,7 @@ insert into span (project_id, trace_id, span_id, parent_span_id, kind, name, sta
 select $1, decode(lpad(to_hex(n / 10), 32, '0'), 'hex'), decode(lpad(to_hex(n), 16, '0'), 'hex'),
     case when n % 10 = 0 then null else decode(lpad(to_hex(n - n % 10), 16, '0'), 'hex') end,
     (array['agent','llm','tool','llm','tool','llm','retrieval','llm','tool','llm'])[1 + n % 10],
-    case when n % 50000 = 0 then 'a needle in the haystack' else 'chat step ' || n % 40 end,
+    case when n % $6::bigint = 0 then 'a needle in the haystack' else 'chat step ' || n % 40 end,
     case when n % 33 = 0 then 'error' else 'ok' end, at, at + interval '900 milliseconds', at,
     'shop/' || n % 60, false, 'session-' || n / 1000, 'user-' || n % 500, 'gpt-4o',
     (array['gpt-4o','gpt-4o-mini','claude-sonnet-4-5'])[1 + n % 3],
@@ -78,7 +80,7 @@ async def fill(env: dict[str, str], spans: int) -> str:
             last = min(first + 50_000, spans) - 1
 
             async def some(connection: Connection, first: int = first, last: int = last) -> None:
-                await connection.execute(_SPANS, project.id, first, last, start, step)
+                await connection.execute(_SPANS, project.id, first, last, start, step, spans // RARE)
 
             await store.database.run(some, timeout_s=600)
 
