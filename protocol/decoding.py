@@ -101,8 +101,11 @@ class Frames:
         """More bytes came."""
         self._held += data
 
-    def next(self) -> bytes | None:
-        """The next message, when it is here. Raises `ValueError` for a length that nobody sends."""
+    def next(self) -> bytes | memoryview | None:
+        """The next message, when it is here. Raises `ValueError` for a length that nobody sends.
+
+        A message that ends what has come is not copied: as a rule there is one at a time.
+        """
         if len(self._held) < _LENGTH.size:
             return None
         (length,) = _LENGTH.unpack_from(self._held)
@@ -111,18 +114,21 @@ class Frames:
         end = _LENGTH.size + length
         if len(self._held) < end:
             return None
+        if end == len(self._held):
+            held, self._held = self._held, bytearray()
+            return memoryview(held)[_LENGTH.size :]
         message = bytes(memoryview(self._held)[_LENGTH.size : end])
         del self._held[:end]
         return message
 
 
-def read_to_decoder(data: bytes) -> ToDecoder:
+def read_to_decoder(data: bytes | memoryview) -> ToDecoder:
     """A message to a decoder. Raises `msgspec.DecodeError`."""
     message: ToDecoder = _to_decoder.decode(data)
     return message
 
 
-def read_from_decoder(data: bytes) -> FromDecoder:
+def read_from_decoder(data: bytes | memoryview) -> FromDecoder:
     """A message of a decoder. Raises `msgspec.DecodeError`."""
     message: FromDecoder = _from_decoder.decode(data)
     return message

@@ -204,7 +204,7 @@ def _read(prices: Prices) -> OwnPrices:
     return parse_prices(Path(prices.path), prices.text)
 
 
-async def _next(stream: trio.lowlevel.FdStream, frames: Frames) -> bytes | None:
+async def _next(stream: trio.lowlevel.FdStream, frames: Frames) -> bytes | memoryview | None:
     """The next message; None when the parent is gone."""
     while (message := frames.next()) is None:
         data = await stream.receive_some(_RECEIVE_BYTES)

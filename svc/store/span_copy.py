@@ -12,10 +12,10 @@ its value as the `send` function of its type gives it.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from decimal import Decimal
-from itertools import chain
+from itertools import chain, islice
 from struct import Struct
 from typing import Final, TypeVar
 
@@ -71,6 +71,11 @@ _number: Final = Struct(">iq").pack
 #: Length, number of digits, weight of the first, sign, scale, digits.
 _cost: Final = Struct(">ihhHh7H").pack
 
+#: A row with its project, its `created_at` and its frame.
+Copied = tuple[int, datetime, int, SpanRow]
+
+#: Rows of about 1 KB. What the socket does not take at once is copied into a buffer and out of it in bits.
+_PIECE_ROWS: Final = 128
 #: Values remembered of each kind; then all are forgotten.
 _REMEMBERED_BOUND: Final = 4096
 
@@ -88,19 +93,23 @@ class _Remembered(dict[K, bytes]):
         return encoded
 
 
-async def copy_spans(connection: Connection, rows: Iterable[tuple[int, datetime, int, SpanRow]]) -> None:
+async def copy_spans(connection: Connection, rows: Iterable[Copied]) -> None:
     """Copy rows, each with its project, its `created_at` and its frame."""
-    data = encode(rows)
 
     async def source() -> AsyncIterator[bytes]:
-        yield data
+        for piece in encode(rows):
+            yield piece
 
     await connection.copy_to_table("span", source=source(), columns=COLUMNS, format="binary")
 
 
-def encode(rows: Iterable[tuple[int, datetime, int, SpanRow]]) -> bytes:
-    """The rows as one COPY in binary form."""
-    return b"".join((_HEADER, *chain.from_iterable(_row(*row) for row in rows), _TRAILER))
+def encode(rows: Iterable[Copied]) -> Iterator[bytes]:
+    """The rows as one COPY in binary form, in pieces that the socket takes at once."""
+    yield _HEADER
+    rest = iter(rows)
+    while fields := list(chain.from_iterable(_row(*row) for row in islice(rest, _PIECE_ROWS))):
+        yield b"".join(fields)
+    yield _TRAILER
 
 
 def _row(project_id: int, created_at: datetime, frame: int, row: SpanRow) -> tuple[bytes, ...]:

@@ -302,3 +302,19 @@ def test_a_failure_is_told_by_status_by_exception_and_by_the_dialects_own_word()
     assert mapped({"langfuse.observation.level": "ERROR"}, status_code=1).status == "error"
     assert mapped({"span.type": "tool", "success": "false"}).status == "error"
     assert mapped({"success": "false"}).status == "ok"
+
+
+def test_plans_are_remembered_within_bounds() -> None:
+    short = {"gen_ai.request.model": "gpt-4o"}
+    for number in range(2 * table._PLANS_BOUND):
+        assert read({**short, f"key {number}": 1}).found == {"request_model": "gpt-4o"}
+        assert len(table._plans) <= table._PLANS_BOUND
+    long = {**short, "k" * table._PLANNED_CHARS: 1}
+    assert read(long).found == {"request_model": "gpt-4o"}
+    assert tuple(long) not in table._plans
+
+
+@given(st.permutations(["gen_ai.provider.name", "gen_ai.system", "llm.provider", "llm.system", "other"]))
+def test_the_order_of_attributes_decides_nothing(keys: list[str]) -> None:
+    said = {key: f"by {key}" for key in keys}
+    assert read(said).found == read(dict(sorted(said.items()))).found

@@ -81,6 +81,7 @@ async def copied(database: Database, sent: list[tuple[int, datetime, int, SpanRo
 async def test_every_column_holds_what_its_row_held(store: Database) -> None:
     sent: list[tuple[int, datetime, int, SpanRow]] = []
 
+    # More rows than a piece has.
     @settings(max_examples=300)
     @given(project=st.integers(1, 2**62), at=moments, row=rows)
     def make(project: int, at: datetime, row: SpanRow) -> None:
