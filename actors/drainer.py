@@ -88,7 +88,8 @@ class Drainer:
                 try:
                     await self._settle(lease)
                 except SinkLost as lost:
-                    # Without `done` the batches go back, to come again in smaller groups: one is to blame.
+                    # Without `done` the batches go back, to come again in smaller groups: one of them may be
+                    # to blame.
                     log.warning("%d batches are tried again: %s", len(lease.batches), lost)
                 else:
                     lease.done()
