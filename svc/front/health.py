@@ -96,9 +96,7 @@ class Health:
 
     async def db(self) -> dict[str, Any]:
         """The database: whether it answers, the pool, and the embedded server when there is one."""
-        details: dict[str, Any] = {"pool": self.pool()}
-        if self.embedded is not None:
-            details["embedded"] = self.embedded()
+        details: dict[str, Any] = {}
         status: Status = "DOWN"
         try:
             with trio.fail_after(DB_TIMEOUT_S):
@@ -108,6 +106,10 @@ class Health:
             details["error"] = "the database did not answer in time"
         except Exception as error:
             details["error"] = str(error)[:200]
+        # After the answer: a server that came back while it was asked is not reported as away.
+        details["pool"] = self.pool()
+        if self.embedded is not None:
+            details["embedded"] = self.embedded()
         return {"status": status, "details": details}
 
     def actors(self) -> dict[str, Any]:
