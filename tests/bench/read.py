@@ -1,10 +1,11 @@
 """`make bench-read`: how long answers take at a million spans over thirty days.
 
-    python -m tests.bench.read [--spans 1000000] [--asks 60]
+    python -m tests.bench.read [--spans 1000000] [--asks 60] [--beside 3000000]
 
 The history is made in the database itself; what is asked goes through the real doors of a real service, the
 query API and the MCP endpoint, idle and then under a thousand spans a second of ingest; between the two eight
-agents call tools side by side. Prints Markdown for deploy/BENCHMARKS.md.
+agents call tools side by side. With `--beside`, each question is put in turns to two histories, idle, one of
+them of that size. Prints Markdown for deploy/BENCHMARKS.md.
 """
 
 from __future__ import annotations
@@ -14,9 +15,12 @@ import os
 import platform
 import threading
 import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import attrs
 import httpx2
 import msgspec
 import trio
@@ -169,28 +173,66 @@ def calls(now: datetime, spans: int) -> dict[str, tuple[str, dict[str, Any]]]:
     }
 
 
-def ask_all(service: Service, admin_key: str, spans: int, asks: int) -> dict[str, tuple[float, float]]:
-    """p50 and p95 in milliseconds of each question and each call."""
-    found = {}
+@attrs.frozen
+class History:
+    """A service with so many spans, and a key of its own for MCP."""
+
+    service: Service
+    spans: int
+    admin_key: str
+
+
+@contextmanager
+def history(spans: int) -> Iterator[History]:
+    """A service that is filled with so many spans."""
+    with running() as service:
+        started_s = time.perf_counter()
+        admin_key = trio.run(fill, dict(service.env), spans)
+        print(f"filled with {spans:,} spans in {time.perf_counter() - started_s:.0f} s")
+        yield History(service, spans, admin_key)
+
+
+def ask_all(histories: Sequence[History], asks: int) -> list[dict[str, tuple[float, float]]]:
+    """p50 and p95 in milliseconds of each question and each call, for each history, asked in turns."""
     now = datetime.now(UTC)
-    with httpx2.Client(base_url=service.url, timeout=60, **PLAIN) as client:
-
-        def measure(name: str, path: str, key: str, body: dict[str, Any]) -> None:
-            times: list[float] = []
-            while len(times) < asks and sum(times) < 20_000:
-                asked_s = time.perf_counter()
-                response = client.post(path, json=body, headers={"Authorization": f"Bearer {key}"})
-                times.append((time.perf_counter() - asked_s) * 1000)
-                assert response.status_code == 200, response.text
-                assert "error" not in response.json(), response.text
-                assert not response.json().get("result", {}).get("isError"), response.text
-            found[name] = (percentile(times, 0.5), percentile(times, 0.95))
-
-        for name, (route, body) in questions(now).items():
-            measure(name, f"/v1/query/{route}", service.query_key, body)
-        for name, (tool, arguments) in calls(now, spans).items():
-            measure(f"MCP {name}", "/mcp", admin_key, called(tool, arguments))
+    asked = [
+        {
+            **{
+                name: (f"/v1/query/{route}", each.service.query_key, body)
+                for name, (route, body) in questions(now).items()
+            },
+            **{
+                f"MCP {name}": ("/mcp", each.admin_key, called(tool, arguments))
+                for name, (tool, arguments) in calls(now, each.spans).items()
+            },
+        }
+        for each in histories
+    ]
+    found: list[dict[str, tuple[float, float]]] = [{} for _ in histories]
+    with ExitStack() as stack:
+        clients = [
+            stack.enter_context(httpx2.Client(base_url=each.service.url, timeout=60, **PLAIN))
+            for each in histories
+        ]
+        for name in asked[0]:
+            times_ms: list[list[float]] = [[] for _ in histories]
+            while len(times_ms[0]) < asks and sum(map(sum, times_ms)) < 20_000:
+                for client, requests, times in zip(clients, asked, times_ms, strict=True):
+                    times.append(_timed(client, *requests[name]))
+            for times, figures in zip(times_ms, found, strict=True):
+                figures[name] = (percentile(times, 0.5), percentile(times, 0.95))
     return found
+
+
+def _timed(client: httpx2.Client, path: str, key: str, body: dict[str, Any]) -> float:
+    """Milliseconds until a good answer."""
+    asked_s = time.perf_counter()
+    response = client.post(path, json=body, headers={"Authorization": f"Bearer {key}"})
+    took_ms = (time.perf_counter() - asked_s) * 1000
+    assert response.status_code == 200, response.text
+    assert "error" not in response.json(), response.text
+    assert not response.json().get("result", {}).get("isError"), response.text
+    return took_ms
 
 
 def called(tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
@@ -203,13 +245,13 @@ def called(tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def agents(service: Service, admin_key: str, spans: int, seconds: float) -> tuple[float, int, float]:
+def agents(asked: History, seconds: float) -> tuple[float, int, float]:
     """Eight clients, each calling as fast as it is answered: calls a second, errors, p95 in milliseconds."""
     bodies = [
         msgspec.json.encode(called(tool, arguments))
-        for tool, arguments in calls(datetime.now(UTC), spans).values()
+        for tool, arguments in calls(datetime.now(UTC), asked.spans).values()
     ]
-    latencies_s, errors = ask(service.port, admin_key, "/mcp", bodies, clients=8, seconds=seconds)
+    latencies_s, errors = ask(asked.service.port, asked.admin_key, "/mcp", bodies, clients=8, seconds=seconds)
     return len(latencies_s) / seconds, errors, percentile(latencies_s, 0.95) * 1000
 
 
@@ -218,25 +260,49 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.bench.read")
     parser.add_argument("--spans", type=int, default=1_000_000)
     parser.add_argument("--asks", type=int, default=60)
+    parser.add_argument("--beside", type=int, help="only compare with a second history of so many spans")
     arguments = parser.parse_args()
-    with running() as service:
-        started_s = time.perf_counter()
-        admin_key = trio.run(fill, dict(service.env), arguments.spans)
-        print(f"filled in {time.perf_counter() - started_s:.0f} s")
-        idle = ask_all(service, admin_key, arguments.spans, arguments.asks)
-        a_second, errors, tail_ms = agents(service, admin_key, arguments.spans, 15.0)
-        load = threading.Thread(target=_ingest, args=(service, 60.0))
+    if arguments.beside is None:
+        alone(arguments.spans, arguments.asks)
+    else:
+        compare(arguments.spans, arguments.beside, arguments.asks)
+
+
+def alone(spans: int, asks: int) -> None:
+    """One history, idle and beside ingest."""
+    with history(spans) as asked:
+        (idle,) = ask_all([asked], asks)
+        a_second, errors, tail_ms = agents(asked, 15.0)
+        load = threading.Thread(target=_ingest, args=(asked.service, 60.0))
         load.start()
-        busy = ask_all(service, admin_key, arguments.spans, max(10, arguments.asks // 3))
+        (busy,) = ask_all([asked], max(10, asks // 3))
         load.join()
-    machine = f"{platform.machine()}, {os.cpu_count()} cores, {datetime.now(UTC):%Y-%m-%d}"
-    print(f"\n{machine}, {arguments.spans:,} spans")
+    print(f"\n{_machine()}, {spans:,} spans")
     print("\n| question | p50 idle | p95 idle | p50 busy | p95 busy |\n|---|---|---|---|---|")
     for name, (median, tail) in idle.items():
         print(
             f"| {name} | {median:.1f} ms | {tail:.1f} ms | {busy[name][0]:.1f} ms | {busy[name][1]:.1f} ms |"
         )
     print(f"\nEight agents at once: {a_second:,.0f} calls/s, {errors} errors, p95 {tail_ms:.0f} ms.")
+
+
+def compare(spans: int, more_spans: int, asks: int) -> None:
+    """Two histories, idle, each question put to both in turns: a machine's speed drifts."""
+    with history(spans) as less, history(more_spans) as more:
+        figures = ask_all([less, more], asks)
+    print(f"\n{_machine()}, {spans:,} and {more_spans:,} spans")
+    print("\n| question | p50 | p95 | p50 of more | p95 of more | p50, times | p95, times |")
+    print("|---|---|---|---|---|---|---|")
+    for name, (median, tail) in figures[0].items():
+        median_of_more, tail_of_more = figures[1][name]
+        print(
+            f"| {name} | {median:.1f} ms | {tail:.1f} ms | {median_of_more:.1f} ms | {tail_of_more:.1f} ms"
+            f" | {median_of_more / median:.2f} | {tail_of_more / tail:.2f} |"
+        )
+
+
+def _machine() -> str:
+    return f"{platform.machine()}, {os.cpu_count()} cores, {datetime.now(UTC):%Y-%m-%d}"
 
 
 def _ingest(service: Service, seconds: float) -> None:
