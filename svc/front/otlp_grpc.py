@@ -35,6 +35,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from actors.keys import Busy, Grant, Keys
 from protocol import rpc
 from protocol.refusals import (
+    BODY_TIMEOUT,
     GRPC_NO_PROJECT,
     GRPC_NO_TOKEN,
     GRPC_SCOPE,
@@ -115,6 +116,7 @@ _STATUSES: Final = {
     400: Status.INVALID_ARGUMENT,
     401: Status.UNAUTHENTICATED,
     403: Status.PERMISSION_DENIED,
+    408: Status.DEADLINE_EXCEEDED,
     413: Status.RESOURCE_EXHAUSTED,
     503: Status.UNAVAILABLE,
 }
@@ -188,7 +190,10 @@ class OtlpGrpc:
         pressure = self._intake.pressure()
         if pressure is not None:
             return _failure(pressure)
-        message = await asyncio.wait_for(self._message(stream), MESSAGE_TIMEOUT_S)
+        try:
+            message = await asyncio.wait_for(self._message(stream), MESSAGE_TIMEOUT_S)
+        except TimeoutError:
+            return _failure(self._intake.tally.refuse(BODY_TIMEOUT))
         if isinstance(message, _Failure):
             return message
         body, encoding = message
