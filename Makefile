@@ -11,8 +11,12 @@ SOURCES := svc actors protocol tests
 run: .venv/.run
 	@exec $(BIN)/trace-svc serve
 
+# Two at a time, but for those that start the real thing: they want the machine for themselves.
+ALONE := tests/e2e tests/chaos
+
 test: check
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 tests $(ALONE:%=--ignore=%)
+	$(BIN)/python -m pytest $(ALONE)
 
 check: .venv/.dev
 	$(BIN)/ruff check $(SOURCES)

@@ -1,7 +1,7 @@
 """What every test has: no unannounced ERROR, missing system parts skip aloud (and fail in CI), real parts.
 
 Fixtures: `store` is a fresh, migrated database on a real PostgreSQL; `service` is one running service that
-end-to-end tests share, each with names of its own.
+end-to-end tests share, each with names of its own. `filled_once` gives a database with many rows.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import os
 import queue
 import tempfile
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import NoReturn
@@ -117,6 +117,28 @@ async def _database(server: Served, how: str) -> AsyncIterator[Database]:
     async with Database(attrs.evolve(address_of(server), database=name)).opened() as database:
         yield database
     await _execute(server, f"drop database {name} with (force)")
+
+
+#: The databases of `filled_once` that are there in this run.
+_filled: set[str] = set()
+
+
+@asynccontextmanager
+async def filled_once(
+    server: Served, name: str, fill: Callable[[Database], Awaitable[None]]
+) -> AsyncIterator[Database]:
+    """A database with many rows, filled once in a run for all tests that only read it.
+
+    The name is the filling's own. To be used by a fixture that has the `asyncio_loop`.
+    """
+    name = f"filled_{name}"
+    if name not in _filled:
+        await _execute(server, f"create database {name} template template_of_tests")
+    async with Database(attrs.evolve(address_of(server), database=name)).opened() as database:
+        if name not in _filled:
+            await fill(database)
+            _filled.add(name)
+        yield database
 
 
 @pytest.fixture

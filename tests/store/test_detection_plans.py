@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
@@ -11,7 +12,9 @@ import pytest
 
 from svc.store.cases import CaseStore
 from svc.store.database import Connection, Database
+from svc.store.embedded import Served
 from svc.store.findings import FindingStore
+from tests.conftest import filled_once
 from tests.store.test_reads import Explaining
 
 DAY = datetime(2026, 11, 1, tzinfo=UTC)
@@ -19,9 +22,13 @@ SOME_FINDING = UUID(int=20)
 
 
 @pytest.fixture
-async def detected(store: Database) -> Database:
+async def detected(asyncio_loop: None, served: Served) -> AsyncIterator[Database]:
     """Two projects of 10,000 cases and findings each, and twenty refs behind each of a thousand findings."""
+    async with filled_once(served, "much_detected", _fill) as database:
+        yield database
 
+
+async def _fill(store: Database) -> None:
     async def work(connection: Connection) -> None:
         # Cases in all states, every severity, many detectors.
         await connection.execute(
@@ -56,7 +63,6 @@ async def detected(store: Database) -> Database:
 
     await store.run(work)
     await store.run(analyze, transaction=False)
-    return store
 
 
 def lists_of(explaining: Any) -> dict[str, Any]:

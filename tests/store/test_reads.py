@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import AsyncIterator
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from svc.store.call_site_reads import CallSiteReads
 from svc.store.cubes import CubeStore
 from svc.store.database import Connection, Database
+from svc.store.embedded import Served
 from svc.store.keyset import Keyset
 from svc.store.project_reads import ProjectReads
 from svc.store.projects import ProjectStore
@@ -20,6 +22,7 @@ from svc.store.span_reads import SpanFilter, SpanReads
 from svc.store.taxonomy import ModeFilter, TaxonomyStore
 from svc.store.trace_reads import TraceFilter, TraceReads
 from svc.store.traces import TraceStore
+from tests.conftest import filled_once
 from tests.store.test_spans import NOW, PROJECT, Clock, one, rows, store_of
 
 SITES = ("checkout", "search")
@@ -286,8 +289,14 @@ SOME_TRACE = trace_id(20000)
 
 
 @pytest.fixture
-async def many(store: Database) -> Database:
+async def many(asyncio_loop: None, served: Served) -> AsyncIterator[Database]:
     """Enough rows that the planner would rather read a table than an index it cannot use."""
+    async with filled_once(served, "many_traces", _fill) as database:
+        yield database
+
+
+async def _fill(store: Database) -> None:
+    await ProjectStore(store).make_default()
 
     async def work(connection: Connection) -> None:
         # 40,000 traces of one span each over two projects, one in a thousand failed.
@@ -332,7 +341,6 @@ async def many(store: Database) -> Database:
         await connection.execute("analyze")
 
     await store.run(analyze, transaction=False)
-    return store
 
 
 @attrs.define(eq=False)
@@ -398,7 +406,6 @@ def reads_of(explaining: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("read", reads_of(None))
 async def test_no_read_reads_a_whole_table(many: Database, read: str) -> None:
-    await ProjectStore(many).make_default()
     explaining = Explaining(many)
     await reads_of(explaining)[read]()
     assert explaining.plans
@@ -415,14 +422,14 @@ async def test_no_read_reads_a_whole_table(many: Database, read: str) -> None:
             assert int(rows_sorted) <= 1100, plan
 
 
-async def test_traces_of_a_rare_model_are_read_by_their_keys(many: Database) -> None:
-    await ProjectStore(many).make_default()
-    await many.fetch("update span set provided_model_name = 'rare' where trace_id = $1", SOME_TRACE)
-    while (await CubeStore(many).build(DAY + timedelta(days=1), 1000)).more:
+async def test_traces_of_a_rare_model_are_read_by_their_keys(store: Database) -> None:
+    await _fill(store)
+    await store.fetch("update span set provided_model_name = 'rare' where trace_id = $1", SOME_TRACE)
+    while (await CubeStore(store).build(DAY + timedelta(days=1), 1000)).more:
         pass
-    await many.fetch("analyze")
-    explaining = Explaining(many)
-    reads = TraceReads(explaining, SpanReads(many))  # type: ignore[arg-type]
+    await store.fetch("analyze")
+    explaining = Explaining(store)
+    reads = TraceReads(explaining, SpanReads(store))  # type: ignore[arg-type]
     page = await reads.page(1, TraceFilter(model="rare"), limit=50, cursor=None)
     assert [trace["trace_id"] for trace in page["traces"]] == [SOME_TRACE.hex()]
     _split, held, spans, traces = explaining.plans
