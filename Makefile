@@ -6,7 +6,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 SOURCES := svc actors protocol tests
 
-.PHONY: run test test-clients check bench bench-read soak chaos format clean
+.PHONY: run test test-clients check bench bench-read bench-disk soak chaos format clean
 
 run: .venv/.run
 	@exec $(BIN)/trace-svc serve
@@ -28,6 +28,9 @@ bench: .venv/.dev
 
 bench-read: .venv/.dev
 	$(BIN)/python -m tests.bench.read
+
+bench-disk: .venv/.dev
+	$(BIN)/python -m tests.bench.disk
 
 test-clients: .venv/.dev
 	$(BIN)/python -m pytest tests/e2e/clients/real_clients.py
