@@ -33,7 +33,10 @@ class Prices(msgspec.Struct, frozen=True, tag=True):
 
 
 class Begin(msgspec.Struct, frozen=True, tag=True):
-    """Where the database is, how loud the log, and the operator's prices if there are any."""
+    """Where the database is, how loud the log, and the operator's prices if there are any.
+
+    `seen_fd` is the inherited file behind the memory of seen texts that all decoders share.
+    """
 
     host: str
     port: int
@@ -42,6 +45,7 @@ class Begin(msgspec.Struct, frozen=True, tag=True):
     database: str
     tls: str | None
     log_level: str
+    seen_fd: int
     prices: Prices | None = None
 
 

@@ -14,9 +14,11 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from functools import partial
+from mmap import mmap
 from pathlib import Path
 from typing import Final
 
@@ -39,6 +41,7 @@ from protocol.decoding import (
 from protocol.storage import Outage, StoreRefused, WriteFailed, Written
 from svc.domain.exporters import Observations
 from svc.domain.intake import decoder
+from svc.domain.packing import SEEN_BYTES, Seen
 from svc.domain.pricing import PriceBook
 from svc.domain.rates import OwnPrices
 from svc.garbage import collect_seldom
@@ -72,12 +75,19 @@ _RECEIVE_BYTES: Final = 1 << 20
 def decoder_process(
     address: Address, log_level: str, prices: PriceBook
 ) -> Callable[[], AbstractAsyncContextManager[trio.abc.Stream]]:
-    """How to launch a decoder that writes to this database and begins with the prices in force then."""
+    """How to launch a decoder that writes to this database and begins with the prices in force then.
+
+    All that are launched share one memory of seen texts, which lasts as long as this process.
+    """
+    seen_fd = _shared_memory(SEEN_BYTES)
 
     @asynccontextmanager
     async def launched() -> AsyncIterator[trio.abc.Stream]:
         process = await trio.lowlevel.open_process(
-            [sys.executable, "-m", "svc.decoder"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+            [sys.executable, "-m", "svc.decoder"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            pass_fds=(seen_fd,),
         )
         assert process.stdio is not None
         assert isinstance(process.stdin, trio.lowlevel.FdStream)
@@ -91,6 +101,7 @@ def decoder_process(
                 database=address.database,
                 tls=address.tls,
                 log_level=log_level,
+                seen_fd=seen_fd,
                 prices=own_prices(prices),
             )
             with trio.fail_after(END_TIMEOUT_S):
@@ -118,6 +129,17 @@ async def _end(process: trio.Process) -> None:
             process.kill()
             with trio.move_on_after(END_TIMEOUT_S):
                 await process.wait()
+
+
+def _shared_memory(size_bytes: int) -> int:
+    """A file without a name that other processes can map, all zero."""
+    if sys.platform == "linux":
+        fd = os.memfd_create("seen-texts")
+    else:
+        with tempfile.TemporaryFile() as file:
+            fd = os.dup(file.fileno())
+    os.truncate(fd, size_bytes)
+    return fd
 
 
 def _widen(pipe: int) -> None:
@@ -164,7 +186,9 @@ async def _serve(orders_fd: int, answers_fd: int) -> None:
             if begin.prices is not None:
                 prices.adopt(_read(begin.prices))
             spans = SpanStore(database, DayPartitions(database), CallSites(), now)
-            ingest = Ingest(decoder(prices, observations), spans)
+            seen = Seen(mmap(begin.seen_fd, SEEN_BYTES))
+            os.close(begin.seen_fd)
+            ingest = Ingest(decoder(prices, observations, seen), spans)
 
             async def write_exporters() -> None:
                 await ExporterStore(database).add(observations.take(), {}, now())

@@ -17,7 +17,7 @@ from protocol.otlp_screen import screen
 from protocol.storage import Batch
 from svc.domain.exporters import Observations
 from svc.domain.mapping import map_span
-from svc.domain.packing import Packer, Parts
+from svc.domain.packing import Packer, Parts, Seen
 from svc.domain.pricing import PriceBook
 from svc.domain.span import SpanRow
 
@@ -37,13 +37,13 @@ class StoredSpan:
 
 
 def decoder(
-    prices: PriceBook, observations: Observations | None = None
+    prices: PriceBook, observations: Observations | None = None, seen: Seen | None = None
 ) -> Callable[[Batch], Iterator[StoredSpan]]:
     """The decoding of batches under a price book. One for a process: it holds the packer.
 
-    `observations` hear of every span that is decoded.
+    `observations` hear of every span that is decoded; `seen` is what processes share of texts they saw.
     """
-    packer = Packer()
+    packer = Packer(seen)
     note = None if observations is None else observations.note
 
     def decode(batch: Batch) -> Iterator[StoredSpan]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import random
 from datetime import date
+from mmap import mmap
+from tempfile import TemporaryFile
 from typing import Any
 
 import msgspec
@@ -14,7 +16,7 @@ from hypothesis import strategies as st
 
 from protocol.inflate import Unreadable
 from protocol.otlp import WireSpan, envelope, walk
-from svc.domain.packing import Frame, Packer, Parts, frames, pack_message
+from svc.domain.packing import SEEN_BYTES, Frame, Packer, Parts, Seen, frames, pack_message
 from tests.wire import event, request, span
 
 DAY = date(2026, 11, 20)
@@ -69,10 +71,39 @@ def test_another_project_and_another_day_share_nothing(project: int, day: date) 
 def test_a_conversation_is_taken_apart_by_its_messages() -> None:
     packer = Packer()
     said = [{"role": "user", "content": f"{number} {TEXT}"} for number in range(4)]
-    for turns in range(1, 5):
+    # From the third turn on it is known to come again, and its end is stored at once.
+    for turns, expected in ((1, 0), (2, 1), (3, 3), (4, 4)):
         sent = wire({"gen_ai.input.messages": json.dumps(said[:turns])})
         found, messages = opened(packer, sent)
-        assert (found.raw, messages) == (sent.raw, turns - 1)
+        assert (found.raw, messages) == (sent.raw, expected)
+    # So is the answer, which the next turn sends along.
+    answer = json.dumps([{"role": "assistant", "content": f"answer {TEXT}"}])
+    sent = wire({"gen_ai.input.messages": json.dumps(said), "gen_ai.output.messages": answer})
+    found, messages = opened(packer, sent)
+    assert (found.raw, messages) == (sent.raw, 5)
+
+
+def test_known_texts_elsewhere_in_the_span_do_not_make_a_history() -> None:
+    packer = Packer()
+    opened(packer, wire({"a": TEXT, "b": f"b {TEXT}"}))
+    sent = wire({"a": TEXT, "b": f"b {TEXT}", "c": json.dumps([{"content": f"{n} {TEXT}"} for n in (1, 2)])})
+    assert opened(packer, sent)[1] == 2
+
+
+def test_processes_share_what_they_have_seen() -> None:
+    with TemporaryFile() as file:
+        file.truncate(SEEN_BYTES)
+        here, there = (Packer(Seen(mmap(file.fileno(), SEEN_BYTES))) for _ in range(2))
+    opened(here, wire({"input.value": TEXT}))
+    assert opened(there, wire({"input.value": TEXT}))[1] == 1
+
+
+def test_a_newer_text_may_take_the_place_of_an_older_one_and_nothing_is_lost() -> None:
+    # Two slots only: nearly every text is forgotten before it comes again.
+    packer = Packer(Seen(mmap(-1, 16)))
+    for number in range(50):
+        sent = wire({"input.value": f"{number % 25} {TEXT}"})
+        assert opened(packer, sent)[0].raw == sent.raw
 
 
 def test_texts_of_events_are_shared_too() -> None:
