@@ -35,8 +35,8 @@ from protocol.storage import Batch
 Form = Literal["protobuf", "json"]
 
 #: `Retry-After` is half the age of what waits, which is about what a full buffer takes to drain. After the
-#: whole of it all exporters came back to an empty one: measured November 2026, a buffer of 128 MiB stood
-#: empty twice in a flood of 12 s, and never with half.
+#: whole of it all exporters came back to an empty one: measured November 2026, while another program kept one
+#: of two cores busy, a buffer of 128 MiB stood empty twice in a flood of 12 s, and never with half.
 _RETRY_MIN_S: Final = 1
 _RETRY_MAX_S: Final = 5
 
