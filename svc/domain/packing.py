@@ -51,8 +51,8 @@ _LEVEL: Final = 1
 #: A frame takes no further span from here on: whoever reads one span inflates the frame.
 _FRAME_BYTES: Final = 128 * 1024
 
-#: What a memory of seen texts takes: eight bytes for each of two million.
-SEEN_BYTES: Final = 16 * 1024 * 1024
+#: What a memory of seen texts takes: eight bytes for each of half a million.
+SEEN_BYTES: Final = 4 * 1024 * 1024
 
 #: So many known messages in one list are a history; what follows in its span is stored at first sight.
 _HISTORY: Final = 2
