@@ -26,6 +26,7 @@ from svc.open_store import open_store
 from svc.store.database import Connection, Database
 from svc.store.payloads import read_payloads
 from tests import wire
+from tests.bench.load import text
 from tests.service import Service, running
 
 #: What one message says; two are new in a turn.
@@ -43,16 +44,6 @@ group by 1
 """
 
 
-def prose(dice: random.Random, words: list[str]) -> str:
-    """A message's text."""
-    said: list[str] = []
-    size = 0
-    while size < MESSAGE_BYTES:
-        said.append(dice.choice(words))
-        size += len(said[-1]) + 1
-    return " ".join(said)
-
-
 def turns(conversations: int, count: int, *, apart: bool) -> Iterator[list[Any]]:
     """The spans of each turn, one for each conversation; `apart`, each is a trace."""
     dice = random.Random(20)
@@ -62,7 +53,7 @@ def turns(conversations: int, count: int, *, apart: bool) -> Iterator[list[Any]]
     traces = [os.urandom(16) for _ in range(conversations)]
 
     def message(role: str) -> dict[str, Any]:
-        return {"role": role, "parts": [{"type": "text", "content": prose(dice, words)}]}
+        return {"role": role, "parts": [{"type": "text", "content": text(dice, MESSAGE_BYTES, words)}]}
 
     for _ in range(count):
         made = []

@@ -14,7 +14,7 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -46,12 +46,12 @@ class Result:
     refused: int
 
 
-def text(dice: random.Random, size: int) -> str:
+def text(dice: random.Random, size: int, vocabulary: Sequence[str] = WORDS) -> str:
     """About `size` characters of words."""
     words: list[str] = []
     length = 0
     while length < size:
-        words.append(dice.choice(WORDS))
+        words.append(dice.choice(vocabulary))
         length += len(words[-1]) + 1
     return " ".join(words)
 
