@@ -123,6 +123,11 @@ def peak_rss_mb(service: Service) -> float:
     return int(line.split()[1]) / 1024
 
 
+def machine() -> str:
+    """What and when was measured, as the figures' heading says it."""
+    return f"{platform.machine()}, {os.cpu_count()} cores, {datetime.now(UTC):%Y-%m-%d}"
+
+
 def percentile(values: list[float], share: float) -> float:
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(len(ordered) * share))] if ordered else 0.0
@@ -175,9 +180,7 @@ def main() -> None:
     rates = {mode: sorted(each) for mode, each in modes(arguments, warm).items()}
     usual = {mode: statistics.median(each) for mode, each in rates.items()}
     size = len(make_template(0, 100).body) / 100
-    print(
-        f"\n{platform.machine()}, {os.cpu_count()} cores, {datetime.now(UTC):%Y-%m-%d}, spans of {size:.0f} B"
-    )
+    print(f"\n{machine()}, spans of {size:.0f} B")
     print("\n| figure | value |\n|---|---|")
     for name, value in (
         ("limit: plain COPY of the same rows", f"{limits.copy:,.0f} spans/s"),

@@ -11,8 +11,6 @@ them of that size. Prints Markdown for deploy/BENCHMARKS.md.
 from __future__ import annotations
 
 import argparse
-import os
-import platform
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -34,7 +32,7 @@ from svc.store.database import Connection
 from svc.store.keys import KeyStore
 from svc.store.partitions import DayPartitions
 from svc.store.projects import ProjectStore
-from tests.bench.__main__ import percentile
+from tests.bench.__main__ import machine, percentile
 from tests.bench.load import ask, generate
 from tests.service import PLAIN, Service, running
 
@@ -277,7 +275,7 @@ def alone(spans: int, asks: int) -> None:
         load.start()
         (busy,) = ask_all([asked], max(10, asks // 3))
         load.join()
-    print(f"\n{_machine()}, {spans:,} spans")
+    print(f"\n{machine()}, {spans:,} spans")
     print("\n| question | p50 idle | p95 idle | p50 busy | p95 busy |\n|---|---|---|---|---|")
     for name, (median, tail) in idle.items():
         print(
@@ -290,7 +288,7 @@ def compare(spans: int, more_spans: int, asks: int) -> None:
     """Two histories, idle, each question put to both in turns: a machine's speed drifts."""
     with history(spans) as less, history(more_spans) as more:
         figures = ask_all([less, more], asks)
-    print(f"\n{_machine()}, {spans:,} and {more_spans:,} spans")
+    print(f"\n{machine()}, {spans:,} and {more_spans:,} spans")
     print("\n| question | p50 | p95 | p50 of more | p95 of more | p50, times | p95, times |")
     print("|---|---|---|---|---|---|---|")
     for name, (median, tail) in figures[0].items():
@@ -299,10 +297,6 @@ def compare(spans: int, more_spans: int, asks: int) -> None:
             f"| {name} | {median:.1f} ms | {tail:.1f} ms | {median_of_more:.1f} ms | {tail_of_more:.1f} ms"
             f" | {median_of_more / median:.2f} | {tail_of_more / tail:.2f} |"
         )
-
-
-def _machine() -> str:
-    return f"{platform.machine()}, {os.cpu_count()} cores, {datetime.now(UTC):%Y-%m-%d}"
 
 
 def _ingest(service: Service, seconds: float) -> None:

@@ -9,14 +9,11 @@ read every half minute. Prints a Markdown table for deploy/BENCHMARKS.md.
 from __future__ import annotations
 
 import argparse
-import os
-import platform
 import threading
 import time
-from datetime import UTC, datetime
 from pathlib import Path
 
-from tests.bench.__main__ import latency, percentile
+from tests.bench.__main__ import latency, machine, percentile
 from tests.bench.load import Result, generate
 from tests.service import Service, running, until
 
@@ -55,8 +52,7 @@ def main() -> None:
         samples = watch(service, thread)
         (result,) = results
         until(lambda: service.metric("svc_ingest_stored_spans_total") >= result.acknowledged, timeout_s=120)
-    machine = f"{platform.machine()}, {os.cpu_count()} cores, {datetime.now(UTC):%Y-%m-%d}"
-    print(f"\n{machine}, {result.acknowledged:,} spans in {result.elapsed_s / 60:.0f} minutes")
+    print(f"\n{machine()}, {result.acknowledged:,} spans in {result.elapsed_s / 60:.0f} minutes")
     print("\n| minute | main process | decoder processes | waiting |\n|---|---|---|---|")
     for minute, ours, decoders, waiting in samples:
         print(f"| {minute:.1f} | {ours:.0f} MB | {decoders:.0f} MB | {waiting:.1f} MB |")
