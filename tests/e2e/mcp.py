@@ -5,13 +5,28 @@ from __future__ import annotations
 import functools
 import json
 import re
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import httpx2
+import trio
 
+from protocol.query import timestamp
+from svc import config
+from svc.open_store import Store, open_store
+from svc.store.cases import CaseStore, Detection
+from svc.store.database import Connection
+from svc.store.findings import Cause, FindingStore, Ref
+from svc.store.projects import ProjectStore
 from tests import wire
 from tests.e2e.hostile import minted, post, trace_id, unique, wait_for_spans
 from tests.service import Service
+
+NOW = datetime.now(UTC)
+TODAY = {"from": timestamp(NOW - timedelta(hours=12)), "to": timestamp(NOW + timedelta(hours=12))}
+#: What stands in every ruling of `ruled_ids`, and in no answer.
+VERDICT = "this ruling must stay inside"
 
 
 def mcp(
@@ -106,3 +121,76 @@ def filled_ids(service: Service) -> dict[str, str]:
     assert sent.status_code == 200, sent.text
     wait_for_spans(service, 2, session_id=session)
     return {"trace_id": trace.hex(), "span_id": "02" * 8, "root_id": "01" * 8, "session_id": session}
+
+
+def beside(service: Service, work: Callable[[Store], Awaitable[Any]]) -> Any:
+    """Do something with the store beside the running service, as its own commands do."""
+
+    async def opened() -> Any:
+        async with open_store(config.read(service.env)) as store:
+            return await work(store)
+
+    return trio.run(opened)
+
+
+@functools.cache
+def ruled_ids(service: Service) -> dict[str, str]:
+    """A case and its finding, both ruled on by triage."""
+    trace = bytes.fromhex(filled_ids(service)["trace_id"])
+
+    async def work(store: Store) -> dict[str, str]:
+        project = await ProjectStore(store.database).make_default()
+        cause = Cause(
+            unique("cause"), "tool-errors", "error_type", unique("key"), "open", NOW, NOW, 3, "agent", True,
+            evidence={"rates": [{"ruling": VERDICT, "rate": 0.5}]},
+        )  # fmt: skip
+        refs = [Ref("exemplar", trace_id=trace, rank=1), Ref("member", trace_id=trace)]
+        refs += [Ref("member", trace_id=trace, span_id=b"\x02" * 8), Ref("member", trace_id=b"\x7f" * 16)]
+        finding = await FindingStore(store.database).open(project.id, cause, refs)
+        seen = Detection(
+            "tool-errors", "call_site", unique("site"), "a site", "errors rose", "measured", "high", NOW,
+            finding_id=finding,
+        )  # fmt: skip
+        opened = await CaseStore(store.database).open(project.id, seen, NOW)
+
+        async def rule(connection: Connection) -> None:
+            await connection.execute(
+                "update finding set triage_status = 'ruled', triage_verdict = $2, triage_action = $2,"
+                " triage_summary = $2, triage_citations = $3::text::jsonb, triaged_at = now() where id = $1",
+                finding,
+                VERDICT,
+                json.dumps([VERDICT]),
+            )
+            await connection.execute(
+                "with report as (insert into rca_report (project_id, case_id, status, started_at, report)"
+                " values ($1, $2, 'done', now(), $4::text::jsonb) returning id)"
+                " update detection_case set ruling = $3::text::jsonb, rca_report_id = report.id"
+                " from report where detection_case.id = $2",
+                project.id,
+                opened.id,
+                json.dumps({"why": VERDICT}),
+                json.dumps({"summary": "the upstream timed out", "ruling": VERDICT}),
+            )
+
+        await store.database.run(rule)
+        return {"finding_id": str(finding), "case": opened.reference, "case_id": str(opened.id)}
+
+    found: dict[str, str] = beside(service, work)
+    return found
+
+
+def every_call(service: Service) -> dict[str, dict[str, Any]]:
+    """Arguments for each tool that asks for anything, on data that is there."""
+    ids, ruled = filled_ids(service), ruled_ids(service)
+    return {
+        "get_case": {"id": ruled["case"]},
+        "get_finding": {"id": ruled["finding_id"]},
+        "get_finding_evidence": {"finding_id": ruled["finding_id"]},
+        "get_trace": {"trace_id": ids["trace_id"], "fields": ["payload"]},
+        "get_span": {"trace_id": ids["trace_id"], "span_id": ids["span_id"]},
+        "get_session": {"id": ids["session_id"]},
+        "query_count": {"dataset": "spans"},
+        "query_timeseries": {"dataset": "spans", "interval": "hour", "range": TODAY},
+        "query_facets": {"dataset": "spans", "field": "kind"},
+        "query_search": {"dataset": "tool_calls"},
+    }

@@ -18,7 +18,8 @@ await client.ping();
 const { tools } = await client.listTools();
 const answers = [];
 for (const [name, args] of JSON.parse(calls)) {
-  answers.push(await client.callTool({ name, arguments: args }));
+  const { isError, structuredContent, content } = await client.callTool({ name, arguments: args });
+  answers.push({ isError, structuredContent, text: content[0].text });
 }
 console.log(
   JSON.stringify({ tools: tools.map((tool) => tool.name), answers, instructions: client.getInstructions() }),

@@ -1,0 +1,410 @@
+"""Every row of the specification's table of tools: arguments to the letter, defaults, bounds, answers.
+
+The tool rules, faults and redaction are in `test_mcp.py`, the protocol in `tests/front/test_mcp_protocol.py`.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from datetime import timedelta
+from typing import Any
+
+import attrs
+import pytest
+
+from svc.front.tools import BY_NAME, TOOLS
+from svc.open_store import Store
+from svc.store.cases import CaseStore, Detection
+from svc.store.database import Connection
+from svc.store.findings import Cause, FindingStore, Ref
+from svc.store.projects import ProjectStore
+from tests import wire
+from tests.e2e.hostile import ask, post, trace_id, unharmed, unique, wait_for_spans  # noqa: F401 - a fixture
+from tests.e2e.mcp import NOW, TODAY, asked, beside, envelope, every_call, filled_ids, mcp, result
+from tests.service import Service, until
+
+pytestmark = pytest.mark.usefixtures("unharmed")
+
+#: The table as it is printed: the required arguments of a tool, then its optional ones.
+SPECIFIED = {
+    "get_project": ("", ""),
+    "list_call_sites": ("", ""),
+    "list_failure_modes": ("", "call_site_id chain_id scope severity layer pack_id compliance_tag"),
+    "list_cases": ("", "state detector call_site_id limit cursor"),
+    "get_case": ("id", ""),
+    "list_findings": ("", "status call_site_id detector include"),
+    "get_finding": ("id", ""),
+    "get_finding_evidence": ("finding_id", "role count_only limit cursor"),
+    "list_traces": ("", "model kind call_site_id status range q limit cursor"),
+    "get_trace": ("trace_id", "fields"),
+    "list_spans": (
+        "",
+        "trace_id call_site_id kind name status model_id session_id range q mode fields limit cursor",
+    ),
+    "get_span": ("trace_id span_id", ""),
+    "list_sessions": ("", "limit cursor"),
+    "get_session": ("id", ""),
+    "describe_dataset": ("", "dataset"),
+    "query_count": ("dataset", "range filters"),
+    "query_timeseries": ("dataset interval range", "filters"),
+    "query_facets": ("dataset field", "range filters top_n"),
+    "query_search": ("dataset", "q mode range filters limit cursor"),
+}
+DATASETS = "spans tool_calls classifier_events metric_rollups"
+#: The values that an argument can have, where the specification and the contract list them.
+VALUES = {
+    "list_failure_modes.scope": "single_call chain trace",
+    "list_failure_modes.severity": "low medium high",
+    "list_failure_modes.layer": "A B C",
+    "list_cases.state": "open muted resolved",
+    "list_findings.include": "confirmed all",
+    "get_finding_evidence.role": "exemplar member baseline witness changepoint",
+    "list_traces.kind": "llm reasoning tool mcp retrieval embedding reranker agent workflow plan memory"
+    " handoff guardrail step",
+    "list_traces.status": "ok error",
+    "list_spans.kind": "llm reasoning tool mcp retrieval embedding reranker agent workflow plan memory"
+    " handoff guardrail step",
+    "list_spans.status": "ok error",
+    "list_spans.mode": "keyword",
+    "describe_dataset.dataset": DATASETS,
+    "query_count.dataset": DATASETS,
+    "query_timeseries.dataset": DATASETS,
+    "query_timeseries.interval": "hour day week month",
+    "query_facets.dataset": DATASETS,
+    "query_search.dataset": "tool_calls classifier_events",
+    "query_search.mode": "keyword",
+}
+
+
+def listed(service: Service) -> dict[str, dict[str, Any]]:
+    """What `tools/list` shows, by name."""
+    return {tool["name"]: tool for tool in result(mcp(service, envelope("tools/list")))["tools"]}
+
+
+def test_the_tools_and_their_arguments_are_those_of_the_specification(service: Service) -> None:
+    shown = listed(service)
+    assert list(shown) == list(SPECIFIED)
+    for name, (required, optional) in SPECIFIED.items():
+        schema = shown[name]["inputSchema"]
+        assert schema["type"] == "object"
+        assert set(schema.get("required", [])) == set(required.split()), name
+        assert set(schema["properties"]) == {*required.split(), *optional.split()}, name
+
+
+def test_listed_values_are_those_of_the_specification_and_no_others_are_closed(service: Service) -> None:
+    closed = {
+        f"{name}.{argument}": set(schema["enum"])
+        for name, tool in listed(service).items()
+        for argument, schema in tool["inputSchema"]["properties"].items()
+        if "enum" in schema
+    }
+    assert closed == {argument: set(values.split()) for argument, values in VALUES.items()}
+
+
+def test_ranges_and_fields_have_the_shape_of_the_specification(service: Service) -> None:
+    for name, tool in listed(service).items():
+        properties = tool["inputSchema"]["properties"]
+        if "range" in properties:
+            assert set(properties["range"]["properties"]) == {"from", "to"}
+            needed = properties["range"].get("required", [])
+            assert set(needed) == ({"from", "to"} if name == "query_timeseries" else set())
+        if "fields" in properties:
+            assert properties["fields"]["items"] == {"type": "string", "enum": ["payload"]}
+
+
+# --- defaults and bounds of what is listed ----------------------------------------------------------------
+
+
+@attrs.frozen
+class Bulk:
+    """More rows than any page holds: names under which tests find them."""
+
+    user: str
+    session: str
+    trace_id: str
+    site: str
+    detector: str
+    finding_id: str
+
+
+MANY, PAGES, STEPS = 1001, 101, 201
+
+
+@functools.cache
+def bulk(service: Service) -> Bulk:
+    """A session of 1,001 traces with a tool call each, 101 sessions, a trace of 201 spans, 101 cases, and a
+    finding with 1,001 refs.
+    """
+    user, session, site, detector = (unique(word) for word in ("user", "session", "site", "detector"))
+    calls = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "look", "session.id": session}
+    traces, large = [trace_id() for _ in range(MANY)], trace_id()
+    spans = [
+        wire.span("look", {**calls, "svc.call_site.id": site}, trace_id=trace, span_id=b"\x01" * 8)
+        for trace in traces
+    ]
+    spans += [
+        wire.span(f"page {n}", {"session.id": f"{session} {n}", "user.id": user}, trace_id=trace_id())
+        for n in range(PAGES)
+    ]
+    root = wire.span("root", {"user.id": large.hex()}, trace_id=large, span_id=b"\x01" * 8)
+    steps = {"user.id": large.hex(), "svc.call_site.id": f"{site} large"}
+    spans += [
+        root,
+        *(wire.span(f"step {n}", steps, trace_id=large, parent=b"\x01" * 8) for n in range(STEPS - 1)),
+    ]
+    body = wire.request(*spans).SerializeToString()
+    sent = post(service, "/v1/traces", body, service.write_key, {"Content-Type": "application/x-protobuf"})
+    assert sent.status_code == 200, sent.text
+    for count, filters in (
+        (MANY, {"call_site_id": site}),
+        (PAGES, {"user_id": user}),
+        (STEPS, {"user_id": large.hex()}),
+    ):
+        wait_for_spans(service, count, **filters)
+
+    async def detect(store: Store) -> str:
+        project = (await ProjectStore(store.database).make_default()).id
+        seen = Detection(detector, "call_site", "", "a site", "errors rose", "measured", "low", NOW)
+        cases = CaseStore(store.database)
+        for n in range(PAGES):
+            await cases.open(project, attrs.evolve(seen, subject_id=str(n)), NOW + timedelta(seconds=n))
+        cause = Cause("cause", detector, "error_type", detector, "open", NOW, NOW, MANY, "rule", True)
+        refs = [Ref("member", trace_id=trace) for trace in traces]
+        return str(await FindingStore(store.database).open(project, cause, refs))
+
+    finding_id: str = beside(service, detect)
+    return Bulk(user, session, large.hex(), site, detector, finding_id)
+
+
+#: Default and maximum of every argument that bounds an answer (specification, "Limits").
+BOUNDED = {
+    "list_cases": ("limit", "cases", 50, 100),
+    "list_traces": ("limit", "traces", 50, 100),
+    "list_spans": ("limit", "spans", 50, 100),
+    "list_sessions": ("limit", "sessions", 50, 100),
+    "query_search": ("limit", "rows", 100, 1000),
+    "get_finding_evidence": ("limit", "refs", 100, 1000),
+    "query_facets": ("top_n", "facets", 20, 100),
+}
+
+
+@pytest.mark.parametrize("name", BOUNDED)
+def test_a_page_has_its_default_and_its_maximum(service: Service, name: str) -> None:
+    made = bulk(service)
+    arguments: dict[str, Any] = {
+        "list_cases": {"detector": made.detector},
+        "list_spans": {"call_site_id": made.site},
+        "query_search": {"dataset": "tool_calls", "filters": {"call_site_id": made.site}},
+        "get_finding_evidence": {"finding_id": made.finding_id},
+        "query_facets": {"dataset": "spans", "field": "session_id", "filters": {"user_id": made.user}},
+    }.get(name, {})
+    bound, rows, default, most = BOUNDED[name]
+    until(lambda: len(asked(service, name, **arguments, **{bound: most})[rows]) == most)
+    for wanted, shown in ((None, default), (0, default), (-1, default), (3, 3), (most + 1, most)):
+        answer = asked(service, name, **arguments, **{bound: wanted})
+        assert len(answer[rows]) == shown, wanted
+        if bound == "limit":
+            after = asked(service, name, **arguments, limit=1, cursor=answer["next_cursor"])
+            assert len(after[rows]) == 1
+            assert after[rows][0] not in answer[rows]
+
+
+def test_bounds_are_said_where_an_agent_reads_them() -> None:
+    for name, (bound, _rows, default, most) in BOUNDED.items():
+        said = BY_NAME[name].schema()["properties"][bound]["description"]
+        assert re.findall(r"\d+", said) == [str(default), str(most)], name
+
+
+def test_a_trace_shows_200_spans_and_counts_them_all(service: Service) -> None:
+    made = bulk(service)
+
+    def trace() -> Any:
+        return asked(service, "get_trace", trace_id=made.trace_id)
+
+    until(lambda: trace()["span_count"] == STEPS)
+    whole = trace()
+    starts = [span["started_at"] for span in whole["spans"]]
+    assert (len(starts), whole["spans_truncated"]) == (200, True)
+    assert starts == sorted(starts)
+    small = asked(service, "get_trace", trace_id=filled_ids(service)["trace_id"])
+    assert (len(small["spans"]), small["spans_truncated"]) == (2, False)
+
+
+def test_a_session_shows_1000_traces_and_sums_them_all(service: Service) -> None:
+    made = bulk(service)
+
+    def session() -> Any:
+        return asked(service, "get_session", id=made.session)
+
+    until(lambda: session()["span_count"] == MANY)
+    whole = session()
+    starts = [trace["started_at"] for trace in whole["traces"]]
+    assert (len(starts), whole["trace_count"], whole["traces_truncated"]) == (1000, MANY, True)
+    assert starts == sorted(starts)
+
+
+# --- what the rows return ---------------------------------------------------------------------------------
+
+
+def test_cases_are_open_unless_asked_and_ordered_by_their_state(service: Service) -> None:
+    detector = unique("detector")
+
+    async def detect(store: Store) -> None:
+        project = (await ProjectStore(store.database).make_default()).id
+        seen = Detection(detector, "call_site", "", "a site", "errors rose", "measured", "low", NOW)
+        cases = CaseStore(store.database)
+        for n, (severity, state) in enumerate(
+            (
+                ("low", "open"),
+                ("high", "open"),
+                ("high", "open"),
+                ("low", "muted"),
+                ("high", "muted"),
+                ("high", "resolved"),
+                ("low", "resolved"),
+            )
+        ):
+            subject = attrs.evolve(
+                seen, subject_id=str(n), title=f"{n}", severity=severity, call_site_id=f"{detector} {n % 2}"
+            )
+            at = NOW + timedelta(minutes=n)
+            opened = await cases.open(project, subject, at)
+
+            async def move(
+                connection: Connection, case_id: Any = opened.id, state: str = state, at: Any = at
+            ) -> None:
+                await connection.execute(
+                    "update detection_case set state = $2::text, muted_at = case $2 when 'muted' then $3"
+                    "::timestamptz end, resolved_at = case $2 when 'resolved' then $3::timestamptz end"
+                    " where id = $1",
+                    case_id,
+                    state,
+                    at,
+                )
+
+            await store.database.run(move)
+
+    beside(service, detect)
+
+    def titles(**arguments: Any) -> str:
+        found = asked(service, "list_cases", detector=detector, **arguments)["cases"]
+        return " ".join(case["title"] for case in found)
+
+    assert titles() == titles(state="open") == "2 1 0"
+    assert titles(state="muted") == "4 3"
+    assert titles(state="resolved") == "6 5"
+    assert titles(call_site_id=f"{detector} 0") == "2 0"
+
+
+def test_findings_are_confirmed_unless_asked_and_the_withheld_are_counted(service: Service) -> None:
+    detector = unique("detector")
+
+    async def detect(store: Store) -> None:
+        project = (await ProjectStore(store.database).make_default()).id
+        for n, (status, confirmed) in enumerate((("open", True), ("closed", True), ("open", False))):
+            cause = Cause(
+                f"{n}", detector, "error_type", f"{detector} {n}", status, NOW, NOW + timedelta(minutes=n),
+                1, "rule", confirmed, call_site_id=f"{detector} {n}", evidence={"n": n},
+            )  # fmt: skip
+            await FindingStore(store.database).open(project, cause, [])
+
+    beside(service, detect)
+
+    def found(**arguments: Any) -> tuple[str, int]:
+        answer = asked(service, "list_findings", detector=detector, **arguments)
+        assert answer.keys() == {"findings", "withheld"}
+        assert all("evidence" not in row for row in answer["findings"])
+        return " ".join(row["title"] for row in answer["findings"]), answer["withheld"]
+
+    assert found() == found(include="confirmed") == ("1 0", 1)
+    assert found(include="all") == ("2 1 0", 0)
+    assert found(status="open") == ("0", 1)
+    assert found(call_site_id=f"{detector} 1") == ("1", 0)
+
+
+#: The datasets as the contract prints them: facets, what else is filterable, searched by, time column.
+DESCRIBED = {
+    "spans": (
+        "kind name call_site_id session_id status model_id provider cost_source",
+        "provided_model_name trace_id span_id user_id error_type",
+        "list_spans",
+        "created_at",
+        "count",
+    ),
+    "tool_calls": (
+        "name status error_type", "trace_id span_id call_site_id", "query_search", "created_at", "count",
+    ),
+    "classifier_events": (
+        "classifier_id severity confidence subject_kind",
+        "subject_session_id subject_trace_id subject_span_id call_site_id",
+        "query_search",
+        "created_at",
+        "count",
+    ),
+    "metric_rollups": ("metric granularity", "", None, "bucket_start", "sum of value"),
+}  # fmt: skip
+
+
+def test_datasets_are_described_as_they_can_be_asked(service: Service) -> None:
+    described = {one["name"]: one for one in asked(service, "describe_dataset")["datasets"]}
+    assert list(described) == list(DESCRIBED)
+    for name, (facets, filters, search, time_column, measure) in DESCRIBED.items():
+        told = described[name]
+        assert told["facetable_fields"] == facets.split()
+        assert told["filterable_fields"] == [*facets.split(), *filters.split()]
+        assert (told["search_with"], told["time_column"], told["measure"]) == (search, time_column, measure)
+        assert told["searchable"] == (search == "query_search")
+        for field in told["filterable_fields"]:
+            assert "count" in asked(service, "query_count", dataset=name, filters={field: "x"})
+        for field in told["facetable_fields"]:
+            assert "facets" in asked(service, "query_facets", dataset=name, field=field)
+        assert asked(service, "describe_dataset", dataset=name) == {"datasets": [told]}
+
+
+def test_query_tools_answer_what_the_query_api_answers(service: Service) -> None:
+    made = bulk(service)
+    question = {"dataset": "spans", "filters": {"user_id": made.user}, "range": TODAY}
+    calls = {"dataset": "tool_calls", "filters": {"call_site_id": made.site}, "limit": 7, "q": "LOO"}
+    for tool, route, arguments in (
+        ("query_count", "count", question),
+        ("query_timeseries", "timeseries", question | {"interval": "hour"}),
+        ("query_facets", "facets", question | {"field": "name", "top_n": 5}),
+        ("query_search", "search", calls | {"mode": "keyword"}),
+    ):
+        answer = asked(service, tool, **arguments)
+        assert answer == ask(service, route, arguments)
+        assert answer not in ({"count": 0}, {"rows": [], "next_cursor": None})
+
+
+#: Names of fields whose insides are not ours: what applications said, and what a detector measured.
+THEIRS = {"attributes", "provided_usage", "input", "output", "events", "links", "evidence", "rca"}
+INSTANT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z")
+#: The one name that the specification itself spells otherwise.
+SPELLED = {"triageStatus"}
+
+
+def test_fields_are_snake_case_and_times_are_iso_8601_in_utc(service: Service) -> None:
+    calls = every_call(service)
+    times = 0
+
+    def check(value: Any, where: str) -> None:
+        nonlocal times
+        if isinstance(value, list):
+            for item in value:
+                check(item, where)
+        if not isinstance(value, dict):
+            return
+        for name, item in value.items():
+            assert name in SPELLED or re.fullmatch(r"[a-z][a-z0-9_]*", name), f"{where}.{name}"
+            if item is not None and (name.endswith("_at") or name == "bucket_start"):
+                assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", item), (
+                    f"{where}.{name}: {item}"
+                )
+                times += 1
+            if name not in THEIRS:
+                check(item, f"{where}.{name}")
+
+    for tool in TOOLS:
+        check(asked(service, tool.name, **calls.get(tool.name, {})), tool.name)
+    assert times > 20
