@@ -13,96 +13,19 @@ from __future__ import annotations
 import argparse
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import attrs
 import httpx2
 import msgspec
-import trio
 
 from protocol.query import timestamp
-from svc import config
-from svc.open_store import open_store
-from svc.store.audit import OPERATOR
-from svc.store.cubes import CubeStore
-from svc.store.database import Connection
-from svc.store.keys import KeyStore
-from svc.store.partitions import DayPartitions
-from svc.store.projects import ProjectStore
 from tests.bench.__main__ import machine, percentile
+from tests.bench.history import DAYS, History, history
 from tests.bench.load import ask, generate
-from tests.service import PLAIN, Service, running
-
-DAYS = 30
-#: Spans with the rare word.
-RARE = 20
-
-#: Ten spans a trace, a hundred traces a session; a name that twenty spans have, however many there are.
-_SPANS = """
-insert into span (project_id, trace_id, span_id, parent_span_id, kind, name, status, started_at, ended_at,
-    created_at, call_site_id, tagged, session_id, user_id, provided_model_name, model_id, provider,
-    input_tokens, output_tokens, total_cost, cost_source, input_preview, output_preview, frame)
-select $1, decode(lpad(to_hex(n / 10), 32, '0'), 'hex'), decode(lpad(to_hex(n), 16, '0'), 'hex'),
-    case when n % 10 = 0 then null else decode(lpad(to_hex(n - n % 10), 16, '0'), 'hex') end,
-    (array['agent','llm','tool','llm','tool','llm','retrieval','llm','tool','llm'])[1 + n % 10],
-    case when n % $6::bigint = 0 then 'a needle in the haystack' else 'chat step ' || n % 40 end,
-    case when n % 33 = 0 then 'error' else 'ok' end, at, at + interval '900 milliseconds', at,
-    'shop/' || n % 60, false, 'session-' || n / 1000, 'user-' || n % 500, 'gpt-4o',
-    (array['gpt-4o','gpt-4o-mini','claude-sonnet-4-5'])[1 + n % 3],
-    'openai', 900, 60, 0.0021, 'inferred', 'where is my parcel number ' || n, 'it is on its way, order ' || n,
-    0
-from generate_series($2::bigint, $3::bigint) n
-cross join lateral (select $4::timestamptz + n * $5::interval as at) as times
-"""
-
-_TRACES = """
-insert into trace (project_id, trace_id, name, started_at, ended_at, first_started_at, last_started_at,
-    root_seen, session_id, user_id, call_site_id, span_count, error_count, status, total_tokens, total_cost,
-    unpriced_spans, input_preview, output_preview, created_at, stale, due_at)
-select project_id, trace_id, 'support', min(started_at), max(ended_at), min(started_at), max(started_at),
-    true, min(session_id), min(user_id), 'shop/0', count(*), count(*) filter (where status = 'error'), 'ok',
-    9600, sum(total_cost), 0, min(input_preview), min(output_preview), min(created_at), false, min(created_at)
-from span group by project_id, trace_id on conflict do nothing
-"""
-
-
-async def fill(env: dict[str, str], spans: int) -> str:
-    """The history: partitions, spans, traces, sessions, cubes, statistics. Returns an admin key."""
-    async with open_store(config.read(env)) as store:
-        now = datetime.now(UTC)
-        start = now - timedelta(days=DAYS)
-        step = timedelta(days=DAYS) / spans
-        project = await ProjectStore(store.database).make_default()
-        days = DayPartitions(store.database)
-        await days.ensure([(start + timedelta(days=day)).date() for day in range(DAYS + 2)], now)
-        for first in range(0, spans, 50_000):
-            last = min(first + 50_000, spans) - 1
-
-            async def some(connection: Connection, first: int = first, last: int = last) -> None:
-                await connection.execute(_SPANS, project.id, first, last, start, step, spans // RARE)
-
-            await store.database.run(some, timeout_s=600)
-
-        async def rest(connection: Connection) -> None:
-            await connection.execute(_TRACES)
-            await connection.execute(
-                "insert into session"
-                " select project_id, session_id, min(user_id), min(started_at), max(ended_at) from span"
-                " where session_id is not null group by 1, 2"
-            )
-
-        await store.database.run(rest, timeout_s=600)
-        while (await CubeStore(store.database).build(now, 500)).more:
-            pass
-
-        async def analyze(connection: Connection) -> None:
-            await connection.execute("vacuum analyze")
-
-        await store.database.run(analyze, transaction=False, timeout_s=600)
-        return (await KeyStore(store.database).create(project.id, "bench", "admin", actor=OPERATOR)).plaintext
+from tests.service import PLAIN, Service
 
 
 def questions(now: datetime) -> dict[str, tuple[str, dict[str, Any]]]:
@@ -131,63 +54,71 @@ def questions(now: datetime) -> dict[str, tuple[str, dict[str, Any]]]:
     }
 
 
-def calls(now: datetime, spans: int) -> dict[str, tuple[str, dict[str, Any]]]:
-    """What agents call, by name of the figure: single reads and pages, then aggregates."""
+def calls(now: datetime, of: History) -> dict[str, tuple[str, dict[str, Any]]]:
+    """What agents call, by name of the figure: every tool at least once."""
     month = {"from": timestamp(now - timedelta(days=DAYS)), "to": timestamp(now)}
     week = {
         "from": timestamp(now - timedelta(days=DAYS - 7)),
         "to": timestamp(now - timedelta(days=DAYS - 14)),
     }
-    middle = spans // 20 * 10
+    hour = {"from": timestamp(now - timedelta(hours=1)), "to": timestamp(now + timedelta(hours=1))}
+    middle = of.spans // 20 * 10
     trace_id = f"{middle // 10:032x}"
+    spans, tools, events = ({"dataset": name} for name in ("spans", "tool_calls", "classifier_events"))
     return {
         "get_project": ("get_project", {}),
         "list_call_sites": ("list_call_sites", {}),
+        "list_failure_modes": ("list_failure_modes", {}),
+        "list_cases": ("list_cases", {}),
+        "get_case": ("get_case", {"id": "C-1"}),
+        "list_findings": ("list_findings", {}),
+        "get_finding": ("get_finding", {"id": of.finding_id}),
+        "get_finding_evidence of 10,000": ("get_finding_evidence", {"finding_id": of.finding_id}),
         "list_traces": ("list_traces", {}),
         "list_traces, failed": ("list_traces", {"status": "error"}),
         "list_traces, a week long ago": ("list_traces", {"range": week}),
+        "list_traces, a common word": ("list_traces", {"q": "parcel"}),
+        "list_traces, a rare word": ("list_traces", {"q": "needle"}),
+        "list_traces, a part of an id": ("list_traces", {"q": trace_id[-6:]}),
+        "list_traces, a rare model": ("list_traces", {"model": "o1-mini"}),
+        "list_traces, a model long gone": ("list_traces", {"model": "gpt-3.5-turbo"}),
+        "list_traces, one call site": ("list_traces", {"call_site_id": "shop/7"}),
         "get_trace": ("get_trace", {"trace_id": trace_id}),
-        "get_span": ("get_span", {"trace_id": trace_id, "span_id": f"{middle:016x}"}),
+        "get_trace with payloads": ("get_trace", {"trace_id": of.readable, "fields": ["payload"]}),
+        "get_span": ("get_span", {"trace_id": of.readable, "span_id": f"{1:016x}"}),
         "list_spans": ("list_spans", {}),
         "list_spans, failed tools": ("list_spans", {"status": "error", "kind": "tool"}),
         "list_spans, one call site": ("list_spans", {"call_site_id": "shop/7"}),
+        "list_spans, a rare model": ("list_spans", {"model_id": "o1-mini"}),
+        "list_spans, a model long gone": ("list_spans", {"model_id": "gpt-3.5-turbo"}),
         "list_spans, a rare word": ("list_spans", {"q": "needle"}),
+        "list_spans with payloads": ("list_spans", {"fields": ["payload"], "range": hour}),
         "list_sessions": ("list_sessions", {}),
         "get_session": ("get_session", {"id": f"session-{middle // 1000}"}),
-        "list_cases": ("list_cases", {}),
-        "query_count, 30 days": ("query_count", {"dataset": "spans", "range": month}),
+        "describe_dataset": ("describe_dataset", {}),
+        "query_count, 30 days": ("query_count", {**spans, "range": month}),
         "query_timeseries by day, 30 days": (
             "query_timeseries",
-            {"dataset": "spans", "interval": "day", "range": month},
+            {**spans, "interval": "day", "range": month},
         ),
         "query_facets by call site, 30 days": (
             "query_facets",
-            {"dataset": "spans", "field": "call_site_id", "range": month},
+            {**spans, "field": "call_site_id", "range": month},
         ),
         "query_facets by session, 30 days": (
             "query_facets",
-            {"dataset": "spans", "field": "session_id", "range": month},
+            {**spans, "field": "session_id", "range": month},
         ),
+        "query_facets of failed tool calls": (
+            "query_facets",
+            {**tools, "field": "name", "range": month, "filters": {"status": "error"}},
+        ),
+        "query_search of tool calls": ("query_search", {**tools}),
+        "query_search of failed tool calls": ("query_search", {**tools, "filters": {"status": "error"}}),
+        "query_search of tool calls, a rare word": ("query_search", {**tools, "q": "needle"}),
+        "query_search of classifier events": ("query_search", {**events, "q": "repeats"}),
+        "query_facets of classifier events": ("query_facets", {**events, "field": "classifier_id"}),
     }
-
-
-@attrs.frozen
-class History:
-    """A service with so many spans, and a key of its own for MCP."""
-
-    service: Service
-    spans: int
-    admin_key: str
-
-
-@contextmanager
-def history(spans: int) -> Iterator[History]:
-    """A service that is filled with so many spans."""
-    with running() as service:
-        started_s = time.perf_counter()
-        admin_key = trio.run(fill, dict(service.env), spans)
-        print(f"filled with {spans:,} spans in {time.perf_counter() - started_s:.0f} s")
-        yield History(service, spans, admin_key)
 
 
 def ask_all(histories: Sequence[History], asks: int) -> list[dict[str, tuple[float, float]]]:
@@ -201,7 +132,7 @@ def ask_all(histories: Sequence[History], asks: int) -> list[dict[str, tuple[flo
             },
             **{
                 f"MCP {name}": ("/mcp", each.admin_key, called(tool, arguments))
-                for name, (tool, arguments) in calls(now, each.spans).items()
+                for name, (tool, arguments) in calls(now, each).items()
             },
         }
         for each in histories
@@ -247,7 +178,7 @@ def agents(asked: History, seconds: float) -> tuple[float, int, float]:
     """Eight clients, each calling as fast as it is answered: calls a second, errors, p95 in milliseconds."""
     bodies = [
         msgspec.json.encode(called(tool, arguments))
-        for tool, arguments in calls(datetime.now(UTC), asked.spans).values()
+        for tool, arguments in calls(datetime.now(UTC), asked).values()
     ]
     latencies_s, errors = ask(asked.service.port, asked.admin_key, "/mcp", bodies, clients=8, seconds=seconds)
     return len(latencies_s) / seconds, errors, percentile(latencies_s, 0.95) * 1000

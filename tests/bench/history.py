@@ -1,0 +1,234 @@
+"""A history for the benches of reading: spans over thirty days, and all that the tools read beside them.
+
+Made in the database itself, but for the newest hundred spans, which come through the real door and so have
+payloads that can be read; the others have only their bytes.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from uuid import UUID
+
+import attrs
+import msgspec
+import trio
+
+from protocol.taxonomy import read_taxonomy
+from svc import config
+from svc.open_store import open_store
+from svc.store.audit import OPERATOR
+from svc.store.cases import CaseStore, Detection
+from svc.store.cubes import CubeStore
+from svc.store.database import Connection, Database
+from svc.store.findings import Cause, FindingStore, Ref
+from svc.store.keys import KeyStore
+from svc.store.partitions import DayPartitions
+from svc.store.projects import ProjectStore
+from svc.store.rollups import RollupStore
+from svc.store.taxonomy import TaxonomyStore
+from tests import wire
+from tests.bench.load import text
+from tests.service import Service, running
+
+DAYS = 30
+#: Spans with the rare word, each the root of its trace, and tool calls with it.
+RARE = 20
+#: One span in so many is of the rare model: about one an hour at a million.
+RARE_MODEL = 1390
+#: Traces with payloads that can be read, and spans of each.
+READABLE, STEPS = 10, 10
+
+#: Ten spans a trace, a hundred traces a session; a name that twenty spans have, however many there are; a
+#: model that a few spans of every hour have, and one that is gone since twenty days.
+_SPANS = """
+insert into span (project_id, trace_id, span_id, parent_span_id, kind, name, status, started_at, ended_at,
+    created_at, call_site_id, tagged, session_id, user_id, provided_model_name, model_id, provider,
+    input_tokens, output_tokens, total_cost, cost_source, input_preview, output_preview, frame)
+select $1, decode(lpad(to_hex(n / 10), 32, '0'), 'hex'), decode(lpad(to_hex(n), 16, '0'), 'hex'),
+    case when n % 10 = 0 then null else decode(lpad(to_hex(n - n % 10), 16, '0'), 'hex') end,
+    (array['agent','llm','tool','llm','tool','llm','retrieval','llm','tool','llm'])[1 + n % 10],
+    case when n % $6::bigint = 0 then 'a needle in the haystack' else 'chat step ' || n % 40 end,
+    case when n % 33 = 0 then 'error' else 'ok' end, at, at + interval '900 milliseconds', at,
+    'shop/' || n % 60, false, 'session-' || n / 1000, 'user-' || n % 500, 'gpt-4o',
+    case when n % $7::bigint = 5 then 'o1-mini' when n % 10 = 9 and n < $6::bigint * 7 then 'gpt-3.5-turbo'
+        else (array['gpt-4o','gpt-4o-mini','claude-sonnet-4-5'])[1 + n % 3] end,
+    'openai', 900, 60, 0.0021, 'inferred', 'where is my parcel number ' || n, 'it is on its way, order ' || n,
+    0
+from generate_series($2::bigint, $3::bigint) n
+cross join lateral (select $4::timestamptz + n * $5::interval as at) as times
+"""
+
+_TRACES = """
+insert into trace (project_id, trace_id, name, started_at, ended_at, first_started_at, last_started_at,
+    root_seen, session_id, user_id, call_site_id, span_count, error_count, status, total_tokens, total_cost,
+    unpriced_spans, input_preview, output_preview, created_at, stale, due_at)
+select project_id, trace_id, min(name) filter (where parent_span_id is null), min(started_at),
+    max(ended_at), min(started_at), max(started_at), true, min(session_id), min(user_id), 'shop/0', count(*),
+    count(*) filter (where status = 'error'), 'ok', 9600, sum(total_cost), 0,
+    min(input_preview) filter (where parent_span_id is null),
+    min(output_preview) filter (where parent_span_id is null), min(created_at), false, min(created_at)
+from span group by project_id, trace_id on conflict do nothing
+"""
+
+_SESSIONS = """
+insert into session
+select project_id, session_id, min(user_id), min(started_at), max(ended_at) from span
+where session_id is not null group by 1, 2
+"""
+
+#: One call for each span of a tool; some failed, and a few of those say the rare word.
+_TOOL_CALLS = """
+insert into tool_call (project_id, trace_id, span_id, index, embedded, name, status, error_type,
+    error_message, call_site_id, started_at, created_at)
+select project_id, trace_id, span_id, 0, false, 'tool-' || n % 7, status,
+    case when status = 'error' then 'TimeoutError' end,
+    case when n % ($1::bigint / 5) = 2 then 'a needle was in it' when status = 'error'
+        then 'no answer for order ' || n end,
+    call_site_id, started_at, created_at
+from span cross join lateral (select ('x' || encode(span_id, 'hex'))::bit(64)::bigint as n) as number
+where kind = 'tool'
+"""
+
+#: A payload of 1.5 KB for each trace, which nobody can unpack.
+_PAYLOADS = """
+insert into span_payload (project_id, trace_id, started_at, frame, body)
+select project_id, trace_id, date_trunc('day', started_at, 'UTC'), 0,
+    decode(repeat(encode(sha512(trace_id), 'hex'), 24), 'hex')
+from trace
+"""
+
+_EVENTS = """
+insert into classifier_event (project_id, classifier_id, severity, confidence, subject_kind,
+    subject_trace_id, call_site_id, summary, created_at)
+select project_id, 'classifier-' || get_byte(trace_id, 15) % 9, 'medium', 'high', 'trace', trace_id,
+    call_site_id, 'the answer repeats itself', created_at
+from trace where get_byte(trace_id, 15) % 10 = 0
+"""
+
+
+async def fill(env: dict[str, str], spans: int) -> tuple[str, str]:
+    """Everything but the newest spans. Returns an admin key, and the id of a finding with evidence."""
+    async with open_store(config.read(env)) as store:
+        database = store.database
+        now = datetime.now(UTC)
+        start = now - timedelta(days=DAYS)
+        step = timedelta(days=DAYS) / spans
+        project_id = (await ProjectStore(database).make_default()).id
+        days = DayPartitions(database)
+        await days.ensure([(start + timedelta(days=day)).date() for day in range(DAYS + 2)], now)
+        for first in range(0, spans, 50_000):
+            last = min(first + 50_000, spans) - 1
+
+            async def some(connection: Connection, first: int = first, last: int = last) -> None:
+                await connection.execute(
+                    _SPANS, project_id, first, last, start, step, spans // RARE, RARE_MODEL
+                )
+
+            await database.run(some, timeout_s=600)
+
+        async def rest(connection: Connection) -> None:
+            for sql in (_TRACES, _SESSIONS, _PAYLOADS, _EVENTS):
+                await connection.execute(sql)
+            await connection.execute(_TOOL_CALLS, spans // RARE)
+
+        await database.run(rest, timeout_s=600)
+        finding_id = await _detected(database, project_id, now)
+        while (await CubeStore(database).build(now, 500)).more:
+            pass
+        while (await RollupStore(database).build(now, 500)).more:
+            pass
+
+        async def analyze(connection: Connection) -> None:
+            await connection.execute("vacuum analyze")
+
+        await database.run(analyze, transaction=False, timeout_s=600)
+        minted = await KeyStore(database).create(project_id, "bench", "admin", actor=OPERATOR)
+        return minted.plaintext, str(finding_id)
+
+
+async def _detected(database: Database, project_id: int, now: datetime) -> UUID:
+    """Five hundred cases, a finding behind each, and a taxonomy. The finding of C-1 has 10,000 refs."""
+    cases, findings = CaseStore(database), FindingStore(database)
+    many = [Ref("member", trace_id=number.to_bytes(16, "big")) for number in range(10_000)]
+    few = [Ref("exemplar", trace_id=number.to_bytes(16, "big"), rank=number) for number in range(1, 4)]
+    first: UUID | None = None
+    for number in range(500):
+        seen = now - timedelta(minutes=number)
+        site = f"shop/{number % 60}"
+        cause = Cause(
+            "tools time out", "tool-errors", "error_type", f"{number}", "open", seen, seen, 3, "rule", True,
+            call_site_id=site,
+        )  # fmt: skip
+        refs = few if number else few + many
+        finding_id = await findings.open(project_id, cause, refs)
+        first = first or finding_id
+        detection = Detection(
+            "tool-errors", "call_site", f"{number}", site, "errors rose", "measured",
+            ("low", "medium", "high")[number % 3], seen, call_site_id=site, finding_id=finding_id,
+        )  # fmt: skip
+        await cases.open(project_id, detection, seen)
+    modes = [
+        {"id": f"mode-{number}", "name": "repeats itself", "severity": "low", "scope": "trace", "layer": "A"}
+        for number in range(100)
+    ]
+    await TaxonomyStore(database).replace(project_id, read_taxonomy({"failure_modes": modes}))
+    assert first is not None
+    return first
+
+
+def send_readable(service: Service) -> str:
+    """The newest traces, sent as an exporter does. Returns the id of one."""
+    dice = random.Random(7)
+    traces = [dice.randbytes(16) for _ in range(READABLE)]
+    spans = []
+    for trace in traces:
+        for number in range(STEPS):
+            said = [{"role": "user", "parts": [{"type": "text", "content": text(dice, 2000)}]}]
+            chat = {
+                "gen_ai.operation.name": "chat",
+                "gen_ai.request.model": "gpt-4o",
+                "gen_ai.usage.input_tokens": 500,
+                "gen_ai.usage.output_tokens": 60,
+                "gen_ai.input.messages": msgspec.json.encode(said).decode(),
+                "user.id": "readable",
+            }
+            spans.append(
+                wire.span(
+                    f"turn {number}",
+                    chat,
+                    trace_id=trace,
+                    span_id=(number + 1).to_bytes(8, "big"),
+                    parent=(1).to_bytes(8, "big") if number else b"",
+                    start_ns=time.time_ns() - 1_000_000_000,
+                    end_ns=time.time_ns(),
+                )
+            )
+    assert service.send(wire.request(*spans).SerializeToString()).status_code == 200
+    service.wait_for_spans(READABLE * STEPS, user_id="readable")
+    return traces[0].hex()
+
+
+@attrs.frozen
+class History:
+    """A service with so many spans, a key for MCP, a finding with evidence, a trace with payloads."""
+
+    service: Service
+    spans: int
+    admin_key: str
+    finding_id: str
+    readable: str
+
+
+@contextmanager
+def history(spans: int) -> Iterator[History]:
+    """A service that is filled with so many spans."""
+    with running() as service:
+        started_s = time.perf_counter()
+        admin_key, finding_id = trio.run(fill, dict(service.env), spans)
+        readable = send_readable(service)
+        print(f"filled with {spans:,} spans in {time.perf_counter() - started_s:.0f} s", flush=True)
+        yield History(service, spans, admin_key, finding_id, readable)
