@@ -149,7 +149,10 @@ class ListTraces(Arguments):
     range: (
         Annotated[Between, Meta(description="ISO 8601 instants, both inclusive on started_at.")] | UnsetType
     ) = UNSET
-    q: Annotated[str, Meta(description="A part of the name, trace id or a preview.")] | UnsetType = UNSET
+    q: (
+        Annotated[str, Meta(description="A part of the name, a preview, or the trace, session or user id.")]
+        | UnsetType
+    ) = UNSET
     limit: _Limit | UnsetType = UNSET
     cursor: _Cursor | UnsetType = UNSET
 

@@ -1,8 +1,9 @@
 """Hourly cubes over closed hours and their sums by day: built off the hot path, read by every aggregate.
 
-Owns the tables `cube`, `cube_day`, `cube_progress` and `cube_dirty`; the index of text search is built along
-with them (`search_blocks`). A closed hour of `created_at` changes only when a span in it is replaced,
-expires, or loses a repeated tool call; whoever does that calls `mark_dirty` in the same transaction.
+Owns the tables `cube`, `cube_day`, `cube_progress` and `cube_dirty`; what searches look up is built along
+with them (`search_blocks`, `search_values`). A closed hour of `created_at` changes only when a span in it
+is replaced, expires, or loses a repeated tool call; whoever does that calls `mark_dirty` in the same
+transaction.
 Questions that the cube cannot answer go to the raw rows (`svc.store.query`).
 
 Ordering: building an hour first deletes its mark, which waits for whoever is marking it, and then counts with
@@ -24,6 +25,7 @@ from svc.domain.datasets import DATASETS, SPANS, TOOL_CALLS, Dataset
 from svc.store.counts import fold
 from svc.store.database import Connection, Database
 from svc.store.search_blocks import build_blocks
+from svc.store.search_values import build_values
 
 HOUR: Final = timedelta(hours=1)
 DAY: Final = timedelta(days=1)
@@ -37,9 +39,6 @@ CUBED: Final = (SPANS, TOOL_CALLS)
 
 #: Fields without sums by day: their values hardly outlive an hour.
 ONLY_HOURS: Final = frozenset({"session_id"})
-
-#: Fields that are no facets and are counted by hour all the same: pages ask in which hours a value occurs.
-_PLACED: Final = {SPANS.name: ("provided_model_name",)}
 
 BUILD_TIMEOUT_S: Final = 600.0
 _LOCK: Final = 0x6375_6265
@@ -146,8 +145,7 @@ class CubeStore:
     async def _build(
         self, project_id: int, dataset: Dataset, hour: datetime, *, until: datetime | None
     ) -> None:
-        facets = (field.name for field in dataset.fields if field.facetable)
-        fields = (*facets, *_PLACED.get(dataset.name, ()))
+        fields = [field.name for field in dataset.fields if field.facetable]
         sets = ", ".join(f"({name})" for name in fields)
         names = " ".join(f"when grouping({name}) = 0 then '{name}'" for name in fields)
         values = " ".join(f"when grouping({name}) = 0 then {name}" for name in fields)
@@ -180,8 +178,8 @@ class CubeStore:
                 hour + HOUR,
             )
             await _sum_up(connection, project_id, dataset, day_of(hour))
-            if dataset is SPANS:
-                await build_blocks(connection, project_id, hour, hour + HOUR)
+            await build_values(connection, dataset, project_id, hour, hour + HOUR)
+            await build_blocks(connection, dataset, project_id, hour, hour + HOUR)
             if until is not None:
                 await _progress(connection, project_id, dataset, until)
 

@@ -31,7 +31,8 @@ from svc.store.cubes import CUBED, ONLY_HOURS, Split, split_range
 from svc.store.database import Connection, Database
 from svc.store.keyset import Keyset, KeyType
 from svc.store.rows import plain
-from svc.store.search import BY_HOUR, Page, hours_with, newest_spans, stretches
+from svc.store.search import Page, newest_rows, stretches, stretches_with
+from svc.store.search_values import PLACED
 
 INTERVALS: Final = ("hour", "day", "week", "month")
 _STEPS: Final = {"hour": timedelta(hours=1), "day": timedelta(days=1), "week": timedelta(weeks=1)}
@@ -42,6 +43,9 @@ _IDENTIFIERS: Final = {"session_id", "user_id", "call_site_id", "subject_session
 
 #: A filter on one of these leaves so few rows that walking them is quicker than any index of texts.
 _NARROW: Final = {"trace_id", "span_id", "session_id", "user_id"}
+
+#: Fields of spans that are placed and have an index of their own all the same.
+_INDEXED: Final = {(SPANS.name, "call_site_id")}
 
 #: Open ends of a range; no row was created beyond them.
 _BEGINNING: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -187,15 +191,17 @@ class QueryStore:
         order = ", ".join(f"{key} desc" for key in keys)
         # One page and one row more, which tells whether there is another page.
         narrow = any(field.name in _NARROW for field, _ in question.filters)
-        values = {
+        placed = {
             field.name: _text(value)
             for field, value in question.filters
-            if field.name in BY_HOUR and value is not None
+            if field.name in PLACED.get(dataset.name, ())
+            and (dataset.name, field.name) not in _INDEXED
+            and value is not None
         }
         text = q if q is not None and q.strip() else None
-        if dataset is SPANS and not narrow and (text is not None or values):
-            page = Page(columns, where.sql(), where.values, order, limit + 1)
-            rows = await self._found(question, text, values, after, page)
+        if dataset in CUBED and not narrow and (text is not None or placed):
+            page = Page(dataset.table, columns, where.sql(), where.values, order, limit + 1)
+            rows = await self._found(question, text, placed, after, page)
         else:
             sql = f"select {columns} from {dataset.table} where {where.sql()} order by {order}"
             rows = await self.database.fetch(
@@ -212,8 +218,8 @@ class QueryStore:
         after: list[Any] | None,
         page: Page,
     ) -> list[Any]:
-        """The spans of a page that is narrowed by a text or by values without an index of their own."""
-        low, high, project_id = question.low, question.high, question.project_id
+        """The rows of a page that is narrowed by a text or by values without an index of their own."""
+        low, high, about = question.low, question.high, (question.dataset, question.project_id)
         if after is not None:
             behind = after[0] + timedelta(microseconds=1)
             high = behind if high is None else min(high, behind)
@@ -221,10 +227,10 @@ class QueryStore:
 
         async def work(connection: Connection) -> list[Any]:
             if text is not None:
-                found = await stretches(connection, project_id, text, low, high)
+                found = await stretches(connection, *about, text, low, high)
             else:
-                found = await hours_with(connection, project_id, values, low, high, enough=enough)
-            return await newest_spans(connection, found, page)
+                found = await stretches_with(connection, *about, values, low, high, enough=enough)
+            return await newest_rows(connection, found, page)
 
         return await self.database.run(work, readonly=True, snapshot=True, timeout_s=QUERY_TIMEOUT_S)
 

@@ -1,4 +1,4 @@
-"""The index of three-letter pieces behind text search over spans: how a block of it is made.
+"""The index of three-letter pieces behind text search over spans and tool calls: how a block of it is made.
 
 Owns the table `search_block`, with `svc.store.search`, which reads it. The cube builder calls `build_blocks`
 for each hour it builds, in the same transaction, so that blocks are current exactly where the cubes are.
@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Final
 
+from svc.domain.datasets import SPANS, TOOL_CALLS, Dataset
 from svc.store.database import Connection
 
 #: Rows of a block: looking through one takes 0.3 ms. Blocks of 512 rows took 0.6, made the index an eighth
@@ -20,7 +21,23 @@ BLOCK_ROWS: Final = 256
 #: Plain prose has some thousand pieces a block, texts full of random identifiers any number.
 MOST_GRAMS: Final = 10_000
 
-_COLUMNS: Final = ("project_id", "hour", "low", "high", "grams", "first_started_at", "last_started_at")
+#: The texts of each dataset that can be asked for. Those of spans stand for their traces as well, which are
+#: asked for by their ids too.
+_TEXTS: Final[dict[str, tuple[str, ...]]] = {
+    SPANS.name: (*SPANS.searched, "session_id", "user_id"),
+    TOOL_CALLS.name: TOOL_CALLS.searched,
+}
+
+_COLUMNS: Final = (
+    "project_id",
+    "dataset",
+    "hour",
+    "low",
+    "high",
+    "grams",
+    "first_started_at",
+    "last_started_at",
+)
 _GRAM: Final = 3
 _STEP: Final = timedelta(microseconds=1)
 
@@ -33,40 +50,48 @@ def grams_of(texts: Iterable[str]) -> set[str]:
     return {word[at : at + _GRAM] for word in words for at in range(len(word) - _GRAM + 1)}
 
 
-def hashed(project_id: int, grams: Iterable[str]) -> list[int]:
-    """The pieces as they are stored: 32 bits of project and piece."""
-    seed = zlib.crc32(b"%d" % project_id)
+def hashed(project_id: int, dataset: str, grams: Iterable[str]) -> list[int]:
+    """The pieces as they are stored: 32 bits of project, dataset and piece."""
+    seed = zlib.crc32(f"{project_id} {dataset}".encode())
     hashes = {zlib.crc32(gram.encode("utf-8", "replace"), seed) for gram in grams}
     return sorted(number - 2**32 if number >= 2**31 else number for number in hashes)
 
 
-def _block(project_id: int, texts: list[str]) -> list[int] | None:
+def _block(project_id: int, dataset: str, texts: list[str]) -> list[int] | None:
     grams = grams_of(texts)
-    return None if len(grams) > MOST_GRAMS else hashed(project_id, grams)
+    return None if len(grams) > MOST_GRAMS else hashed(project_id, dataset, grams)
 
 
-async def build_blocks(connection: Connection, project_id: int, hour: datetime, end: datetime) -> None:
+async def build_blocks(
+    connection: Connection, dataset: Dataset, project_id: int, hour: datetime, end: datetime
+) -> None:
     """Make the blocks of the hour that ends then, in the transaction that builds its cube."""
-    await connection.execute("delete from search_block where project_id = $1 and hour = $2", project_id, hour)
+    await connection.execute(
+        "delete from search_block where project_id = $1 and dataset = $2 and hour = $3",
+        project_id,
+        dataset.name,
+        hour,
+    )
     loop = asyncio.get_running_loop()
-    blocks: list[tuple[int, datetime, datetime, datetime, list[int] | None, datetime, datetime]] = []
+    blocks: list[tuple[int, str, datetime, datetime, datetime, list[int] | None, datetime, datetime]] = []
     moments: list[datetime] = []
     starts: list[datetime] = []
     texts: list[str] = []
 
     async def close() -> None:
         # In a thread: it takes tens of milliseconds, and the doors share this loop.
-        grams = await loop.run_in_executor(None, _block, project_id, texts)
+        grams = await loop.run_in_executor(None, _block, project_id, dataset.name, texts)
         end = moments[-1] + _STEP
-        blocks.append((project_id, hour, moments[0], end, grams, min(starts), max(starts)))
+        blocks.append((project_id, dataset.name, hour, moments[0], end, grams, min(starts), max(starts)))
         moments.clear()
         starts.clear()
         texts.clear()
 
-    # The searched texts of the hour's spans, in one string each and in lower case.
+    # The texts of the hour's rows, in one string each and in lower case.
     rows = connection.cursor(
-        "select created_at, started_at, lower(concat_ws(' ', name, input_preview, output_preview)) as text"
-        " from span where project_id = $1 and created_at >= $2 and created_at < $3 order by created_at",
+        f"select created_at, started_at, lower(concat_ws(' ', {', '.join(_TEXTS[dataset.name])})) as text"
+        f" from {dataset.table} where project_id = $1 and created_at >= $2 and created_at < $3"
+        " order by created_at",
         project_id,
         hour,
         end,

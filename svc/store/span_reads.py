@@ -15,6 +15,7 @@ import trio
 
 from protocol.otlp import WireSpan
 from protocol.text import clean_value
+from svc.domain.datasets import SPANS
 from svc.domain.payload import payload_of
 from svc.domain.span import Kind, Status
 from svc.store.clauses import Where
@@ -22,7 +23,7 @@ from svc.store.database import Connection, Database
 from svc.store.keyset import Keyset
 from svc.store.payloads import SpanKey, read_payloads
 from svc.store.rows import SPAN_COLUMNS, span_row
-from svc.store.search import BY_HOUR, Page, hours_with, newest_spans, stretches
+from svc.store.search import Page, newest_rows, stretches, stretches_with
 
 READ_TIMEOUT_S: Final = 30.0
 
@@ -31,6 +32,8 @@ NEWEST_SPANS: Final = Keyset("spans", (("created_at", "moment"), ("trace_id", "b
 #: What a page shows of a payload, in place of the previews.
 PAYLOAD_FIELDS: Final = ("input", "output", "attributes", "provided_usage", "events", "links")
 _PREVIEWS: Final = ("input_preview", "output_preview")
+#: Filters without an index of their own, whose values are placed.
+_BY_PLACE: Final = ("kind", "name", "model_id")
 
 _COLUMNS: Final = ", ".join((*SPAN_COLUMNS, "frame"))
 _STEP: Final = timedelta(microseconds=1)
@@ -171,7 +174,7 @@ async def _newest(
     order: str,
     size: int,
 ) -> list[Any]:
-    page = Page(_COLUMNS, where.sql(), where.values, order, size)
+    page = Page("span", _COLUMNS, where.sql(), where.values, order, size)
 
     def around(sql: str) -> str:
         return f"select s.*, {_AVAILABLE} from ({sql}) s order by {order}"
@@ -181,23 +184,23 @@ async def _newest(
         ends = [end + _STEP for end in (asked.high, place[0] if place else None) if end is not None]
         low, high = asked.low, min(ends, default=None)
         if asked.q is not None:
-            found = await stretches(connection, project_id, asked.q, low, high)
+            found = await stretches(connection, SPANS, project_id, asked.q, low, high)
         else:
             values = _values(asked)
             alone = len(values) == 1 and attrs.evolve(asked, low=None, high=None) == SpanFilter(**values)
             enough = size if alone else None
-            found = await hours_with(connection, project_id, values, low, high, enough=enough)
-    return await newest_spans(connection, found, page, around)
+            found = await stretches_with(connection, SPANS, project_id, values, low, high, enough=enough)
+    return await newest_rows(connection, found, page, around)
 
 
 def _by_stretches(asked: SpanFilter) -> bool:
-    """Whether the page is narrowed by nothing but what the cubes and the blocks can place in time."""
+    """Whether the page is narrowed by nothing but what can be placed in time."""
     by_key = asked.trace_id is not None or asked.session_id is not None
     return not by_key and (asked.q is not None or bool(_values(asked)))
 
 
 def _values(asked: SpanFilter) -> dict[str, Any]:
-    return {field: value for field in BY_HOUR if (value := getattr(asked, field)) is not None}
+    return {field: value for field in _BY_PLACE if (value := getattr(asked, field)) is not None}
 
 
 async def _page(connection: Connection, project_id: int, rows: Sequence[Any], *, payload: bool) -> SpanPage:

@@ -13,8 +13,8 @@ from svc.store.clauses import Where
 from svc.store.database import Connection, Database
 from svc.store.keyset import Keyset
 from svc.store.rows import TRACE_COLUMNS, trace_row
-from svc.store.search import rare_traces
 from svc.store.span_reads import READ_TIMEOUT_S, SpanReads
+from svc.store.trace_search import Search, asked_for, newest_traces
 
 NEWEST_TRACES: Final = Keyset("traces", (("started_at", "moment"), ("trace_id", "bytes")))
 SPANS_SHOWN: Final = 200
@@ -54,50 +54,31 @@ class TraceReads:
             # In so many words, not as a parameter, so that the index on failed traces serves.
             where.add("status = 'error'" if asked.status == "error" else "status = 'ok'")
         where.within("started_at", asked.low, asked.high)
-        where.contains(
-            (
-                "name",
-                "encode(trace_id, 'hex')",
-                "coalesce(input_preview, '')",
-                "coalesce(output_preview, '')",
-            ),
-            asked.q,
-        )
-        placed: list[tuple[Sequence[str], str]] = []
-        if asked.model is not None:
-            placed.append((("model_id", "provided_model_name"), asked.model))
-            model = where.value(asked.model)
-            where.add(_holds(f"(s.model_id = {model} or s.provided_model_name = {model})"))
-        if asked.kind is not None:
-            placed.append((("kind",), asked.kind))
-            where.add(_holds(f"s.kind = {where.value(asked.kind)}"))
-        if asked.call_site_id is not None:
-            where.add(_holds(f"s.call_site_id = {where.value(asked.call_site_id)}"))
         names = [name for name, _ in NEWEST_TRACES.columns]
         where.after(names, NEWEST_TRACES.place(cursor))
-        size = where.value(limit + 1)
+        said, held = asked_for(where, asked.q, _held(asked))
         order = ", ".join(f"{name} desc" for name in names)
+        search = Search(
+            project_id, where.sql(), said, asked.q, held, where.values, _COLUMNS, order, limit + 1
+        )
 
         async def work(connection: Connection) -> list[Any]:
-            for fields, value in placed:
-                few = await rare_traces(connection, project_id, fields, value, limit + 1)
-                if few is not None:
-                    # These traces by their keys; `offset 0` keeps the planner from walking down to them.
-                    return await connection.fetch(
-                        f"select {_COLUMNS} from (select * from trace where project_id = $1"
-                        f" and trace_id = any(${len(where.values) + 1}::bytea[]) offset 0) t"
-                        f" where {where.sql()} order by {order} limit {size}",
-                        *where.values,
-                        few,
-                    )
+            if said or held:
+                return await newest_traces(connection, search)
             # One page and one row more, down the index on started_at.
             return await connection.fetch(
-                f"select {_COLUMNS} from trace t where {where.sql()} order by {order} limit {size}",
+                f"select {_COLUMNS} from trace where {search.near} order by {order}"
+                f" limit ${len(where.values) + 1}",
                 *where.values,
+                limit + 1,
             )
 
         rows = await self.database.run(
-            work, transaction=bool(placed), readonly=True, snapshot=True, timeout_s=READ_TIMEOUT_S
+            work,
+            transaction=bool(said or held),
+            readonly=True,
+            snapshot=True,
+            timeout_s=READ_TIMEOUT_S,
         )
         page, next_cursor = NEWEST_TRACES.page(rows, limit)
         return {"traces": [trace_row(row) for row in page], "next_cursor": next_cursor}
@@ -127,9 +108,9 @@ class TraceReads:
         }
 
 
-def _holds(condition: str) -> str:
-    # `offset 0` keeps it one look into the trace's own spans instead of a join with all of them.
-    return (
-        "exists (select from span s where s.project_id = $1 and s.trace_id = t.trace_id"
-        f" and s.started_at between t.first_started_at and t.last_started_at and {condition} offset 0)"
-    )
+def _held(asked: TraceFilter) -> list[tuple[Sequence[str], str | None]]:
+    return [
+        (("model_id", "provided_model_name"), asked.model),
+        (("kind",), asked.kind),
+        (("call_site_id",), asked.call_site_id),
+    ]

@@ -6,6 +6,7 @@ payloads that can be read; the others have only their bytes.
 
 from __future__ import annotations
 
+import hashlib
 import random
 import time
 from collections.abc import Iterator
@@ -48,7 +49,7 @@ _SPANS = """
 insert into span (project_id, trace_id, span_id, parent_span_id, kind, name, status, started_at, ended_at,
     created_at, call_site_id, tagged, session_id, user_id, provided_model_name, model_id, provider,
     input_tokens, output_tokens, total_cost, cost_source, input_preview, output_preview, frame)
-select $1, decode(lpad(to_hex(n / 10), 32, '0'), 'hex'), decode(lpad(to_hex(n), 16, '0'), 'hex'),
+select $1, decode(md5('trace ' || n / 10), 'hex'), decode(lpad(to_hex(n), 16, '0'), 'hex'),
     case when n % 10 = 0 then null else decode(lpad(to_hex(n - n % 10), 16, '0'), 'hex') end,
     (array['agent','llm','tool','llm','tool','llm','retrieval','llm','tool','llm'])[1 + n % 10],
     case when n % $6::bigint = 0 then 'a needle in the haystack' else 'chat step ' || n % 40 end,
@@ -110,6 +111,11 @@ from trace where get_byte(trace_id, 15) % 10 = 0
 """
 
 
+def trace_id(number: int) -> bytes:
+    """The id of a trace of the history."""
+    return hashlib.md5(f"trace {number}".encode(), usedforsecurity=False).digest()
+
+
 async def fill(env: dict[str, str], spans: int) -> tuple[str, str]:
     """Everything but the newest spans. Returns an admin key, and the id of a finding with evidence."""
     async with open_store(config.read(env)) as store:
@@ -153,8 +159,8 @@ async def fill(env: dict[str, str], spans: int) -> tuple[str, str]:
 async def _detected(database: Database, project_id: int, now: datetime) -> UUID:
     """Five hundred cases, a finding behind each, and a taxonomy. The finding of C-1 has 10,000 refs."""
     cases, findings = CaseStore(database), FindingStore(database)
-    many = [Ref("member", trace_id=number.to_bytes(16, "big")) for number in range(10_000)]
-    few = [Ref("exemplar", trace_id=number.to_bytes(16, "big"), rank=number) for number in range(1, 4)]
+    many = [Ref("member", trace_id=trace_id(number)) for number in range(10_000)]
+    few = [Ref("exemplar", trace_id=trace_id(number), rank=number) for number in range(1, 4)]
     first: UUID | None = None
     for number in range(500):
         seen = now - timedelta(minutes=number)

@@ -23,7 +23,7 @@ import msgspec
 
 from protocol.query import timestamp
 from tests.bench.__main__ import machine, percentile
-from tests.bench.history import DAYS, History, history
+from tests.bench.history import DAYS, History, history, trace_id
 from tests.bench.load import ask, generate
 from tests.service import PLAIN, Service
 
@@ -39,7 +39,7 @@ def questions(now: datetime) -> dict[str, tuple[str, dict[str, Any]]]:
             {**spans, "limit": 50, "filters": {"session_id": "session-500"}},
         ),
         "page of failed spans": ("search", {**spans, "limit": 50, "filters": {"status": "error"}}),
-        "spans of one trace": ("search", {**spans, "filters": {"trace_id": f"{50_000:032x}"}}),
+        "spans of one trace": ("search", {**spans, "filters": {"trace_id": trace_id(50_000).hex()}}),
         "count, 30 days": ("count", {**spans, "range": month}),
         "count with a filter, 30 days": (
             "count",
@@ -63,7 +63,7 @@ def calls(now: datetime, of: History) -> dict[str, tuple[str, dict[str, Any]]]:
     }
     hour = {"from": timestamp(now - timedelta(hours=1)), "to": timestamp(now + timedelta(hours=1))}
     middle = of.spans // 20 * 10
-    trace_id = f"{middle // 10:032x}"
+    some = trace_id(middle // 10).hex()
     spans, tools, events = ({"dataset": name} for name in ("spans", "tool_calls", "classifier_events"))
     return {
         "get_project": ("get_project", {}),
@@ -79,11 +79,12 @@ def calls(now: datetime, of: History) -> dict[str, tuple[str, dict[str, Any]]]:
         "list_traces, a week long ago": ("list_traces", {"range": week}),
         "list_traces, a common word": ("list_traces", {"q": "parcel"}),
         "list_traces, a rare word": ("list_traces", {"q": "needle"}),
-        "list_traces, a part of an id": ("list_traces", {"q": trace_id[-6:]}),
+        "list_traces, a part of an id": ("list_traces", {"q": some[-6:]}),
+        "list_traces, a whole id": ("list_traces", {"q": some}),
         "list_traces, a rare model": ("list_traces", {"model": "o1-mini"}),
         "list_traces, a model long gone": ("list_traces", {"model": "gpt-3.5-turbo"}),
         "list_traces, one call site": ("list_traces", {"call_site_id": "shop/7"}),
-        "get_trace": ("get_trace", {"trace_id": trace_id}),
+        "get_trace": ("get_trace", {"trace_id": some}),
         "get_trace with payloads": ("get_trace", {"trace_id": of.readable, "fields": ["payload"]}),
         "get_span": ("get_span", {"trace_id": of.readable, "span_id": f"{1:016x}"}),
         "list_spans": ("list_spans", {}),

@@ -14,7 +14,6 @@ from svc.domain.calendar import hour_of
 from svc.domain.datasets import SPANS
 from svc.store.cubes import GRACE, HOUR, CubeStore, mark_dirty
 from svc.store.database import Connection, Database
-from svc.store.migrate import migrations
 from svc.store.projects import ProjectStore
 from svc.store.query import QueryStore
 from tests.store.test_query import question
@@ -118,24 +117,6 @@ async def test_the_cube_agrees_with_the_rows_at_every_moment(
     await cubes.build(clock.now + timedelta(hours=2), 1000)
     assert await raw(store, "select count(*) from cube_dirty") == [(0,)]
     await agree(store, None, None, dice)
-
-
-async def test_hours_built_before_models_were_counted_by_the_name_sent_are_filled_in(
-    store: Database, clock: Clock
-) -> None:
-    dice = random.Random(0)
-    spans, cubes = store_of(store, clock), CubeStore(store)
-    for number in range(1, 30):
-        await spans.write(rows(chat(number, dice)))
-        clock.now += timedelta(minutes=dice.randrange(40))
-    await cubes.build(clock.now, 100)
-    counted = "select hour, value, n from cube where field = 'provided_model_name' order by 1, 2"
-    built = await raw(store, counted)
-    assert len(built) > 10
-    await raw(store, "delete from cube where field = 'provided_model_name'")
-    (step,) = [step for step in migrations() if step.number == 15]
-    await store.run(lambda connection: connection.execute(step.sql))
-    assert await raw(store, counted) == built
 
 
 async def test_an_hour_is_built_only_when_nothing_can_be_on_the_way(store: Database, clock: Clock) -> None:

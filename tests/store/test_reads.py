@@ -422,18 +422,45 @@ async def test_no_read_reads_a_whole_table(many: Database, read: str) -> None:
             assert int(rows_sorted) <= 1100, plan
 
 
-async def test_traces_of_a_rare_model_are_read_by_their_keys(store: Database) -> None:
+@pytest.mark.parametrize(
+    "asked", [{"model": "rare"}, {"kind": "tool"}, {"call_site_id": "rare"}, {"q": "rare"}], ids=str
+)
+async def test_rare_traces_are_read_by_their_keys(store: Database, asked: dict[str, Any]) -> None:
     await _fill(store)
-    await store.fetch("update span set provided_model_name = 'rare' where trace_id = $1", SOME_TRACE)
+    await store.fetch(
+        "update span set provided_model_name = 'rare', kind = 'tool', call_site_id = 'rare', name = 'so rare'"
+        " where trace_id = $1",
+        SOME_TRACE,
+    )
+    await store.fetch("update trace set name = 'so rare' where trace_id = $1", SOME_TRACE)
     while (await CubeStore(store).build(DAY + timedelta(days=1), 1000)).more:
         pass
     await store.fetch("analyze")
     explaining = Explaining(store)
     reads = TraceReads(explaining, SpanReads(store))  # type: ignore[arg-type]
-    page = await reads.page(1, TraceFilter(model="rare"), limit=50, cursor=None)
+    page = await reads.page(1, TraceFilter(**asked), limit=50, cursor=None)
     assert [trace["trace_id"] for trace in page["traces"]] == [SOME_TRACE.hex()]
-    _split, held, spans, traces = explaining.plans
-    assert "cube_value" in held
-    assert "project_id_created_at" in spans
-    assert "trace_pkey" in traces
-    assert "trace_started" not in traces
+    near, *looked = [plan for plan in explaining.plans if re.search(r" on (trace|span)", plan)]
+    # The newest of the traces by their index, then the spans by their time, and nothing else of the traces.
+    assert "Limit" in near
+    assert "trace_started" in near
+    spans = [plan for plan in looked if "on span" in plan and "on trace" not in plan]
+    assert spans
+    assert all("project_id_created_at" in plan or "call_site" in plan for plan in spans)
+    assert any("trace_pkey" in plan for plan in looked)
+    assert not any("trace_started" in plan for plan in looked)
+
+
+async def test_a_part_of_an_id_is_looked_for_in_the_index_alone(store: Database) -> None:
+    await _fill(store)
+    while (await CubeStore(store).build(DAY + timedelta(days=1), 1000)).more:
+        pass
+    await store.run(lambda connection: connection.execute("vacuum analyze trace"), transaction=False)
+    explaining = Explaining(store)
+    reads = TraceReads(explaining, SpanReads(store))  # type: ignore[arg-type]
+    for part in (SOME_TRACE.hex(), SOME_TRACE.hex()[20:]):
+        page = await reads.page(1, TraceFilter(q=part), limit=50, cursor=None)
+        assert [trace["trace_id"] for trace in page["traces"]] == [SOME_TRACE.hex()]
+    whole, part = [plan for plan in explaining.plans if "Nested Loop" in plan and "trace_pkey" in plan]
+    assert "Index Only Scan using trace_started" in part
+    assert whole.count("trace_pkey") == 2
