@@ -110,6 +110,10 @@ def calls(now: datetime, of: History) -> dict[str, tuple[str, dict[str, Any]]]:
             "query_facets",
             {**spans, "field": "session_id", "range": month},
         ),
+        "query_facets of failed spans by call site": (
+            "query_facets",
+            {**spans, "field": "call_site_id", "range": month, "filters": {"status": "error"}},
+        ),
         "query_facets of failed tool calls": (
             "query_facets",
             {**tools, "field": "name", "range": month, "filters": {"status": "error"}},

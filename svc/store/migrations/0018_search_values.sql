@@ -27,6 +27,9 @@ drop index search_block_blind;
 create index search_block_hour on search_block (project_id, dataset, hour);
 create index search_block_blind on search_block (project_id, dataset, hour) where grams is null;
 
+-- Failed tool calls are few and asked for often, as failed spans are.
+create index tool_call_failed on tool_call (project_id, created_at) where status = 'error';
+
 -- Pages of traces are looked through for a part of an id in the index alone.
 drop index trace_started;
 create index trace_started on trace (project_id, started_at desc, trace_id desc);
