@@ -1,4 +1,5 @@
-"""The taxonomy file: packs, chains, call-site intents and failure modes, as its owners write it.
+"""The taxonomy file: packs, chains, call sites' intents and output schemas, and failure modes, as its owners
+write it.
 
 Shapes and their plain checks; references within the file must hold. Read from YAML or JSON by the command
 line, and by whoever else takes a taxonomy; written by the store.
@@ -43,11 +44,12 @@ class Chain(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class CallSiteIntent(msgspec.Struct, forbid_unknown_fields=True):
-    """What a call site is for, and the shape of its work."""
+    """What a call site is for, the shape of its work, and the JSON Schema of what it should answer."""
 
     id: Id
     intent: Text
     shape: Text | None = None
+    output_schema: dict[str, Any] | None = None
 
 
 class FailureMode(msgspec.Struct, forbid_unknown_fields=True):

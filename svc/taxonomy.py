@@ -1,4 +1,4 @@
-"""`trace-svc taxonomy import FILE`: failure modes, chains, packs and call-site intents from a file.
+"""`trace-svc taxonomy import FILE`: failure modes, chains, packs and call sites' intents and output schemas.
 
 YAML or JSON (which is YAML as well), checked whole before anything is written. The file replaces what was
 there, so importing it twice is the same as once.
@@ -12,6 +12,7 @@ from typing import Final
 import yaml
 
 from protocol.taxonomy import BadTaxonomy, Taxonomy, read_taxonomy
+from svc.domain.output_schema import check_output_schemas
 from svc.store.projects import Project
 from svc.store.taxonomy import TaxonomyStore
 
@@ -24,8 +25,11 @@ The file is YAML or JSON with up to four lists; the import replaces the project'
     - {id: support, name: Support desk}
   chains:                     # id, name; description, call_site_ids
     - {id: answer, name: Answer a question, call_site_ids: [retrieve, reply]}
-  call_sites:                 # id, intent; shape
-    - {id: reply, intent: Answers the customer, shape: chat}
+  call_sites:                 # id, intent; shape, output_schema (a JSON Schema of what it should answer)
+    - id: reply
+      intent: Answers the customer
+      shape: chat
+      output_schema: {type: object, required: [answer], properties: {answer: {type: string}}}
   failure_modes:              # id, name, severity, scope, layer; description, call_site_id, chain_id,
     - id: invented-order      # pack_id, compliance_tags
       name: Invents an order
@@ -45,9 +49,11 @@ def read_file(path: Path) -> Taxonomy:
     if len(raw) > MAX_FILE_BYTES:
         raise BadTaxonomy(f"{path} is larger than {MAX_FILE_BYTES} bytes")
     try:
-        return read_taxonomy(yaml.safe_load(raw))
+        found = read_taxonomy(yaml.safe_load(raw))
+        check_output_schemas(found.call_sites)
     except (yaml.YAMLError, UnicodeError, RecursionError, ValueError) as error:
         raise BadTaxonomy(f"{path}: {error}") from None
+    return found
 
 
 async def import_taxonomy(taxonomy: Taxonomy, store: TaxonomyStore, project: Project) -> None:

@@ -23,7 +23,10 @@ ROOMS: dict[str, tuple[set[str], set[str]]] = {
         {"attrs", "msgspec", "betterproto2", "opentelemetry", "google", "zstandard"},
     ),
     "actors": ({"protocol", "actors"}, {"attrs", "trio"}),
-    "svc/domain": ({"protocol", "svc.domain"}, {"attrs", "msgspec", "zstandard", "genai_prices"}),
+    "svc/domain": (
+        {"protocol", "svc.domain"},
+        {"attrs", "jsonschema_rs", "msgspec", "zstandard", "genai_prices"},
+    ),
     "svc/store": (
         {"protocol", "svc.domain", "svc.store"},
         {"attrs", "msgspec", "trio", "trio_asyncio", "asyncpg", "bcrypt", "structlog"},

@@ -1,11 +1,12 @@
 """Hours and days as everything here is counted: those of UTC.
 
-Owns `hour_of` and `day_of`. The stores, the queries and the retention terms call them. Never reads the clock.
+Owns `hour_of`, `day_of` and `after`. The stores, the queries and the retention terms call them. Never reads
+the clock.
 """
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 
 def hour_of(moment: datetime) -> datetime:
@@ -16,3 +17,9 @@ def hour_of(moment: datetime) -> datetime:
 def day_of(moment: datetime) -> datetime:
     """The midnight that begins the day of an aware moment."""
     return moment.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+
+
+def after(moment: datetime, step: timedelta) -> datetime:
+    """A moment later, but never beyond the last one there is: ranges and cursors may name it."""
+    last = datetime.max.replace(tzinfo=UTC)
+    return last if moment > last - step else moment + step

@@ -24,6 +24,7 @@ from protocol.query import (
     instant,
 )
 from svc.domain.datasets import DATASETS, METRIC_ROLLUPS, SPANS, Dataset
+from svc.domain.values import identifier
 from svc.front import tool_arguments as a
 from svc.front.redaction import redacted
 from svc.store.call_site_reads import CallSiteReads
@@ -105,11 +106,14 @@ async def get_project(reads: Reads, project_id: int, _asked: a.GetProject) -> An
 
 
 async def list_call_sites(reads: Reads, project_id: int, _asked: a.ListCallSites) -> Answer:
-    """All call sites."""
-    sites = await reads.call_sites.all(project_id, reads.now())
+    """The call sites, the busiest first."""
     facets = await reads.queries.facets(_everything(project_id, SPANS), "call_site_id", COUNTED_SITES)
     counts = {facet["value"]: facet["count"] for facet in facets["facets"]}
-    return {"call_sites": [{**site, "sample_count": counts.get(site["id"], 0)} for site in sites]}
+    sites, more = await reads.call_sites.page(project_id, reads.now(), list(counts))
+    return {
+        "call_sites": [{**site, "sample_count": counts.get(site["id"], 0)} for site in sites],
+        "call_sites_truncated": more,
+    }
 
 
 async def list_failure_modes(reads: Reads, project_id: int, asked: a.ListFailureModes) -> Answer:
@@ -188,7 +192,7 @@ async def list_traces(reads: Reads, project_id: int, asked: a.ListTraces) -> Ans
         TraceFilter(
             model=_given(asked.model),
             kind=_given(asked.kind),
-            call_site_id=_given(asked.call_site_id),
+            call_site_id=_identifier(asked.call_site_id),
             status=_given(asked.status),
             low=low,
             high=high,
@@ -228,12 +232,12 @@ async def list_spans(reads: Reads, project_id: int, asked: a.ListSpans) -> Answe
         project_id,
         SpanFilter(
             trace_id=trace_id,
-            call_site_id=_given(asked.call_site_id),
+            call_site_id=_identifier(asked.call_site_id),
             kind=_given(asked.kind),
             name=_given(asked.name),
             status=_given(asked.status),
             model_id=_given(asked.model_id),
-            session_id=_given(asked.session_id),
+            session_id=_identifier(asked.session_id),
             low=low,
             high=high,
             q=_given(asked.q),
@@ -265,7 +269,7 @@ async def list_sessions(reads: Reads, project_id: int, asked: a.ListSessions) ->
 
 async def get_session(reads: Reads, project_id: int, asked: a.GetSession) -> Answer:
     """One session with totals and traces."""
-    session = await reads.sessions.one(project_id, asked.id)
+    session = await reads.sessions.one(project_id, identifier(asked.id))
     if session is None:
         raise ToolError(f"there is no session {asked.id[:80]!r} in this project; list_sessions shows them")
     return session
@@ -306,6 +310,11 @@ async def query_search(reads: Reads, project_id: int, asked: a.QuerySearch) -> A
 
 def _given(value: T | UnsetType) -> T | None:
     return None if isinstance(value, UnsetType) else value
+
+
+def _identifier(value: str | UnsetType) -> str | None:
+    """An identifier as it is stored: whoever has a long one from elsewhere has it whole."""
+    return None if isinstance(value, UnsetType) else identifier(value)
 
 
 def _page(wanted: int | UnsetType, default: int, most: int) -> int:

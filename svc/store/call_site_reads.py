@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
 
 import attrs
+import msgspec
 
 from svc.store.database import Database
 from svc.store.rows import plain
@@ -16,12 +18,15 @@ SITES_SHOWN: Final = 1_000
 OBSERVED_SPANS: Final = 100
 OBSERVED_WINDOW: Final = timedelta(days=7)
 
-# Each call site with its intent, and its newest spans measured. The inner look is one walk down the index on
-# (project_id, call_site_id, created_at); the bound on started_at leaves out the days before the window.
+# The busiest call sites, then others, with their intents, and their newest spans measured. The inner look is
+# one walk down the index on (project_id, call_site_id, created_at); the bound on started_at leaves out the
+# days before the window.
 _SITES: Final = f"""
-select c.id, c.tagged, c.model, c.provider, i.intent, coalesce(i.shape, o.kind) as shape, o.error_rate,
+select c.id, c.tagged, c.model, c.provider, i.intent, coalesce(i.shape, o.kind) as shape,
+       i.output_schema::text, o.error_rate,
        o.p50_latency_ms, o.p95_latency_ms, o.cost_per_call
-from (select * from call_site where project_id = $1 order by id limit {SITES_SHOWN}) c
+from (select s.* from call_site s left join unnest($4::text[]) with ordinality as busy (id, place) using (id)
+      where s.project_id = $1 order by busy.place, s.id limit {SITES_SHOWN} + 1) c
 left join call_site_intent i on i.project_id = $1 and i.call_site_id = c.id
 cross join lateral (
     select mode() within group (order by kind) as kind,
@@ -34,7 +39,6 @@ cross join lateral (
           from span s
           where s.project_id = $1 and s.call_site_id = c.id and s.created_at >= $2 and s.started_at >= $3
           order by s.created_at desc limit {OBSERVED_SPANS}) newest) o
-order by c.id
 """
 
 _OBSERVED: Final = ("error_rate", "p50_latency_ms", "p95_latency_ms", "cost_per_call")
@@ -46,16 +50,26 @@ class CallSiteReads:
 
     database: Database
 
-    async def all(self, project_id: int, now: datetime) -> list[dict[str, Any]]:
-        """Every call site (at most 1,000), by id, without its count; nulls where nothing was observed."""
+    async def page(
+        self, project_id: int, now: datetime, busiest: Sequence[str]
+    ) -> tuple[list[dict[str, Any]], bool]:
+        """At most 1,000 call sites, the busiest first and the others by id, and whether there are more.
+
+        Nulls where nothing was observed; `output_schema` only where one was imported.
+        """
         since = now - OBSERVED_WINDOW
         rows = await self.database.fetch(
-            _SITES, project_id, since, since - timedelta(days=1), timeout_s=READ_TIMEOUT_S
+            _SITES, project_id, since, since - timedelta(days=1), list(busiest), timeout_s=READ_TIMEOUT_S
         )
-        return [
-            {
-                **{name: row[name] for name in ("id", "intent", "shape", "model", "provider", "tagged")},
-                "observed": {name: plain(row[name]) for name in _OBSERVED},
-            }
-            for row in rows
-        ]
+        place = {site_id: number for number, site_id in enumerate(busiest)}
+        rows.sort(key=lambda row: (place.get(row["id"], len(place)), row["id"]))
+        return [_site(row) for row in rows[:SITES_SHOWN]], len(rows) > SITES_SHOWN
+
+
+def _site(row: Any) -> dict[str, Any]:
+    schema = row["output_schema"]
+    return {
+        **{name: row[name] for name in ("id", "intent", "shape", "model", "provider", "tagged")},
+        **({} if schema is None else {"output_schema": msgspec.json.decode(schema)}),
+        "observed": {name: plain(row[name]) for name in _OBSERVED},
+    }

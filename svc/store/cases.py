@@ -61,10 +61,10 @@ CASE_COLUMNS: Final = (
 
 _REFERENCE: Final = re.compile(r"[Cc]-([1-9][0-9]{0,17})", re.ASCII)
 _COLUMNS: Final = ", ".join(f"c.{column}" for column in CASE_COLUMNS)
-#: Whether the report of a case is there to be read.
+#: How far the report of a case is; null when it has none.
 _RCA: Final = (
-    "coalesce((select r.status = 'done' from rca_report r where r.project_id = c.project_id"
-    " and r.id = c.rca_report_id), false) as rca_available"
+    "(select r.status from rca_report r where r.project_id = c.project_id and r.id = c.rca_report_id)"
+    " as rca_status"
 )
 
 
@@ -215,10 +215,10 @@ class CaseStore:
 
 _ORDERS: Final[dict[CaseState, Keyset]] = {
     "open": Keyset(
-        "cases open", (("severity_rank", "integer"), ("opened_at", "moment"), ("id", "uuid"))
+        "cases open", (("severity_rank", "small integer"), ("opened_at", "moment"), ("id", "uuid"))
     ),
     "muted": Keyset(
-        "cases muted", (("severity_rank", "integer"), ("opened_at", "moment"), ("id", "uuid"))
+        "cases muted", (("severity_rank", "small integer"), ("opened_at", "moment"), ("id", "uuid"))
     ),
     "resolved": Keyset("cases resolved", (("resolved_at", "moment"), ("id", "uuid"))),
 }  # fmt: skip
@@ -297,7 +297,9 @@ def _case_row(row: Any) -> dict[str, Any]:
         "reference": f"C-{number}",
         **fields,
         "metric": fields["metric"] or None,
-        "rca_available": row["rca_available"],
+        # One that failed is no report: with its id the case would read as if it were still running.
+        "rca_report_id": fields["rca_report_id"] if row["rca_status"] in ("running", "done") else None,
+        "rca_available": row["rca_status"] == "done",
     }
 
 

@@ -20,7 +20,7 @@ from typing import Any, Final
 import attrs
 
 from protocol.storage import Built
-from svc.domain.calendar import day_of, hour_of
+from svc.domain.calendar import after, day_of, hour_of
 from svc.domain.datasets import DATASETS, SPANS, TOOL_CALLS, Dataset
 from svc.store.counts import fold
 from svc.store.database import Connection, Database
@@ -279,4 +279,4 @@ async def split_range(
 
 def _ceil(moment: datetime) -> datetime:
     hour = hour_of(moment)
-    return hour if hour == moment else hour + HOUR
+    return hour if hour == moment else after(hour, HOUR)

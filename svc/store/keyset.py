@@ -18,19 +18,22 @@ import msgspec
 
 from protocol.query import jsonable
 
-KeyType = Literal["moment", "bytes", "uuid", "text", "integer"]
-
-_INTEGER_MAX: Final = 2**31 - 1
+KeyType = Literal["moment", "bytes", "uuid", "text", "integer", "small integer"]
 
 
 def _moment(value: object) -> datetime:
     return datetime.strptime(str(value), "%Y-%m-%dT%H:%M:%S.%fZ").replace(tzinfo=UTC)
 
 
-def _integer(value: object) -> int:
-    if type(value) is not int or not 0 <= value <= _INTEGER_MAX:
-        raise ValueError
-    return value
+def _integer(bits: int) -> Callable[[object], int]:
+    """Reads a number that PostgreSQL's signed integer of so many bits can be compared with."""
+
+    def read(value: object) -> int:
+        if type(value) is not int or not 0 <= value < 2 ** (bits - 1):
+            raise ValueError
+        return value
+
+    return read
 
 
 def _text(value: object) -> str:
@@ -44,7 +47,8 @@ _READERS: Final[dict[KeyType, Callable[[object], Any]]] = {
     "bytes": lambda value: bytes.fromhex(str(value)),
     "uuid": lambda value: UUID(str(value)),
     "text": _text,
-    "integer": _integer,
+    "integer": _integer(32),
+    "small integer": _integer(16),
 }
 
 

@@ -23,6 +23,7 @@ from protocol.refusals import (
     UNKNOWN_INTERVAL,
     Refused,
 )
+from svc.domain.calendar import after as later
 from svc.domain.calendar import day_of, hour_of
 from svc.domain.datasets import DATASETS, SPANS, Dataset, Field
 from svc.domain.values import identifier
@@ -192,7 +193,7 @@ class QueryStore:
         # One page and one row more, which tells whether there is another page.
         narrow = any(field.name in _NARROW for field, _ in question.filters)
         placed = {
-            field.name: _text(value)
+            field.name: _stored(field, _text(value))
             for field, value in question.filters
             if field.name in PLACED.get(dataset.name, ())
             and (dataset.name, field.name) not in _INDEXED
@@ -221,7 +222,7 @@ class QueryStore:
         """The rows of a page that is narrowed by a text or by values without an index of their own."""
         low, high, about = question.low, question.high, (question.dataset, question.project_id)
         if after is not None:
-            behind = after[0] + timedelta(microseconds=1)
+            behind = later(after[0], timedelta(microseconds=1))
             high = behind if high is None else min(high, behind)
         enough = page.size if len(values) == len(question.filters) == 1 else None
 

@@ -1,7 +1,8 @@
-"""Stored rows as the read surfaces show them (contract §5): the closed lists of columns, and how each prints.
+"""Stored rows as the read surfaces show them (contract §5): closed lists of columns, and how each prints.
 
-Instants in ISO 8601 UTC, ids hexadecimal, money as numbers. Every field of a list is present, null where
-nothing is known. The read stores beside this use it; nothing here reaches the database.
+Instants in ISO 8601 UTC, ids hexadecimal, money as numbers. Every field that the contract lists is present,
+null where nothing is known; what we show beside those is left out then. The read stores beside this use it;
+nothing here reaches the database.
 """
 
 from __future__ import annotations
@@ -44,7 +45,6 @@ SPAN_COLUMNS: Final = (
     "name",
     "status",
     "error_type",
-    "error_message",
     "call_site_id",
     "session_id",
     "user_id",
@@ -54,14 +54,13 @@ SPAN_COLUMNS: Final = (
     "started_at",
     "ended_at",
     "created_at",
-    *TOKEN_BUCKETS,
     "total_cost",
     "cost_source",
-    "price_book",
-    "usage_repeats",
     "input_preview",
     "output_preview",
 )
+#: Shown beside those of the contract, where there is something to show.
+SPAN_EXTRAS: Final = ("error_message", *TOKEN_BUCKETS, "price_book", "usage_repeats")
 
 SESSION_COLUMNS: Final = ("id", "user_id", "started_at", "last_activity_at")
 
@@ -124,11 +123,14 @@ def span_row(row: Any) -> dict[str, Any]:
     trace add up to the trace; `provided_usage` in the payload holds what was reported (contract §3).
     """
     fields = shown(row, SPAN_COLUMNS)
+    extras = {name: value for name, value in shown(row, SPAN_EXTRAS).items() if value is not None}
     if row["usage_repeats"] is not None:
-        fields |= dict.fromkeys((*TOKEN_BUCKETS, "total_cost"))
-    known = [fields[bucket] for bucket in TOKEN_BUCKETS if fields[bucket] is not None]
+        fields["total_cost"] = None
+        extras = {name: value for name, value in extras.items() if name not in TOKEN_BUCKETS}
+    known = [extras[bucket] for bucket in TOKEN_BUCKETS if bucket in extras]
     return {
         **fields,
+        **extras,
         "latency_ms": latency_ms(row["started_at"], row["ended_at"]),
         "total_tokens": sum(known) if known else None,
         "payload_available": row["payload_available"],

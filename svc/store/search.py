@@ -51,6 +51,12 @@ BLOCKS: Final = (
     f" union all select {_BLOCK} from search_block where {_IN_HOURS} and low < $7 and grams is null"
 )
 
+#: The same for a text that may stand in an id, and no more than are wanted.
+BLOCKS_WITH_IDS: Final = (
+    f"{BLOCKS} union all select {_BLOCK} from search_block where {_IN_HOURS} and low < $7"
+    " and grams is not null and not ids limit $8"
+)
+
 #: The newest blocks, and of each whether it may hold the text. To name all blocks of a common word takes
 #: 40 ms at a million spans (measured November 2026), and a page of it needs none but these.
 NEWEST_BLOCKS: Final = (
@@ -121,17 +127,16 @@ async def stretches(
 
 
 async def every_stretch(
-    connection: Connection, dataset: Dataset, project_id: int, q: str, most_blocks: int
+    connection: Connection, dataset: Dataset, project_id: int, q: str, split: Split, most_blocks: int
 ) -> list[Stretch] | None:
-    """All stretches that may hold the text, newest first; None when they are more, or cannot be told.
+    """All stretches that may hold the text, in an id as well; None when they are more, or cannot be told.
 
     As `stretches`.
     """
-    split = await split_range(connection, project_id, dataset, None, None)
-    asked = None if split is None else await _asked(connection, dataset, project_id, q, split)
-    if split is None or asked is None:
+    asked = await _asked(connection, dataset, project_id, q, split)
+    if asked is None:
         return None
-    rows: list[Any] = await connection.fetch(f"{BLOCKS} limit $8", *asked, _END, most_blocks + 1)
+    rows: list[Any] = await connection.fetch(BLOCKS_WITH_IDS, *asked, _END, most_blocks + 1)
     return None if len(rows) > most_blocks else beside(split, [_block(row) for row in rows])
 
 
@@ -139,17 +144,17 @@ async def _asked(
     connection: Connection, dataset: Dataset, project_id: int, q: str, split: Split
 ) -> tuple[Any, ...] | None:
     """What the statements over blocks take; None for a question without a piece."""
-    # PostgreSQL's own lower case, as for the texts. And to the end of this transaction no reading of whole
-    # tables: the planner does not see how large the pieces of a block are that it would have to bring in for
-    # reading the blocks through, which takes a second for a million spans. Nor a new plan for each text: over
-    # the partitions of thirty days it takes 6 ms a statement (measured November 2026).
-    folded = await connection.fetchval(
-        "select lower($1) from set_config('enable_seqscan', 'off', true) as scans,"
-        " set_config('plan_cache_mode', 'force_generic_plan', true) as plans",
-        readable(q),
-    )
+    # PostgreSQL's own lower case, as for the texts.
+    folded = await connection.fetchval("select lower($1)", readable(q))
     grams = hashed(project_id, dataset.name, grams_of([folded]))
-    return (project_id, dataset.name, *split.cubed, list(split.dirty), grams) if grams else None
+    if not grams:
+        return None
+    # To the end of this transaction no reading of whole tables: the planner does not see how large the pieces
+    # of a block are that it would have to bring in for reading the blocks through, which takes a second for a
+    # million spans. Nor a new plan for each text: over the partitions of thirty days it takes 6 ms a
+    # statement (measured November 2026).
+    await connection.execute("set local enable_seqscan = off; set local plan_cache_mode = force_generic_plan")
+    return project_id, dataset.name, *split.cubed, list(split.dirty), grams
 
 
 async def _blocks(connection: Connection, split: Split, asked: Sequence[Any], below: datetime) -> Found:

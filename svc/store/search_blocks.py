@@ -10,7 +10,7 @@ import asyncio
 import zlib
 from collections.abc import Iterable
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
 from svc.domain.datasets import SPANS, TOOL_CALLS, Dataset
 from svc.store.database import Connection
@@ -21,12 +21,11 @@ BLOCK_ROWS: Final = 256
 #: Plain prose has some thousand pieces a block, texts full of random identifiers any number.
 MOST_GRAMS: Final = 10_000
 
-#: The texts of each dataset that can be asked for. Those of spans stand for their traces as well, which are
-#: asked for by their ids too.
-_TEXTS: Final[dict[str, tuple[str, ...]]] = {
-    SPANS.name: (*SPANS.searched, "session_id", "user_id"),
-    TOOL_CALLS.name: TOOL_CALLS.searched,
-}
+#: So many more for ids: of a conversation, some dozens; of ids that are new with each span, any number.
+MOST_GRAMS_OF_IDS: Final = 4_000
+
+#: Ids that are asked for with the texts. Spans stand for their traces, which are asked for by these as well.
+_IDS: Final[dict[str, tuple[str, ...]]] = {SPANS.name: ("session_id", "user_id"), TOOL_CALLS.name: ()}
 
 _COLUMNS: Final = (
     "project_id",
@@ -35,6 +34,7 @@ _COLUMNS: Final = (
     "low",
     "high",
     "grams",
+    "ids",
     "first_started_at",
     "last_started_at",
 )
@@ -57,9 +57,14 @@ def hashed(project_id: int, dataset: str, grams: Iterable[str]) -> list[int]:
     return sorted(number - 2**32 if number >= 2**31 else number for number in hashes)
 
 
-def _block(project_id: int, dataset: str, texts: list[str]) -> list[int] | None:
+def _block(project_id: int, dataset: str, texts: list[str], ids: set[str]) -> tuple[list[int] | None, bool]:
+    """The pieces of a block, null when there are too many, and whether those of its ids are among them."""
     grams = grams_of(texts)
-    return None if len(grams) > MOST_GRAMS else hashed(project_id, dataset, grams)
+    if len(grams) > MOST_GRAMS:
+        return None, False
+    more = grams_of(ids) - grams
+    whole = len(more) <= MOST_GRAMS_OF_IDS
+    return hashed(project_id, dataset, grams | more if whole else grams), whole
 
 
 async def build_blocks(
@@ -73,25 +78,26 @@ async def build_blocks(
         hour,
     )
     loop = asyncio.get_running_loop()
-    blocks: list[tuple[int, str, datetime, datetime, datetime, list[int] | None, datetime, datetime]] = []
+    blocks: list[tuple[Any, ...]] = []
     moments: list[datetime] = []
     starts: list[datetime] = []
     texts: list[str] = []
+    ids: set[str] = set()
 
     async def close() -> None:
         # In a thread: it takes tens of milliseconds, and the doors share this loop.
-        grams = await loop.run_in_executor(None, _block, project_id, dataset.name, texts)
+        pieces = await loop.run_in_executor(None, _block, project_id, dataset.name, texts, ids)
         end = moments[-1] + _STEP
-        blocks.append((project_id, dataset.name, hour, moments[0], end, grams, min(starts), max(starts)))
-        moments.clear()
-        starts.clear()
-        texts.clear()
+        blocks.append((project_id, dataset.name, hour, moments[0], end, *pieces, min(starts), max(starts)))
+        for some in (moments, starts, texts, ids):
+            some.clear()
 
-    # The texts of the hour's rows, in one string each and in lower case.
+    said, named = ", ".join(dataset.searched), ", ".join((*_IDS[dataset.name], "null"))
+    # The texts of the hour's rows and their ids, in one string each and in lower case.
     rows = connection.cursor(
-        f"select created_at, started_at, lower(concat_ws(' ', {', '.join(_TEXTS[dataset.name])})) as text"
-        f" from {dataset.table} where project_id = $1 and created_at >= $2 and created_at < $3"
-        " order by created_at",
+        f"select created_at, started_at, lower(concat_ws(' ', {said})) as text,"
+        f" lower(concat_ws(' ', {named})) as ids from {dataset.table}"
+        " where project_id = $1 and created_at >= $2 and created_at < $3 order by created_at",
         project_id,
         hour,
         end,
@@ -104,6 +110,7 @@ async def build_blocks(
         moments.append(row["created_at"])
         starts.append(row["started_at"])
         texts.append(row["text"])
+        ids.add(row["ids"])
     if texts:
         await close()
     await connection.copy_records_to_table("search_block", columns=_COLUMNS, records=blocks)

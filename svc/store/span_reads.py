@@ -15,6 +15,7 @@ import trio
 
 from protocol.otlp import WireSpan
 from protocol.text import clean_value
+from svc.domain.calendar import after
 from svc.domain.datasets import SPANS
 from svc.domain.payload import payload_of
 from svc.domain.span import Kind, Status
@@ -22,7 +23,7 @@ from svc.store.clauses import Where
 from svc.store.database import Connection, Database
 from svc.store.keyset import Keyset
 from svc.store.payloads import SpanKey, read_payloads
-from svc.store.rows import SPAN_COLUMNS, span_row
+from svc.store.rows import SPAN_COLUMNS, SPAN_EXTRAS, span_row
 from svc.store.search import Page, newest_rows, stretches, stretches_with
 
 READ_TIMEOUT_S: Final = 30.0
@@ -35,7 +36,7 @@ _PREVIEWS: Final = ("input_preview", "output_preview")
 #: Filters without an index of their own, whose values are placed.
 _BY_PLACE: Final = ("kind", "name", "model_id")
 
-_COLUMNS: Final = ", ".join((*SPAN_COLUMNS, "frame"))
+_COLUMNS: Final = ", ".join((*SPAN_COLUMNS, *SPAN_EXTRAS, "frame"))
 _STEP: Final = timedelta(microseconds=1)
 #: Whether the payload of a span is still there, by its key; `offset 0` keeps it a look-up for each row.
 _AVAILABLE: Final = (
@@ -181,7 +182,7 @@ async def _newest(
 
     found = None
     if _by_stretches(asked):
-        ends = [end + _STEP for end in (asked.high, place[0] if place else None) if end is not None]
+        ends = [after(end, _STEP) for end in (asked.high, place[0] if place else None) if end is not None]
         low, high = asked.low, min(ends, default=None)
         if asked.q is not None:
             found = await stretches(connection, SPANS, project_id, asked.q, low, high)

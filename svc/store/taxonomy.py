@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 import attrs
+import msgspec
 
 from protocol.taxonomy import Taxonomy
 from svc.store.clauses import Where
@@ -38,7 +39,10 @@ _CHAIN_COLUMNS: Final = ("id", "name", "description", "call_site_ids")
 _TABLES: Final[dict[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
     "pack": (_PACK_COLUMNS, _PACK_COLUMNS),
     "chain": (_CHAIN_COLUMNS, _CHAIN_COLUMNS),
-    "call_site_intent": (("call_site_id", "intent", "shape"), ("id", "intent", "shape")),
+    "call_site_intent": (
+        ("call_site_id", "intent", "shape", "output_schema"),
+        ("id", "intent", "shape", "output_schema"),
+    ),
     "failure_mode": (_MODE_COLUMNS, _MODE_COLUMNS),
 }
 
@@ -86,7 +90,8 @@ class TaxonomyStore:
                     table,
                     columns=("project_id", *columns),
                     records=[
-                        (project_id, *(getattr(entry, field) for field in fields)) for entry in entries[table]
+                        (project_id, *(_stored(getattr(entry, field)) for field in fields))
+                        for entry in entries[table]
                     ],
                 )
             if noted is not None:
@@ -110,3 +115,8 @@ class TaxonomyStore:
         )
         rows = await self.database.fetch(sql, *where.values, timeout_s=READ_TIMEOUT_S)
         return [shown(row, _MODE_COLUMNS) for row in rows]
+
+
+def _stored(value: Any) -> Any:
+    """A field as its column takes it: a schema is JSON."""
+    return msgspec.json.encode(value).decode() if isinstance(value, dict) else value

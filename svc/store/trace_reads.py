@@ -56,10 +56,11 @@ class TraceReads:
         where.within("started_at", asked.low, asked.high)
         names = [name for name, _ in NEWEST_TRACES.columns]
         where.after(names, NEWEST_TRACES.place(cursor))
+        narrowed = len(where.values)
         said, held = asked_for(where, asked.q, _held(asked))
         order = ", ".join(f"{name} desc" for name in names)
         search = Search(
-            project_id, where.sql(), said, asked.q, held, where.values, _COLUMNS, order, limit + 1
+            project_id, where.sql(), said, asked.q, held, where.values, _COLUMNS, order, limit + 1, narrowed
         )
 
         async def work(connection: Connection) -> list[Any]:

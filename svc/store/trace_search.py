@@ -4,6 +4,8 @@ Called by `svc.store.trace_reads`, within one transaction and snapshot. The newe
 first, which fills the page of anything common. Then the spans that have it are looked up where they lie
 (`svc.store.search`), and their traces by key: a trace has what is asked for only if one of its spans has.
 
+A trace that lost its first days to retention is found by what is left of its spans.
+
 Ordering: no trace begins later than any of its spans, as of its roll-up. Spans that began latest are looked
 up first, and the page stands when it begins later than all that are still to be looked up.
 """
@@ -12,14 +14,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 import attrs
 
+from svc.domain.calendar import after
 from svc.domain.datasets import SPANS
 from svc.store.clauses import Where
-from svc.store.cubes import split_range
+from svc.store.cubes import Split, split_range
 from svc.store.database import Connection
 from svc.store.search import FEW_BLOCKS, PLACES, Stretch, batches, beside, columns, every_stretch, places
 
@@ -33,6 +36,9 @@ NEWEST_HOURS: Final = 64
 MOST_STRETCHES: Final = 128
 #: Looked into at once: what the cubes do not cover, which is mostly two stretches.
 _FIRST_STRETCHES: Final = 2
+#: With more hours marked dirty, or with the builder so far behind, it is not worth looking anything up.
+_MOST_DIRTY: Final = 24
+_MOST_UNCOVERED: Final = timedelta(hours=4)
 
 _ID_BYTES: Final = 16
 _PART_OF_AN_ID: Final = re.compile(r"[0-9a-fA-F]{1,32}", re.ASCII)
@@ -76,6 +82,8 @@ class Search:
     columns: str
     order: str
     size: int
+    #: How many of the values `near` takes.
+    narrowed: int
 
     def where(self, known: Held | None = None) -> str:
         """The whole clause; what is known of the traces is not asked again, and its parameter only named."""
@@ -124,20 +132,41 @@ async def newest_traces(connection: Connection, search: Search) -> list[Any]:
     )
     if len(rows) == search.size:
         return rows
-    for lead in (_lead_of_text, _lead_of_values):
-        found = await lead(connection, search)
-        if found is not None:
-            return found
+    # Whether there are more than these.
+    more = await connection.fetchval(
+        f"select true from trace where {search.near} order by {search.order} offset {NEAR} limit 1",
+        *search.values[: search.narrowed],
+    )
+    if not more:
+        return rows
+    split = await _split(connection, search.project_id)
+    if split is not None:
+        for lead in (_lead_of_text, _lead_of_values):
+            found = await lead(connection, search, split)
+            if found is not None:
+                return found
     # All of them, down the index on started_at.
     return await connection.fetch(
         f"select {search.columns} from trace t where {search.where()} {page}", *search.values, search.size
     )
 
 
-async def _lead_of_text(connection: Connection, search: Search) -> list[Any] | None:
+async def _split(connection: Connection, project_id: int) -> Split | None:
+    """What the cubes cover of all spans; None when it leaves so much that walking is quicker."""
+    split = await split_range(connection, project_id, SPANS, None, None)
+    if split is None or len(split.dirty) > _MOST_DIRTY:
+        return None
+    # The newest span, by the index on created_at.
+    newest = await connection.fetchval(
+        "select created_at from span where project_id = $1 order by created_at desc limit 1", project_id
+    )
+    return None if newest is None or newest > after(split.cubed[1], _MOST_UNCOVERED) else split
+
+
+async def _lead_of_text(connection: Connection, search: Search, split: Split) -> list[Any] | None:
     if search.q is None:
         return None
-    near = await every_stretch(connection, SPANS, search.project_id, search.q, MOST_STRETCHES)
+    near = await every_stretch(connection, SPANS, search.project_id, search.q, split, MOST_STRETCHES)
     if near is None:
         return None
     spoken = Where([], [None] * 5)
@@ -145,9 +174,9 @@ async def _lead_of_text(connection: Connection, search: Search) -> list[Any] | N
     first = len(near) if len(near) <= FEW_BLOCKS else _FIRST_STRETCHES
     found = await _followed(connection, search, _Lead(spoken.sql(), spoken.values[5:], near, first))
     if found is None or _PART_OF_AN_ID.fullmatch(search.q) is None:
-        return found
+        return None if found is None else found.rows
     named = await _named(connection, search, search.q)
-    return _first(search, list({row["trace_id"]: row for row in (*found, *named)}.values()))
+    return _first(search, list({row["trace_id"]: row for row in (*found.rows, *named)}.values()))
 
 
 async def _named(connection: Connection, search: Search, part: str) -> list[Any]:
@@ -167,33 +196,27 @@ async def _named(connection: Connection, search: Search, part: str) -> list[Any]
     return rows
 
 
-async def _lead_of_values(connection: Connection, search: Search) -> list[Any] | None:
+async def _lead_of_values(connection: Connection, search: Search, split: Split) -> list[Any] | None:
     for held in search.held:
         condition = " or ".join(f"{field} = $6" for field in held.fields)
         # The newest hours, which fill most pages, and if they do not, all.
         for most in (NEWEST_HOURS, None):
-            placed = await _placed(connection, search.project_id, held, most)
-            if placed is None:
-                break
-            near, beyond = placed
+            near, beyond = await _placed(connection, search.project_id, held, split, most)
             lead = _Lead(f"({condition})", [held.value], near, _FIRST_STRETCHES, beyond, held)
             found = await _followed(connection, search, lead)
-            if found is not None:
-                return found
-            if beyond is None:
+            if found is None:
                 break
+            if found.whole:
+                return found.rows
     return None
 
 
 async def _placed(
-    connection: Connection, project_id: int, held: Held, most: int | None
-) -> tuple[list[Stretch], datetime | None] | None:
+    connection: Connection, project_id: int, held: Held, split: Split, most: int | None
+) -> tuple[list[Stretch], datetime | None]:
     """The stretches with spans that have the value in one of the fields, of its `most` newest hours; and when
-    the spans of its other hours began, at the latest. None before any hour is built.
+    the spans of its other hours began, at the latest.
     """
-    split = await split_range(connection, project_id, SPANS, None, None)
-    if split is None:
-        return None
     these = (
         "project_id = $1 and dataset = $2 and field = any($3::text[]) and value = $4 and hour >= $5"
         " and hour < $6 and hour <> all($7::timestamptz[])"
@@ -216,46 +239,55 @@ async def _placed(
     return beside(split, [place for row in rows for place in places(row)]), beyond
 
 
-async def _followed(connection: Connection, search: Search, lead: _Lead) -> list[Any] | None:
-    """The page by way of the spans that meet a condition; None when it takes too many of them, or more."""
+@attrs.frozen
+class _Found:
+    """The first rows of what was looked into; `whole` when nothing beyond it can be among them."""
+
+    rows: list[Any]
+    whole: bool
+
+
+async def _followed(connection: Connection, search: Search, lead: _Lead) -> _Found | None:
+    """The page by way of the spans that meet a condition; None when there are too many of them."""
     near = sorted(lead.near, key=lambda stretch: stretch.last, reverse=True)
     seen: set[bytes] = set()
     rows: list[Any] = []
-    at = many = 0
+    at = many = spans = 0
     for some in batches(near, lead.first, growth=2):
         at += len(some)
         many += sum(not stretch.few for stretch in some)
-        ids = await _holding(connection, search.project_id, lead, some)
-        if many > MOST_STRETCHES + _FIRST_STRETCHES or len(ids) + len(seen) > RARE:
+        if many > MOST_STRETCHES + _MOST_DIRTY:
             return None
-        rows += await _by_key(connection, search, lead, ids - seen)
-        seen |= ids
+        held = await _holding(connection, search.project_id, lead, some, RARE + 1 - spans)
+        spans += len(held)
+        if spans > RARE:
+            return None
+        rows += await _by_key(connection, search, lead, set(held) - seen)
+        seen.update(held)
         bounds = [*(stretch.last for stretch in near[at : at + 1]), lead.beyond]
         later = max((bound for bound in bounds if bound is not None), default=None)
         if later is not None and sum(row["started_at"] > later for row in rows) >= search.size:
-            break
-    else:
-        if lead.beyond is not None:
-            return None
-    return _first(search, rows)
+            return _Found(_first(search, rows), whole=True)
+    return _Found(_first(search, rows), whole=lead.beyond is None)
 
 
 async def _holding(
-    connection: Connection, project_id: int, lead: _Lead, some: Sequence[Stretch]
-) -> set[bytes]:
-    """The traces of the spans that meet the condition in these stretches; one more than `RARE` at most."""
+    connection: Connection, project_id: int, lead: _Lead, some: Sequence[Stretch], most: int
+) -> list[bytes]:
+    """The traces of the spans that meet the condition in these stretches, one for each of at most so many."""
     rows = await connection.fetch(
-        "select distinct trace_id from unnest($2::timestamptz[], $3::timestamptz[], $4::timestamptz[],"
+        "select trace_id from unnest($2::timestamptz[], $3::timestamptz[], $4::timestamptz[],"
         " $5::timestamptz[]) as stretch (low, high, first, last)"
         f" cross join lateral (select trace_id from span where project_id = $1 and {lead.condition}"
         " and created_at >= stretch.low and created_at < stretch.high"
         " and started_at >= stretch.first and started_at <= stretch.last offset 0) as held"
-        f" limit {RARE + 1}",
+        f" limit ${6 + len(lead.values)}",
         project_id,
         *columns(some),
         *lead.values,
+        most,
     )
-    return {row["trace_id"] for row in rows}
+    return [row["trace_id"] for row in rows]
 
 
 async def _by_key(connection: Connection, search: Search, lead: _Lead, ids: set[bytes]) -> list[Any]:

@@ -202,7 +202,7 @@ async def test_evidence_is_one_ref_a_row_and_pages_in_order(store: Database) -> 
     trace, session = bytes(range(1, 17)), "s"
     await store_of(store).write(rows(one(1, attributes={"session.id": session})))
     refs = [
-        Ref("member", trace_id=trace, span_id=b"\x01" * 8),
+        Ref("member", trace_id=trace, span_id=(1).to_bytes(8, "big")),
         *(Ref("exemplar", trace_id=trace, rank=n) for n in range(1, 6)),
         Ref("witness", session_id=session),
         Ref("member", session_id=session, trace_id=trace),
@@ -218,7 +218,7 @@ async def test_evidence_is_one_ref_a_row_and_pages_in_order(store: Database) -> 
             break
     assert found == [
         *({"role": "exemplar", "grain": "trace", "trace_id": trace.hex(), "rank": n} for n in range(1, 6)),
-        {"role": "member", "grain": "span", "trace_id": trace.hex(), "span_id": "01" * 8},
+        {"role": "member", "grain": "span", "trace_id": trace.hex(), "span_id": f"{1:016x}"},
         {"role": "member", "grain": "trace", "session_id": session, "trace_id": trace.hex()},
         {"role": "witness", "grain": "session", "session_id": session},
     ]
@@ -233,11 +233,19 @@ async def test_evidence_is_one_ref_a_row_and_pages_in_order(store: Database) -> 
 
 async def test_counts_below_recorded_counts_mean_aged_out_data(store: Database) -> None:
     await store_of(store).write(rows(one(1)))
-    refs = [Ref("member", trace_id=bytes(range(1, 17))), Ref("member", trace_id=b"\x07" * 16)]
+    trace = bytes(range(1, 17))
+    refs = [
+        Ref("member", trace_id=trace),
+        Ref("member", trace_id=b"\x07" * 16),
+        # Its trace is there, and the span is not; the other way round it is the trace that tells.
+        Ref("member", trace_id=trace, span_id=b"\x07" * 8),
+        Ref("member", session_id="gone"),
+        Ref("member", trace_id=b"\x07" * 16, session_id="s"),
+    ]
     finding = await FindingStore(store).open(1, cause(), refs)
     answer = await evidence(store, finding)
-    assert (answer["counts"]["member"], answer["recorded_counts"]["member"]) == (1, 2)
-    assert len(answer["refs"]) == 1
+    assert (answer["counts"]["member"], answer["recorded_counts"]["member"]) == (1, 5)
+    assert [ref["trace_id"] for ref in answer["refs"]] == [trace.hex()]
     assert answer["counts"].keys() == answer["recorded_counts"].keys() == set(ROLES)
 
 

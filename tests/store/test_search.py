@@ -343,6 +343,7 @@ async def test_pages_of_traces_agree_with_the_rows_at_every_moment(
     store: Database, clock: Clock, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(search_blocks, "BLOCK_ROWS", 3)
+    monkeypatch.setattr(search_blocks, "MOST_GRAMS_OF_IDS", 20)
     monkeypatch.setattr(search_values, "FEW_ROWS", 2)
     monkeypatch.setattr(search, "_FEW_FOR_ONE", 1)
     monkeypatch.setattr(trace_search, "_FIRST_STRETCHES", 1)
@@ -513,8 +514,8 @@ def test_pieces_are_stored_as_integers_of_postgresql(grams: set[str], project_id
 async def test_blocks_are_found_by_their_pieces_and_not_read_through(store: Database) -> None:
     async def work(connection: Connection) -> str:
         await connection.execute(
-            "insert into search_block (project_id, dataset, hour, low, high, grams)"
-            " select 1, 'spans', $1::timestamptz + n * interval '1 hour', $1, $1,"
+            "insert into search_block (project_id, dataset, ids, hour, low, high, grams)"
+            " select 1, 'spans', true, $1::timestamptz + n * interval '1 hour', $1, $1,"
             " (select array_agg((n * 7919 + k * 104729) % 1000003) from generate_series(1, 100) k)"
             " from generate_series(1, 3000) n",
             NOW,

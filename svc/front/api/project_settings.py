@@ -9,6 +9,7 @@ import attrs
 from protocol.refusals import BAD_REQUEST, Refusal
 from protocol.settings import RetentionChange, RetentionShown, RetentionTerms, TaxonomyCounts
 from protocol.taxonomy import BadTaxonomy, Taxonomy, check_taxonomy
+from svc.domain.output_schema import check_output_schemas
 from svc.domain.retention import Override, Terms
 from svc.front.api.routes import PROJECT, Call, Route
 from svc.store.audit import record
@@ -60,9 +61,10 @@ BAD_TAXONOMY: Final = BAD_REQUEST.saying("the taxonomy cannot be used")
 
 
 async def put_taxonomy(call: Call[Taxonomy]) -> TaxonomyCounts | Refusal:
-    """Replace the project's failure modes, chains, packs and call-site intents."""
+    """Replace the project's failure modes, chains, packs, and call sites' intents and output schemas."""
     try:
         check_taxonomy(call.body)
+        check_output_schemas(call.body.call_sites)
     except BadTaxonomy as bad:
         return BAD_TAXONOMY.saying(str(bad)[:500])
     counts = {name: len(getattr(call.body, name)) for name in Taxonomy.__struct_fields__}

@@ -16,16 +16,19 @@ create table search_value (
     started_at      timestamptz[],
     primary key (project_id, dataset, field, value, hour)
 );
+create index search_value_hour on search_value (project_id, dataset, hour);
 
 -- It takes the place of the hours of values in the cube.
 drop index cube_value;
 
 truncate search_block;
 alter table search_block add column dataset text not null;
+-- Whether the ids of the block are among its pieces; where they would be too many they are not.
+alter table search_block add column ids boolean not null;
 drop index search_block_hour;
 drop index search_block_blind;
 create index search_block_hour on search_block (project_id, dataset, hour);
-create index search_block_blind on search_block (project_id, dataset, hour) where grams is null;
+create index search_block_blind on search_block (project_id, dataset, hour) where grams is null or not ids;
 
 -- Failed tool calls are few and asked for often, as failed spans are.
 create index tool_call_failed on tool_call (project_id, created_at) where status = 'error';
