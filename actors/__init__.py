@@ -7,8 +7,8 @@ restarts it after a crash; everyone else holds a handle or a passive object that
       │               ▲                    └──bury──▶ dead letters
       │               └ DiskWriter, BrokerLink make it durable
       │
-      │   TraceRoller ──settle──▶ store ◀──build── CubeBuilder
-      │   RollupWriter ──count──▶   "   ◀──make─── Partitioner
+      │   TraceRoller ──settle──▶ store ◀──build── HourBuilder × 2
+      │                             "   ◀──make─── Partitioner
       │   ExporterWriter ──add──▶   "   ◀─expire── RetentionSweeper, ◀─empty── Purger
       │                               ◀─count─── Heartbeat ──▶ its host
       │
@@ -18,6 +18,6 @@ The arrows are the whole graph; it has no cycle, so no two actors can wait for e
 The spool and the table of verdicts are passive: they hold state, the actors hold time.
 
 Read in this order: `supervision`, `ports`, `spool`, `drainer`, `decoders`, `keys`, `roller`; then the other
-spools (`disk_spool`, `broker_spool`) and the quiet loops (`partitions`, `cubes`, `rollups`, `sweeper`,
-`exporters`, `purger`).
+spools (`disk_spool`, `broker_spool`) and the quiet loops (`partitions`, `hours`, `sweeper`, `exporters`,
+`purger`).
 """

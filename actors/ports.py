@@ -38,11 +38,11 @@ __all__ = [
     "Census",
     "CensusTaker",
     "Connect",
-    "Cubes",
     "Deleted",
     "Eviction",
     "Freed",
     "Graveyard",
+    "Hours",
     "KeyRecord",
     "KeyShelf",
     "Letter",
@@ -50,7 +50,6 @@ __all__ = [
     "Outage",
     "PurgeShelf",
     "Retention",
-    "Rollups",
     "Settled",
     "SinkLost",
     "Split",
@@ -87,14 +86,8 @@ class TraceShelf(Protocol):
     async def settle(self, now: datetime, limit: int) -> Settled: ...
 
 
-class Cubes(Protocol):
-    """Where hourly cubes are built. Raises `Outage`."""
-
-    async def build(self, now: datetime, limit: int) -> Built: ...
-
-
-class Rollups(Protocol):
-    """Where metric roll-ups are written. Raises `Outage`."""
+class Hours(Protocol):
+    """Where something is counted by the hour: cubes, metric roll-ups. Raises `Outage`."""
 
     async def build(self, now: datetime, limit: int) -> Built: ...
 

@@ -22,17 +22,16 @@ import trio
 from hypercorn.config import Config as HypercornConfig
 from hypercorn.trio import serve as serve_http
 
-from actors.cubes import CubeBuilder
 from actors.decoders import DecoderProcess, Decoders, Lane
 from actors.drainer import Drainer, Tally
 from actors.exporters import ExporterWriter
+from actors.hours import CUBES_ROUND_S, ROLLUPS_ROUND_S, HourBuilder
 from actors.keys import HASHERS, MAILBOX_BOUND, KeyCache, KeyNews, Keys, Verdicts, Verify
 from actors.keys import snapshot as keys_snapshot
 from actors.partitions import Partitioner
-from actors.ports import BatchSink
+from actors.ports import BatchSink, Hours
 from actors.purger import Purger
 from actors.roller import RollerTally, TraceRoller
-from actors.rollups import RollupWriter
 from actors.supervision import Actor, Board, Vitals, keep
 from actors.sweeper import SweepTally
 from protocol.decoding import Prices
@@ -191,13 +190,16 @@ class _House:
 
         await self.store.database.run(work, transaction=False, timeout_s=2.0)
 
+    def _builder(self, hours: Hours, name: str, round_s: float) -> tuple[Callable[[], Actor], Vitals]:
+        vitals = self.board.enrol(name)
+        return lambda: HourBuilder(hours=hours, now=now, vitals=vitals, round_s=round_s), vitals
+
     def loops(self) -> list[tuple[Callable[[], Actor], Vitals]]:
         """The actors that run until they are cancelled, in the order of their start."""
         cache, news = self.board.enrol("key-cache"), self.board.enrol("key-news")
         roller, partitioner = self.board.enrol("trace-roller"), self.board.enrol("partitioner")
         exporters = self.board.enrol("exporter-writer")
         purger = self.board.enrol("purger")
-        builder, writer = self.board.enrol("cube-builder"), self.board.enrol("rollup-writer")
         loops: list[tuple[Callable[[], Actor], Vitals]] = [
             (
                 lambda: KeyCache(
@@ -212,9 +214,9 @@ class _House:
                 cache,
             ),
             (lambda: KeyNews(verdicts=self.verdicts, shelf=self.shelf, vitals=news), news),
-            (lambda: CubeBuilder(cubes=CubeStore(self.store.database), now=now, vitals=builder), builder),
+            self._builder(CubeStore(self.store.database), "cube-builder", CUBES_ROUND_S),
             (lambda: ExporterWriter(write=self._write_exporters, vitals=exporters), exporters),
-            (lambda: RollupWriter(rollups=RollupStore(self.store.database), now=now, vitals=writer), writer),
+            self._builder(RollupStore(self.store.database), "rollup-writer", ROLLUPS_ROUND_S),
             (lambda: Purger(shelf=PurgeStore(self.store.database), now=now, vitals=purger), purger),
             (lambda: Partitioner(calendar=self.days, now=now, vitals=partitioner), partitioner),
             (

@@ -69,7 +69,7 @@ async def mark_dirty(
 
 @attrs.define(eq=False)
 class CubeStore:
-    """Implements the `Cubes` port."""
+    """Implements the `Hours` port."""
 
     database: Database
 

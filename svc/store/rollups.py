@@ -50,7 +50,7 @@ _BEGINNING: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 @attrs.define(eq=False)
 class RollupStore:
-    """Implements the `Rollups` port."""
+    """Implements the `Hours` port."""
 
     database: Database
 

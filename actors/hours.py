@@ -1,0 +1,46 @@
+"""The hour builder: keeps what is counted by the hour up with the closed hours.
+
+There are two, one for the cubes and one for the metric roll-ups.
+
+Owns the rhythm only; the store knows what is closed, what is dirty and how an hour is counted. Replicas may
+come to the same hour one after the other: the second finds it done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Final
+
+import trio
+
+from actors.ports import Hours, Outage
+from actors.supervision import Vitals
+
+CUBES_ROUND_S: Final = 30.0
+ROLLUPS_ROUND_S: Final = 60.0
+#: Hours that one round builds at most.
+ROUND_HOURS: Final = 50
+#: Between the rounds of a backlog: even that leaves the database to others now and then.
+BACKLOG_PAUSE_S: Final = 0.1
+OUTAGE_PAUSE_S: Final = 2.0
+
+
+class HourBuilder:
+    """Builds every `round_s` seconds, and without a long pause while there is a backlog."""
+
+    def __init__(self, *, hours: Hours, now: Callable[[], datetime], vitals: Vitals, round_s: float) -> None:
+        self._hours, self._now, self._vitals, self._round_s = hours, now, vitals, round_s
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Run until cancelled."""
+        task_status.started()
+        while True:
+            try:
+                built = await self._hours.build(self._now(), ROUND_HOURS)
+            except Outage as outage:
+                self._vitals.waits(str(outage))
+                await trio.sleep(OUTAGE_PAUSE_S)
+                continue
+            self._vitals.works()
+            await trio.sleep(BACKLOG_PAUSE_S if built.more else self._round_s)
