@@ -100,6 +100,18 @@ class Cause:
     evidence: Mapping[str, Any] = attrs.field(factory=dict)
 
 
+@attrs.frozen
+class Triage:
+    """What triage decided of a finding. None of it is shown over MCP but that there is a decision."""
+
+    verdict: str
+    action: str
+    summary: str
+    citations: Sequence[str]
+    #: A finding that triage does not confirm stays withheld.
+    confirmed: bool
+
+
 @attrs.define(eq=False)
 class FindingStore:
     """Writes for detectors, reads for the fronts. All verbs raise `Outage`."""
@@ -161,6 +173,43 @@ class FindingStore:
                 )  # fmt: skip
             found: UUID = row["id"]
             return found
+
+        return await self.database.run(work)
+
+    async def rule(self, project_id: int, finding_id: UUID, triage: Triage, now: datetime) -> bool:
+        """Keep what triage decided; a later decision takes the place of an earlier one. False: no finding."""
+
+        async def work(connection: Connection) -> bool:
+            # The five hidden fields, and the one that says that they are there.
+            ruled = await connection.fetchval(
+                "update finding set triage_status = 'ruled', triage_verdict = $3, triage_action = $4,"
+                " triage_summary = $5, triage_citations = $6::text::jsonb, triaged_at = $7, confirmed = $8"
+                " where project_id = $1 and id = $2 returning true",
+                project_id,
+                finding_id,
+                triage.verdict,
+                triage.action,
+                triage.summary,
+                msgspec.json.encode(list(triage.citations)).decode(),
+                now,
+                triage.confirmed,
+            )
+            return bool(ruled)
+
+        return await self.database.run(work)
+
+    async def set_status(self, project_id: int, finding_id: UUID, status: str) -> bool:
+        """Open or close a finding: in one of `CLOSED_STATUSES` it no longer keeps what it cites."""
+
+        async def work(connection: Connection) -> bool:
+            # The finding, by its key.
+            changed = await connection.fetchval(
+                "update finding set status = $3 where project_id = $1 and id = $2 returning true",
+                project_id,
+                finding_id,
+                status,
+            )
+            return bool(changed)
 
         return await self.database.run(work)
 

@@ -15,9 +15,9 @@ import trio
 from protocol.query import timestamp
 from svc import config
 from svc.open_store import Store, open_store
+from svc.store.case_states import CaseStates, RcaStore
 from svc.store.cases import CaseStore, Detection
-from svc.store.database import Connection
-from svc.store.findings import Cause, FindingStore, Ref
+from svc.store.findings import Cause, FindingStore, Ref, Triage
 from svc.store.projects import ProjectStore
 from tests import wire
 from tests.e2e.hostile import minted, post, trace_id, unique, wait_for_spans
@@ -153,26 +153,14 @@ def ruled_ids(service: Service) -> dict[str, str]:
         )  # fmt: skip
         opened = await CaseStore(store.database).open(project.id, seen, NOW)
 
-        async def rule(connection: Connection) -> None:
-            await connection.execute(
-                "update finding set triage_status = 'ruled', triage_verdict = $2, triage_action = $2,"
-                " triage_summary = $2, triage_citations = $3::text::jsonb, triaged_at = now() where id = $1",
-                finding,
-                VERDICT,
-                json.dumps([VERDICT]),
-            )
-            await connection.execute(
-                "with report as (insert into rca_report (project_id, case_id, status, started_at, report)"
-                " values ($1, $2, 'done', now(), $4::text::jsonb) returning id)"
-                " update detection_case set ruling = $3::text::jsonb, rca_report_id = report.id"
-                " from report where detection_case.id = $2",
-                project.id,
-                opened.id,
-                json.dumps({"why": VERDICT}),
-                json.dumps({"summary": "the upstream timed out", "ruling": VERDICT}),
-            )
-
-        await store.database.run(rule)
+        triage = Triage(VERDICT, VERDICT, VERDICT, [VERDICT], confirmed=True)
+        assert await FindingStore(store.database).rule(project.id, finding, triage, NOW)
+        assert await CaseStates(store.database).rule(project.id, opened.id, {"why": VERDICT}, "triage", NOW)
+        reports = RcaStore(store.database)
+        report_id = await reports.start(project.id, opened.id, "analyst", NOW)
+        assert report_id is not None
+        report = {"summary": "the upstream timed out", "ruling": VERDICT}
+        assert await reports.finish(project.id, report_id, report, "analyst", NOW)
         return {"finding_id": str(finding), "case": opened.reference, "case_id": str(opened.id)}
 
     found: dict[str, str] = beside(service, work)

@@ -15,8 +15,8 @@ import pytest
 
 from svc.front.tools import BY_NAME, TOOLS
 from svc.open_store import Store
+from svc.store.case_states import CaseStates
 from svc.store.cases import CaseStore, Detection
-from svc.store.database import Connection
 from svc.store.findings import Cause, FindingStore, Ref
 from svc.store.projects import ProjectStore
 from tests import wire
@@ -253,7 +253,7 @@ def test_cases_are_open_unless_asked_and_ordered_by_their_state(service: Service
     async def detect(store: Store) -> None:
         project = (await ProjectStore(store.database).make_default()).id
         seen = Detection(detector, "call_site", "", "a site", "errors rose", "measured", "low", NOW)
-        cases = CaseStore(store.database)
+        cases, states = CaseStore(store.database), CaseStates(store.database)
         for n, (severity, state) in enumerate(
             (
                 ("low", "open"),
@@ -270,20 +270,10 @@ def test_cases_are_open_unless_asked_and_ordered_by_their_state(service: Service
             )
             at = NOW + timedelta(minutes=n)
             opened = await cases.open(project, subject, at)
-
-            async def move(
-                connection: Connection, case_id: Any = opened.id, state: str = state, at: Any = at
-            ) -> None:
-                await connection.execute(
-                    "update detection_case set state = $2::text, muted_at = case $2 when 'muted' then $3"
-                    "::timestamptz end, resolved_at = case $2 when 'resolved' then $3::timestamptz end"
-                    " where id = $1",
-                    case_id,
-                    state,
-                    at,
-                )
-
-            await store.database.run(move)
+            if state == "muted":
+                assert await states.mute(project, opened.id, "ann", at)
+            if state == "resolved":
+                assert await states.resolve(project, opened.id, "fixed", "", "ann", at)
 
     beside(service, detect)
 
