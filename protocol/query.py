@@ -102,7 +102,9 @@ def instant(text: str, argument: str) -> datetime:
         )
     except (ValueError, OverflowError):
         raise Refused(
-            INVALID_RANGE.saying(f"'{argument}' is not an ISO 8601 instant: {text[:60]!r}")
+            INVALID_RANGE.saying(
+                f"'{argument}' is not an ISO 8601 instant such as 2026-11-21T09:30:00Z: {text[:60]!r}"
+            )
         ) from None
 
 

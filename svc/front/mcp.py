@@ -87,10 +87,14 @@ class Mcp:
         answer = await self._answer(scope, body)
         # A client that never ends its body loses its connection; any other can go on using it.
         ended = await body.drain()
-        if isinstance(answer, Refusal):
+        if isinstance(answer, Refusal) and answer.status in (404, 405):
             allow = [(b"allow", b"POST")] if answer.status == 405 else []
             await refuse(send, answer, close=not ended, headers=allow)
             return
+        if isinstance(answer, Refusal):
+            # Too large, too slow, or no time to look at the key: whoever asked reads JSON-RPC.
+            wait = () if answer.retry_after_s is None else ((b"retry-after", b"%d" % answer.retry_after_s),)
+            answer = _error(answer.status, answer.message, *wait)
         if answer.status == 204:
             await _respond_empty(send)
             return
@@ -275,5 +279,6 @@ def _said(text: str) -> dict[str, Any]:
 def _refusal_text(refusal: Refusal) -> str:
     allowed = (refusal.details or {}).get("allowed")
     if refusal.code == "QUERY.UNKNOWN_FIELD":
-        return f"{refusal.message}; it has: {', '.join(allowed or ())} (see describe_dataset)"
+        fields = ", ".join(allowed or ())
+        return f"{refusal.message}; here it takes {fields} (describe_dataset tells facets from filters)"
     return refusal.message if allowed is None else f"{refusal.message}; one of: {', '.join(allowed)}"

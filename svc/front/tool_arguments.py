@@ -27,6 +27,7 @@ _Cursor = Annotated[
     str, Meta(description="`next_cursor` of the page before. A stale one starts again at the newest page.")
 ]
 _CallSite = Annotated[str, Meta(description="Id of a call site, as list_call_sites shows it.")]
+_Detector = Annotated[str, Meta(description="Only those of this detector, named in whole.")]
 _TraceId = Annotated[str, Meta(description="32 hexadecimal characters.")]
 _SpanId = Annotated[str, Meta(description="16 hexadecimal characters.")]
 _Kind = Annotated[Kind, Meta(description="What a span is.")]
@@ -86,19 +87,19 @@ class ListFailureModes(Arguments):
     """list_failure_modes."""
 
     call_site_id: _CallSite | UnsetType = UNSET
-    chain_id: str | UnsetType = UNSET
-    scope: FailureScope | UnsetType = UNSET
+    chain_id: Annotated[str, Meta(description="Only modes of this chain.")] | UnsetType = UNSET
+    scope: Annotated[FailureScope, Meta(description="Where such a failure shows.")] | UnsetType = UNSET
     severity: Severity | UnsetType = UNSET
-    layer: Layer | UnsetType = UNSET
-    pack_id: str | UnsetType = UNSET
-    compliance_tag: str | UnsetType = UNSET
+    layer: Annotated[Layer, Meta(description="The layer of the taxonomy.")] | UnsetType = UNSET
+    pack_id: Annotated[str, Meta(description="Only modes of this pack (get_project)")] | UnsetType = UNSET
+    compliance_tag: Annotated[str, Meta(description="Only modes with this tag.")] | UnsetType = UNSET
 
 
 class ListCases(Arguments):
     """list_cases."""
 
     state: Annotated[CaseState, Meta(description="`open` unless told.")] | UnsetType = UNSET
-    detector: str | UnsetType = UNSET
+    detector: _Detector | UnsetType = UNSET
     call_site_id: _CallSite | UnsetType = UNSET
     limit: _Limit | UnsetType = UNSET
     cursor: _Cursor | UnsetType = UNSET
@@ -113,9 +114,11 @@ class GetCase(Arguments):
 class ListFindings(Arguments):
     """list_findings."""
 
-    status: str | UnsetType = UNSET
+    status: (
+        Annotated[str, Meta(description="As detectors write it: `open`, or how it was closed.")] | UnsetType
+    ) = UNSET
     call_site_id: _CallSite | UnsetType = UNSET
-    detector: str | UnsetType = UNSET
+    detector: _Detector | UnsetType = UNSET
     include: (
         Annotated[Literal["confirmed", "all"], Meta(description="`confirmed` unless told.")] | UnsetType
     ) = UNSET
@@ -145,7 +148,10 @@ class ListTraces(Arguments):
     call_site_id: Annotated[str, Meta(description="Traces with a span of this call site.")] | UnsetType = (
         UNSET
     )
-    status: Status | UnsetType = UNSET
+    status: (
+        Annotated[Status, Meta(description="Of the root span. Failed spans anywhere: list_spans.")]
+        | UnsetType
+    ) = UNSET
     range: (
         Annotated[Between, Meta(description="ISO 8601 instants, both inclusive on started_at.")] | UnsetType
     ) = UNSET
@@ -170,10 +176,19 @@ class ListSpans(Arguments):
     trace_id: _TraceId | UnsetType = UNSET
     call_site_id: _CallSite | UnsetType = UNSET
     kind: _Kind | UnsetType = UNSET
-    name: str | UnsetType = UNSET
-    status: Status | UnsetType = UNSET
-    model_id: str | UnsetType = UNSET
-    session_id: str | UnsetType = UNSET
+    name: Annotated[str, Meta(description="The whole name; a part of it is `q`.")] | UnsetType = UNSET
+    status: Annotated[Status, Meta(description="Of the span itself.")] | UnsetType = UNSET
+    model_id: (
+        Annotated[
+            str,
+            Meta(
+                description="Id in the price book. Spans of a model that is not in it have none: ask"
+                " list_traces for the model, or query_facets with filters on provided_model_name."
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+    session_id: Annotated[str, Meta(description="Id of a session, in whole.")] | UnsetType = UNSET
     range: (
         Annotated[Between, Meta(description="ISO 8601 instants, both inclusive on created_at.")] | UnsetType
     ) = UNSET

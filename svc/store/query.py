@@ -348,7 +348,11 @@ def _bucket_starts(low: datetime, high: datetime, interval: str) -> list[datetim
     while start < high:
         if len(starts) == MAX_BUCKETS:
             raise Refused(
-                INVALID_RANGE.saying(f"the range holds more than {MAX_BUCKETS} buckets of one {interval}")
+                INVALID_RANGE.saying(
+                    f"the range holds more than {MAX_BUCKETS} buckets of one {interval}; narrow it, or ask"
+                    f" for a"
+                    " longer interval"
+                )
             )
         starts.append(start)
         try:
