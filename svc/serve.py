@@ -145,7 +145,7 @@ class _House:
             self.keys,
             Reads.of(store.database, queries, now),
             enabled=not settings.auth_disabled,
-            own_hosts=_own_hosts(settings),
+            own_hosts=own_hosts(settings),
         )
         http = OtlpHttp(
             self.intake, self.keys, enabled=settings.transport in ("HTTP", "BOTH"), callers=self.means.callers
@@ -261,7 +261,7 @@ class _House:
         self.metrics.queryable_s.observe(trio.current_time() - batch.received_s)
 
 
-def _own_hosts(settings: Settings) -> frozenset[str]:
+def own_hosts(settings: Settings) -> frozenset[str]:
     """The hosts that a page of ours can be served from, besides addresses."""
     front = None if settings.frontend_url is None else urlsplit(settings.frontend_url).hostname
     return frozenset(host for host in (settings.site_domain, front) if host)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
+from uuid import UUID
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -15,7 +16,11 @@ from svc.front.redaction import HIDDEN, redacted
 from svc.front.tools import TOOLS, Tool
 from svc.open_store import Store
 from svc.store.database import Connection
+from svc.store.findings import EVIDENCE_ORDER
+from svc.store.keyset import Keyset
 from svc.store.projects import ProjectStore
+from svc.store.span_reads import NEWEST_SPANS
+from svc.store.trace_reads import NEWEST_TRACES
 from tests import wire
 from tests.e2e.hostile import (
     minted,
@@ -361,8 +366,36 @@ def test_redaction_reaches_every_depth_and_takes_nothing_else(answer: dict[str, 
 
 # --- fuzzing ----------------------------------------------------------------------------------------------
 
+LAST = datetime.max.replace(tzinfo=UTC)
+NOBODY = UUID(int=0)
+CASES: Any = (("severity_rank", "integer"), ("opened_at", "moment"), ("id", "uuid"))
+CALLS: Any = (("created_at", "moment"), ("trace_id", "bytes"), ("span_id", "bytes"), ("index", "integer"))
 _texts = st.text(max_size=20) | st.sampled_from(
-    ["C-1", "0" * 32, "\x00", "%_\\", "2026-11-20", "'; drop table span"]
+    [
+        "C-1",
+        "0" * 32,
+        "\x00",
+        "%_\\",
+        "2026-11-20",
+        "'; drop table span",
+        # The ends of the calendar, and well-formed cursors that point there or out of a column's bounds.
+        "0001-01-01T00:00:00Z",
+        "9999-12-31T23:59:59.999999Z",
+        "9999-12-31T23:30:00-05:00",
+        *(
+            keyset.cursor(row)
+            for keyset, row in (
+                (NEWEST_SPANS, {"created_at": LAST, "trace_id": b"\xff", "span_id": b""}),
+                (NEWEST_TRACES, {"started_at": LAST, "trace_id": b"\xff" * 99}),
+                (EVIDENCE_ORDER, {"role": 70_000, "position": 2**31 - 1}),
+                (Keyset("cases open", CASES), {"severity_rank": 70_000, "opened_at": LAST, "id": NOBODY}),
+                (
+                    Keyset("tool_calls", CALLS),
+                    {"created_at": LAST, "trace_id": b"", "span_id": b"", "index": 1},
+                ),
+            )
+        ),
+    ]
 )
 _junk = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | _texts
 

@@ -11,9 +11,11 @@ import trio
 from actors.keys import Grant, Keys, Verdicts, Verify
 from protocol.refusals import PAYLOAD_TOO_LARGE
 from protocol.tokens import new_token
+from svc import config
 from svc.front.mcp import Mcp
 from svc.front.tool_handlers import Reads
 from svc.front.tools import LISTED, TOOLS
+from svc.serve import own_hosts
 from svc.store.database import Database
 from svc.store.query import QueryStore
 from tests.e2e.hostile import client, minted, unharmed  # noqa: F401 - a fixture
@@ -392,9 +394,9 @@ async def test_a_bug_is_minus_32603_and_says_nothing_more(store: Database) -> No
 
 async def test_our_own_origin_may_call(store: Database) -> None:
     token = new_token("admin")
-    handler = Mcp(
-        keys_with(token), Reads.of(store, QueryStore(store), Clock()), own_hosts={"traces.example.com"}
-    )
+    settings = config.read({"SITE_DOMAIN": "traces.example.com", "TLS_MODE": "upstream"})
+    reads = Reads.of(store, QueryStore(store), Clock())
+    handler = Mcp(keys_with(token), reads, own_hosts=own_hosts(settings))
     for origin, host, status in (
         ("https://traces.example.com", "10.0.0.1", 200),
         ("http://10.0.0.1:8000", "10.0.0.1:8000", 200),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -16,6 +16,7 @@ from svc.store.cubes import GRACE, HOUR, CubeStore, mark_dirty
 from svc.store.database import Connection, Database
 from svc.store.projects import ProjectStore
 from svc.store.query import QueryStore
+from svc.store.span_reads import SpanFilter, SpanReads
 from tests.store.test_query import question
 from tests.store.test_spans import NOW, Clock, fetch, one, rows, store_of
 
@@ -138,6 +139,20 @@ async def test_a_closed_question_is_answered_without_reading_a_span(store: Datab
     await store.run(work)
     low, high = hour_of(clock.now), hour_of(clock.now) + HOUR
     assert await QueryStore(store).count(question(low=low, high=high)) == {"count": 8}
+
+
+async def test_a_range_may_end_where_the_calendar_does(store: Database, clock: Clock) -> None:
+    await store_of(store, clock).write(rows(*(chat(n, random.Random(n)) for n in range(1, 9))))
+    await CubeStore(store).build(clock.now + 3 * HOUR, 10)
+    queries, last = QueryStore(store), datetime.max.replace(tzinfo=UTC)
+    for low, count in ((None, 8), (clock.now - HOUR, 8), (last - timedelta(minutes=5), 0), (last, 0)):
+        asked = question(low=low, high=last)
+        assert await queries.count(asked) == {"count": count}
+        assert len((await queries.search(asked, "n", None, 50, None))["rows"]) == count
+        for q in ("n", "n0 "):
+            narrow = SpanFilter(q=q, low=low, high=last)
+            page = await SpanReads(store).page(1, narrow, payload=False, limit=50, cursor=None)
+            assert len(page["spans"]) == (count if q == "n" else 0)
 
 
 async def test_two_builders_at_once_count_nothing_twice(store: Database, clock: Clock) -> None:

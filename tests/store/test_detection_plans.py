@@ -51,11 +51,32 @@ async def _fill(store: Database) -> None:
             " (array['rule', 'agent'])[1 + n / 2 % 2], n % 100 > 0 from generate_series(1, 20000) n",
             DAY,
         )
-        # What is behind them: twenty refs each.
+        # What is behind them: twenty refs each, of sessions, traces and spans.
         await connection.execute(
-            "insert into finding_evidence (project_id, finding_id, role, position, session_id)"
-            " select project_id, id, 1 + n % 5, n, 's' || n from finding, generate_series(1, 20) n"
-            " where id < lpad(to_hex(1000), 32, '0')::uuid"
+            "insert into finding_evidence (project_id, finding_id, role, position, session_id, trace_id,"
+            " span_id) select project_id, id, 1 + n % 5, n, 's' || n,"
+            " case when n % 3 > 0 then decode(lpad(to_hex(n), 32, '0'), 'hex') end,"
+            " case when n % 3 > 1 then decode(lpad(to_hex(n), 16, '0'), 'hex') end"
+            " from finding, generate_series(1, 20) n where id < lpad(to_hex(1000), 32, '0')::uuid"
+        )
+        # Traces of one span, and sessions.
+        await connection.execute(
+            "insert into span (project_id, trace_id, span_id, kind, name, status, started_at, created_at,"
+            " call_site_id, tagged, frame)"
+            " select 1 + n % 2, decode(lpad(to_hex(n), 32, '0'), 'hex'),"
+            " decode(lpad(to_hex(n), 16, '0'), 'hex'), 'llm', 'n', 'ok', $1, $1, 'site', true, n"
+            " from generate_series(1, 20000) n",
+            DAY,
+        )
+        await connection.execute(
+            "insert into trace (project_id, trace_id, name, started_at, first_started_at, last_started_at,"
+            " root_seen, call_site_id, span_count, error_count, status, unpriced_spans, created_at, stale,"
+            " due_at) select project_id, trace_id, name, started_at, started_at, started_at, true,"
+            " call_site_id, 1, 0, status, 0, created_at, false, created_at from span"
+        )
+        await connection.execute(
+            "insert into session select 1 + n % 2, 's' || n, null, $1, $1 from generate_series(1, 20000) n",
+            DAY,
         )
 
     async def analyze(connection: Connection) -> None:
@@ -108,7 +129,8 @@ async def test_no_list_of_what_was_detected_reads_or_sorts_a_whole_project(
     assert explaining.plans
     for plan in explaining.plans:
         scanned = set(re.findall(r"Seq Scan on (\w+)", plan))
-        assert not scanned & {"detection_case", "finding", "finding_evidence"}, plan
+        whole = {"detection_case", "finding", "finding_evidence", "trace", "session", "span", "span_default"}
+        assert not scanned & whole, plan
         for rows_sorted in re.findall(r"^\s*(?:->\s+)?Sort .*rows=(\d+)", plan, re.MULTILINE):
             assert int(rows_sorted) <= 1100, plan
 
