@@ -29,7 +29,7 @@ from svc.store.search_blocks import grams_of, hashed
 _FIRST_STRETCHES: Final = 8
 _MOST_STRETCHES: Final = 256
 #: So many stretches with no more than a few rows are looked into in place of another one.
-_FEW_FOR_ONE: Final = 8
+_FEW_FOR_ONE: Final = 16
 #: So few blocks are looked into at once: a look into one costs 0.3 ms, to begin to look 2 ms over thirty days
 #: (measured November 2026).
 FEW_BLOCKS: Final = 32

@@ -15,7 +15,7 @@ from svc.store.database import Connection
 #: The fields of each dataset whose values are placed. Closed: they are named in SQL.
 PLACED: Final[dict[str, tuple[str, ...]]] = {
     SPANS.name: ("kind", "name", "model_id", "provided_model_name", "call_site_id"),
-    TOOL_CALLS.name: ("name", "status", "error_type", "call_site_id"),
+    TOOL_CALLS.name: ("name", "error_type", "call_site_id"),
 }
 
 #: So many rows of a value in an hour are placed one by one; of more, the hour is looked through.

@@ -157,9 +157,9 @@ async def fill(env: dict[str, str], spans: int) -> tuple[str, str]:
 
 
 async def _detected(database: Database, project_id: int, now: datetime) -> UUID:
-    """Five hundred cases, a finding behind each, and a taxonomy. The finding of C-1 has 10,000 refs."""
+    """Five hundred cases, a finding behind each, and a taxonomy. The finding of C-1 has 2,000 refs."""
     cases, findings = CaseStore(database), FindingStore(database)
-    many = [Ref("member", trace_id=trace_id(number)) for number in range(10_000)]
+    many = [Ref("member", trace_id=trace_id(number)) for number in range(2_000)]
     few = [Ref("exemplar", trace_id=trace_id(number), rank=number) for number in range(1, 4)]
     first: UUID | None = None
     for number in range(500):

@@ -73,7 +73,7 @@ def calls(now: datetime, of: History) -> dict[str, tuple[str, dict[str, Any]]]:
         "get_case": ("get_case", {"id": "C-1"}),
         "list_findings": ("list_findings", {}),
         "get_finding": ("get_finding", {"id": of.finding_id}),
-        "get_finding_evidence of 10,000": ("get_finding_evidence", {"finding_id": of.finding_id}),
+        "get_finding_evidence of 2,000": ("get_finding_evidence", {"finding_id": of.finding_id}),
         "list_traces": ("list_traces", {}),
         "list_traces, failed": ("list_traces", {"status": "error"}),
         "list_traces, a week long ago": ("list_traces", {"range": week}),
