@@ -185,8 +185,8 @@ class QueryStore:
         if mode not in (None, "", "keyword"):
             raise Refused(BAD_REQUEST.saying(f"unknown mode '{mode[:100]}'", allowed=["keyword"]))
         where = question.where()
-        if q is not None and q.strip():
-            where.contains(dataset.searched, q)
+        text = q if q is not None and q.strip() else None
+        where.contains(dataset.searched, text)
         newest = _newest(dataset)
         keys = [name for name, _ in newest.columns]
         after = newest.place(cursor)
@@ -202,15 +202,11 @@ class QueryStore:
             and (dataset.name, field.name) not in _INDEXED
             and value is not None
         }
-        text = q if q is not None and q.strip() else None
+        page = Page(dataset.table, columns, where.sql(), where.values, order, limit + 1)
         if dataset in CUBED and not narrow and (text is not None or placed):
-            page = Page(dataset.table, columns, where.sql(), where.values, order, limit + 1)
             rows = await self._found(question, text, placed, after, page)
         else:
-            sql = f"select {columns} from {dataset.table} where {where.sql()} order by {order}"
-            rows = await self.database.fetch(
-                f"{sql} limit {where.value(limit + 1)}", *where.values, timeout_s=QUERY_TIMEOUT_S
-            )
+            rows = await self.database.fetch(page.sql(), *page.values, page.size, timeout_s=QUERY_TIMEOUT_S)
         shown, next_cursor = newest.page(rows, limit)
         return {"rows": [_shown(row, dataset) for row in shown], "next_cursor": next_cursor}
 

@@ -24,7 +24,17 @@ from svc.domain.datasets import SPANS
 from svc.store.clauses import Where
 from svc.store.cubes import Split, split_range
 from svc.store.database import Connection
-from svc.store.search import FEW_BLOCKS, PLACES, Stretch, batches, beside, columns, every_stretch, places
+from svc.store.search import (
+    FEW_BLOCKS,
+    PLACES,
+    PLAN_ONCE,
+    Stretch,
+    batches,
+    beside,
+    columns,
+    every_stretch,
+    places,
+)
 
 #: Traces looked through before anything is looked up: 2 ms with a look at the spans of each.
 NEAR: Final = 128
@@ -122,6 +132,7 @@ def asked_for(
 
 async def newest_traces(connection: Connection, search: Search) -> list[Any]:
     """The rows of the page. Wants one snapshot for all that is read."""
+    await connection.execute(PLAN_ONCE)
     page = f"order by {search.order} limit ${len(search.values) + 1}"
     # The newest that an index gives.
     rows: list[Any] = await connection.fetch(
