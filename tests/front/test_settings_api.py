@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from base64 import b64encode
 from collections.abc import AsyncIterator, Iterator
@@ -110,6 +111,19 @@ async def test_a_taxonomy_that_does_not_hold_together_changes_nothing(api: Repli
     assert status == 400
     assert "'support'" in message
     assert len(await fetch(api.database, "select from failure_mode")) == 1
+
+
+async def test_an_output_schema_is_stored_with_its_call_site_and_has_to_be_one(api: Replica) -> None:
+    owner = await api.owner()
+    site = {"id": "reply", "intent": "Answers", "output_schema": {"type": "object", "required": ["answer"]}}
+    assert (await owner.put(PROJECT + "/taxonomy", {"call_sites": [site]})).data["call_sites"] == 1
+    stored = await fetch(api.database, "select output_schema::text as schema from call_site_intent")
+    assert [json.loads(row["schema"]) for row in stored] == [site["output_schema"]]
+    bad = site | {"output_schema": {"type": "strin"}}
+    status, _, message = (await owner.put(PROJECT + "/taxonomy", {"call_sites": [bad]})).refused
+    assert status == 400
+    assert "'reply' is no JSON Schema" in message
+    assert len(await fetch(api.database, "select from call_site_intent")) == 1
 
 
 @attrs.define
