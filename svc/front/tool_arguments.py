@@ -91,7 +91,9 @@ class ListFailureModes(Arguments):
     scope: Annotated[FailureScope, Meta(description="Where such a failure shows.")] | UnsetType = UNSET
     severity: Severity | UnsetType = UNSET
     layer: Annotated[Layer, Meta(description="The layer of the taxonomy.")] | UnsetType = UNSET
-    pack_id: Annotated[str, Meta(description="Only modes of this pack (get_project)")] | UnsetType = UNSET
+    pack_id: (
+        Annotated[str, Meta(description="Only modes of this pack; get_project has them.")] | UnsetType
+    ) = UNSET
     compliance_tag: Annotated[str, Meta(description="Only modes with this tag.")] | UnsetType = UNSET
 
 

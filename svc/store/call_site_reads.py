@@ -25,7 +25,8 @@ _SITES: Final = f"""
 select c.id, c.tagged, c.model, c.provider, i.intent, coalesce(i.shape, o.kind) as shape,
        i.output_schema::text, o.error_rate,
        o.p50_latency_ms, o.p95_latency_ms, o.cost_per_call
-from (select s.* from call_site s left join unnest($4::text[]) with ordinality as busy (id, place) using (id)
+from (select s.*, busy.place from call_site s
+      left join unnest($4::text[]) with ordinality as busy (id, place) using (id)
       where s.project_id = $1 order by busy.place, s.id limit {SITES_SHOWN} + 1) c
 left join call_site_intent i on i.project_id = $1 and i.call_site_id = c.id
 cross join lateral (
@@ -39,6 +40,7 @@ cross join lateral (
           from span s
           where s.project_id = $1 and s.call_site_id = c.id and s.created_at >= $2 and s.started_at >= $3
           order by s.created_at desc limit {OBSERVED_SPANS}) newest) o
+order by c.place, c.id
 """
 
 _OBSERVED: Final = ("error_rate", "p50_latency_ms", "p95_latency_ms", "cost_per_call")
@@ -61,8 +63,6 @@ class CallSiteReads:
         rows = await self.database.fetch(
             _SITES, project_id, since, since - timedelta(days=1), list(busiest), timeout_s=READ_TIMEOUT_S
         )
-        place = {site_id: number for number, site_id in enumerate(busiest)}
-        rows.sort(key=lambda row: (place.get(row["id"], len(place)), row["id"]))
         return [_site(row) for row in rows[:SITES_SHOWN]], len(rows) > SITES_SHOWN
 
 

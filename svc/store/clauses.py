@@ -16,6 +16,13 @@ def readable(q: str) -> str:
     return clean(q).encode("utf-8", "replace").decode()
 
 
+def by_each(fields: Sequence[str]) -> tuple[str, str, str]:
+    """Grouping by each of these columns apart: the name of the one, its value, and the grouping sets."""
+    names = " ".join(f"when grouping({name}) = 0 then '{name}'" for name in fields)
+    values = " ".join(f"when grouping({name}) = 0 then {name}" for name in fields)
+    return f"case {names} else '' end", f"case {values} end", ", ".join(f"({name})" for name in fields)
+
+
 @attrs.define
 class Where:
     """Clauses joined by `and`. The first parameter is always the project."""

@@ -22,6 +22,7 @@ import attrs
 from protocol.storage import Built
 from svc.domain.calendar import after, day_of, hour_of
 from svc.domain.datasets import DATASETS, SPANS, TOOL_CALLS, Dataset
+from svc.store.clauses import by_each
 from svc.store.counts import fold
 from svc.store.database import Connection, Database
 from svc.store.search_blocks import build_blocks
@@ -145,10 +146,7 @@ class CubeStore:
     async def _build(
         self, project_id: int, dataset: Dataset, hour: datetime, *, until: datetime | None
     ) -> None:
-        fields = [field.name for field in dataset.fields if field.facetable]
-        sets = ", ".join(f"({name})" for name in fields)
-        names = " ".join(f"when grouping({name}) = 0 then '{name}'" for name in fields)
-        values = " ".join(f"when grouping({name}) = 0 then {name}" for name in fields)
+        name, value, sets = by_each([field.name for field in dataset.fields if field.facetable])
 
         async def work(connection: Connection) -> None:
             # One builder of a cube at a time, over all replicas; the lock ends with the transaction.
@@ -169,7 +167,7 @@ class CubeStore:
             # One pass over the hour counts every value of every field, and the total.
             await connection.execute(
                 "insert into cube (project_id, dataset, field, hour, value, n)"
-                f" select $1, $2, case {names} else '' end, $3, case {values} end, count(*)"
+                f" select $1, $2, {name}, $3, {value}, count(*)"
                 f" from {dataset.table} where project_id = $1 and created_at >= $3 and created_at < $4"
                 f" group by grouping sets ((), {sets}) having count(*) > 0",
                 project_id,

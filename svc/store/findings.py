@@ -299,7 +299,7 @@ class FindingStore:
                 return None
             # What survives of it, by role.
             counted = await connection.fetch(
-                f"select e.role, count(*) as n from finding_evidence e"
+                "select e.role, count(*) as n from finding_evidence e"
                 f" where e.project_id = $1 and e.finding_id = $2 and {_SURVIVES} group by 1",
                 project_id,
                 finding_id,

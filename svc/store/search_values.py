@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import Final
 
 from svc.domain.datasets import SPANS, TOOL_CALLS, Dataset
+from svc.store.clauses import by_each
 from svc.store.database import Connection
 
 #: The fields of each dataset whose values are placed. Closed: they are named in SQL.
@@ -27,9 +28,9 @@ async def build_values(
 ) -> None:
     """Place the values of the hour that ends then, in the transaction that builds its cube."""
     fields = PLACED[dataset.name]
-    names = " ".join(f"when grouping({name}) = 0 then '{name}'" for name in fields)
-    values = " ".join(f"when grouping({name}) = 0 then {name}" for name in fields)
-    pairs = ", ".join(f"('{name}', {name})" for name in fields)
+    name, value, sets = by_each(fields)
+    pairs = ", ".join(f"('{field}', {field})" for field in fields)
+    # What the hour had.
     await connection.execute(
         "delete from search_value where project_id = $1 and dataset = $2 and hour = $3",
         project_id,
@@ -41,9 +42,9 @@ async def build_values(
     await connection.execute(
         f"with told as materialized (select created_at, started_at, {', '.join(fields)} from {dataset.table}"
         " where project_id = $1 and created_at >= $3 and created_at < $4),"
-        f" counted as materialized (select case {names} end as field, case {values} end as value,"
+        f" counted as materialized (select {name} as field, {value} as value,"
         " count(*) as n, max(started_at) as last_started_at from told"
-        f" group by grouping sets ({', '.join(f'({name})' for name in fields)})),"
+        f" group by grouping sets ({sets})),"
         " few as (select field, value, array_agg(created_at) as created_at,"
         f" array_agg(started_at) as started_at from told cross join lateral (values {pairs})"
         " as said (field, value) join counted using (field, value) where n <= $5 group by field, value)"

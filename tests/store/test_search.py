@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import AsyncIterator, Callable
 from datetime import timedelta
 from typing import Any
 
@@ -144,6 +145,33 @@ async def agree_on_values(store: Database, dice: random.Random) -> None:
     assert found == read == expected, within
 
 
+async def moments(
+    store: Database, clock: Clock, dice: random.Random, make: Callable[..., Any], *actions: str
+) -> AsyncIterator[str]:
+    """Forty steps of a life, each told when it is done: spans come and come again, hours pass and are built.
+
+    `make(number, dice, took_s)` makes a span; `actions` may happen besides, "settle" with the traces.
+    """
+    spans, cubes, roller = store_of(store, clock), CubeStore(store), TraceStore(store)
+    number = 0
+    for _ in range(40):
+        action = dice.choice(["write", "write", "resend", "wait", "build", "build one", *actions])
+        if action == "write":
+            count = dice.randrange(1, 8)
+            await spans.write(rows(*(make(number + n + 1, dice) for n in range(count))))
+            number += count
+        elif action == "resend" and number:
+            await spans.write(rows(make(dice.randrange(number) + 1, dice, dice.choice([0.5, 2.0, 3.0]))))
+        elif action == "wait":
+            clock.now += timedelta(minutes=dice.randrange(5, 90))
+        elif action == "settle":
+            while (await roller.settle(clock.now + timedelta(seconds=11), 10)).seen:
+                pass
+        else:
+            await cubes.build(clock.now, 1 if action == "build one" else 100)
+        yield action
+
+
 @pytest.mark.parametrize("seed", range(3))
 async def test_a_search_agrees_with_the_rows_at_every_moment(
     store: Database, clock: Clock, seed: int, monkeypatch: pytest.MonkeyPatch
@@ -155,20 +183,7 @@ async def test_a_search_agrees_with_the_rows_at_every_moment(
     monkeypatch.setattr(search, "FEW_BLOCKS", 3)
     monkeypatch.setattr(search, "_NEWEST", 3)
     dice = random.Random(seed)
-    spans, cubes = store_of(store, clock), CubeStore(store)
-    number = 0
-    for _ in range(40):
-        action = dice.choice(["write", "write", "resend", "wait", "build", "build one"])
-        if action == "write":
-            count = dice.randrange(1, 8)
-            await spans.write(rows(*(chat(number + n + 1, dice) for n in range(count))))
-            number += count
-        elif action == "resend" and number:
-            await spans.write(rows(chat(dice.randrange(number) + 1, dice, dice.choice([0.5, 2.0, 3.0]))))
-        elif action == "wait":
-            clock.now += timedelta(minutes=dice.randrange(5, 90))
-        else:
-            await cubes.build(clock.now, 1 if action == "build one" else 100)
+    async for _action in moments(store, clock, dice, chat):
         for _ in range(3):
             await agree(store, dice)
             await agree_on_values(store, dice)
@@ -238,20 +253,7 @@ async def test_a_search_of_tool_calls_agrees_with_the_rows_at_every_moment(
     monkeypatch.setattr(search_values, "FEW_ROWS", 2)
     monkeypatch.setattr(search, "_FIRST_STRETCHES", 2)
     dice = random.Random(seed)
-    spans, cubes = store_of(store, clock), CubeStore(store)
-    number = 0
-    for _ in range(40):
-        action = dice.choice(["write", "write", "resend", "wait", "build", "build one"])
-        if action == "write":
-            count = dice.randrange(1, 8)
-            await spans.write(rows(*(tool(number + n + 1, dice) for n in range(count))))
-            number += count
-        elif action == "resend" and number:
-            await spans.write(rows(tool(dice.randrange(number) + 1, dice, dice.choice([0.5, 2.0, 3.0]))))
-        elif action == "wait":
-            clock.now += timedelta(minutes=dice.randrange(5, 90))
-        else:
-            await cubes.build(clock.now, 1 if action == "build one" else 100)
+    async for _action in moments(store, clock, dice, tool):
         for _ in range(4):
             await agree_on_tool_calls(store, dice)
 
@@ -348,26 +350,12 @@ async def test_pages_of_traces_agree_with_the_rows_at_every_moment(
     monkeypatch.setattr(search, "_FEW_FOR_ONE", 1)
     monkeypatch.setattr(trace_search, "_FIRST_STRETCHES", 1)
     dice = random.Random(seed)
-    spans, cubes, roller = store_of(store, clock), CubeStore(store), TraceStore(store)
-    traces: list[int] = []
-    for _ in range(40):
-        action = dice.choice(["write", "write", "resend", "wait", "build", "build one", "settle", "settle"])
-        if action == "write":
-            known = len(traces)
-            traces += [dice.randrange(40) for _ in range(dice.randrange(1, 8))]
-            new = range(known, len(traces))
-            await spans.write(rows(*(step_of_a_trace(n + 1, traces[n], dice) for n in new)))
-        elif action == "resend" and traces:
-            n = dice.randrange(len(traces))
-            again = step_of_a_trace(n + 1, traces[n], dice, dice.choice([0.5, 2.0, 3.0]))
-            await spans.write(rows(again))
-        elif action == "wait":
-            clock.now += timedelta(minutes=dice.randrange(5, 90))
-        elif action == "settle":
-            while (await roller.settle(clock.now + timedelta(seconds=11), 10)).seen:
-                pass
-        else:
-            await cubes.build(clock.now, 1 if action == "build one" else 100)
+    traces: dict[int, int] = {}
+
+    def make(number: int, dice: random.Random, took_s: float = 1.0) -> Any:
+        return step_of_a_trace(number, traces.setdefault(number, dice.randrange(40)), dice, took_s)
+
+    async for action in moments(store, clock, dice, make, "settle", "settle"):
         for _ in range(12 if action == "settle" else 4):
             monkeypatch.setattr(trace_search, "NEAR", dice.choice([0, 0, 2, 256]))
             monkeypatch.setattr(trace_search, "FEW_BLOCKS", dice.choice([0, 32]))
