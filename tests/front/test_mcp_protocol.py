@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from actors.keys import Grant, Keys, Verdicts, Verify
-from protocol.refusals import PAYLOAD_TOO_LARGE
+from protocol.refusals import PAYLOAD_TOO_LARGE, UNAVAILABLE
 from protocol.tokens import new_token
 from svc import config
 from svc.front.mcp import Mcp
@@ -349,7 +349,13 @@ def test_a_batch_is_bounded(service: Service) -> None:
 
 
 async def exchange(handler: Mcp, body: bytes, **headers: str) -> tuple[int, bytes]:
-    """One request to the handler, without a server around it."""
+    """One request to the handler, without a server around it: status and body."""
+    start, end = await messages(handler, body, **headers)
+    return start["status"], end["body"]
+
+
+async def messages(handler: Mcp, body: bytes, **headers: str) -> list[dict[str, Any]]:
+    """What the handler sends back."""
     sent: list[dict[str, Any]] = []
 
     async def receive() -> dict[str, Any]:
@@ -360,7 +366,7 @@ async def exchange(handler: Mcp, body: bytes, **headers: str) -> tuple[int, byte
 
     raw = [(name.encode(), value.encode()) for name, value in headers.items()]
     await handler({"method": "POST", "path": "/mcp", "headers": raw}, receive, send)
-    return sent[0]["status"], sent[1]["body"]
+    return sent
 
 
 def keys_with(token: str) -> Keys:
@@ -377,6 +383,18 @@ async def test_with_authentication_disabled_there_is_no_endpoint(store: Database
     handler = Mcp(keys_with(token), reads, enabled=False)
     for headers in ({}, {"authorization": f"Bearer {token}"}, {"origin": "https://evil.example"}):
         assert (await exchange(handler, b"{}", **headers))[0] == 404
+
+
+async def test_without_time_to_look_at_a_key_it_is_503_with_a_time_to_come_back(store: Database) -> None:
+    # A mailbox that is full.
+    send, _receive = trio.open_memory_channel[Verify](0)
+    handler = Mcp(Keys(Verdicts(), send), Reads.of(store, QueryStore(store), Clock()))
+    bearer = {"authorization": f"Bearer {new_token('admin')}"}
+    start, end = await messages(handler, b"{}", **bearer)
+    assert start["status"] == UNAVAILABLE.status == 503
+    assert (b"retry-after", b"2") in start["headers"]
+    told = json.loads(end["body"])
+    assert (told["id"], told["error"]) == (None, {"code": -32600, "message": UNAVAILABLE.message})
 
 
 @pytest.mark.errors_expected
