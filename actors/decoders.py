@@ -1,7 +1,7 @@
 """Decoder processes: decoding and writing on other cores than the one that answers.
 
-`DecoderProcess` keeps one child process (`svc.decoder`) and carries orders to it; `Decoders` is the handle
-that the drainers write through. Owns the orders in flight. Never looks into a batch.
+`DecoderProcess` keeps one child process (`svc.ingest.decoder`) and carries orders to it; `Decoders` is the
+handle that the drainers write through. Owns the orders in flight. Never looks into a batch.
 
 Ordering: a process that dies takes its orders with it. Each asker hears `SinkLost`, and whatever the process
 had committed by then meets the identity rule of spans when it is written again.

@@ -29,7 +29,7 @@ from actors.ports import (
     WriteFailed,
     Written,
 )
-from actors.spool import MAX_TRIES, Lease, Spool, SpoolEmpty
+from actors.spool.memory import MAX_TRIES, Lease, Spool, SpoolEmpty
 from actors.supervision import Vitals
 
 log = logging.getLogger(__name__)

@@ -57,7 +57,7 @@ QUERY_SCOPE: Final = Refusal(
     403, "FORBIDDEN", "this API key is not scoped for the query API (needs a query or admin key)"
 )
 
-# MCP (spec): told as JSON-RPC errors, see `svc/front/mcp.py`.
+# MCP (spec): told as JSON-RPC errors, see `svc/front/mcp/endpoint.py`.
 MCP_UNAUTHORIZED: Final = Refusal(401, "UNAUTHORIZED", "unauthorized")
 MCP_SCOPE: Final = Refusal(403, "FORBIDDEN", "this API key is not scoped for MCP tool access")
 

@@ -18,39 +18,40 @@ from typing import Final, NoReturn
 
 import trio
 
-from actors.disk_spool import SpoolDamaged, SpoolInUse
+from actors.spool.disk import SpoolDamaged, SpoolInUse
 from actors.supervision import CrashLoop
-from protocol.query import timestamp
 from protocol.refusals import BLANK_NAME, KEY_NOT_FOUND, ROTATE_REVOKED, UNKNOWN_SCOPE
+from protocol.rest.query import timestamp
 from protocol.storage import Outage
 from protocol.taxonomy import BadTaxonomy
 from protocol.tokens import SCOPES, Scope
-from svc import config
-from svc import taxonomy as taxonomy_file
-from svc.config import Settings
-from svc.dead_letters import dead_letters
-from svc.demo import demo
-from svc.doctor import examine
-from svc.garbage import collect_seldom
-from svc.ingest_report import print_report
-from svc.logging import set_up
-from svc.open_store import Store, now, open_store
-from svc.own_secrets import with_own_secrets
-from svc.prices import BadPrices, price_book
-from svc.retention import add_retention, retention
-from svc.rework import HELP as REWORK_HELP
-from svc.rework import rework
-from svc.secrets_rotation import SomeLost, add_secrets, sealed_secrets
+from svc.commands import taxonomy as taxonomy_file
+from svc.commands.dead_letters import dead_letters
+from svc.commands.demo import demo
+from svc.commands.doctor import examine
+from svc.commands.report import print_report
+from svc.commands.retention import add_retention, retention
+from svc.commands.rework import HELP as REWORK_HELP
+from svc.commands.rework import rework
+from svc.commands.secrets import SomeLost, add_secrets, sealed_secrets
+from svc.commands.users import NoSuchUser, users
+from svc.config.checks import boot_refusals, boot_warnings
+from svc.config.table import BadSetting, Settings, read_settings
+from svc.config.text import settings_help
+from svc.ingest.prices import BadPrices, price_book
+from svc.runtime.garbage import collect_seldom
+from svc.runtime.logging import set_up
+from svc.secrets.own import with_own_secrets
 from svc.serve import Ready, serve
-from svc.store.audit import OPERATOR
-from svc.store.cluster import EmbeddedServerError
-from svc.store.exporters import ExporterStore
-from svc.store.keys import AlreadyRevoked, KeyStore, NoSuchKey
-from svc.store.migrate import SchemaTooNew
-from svc.store.projects import DEFAULT_ORG, DEFAULT_PROJECT, Project, ProjectStore
-from svc.store.rework import AlreadyAtWork
-from svc.store.taxonomy import TaxonomyStore
-from svc.users import NoSuchUser, users
+from svc.store.accounts.audit import OPERATOR
+from svc.store.accounts.keys import AlreadyRevoked, KeyStore, NoSuchKey
+from svc.store.accounts.projects import DEFAULT_ORG, DEFAULT_PROJECT, Project, ProjectStore
+from svc.store.detection.taxonomy import TaxonomyStore
+from svc.store.postgres.embedded.cluster import EmbeddedServerError
+from svc.store.postgres.migrate import SchemaTooNew
+from svc.store.spans.exporters import ExporterStore
+from svc.store.spans.rework import AlreadyAtWork
+from svc.wiring.open_store import Store, now, open_store
 
 log = logging.getLogger("trace-svc")
 
@@ -84,23 +85,23 @@ def main(argv: list[str] | None = None) -> int:
     """Run one command. Returns the exit status."""
     arguments = _parser().parse_args(argv)
     try:
-        settings = config.read(os.environ)
-    except config.BadSetting as bad:
+        settings = read_settings(os.environ)
+    except BadSetting as bad:
         return _fail(str(bad))
     # Commands beside the service print their result; what the service itself logs is of no interest there.
     set_up(settings.log_level if arguments.command == "serve" else "warning")
     if arguments.command == "doctor" and arguments.project is None:
         return trio.run(examine, settings, os.environ)
-    refusals = config.boot_refusals(settings)
+    refusals = boot_refusals(settings)
     if refusals:
         return _fail(*refusals)
     if arguments.command in ("serve", "secrets"):
         try:
             settings = with_own_secrets(settings, os.environ)
-        except (config.BadSetting, EmbeddedServerError, OSError) as error:
+        except (BadSetting, EmbeddedServerError, OSError) as error:
             return _fail(_sentence(error))
     if arguments.command == "serve":
-        for warning in config.boot_warnings(settings, os.environ):
+        for warning in boot_warnings(settings, os.environ):
             log.warning(warning)
     ended = 0
     try:
@@ -146,7 +147,7 @@ def _parser() -> argparse.ArgumentParser:
         "serve",
         help="run the service",
         description="Run the service. With nothing configured it brings its own PostgreSQL.",
-        epilog="settings, read from the environment [default]:\n" + config.help_text(),
+        epilog="settings, read from the environment [default]:\n" + settings_help(),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     keys = commands.add_parser("keys", help="make, list, rotate and revoke API keys")

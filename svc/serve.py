@@ -1,6 +1,6 @@
 """The wiring: the one file that knows every class. Starts inside out, stops outside in.
 
-`serve` runs the whole service; `svc.open_store` opens the database for it and for every other command.
+`serve` runs the whole service; `svc.wiring.open_store` opens the database for it and for every other command.
 
 Ordering of a stop, within `SVC_SHUTDOWN_DRAIN_SECONDS`: the doors refuse new requests and finish the old;
 the spool closes; the drainers empty it and go home; the loops are cancelled; the pool, the embedded server
@@ -36,8 +36,7 @@ from actors.supervision import Actor, Board, Vitals, keep
 from actors.sweeper import SweepTally
 from protocol.decoding import Prices
 from protocol.storage import Batch
-from svc.config import Settings
-from svc.decoder import decoder_process
+from svc.config.table import Settings
 from svc.domain.exporters import Observations
 from svc.domain.intake import decoder, split
 from svc.domain.pricing import PriceBook
@@ -45,35 +44,36 @@ from svc.domain.rates import OwnPrices
 from svc.front.api.routes import Api
 from svc.front.api.table import ROUTES
 from svc.front.app import App
-from svc.front.connection import contain_connections
-from svc.front.door import Door
 from svc.front.health import Health, Ledger
-from svc.front.intake import Intake
-from svc.front.mcp import Mcp
+from svc.front.mcp.endpoint import Mcp
+from svc.front.mcp.handlers import Reads
 from svc.front.metrics import Metrics, Sources
-from svc.front.otlp_grpc import OtlpGrpc
-from svc.front.otlp_http import OtlpHttp
-from svc.front.tool_handlers import Reads
-from svc.ingest import Ingest
-from svc.keeping import optional_loops, retention_report
-from svc.open_store import Store, now, open_store
-from svc.people import means, sign_ins
-from svc.prices import BadPrices, price_book, read_prices
-from svc.spools import Spooling, drainers
-from svc.store.audit import SYSTEM
-from svc.store.call_sites import CallSites
-from svc.store.cubes import CubeStore
-from svc.store.database import Connection
-from svc.store.dead_letters import DeadLetterStore
-from svc.store.exporters import ExporterStore
-from svc.store.keys import KeyStore, matches
-from svc.store.partitions import DayPartitions
-from svc.store.projects import ProjectStore
-from svc.store.purge import PurgeStore
-from svc.store.query import QueryStore
-from svc.store.rollups import RollupStore
-from svc.store.spans import SpanStore
-from svc.store.traces import TraceStore
+from svc.front.otlp.grpc import OtlpGrpc
+from svc.front.otlp.http import OtlpHttp
+from svc.front.otlp.intake import Intake
+from svc.front.server.connection import contain_connections
+from svc.front.server.door import Door
+from svc.ingest.decoder import decoder_process
+from svc.ingest.prices import BadPrices, price_book, read_prices
+from svc.ingest.writer import Ingest
+from svc.store.accounts.audit import SYSTEM
+from svc.store.accounts.keys import KeyStore, matches
+from svc.store.accounts.projects import ProjectStore
+from svc.store.aggregates.cubes import CubeStore
+from svc.store.aggregates.rollups import RollupStore
+from svc.store.postgres.database import Connection
+from svc.store.postgres.partitions import DayPartitions
+from svc.store.reads.query import QueryStore
+from svc.store.retention.purge import PurgeStore
+from svc.store.spans.call_sites import CallSites
+from svc.store.spans.dead_letters import DeadLetterStore
+from svc.store.spans.exporters import ExporterStore
+from svc.store.spans.traces import TraceStore
+from svc.store.spans.writing import SpanStore
+from svc.wiring.keeping import optional_loops, retention_report
+from svc.wiring.open_store import Store, now, open_store
+from svc.wiring.people import means, sign_ins
+from svc.wiring.spools import Spooling, drainers
 
 log = logging.getLogger(__name__)
 

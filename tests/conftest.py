@@ -23,9 +23,9 @@ import pytest
 import trio
 import trio_asyncio
 
-from svc.store.database import Address, Database
-from svc.store.embedded import Served, open_embedded
-from svc.store.migrate import migrate
+from svc.store.postgres.database import Address, Database
+from svc.store.postgres.embedded.server import Served, open_embedded
+from svc.store.postgres.migrate import migrate
 from tests.kafka.broker import kafka as kafka
 from tests.service import Service, running
 

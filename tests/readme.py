@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from svc import config
+from svc.config.text import settings_markdown
 from svc.domain.dialects import general, understood
-from svc.front import tools
+from svc.front.mcp import tools
 
 README = Path(__file__).parent.parent / "README.md"
 
@@ -63,7 +63,7 @@ def renewed(text: str, mark: str, table: str) -> str:
 def main() -> None:
     """Write each table between its two marks."""
     text = README.read_text(encoding="utf-8")
-    text = renewed(text, "settings", config.markdown_table())
+    text = renewed(text, "settings", settings_markdown())
     text = renewed(text, "dialects", dialects_table())
     text = renewed(text, "tools", tools.markdown_table())
     README.write_text(text, encoding="utf-8")

@@ -89,7 +89,7 @@ class Service:
         """The process ids of the decoder processes."""
         threads = Path(f"/proc/{self.process.pid}/task").glob("*/children")
         children = [int(child) for thread in threads for child in _of_proc(thread).split()]
-        return [pid for pid in children if b"svc.decoder" in _of_proc(Path(f"/proc/{pid}/cmdline"))]
+        return [pid for pid in children if b"svc.ingest.decoder" in _of_proc(Path(f"/proc/{pid}/cmdline"))]
 
     def health(self) -> dict[str, Any]:
         """The whole health report, UP or DOWN."""

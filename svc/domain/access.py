@@ -10,7 +10,7 @@ from typing import Any, Final, Literal, get_args
 import attrs
 import msgspec
 
-from protocol.accounts import SignupMode, SignupPolicy
+from protocol.rest.accounts import SignupMode, SignupPolicy
 from protocol.tokens import Scope
 
 Role = Literal["owner", "admin", "member", "viewer"]

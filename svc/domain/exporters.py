@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import attrs
 
-from protocol.otlp import WireSpan
+from protocol.otlp.reading import WireSpan
 from protocol.text import clean
 from svc.domain.dialects import is_read, read
 from svc.domain.rollup import MODEL_CALLS

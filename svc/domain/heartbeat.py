@@ -11,7 +11,7 @@ from typing import Final
 
 import attrs
 
-from protocol.query import timestamp
+from protocol.rest.query import timestamp
 from protocol.storage import Census
 
 #: The version of the message's form.

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from protocol.ingest_report import CallShares, ExporterReport, Share
-from protocol.query import timestamp
+from protocol.rest.ingest_report import CallShares, ExporterReport, Share
+from protocol.rest.query import timestamp
 from svc.domain.dialects import DIALECTS
 from svc.domain.exporters import Exporter, Seen
 

@@ -12,8 +12,8 @@ from datetime import date
 
 import attrs
 
-from protocol.otlp import envelope, read_clean, walk
-from protocol.otlp_screen import screen
+from protocol.otlp.reading import envelope, read_clean, walk
+from protocol.otlp.screen import screen
 from protocol.storage import Batch
 from svc.domain.exporters import Observations
 from svc.domain.mapping import map_span

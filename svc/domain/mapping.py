@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from decimal import Decimal
 from typing import Any, Final
 
-from protocol.otlp import WireSpan
+from protocol.otlp.reading import WireSpan
 from protocol.text import clean
 from svc.domain.call_site import infer_call_site
 from svc.domain.dialects import read

@@ -32,7 +32,7 @@ import msgspec
 import zstandard
 
 from protocol.inflate import Unreadable
-from protocol.otlp import WireSpan, envelope, open_envelope
+from protocol.otlp.reading import WireSpan, envelope, open_envelope
 
 _VERSION: Final = 2
 _ONE_SPAN_VERSION: Final = 1

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from protocol.otlp import WireSpan
+from protocol.otlp.reading import WireSpan
 from protocol.text import clean, clean_value
 from svc.domain.dialects import USAGE_PREFIXES, Reading, read, read_details
 from svc.domain.documents import documents_in, normal_documents

@@ -1,7 +1,7 @@
 """Stored spans under present prices or the present mapping.
 
 Owns `repriced`, `remapped`, what counts as a change, and `Totals`, the figures by which a preview is judged.
-Pure; `svc.store.rework` reads and writes.
+Pure; `svc.store.spans.rework` reads and writes.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final
 
 import attrs
 
-from protocol.otlp import WireSpan
+from protocol.otlp.reading import WireSpan
 from svc.domain.mapping import map_span
 from svc.domain.pricing import PriceBook
 from svc.domain.rollup import roll_up

@@ -18,18 +18,6 @@ from quart_trio import QuartTrio
 from werkzeug.exceptions import HTTPException, MethodNotAllowed, RequestEntityTooLarge
 
 from actors.keys import Grant, Keys
-from protocol.query import (
-    SEARCH_LIMIT_DEFAULT,
-    SEARCH_LIMIT_MAX,
-    TOP_N_DEFAULT,
-    TOP_N_MAX,
-    CountBody,
-    FacetsBody,
-    SearchBody,
-    TimeseriesBody,
-    bounds,
-    read_body,
-)
 from protocol.refusals import (
     BAD_REQUEST,
     INTERNAL,
@@ -43,14 +31,26 @@ from protocol.refusals import (
     Refusal,
     Refused,
 )
+from protocol.rest.query import (
+    SEARCH_LIMIT_DEFAULT,
+    SEARCH_LIMIT_MAX,
+    TOP_N_DEFAULT,
+    TOP_N_MAX,
+    CountBody,
+    FacetsBody,
+    SearchBody,
+    TimeseriesBody,
+    bounds,
+    read_body,
+)
 from protocol.storage import Outage, StoreRefused
 from svc.front.api.routes import Api, lowered
-from svc.front.auth import authorize
+from svc.front.auth.bearer import authorize
 from svc.front.envelope import json_response, refusal_response, success_response
 from svc.front.health import Health
 from svc.front.metrics import Metrics
 from svc.front.openapi import document
-from svc.store.query import QueryStore, ask
+from svc.store.reads.query import QueryStore, ask
 
 log = logging.getLogger(__name__)
 

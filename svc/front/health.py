@@ -13,7 +13,7 @@ import attrs
 import trio
 
 from actors.drainer import Tally
-from actors.spool import SpoolState
+from actors.spool.memory import SpoolState
 from actors.supervision import Board, Vitals
 
 Status = Literal["UP", "DOWN"]

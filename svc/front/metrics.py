@@ -15,11 +15,11 @@ from prometheus_client.registry import Collector
 
 from actors.drainer import Tally
 from actors.roller import RollerTally
-from actors.spool import SpoolState
+from actors.spool.memory import SpoolState
 from actors.supervision import Board
 from actors.sweeper import SweepTally
 from svc.front.health import Ledger
-from svc.front.intake import IntakeTally
+from svc.front.otlp.intake import IntakeTally
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0)
 

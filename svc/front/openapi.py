@@ -12,8 +12,8 @@ from typing import Any, Final
 
 import msgspec
 
-from protocol.answers import Buckets, Counted, Failure, Found, HealthReport, Ranked
-from protocol.query import CountBody, FacetsBody, SearchBody, TimeseriesBody
+from protocol.rest.answers import Buckets, Counted, Failure, Found, HealthReport, Ranked
+from protocol.rest.query import CountBody, FacetsBody, SearchBody, TimeseriesBody
 from svc.front.api.routes import Route
 
 _REF: Final = "#/components/schemas/{name}"

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from actors.drainer import GROUP_BYTES, GROUP_SPANS, Drainer, Tally
-from actors.spool import MAX_TRIES, MemorySpool
+from actors.spool.memory import MAX_TRIES, MemorySpool
 from actors.supervision import CrashLoop, Vitals, keep
 from protocol.storage import Batch, Letter, Outage, SinkLost, StoreRefused, WriteFailed, Written
 from tests.actors.every_await import Strike, at_every_await

@@ -28,15 +28,15 @@ import attrs
 import httpx2
 import trio
 
-from protocol.otlp import read_protobuf, walk
+from protocol.otlp.reading import read_protobuf, walk
 from protocol.storage import Batch
 from svc.domain.intake import StoredSpan, decoder
 from svc.domain.mapping import map_span
 from svc.domain.pricing import PriceBook
-from svc.open_store import open_store
-from svc.store.partitions import DayPartitions
-from svc.store.payloads import frame_up
-from svc.store.spans import _copy, _Kept
+from svc.store.postgres.partitions import DayPartitions
+from svc.store.spans.payloads import frame_up
+from svc.store.spans.writing import _copy, _Kept
+from svc.wiring.open_store import open_store
 from tests import wire
 from tests.bench.load import Result, fresh, generate, make_template
 from tests.kafka.broker import JARS, started
@@ -103,9 +103,9 @@ def mapping_cost() -> float:
 
 async def copy_limit(rows: list[StoredSpan], data_dir: Path) -> float:
     """How fast PostgreSQL takes the same rows into the same tables, one connection, groups of 1,500."""
-    from svc import config
+    from svc.config.table import read_settings
 
-    async with open_store(config.read(environment(data_dir))) as store:
+    async with open_store(read_settings(environment(data_dir))) as store:
         now = datetime.now(UTC)
         await DayPartitions(store.database).ensure({row.row.started_at.date() for row in rows}, now)
         groups = [rows[start : start + 1500] for start in range(0, len(rows), 1500)]

@@ -21,10 +21,10 @@ from typing import Any, Final
 import msgspec
 import trio
 
-from svc import config
-from svc.open_store import open_store
-from svc.store.database import Connection, Database
-from svc.store.payloads import read_payloads
+from svc.config.table import read_settings
+from svc.store.postgres.database import Connection, Database
+from svc.store.spans.payloads import read_payloads
+from svc.wiring.open_store import open_store
 from tests import wire
 from tests.bench.load import text
 from tests.service import Service, running
@@ -151,7 +151,7 @@ def measured(conversations: int, count: int, *, apart: bool) -> tuple[int, int, 
 
 
 async def _ask(service: Service, question: Any) -> Any:
-    async with open_store(config.read(dict(service.env)), as_it_is=True) as store:
+    async with open_store(read_settings(dict(service.env)), as_it_is=True) as store:
         return await question(store.database)
 
 

@@ -19,18 +19,18 @@ import msgspec
 import trio
 
 from protocol.taxonomy import read_taxonomy
-from svc import config
-from svc.open_store import open_store
-from svc.store.audit import OPERATOR
-from svc.store.cases import CaseStore, Detection
-from svc.store.cubes import CubeStore
-from svc.store.database import Connection, Database
-from svc.store.findings import Cause, FindingStore, Ref
-from svc.store.keys import KeyStore
-from svc.store.partitions import DayPartitions
-from svc.store.projects import ProjectStore
-from svc.store.rollups import RollupStore
-from svc.store.taxonomy import TaxonomyStore
+from svc.config.table import read_settings
+from svc.store.accounts.audit import OPERATOR
+from svc.store.accounts.keys import KeyStore
+from svc.store.accounts.projects import ProjectStore
+from svc.store.aggregates.cubes import CubeStore
+from svc.store.aggregates.rollups import RollupStore
+from svc.store.detection.cases import CaseStore, Detection
+from svc.store.detection.findings import Cause, FindingStore, Ref
+from svc.store.detection.taxonomy import TaxonomyStore
+from svc.store.postgres.database import Connection, Database
+from svc.store.postgres.partitions import DayPartitions
+from svc.wiring.open_store import open_store
 from tests import wire
 from tests.bench.load import text
 from tests.service import Service, running
@@ -118,7 +118,7 @@ def trace_id(number: int) -> bytes:
 
 async def fill(env: dict[str, str], spans: int) -> tuple[str, str]:
     """Everything but the newest spans. Returns an admin key, and the id of a finding with evidence."""
-    async with open_store(config.read(env)) as store:
+    async with open_store(read_settings(env)) as store:
         database = store.database
         now = datetime.now(UTC)
         start = now - timedelta(days=DAYS)

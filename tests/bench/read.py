@@ -21,7 +21,7 @@ from typing import Any
 import httpx2
 import msgspec
 
-from protocol.query import timestamp
+from protocol.rest.query import timestamp
 from tests.bench.__main__ import machine, percentile
 from tests.bench.history import DAYS, History, history, trace_id
 from tests.bench.load import ask, generate

@@ -9,10 +9,10 @@ from collections.abc import Mapping
 import httpx2
 import trio
 
-from protocol.otlp import read_protobuf, walk
-from svc import config
-from svc.open_store import open_store
-from svc.store.database import Connection
+from protocol.otlp.reading import read_protobuf, walk
+from svc.config.table import read_settings
+from svc.store.postgres.database import Connection
+from svc.wiring.open_store import open_store
 from tests.bench.load import fresh, make_template
 from tests.service import PLAIN, until
 
@@ -93,7 +93,7 @@ def stored(env: Mapping[str, str]) -> Counter[bytes]:
         return Counter({row["id"]: row["n"] for row in rows})
 
     async def main() -> Counter[bytes]:
-        async with open_store(config.read(env), as_it_is=True) as store:
+        async with open_store(read_settings(env), as_it_is=True) as store:
             return await store.database.run(work)
 
     return trio.run(main)

@@ -6,7 +6,7 @@ from typing import Any
 
 import attrs
 
-from protocol.otlp import WireEvent, WireResource, WireScope, WireSpan
+from protocol.otlp.reading import WireEvent, WireResource, WireScope, WireSpan
 from svc.domain.mapping import map_span
 from svc.domain.pricing import PriceBook
 from svc.domain.span import SpanRow

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.otlp import WireResource, WireScope, read_protobuf, walk
+from protocol.otlp.reading import WireResource, WireScope, read_protobuf, walk
 from svc.domain.dialects import is_read
 from svc.domain.exporters import FIRST, ONE_IN, Exporter, Observations, Seen, exporter_of
 from svc.domain.ingest_report import advice, exporter_report

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.otlp import WireSpan, read_protobuf, walk
-from protocol.otlp_json import read_json
+from protocol.otlp.json import read_json
+from protocol.otlp.reading import WireSpan, read_protobuf, walk
 from svc.domain.dialects import _CLAIMS, DIALECTS, PRECEDENCE
 from svc.domain.dialects.dialect import Field
 from svc.domain.mapping import map_span

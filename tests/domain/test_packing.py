@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol.inflate import Unreadable
-from protocol.otlp import WireSpan, envelope, walk
+from protocol.otlp.reading import WireSpan, envelope, walk
 from svc.domain.packing import SEEN_BYTES, Frame, Packer, Parts, Seen, frames, pack_message
 from tests.wire import event, request, span
 

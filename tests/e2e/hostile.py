@@ -30,11 +30,11 @@ import trio
 from google.rpc import error_details_pb2, status_pb2
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
-from svc import config
+from svc.config.table import read_settings
 from svc.domain.payload import payload_of
-from svc.open_store import open_store
-from svc.store.database import Connection
-from svc.store.payloads import read_payloads
+from svc.store.postgres.database import Connection
+from svc.store.spans.payloads import read_payloads
+from svc.wiring.open_store import open_store
 from tests.service import Service, until
 
 EXPORT = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
@@ -150,7 +150,7 @@ def with_store(service: Service, work: Callable[[Connection], Awaitable[T]]) -> 
     """Do something on the service's own database, as its commands beside the running service do."""
 
     async def done() -> T:
-        async with open_store(config.read(service.env)) as store:
+        async with open_store(read_settings(service.env)) as store:
             return await store.database.run(work, readonly=True)
 
     return trio.run(done)

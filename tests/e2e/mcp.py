@@ -12,13 +12,13 @@ from typing import Any
 import httpx2
 import trio
 
-from protocol.query import timestamp
-from svc import config
-from svc.open_store import Store, open_store
-from svc.store.case_states import CaseStates, RcaStore
-from svc.store.cases import CaseStore, Detection
-from svc.store.findings import Cause, FindingStore, Ref, Triage
-from svc.store.projects import ProjectStore
+from protocol.rest.query import timestamp
+from svc.config.table import read_settings
+from svc.store.accounts.projects import ProjectStore
+from svc.store.detection.case_states import CaseStates, RcaStore
+from svc.store.detection.cases import CaseStore, Detection
+from svc.store.detection.findings import Cause, FindingStore, Ref, Triage
+from svc.wiring.open_store import Store, open_store
 from tests import wire
 from tests.e2e.hostile import minted, post, trace_id, unique, wait_for_spans
 from tests.service import Service
@@ -127,7 +127,7 @@ def beside(service: Service, work: Callable[[Store], Awaitable[Any]]) -> Any:
     """Do something with the store beside the running service, as its own commands do."""
 
     async def opened() -> Any:
-        async with open_store(config.read(service.env)) as store:
+        async with open_store(read_settings(service.env)) as store:
             return await work(store)
 
     return trio.run(opened)

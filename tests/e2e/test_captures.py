@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from protocol.otlp import read_protobuf, walk
-from protocol.otlp_json import read_json
+from protocol.otlp.json import read_json
+from protocol.otlp.reading import read_protobuf, walk
 from tests.service import Service
 from tests.wire import capture
 

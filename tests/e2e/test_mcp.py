@@ -11,16 +11,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from protocol.query import timestamp
-from svc.front.redaction import HIDDEN, redacted
-from svc.front.tools import TOOLS, Tool
-from svc.open_store import Store
-from svc.store.database import Connection
-from svc.store.findings import EVIDENCE_ORDER
-from svc.store.keyset import Keyset
-from svc.store.projects import ProjectStore
-from svc.store.span_reads import NEWEST_SPANS
-from svc.store.trace_reads import NEWEST_TRACES
+from protocol.rest.query import timestamp
+from svc.front.mcp.redaction import HIDDEN, redacted
+from svc.front.mcp.tools import TOOLS, Tool
+from svc.store.accounts.projects import ProjectStore
+from svc.store.detection.findings import EVIDENCE_ORDER
+from svc.store.postgres.database import Connection
+from svc.store.postgres.keyset import Keyset
+from svc.store.reads.spans import NEWEST_SPANS
+from svc.store.reads.traces import NEWEST_TRACES
+from svc.wiring.open_store import Store
 from tests import wire
 from tests.e2e.hostile import (
     minted,

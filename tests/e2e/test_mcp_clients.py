@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from svc.front.tools import TOOLS
+from svc.front.mcp.tools import TOOLS
 from tests.e2e.environments import node_with, python_with
 from tests.e2e.hostile import minted
 from tests.e2e.mcp import TODAY, asked, every_call

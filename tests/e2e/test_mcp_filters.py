@@ -11,12 +11,12 @@ from typing import Any
 import attrs
 import pytest
 
-from protocol.query import timestamp
-from svc.open_store import Store
-from svc.store.classifier_events import ClassifierEventStore, Firing
-from svc.store.database import Connection
-from svc.store.findings import Cause, FindingStore, Ref
-from svc.store.projects import ProjectStore
+from protocol.rest.query import timestamp
+from svc.store.accounts.projects import ProjectStore
+from svc.store.detection.findings import Cause, FindingStore, Ref
+from svc.store.detection.firings import ClassifierEventStore, Firing
+from svc.store.postgres.database import Connection
+from svc.wiring.open_store import Store
 from tests import wire
 from tests.e2e.hostile import post, trace_id, unharmed, unique, wait_for_spans  # noqa: F401 - a fixture
 from tests.e2e.mcp import NOW, asked, beside, call, filled_ids, invalid, tool_error

@@ -1,6 +1,6 @@
 """Every row of the specification's table of tools: arguments to the letter, defaults, bounds, answers.
 
-The tool rules, faults and redaction are in `test_mcp.py`, the protocol in `tests/front/test_mcp_protocol.py`.
+The tool rules, faults and redaction are in `test_mcp.py`, the protocol in `tests/front/mcp/test_protocol.py`.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import Any
 import attrs
 import pytest
 
-from svc.front.tools import BY_NAME, TOOLS
-from svc.open_store import Store
-from svc.store.case_states import CaseStates
-from svc.store.cases import CaseStore, Detection
-from svc.store.findings import Cause, FindingStore, Ref
-from svc.store.projects import ProjectStore
+from svc.front.mcp.tools import BY_NAME, TOOLS
+from svc.store.accounts.projects import ProjectStore
+from svc.store.detection.case_states import CaseStates
+from svc.store.detection.cases import CaseStore, Detection
+from svc.store.detection.findings import Cause, FindingStore, Ref
+from svc.wiring.open_store import Store
 from tests import wire
 from tests.e2e.hostile import ask, post, trace_id, unharmed, unique, wait_for_spans  # noqa: F401 - a fixture
 from tests.e2e.mcp import NOW, TODAY, asked, beside, envelope, every_call, filled_ids, mcp, result

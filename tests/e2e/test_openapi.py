@@ -22,7 +22,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis.errors import Unsatisfiable
 from schemathesis.generation import GenerationMode
 
-from protocol.answers import Buckets, Counted, Found, Ranked
+from protocol.rest.answers import Buckets, Counted, Found, Ranked
 from tests.service import PLAIN, Service, running
 from tests.wire import request, span
 

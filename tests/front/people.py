@@ -13,16 +13,17 @@ from quart.typing import TestClientProtocol
 from actors.keys import MAILBOX_BOUND, KeyCache, KeyNews, Keys, Verdicts, Verify
 from actors.supervision import Vitals
 from protocol.storage import Eviction
-from svc import config, people
+from svc.config.table import read_settings
 from svc.front.api.routes import Api, Means
 from svc.front.api.table import ROUTES
 from svc.front.app import App
 from svc.front.metrics import Metrics
 from svc.serve import now
-from svc.store.accounts import AccountStore
-from svc.store.database import Database
-from svc.store.keys import KeyStore, matches
-from svc.store.query import QueryStore
+from svc.store.accounts.accounts import AccountStore
+from svc.store.accounts.keys import KeyStore, matches
+from svc.store.postgres.database import Database
+from svc.store.reads.query import QueryStore
+from svc.wiring import people
 
 ORIGIN = "http://localhost"
 ORG = "/api/orgs/default"
@@ -152,7 +153,7 @@ class Replica:
 
     async def minted(self, scope: Any, project_id: int | None = None) -> Any:
         """A key made beside the API, and its row."""
-        from svc.store.projects import ProjectStore
+        from svc.store.accounts.projects import ProjectStore
 
         project = project_id or (await ProjectStore(self.database).make_default()).id
         return await KeyStore(self.database).create(project, scope, scope, actor="tests")
@@ -166,7 +167,7 @@ async def replica(database: Database, *, cost: int = 4, **settings: str) -> Asyn
     send, receive = trio.open_memory_channel[Verify](MAILBOX_BOUND)
     keys = Keys(verdicts, send)
     hashers = trio.CapacityLimiter(2)
-    means = people.means(config.read(env), database, keys, hashers, now)
+    means = people.means(read_settings(env), database, keys, hashers, now)
     means = attrs.evolve(means, accounts=AccountStore(database, hashers, cost))
     hashed: list[str] = []
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from svc.front.api.table import ROUTES
 from svc.front.openapi import document
-from svc.store.database import Database
+from svc.store.postgres.database import Database
 from tests.front.people import replica
 
 DESCRIBED = document(ROUTES)
@@ -30,7 +30,7 @@ async def test_every_route_of_the_application_is_described(store: Database) -> N
             if rule.rule.startswith(("/api/", "/auth/", "/v1/", "/actuator/"))
         }
         answer = await api.browser().get("/openapi.json")
-    # Ingest does not go through the application (see `svc/front/door.py`).
+    # Ingest does not go through the application (see `svc/front/server/door.py`).
     assert served == {(path, method) for path, method, _ in operations()} - {("/v1/traces", "post")}
     assert answer.status == 200
     assert answer.body["openapi"] == "3.1.0"

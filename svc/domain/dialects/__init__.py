@@ -17,7 +17,7 @@ from typing import Any, Final, get_args
 
 import attrs
 
-from protocol.otlp import WireSpan
+from protocol.otlp.reading import WireSpan
 from svc.domain.dialects import (
     anthropic_sdk,
     claude_code,

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import attrs
 
-from protocol.otlp import WireSpan
+from protocol.otlp.reading import WireSpan
 
 Field = Literal[
     "kind",

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from protocol.otlp import WireEvent, WireSpan
+from protocol.otlp.reading import WireEvent, WireSpan
 from svc.domain.dialects.dialect import Attributes, Dialect
 from svc.domain.messages import messages_in
 from svc.domain.span import Kind

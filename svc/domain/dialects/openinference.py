@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from protocol.otlp import WireSpan
+from protocol.otlp.reading import WireSpan
 from svc.domain.dialects.dialect import Attributes, Dialect, Field, Found, indexed
 from svc.domain.span import Kind
 from svc.domain.values import decoded, text

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final
 
-from protocol.otlp import WireSpan
+from protocol.otlp.reading import WireSpan
 from svc.domain.dialects.dialect import Attributes, Dialect, Field, Found
 from svc.domain.messages import messages_in
 from svc.domain.values import count, text

@@ -3,7 +3,7 @@
 To add a route:
 
 1. Its body and its answer are `msgspec.Struct` classes in `protocol/` (bodies with `forbid_unknown_fields`;
-   instants typed `protocol.accounts.Instant` and written with `protocol.query.timestamp`).
+   instants typed `protocol.rest.accounts.Instant` and written with `protocol.rest.query.timestamp`).
 2. Its handler is `async def name(call: Call[Body]) -> Data | Refusal` in a file of this package. The caller
    is known and permitted by then: `call.caller`, `call.org`, `call.project` (looked up from the path),
    `call.path` (other placeholders), `call.body`, `call.query`; `call.means` holds the database, the settings
@@ -13,7 +13,7 @@ To add a route:
    data=Things, refusals=(THING_TAKEN,))`. `PROJECT` and `ORG` are the path prefixes. The docstring of the
    handler is its summary in the documentation, so it speaks to users.
 4. A new file is added to `table.py`. Writes record an audit row in their own transaction: `record` of
-   `svc/store/audit.py`, with `call.caller.label` as the actor.
+   `svc/store/accounts/audit.py`, with `call.caller.label` as the actor.
 
 The machinery (`routes.py`) does the rest: 401, 403, 404 and 400 in this order, the origin rule, the envelope.
 """

@@ -11,20 +11,6 @@ from __future__ import annotations
 from typing import Final
 from uuid import UUID
 
-from protocol.accounts import (
-    AccountShown,
-    Belonging,
-    Ended,
-    Me,
-    Mode,
-    PasswordChange,
-    SessionShown,
-    SignedOut,
-    SignIn,
-    SignUp,
-    email_key,
-)
-from protocol.query import timestamp
 from protocol.refusals import (
     API_UNAUTHORIZED,
     AUTH_DISABLED,
@@ -38,14 +24,28 @@ from protocol.refusals import (
     Refusal,
     Refused,
 )
+from protocol.rest.accounts import (
+    AccountShown,
+    Belonging,
+    Ended,
+    Me,
+    Mode,
+    PasswordChange,
+    SessionShown,
+    SignedOut,
+    SignIn,
+    SignUp,
+    email_key,
+)
+from protocol.rest.query import timestamp
 from svc.domain.access import mode_of
 from svc.front.api.routes import Call, Means, Reply, Route
-from svc.front.callers import SingleUser
-from svc.front.cookies import clear_session, session_secret, set_session
-from svc.store import accounts
-from svc.store.accounts import Account
-from svc.store.orgs import OrgStore
-from svc.store.projects import ProjectStore
+from svc.front.auth.callers import SingleUser
+from svc.front.auth.cookies import clear_session, session_secret, set_session
+from svc.store.accounts import accounts
+from svc.store.accounts.accounts import Account
+from svc.store.accounts.orgs import OrgStore
+from svc.store.accounts.projects import ProjectStore
 
 
 def limited(call: Call[object], account: str) -> None:

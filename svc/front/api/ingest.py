@@ -6,9 +6,9 @@ from typing import Annotated, Final
 
 import msgspec
 
-from protocol.ingest_report import IngestReport
+from protocol.rest.ingest_report import IngestReport
 from svc.front.api.routes import PROJECT, Call, Route
-from svc.store.exporters import KEPT_DAYS, ExporterStore
+from svc.store.spans.exporters import KEPT_DAYS, ExporterStore
 
 
 class DoctorQuery(msgspec.Struct, forbid_unknown_fields=True):

@@ -12,8 +12,6 @@ from uuid import UUID, uuid4
 
 import attrs
 
-from protocol.orgs import Removed
-from protocol.query import timestamp
 from protocol.refusals import (
     BAD_INTEGRATION,
     BLANK_NAME,
@@ -22,11 +20,13 @@ from protocol.refusals import (
     TOO_MANY_INTEGRATIONS,
     Refusal,
 )
-from protocol.settings import IntegrationChange, IntegrationShown, Reached
+from protocol.rest.orgs import Removed
+from protocol.rest.query import timestamp
+from protocol.rest.settings import IntegrationChange, IntegrationShown, Reached
 from svc.front.api.routes import ORG, Call, Route
 from svc.outside.reach import PROBES, ask
-from svc.sealing import Lost, Sealer
-from svc.store.integrations import Integration, IntegrationStore, NameTaken, TooMany
+from svc.secrets.sealing import Lost, Sealer
+from svc.store.accounts.integrations import Integration, IntegrationStore, NameTaken, TooMany
 
 
 def _shown(found: Integration, sealer: Sealer) -> IntegrationShown:

@@ -1,7 +1,7 @@
 """`{p}/api-keys` and `{p}/mcp-tokens`: one key store under two names, and its audit.
 
 Ordering: an eviction in this process follows the commit in the same call; every other replica hears of it by
-the notice that the commit sends (`svc/store/keys.py`).
+the notice that the commit sends (`svc/store/accounts/keys.py`).
 
 Secrets: a plaintext leaves in the answer to its creation or rotation and is kept nowhere.
 """
@@ -10,7 +10,16 @@ from __future__ import annotations
 
 from typing import Final
 
-from protocol.keys import (
+from protocol.refusals import (
+    BLANK_NAME,
+    KEY_NOT_FOUND,
+    KEYS_MINT_NO_KEYS,
+    ROTATE_REVOKED,
+    TOKENS_MINT_NO_TOKENS,
+    UNKNOWN_SCOPE,
+    Refusal,
+)
+from protocol.rest.keys import (
     AuditPage,
     AuditShown,
     KeyMinted,
@@ -21,22 +30,13 @@ from protocol.keys import (
     TokenMinted,
     TokenNew,
 )
-from protocol.query import timestamp
-from protocol.refusals import (
-    BLANK_NAME,
-    KEY_NOT_FOUND,
-    KEYS_MINT_NO_KEYS,
-    ROTATE_REVOKED,
-    TOKENS_MINT_NO_TOKENS,
-    UNKNOWN_SCOPE,
-    Refusal,
-)
+from protocol.rest.query import timestamp
 from protocol.storage import Eviction
 from protocol.tokens import SCOPES, Scope
 from svc.front.api.routes import ORG, PROJECT, Call, Route
-from svc.store.audit import PAGE, AuditRow, AuditStore
-from svc.store.keys import AlreadyRevoked, Key, KeyStore, NoSuchKey
-from svc.store.keyset import Keyset
+from svc.store.accounts.audit import PAGE, AuditRow, AuditStore
+from svc.store.accounts.keys import AlreadyRevoked, Key, KeyStore, NoSuchKey
+from svc.store.postgres.keyset import Keyset
 
 _AUDIT: Final = Keyset("audit", (("id", "integer"),))
 

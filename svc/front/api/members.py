@@ -5,16 +5,6 @@ from __future__ import annotations
 from typing import Final
 from uuid import UUID
 
-from protocol.accounts import email_key
-from protocol.orgs import (
-    InvitationNew,
-    InvitationShown,
-    MemberChange,
-    MemberNew,
-    MemberShown,
-    Removed,
-)
-from protocol.query import timestamp
 from protocol.refusals import (
     ALREADY_INVITED,
     ALREADY_MEMBER,
@@ -28,10 +18,20 @@ from protocol.refusals import (
     OWNERS_ONLY,
     Refusal,
 )
+from protocol.rest.accounts import email_key
+from protocol.rest.orgs import (
+    InvitationNew,
+    InvitationShown,
+    MemberChange,
+    MemberNew,
+    MemberShown,
+    Removed,
+)
+from protocol.rest.query import timestamp
 from svc.domain.access import may
 from svc.front.api.routes import ORG, Call, Route
-from svc.front.callers import Person
-from svc.store.members import Changer, Denied, Invitation, Member, MemberStore
+from svc.front.auth.callers import Person
+from svc.store.accounts.members import Changer, Denied, Invitation, Member, MemberStore
 
 
 def _store(call: Call[object]) -> MemberStore:

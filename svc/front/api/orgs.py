@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from protocol.accounts import SignupPolicy, is_domain
-from protocol.orgs import OrgChange, OrgShown
 from protocol.refusals import BAD_DOMAIN, BLANK_NAME, Refusal
+from protocol.rest.accounts import SignupPolicy, is_domain
+from protocol.rest.orgs import OrgChange, OrgShown
 from svc.domain.access import Unreadable
 from svc.front.api.routes import ORG, Call, Route
-from svc.store.orgs import OrgStore
-from svc.store.projects import Org
+from svc.store.accounts.orgs import OrgStore
+from svc.store.accounts.projects import Org
 
 
 def _shown(call: Call[object], org: Org) -> OrgShown:

@@ -7,15 +7,15 @@ from typing import Final
 import attrs
 
 from protocol.refusals import BAD_REQUEST, Refusal
-from protocol.settings import RetentionChange, RetentionShown, RetentionTerms, TaxonomyCounts
+from protocol.rest.settings import RetentionChange, RetentionShown, RetentionTerms, TaxonomyCounts
 from protocol.taxonomy import BadTaxonomy, Taxonomy, check_taxonomy
 from svc.domain.output_schema import check_output_schemas
 from svc.domain.retention import Override, Terms
 from svc.front.api.routes import PROJECT, Call, Route
-from svc.store.audit import record
-from svc.store.database import Connection
-from svc.store.retention import read_override, write_override
-from svc.store.taxonomy import TaxonomyStore
+from svc.store.accounts.audit import record
+from svc.store.detection.taxonomy import TaxonomyStore
+from svc.store.postgres.database import Connection
+from svc.store.retention.sweep import read_override, write_override
 
 
 def _shown(call: Call[object], override: Override) -> RetentionShown:

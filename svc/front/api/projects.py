@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from protocol.orgs import (
+from protocol.refusals import BAD_SLUG, BLANK_NAME, NO_SUCH_PROJECT, SLUG_TAKEN, Refusal
+from protocol.rest.orgs import (
     ProjectChange,
     ProjectDeleted,
     ProjectNew,
@@ -12,12 +13,11 @@ from protocol.orgs import (
     is_slug,
     slug_of,
 )
-from protocol.query import timestamp
-from protocol.refusals import BAD_SLUG, BLANK_NAME, NO_SUCH_PROJECT, SLUG_TAKEN, Refusal
+from protocol.rest.query import timestamp
 from protocol.storage import Eviction
 from svc.front.api.routes import ORG, PROJECT, Call, Route
-from svc.front.callers import KeyHolder
-from svc.store.projects import Listed, ProjectStore
+from svc.front.auth.callers import KeyHolder
+from svc.store.accounts.projects import Listed, ProjectStore
 
 
 def _shown(project: Listed) -> ProjectShown:

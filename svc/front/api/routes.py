@@ -21,7 +21,6 @@ from quart_trio import QuartTrio
 from werkzeug.datastructures import Headers
 
 from actors.keys import Keys
-from protocol.query import read_body
 from protocol.refusals import (
     API_KEY_READS,
     API_KEY_SCOPE,
@@ -34,18 +33,19 @@ from protocol.refusals import (
     Refusal,
     Refused,
 )
-from svc.config import Settings
+from protocol.rest.query import read_body
+from svc.config.table import Settings
 from svc.domain.access import KEY_ROLE, Permission, Role, key_reaches, may
-from svc.front.callers import NOBODY, Caller, Callers, KeyHolder, Nobody, Person, SingleUser
-from svc.front.client import Client, Surroundings
-from svc.front.cookies import Seal
+from svc.front.auth.callers import NOBODY, Caller, Callers, KeyHolder, Nobody, Person, SingleUser
+from svc.front.auth.client import Client, Surroundings
+from svc.front.auth.cookies import Seal
+from svc.front.auth.limits import Limit
 from svc.front.envelope import refusal_response, success_response
-from svc.front.limits import Limit
 from svc.outside.oidc import IdentityProvider
-from svc.store.accounts import AccountStore
-from svc.store.database import Database
-from svc.store.orgs import OrgStore
-from svc.store.projects import Org, Project
+from svc.store.accounts.accounts import AccountStore
+from svc.store.accounts.orgs import OrgStore
+from svc.store.accounts.projects import Org, Project
+from svc.store.postgres.database import Database
 
 Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
 

@@ -16,7 +16,6 @@ from typing import Final
 import attrs
 import msgspec
 
-from protocol.accounts import email_key
 from protocol.refusals import (
     EMAIL_TAKEN,
     SIGNUP_REFUSED,
@@ -27,13 +26,13 @@ from protocol.refusals import (
     TOO_MANY_TRIES,
     Refusal,
 )
+from protocol.rest.accounts import SSO_CALLBACK, email_key
 from protocol.storage import Outage
-from svc.config import SSO_CALLBACK
 from svc.front.api.auth import signed_in
 from svc.front.api.routes import Call, Reply, Route
-from svc.front.cookies import ATTEMPT_NAME, clear_attempt, named, set_attempt
+from svc.front.auth.cookies import ATTEMPT_NAME, clear_attempt, named, set_attempt
 from svc.outside.oidc import Attempt, IdentityProvider, SsoFailed
-from svc.store import accounts
+from svc.store.accounts import accounts
 
 #: How long somebody may take at the provider.
 ATTEMPT_S: Final = 600

@@ -1,0 +1,4 @@
+"""OTLP traces as they arrive.
+
+Protobuf (`reading`, `variants`), JSON (`json`), and what cannot be stored (`screen`).
+"""

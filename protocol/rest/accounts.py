@@ -1,0 +1,139 @@
+"""Bodies and answers of accounts, sign-ins and the sign-up policy (contract §6).
+
+Shapes and plain checks only. Instants are texts in our form (`protocol.rest.query.timestamp`).
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from typing import Annotated, Final, Literal
+
+import msgspec
+from msgspec import Meta
+
+#: An instant as we print it.
+Instant = Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
+
+PASSWORD_MIN: Final = 8
+PASSWORD_MAX: Final = 200
+EMAIL_MAX: Final = 254
+NAME_MAX: Final = 100
+#: Where an identity provider sends browsers back to.
+SSO_CALLBACK: Final = "/auth/sso/callback"
+
+RoleName = Literal["owner", "admin", "member", "viewer"]
+SignupMode = Literal["open", "domain", "invite"]
+
+_LABEL: Final = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
+_DOMAIN: Final = re.compile(rf"{_LABEL}(?:\.{_LABEL})*", re.ASCII)
+_LOCAL: Final = re.compile(r"[^\s@\x00-\x20\x7f\"(),:;<>\[\]\\]{1,64}")
+
+
+class SignIn(msgspec.Struct, forbid_unknown_fields=True):
+    """An address and a password. Secrets: never log one."""
+
+    email: Annotated[str, Meta(max_length=EMAIL_MAX)]
+    password: Annotated[str, Meta(max_length=PASSWORD_MAX)]
+
+    def __repr__(self) -> str:
+        return "SignIn(…)"
+
+
+class SignUp(msgspec.Struct, forbid_unknown_fields=True):
+    """What a new account is made of. Secrets: never log one."""
+
+    email: Annotated[str, Meta(max_length=EMAIL_MAX)]
+    password: Annotated[str, Meta(min_length=PASSWORD_MIN, max_length=PASSWORD_MAX)]
+
+    def __repr__(self) -> str:
+        return "SignUp(…)"
+
+
+class PasswordChange(msgspec.Struct, forbid_unknown_fields=True):
+    """The old password and the new one. Secrets: never log one."""
+
+    current_password: Annotated[str, Meta(max_length=PASSWORD_MAX)]
+    new_password: Annotated[str, Meta(min_length=PASSWORD_MIN, max_length=PASSWORD_MAX)]
+
+    def __repr__(self) -> str:
+        return "PasswordChange(…)"
+
+
+class AccountShown(msgspec.Struct):
+    """An account as its owner sees it. `id` is null in single-user mode."""
+
+    id: str | None
+    email: str
+    has_password: bool
+    created_at: Instant | None
+
+
+class Belonging(msgspec.Struct):
+    """An organization that an account belongs to, and as what."""
+
+    slug: str
+    name: str
+    role: RoleName
+
+
+class Me(msgspec.Struct):
+    """Who is signed in, and where they belong."""
+
+    account: AccountShown
+    organizations: list[Belonging]
+
+
+class Mode(msgspec.Struct):
+    """How one signs in here, for a page that nobody has signed in to yet."""
+
+    auth: Literal["password", "sso", "disabled"]
+    sso: bool
+    signup: SignupMode
+    has_accounts: bool
+
+
+class SignedOut(msgspec.Struct):
+    """The answer to a sign-out."""
+
+    signed_out: Literal[True] = True
+
+
+class SessionShown(msgspec.Struct):
+    """One sign-in of an account."""
+
+    id: str
+    created_at: Instant
+    last_seen_at: Instant
+    expires_at: Instant
+    address: str
+    user_agent: str
+    current: bool
+
+
+class Ended(msgspec.Struct):
+    """How many sign-ins were ended."""
+
+    ended: int
+
+
+class SignupPolicy(msgspec.Struct, forbid_unknown_fields=True):
+    """Who may make an account (spec, "Sign-up policy")."""
+
+    mode: SignupMode
+    domains: Annotated[list[str], Meta(max_length=1000)] = msgspec.field(default_factory=list)
+
+
+def email_key(email: str) -> str | None:
+    """An address as it is compared, or None when it is none: one `@`, a plain local part, a domain name."""
+    plain = unicodedata.normalize("NFC", email.strip())
+    local, at, domain = plain.rpartition("@")
+    domain = domain.lower()
+    if not at or len(plain) > EMAIL_MAX or not _LOCAL.fullmatch(local) or not is_domain(domain):
+        return None
+    return f"{local.lower()}@{domain}"
+
+
+def is_domain(text: str) -> bool:
+    """Whether a lower-case text is an exact domain name."""
+    return len(text) <= 253 and _DOMAIN.fullmatch(text) is not None

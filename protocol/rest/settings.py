@@ -1,0 +1,92 @@
+"""Bodies and answers of what an organization and its projects can set: retention, taxonomy, integrations.
+
+Shapes and plain checks only. Instants are texts in our form (`protocol.rest.query.timestamp`).
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from protocol.rest.accounts import NAME_MAX, Instant
+
+DAYS_MAX = 36_500
+
+Days = Annotated[int, Meta(ge=0, le=DAYS_MAX, description="Whole days; 0 is for ever.")]
+
+IntegrationKind = Literal["model_provider", "git"]
+ModelProviderName = Literal["anthropic", "openai", "google", "openai_compatible"]
+GitProviderName = Literal["github", "gitlab"]
+SecretState = Literal["none", "sealed", "lost"]
+
+
+class RetentionChange(msgspec.Struct, forbid_unknown_fields=True):
+    """A project's terms, both at once. A null or absent one is the install's default again."""
+
+    traces: Days | None = None
+    detections: Days | None = None
+
+
+class RetentionTerms(msgspec.Struct):
+    """Terms in days; 0 is for ever."""
+
+    traces: Days
+    detections: Days
+
+
+class RetentionShown(msgspec.Struct):
+    """What a project sets (null: nothing), the install's defaults, and what is in effect."""
+
+    traces: Days | None
+    detections: Days | None
+    defaults: RetentionTerms
+    effective: RetentionTerms
+
+
+class TaxonomyCounts(msgspec.Struct):
+    """How many entries of each kind the taxonomy has now."""
+
+    packs: int
+    chains: int
+    call_sites: int
+    failure_modes: int
+
+
+class IntegrationChange(msgspec.Struct, forbid_unknown_fields=True):
+    """An integration as a whole. An absent secret keeps the stored one. Secrets: never log one."""
+
+    kind: IntegrationKind
+    provider: ModelProviderName | GitProviderName
+    name: Annotated[str, Meta(max_length=NAME_MAX)]
+    base_url: Annotated[str, Meta(max_length=500)] | None = None
+    username: Annotated[str, Meta(max_length=200)] | None = None
+    secret: Annotated[str, Meta(min_length=1, max_length=8_000)] | None = None
+
+    def __repr__(self) -> str:
+        return f"IntegrationChange({self.kind}, {self.provider}, …)"
+
+
+class IntegrationShown(msgspec.Struct):
+    """An integration without its secret. `lost`: the key that sealed it is not here."""
+
+    id: str
+    kind: IntegrationKind
+    provider: str
+    name: str
+    base_url: str | None
+    username: str | None
+    secret: SecretState
+    created_at: Instant
+    updated_at: Instant
+
+
+class Reached(msgspec.Struct):
+    """Whether the other side answered and took the credentials, and what it said, without its body."""
+
+    reachable: bool
+    accepted: bool
+    status: int | None
+    message: str
+    took_ms: int

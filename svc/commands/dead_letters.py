@@ -1,0 +1,122 @@
+"""`trace-svc dead-letters list | show | replay | drop`: the way back for what could not be stored.
+
+Works beside a running service, on the same database. `show` prints payload, on purpose and to standard
+output only; nothing here logs it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+import msgspec
+
+from protocol.inflate import Unreadable
+from protocol.otlp.reading import read_protobuf, walk
+from protocol.rest.query import timestamp
+from protocol.spooled import Unpackable, unpack_letter
+from protocol.storage import Batch, Letter, Written
+from protocol.text import clean_value
+from svc.config.table import Settings
+from svc.domain.intake import decoder
+from svc.domain.pricing import PriceBook
+from svc.ingest.prices import price_book
+from svc.outside.kafka.letters import collect
+from svc.store.postgres.partitions import DayPartitions
+from svc.store.spans.call_sites import CallSites
+from svc.store.spans.dead_letters import DeadLetterStore
+from svc.store.spans.writing import SpanStore
+from svc.wiring.open_store import Store, now, open_store
+from svc.wiring.spools import kafka
+
+
+async def dead_letters(arguments: argparse.Namespace, settings: Settings) -> None:
+    """Run one verb. Raises `Outage` when the database is away."""
+    async with open_store(settings) as store:
+        letters = DeadLetterStore(store.database)
+        if settings.spool_mode == "kafka":
+            await _bring_home(settings, letters)
+        match arguments.verb:
+            case "list":
+                await _list(letters)
+            case "show":
+                await _show(letters, arguments.id)
+            case "replay":
+                await _replay(store, letters, price_book(settings), None if arguments.all else arguments.ids)
+            case "drop":
+                dropped = await letters.drop(None if arguments.all else arguments.ids)
+                print(f"dropped {dropped} letters")
+            case other:
+                raise AssertionError(other)
+
+
+async def _bring_home(settings: Settings, letters: DeadLetterStore) -> None:
+    """In broker mode letters lie in a topic: move the new ones to the table, where they can be dealt with."""
+
+    async def take(messages: Sequence[bytes]) -> None:
+        await letters.bury([_opened(message) for message in messages])
+
+    found = await collect(kafka(settings), take)
+    if found:
+        print(f"brought {found} letters home from the broker", file=sys.stderr)
+
+
+def _opened(message: bytes) -> Letter:
+    try:
+        return unpack_letter(message)
+    except Unpackable as error:
+        # Whoever wrote it: it is kept as it came.
+        return Letter(0, str(error), message, now(), 1)
+
+
+async def _list(letters: DeadLetterStore) -> None:
+    after, found = 0, 0
+    while page := await letters.page(after, 100):
+        for letter in page:
+            if not found:
+                print("ID  SPANS  BURIED                       PROJECT  REASON")
+            found += 1
+            after = letter.id
+            columns = (letter.id, letter.spans, timestamp(letter.buried_at), letter.project_id, letter.reason)
+            print("  ".join(str(column) for column in columns))
+    if not found:
+        print("no dead letters")
+
+
+async def _show(letters: DeadLetterStore, letter_id: int) -> None:
+    page = await letters.page(letter_id - 1, 1, [letter_id])
+    if not page:
+        print(f"there is no letter {letter_id}")
+        return
+    (letter,) = page
+    print(f"letter {letter.id}: {letter.spans} spans of project {letter.project_id}")
+    print(f"received {timestamp(letter.received_at)}, buried {timestamp(letter.buried_at)}")
+    print(f"reason: {letter.reason}")
+    try:
+        spans = list(walk(read_protobuf(letter.body)))
+    except Unreadable as error:
+        print(f"{len(letter.body)} bytes that are no OTLP: {error}")
+        return
+    for span in spans:
+        told = {
+            "trace_id": span.trace_id.hex(),
+            "span_id": span.span_id.hex(),
+            "name": clean_value(span.name),
+            "attributes": clean_value(span.attributes),
+            "resource": clean_value(span.resource.attributes),
+        }
+        print(msgspec.json.format(msgspec.json.encode(told), indent=2).decode())
+
+
+async def _replay(store: Store, letters: DeadLetterStore, prices: PriceBook, ids: list[int] | None) -> None:
+    decode = decoder(prices)
+    spans = SpanStore(store.database, DayPartitions(store.database), CallSites(), now)
+
+    async def write(batch: Batch) -> Written:
+        return await spans.write(list(decode(batch)))
+
+    done = await letters.replay(ids, write)
+    print(f"replayed {done.letters} letters, {done.stored} spans stored anew")
+    if done.refused:
+        print(f"{done.refused} letters were refused once more; `dead-letters list` says why")

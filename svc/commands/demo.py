@@ -1,0 +1,300 @@
+"""`trace-svc demo`: a small, realistic set of agent traces, sent through the real OTLP door.
+
+Makes two keys for the default project, sends, asks the query API what it now says, prints the answers and
+revokes the keys. The traces begin within the last hour, speak OTel GenAI and OpenInference, and hold a tool
+that fails, cached tokens, sessions and one model that has no price.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+import httpx2
+import msgspec
+import trio
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
+from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
+
+from protocol.rest.query import timestamp
+from protocol.storage import Outage
+from svc.config.table import Settings
+from svc.store.accounts.audit import OPERATOR
+from svc.store.accounts.keys import KeyStore
+from svc.store.accounts.projects import ProjectStore
+from svc.wiring.open_store import open_store
+
+TRACES: Final = 24
+TIMEOUT_S: Final = 15.0
+ARRIVAL_TIMEOUT_S: Final = 30.0
+
+_QUESTIONS: Final = (
+    "Which of my orders is late?",
+    "Cancel the blue jacket, please.",
+    "Where can I pick up my parcel?",
+    "Why was I charged twice in October?",
+)
+_ANSWERS: Final = (
+    "Order 7731 left the warehouse two days late and arrives on Friday.",
+    "Done: the blue jacket is cancelled and refunded to your card.",
+    "Your parcel waits at the corner shop until Saturday, 18:00.",
+    "The second charge was a deposit; it went back on the 28th.",
+)
+_MODELS: Final = (("openai", "gpt-4o"), ("openai", "gpt-4o-mini"), ("anthropic", "claude-sonnet-4-5"))
+_PRIVATE_MODEL: Final = ("in-house", "house-llm-13b")
+
+Attributes = dict[str, str | int | float]
+
+
+def _pairs(attributes: Attributes) -> list[KeyValue]:
+    return [KeyValue(key=key, value=_value(value)) for key, value in attributes.items()]
+
+
+def _value(value: str | int | float) -> AnyValue:
+    if isinstance(value, str):
+        return AnyValue(string_value=value)
+    return AnyValue(int_value=value) if isinstance(value, int) else AnyValue(double_value=value)
+
+
+def _json(value: Any) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+class _Story:
+    """One trace in the making: spans one after the other under a root."""
+
+    def __init__(self, dice: random.Random, started_at: datetime) -> None:
+        self.trace_id = dice.randbytes(16)
+        self._dice, self._at = dice, started_at
+        self.spans: list[Span] = []
+
+    def span(
+        self, name: str, attributes: Attributes, *, parent: Span | None = None, error: str | None = None
+    ) -> Span:
+        took = timedelta(milliseconds=self._dice.randint(80, 2500))
+        start = int(self._at.timestamp() * 1e9)
+        span = Span(
+            trace_id=self.trace_id,
+            span_id=self._dice.randbytes(8),
+            parent_span_id=parent.span_id if parent is not None else b"",
+            name=name,
+            kind=Span.SPAN_KIND_CLIENT,
+            start_time_unix_nano=start,
+            end_time_unix_nano=start + int(took.total_seconds() * 1e9),
+            attributes=_pairs(attributes),
+        )
+        if error is not None:
+            span.status.CopyFrom(Status(code=Status.STATUS_CODE_ERROR, message=error))
+        self.spans.append(span)
+        if parent is not None:
+            self._at += took
+            parent.end_time_unix_nano = max(parent.end_time_unix_nano, span.end_time_unix_nano)
+        return span
+
+
+def _support_agent(dice: random.Random, started_at: datetime, session: str, turn: int) -> _Story:
+    """An agent that asks a model, calls a tool and answers; told in OTel GenAI conventions."""
+    story = _Story(dice, started_at)
+    provider, model = _PRIVATE_MODEL if dice.random() < 0.1 else dice.choice(_MODELS)
+    question, answer = _QUESTIONS[turn % 4], _ANSWERS[turn % 4]
+    failed = dice.random() < 0.2
+    who: Attributes = {"gen_ai.conversation.id": session, "user.id": f"user-{turn % 5}"}
+    root = story.span(
+        "invoke_agent support",
+        {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "support", **who},
+    )
+    said = [{"role": "user", "parts": [{"type": "text", "content": question}]}]
+    call = {"type": "tool_call", "id": f"call-{turn}", "name": "lookup_order", "arguments": {"order": 7731}}
+    chat: Attributes = {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.provider.name": provider,
+        "gen_ai.request.model": model,
+        "gen_ai.response.model": model,
+        **who,
+    }
+    story.span(
+        f"chat {model}",
+        {
+            **chat,
+            "gen_ai.input.messages": _json(said),
+            "gen_ai.output.messages": _json([{"role": "assistant", "parts": [call]}]),
+            "gen_ai.usage.input_tokens": 420 + 13 * turn,
+            "gen_ai.usage.cache_read.input_tokens": 256,
+            "gen_ai.usage.output_tokens": 31,
+        },
+        parent=root,
+    )
+    story.span(
+        "execute_tool lookup_order",
+        {
+            "gen_ai.operation.name": "execute_tool",
+            "gen_ai.tool.name": "lookup_order",
+            "gen_ai.tool.call.id": f"call-{turn}",
+            "gen_ai.tool.call.arguments": _json(call["arguments"]),
+            **({"error.type": "TimeoutError"} if failed else {"gen_ai.tool.call.result": '{"late": true}'}),
+            **who,
+        },
+        parent=root,
+        error="the order service did not answer" if failed else None,
+    )
+    story.span(
+        f"chat {model}",
+        {
+            **chat,
+            "gen_ai.input.messages": _json([*said, {"role": "assistant", "parts": [call]}]),
+            "gen_ai.output.messages": _json(
+                [
+                    {
+                        "role": "assistant",
+                        "parts": [{"type": "text", "content": answer}],
+                        "finish_reason": "stop",
+                    }
+                ]
+            ),
+            "gen_ai.usage.input_tokens": 510 + 13 * turn,
+            "gen_ai.usage.cache_read.input_tokens": 420,
+            "gen_ai.usage.output_tokens": 64,
+        },
+        parent=root,
+    )
+    return story
+
+
+def _document_search(dice: random.Random, started_at: datetime, session: str, turn: int) -> _Story:
+    """Retrieval and an answer, told in OpenInference."""
+    story = _Story(dice, started_at)
+    question, answer = _QUESTIONS[turn % 4], _ANSWERS[turn % 4]
+    who: Attributes = {"session.id": session, "user.id": f"user-{turn % 5}"}
+    root = story.span(
+        "answer_from_docs",
+        {"openinference.span.kind": "CHAIN", "input.value": question, "output.value": answer, **who},
+    )
+    story.span(
+        "retrieve",
+        {
+            "openinference.span.kind": "RETRIEVER",
+            "input.value": question,
+            "retrieval.documents.0.document.id": "faq-12",
+            "retrieval.documents.0.document.score": 0.82,
+            **who,
+        },
+        parent=root,
+    )
+    story.span(
+        "ChatCompletion",
+        {
+            "openinference.span.kind": "LLM",
+            "llm.provider": "openai",
+            "llm.model_name": "gpt-4o-mini",
+            "llm.input_messages.0.message.role": "user",
+            "llm.input_messages.0.message.content": question,
+            "llm.output_messages.0.message.role": "assistant",
+            "llm.output_messages.0.message.content": answer,
+            "llm.token_count.prompt": 900 + turn,
+            "llm.token_count.completion": 48,
+            **who,
+        },
+        parent=root,
+    )
+    return story
+
+
+def traces(dice: random.Random, now: datetime) -> Iterator[tuple[str, list[Span]]]:
+    """The sample traces: a service name and its spans."""
+    for number in range(TRACES):
+        session = f"demo-{now:%H%M%S}-{number // 4}"
+        started_at = now - timedelta(minutes=55) + timedelta(minutes=2 * number)
+        if number % 3:
+            yield "shop-assistant", _support_agent(dice, started_at, session, number).spans
+        else:
+            yield "doc-search", _document_search(dice, started_at, session, number).spans
+
+
+def request_of(service: str, spans: list[Span]) -> ExportTraceServiceRequest:
+    """One export request."""
+    request = ExportTraceServiceRequest()
+    resource_spans = request.resource_spans.add()
+    resource_spans.resource.attributes.extend(_pairs({"service.name": service}))
+    scope_spans = resource_spans.scope_spans.add()
+    scope_spans.scope.name = "trace-svc.demo"
+    scope_spans.spans.extend(spans)
+    return request
+
+
+async def demo(settings: Settings, url: str | None) -> None:
+    """Send the traces and print what the query API says. Raises `Outage` when the service is not there."""
+    base = url or f"http://{settings.http_bind[0]}:{settings.http_bind[1]}"
+    async with open_store(settings) as store:
+        project = await ProjectStore(store.database).make_default()
+        keys = KeyStore(store.database)
+        write = await keys.create(project.id, "demo (write)", "write", actor=OPERATOR)
+        query = await keys.create(project.id, "demo (query)", "query", actor=OPERATOR)
+        try:
+            async with httpx2.AsyncClient(base_url=base, timeout=TIMEOUT_S) as client:
+                await _send_and_ask(client, write.plaintext, query.plaintext)
+        except httpx2.TransportError as error:
+            raise Outage(f"no service answers at {base}; start it with `make run`") from error
+        finally:
+            with trio.CancelScope(shield=True, deadline=trio.current_time() + TIMEOUT_S):
+                for minted in (write, query):
+                    await keys.revoke(project.id, minted.key.id, actor=OPERATOR)
+
+
+async def _send_and_ask(client: httpx2.AsyncClient, write: str, query: str) -> None:
+    now = datetime.now(UTC)
+    ask = _Asker(client, query, now)
+    before = await ask.count()
+    sent = 0
+    for service, spans in traces(random.Random(), now):  # noqa: S311 - sample data
+        response = await client.post(
+            "/v1/traces",
+            content=request_of(service, spans).SerializeToString(),
+            headers={"Authorization": f"Bearer {write}", "Content-Type": "application/x-protobuf"},
+        )
+        if response.status_code != 200:
+            raise Outage(f"the OTLP door answered {response.status_code}: {response.text[:200]}")
+        sent += len(spans)
+    print(f"sent {TRACES} traces with {sent} spans to {client.base_url}")
+    with trio.fail_after(ARRIVAL_TIMEOUT_S):
+        while await ask.count() < before + sent:  # noqa: ASYNC110 - it happens in another process
+            await trio.sleep(0.1)
+    print(f"stored and queryable: {sent} spans after {(datetime.now(UTC) - now).total_seconds():.1f} s\n")
+    await ask.show()
+
+
+class _Asker:
+    """Asks the query API about the spans of the demo."""
+
+    def __init__(self, client: httpx2.AsyncClient, key: str, since: datetime) -> None:
+        self._client, self._key = client, key
+        self._range = {"from": timestamp(since - timedelta(seconds=5))}
+
+    async def count(self) -> int:
+        answer: int = (await self._post("count", {"dataset": "spans"}))["count"]
+        return answer
+
+    async def show(self) -> None:
+        """Facets by kind and model, and the failing tool calls."""
+        for field in ("kind", "model_id", "status"):
+            answer = await self._post("facets", {"dataset": "spans", "field": field, "range": self._range})
+            told = ", ".join(f"{facet['value']} {facet['count']}" for facet in answer["facets"])
+            print(f"spans by {field}: {told}")
+        answer = await self._post(
+            "search", {"dataset": "tool_calls", "filters": {"status": "error"}, "range": self._range}
+        )
+        print(f"failed tool calls: {len(answer['rows'])}")
+        for row in answer["rows"][:3]:
+            fields = row["fields"]
+            print(f"  {fields['name']}: {fields['error_type']} — {fields['error_message']}")
+
+    async def _post(self, route: str, body: dict[str, Any]) -> dict[str, Any]:
+        response = await self._client.post(
+            f"/v1/query/{route}", json=body, headers={"Authorization": f"Bearer {self._key}"}
+        )
+        if response.status_code != 200:
+            raise Outage(f"the query API answered {response.status_code}: {response.text[:200]}")
+        data: dict[str, Any] = response.json()["data"]
+        return data

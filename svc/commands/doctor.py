@@ -1,0 +1,148 @@
+"""`trace-svc doctor`: what is configured, what is reachable, what is wrong; one line each.
+
+Reads and asks, never changes anything: it does not start the embedded server, does not migrate and makes no
+key. Exit status 1 when any line says FAIL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from importlib.metadata import version
+from pathlib import Path
+
+import attrs
+import httpx2
+import trio
+
+from protocol.storage import Outage
+from svc.config.checks import boot_refusals, boot_warnings
+from svc.config.table import BadSetting, Settings, setting_rows
+from svc.ingest.prices import BadPrices, price_book
+from svc.secrets.own import kept_here, with_own_secrets
+from svc.store.postgres.database import Connection
+from svc.store.postgres.migrate import migrations
+from svc.wiring.open_store import open_store, served_address
+from svc.wiring.outbound import outbound
+from svc.wiring.spools import kafka
+
+TIMEOUT_S = 5.0
+
+
+@attrs.frozen
+class Finding:
+    """One line: `ok`, `warn` or `FAIL`, what was looked at, and what was seen."""
+
+    verdict: str
+    subject: str
+    text: str
+
+    def line(self) -> str:
+        """The finding as it is printed."""
+        return f"{self.verdict:<4}  {self.subject:<10}  {self.text}"
+
+
+async def examine(settings: Settings, env: Mapping[str, str]) -> int:
+    """Print all findings. Returns the exit status."""
+    findings = [*_settings(settings, env), *_folder(settings)]
+    findings += await _database(settings)
+    findings += await _brokers(settings)
+    findings += await _service(settings)
+    findings += [Finding("ok", "outbound", line.sentence()) for line in outbound(settings)]
+    findings.append(_prices(settings))
+    for finding in findings:
+        print(finding.line())
+    return int(any(finding.verdict == "FAIL" for finding in findings))
+
+
+def _settings(settings: Settings, env: Mapping[str, str]) -> Iterator[Finding]:
+    yield Finding("ok", "version", f"trace-svc {version('trace-svc')}")
+    named = sorted(row.name for row in setting_rows() if row.name in env)
+    yield Finding("ok", "settings", "set: " + (", ".join(named) or "none, all defaults"))
+    try:
+        settings = with_own_secrets(settings, env, make=False)
+    except (BadSetting, OSError) as error:
+        yield Finding("FAIL", "secrets", str(error))
+    for name, path in kept_here(settings, env).items():
+        where = f"kept in {path}" if path.exists() else f"will be made in {path} at the first start"
+        yield Finding("ok", "secrets", f"{name} {where}")
+    absent = {name for name, path in kept_here(settings, env).items() if not path.exists()}
+    for warning in boot_warnings(settings, env):
+        if warning.partition(" ")[0] not in absent:
+            yield Finding("warn", "settings", warning)
+    for refusal in boot_refusals(settings):
+        yield Finding("FAIL", "settings", refusal)
+
+
+def _prices(settings: Settings) -> Finding:
+    try:
+        return Finding("ok", "prices", f"price book {price_book(settings).version}")
+    except BadPrices as bad:
+        return Finding("FAIL", "prices", str(bad))
+
+
+def _folder(settings: Settings) -> Iterator[Finding]:
+    if served_address(settings) is not None:
+        return
+    folder: Path = settings.data_dir
+    if not folder.exists():
+        yield Finding("ok", "data", f"{folder} will be made at the first start")
+    elif not folder.is_dir():
+        yield Finding("FAIL", "data", f"{folder} is not a folder")
+    else:
+        yield Finding("ok", "data", f"{folder} exists")
+
+
+async def _database(settings: Settings) -> list[Finding]:
+    address = served_address(settings)
+    if address is None:
+        return [Finding("ok", "database", "embedded PostgreSQL, started and watched by the service")]
+
+    async def work(connection: Connection) -> tuple[str, int]:
+        # Which server this is, and how far its schema has come.
+        server = await connection.fetchval("show server_version")
+        if await connection.fetchval("select to_regclass('schema_migration')") is None:
+            return server, 0
+        return server, await connection.fetchval("select coalesce(max(number), 0) from schema_migration")
+
+    async with open_store(settings, as_it_is=True) as store:
+        try:
+            server, step = await store.database.run(work, transaction=False, timeout_s=TIMEOUT_S)
+        except Outage as outage:
+            return [Finding("FAIL", "database", f"{address.label()}: {outage}")]
+    known = migrations()[-1].number
+    schema = Finding("ok", "schema", f"at step {step} of {known}")
+    if step > known:
+        schema = Finding("FAIL", "schema", f"at step {step}, this release knows {known}: it is too old")
+    return [Finding("ok", "database", f"{address.label()} runs PostgreSQL {server}"), schema]
+
+
+async def _brokers(settings: Settings) -> list[Finding]:
+    if settings.spool_mode != "kafka":
+        return []
+    brokers = kafka(settings)
+    try:
+        with trio.fail_after(TIMEOUT_S):
+            seen = await trio.to_thread.run_sync(brokers.described, abandon_on_cancel=True)
+    except (Outage, trio.TooSlowError) as error:
+        return [Finding("FAIL", "brokers", f"{brokers.servers}: {error}")]
+    return [Finding("ok", "brokers", f"{brokers.servers}: {seen}")]
+
+
+async def _service(settings: Settings) -> list[Finding]:
+    host, port = settings.http_bind
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - compared, not bound
+    url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    try:
+        with trio.fail_after(TIMEOUT_S):
+            async with httpx2.AsyncClient() as client:
+                response = await client.get(f"{url}/actuator/health")
+                report = response.json()
+    except (httpx2.HTTPError, trio.TooSlowError, OSError, ValueError):
+        return [Finding("warn", "service", f"nothing of ours answers at {url}; is it running?")]
+    if not isinstance(report, dict) or "components" not in report:
+        return [Finding("FAIL", "service", f"another program answers at {url}")]
+    findings = []
+    for name, part in report["components"].items():
+        verdict = "ok" if part.get("status") == "UP" else "FAIL"
+        findings.append(Finding(verdict, name, f"{part.get('status')} at {url}"))
+    return findings

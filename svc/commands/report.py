@@ -1,0 +1,69 @@
+"""`trace-svc doctor --project`: the ingest doctor's report as text."""
+
+from __future__ import annotations
+
+from protocol.rest.ingest_report import ExporterReport, IngestReport, Refused, Share
+
+_MOST_KEYS = 12
+
+
+def print_report(report: IngestReport) -> None:
+    """Print it, exporters with most advice first."""
+    print(f"since {report.since}")
+    if not report.exporters:
+        print(
+            "no spans were seen; is the exporter's endpoint right, and does its key belong to this project?"
+        )
+    for exporter in report.exporters:
+        print()
+        for line in _exporter(exporter):
+            print(line)
+    for title, refused in (
+        ("rejected at the doors", report.rejected),
+        ("dead letters", report.dead_lettered),
+    ):
+        _print_refused(title, refused)
+
+
+def _exporter(exporter: ExporterReport) -> list[str]:
+    library = _named(exporter.scope, exporter.scope_version, "unnamed scope")
+    sdk = _named(exporter.sdk, exporter.sdk_version, "unknown SDK")
+    lines = [
+        f"{exporter.service or 'unnamed service'} · {library} · {sdk}",
+        f"  last seen   {exporter.last_seen_at}, {exporter.spans} spans, {exporter.looked_into} looked into",
+        f"  speaks      {_shares(exporter.dialects) or 'no dialect of models'}",
+    ]
+    if exporter.model_calls:
+        said = exporter.shares
+        pairs = (
+            ("model", said.model),
+            ("usage", said.usage),
+            ("session", said.session),
+            ("content", said.content),
+        )
+        shares = ", ".join(f"{name} {_percent(share)}" for name, share in pairs if share is not None)
+        lines.append(f"  model calls {exporter.model_calls} looked into: {shares}")
+    if exporter.unread_attributes:
+        more = len(exporter.unread_attributes) - _MOST_KEYS
+        keys = _shares(exporter.unread_attributes[:_MOST_KEYS]) + (f" and {more} more" if more > 0 else "")
+        lines.append(f"  not read    {keys}")
+    return lines + [f"  change      {sentence}" for sentence in exporter.advice]
+
+
+def _print_refused(title: str, refused: list[Refused]) -> None:
+    if refused:
+        print(f"\n{title}")
+        for row in refused:
+            print(f"  {row.spans} spans, last {row.last_seen_at}: {row.reason}")
+
+
+def _named(name: str | None, version: str | None, unknown: str) -> str:
+    return " ".join(filter(None, (name, version))) or unknown
+
+
+def _shares(shares: list[Share]) -> str:
+    return ", ".join(f"{share.name} {_percent(share.share)}" for share in shares)
+
+
+def _percent(share: float) -> str:
+    return f"{share:.0%}"

@@ -1,0 +1,76 @@
+"""`trace-svc retention show | run`: the terms of each project and what they keep, or a sweep right now.
+
+Works beside the running service: a day that its own sweep has dropped meanwhile is simply gone already.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter
+from datetime import UTC, datetime
+from typing import Any
+
+from protocol.storage import Freed
+from svc.config.table import Settings
+from svc.domain.retention import Terms
+from svc.store.retention.sweep import RetentionStore
+from svc.wiring.open_store import open_store
+
+
+def default_terms(settings: Settings) -> Terms:
+    """The install's terms."""
+    return Terms(settings.trace_ttl_days, settings.detection_ttl_days)
+
+
+def add_retention(commands: Any) -> None:
+    """The command's arguments."""
+    retention = commands.add_parser("retention", help="show what is kept how long, or sweep now")
+    verbs = retention.add_subparsers(dest="verb", required=True, metavar="verb")
+    verbs.add_parser("show", help="the terms of each project, and the days and bytes on disk")
+    verbs.add_parser("run", help="delete what has expired now, and say what was freed")
+
+
+async def retention(arguments: argparse.Namespace, settings: Settings) -> None:
+    """Run one verb."""
+    async with open_store(settings) as store:
+        shelf = RetentionStore(store.database, default_terms(settings))
+        await (_show(shelf, settings) if arguments.verb == "show" else _sweep(shelf))
+
+
+async def _show(shelf: RetentionStore, settings: Settings) -> None:
+    state = "every hour" if settings.retention_enabled else "off (SVC_RETENTION_ENABLED=false)"
+    print(f"sweep: {state}")
+    for project in await shelf.projects():
+        own = project.override
+        print(
+            f"{project.org_slug}/{project.slug}: traces {_term(project.terms.traces, own.traces)}, "
+            f"detections {_term(project.terms.detections, own.detections)}"
+        )
+    for row in await shelf.sizes():
+        span = f", {row['oldest']} to {row['newest']}" if row["days"] else ""
+        print(f"{row['table']}: {row['days']} days{span}, {row['bytes'] / 2**20:.1f} MiB")
+
+
+def _term(days: int, own: int | None) -> str:
+    return (f"{days} days" if days else "for ever") + (" (default)" if own is None else "")
+
+
+async def _sweep(shelf: RetentionStore) -> None:
+    rows: Counter[str] = Counter()
+    days: Counter[str] = Counter()
+    size = 0
+
+    def note(freed: Freed) -> None:
+        nonlocal size
+        rows[freed.table] += freed.rows
+        days[freed.table] += freed.days
+        size += freed.bytes
+
+    await shelf.sweep(datetime.now(UTC), note)
+    for table in sorted(rows):
+        # A day that goes whole is not counted, only estimated.
+        if days[table]:
+            print(f"{table}: {days[table]} whole days, about {rows[table]} rows")
+        else:
+            print(f"{table}: {rows[table]} rows")
+    print(f"{size / 2**20:.1f} MiB of disk freed at once" if size else "no whole day had expired")

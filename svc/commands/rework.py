@@ -1,0 +1,94 @@
+"""`trace-svc reprice` and `trace-svc remap`: present prices or the present mapping over stored history.
+
+Without `--apply` it looks at everything and says what would change. With it, it works in small steps beside a
+running service; killed, it goes on where it was when it is started again.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from decimal import Decimal
+from importlib.metadata import version
+from typing import Final
+
+import trio
+
+from protocol.otlp.reading import WireSpan
+from protocol.storage import Outage
+from svc.domain.pricing import PriceBook
+from svc.domain.rework import remapped, repriced
+from svc.domain.span import SpanRow
+from svc.store.accounts.projects import Project
+from svc.store.postgres.database import Database
+from svc.store.spans.rework import Kind, Progress, ReworkStore
+from svc.wiring.open_store import now
+
+HELP: Final = (
+    "Says what would change, and with --apply changes it, in steps of some hundred traces beside a running"
+    " service. Killed, it goes on where it was when started again. Traces that change are rolled up anew."
+    " Costs that the exporter gave stay. `remap` leaves spans whose payload has aged out as they are."
+)
+
+#: How often a run on a terminal says how far it is, and how often it tries through an outage.
+_REPORT_EVERY_S: Final = 2.0
+_TRIES: Final = 10
+_PAUSE_S: Final = 1.0
+
+
+async def rework(database: Database, project: Project, kind: Kind, prices: PriceBook, *, apply: bool) -> None:
+    """Preview or apply, and print the outcome. Raises `Outage` when the database stays away."""
+
+    def remake(row: SpanRow, span: WireSpan | None) -> SpanRow:
+        return repriced(row, prices) if span is None else remapped(row, span, prices)
+
+    release = f"trace-svc {version('trace-svc')}, {prices.version}"
+    store = ReworkStore(
+        database, project.id, kind, prices.version if kind == "reprice" else release, remake, now
+    )
+    progress = await store.resumed() if apply else Progress()
+    if progress.traces:
+        print(f"going on behind {progress.traces} traces of an earlier run", file=sys.stderr)
+    last_s = time.monotonic()
+    while not progress.finished:
+        progress = await _step(store, progress, apply=apply)
+        if sys.stderr.isatty() and time.monotonic() - last_s > _REPORT_EVERY_S:
+            last_s = time.monotonic()
+            print(f"{progress.traces} traces, {progress.changed_spans} spans to change", file=sys.stderr)
+    _report(project, store, progress, apply=apply)
+
+
+async def _step(store: ReworkStore, progress: Progress, *, apply: bool) -> Progress:
+    for attempt in range(_TRIES):
+        try:
+            return await (store.apply(progress) if apply else store.preview(progress))
+        except Outage:
+            # A deadlock with a writer ends so too, and is over when it is tried again.
+            if attempt == _TRIES - 1:
+                raise
+            await trio.sleep(_PAUSE_S)
+            if apply:
+                # The step may have been committed before the connection was lost.
+                progress = await store.resumed()
+    raise AssertionError("unreachable")
+
+
+def _report(project: Project, store: ReworkStore, progress: Progress, *, apply: bool) -> None:
+    did = "changed" if apply else "would change"
+    before, after = progress.before, progress.after
+    print(f"project      {project.org_slug}/{project.slug}")
+    print(f"brought to   {store.version}")
+    print(f"looked at    {progress.spans} spans in {progress.traces} traces")
+    print(f"{did:<12} {progress.changed_spans} spans in {progress.changed_traces} traces")
+    if progress.without_payload:
+        print(f"left alone   {progress.without_payload} spans whose payload has aged out")
+    print(f"\n{'':<16}{'before':>20}{'after':>20}")
+    print(f"{'cost in USD':<16}{_money(before.cost):>20}{_money(after.cost):>20}")
+    print(f"{'tokens':<16}{before.tokens:>20}{after.tokens:>20}")
+    print(f"{'unpriced spans':<16}{before.unpriced:>20}{after.unpriced:>20}")
+    if not apply and progress.changed_spans:
+        print(f"\nnothing is changed yet; `trace-svc {store.kind} --apply` does it")
+
+
+def _money(amount: Decimal) -> str:
+    return f"{amount:.6f}"

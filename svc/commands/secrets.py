@@ -1,0 +1,67 @@
+"""`trace-svc secrets rotate | list`: seal every stored secret anew with the present key, or say what opens.
+
+Works beside the running service. Each value is replaced on its own and only in place of what was opened, so a
+rotation that is cut off is simply run again.
+
+Secrets: plaintext passes from one key to the other and is never printed.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from svc.config.table import Settings
+from svc.secrets.sealing import Lost, Sealer
+from svc.store.accounts.integrations import IntegrationStore
+from svc.wiring.open_store import open_store
+
+
+class SomeLost(Exception):
+    """Values remain that no key here opens; the text counts them."""
+
+
+def add_secrets(commands: Any) -> None:
+    """The command's arguments."""
+    sealed = commands.add_parser(
+        "secrets",
+        help="list what is sealed, or seal it anew with the present key",
+        description=(
+            "To change the sealing key: set SVC_SECRET_KEY to the new one, add the old one to "
+            "SVC_SECRET_KEY_PREVIOUS, restart the service, run `trace-svc secrets rotate`, drop the old one."
+        ),
+    )
+    verbs = sealed.add_subparsers(dest="verb", required=True, metavar="verb")
+    verbs.add_parser("list", help="list the sealed values and whether a key here opens them")
+    verbs.add_parser("rotate", help="seal every value anew with the present key")
+
+
+async def sealed_secrets(arguments: argparse.Namespace, settings: Settings) -> None:
+    """Run one verb. Raises `SomeLost` when a value cannot be opened."""
+    sealer = Sealer.of(settings)
+    async with open_store(settings) as store:
+        integrations = IntegrationStore(store.database)
+        rows = await integrations.all_sealed()
+        resealed = lost = 0
+        for row in rows:
+            assert row.sealed is not None, "only sealed rows were asked for"
+            opened = sealer.open(row.sealed, row.purpose)
+            name = f"{row.kind} {row.name!r}"
+            if isinstance(opened, Lost):
+                lost += 1
+                print(f"lost      {name}: {opened.reason}")
+            elif sealer.is_current(row.sealed):
+                print(f"current   {name}")
+            elif arguments.verb == "list":
+                print(f"earlier   {name}: opens with a key of SVC_SECRET_KEY_PREVIOUS")
+            elif await integrations.reseal(row, sealer.seal(opened, row.purpose)):
+                resealed += 1
+                print(f"resealed  {name}")
+            else:
+                print(f"changed   {name}: somebody has just entered it anew")
+    if not rows:
+        print("nothing is sealed here yet")
+    elif arguments.verb == "rotate":
+        print(f"{resealed} of {len(rows)} resealed with the present key")
+    if lost:
+        raise SomeLost(f"{lost} of {len(rows)} cannot be opened; nothing else is affected")

@@ -1,0 +1,65 @@
+"""`trace-svc taxonomy import FILE`: failure modes, chains, packs and call sites' intents and output schemas.
+
+YAML or JSON (which is YAML as well), checked whole before anything is written. The file replaces what was
+there, so importing it twice is the same as once.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+import yaml
+
+from protocol.taxonomy import BadTaxonomy, Taxonomy, read_taxonomy
+from svc.domain.output_schema import check_output_schemas
+from svc.store.accounts.projects import Project
+from svc.store.detection.taxonomy import TaxonomyStore
+
+MAX_FILE_BYTES: Final = 8 * 1024 * 1024
+
+HELP: Final = """\
+The file is YAML or JSON with up to four lists; the import replaces the project's taxonomy by them.
+
+  packs:                      # id, name; version, description
+    - {id: support, name: Support desk}
+  chains:                     # id, name; description, call_site_ids
+    - {id: answer, name: Answer a question, call_site_ids: [retrieve, reply]}
+  call_sites:                 # id, intent; shape, output_schema (a JSON Schema of what it should answer)
+    - id: reply
+      intent: Answers the customer
+      shape: chat
+      output_schema: {type: object, required: [answer], properties: {answer: {type: string}}}
+  failure_modes:              # id, name, severity, scope, layer; description, call_site_id, chain_id,
+    - id: invented-order      # pack_id, compliance_tags
+      name: Invents an order
+      severity: high          # low, medium, high
+      scope: single_call      # single_call, chain, trace
+      layer: A                # A, B, C
+      call_site_id: reply
+      pack_id: support
+      compliance_tags: [accuracy]
+"""
+
+
+def read_file(path: Path) -> Taxonomy:
+    """The taxonomy in a file. Raises `BadTaxonomy`, and `OSError` when the file cannot be read."""
+    with path.open("rb") as file:
+        raw = file.read(MAX_FILE_BYTES + 1)
+    if len(raw) > MAX_FILE_BYTES:
+        raise BadTaxonomy(f"{path} is larger than {MAX_FILE_BYTES} bytes")
+    try:
+        found = read_taxonomy(yaml.safe_load(raw))
+        check_output_schemas(found.call_sites)
+    except (yaml.YAMLError, UnicodeError, RecursionError, ValueError) as error:
+        raise BadTaxonomy(f"{path}: {error}") from None
+    return found
+
+
+async def import_taxonomy(taxonomy: Taxonomy, store: TaxonomyStore, project: Project) -> None:
+    """Write it and say what is there now."""
+    await store.replace(project.id, taxonomy)
+    counts = ", ".join(
+        f"{len(getattr(taxonomy, name))} {name.replace('_', ' ')}" for name in Taxonomy.__struct_fields__
+    )
+    print(f"{project.org_slug}/{project.slug} now has {counts}")

@@ -1,0 +1,54 @@
+"""`trace-svc users list | reset-password`: what an operator does for people who cannot sign in.
+
+Secrets: a new password is made here and printed once, on standard output, on purpose.
+"""
+
+from __future__ import annotations
+
+import argparse
+import secrets
+
+import trio
+
+from actors.keys import HASHERS
+from protocol.rest.accounts import email_key
+from protocol.rest.query import timestamp
+from svc.config.table import Settings
+from svc.store.accounts.accounts import AccountStore
+from svc.store.accounts.audit import OPERATOR
+from svc.wiring.open_store import open_store
+
+
+class NoSuchUser(Exception):
+    """Nobody has this address."""
+
+
+async def users(arguments: argparse.Namespace, settings: Settings) -> None:
+    """Run one of the verbs. Raises `NoSuchUser`."""
+    async with open_store(settings) as store:
+        accounts = AccountStore(store.database, trio.CapacityLimiter(HASHERS))
+        if arguments.verb == "list":
+            await _list(accounts)
+        else:
+            await _reset(accounts, arguments.email)
+
+
+async def _list(accounts: AccountStore) -> None:
+    rows = [("EMAIL", "ROLE", "SIGNS IN BY", "CREATED")]
+    for account, role in await accounts.all():
+        how = "password" if account.has_password else "identity provider"
+        rows.append((account.email, role or "none", how, timestamp(account.created_at)))
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    for row in rows:
+        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    if len(rows) == 1:
+        print("nobody has signed up yet; the first who does owns the instance")
+
+
+async def _reset(accounts: AccountStore, email: str) -> None:
+    account = await accounts.by_email(email_key(email) or "")
+    if account is None:
+        raise NoSuchUser(f"nobody has the address {email}; `trace-svc users list` shows who there is")
+    password = secrets.token_urlsafe(16)
+    await accounts.set_password(account.id, password, actor=OPERATOR)
+    print(password)

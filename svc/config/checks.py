@@ -1,0 +1,110 @@
+"""What is said of settings before anything starts: names nobody knows, combinations that refuse or warn.
+
+The command line asks once at the start, and so does `doctor`. Never changes a setting.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from base64 import b64decode
+from collections.abc import Mapping
+from typing import Final
+from urllib.parse import urlsplit
+
+from protocol.rest.accounts import SSO_CALLBACK
+from svc.config.table import PLACEHOLDER_COOKIE_PASSWORD, PLACEHOLDER_SECRET_KEY, Settings, setting_rows
+
+#: Retired names that must have no effect and earn no warning (spec, "Removed and ignored keys").
+REMOVED: Final = re.compile(
+    r"SVC_SANDBOX_.*|SVC_SYNTH_.*|SVC_CI_GATE_BLOCK_ON_REGRESSION|SVC_RISK_MODEL_ENABLED|SVC_GRADING_.*"
+    r"|SVC_STORAGE_EMBED_ENABLED|SVC_EMBEDDING_BASE_URL"
+)
+
+
+def unknown_settings(env: Mapping[str, str]) -> list[tuple[str, str | None]]:
+    """`SVC_*` names that mean nothing, each with the nearest known name if one is near."""
+    known = [row.name for row in setting_rows()]
+    return [
+        (name, next(iter(difflib.get_close_matches(name, known, n=1, cutoff=0.6)), None))
+        for name in sorted(env)
+        if name.startswith("SVC_") and name not in known and not REMOVED.fullmatch(name)
+    ]
+
+
+def boot_refusals(settings: Settings) -> list[str]:
+    """Why this combination of settings must not start, one sentence each; empty when it may."""
+    refusals = []
+    placeholder_key = settings.secret_key == b64decode(PLACEHOLDER_SECRET_KEY)
+    placeholder_cookie = settings.cookie_password == PLACEHOLDER_COOKIE_PASSWORD
+    if settings.site_domain is not None:
+        if placeholder_key:
+            refusals.append(
+                "SITE_DOMAIN is set while SVC_SECRET_KEY is the published placeholder; "
+                "set it to base64 of 32 random bytes (openssl rand -base64 32)"
+            )
+        if placeholder_cookie:
+            refusals.append(
+                "SITE_DOMAIN is set while SVC_AUTH_COOKIE_PASSWORD is the published placeholder; "
+                "set it to a long random text"
+            )
+        if settings.tls_mode == "acme" and settings.acme_email is None:
+            refusals.append("ACME_EMAIL is blank; TLS_MODE=acme with a SITE_DOMAIN needs an address")
+    if settings.frontend_url is not None and settings.site_domain is not None:
+        host = urlsplit(settings.frontend_url).hostname
+        if host != settings.site_domain:
+            refusals.append(
+                f"SVC_AUTH_FRONTEND_URL names {host!r}; it must name the host of SITE_DOMAIN, "
+                f"{settings.site_domain!r}"
+            )
+    sso = {
+        "SSO_ISSUER_URL": settings.sso_issuer_url,
+        "SSO_CLIENT_ID": settings.sso_client_id,
+        "SSO_API_KEY": settings.sso_api_key,
+    }
+    missing = [name for name, value in sso.items() if value is None]
+    if 0 < len(missing) < len(sso):
+        refusals.append(f"{' and '.join(missing)} must be set too, or none of {', '.join(sso)}")
+    if not settings.auth_passwords and missing:
+        refusals.append(
+            f"SVC_AUTH_PASSWORDS is false while {' and '.join(missing)} is unset: nobody could sign in"
+        )
+    if settings.sso_redirect_uri is not None and urlsplit(settings.sso_redirect_uri).path != SSO_CALLBACK:
+        refusals.append(
+            f"SSO_REDIRECT_URI is {settings.sso_redirect_uri!r}; its path must be {SSO_CALLBACK}, where "
+            "browsers come back to"
+        )
+    if settings.auth_disabled and settings.site_domain is not None:
+        refusals.append(
+            "SVC_AUTH_DISABLED is true while SITE_DOMAIN is set: everybody would own the service; unset one"
+        )
+    return refusals
+
+
+def boot_warnings(settings: Settings, env: Mapping[str, str]) -> list[str]:
+    """What the operator should know at the start, one sentence each."""
+    warnings = [
+        f"{name} is not a setting of this service" + (f"; did you mean {near}?" if near else "")
+        for name, near in unknown_settings(env)
+    ]
+    if settings.secret_key == b64decode(PLACEHOLDER_SECRET_KEY):
+        warnings.append(
+            "SVC_SECRET_KEY is the published placeholder, so anyone could read what is sealed with it; "
+            "set it to base64 of 32 random bytes (openssl rand -base64 32)"
+        )
+    if settings.cookie_password == PLACEHOLDER_COOKIE_PASSWORD:
+        warnings.append(
+            "SVC_AUTH_COOKIE_PASSWORD is the published placeholder, so anyone could forge a session cookie; "
+            "set it to a long random text"
+        )
+    if settings.trusted_proxies and (settings.site_domain is None or settings.tls_mode != "upstream"):
+        warnings.append(
+            "TRUSTED_PROXIES has no effect; it needs SITE_DOMAIN and TLS_MODE=upstream, so forwarded headers "
+            "are ignored"
+        )
+    if settings.auth_disabled:
+        warnings.append(
+            "SVC_AUTH_DISABLED is true: WHOEVER REACHES THIS SERVICE OWNS IT, without signing in; "
+            "/mcp is off. Unset it unless nobody else can reach this machine"
+        )
+    return warnings

@@ -1,0 +1,378 @@
+"""The settings: one table with every environment variable, its type, default, unit and sentence.
+
+`Settings` *is* the table. The README's table, `trace-svc serve --help` (`svc.config.text`) and the boot
+checks (`svc.config.checks`) are made from it. Read once at the start by the command line; nobody else looks
+at the environment.
+
+Secrets: values of settings marked secret are never printed, neither by errors nor by `doctor`.
+"""
+
+from __future__ import annotations
+
+import os
+from binascii import Error as Base64Error
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+import environ
+
+from svc.config.types import (
+    BIND,
+    BOOLEAN,
+    BROKERS,
+    BYTES,
+    DAYS,
+    DB_URL,
+    FILE,
+    FOLDER,
+    HEARTBEAT_URL,
+    HOSTNAME,
+    KEYS32,
+    NETWORKS,
+    OPTIONAL,
+    OWN_KEY,
+    OWN_PASSWORD,
+    PORT,
+    SECONDS,
+    TEXT,
+    WEB_URL,
+    Type,
+    integer,
+    one_of,
+)
+
+#: Shipped in public, so worth nothing: a start with a public name refuses to run on them (spec, 11).
+PLACEHOLDER_SECRET_KEY: Final = "cHVibGlzaGVkLXBsYWNlaG9sZGVyLWNoYW5nZS1tZSE="  # noqa: S105
+PLACEHOLDER_COOKIE_PASSWORD: Final = "published-placeholder-cookie-password"  # noqa: S105
+
+_MIB: Final = 1024 * 1024
+_ROW: Final = "trace-svc setting"
+
+
+class BadSetting(Exception):
+    """A value that cannot be read. The text names the variable, the value and what was expected."""
+
+
+@attrs.frozen
+class Row:
+    """One row of the table, as the README prints it."""
+
+    name: str
+    type: str
+    default: str
+    unit: str
+    sentence: str
+    secret: bool
+
+
+def setting(
+    name: str,
+    type_: Type,
+    default: str,
+    sentence: str,
+    *,
+    unit: str = "",
+    shown: str | None = None,
+    secret: bool = False,
+) -> Any:
+    """One row of the table: an attrs field read from the environment variable `name`.
+
+    `default` is written as it would stand in the environment; `shown` replaces it in the documentation
+    where the real default depends on the machine.
+    """
+
+    def read(raw: str) -> Any:
+        text = raw.strip() or (default if type_ in (OWN_KEY, OWN_PASSWORD) else "")
+        try:
+            return type_.read(text)
+        except (ValueError, KeyError, Base64Error, AssertionError):
+            value = "(its value is not shown)" if secret else repr(raw)
+            raise BadSetting(f"{name} is {value}; expected {type_.expected}") from None
+
+    field = environ.var(default=default, converter=read, name=name, help=sentence)
+    field.metadata[_ROW] = Row(
+        name, type_.label, (default or "blank") if shown is None else shown, unit, sentence, secret
+    )
+    return field
+
+
+def default_data_dir() -> str:
+    """Where data lives when nobody says: a system folder for root, the user's own otherwise."""
+    return "/var/lib/trace-svc" if os.geteuid() == 0 else "~/.local/share/trace-svc"
+
+
+def default_decoders() -> str:
+    """As many as there are cores: they give way to the doors. A machine with a single one runs none."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return str(min(cores, 4) if cores > 1 else 0)
+
+
+@environ.config(prefix="", frozen=True)
+class Settings:
+    """Every setting of the service. Fields stand in the order in which the README lists them."""
+
+    http_bind: tuple[str, int] = setting(
+        "SVC_HTTP_BIND", BIND, "127.0.0.1:8000", "Address of the HTTP server; gRPC listens on the same host."
+    )
+    data_dir: Path = setting(
+        "SVC_DATA_DIR",
+        FOLDER,
+        default_data_dir(),
+        "Folder of the embedded database and of everything else that is kept.",
+        shown="~/.local/share/trace-svc, for root /var/lib/trace-svc",
+    )
+    log_level: str = setting(
+        "SVC_LOG_LEVEL", one_of("debug", "info", "warning", "error"), "info", "Least level that is logged."
+    )
+    shutdown_drain_s: float = setting(
+        "SVC_SHUTDOWN_DRAIN_SECONDS",
+        SECONDS,
+        "25",
+        "Longest time that a stop waits for requests to end and for the spool to empty.",
+        unit="s",
+    )
+
+    prices_file: Path | None = setting(
+        "SVC_PRICES_FILE",
+        FILE,
+        "",
+        "TOML file with prices of your own, before those of the price book; read anew on SIGHUP.",
+    )
+
+    transport: str = setting(
+        "SVC_INGEST_OTLP_TRANSPORT", one_of("HTTP", "GRPC", "BOTH"), "HTTP", "Doors open for OTLP."
+    )
+    grpc_port: int = setting("SVC_INGEST_OTLP_GRPC_PORT", PORT, "4317", "Port of the gRPC door.")
+    max_body_bytes: int = setting(
+        "SVC_INGEST_MAX_BODY_BYTES",
+        BYTES,
+        str(64 * _MIB),
+        "Largest body of an ingest request, as sent and as inflated.",
+        unit="bytes",
+    )
+    spool_mode: str = setting(
+        "SVC_INGEST_SPOOL_MODE",
+        one_of("memory", "disk", "kafka"),
+        "memory",
+        "Where accepted batches wait for the database: memory, the local disk, or a Kafka-API broker.",
+    )
+    spool_max_bytes: int = setting(
+        "SVC_INGEST_SPOOL_MAX_BYTES",
+        BYTES,
+        str(128 * _MIB),
+        "Budget for accepted batches until they are stored; above it ingest answers 503.",
+        unit="bytes",
+    )
+    spool_disk_max_bytes: int = setting(
+        "SVC_INGEST_SPOOL_DISK_MAX_BYTES",
+        BYTES,
+        str(4096 * _MIB),
+        "Budget on disk in disk mode; `SVC_INGEST_SPOOL_MAX_BYTES` then bounds what is also held in memory.",
+        unit="bytes",
+    )
+    spool_max_lag_ms: int = setting(
+        "SVC_INGEST_SPOOL_MAX_LAG_MS",
+        integer(0, 10**12),
+        "300000",
+        "Age of the oldest waiting batch above which health reports DOWN; 0 disables the check.",
+        unit="ms",
+    )
+    drainers: int = setting(
+        "SVC_INGEST_DRAINERS",
+        integer(1, 16),
+        "2",
+        "Drainers that write accepted batches in memory and disk mode.",
+    )
+    decoders: int = setting(
+        "SVC_INGEST_DECODERS",
+        integer(0, 32),
+        default_decoders(),
+        "Processes that decode and store spans beside the one that answers; 0 does it all in one.",
+        shown="one for each core, at most 4; none on a single core",
+    )
+    kafka_consumers: int = setting(
+        "SVC_INGEST_SPOOL_KAFKA_CONSUMERS", integer(1, 64), "4", "Drainers in kafka mode, useful up to 8."
+    )
+    kafka_bootstrap_servers: str = setting(
+        "SVC_INGEST_SPOOL_KAFKA_BOOTSTRAP_SERVERS", BROKERS, "localhost:9092", "Brokers of kafka mode."
+    )
+    kafka_replication_factor: int = setting(
+        "SVC_INGEST_SPOOL_KAFKA_REPLICATION_FACTOR",
+        integer(1, 9),
+        "1",
+        "Copies of each message in kafka mode; above 1 the broker waits for two.",
+    )
+
+    jdbc_url: str | None = setting(
+        "SVC_JDBC_URL",
+        DB_URL,
+        "",
+        "A served PostgreSQL instead of the embedded one; its credentials may stand in the URL.",
+        secret=True,
+    )
+    db_host: str | None = setting(
+        "DB_HOST", OPTIONAL, "", "Host of a served PostgreSQL; blank means the embedded one."
+    )
+    db_port: int = setting("DB_PORT", PORT, "5432", "Port of the served PostgreSQL.")
+    db_name: str = setting("DB_NAME", TEXT, "trace_svc", "Name of the database.")
+    db_user: str = setting("DB_USER", TEXT, "trace_svc", "User of the database.")
+    db_password: str = setting("DB_PASSWORD", TEXT, "trace_svc", "Password of the database.", secret=True)
+    db_data_dir: str = setting(
+        "DB_DATA_DIR",
+        TEXT,
+        "trace-svc-db",
+        "Compose only: a bare name is a named volume, a path is a host bind.",
+    )
+
+    trace_ttl_days: int = setting(
+        "SVC_RETENTION_TRACE_TTL_DAYS", DAYS, "90", "How long traces are kept; 0 keeps them forever.",
+        unit="days",
+    )  # fmt: skip
+    detection_ttl_days: int = setting(
+        "SVC_RETENTION_DETECTION_TTL_DAYS", DAYS, "90", "How long detections are kept; 0 keeps them forever.",
+        unit="days",
+    )  # fmt: skip
+    retention_enabled: bool = setting(
+        "SVC_RETENTION_ENABLED", BOOLEAN, "true", "Whether the hourly retention sweep deletes anything."
+    )
+
+    secret_key: bytes = setting(
+        "SVC_SECRET_KEY",
+        OWN_KEY,
+        PLACEHOLDER_SECRET_KEY,
+        "AES-256-GCM key that seals stored secrets; a local start makes its own in `SVC_DATA_DIR/secrets`.",
+        shown="published placeholder",
+        secret=True,
+    )
+    secret_key_previous: tuple[bytes, ...] = setting(
+        "SVC_SECRET_KEY_PREVIOUS", KEYS32, "", "Earlier sealing keys that still open older values.",
+        secret=True,
+    )  # fmt: skip
+    cookie_password: str = setting(
+        "SVC_AUTH_COOKIE_PASSWORD",
+        OWN_PASSWORD,
+        PLACEHOLDER_COOKIE_PASSWORD,
+        "Key of the session cookie; a local start makes its own in `SVC_DATA_DIR/secrets`.",
+        shown="published placeholder",
+        secret=True,
+    )
+    auth_disabled: bool = setting(
+        "SVC_AUTH_DISABLED",
+        BOOLEAN,
+        "false",
+        "Single-user mode: whoever reaches the service owns it, and `/mcp` is off.",
+    )
+    auth_passwords: bool = setting(
+        "SVC_AUTH_PASSWORDS",
+        BOOLEAN,
+        "true",
+        "Whether people sign up and in with a password; false leaves the identity provider alone.",
+    )
+    auth_tries_per_address: int = setting(
+        "SVC_AUTH_TRIES_PER_ADDRESS",
+        integer(0, 10**6),
+        "30",
+        "Sign-ins and sign-ups that one client address may try within the window; 0 means any number.",
+    )
+    auth_tries_per_account: int = setting(
+        "SVC_AUTH_TRIES_PER_ACCOUNT",
+        integer(0, 10**6),
+        "10",
+        "Failed sign-ins that one account may see within the window; 0 means any number.",
+    )
+    auth_tries_window_s: float = setting(
+        "SVC_AUTH_TRIES_WINDOW_SECONDS", SECONDS, "300", "The window of the two limits above.", unit="s"
+    )
+    frontend_url: str | None = setting(
+        "SVC_AUTH_FRONTEND_URL",
+        WEB_URL,
+        "",
+        "Landing origin after sign-in; derived from `SITE_DOMAIN`, else from `HTTP_PORT`.",
+        shown="derived",
+    )
+    sso_api_key: str | None = setting(
+        "SSO_API_KEY", OPTIONAL, "", "Client secret of an external identity provider.", secret=True
+    )
+    sso_client_id: str | None = setting(
+        "SSO_CLIENT_ID", OPTIONAL, "", "Client id at the external identity provider."
+    )
+    sso_issuer_url: str | None = setting(
+        "SSO_ISSUER_URL",
+        WEB_URL,
+        "",
+        "Issuer of the external identity provider (OpenID Connect); goes with the two above.",
+    )
+    sso_redirect_uri: str | None = setting(
+        "SSO_REDIRECT_URI", WEB_URL, "", "Redirect after external sign-in; derived from `SITE_DOMAIN`.",
+        shown="derived",
+    )  # fmt: skip
+
+    site_domain: str | None = setting(
+        "SITE_DOMAIN", HOSTNAME, "", "Bare hostname of the public origin; unset serves plain HTTP only."
+    )
+    tls_mode: str = setting(
+        "TLS_MODE", one_of("acme", "owncert", "upstream"), "acme", "Where TLS ends when `SITE_DOMAIN` is set."
+    )
+    acme_email: str | None = setting(
+        "ACME_EMAIL", OPTIONAL, "", "Required when `SITE_DOMAIN` is set in `acme` mode."
+    )
+    trusted_proxies: tuple[Any, ...] = setting(
+        "TRUSTED_PROXIES", NETWORKS, "", "Networks whose forwarded headers are honoured, in `upstream` mode."
+    )
+    http_port: int = setting("HTTP_PORT", PORT, "80", "Compose only: host port mapped to the front.")
+    https_port: int = setting("HTTPS_PORT", PORT, "443", "Compose only: host port for TLS.")
+
+    telemetry_enabled: bool = setting(
+        "SVC_TELEMETRY_ENABLED", BOOLEAN, "true", "Whether the anonymous daily heartbeat may be sent."
+    )
+    telemetry_url: str = setting(
+        "SVC_TELEMETRY_URL",
+        HEARTBEAT_URL,
+        "https://heartbeat.trace-svc.example/v1/heartbeat",
+        "Where the heartbeat is sent.",
+    )
+    cloud_region: str | None = setting(
+        "CLOUD_REGION", OPTIONAL, "", "Ambient region for one cloud model provider."
+    )
+    encoder_url: str | None = setting(
+        "SVC_OBSERVER_ENCODER_URL", WEB_URL, "", "Encoder classifier service; blank in the open edition."
+    )
+    encoder_api_key: str | None = setting(
+        "SVC_OBSERVER_ENCODER_API_KEY", OPTIONAL, "", "Key of the encoder classifier service.", secret=True
+    )
+    launcher_url: str = setting(
+        "SVC_OBSERVER_AGENTIC_LAUNCHER_URL",
+        WEB_URL,
+        "http://sandbox-runner:8080",
+        "Sandbox-runner service for root-cause analysis, triage and drift detection.",
+    )
+    sandbox_backend: str = setting(
+        "SANDBOX_BACKEND",
+        one_of("container", "hosted", "local"),
+        "container",
+        "Where agents run: sibling containers, hosted microVMs, or the host's own agent CLI.",
+    )
+    sandbox_work_volume: str = setting(
+        "SANDBOX_WORK_VOLUME", TEXT, "trace-svc-sandbox-work", "Volume shared with spawned containers."
+    )
+    agent_provider: str | None = setting(
+        "AGENT_PROVIDER",
+        one_of("first_party_api", "cloud_bearer_key", blank=True),
+        "",
+        "How agents reach a model; unset means the signed-request cloud model service.",
+    )
+
+
+def setting_rows() -> tuple[Row, ...]:
+    """The settings table, in order."""
+    fields: tuple[attrs.Attribute[Any], ...] = attrs.fields(Settings)  # type: ignore[arg-type]
+    return tuple(field.metadata[_ROW] for field in fields)
+
+
+def read_settings(env: Mapping[str, str]) -> Settings:
+    """The settings from an environment. Raises `BadSetting` for the first value that cannot be read."""
+    # environ-config joins an empty prefix and a given name to the bare name.
+    settings: Settings = environ.to_config(Settings, environ=dict(env))
+    return settings

@@ -1,0 +1,161 @@
+"""The types of settings: how a text of the environment becomes a value, and what is expected in words.
+
+Owns `Type` and one constant for each kind of value. `svc.config.table` gives every row one of them. Reads no
+environment, prints nothing.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from base64 import b64decode
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import attrs
+
+
+@attrs.frozen
+class Type:
+    """How a text becomes a value, and how the expected form is described. `read` raises on a bad text."""
+
+    label: str
+    expected: str
+    read: Callable[[str], Any]
+
+
+def _text(raw: str) -> str:
+    return raw
+
+
+def _blank_or_text(raw: str) -> str | None:
+    return raw or None
+
+
+def _long_text(raw: str) -> str:
+    if len(raw) < 16:
+        raise ValueError
+    return raw
+
+
+def _boolean(raw: str) -> bool:
+    return {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}[raw.lower()]
+
+
+def _within(low: int, high: int) -> Callable[[str], int]:
+    def read(raw: str) -> int:
+        value = int(raw)
+        if not low <= value <= high:
+            raise ValueError
+        return value
+
+    return read
+
+
+def _one_of(*choices: str) -> Callable[[str], str | None]:
+    def read(raw: str) -> str | None:
+        for choice in choices:
+            if raw.lower() == choice.lower():
+                return choice
+        raise ValueError
+
+    return read
+
+
+def _optionally(read: Callable[[str], Any]) -> Callable[[str], Any]:
+    return lambda raw: read(raw) if raw else None
+
+
+def _seconds(raw: str) -> float:
+    value = float(raw)
+    if not 0 <= value <= 86_400:
+        raise ValueError
+    return value
+
+
+def _host_port(raw: str) -> tuple[str, int]:
+    host, colon, port = raw.rpartition(":")
+    host = host.strip("[]")
+    if not colon or not host:
+        raise ValueError
+    return host, _within(0, 65_535)(port)
+
+
+def _hostname(raw: str) -> str | None:
+    if not raw:
+        return None
+    label = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
+    if len(raw) > 253 or not re.fullmatch(rf"{label}(\.{label})*", raw.lower()):
+        raise ValueError
+    return raw.lower()
+
+
+def _url(*schemes: str) -> Callable[[str], str]:
+    def read(raw: str) -> str:
+        parts = urlsplit(raw.removeprefix("jdbc:"))
+        if parts.scheme not in schemes or not parts.hostname:
+            raise ValueError
+        assert parts.port is None or parts.port > 0
+        return raw
+
+    return read
+
+
+def _networks(raw: str) -> tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...]:
+    return tuple(ipaddress.ip_network(word) for word in raw.split())
+
+
+def _key32(raw: str) -> bytes:
+    key = b64decode(raw, validate=True)
+    if len(key) != 32:
+        raise ValueError
+    return key
+
+
+def _keys32(raw: str) -> tuple[bytes, ...]:
+    return tuple(_key32(word) for word in re.split(r"[\s,]+", raw.strip()) if word)
+
+
+def _brokers(raw: str) -> str:
+    for broker in raw.split(","):
+        _host_port(broker.strip())
+    return raw
+
+
+def _path(raw: str) -> Path:
+    return Path(raw).expanduser().absolute()
+
+
+TEXT = Type("text", "a text", _text)
+OPTIONAL = Type("text", "a text, or blank", _blank_or_text)
+BOOLEAN = Type("boolean", "true or false", _boolean)
+PORT = Type("port", "a port, 1 to 65535", _within(1, 65_535))
+DAYS = Type("integer", "a whole number of days, 0 or more", _within(0, 36_500))
+BYTES = Type("integer", "a whole number of bytes, 1024 or more", _within(1024, 2**50))
+SECONDS = Type("number", "a number of seconds, 0 to 86400", _seconds)
+BIND = Type("host:port", "host:port, such as 127.0.0.1:8000", _host_port)
+HOSTNAME = Type("hostname", "a bare hostname without scheme, port or path", _hostname)
+WEB_URL = Type("URL", "an http or https URL", _optionally(_url("http", "https")))
+HEARTBEAT_URL = Type("URL", "an http or https URL", _url("http", "https"))
+DB_URL = Type("URL", "jdbc:postgresql://… or postgresql://…", _optionally(_url("postgresql", "postgres")))
+OWN_KEY = Type("base64", "base64 of exactly 32 bytes, such as `openssl rand -base64 32` prints", _key32)
+OWN_PASSWORD = Type("text", "a text of at least 16 characters", _long_text)
+KEYS32 = Type("base64 list", "base64 keys of exactly 32 bytes each, separated by spaces", _keys32)
+NETWORKS = Type("CIDR list", "networks in CIDR form, separated by spaces", _networks)
+BROKERS = Type("host:port list", "host:port, several separated by commas", _brokers)
+FOLDER = Type("path", "a path", _path)
+FILE = Type("path", "a path, or blank", _optionally(_path))
+
+
+def integer(low: int, high: int) -> Type:
+    """A whole number between two bounds, both allowed."""
+    return Type("integer", f"a whole number from {low} to {high}", _within(low, high))
+
+
+def one_of(*choices: str, blank: bool = False) -> Type:
+    """One word of a closed list, in any letter case; `blank` allows the empty value."""
+    expected = "one of " + ", ".join(choices) + (", or blank" if blank else "")
+    read = _one_of(*choices)
+    return Type(" \\| ".join(choices), expected, _optionally(read) if blank else read)

@@ -1,0 +1,1 @@
+"""`POST /mcp`: the protocol (`endpoint`), the table of tools, their arguments, and what answers each."""

@@ -1,0 +1,284 @@
+"""`POST /mcp`: MCP over Streamable HTTP (2025-06-18), JSON answers only, straight on ASGI.
+
+Order of checks: 404 when authentication is disabled, `Origin` 403, method 405, 401 and 403 by the key, body,
+protocol version 400. Stateless: no session id is issued and one that is sent is ignored. Bearer only; cookies
+are never looked at. JSON-RPC errors travel on HTTP 200.
+
+Secrets: neither arguments nor answers are logged; they hold payloads.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection
+from ipaddress import ip_address
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import attrs
+import msgspec
+import trio
+
+from actors.keys import Grant, Keys
+from protocol.jsonrpc import (
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    INVALID_REQUEST,
+    METHOD_NOT_FOUND,
+    Fault,
+    Message,
+    Notification,
+    Request,
+    failure,
+    read_messages,
+    success,
+)
+from protocol.refusals import (
+    BODY_TIMEOUT,
+    MCP_SCOPE,
+    METHOD_NOT_ALLOWED,
+    NOT_FOUND,
+    PAYLOAD_TOO_LARGE,
+    Refusal,
+    Refused,
+)
+from protocol.storage import Outage, StoreRefused
+from protocol.tokens import Scope
+from svc.front.auth.bearer import authorize
+from svc.front.mcp.handlers import Reads, ToolError
+from svc.front.mcp.tools import BY_NAME, LISTED, BadArguments, Tool, instructions
+from svc.front.server.door import AsgiScope, Body, Receive, Send, refuse, respond
+
+log = logging.getLogger(__name__)
+
+PROTOCOL_VERSION: Final = "2025-06-18"
+#: What may stand in `MCP-Protocol-Version`. A later one is 400, and its clients fall back to `initialize`.
+KNOWN_VERSIONS: Final = frozenset({"2024-11-05", "2025-03-26", PROTOCOL_VERSION, "2025-11-25"})
+SERVER_INFO: Final = {"name": "svc-mcp", "version": "0.1.0"}
+MAX_BODY_BYTES: Final = 1024 * 1024
+BODY_TIMEOUT_S: Final = 60.0
+
+_SCOPES: Final[tuple[Scope, ...]] = ("admin",)
+_JSON: Final = b"application/json"
+_CHALLENGE: Final = (b"www-authenticate", b'Bearer realm="svc-mcp"')
+
+
+@attrs.frozen
+class _Reply:
+    """An answer on its way out; an empty body goes without a content type."""
+
+    status: int
+    body: bytes = b""
+    headers: tuple[tuple[bytes, bytes], ...] = ()
+
+
+@attrs.frozen
+class Mcp:
+    """The handler of the route. `own_hosts` are the hosts of our public origin, besides loopback."""
+
+    keys: Keys
+    reads: Reads
+    enabled: bool = True
+    own_hosts: Collection[str] = ()
+
+    async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        body = Body(receive)
+        answer = await self._answer(scope, body)
+        # A client that never ends its body loses its connection; any other can go on using it.
+        ended = await body.drain()
+        if isinstance(answer, Refusal) and answer.status in (404, 405):
+            allow = [(b"allow", b"POST")] if answer.status == 405 else []
+            await refuse(send, answer, close=not ended, headers=allow)
+            return
+        if isinstance(answer, Refusal):
+            # Too large, too slow, or no time to look at the key: whoever asked reads JSON-RPC.
+            wait = () if answer.retry_after_s is None else ((b"retry-after", b"%d" % answer.retry_after_s),)
+            answer = _error(answer.status, answer.message, *wait)
+        if answer.status == 204:
+            await _respond_empty(send)
+            return
+        close = [] if ended else [(b"connection", b"close")]
+        await respond(send, answer.status, _JSON, answer.body, [*answer.headers, *close])
+
+    async def _answer(self, scope: AsgiScope, body: Body) -> _Reply | Refusal:
+        headers = {name.decode("latin1").lower(): value.decode("latin1") for name, value in scope["headers"]}
+        if not self.enabled:
+            return NOT_FOUND
+        if not self._is_ours(headers.get("origin"), headers.get("host", "")):
+            return _error(403, "this Origin may not use the endpoint")
+        if scope["method"] != "POST":
+            return METHOD_NOT_ALLOWED
+        grant = await authorize(self.keys, headers.get("authorization"), _SCOPES, MCP_SCOPE)
+        if isinstance(grant, Refusal):
+            return _credential(grant)
+        raw = await _read(headers, body)
+        if isinstance(raw, Refusal):
+            return raw
+        messages = read_messages(raw)
+        version = headers.get("mcp-protocol-version")
+        if version is not None and version not in KNOWN_VERSIONS and not _initializes(messages):
+            return _error(
+                400,
+                f"unsupported MCP-Protocol-Version {version[:40]!r}; this server speaks {PROTOCOL_VERSION}",
+            )
+        if isinstance(messages, list):
+            answers = [answer for message in messages if (answer := await self._one(grant, message))]
+            return _Reply(200, b"[" + b",".join(answers) + b"]") if answers else _Reply(204)
+        answer = await self._one(grant, messages)
+        return _Reply(204) if answer is None else _Reply(200, answer)
+
+    def _is_ours(self, origin: str | None, host: str) -> bool:
+        """Whether a page of this origin may call: none, our own, or one on this machine.
+
+        An address that equals `Host` is our own as well. A name is not: whoever rebinds a name of theirs to
+        our address sends that name as both.
+        """
+        if origin is None:
+            return True
+        try:
+            named = urlsplit(origin).hostname
+            reached = urlsplit(f"//{host}").hostname
+        except ValueError:
+            return False
+        if named is None:
+            return False
+        if named == "localhost" or named.endswith(".localhost") or named in self.own_hosts:
+            return True
+        try:
+            return ip_address(named).is_loopback or named == reached
+        except ValueError:
+            return False
+
+    async def _one(self, grant: Grant, message: Message) -> bytes | None:
+        """The response to one message, or None when it wants none."""
+        match message:
+            case Notification():
+                return None
+            case Fault():
+                return failure(message)
+            case Request():
+                try:
+                    result = await self._result(grant, message)
+                except Exception:
+                    log.exception("an MCP request failed: %s", message.method[:60])
+                    result = Fault(INTERNAL_ERROR, "something went wrong on our side; the log names it")
+                if isinstance(result, Fault):
+                    return failure(attrs.evolve(result, id=message.id))
+                return success(message.id, result)
+
+    async def _result(self, grant: Grant, request: Request) -> Any:
+        params = {} if request.params is None else request.params
+        match request.method:
+            case "initialize":
+                return {
+                    "protocolVersion": PROTOCOL_VERSION,
+                    "capabilities": {"tools": {"listChanged": False}},
+                    "serverInfo": SERVER_INFO,
+                    "instructions": instructions(),
+                }
+            case "ping":
+                return {}
+            case "tools/list":
+                if isinstance(params, dict) and params.get("cursor"):
+                    return Fault(INVALID_PARAMS, "there is one page of tools and no cursor to it")
+                return LISTED
+            case "tools/call":
+                return await self._call(grant, params)
+            case other:
+                return Fault(METHOD_NOT_FOUND, f"method not found: {other[:200]}")
+
+    async def _call(self, grant: Grant, params: Any) -> Any:
+        if not isinstance(params, dict):
+            return Fault(INVALID_PARAMS, "params must be an object with name and arguments")
+        name, arguments = params.get("name"), params.get("arguments")
+        if not isinstance(name, str) or not name.strip():
+            return Fault(INVALID_PARAMS, "params.name must be the name of a tool; tools/list shows them")
+        if not isinstance(arguments, dict | None):
+            return Fault(INVALID_PARAMS, "params.arguments must be an object")
+        tool = BY_NAME.get(name)
+        if tool is None:
+            # A name that is withheld reads the same.
+            return _said(f"unknown tool: {name[:100]}; tools/list shows what there is")
+        try:
+            return _told(await self._run(tool, grant, arguments or {}))
+        except BadArguments as error:
+            return Fault(INVALID_PARAMS, str(error))
+        except ToolError as error:
+            return _said(str(error))
+        except Refused as error:
+            return _said(_refusal_text(error.refusal))
+        except StoreRefused:
+            return _said("the store cannot compare with one of these values; check the arguments")
+        except Outage:
+            return _said(
+                "the store cannot answer right now, or not in time; try again, or narrow the question"
+            )
+
+    async def _run(self, tool: Tool, grant: Grant, arguments: dict[str, Any]) -> bytes:
+        """The answer of a tool as JSON."""
+        return msgspec.json.encode(await tool.handler(self.reads, grant.project_id, tool.read(arguments)))
+
+
+async def _read(headers: dict[str, str], body: Body) -> bytes | Refusal:
+    """The whole body, at most `MAX_BODY_BYTES`."""
+    declared = headers.get("content-length", "")
+    if declared.isdigit() and int(declared) > MAX_BODY_BYTES:
+        return PAYLOAD_TOO_LARGE
+    chunks: list[bytes] = []
+    size = 0
+    with trio.move_on_after(BODY_TIMEOUT_S):
+        while (chunk := await body.chunk()) is not None:
+            size += len(chunk)
+            if size > MAX_BODY_BYTES:
+                return PAYLOAD_TOO_LARGE
+            chunks.append(chunk)
+        return b"".join(chunks)
+    return BODY_TIMEOUT
+
+
+def _initializes(messages: Message | list[Message]) -> bool:
+    """Whether the version is negotiated here, so that a header cannot name it yet."""
+    some = messages if isinstance(messages, list) else [messages]
+    return any(isinstance(message, Request) and message.method == "initialize" for message in some)
+
+
+def _credential(refusal: Refusal) -> _Reply | Refusal:
+    match refusal.status:
+        case 401:
+            return _error(401, "unauthorized", _CHALLENGE)
+        case 403:
+            return _error(403, refusal.message)
+        case _:
+            return refusal
+
+
+def _error(status: int, message: str, *headers: tuple[bytes, bytes]) -> _Reply:
+    return _Reply(status, failure(Fault(INVALID_REQUEST, message)), headers)
+
+
+async def _respond_empty(send: Send) -> None:
+    await send({"type": "http.response.start", "status": 204, "headers": []})
+    await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+def _told(answer: bytes) -> dict[str, Any]:
+    """A tool's answer: the same JSON as a text and as an object."""
+    return {
+        "content": [{"type": "text", "text": answer.decode()}],
+        "structuredContent": msgspec.Raw(answer),
+        "isError": False,
+    }
+
+
+def _said(text: str) -> dict[str, Any]:
+    """A tool's failure."""
+    return {"content": [{"type": "text", "text": text}], "isError": True}
+
+
+def _refusal_text(refusal: Refusal) -> str:
+    allowed = (refusal.details or {}).get("allowed")
+    if refusal.code == "QUERY.UNKNOWN_FIELD":
+        fields = ", ".join(allowed or ())
+        return f"{refusal.message}; here it takes {fields} (describe_dataset tells facets from filters)"
+    return refusal.message if allowed is None else f"{refusal.message}; one of: {', '.join(allowed)}"

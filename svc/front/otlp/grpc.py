@@ -1,0 +1,260 @@
+"""`TraceService/Export`: OTLP over gRPC, on grpclib behind the asyncio border.
+
+Owns the server on the gRPC port, its count of requests in flight and the gRPC side of the credential-error
+table. Bodies stay bytes: grpclib never decodes them, `Intake` does.
+
+grpclib has no compression of its own (0.4.9), so the message frame is read here: the flag says compressed,
+the data says gzip. A frame longer than the limit is refused before it is read.
+
+Cancellation: a client that cancels its call cancels the handler; as over HTTP nothing is awaited between
+`Intake.take` and the answer. On a stop, `close` refuses new calls, waits for those inside, then closes the
+sockets; `wait_closed` of grpclib can hang on an idle client, so it is never waited for without a bound.
+
+Danger: an exception that escapes into the asyncio loop ends the loop, and with it the database and the
+service. What a client sends is therefore contained where it arrives (`_Connection`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import struct
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any, Final
+
+import attrs
+import trio_asyncio
+from grpclib.const import Cardinality, Handler, Status
+from grpclib.encoding.base import CodecBase, StatusDetailsCodecBase
+from grpclib.protocol import H2Protocol
+from grpclib.server import Server, Stream
+from h2.events import UnknownFrameReceived
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
+
+from actors.keys import Busy, Grant, Keys
+from protocol import rpc
+from protocol.refusals import (
+    BODY_TIMEOUT,
+    GRPC_NO_PROJECT,
+    GRPC_NO_TOKEN,
+    GRPC_SCOPE,
+    PAYLOAD_TOO_LARGE,
+    STOPPING,
+    UNAVAILABLE,
+    Refusal,
+)
+from protocol.tokens import bearer
+from svc.front.auth.callers import Callers
+from svc.front.otlp.intake import Held, Intake
+
+log = logging.getLogger(__name__)
+
+METHOD: Final = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
+MESSAGE_TIMEOUT_S: Final = 60.0
+CLOSE_TIMEOUT_S: Final = 2.0
+_GZIP_MAGIC: Final = b"\x1f\x8b"
+
+
+class _Bytes(CodecBase):
+    """Passes messages on as they are."""
+
+    __content_subtype__ = "proto"
+
+    def encode(self, message: Any, message_type: Any) -> bytes:
+        assert isinstance(message, bytes)
+        return message
+
+    def decode(self, data: bytes, message_type: Any) -> Any:
+        return data
+
+
+class _Details(StatusDetailsCodecBase):
+    """Writes `google.rpc.Status` into `grpc-status-details-bin`."""
+
+    def encode(self, status: Status, message: str | None, details: Any) -> bytes:
+        return bytes(rpc.Status(code=status.value, message=message or "", details=list(details or ())))
+
+    def decode(self, status: Status, message: str | None, data: bytes) -> Any:
+        return rpc.Status.parse(data)
+
+
+class _Connection(H2Protocol):
+    """grpclib's connection, which ignores frames it does not know and never raises over what it was sent."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        # RFC 9113 §5.5: unknown frames are discarded. grpclib 0.4.9 raises.
+        self.processor.processors[UnknownFrameReceived] = lambda _event: None
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            super().data_received(data)
+        except Exception as error:
+            log.warning("a gRPC connection was dropped: %s", type(error).__name__)
+            self.processor.close("unreadable")
+
+
+class _Server(Server):
+    """grpclib's server on our connections."""
+
+    def _protocol_factory(self) -> H2Protocol:
+        made = super()._protocol_factory()
+        return _Connection(made.handler, made.config, made.h2_config)
+
+
+@attrs.frozen
+class _Failure:
+    """A gRPC answer that is not OK, with seconds to wait where waiting helps."""
+
+    status: Status
+    message: str
+    retry_after_s: int | None = None
+
+
+_STATUSES: Final = {
+    400: Status.INVALID_ARGUMENT,
+    401: Status.UNAUTHENTICATED,
+    403: Status.PERMISSION_DENIED,
+    408: Status.DEADLINE_EXCEEDED,
+    413: Status.RESOURCE_EXHAUSTED,
+    503: Status.UNAVAILABLE,
+}
+
+
+def _failure(refusal: Refusal) -> _Failure:
+    return _Failure(_STATUSES[refusal.status], refusal.message, refusal.retry_after_s)
+
+
+class OtlpGrpc:
+    """The gRPC door. `open` and `close` are called by the wiring, from Trio."""
+
+    def __init__(self, *, intake: Intake, keys: Keys, callers: Callers) -> None:
+        self._intake, self._keys, self._callers = intake, keys, callers
+        self._server: Server | None = None
+        self._closing = False
+        self._emptied = asyncio.Event()
+        self.in_flight = 0
+
+    def __mapping__(self) -> Mapping[str, Handler]:
+        """The methods of this service, as grpclib asks for them."""
+        return {METHOD: Handler(self._export, Cardinality.UNARY_UNARY, bytes, bytes)}
+
+    async def open(self, host: str, port: int) -> None:
+        """Listen. Raises `OSError` when the port is taken."""
+
+        async def start() -> Server:
+            server = _Server([self], codec=_Bytes(), status_details_codec=_Details())
+            await server.start(host, port)
+            return server
+
+        self._server = await trio_asyncio.aio_as_trio(start)()
+
+    async def close(self, timeout_s: float) -> bool:
+        """Refuse new calls, wait for those inside, close. Returns whether all of them ended in time."""
+
+        async def stop() -> bool:
+            self._closing = True
+            if self.in_flight:
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._emptied.wait(), timeout_s)
+            ended = not self.in_flight
+            if self._server is not None:
+                self._server.close()
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._server.wait_closed(), CLOSE_TIMEOUT_S)
+            return ended
+
+        ended: bool = await trio_asyncio.aio_as_trio(stop)()
+        return ended
+
+    async def _export(self, stream: Stream[bytes, bytes]) -> None:
+        self.in_flight += 1
+        try:
+            answer = await self._answer(stream)
+            if isinstance(answer, _Failure):
+                await _fail(stream, answer)
+            else:
+                await stream.send_message(answer)
+        finally:
+            self.in_flight -= 1
+            if self._closing and not self.in_flight:
+                self._emptied.set()
+
+    async def _answer(self, stream: Stream[bytes, bytes]) -> bytes | _Failure:
+        if self._closing:
+            return _failure(STOPPING)
+        grant = await self._grant(stream)
+        if isinstance(grant, _Failure):
+            return grant
+        pressure = self._intake.pressure()
+        if pressure is not None:
+            return _failure(pressure)
+        try:
+            message = await asyncio.wait_for(self._message(stream), MESSAGE_TIMEOUT_S)
+        except TimeoutError:
+            return _failure(self._intake.tally.refuse(BODY_TIMEOUT))
+        if isinstance(message, _Failure):
+            return message
+        body, encoding = message
+        taken = self._intake.take(grant, body, encoding, "protobuf")
+        if isinstance(taken, Held):
+            taken = await trio_asyncio.trio_as_aio(self._intake.settled)(taken)
+        if isinstance(taken, Refusal):
+            return _failure(taken)
+        response = ExportTraceServiceResponse()
+        if taken.screening.rejected:
+            response.partial_success.rejected_spans = taken.screening.rejected
+            response.partial_success.error_message = taken.screening.message()
+        return response.SerializeToString()
+
+    async def _grant(self, stream: Stream[bytes, bytes]) -> Grant | _Failure:
+        metadata: Mapping[str, object] = stream.metadata or {}
+        headers = {name: value for name, value in metadata.items() if isinstance(value, str)}
+        token = bearer(headers.get("authorization"))
+        if token is None:
+            known = await trio_asyncio.trio_as_aio(self._callers.without_project)(headers)
+            return _Failure(Status.UNAUTHENTICATED, GRPC_NO_PROJECT if known else GRPC_NO_TOKEN)
+        match await trio_asyncio.trio_as_aio(self._keys.verify)(token):
+            case Grant(scope="write" | "admin") as grant:
+                return grant
+            case Grant():
+                return _Failure(Status.PERMISSION_DENIED, GRPC_SCOPE)
+            case Busy():
+                return _failure(UNAVAILABLE)
+            case _:
+                return _Failure(Status.UNAUTHENTICATED, GRPC_NO_TOKEN)
+
+    async def _message(self, stream: Stream[bytes, bytes]) -> tuple[bytes, str] | _Failure:
+        """The one message of the call, as sent, and its encoding."""
+        raw = stream._stream
+        try:
+            head = await raw.recv_data(5)
+        except AssertionError:
+            head = b""
+        if not head:
+            return _Failure(Status.INVALID_ARGUMENT, "the call carries no message")
+        compressed, length = struct.unpack(">BI", head)
+        if length > self._intake.max_body_bytes:
+            return _failure(self._intake.tally.refuse(PAYLOAD_TOO_LARGE))
+        try:
+            body = await raw.recv_data(length) if length else b""
+        except AssertionError:
+            return _Failure(Status.INVALID_ARGUMENT, "the message is shorter than its frame says")
+        if not compressed:
+            return body, "identity"
+        if compressed != 1 or not body.startswith(_GZIP_MAGIC):
+            return _Failure(Status.UNIMPLEMENTED, "the only compression here is gzip")
+        return body, "gzip"
+
+
+async def _fail(stream: Stream[bytes, bytes], failure: _Failure) -> None:
+    """Answer with trailers only; an overload carries RetryInfo in both places where clients look."""
+    details, metadata = None, None
+    if failure.retry_after_s is not None:
+        info = rpc.retry_after(failure.retry_after_s)
+        details = [rpc.as_any(info)]
+        metadata = {"google.rpc.retryinfo-bin": bytes(info)}
+    await stream.send_trailing_metadata(
+        status=failure.status, status_message=failure.message, status_details=details, metadata=metadata
+    )

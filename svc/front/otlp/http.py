@@ -1,0 +1,136 @@
+"""`POST /v1/traces`: OTLP over HTTP, straight on ASGI because it is the one hot route.
+
+Order of checks (contract §2): transport 404, method 405, 401, 403, pressure 503, media type 415, size 413,
+decode 400, per-span checks, offer. Success is answered in the request's own encoding.
+
+Cancellation: a client that hangs up cancels this handler. Between `Intake.take` and the answer nothing is
+awaited but the answer itself, so an accepted batch stays accepted whether or not the client hears of it.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import attrs
+import msgspec
+import trio
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
+
+from actors.keys import Keys
+from protocol.inflate import ENCODINGS
+from protocol.otlp.screen import Screening
+from protocol.refusals import (
+    BODY_TIMEOUT,
+    INGEST_DISABLED,
+    INGEST_NO_PROJECT,
+    INGEST_SCOPE,
+    METHOD_NOT_ALLOWED,
+    NO_TENANT,
+    PAYLOAD_TOO_LARGE,
+    UNSUPPORTED_MEDIA_TYPE,
+    Refusal,
+)
+from svc.front.auth.bearer import authorize
+from svc.front.auth.callers import Callers
+from svc.front.otlp.intake import Form, Held, Intake
+from svc.front.server.door import AsgiScope, Body, Receive, Send, refuse, respond
+
+_FORMS: Final[dict[str, Form]] = {"application/x-protobuf": "protobuf", "application/json": "json"}
+
+#: Longest silence while a body arrives, and longest time for all of it.
+BODY_TIMEOUT_S: Final = 60.0
+
+
+@attrs.frozen
+class OtlpHttp:
+    """The handler of the route."""
+
+    intake: Intake
+    keys: Keys
+    enabled: bool
+    callers: Callers
+
+    async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        body = Body(receive)
+        answer = await self._answer(scope, body)
+        if isinstance(answer, Refusal):
+            # A client that never ends its body loses its connection; any other can go on using it.
+            ended = await body.drain()
+            allow = [(b"allow", b"POST")] if answer.status == 405 else []
+            await refuse(send, answer, close=not ended, headers=allow)
+            return
+        screening, form = answer
+        content_type = b"application/json" if form == "json" else b"application/x-protobuf"
+        await respond(send, 200, content_type, _success(screening, form))
+
+    async def _answer(self, scope: AsgiScope, body: Body) -> tuple[Screening, Form] | Refusal:
+        headers = _headers(scope)
+        if not self.enabled:
+            return INGEST_DISABLED
+        if scope["method"] != "POST":
+            return METHOD_NOT_ALLOWED
+        grant = await authorize(self.keys, headers.get("authorization"), ("write", "admin"), INGEST_SCOPE)
+        if grant is NO_TENANT and await self.callers.without_project(headers):
+            grant = INGEST_NO_PROJECT
+        if isinstance(grant, Refusal):
+            return self.intake.tally.refuse(grant)
+        pressure = self.intake.pressure()
+        if pressure is not None:
+            return pressure
+        media_type = headers.get("content-type", "").partition(";")[0].strip().lower()
+        encoding = headers.get("content-encoding", "").strip().lower() or "identity"
+        form = _FORMS.get(media_type)
+        if form is None or encoding not in ENCODINGS:
+            return self.intake.tally.refuse(_unsupported(media_type, encoding, form is None))
+        sent = await self._read(headers, body)
+        if isinstance(sent, Refusal):
+            return self.intake.tally.refuse(sent)
+        taken = self.intake.take(grant, sent, encoding, form)
+        if isinstance(taken, Held):
+            taken = await self.intake.settled(taken)
+        return taken if isinstance(taken, Refusal) else (taken.screening, form)
+
+    async def _read(self, headers: dict[str, str], body: Body) -> bytes | Refusal:
+        """The whole body, as sent. Never holds more than the limit."""
+        declared = headers.get("content-length", "")
+        if declared.isdigit() and int(declared) > self.intake.max_body_bytes:
+            return PAYLOAD_TOO_LARGE
+        chunks: list[bytes] = []
+        size = 0
+        with trio.move_on_after(BODY_TIMEOUT_S):
+            while (chunk := await body.chunk()) is not None:
+                size += len(chunk)
+                if size > self.intake.max_body_bytes:
+                    return PAYLOAD_TOO_LARGE
+                chunks.append(chunk)
+            return b"".join(chunks)
+        return BODY_TIMEOUT
+
+
+def _headers(scope: AsgiScope) -> dict[str, str]:
+    return {name.decode("latin1").lower(): value.decode("latin1") for name, value in scope["headers"]}
+
+
+def _unsupported(media_type: str, encoding: str, is_type: bool) -> Refusal:
+    if is_type:
+        return UNSUPPORTED_MEDIA_TYPE.saying(
+            f"content type {media_type[:100]!r} is not one of {', '.join(sorted(_FORMS))}"
+        )
+    return UNSUPPORTED_MEDIA_TYPE.saying(
+        f"content encoding {encoding[:100]!r} is not one of {', '.join(sorted(ENCODINGS))}"
+    )
+
+
+def _success(screening: Screening, form: Form) -> bytes:
+    """An empty response when everything was taken, else one with `partial_success`."""
+    if not screening.rejected:
+        return b"{}" if form == "json" else b""
+    message = screening.message()
+    if form == "json":
+        partial = {"rejectedSpans": str(screening.rejected), "errorMessage": message}
+        return msgspec.json.encode({"partialSuccess": partial})
+    response = ExportTraceServiceResponse()
+    response.partial_success.rejected_spans = screening.rejected
+    response.partial_success.error_message = message
+    return response.SerializeToString()

@@ -1,0 +1,12 @@
+"""The way of a batch, from bytes to rows, in the order of the code.
+
+1. A door (`svc.front.otlp`) inflates the body, reads it (`protocol.otlp.reading`), screens its spans
+   (`protocol.otlp.screen`) and offers it to the spool (`actors.spool`), which answers at once.
+2. A drainer (`actors.drainer`) leases what waits and hands the group on: to a decoder process
+   (`svc.ingest.decoder`, over a pipe) or to `writer` in this process.
+3. `writer` reads the batch again and walks its spans (`svc.domain.intake`): each is mapped by its dialect
+   (`svc.domain.mapping`), priced (`svc.domain.pricing`, the operator's own prices by `prices`), rolled up
+   with the group (`svc.domain.rollup`) and its payload packed (`svc.domain.packing`).
+4. `svc.store.spans.writing` stores the group in one transaction; the drainer settles the lease. What
+   PostgreSQL refuses twice is buried span by span (`svc.store.spans.dead_letters`).
+"""

@@ -1,0 +1,1 @@
+"""What the process itself needs whatever it does: its log, its clock, its garbage."""

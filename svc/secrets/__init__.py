@@ -1,0 +1,4 @@
+"""Secrets at rest.
+
+Sealing values under `SVC_SECRET_KEY` (`sealing`), and those that a start makes itself (`own`).
+"""

@@ -1,0 +1,112 @@
+"""Secrets of a plain local start: made once at random and kept in the data folder, instead of placeholders.
+
+Called by the command line before the service starts. Only an instance with its own embedded database and no
+public name gets them: replicas on a served database must share their secrets, and a public instance must be
+told them (spec, "Authentication" 11). A secret that the environment names is never replaced.
+
+Secrets: each stands in a file of mode 0600 in `SVC_DATA_DIR/secrets` (0700). Losing `secret-key` makes every
+sealed value unreadable, so it belongs into the backup beside the database.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from base64 import b64encode
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+import attrs
+
+from svc.config.table import BadSetting, Settings, read_settings
+from svc.config.types import OWN_KEY, OWN_PASSWORD
+from svc.store.postgres.embedded.cluster import Account, claim_folder, open_home
+from svc.wiring.open_store import served_address
+
+
+def _random_text() -> str:
+    return b64encode(secrets.token_bytes(32)).decode()
+
+
+@attrs.frozen
+class _Secret:
+    variable: str
+    file: str
+    read: Callable[[str], object]
+
+
+SECRETS: Final = (
+    _Secret("SVC_SECRET_KEY", "secret-key", OWN_KEY.read),
+    _Secret("SVC_AUTH_COOKIE_PASSWORD", "cookie-password", OWN_PASSWORD.read),
+)
+
+
+def kept_here(settings: Settings, env: Mapping[str, str]) -> dict[str, Path]:
+    """The variables that nobody set and where their values are kept; empty unless this is a local start."""
+    if settings.site_domain is not None or served_address(settings) is not None:
+        return {}
+    folder = settings.data_dir / "secrets"
+    return {
+        secret.variable: folder / secret.file
+        for secret in SECRETS
+        if not env.get(secret.variable, "").strip()
+    }
+
+
+def with_own_secrets(settings: Settings, env: Mapping[str, str], *, make: bool = True) -> Settings:
+    """The settings with kept secrets in place of unset ones; `make` makes those that are missing.
+
+    Raises `BadSetting` when a kept one cannot be read, and `EmbeddedServerError` or `OSError` when the folder
+    cannot be used.
+    """
+    kept = kept_here(settings, env)
+    found: dict[str, str] = {}
+    for secret in SECRETS:
+        path = kept.get(secret.variable)
+        if path is None or not (make or path.exists()):
+            continue
+        text = _kept(settings.data_dir, path) if make else _text(path)
+        try:
+            secret.read(text)
+        except ValueError:
+            raise BadSetting(
+                f"{path} does not hold what it should, {secret.variable}; bring it back from a backup, "
+                "or remove it to have a new one made (what was sealed with the old one is lost)"
+            ) from None
+        found[secret.variable] = text
+    return read_settings({**env, **found}) if found else settings
+
+
+def _kept(data_dir: Path, path: Path) -> str:
+    """The text of the file, made first when it is missing. Of two processes that make it, one wins."""
+    if not path.exists():
+        open_home(data_dir)
+        claim_folder(path.parent, 0o700, Account(os.geteuid(), os.getegid(), switch=False))
+        draft = path.with_name(f"{path.name}.{os.getpid()}")
+        draft.unlink(missing_ok=True)
+        fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+        with open(fd, "w", encoding="ascii") as file:
+            file.write(_random_text() + "\n")
+            file.flush()
+            os.fsync(fd)
+        try:
+            # Unlike a rename, a link never replaces what another process has put there meanwhile.
+            os.link(draft, path)
+        except FileExistsError:
+            pass
+        finally:
+            draft.unlink()
+        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+    return _text(path)
+
+
+def _text(path: Path) -> str:
+    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+    with open(fd, encoding="ascii", errors="replace") as file:
+        os.fchmod(fd, 0o600)
+        return file.read(4096).strip()

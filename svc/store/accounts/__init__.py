@@ -1,0 +1,4 @@
+"""Who may do what.
+
+People, organizations, members, projects, keys, sealed credentials, and the audit of it all.
+"""

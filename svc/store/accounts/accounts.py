@@ -1,0 +1,328 @@
+"""Accounts: made under the sign-up policy, found by address, verified by password.
+
+Owns the table `account` and who becomes what by signing up. A new account, its membership, the invitation it
+takes up and the audit row are one transaction under the organization's row lock, so that two first sign-ups
+cannot both become owner.
+
+Secrets: only bcrypt hashes are stored. A password is hashed with SHA-256 first, because bcrypt reads no more
+than 72 bytes. Hashing takes a tenth of a second of a core: it runs in threads, under the limiter that the
+wiring lends, and exactly once for each sign-in and sign-up, whether or not the address is known.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from base64 import b64encode
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from hashlib import sha256
+from typing import Any, Final, TypeVar
+from uuid import UUID
+
+import attrs
+import bcrypt
+import trio
+
+from protocol.storage import Outage
+from svc.domain.access import SIGNUP_ROLE, Role, Unreadable, admits, read_policy
+from svc.store.accounts.audit import record
+from svc.store.accounts.logins import end_all
+from svc.store.accounts.projects import Org, the_org
+from svc.store.postgres.database import Connection, Database
+
+T = TypeVar("T")
+
+#: People's passwords are weaker than our keys, so each guess costs twice as much.
+BCRYPT_COST: Final = 11
+#: Hashes that may wait for their turn; two at a time, they take less than a second and a half.
+WAITING_BOUND: Final = 16
+
+
+@attrs.frozen
+class Account:
+    """An account as it may be shown."""
+
+    id: UUID
+    email: str
+    email_key: str
+    has_password: bool
+    created_at: datetime
+
+
+@attrs.frozen
+class Refused:
+    """The answer when the sign-up policy admits no such account."""
+
+
+@attrs.frozen
+class Taken:
+    """The answer when the address has an account already."""
+
+
+@attrs.frozen
+class Unverified:
+    """The answer when an identity is new here and its provider does not vouch for its address."""
+
+
+@attrs.frozen
+class Place:
+    """An organization that an account belongs to, and its role there."""
+
+    org: Org
+    role: Role
+
+
+def _digest(password: str) -> bytes:
+    return b64encode(sha256(unicodedata.normalize("NFC", password).encode()).digest())
+
+
+def _hash(password: str, cost: int) -> bytes:
+    """The stored form of a password. Slow on purpose: call it in a thread."""
+    return bcrypt.hashpw(_digest(password), bcrypt.gensalt(cost))
+
+
+def _nobodys_hash(cost: int) -> bytes:
+    """A hash that no password has, for addresses that are not known; checking against it costs the same."""
+    return bcrypt.gensalt(cost) + b"." * 31
+
+
+def _fits(password: str, hashed: bytes) -> bool:
+    return bcrypt.checkpw(_digest(password), hashed)
+
+
+_SHOWN: Final = "id, email, email_key, password_hash is not null as has_password, created_at"
+
+
+@attrs.define(eq=False)
+class AccountStore:
+    """Makes and finds accounts. `hashers` bounds how many passwords are hashed at once."""
+
+    database: Database
+    hashers: trio.CapacityLimiter
+    cost: int = BCRYPT_COST
+    refused_full: int = 0
+
+    async def sign_up(self, email: str, email_key: str, password: str) -> Account | Refused | Taken:
+        """A new account with its place in the organization, or why not. A refusal creates nothing."""
+        hashed = await self._in_turn(_hash, password, self.cost)
+        return await self.database.run(
+            lambda connection: admit(connection, email.strip(), email_key, password_hash=hashed)
+        )
+
+    async def _in_turn(self, hash_: Callable[..., T], *arguments: Any) -> T:
+        """Hash in a thread. Raises `Outage` when too many wait: keys are verified under the same limiter."""
+        if self.hashers.statistics().tasks_waiting >= WAITING_BOUND:
+            self.refused_full += 1
+            raise Outage("too many passwords wait to be hashed")
+        return await trio.to_thread.run_sync(hash_, *arguments, limiter=self.hashers)
+
+    async def sign_in(self, email_key: str, password: str) -> Account | None:
+        """The account behind an address and its password, or None."""
+        # The account and its hash; an unknown address is checked against nobody's.
+        row = await self.database.run(
+            lambda connection: connection.fetchrow(
+                f"select {_SHOWN}, password_hash from account where email_key = $1", email_key
+            ),
+            readonly=True,
+        )
+        hashed = _nobodys_hash(self.cost) if row is None or not row["has_password"] else row["password_hash"]
+        fits = await self._in_turn(_fits, password, hashed)
+        return _account(row) if row is not None and row["has_password"] and fits else None
+
+    async def sign_in_by_sso(
+        self, sso: tuple[str, str], verified: tuple[str, str] | None
+    ) -> Account | Refused | Taken | Unverified:
+        """The account of an identity (issuer and subject), made or linked when it is seen first.
+
+        `verified` is its address and how it is compared, if the provider vouches for it. An account with that
+        address becomes this identity's: its password, which proved nothing about the address, and its
+        sessions go. A new account is made only as the sign-up policy admits.
+        """
+
+        async def work(connection: Connection) -> Account | Refused | Taken | Unverified:
+            org = await the_org(connection, lock=True)
+            # Who it is, if it was here before.
+            row = await connection.fetchrow(
+                f"select {_SHOWN} from account where sso_issuer = $1 and sso_subject = $2", *sso
+            )
+            if row is not None:
+                return _account(row)
+            if verified is None:
+                return Unverified()
+            # Whoever has the address, unless it belongs to another identity.
+            row = await connection.fetchrow(
+                "update account set sso_issuer = $2, sso_subject = $3, password_hash = null"
+                f" where email_key = $1 and sso_subject is null returning {_SHOWN}",
+                verified[1],
+                *sso,
+            )
+            if row is None:
+                return await admit(connection, *verified, sso=sso)
+            account = _account(row)
+            await record(
+                connection,
+                "account.link",
+                actor=verified[1],
+                org_id=org.id,
+                subject=("account", str(account.id)),
+                details={"issuer": sso[0], "sessions_ended": await end_all(connection, account.id)},
+            )
+            return account
+
+        return await self.database.run(work)
+
+    async def find(self, account_id: UUID) -> Account | None:
+        """An account by its id."""
+        # One account.
+        row = await self.database.run(
+            lambda connection: connection.fetchrow(f"select {_SHOWN} from account where id = $1", account_id),
+            readonly=True,
+        )
+        return None if row is None else _account(row)
+
+    async def change_password(
+        self, account_id: UUID, current: str, new: str, *, keep: UUID | None = None
+    ) -> int | None:
+        """Change a known password. Ends all sessions but `keep`; returns how many, None for a wrong one."""
+        account = await self.find(account_id)
+        if account is None or await self.sign_in(account.email_key, current) is None:
+            return None
+        return await self.set_password(account_id, new, actor=account.email_key, keep=keep)
+
+    async def set_password(self, account_id: UUID, new: str, *, actor: str, keep: UUID | None = None) -> int:
+        """Set a password. Ends all sessions but `keep`; returns how many."""
+        hashed = await self._in_turn(_hash, new, self.cost)
+
+        async def work(connection: Connection) -> int:
+            # The new password.
+            await connection.execute(
+                "update account set password_hash = $2 where id = $1", account_id, hashed
+            )
+            ended = await end_all(connection, account_id, but=keep)
+            await record(
+                connection,
+                "account.password",
+                actor=actor,
+                org_id=(await the_org(connection)).id,
+                subject=("account", str(account_id)),
+                details={"sessions_ended": ended},
+            )
+            return ended
+
+        return await self.database.run(work)
+
+    async def places(self, account_id: UUID) -> Sequence[Place]:
+        """Where an account belongs."""
+        # Every membership with its organization.
+        rows = await self.database.run(
+            lambda connection: connection.fetch(
+                "select o.id, o.slug, o.name, m.role from membership m join organization o on o.id = m.org_id"
+                " where m.account_id = $1 order by o.id",
+                account_id,
+            ),
+            readonly=True,
+        )
+        return [Place(Org(row["id"], row["slug"], row["name"]), row["role"]) for row in rows]
+
+    async def by_email(self, email_key: str) -> Account | None:
+        """An account by its address, as it is compared."""
+        # One account.
+        row = await self.database.run(
+            lambda connection: connection.fetchrow(
+                f"select {_SHOWN} from account where email_key = $1", email_key
+            ),
+            readonly=True,
+        )
+        return None if row is None else _account(row)
+
+    async def all(self) -> Sequence[tuple[Account, Role | None]]:
+        """Every account with its role in the organization, the oldest first."""
+        # Who there is, members or not.
+        rows = await self.database.run(
+            lambda connection: connection.fetch(
+                f"select {_SHOWN}, (select role from membership m where m.account_id = account.id limit 1)"
+                " as role from account order by created_at, id"
+            ),
+            readonly=True,
+        )
+        return [(_account(row), row["role"]) for row in rows]
+
+    async def any(self) -> bool:
+        """Whether any account exists."""
+        # The cheapest way to see one.
+        return bool(
+            await self.database.run(
+                lambda connection: connection.fetchval("select exists (select from account)"), readonly=True
+            )
+        )
+
+
+async def admit(
+    connection: Connection,
+    email: str,
+    email_key: str,
+    *,
+    password_hash: bytes | None = None,
+    sso: tuple[str, str] | None = None,
+) -> Account | Refused | Taken:
+    """Make an account if the policy admits it, within the caller's transaction. `sso`: issuer and subject."""
+    org = await the_org(connection, lock=True)
+    # Whether this is the first account of all.
+    first = not await connection.fetchval("select exists (select from account)")
+    # The invitation of this address, if one is pending.
+    invited = await connection.fetchrow(
+        "select id::text, role from invitation where org_id = $1 and email_key = $2", org.id, email_key
+    )
+    policy = read_policy(
+        # The policy as it is stored.
+        await connection.fetchval("select signup_policy from organization where id = $1", org.id)
+    )
+    if not admits(policy, email_key, invited=invited is not None, first=first):
+        return Refused()
+    # The account, unless the address has one.
+    row = await connection.fetchrow(
+        "insert into account (email, email_key, password_hash, sso_issuer, sso_subject)"
+        f" values ($1, $2, $3, $4, $5) on conflict (email_key) do nothing returning {_SHOWN}",
+        email,
+        email_key,
+        password_hash,
+        *(sso or (None, None)),
+    )
+    if row is None:
+        return Taken()
+    account = _account(row)
+    role: Role = "owner" if first else SIGNUP_ROLE if invited is None else invited["role"]
+    # Its place in the organization.
+    await connection.execute(
+        "insert into membership (org_id, account_id, role) values ($1, $2, $3)", org.id, account.id, role
+    )
+    await record(
+        connection,
+        "account.create",
+        actor=email_key,
+        org_id=org.id,
+        subject=("account", str(account.id)),
+        details={"role": role, "by": "sso" if sso else "password", "mode": _mode(policy)},
+    )
+    if invited is not None:
+        # It is taken up.
+        await connection.execute(
+            "delete from invitation where org_id = $1 and id = $2::uuid", org.id, UUID(invited["id"])
+        )
+        await record(
+            connection,
+            "invitation.accept",
+            actor=email_key,
+            org_id=org.id,
+            subject=("invitation", invited["id"]),
+            details={"role": role},
+        )
+    return account
+
+
+def _mode(policy: Any) -> str:
+    return "unreadable" if isinstance(policy, Unreadable) else policy.mode
+
+
+def _account(row: Any) -> Account:
+    return Account(row["id"], row["email"], row["email_key"], row["has_password"], row["created_at"])

@@ -1,0 +1,280 @@
+"""API keys: made, listed, rotated, revoked; looked up by prefix; revocations announced to every replica.
+
+Owns the table `api_key` and the notification channel `svc_keys`. A change, its announcement and its audit
+row are one transaction, so a replica hears of a revocation exactly when it holds.
+
+Secrets: only bcrypt hashes at cost 10 are stored. A plaintext is returned once by `create` and `rotate`
+and is nowhere else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import aclosing, asynccontextmanager
+from datetime import datetime
+from typing import Any, Final
+from uuid import UUID
+
+import attrs
+import bcrypt
+import trio
+
+from protocol.storage import Eviction, KeyRecord, Outage
+from protocol.tokens import Scope, lookup_prefix, new_token
+from svc.store.accounts.audit import Action, record
+from svc.store.postgres.database import Connection, Database
+
+CHANNEL: Final = "svc_keys"
+BCRYPT_COST: Final = 10
+
+
+@attrs.frozen
+class Key:
+    """A key as it may be shown: never its secret."""
+
+    id: str
+    name: str
+    scope: Scope
+    token_prefix: str
+    created_at: datetime
+    last_used_at: datetime | None
+    revoked_at: datetime | None
+
+    @property
+    def state(self) -> str:
+        """`active` or `revoked` (spec, "API key lifecycle")."""
+        return "active" if self.revoked_at is None else "revoked"
+
+
+@attrs.frozen
+class Minted:
+    """A key and its plaintext, on their only way out."""
+
+    key: Key
+    plaintext: str = attrs.field(repr=False)
+
+
+@attrs.frozen
+class NoSuchKey:
+    """The answer when a key id is unknown or belongs to another project."""
+
+
+@attrs.frozen
+class AlreadyRevoked:
+    """The answer when a revoked key is to be rotated."""
+
+
+def matches(token: str, secret_hash: bytes) -> bool:
+    """Whether a token is the one behind a hash. Tens of milliseconds of a core: call it in a thread."""
+    return bcrypt.checkpw(token.encode(), secret_hash)
+
+
+def _hash(token: str) -> bytes:
+    return bcrypt.hashpw(token.encode(), bcrypt.gensalt(BCRYPT_COST))
+
+
+_SHOWN: Final = "id::text, name, scope, token_prefix, created_at, last_used_at, revoked_at"
+
+
+@attrs.define(eq=False)
+class KeyStore:
+    """Implements the `KeyShelf` port, and the life cycle of keys for the command line and the fronts."""
+
+    database: Database
+
+    async def create(self, project_id: int, name: str, scope: Scope, *, actor: str) -> Minted:
+        """A new key. `name` must not be blank."""
+        token = new_token(scope)
+        hashed = await trio.to_thread.run_sync(_hash, token)
+
+        async def work(connection: Connection) -> Key:
+            # The new key; its secret as a hash only.
+            row = await connection.fetchrow(
+                "insert into api_key (project_id, name, scope, token_prefix, secret_hash)"
+                f" values ($1, $2, $3, $4, $5) returning {_SHOWN}",
+                project_id,
+                name,
+                scope,
+                lookup_prefix(token),
+                hashed,
+            )
+            key = _key(row)
+            await _record(connection, "key.create", project_id, key, actor)
+            return key
+
+        return Minted(await self.database.run(work), token)
+
+    async def list(self, project_id: int) -> Sequence[Key]:
+        """All keys of a project, newest first, revoked ones included."""
+        # Every key of the project.
+        rows = await self.database.run(
+            lambda connection: connection.fetch(
+                f"select {_SHOWN} from api_key where project_id = $1 order by created_at desc, id",
+                project_id,
+            ),
+            readonly=True,
+        )
+        return [_key(row) for row in rows]
+
+    async def rotate(
+        self, project_id: int, key_id: str, *, actor: str
+    ) -> Minted | NoSuchKey | AlreadyRevoked:
+        """A new secret for the same name and scope; the old one stops verifying at once."""
+        found = await self._find(project_id, key_id)
+        if found is None:
+            return NoSuchKey()
+        token = new_token(found.scope)
+        hashed = await trio.to_thread.run_sync(_hash, token)
+
+        async def work(connection: Connection) -> Key | None:
+            # The new secret, unless the key was revoked meanwhile.
+            row = await connection.fetchrow(
+                "update api_key set token_prefix = $3, secret_hash = $4"
+                " where project_id = $1 and id = $2::uuid and revoked_at is null"
+                f" returning {_SHOWN}",
+                project_id,
+                UUID(key_id),
+                lookup_prefix(token),
+                hashed,
+            )
+            if row is None:
+                return None
+            key = _key(row)
+            await _announce(connection, key_id)
+            await _record(connection, "key.rotate", project_id, key, actor)
+            return key
+
+        key = await self.database.run(work)
+        return AlreadyRevoked() if key is None else Minted(key, token)
+
+    async def revoke(
+        self, project_id: int, key_id: str, *, actor: str, scope: Scope | None = None
+    ) -> Key | NoSuchKey:
+        """Revoke for good; twice is the same as once. With a `scope`, only a key of that scope."""
+        if _uuid(key_id) is None:
+            return NoSuchKey()
+
+        async def work(connection: Connection) -> Key | NoSuchKey:
+            # The key as it was; nobody else changes it until the commit.
+            before = await connection.fetchrow(
+                f"select {_SHOWN} from api_key where project_id = $1 and id = $2::uuid"
+                " and ($3::text is null or scope = $3) for update",
+                project_id,
+                UUID(key_id),
+                scope,
+            )
+            if before is None or before["revoked_at"] is not None:
+                return NoSuchKey() if before is None else _key(before)
+            # The moment of revocation.
+            row = await connection.fetchrow(
+                "update api_key set revoked_at = now() where project_id = $1 and id = $2::uuid"
+                f" returning {_SHOWN}",
+                project_id,
+                UUID(key_id),
+            )
+            key = _key(row)
+            await _announce(connection, key_id)
+            await _record(connection, "key.revoke", project_id, key, actor)
+            return key
+
+        return await self.database.run(work)
+
+    async def active_keys(self, lookup_prefix: str) -> Sequence[KeyRecord]:
+        """The active keys of living projects behind a prefix; more than one only by a rare coincidence."""
+        # Candidates for a token; a deleted project has no keys that verify.
+        rows = await self.database.run(
+            lambda connection: connection.fetch(
+                "select k.id::text, k.project_id, k.scope, k.secret_hash from api_key k"
+                " join project p on p.id = k.project_id and p.deleted_at is null"
+                " where k.token_prefix = $1 and k.revoked_at is null order by k.created_at limit 4",
+                lookup_prefix,
+            ),
+            readonly=True,
+            timeout_s=8.0,
+        )
+        return [KeyRecord(row["id"], row["project_id"], row["scope"], row["secret_hash"]) for row in rows]
+
+    async def note_used(self, used: dict[str, datetime]) -> None:
+        """Write down when keys were used last; never moves backwards."""
+        # One update for all of them.
+        await self.database.run(
+            lambda connection: connection.execute(
+                "update api_key k set last_used_at = greatest(k.last_used_at, used.at)"
+                " from unnest($1::uuid[], $2::timestamptz[]) as used (id, at) where k.id = used.id",
+                [UUID(key_id) for key_id in used],
+                list(used.values()),
+            )
+        )
+
+    @asynccontextmanager
+    async def evictions(self) -> AsyncIterator[AsyncIterator[Eviction]]:
+        """Hear of every change of a key, from any process. The iterator raises `Outage` when it goes deaf."""
+        async with self.database.listening(CHANNEL) as payloads:
+
+            async def notices() -> AsyncGenerator[Eviction, None]:
+                async for payload in payloads:
+                    kind, _, value = payload.partition(":")
+                    yield Eviction(project_id=int(value)) if kind == "project" else Eviction(key_id=value)
+                raise Outage("the connection for key notices was lost")
+
+            async with aclosing(notices()) as stream:
+                yield stream
+
+    async def _find(self, project_id: int, key_id: str) -> Key | None:
+        if _uuid(key_id) is None:
+            return None
+        # One key of this project.
+        row = await self.database.run(
+            lambda connection: connection.fetchrow(
+                f"select {_SHOWN} from api_key where project_id = $1 and id = $2::uuid",
+                project_id,
+                UUID(key_id),
+            ),
+            readonly=True,
+        )
+        return None if row is None else _key(row)
+
+
+async def revoke_all(connection: Connection, project_id: int, actor: str) -> int:
+    """Revoke every key of a project within the caller's transaction. Returns how many were active."""
+    # Those that are active.
+    rows = await connection.fetch(
+        f"update api_key set revoked_at = now() where project_id = $1 and revoked_at is null"
+        f" returning {_SHOWN}",
+        project_id,
+    )
+    for row in rows:
+        await _record(connection, "key.revoke", project_id, _key(row), actor)
+    # Every replica drops all it knows of the project, also keys that were revoked before.
+    await connection.execute("select pg_notify($1, $2)", CHANNEL, f"project:{project_id}")
+    return len(rows)
+
+
+async def _record(connection: Connection, action: Action, project_id: int, key: Key, actor: str) -> None:
+    # The organization of the key's project.
+    org_id = await connection.fetchval("select org_id from project where id = $1", project_id)
+    await record(
+        connection,
+        action,
+        actor=actor,
+        org_id=org_id,
+        project_id=project_id,
+        subject=("key", key.id),
+        details={"name": key.name, "scope": key.scope, "token_prefix": key.token_prefix},
+    )
+
+
+async def _announce(connection: Connection, key_id: str) -> None:
+    # Delivered to every listener at the commit of this transaction.
+    await connection.execute("select pg_notify($1, $2)", CHANNEL, f"key:{key_id}")
+
+
+def _uuid(text: str) -> UUID | None:
+    try:
+        return UUID(text)
+    except ValueError:
+        return None
+
+
+def _key(row: Any) -> Key:
+    return Key(**dict(row.items()))

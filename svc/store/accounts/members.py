@@ -1,0 +1,276 @@
+"""Members and invitations of an organization.
+
+Owns writes to the tables `membership` and `invitation`, but for what a sign-up does (`accounts.py`).
+Every change locks the organization's row first: so there is always an owner, and no invitation can meet the
+sign-up that takes it up half-way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, Final, Literal
+from uuid import UUID
+
+import attrs
+
+from svc.domain.access import Role, may_grant
+from svc.store.accounts.audit import record
+from svc.store.postgres.database import Connection, Database
+
+
+@attrs.frozen
+class Member:
+    """Somebody who belongs to an organization."""
+
+    id: UUID
+    email: str
+    role: Role
+    created_at: datetime
+
+
+@attrs.frozen
+class Invitation:
+    """An address that may sign up in any mode."""
+
+    id: UUID
+    email: str
+    role: Role
+    invited_by: str
+    created_at: datetime
+
+
+#: Why a change was not made.
+Denied = Literal["unknown", "last owner", "owners only", "member", "invited", "account"]
+
+_MEMBER: Final = (
+    "select a.id, a.email, m.role, m.created_at from membership m join account a on a.id = m.account_id"
+)
+_INVITATION: Final = "id, email, role, invited_by, created_at"
+
+
+@attrs.frozen
+class Changer:
+    """Who changes: their role bounds what they may deal in, the label goes into the audit."""
+
+    role: Role
+    label: str
+
+
+@attrs.define(eq=False)
+class MemberStore:
+    """Reads and changes who belongs to an organization."""
+
+    database: Database
+    org_id: int
+
+    async def list(self) -> Sequence[Member]:
+        """All members, the oldest first."""
+        # Everybody with their role.
+        rows = await self.database.run(
+            lambda connection: connection.fetch(
+                f"{_MEMBER} where m.org_id = $1 order by m.created_at, a.id", self.org_id
+            ),
+            readonly=True,
+        )
+        return [_member(row) for row in rows]
+
+    async def add(self, email_key: str, role: Role, by: Changer) -> Member | Denied:
+        """Make an existing account a member."""
+
+        async def work(connection: Connection) -> Member | Denied:
+            await _lock(connection, self.org_id)
+            # The account behind the address.
+            account_id = await connection.fetchval("select id from account where email_key = $1", email_key)
+            if account_id is None:
+                return "unknown"
+            if not may_grant(by.role, role):
+                return "owners only"
+            # Its place, unless it has one.
+            made = await connection.fetchval(
+                "insert into membership (org_id, account_id, role) values ($1, $2, $3)"
+                " on conflict do nothing returning true",
+                self.org_id,
+                account_id,
+                role,
+            )
+            if made is None:
+                return "member"
+            await self._record(connection, "member.add", by, account_id, {"email": email_key, "role": role})
+            found = await self._find(connection, account_id)
+            assert found is not None, "it was just made"
+            return found
+
+        return await self.database.run(work)
+
+    async def change(self, account_id: UUID, role: Role, by: Changer) -> Member | Denied:
+        """Give a member another role."""
+
+        async def work(connection: Connection) -> Member | Denied:
+            await _lock(connection, self.org_id)
+            member = await self._find(connection, account_id)
+            if member is None:
+                return "unknown"
+            if not may_grant(by.role, role, member.role):
+                return "owners only"
+            if member.role == "owner" and role != "owner" and await self._owners(connection) == 1:
+                return "last owner"
+            # The new role.
+            await connection.execute(
+                "update membership set role = $3 where org_id = $1 and account_id = $2",
+                self.org_id,
+                account_id,
+                role,
+            )
+            await self._record(
+                connection, "member.update", by, account_id, {"before": member.role, "after": role}
+            )
+            return attrs.evolve(member, role=role)
+
+        return await self.database.run(work)
+
+    async def remove(self, account_id: UUID, by: Changer, *, leaves: bool) -> Member | Denied:
+        """Take a member out; `leaves` says that they do it themselves. The account stays."""
+
+        async def work(connection: Connection) -> Member | Denied:
+            await _lock(connection, self.org_id)
+            member = await self._find(connection, account_id)
+            if member is None:
+                return "unknown"
+            if not leaves and not may_grant(by.role, member.role):
+                return "owners only"
+            if member.role == "owner" and await self._owners(connection) == 1:
+                return "last owner"
+            # Their place.
+            await connection.execute(
+                "delete from membership where org_id = $1 and account_id = $2", self.org_id, account_id
+            )
+            await self._record(
+                connection, "member.remove", by, account_id, {"email": member.email, "role": member.role}
+            )
+            return member
+
+        return await self.database.run(work)
+
+    async def invitations(self) -> Sequence[Invitation]:
+        """All pending invitations, the newest first."""
+        # Pending is all there is.
+        rows = await self.database.run(
+            lambda connection: connection.fetch(
+                f"select {_INVITATION} from invitation where org_id = $1 order by created_at desc, id",
+                self.org_id,
+            ),
+            readonly=True,
+        )
+        return [_invitation(row) for row in rows]
+
+    async def invite(self, email: str, email_key: str, role: Role, by: Changer) -> Invitation | Denied:
+        """Let an address sign up as something, whatever the policy says."""
+
+        async def work(connection: Connection) -> Invitation | Denied:
+            await _lock(connection, self.org_id)
+            if not may_grant(by.role, role):
+                return "owners only"
+            # Whether somebody has the address already, and whether they belong here.
+            known = await connection.fetchrow(
+                "select m.account_id is not null as belongs from account a left join membership m"
+                " on m.account_id = a.id and m.org_id = $1 where a.email_key = $2",
+                self.org_id,
+                email_key,
+            )
+            if known is not None:
+                return "member" if known["belongs"] else "account"
+            # The invitation, unless one is pending.
+            row = await connection.fetchrow(
+                "insert into invitation (org_id, email, email_key, role, invited_by)"
+                f" values ($1, $2, $3, $4, $5) on conflict do nothing returning {_INVITATION}",
+                self.org_id,
+                email,
+                email_key,
+                role,
+                by.label,
+            )
+            if row is None:
+                return "invited"
+            made = _invitation(row)
+            await record(
+                connection,
+                "invitation.create",
+                actor=by.label,
+                org_id=self.org_id,
+                subject=("invitation", str(made.id)),
+                details={"email": email_key, "role": role},
+            )
+            return made
+
+        return await self.database.run(work)
+
+    async def withdraw(self, invitation_id: UUID, by: Changer) -> Invitation | Denied:
+        """Take an invitation back."""
+
+        async def work(connection: Connection) -> Invitation | Denied:
+            await _lock(connection, self.org_id)
+            # It is gone, and what it was.
+            row = await connection.fetchrow(
+                f"delete from invitation where org_id = $1 and id = $2 returning {_INVITATION}",
+                self.org_id,
+                invitation_id,
+            )
+            if row is None:
+                return "unknown"
+            was = _invitation(row)
+            await record(
+                connection,
+                "invitation.withdraw",
+                actor=by.label,
+                org_id=self.org_id,
+                subject=("invitation", str(was.id)),
+                details={"email": was.email, "role": was.role},
+            )
+            return was
+
+        return await self.database.run(work)
+
+    async def _find(self, connection: Connection, account_id: UUID) -> Member | None:
+        # One member.
+        row = await connection.fetchrow(
+            f"{_MEMBER} where m.org_id = $1 and m.account_id = $2", self.org_id, account_id
+        )
+        return None if row is None else _member(row)
+
+    async def _owners(self, connection: Connection) -> int:
+        # How many own the organization.
+        count: int = await connection.fetchval(
+            "select count(*) from membership where org_id = $1 and role = 'owner'", self.org_id
+        )
+        return count
+
+    async def _record(
+        self,
+        connection: Connection,
+        action: Literal["member.add", "member.update", "member.remove"],
+        by: Changer,
+        account_id: UUID,
+        details: dict[str, Any],
+    ) -> None:
+        await record(
+            connection,
+            action,
+            actor=by.label,
+            org_id=self.org_id,
+            subject=("account", str(account_id)),
+            details=details,
+        )
+
+
+async def _lock(connection: Connection, org_id: int) -> None:
+    # Changes of members, and sign-ups, one after the other.
+    await connection.execute("select from organization where id = $1 for update", org_id)
+
+
+def _member(row: Any) -> Member:
+    return Member(**dict(row.items()))
+
+
+def _invitation(row: Any) -> Invitation:
+    return Invitation(**dict(row.items()))

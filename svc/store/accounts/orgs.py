@@ -1,0 +1,121 @@
+"""Organizations: found with a caller's place in them, renamed, and their sign-up policy.
+
+Owns writes to the table `organization`. The sign-up policy is changed by its own verb only, and each change
+is audited in the same transaction.
+"""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import attrs
+import msgspec
+
+from protocol.rest.accounts import SignupPolicy
+from svc.domain.access import Role, Unreadable, read_policy
+from svc.store.accounts.audit import record
+from svc.store.accounts.projects import Org, Project
+from svc.store.postgres.database import Connection, Database
+
+
+@attrs.frozen
+class Found:
+    """What the slugs of a path name, and the caller's role there (None: no member)."""
+
+    org: Org
+    role: Role | None
+    project: Project | None
+    #: Every living project of the organization.
+    project_ids: frozenset[int]
+
+
+@attrs.define(eq=False)
+class OrgStore:
+    """Reads and changes organizations."""
+
+    database: Database
+
+    async def place(self, org_slug: str, project_slug: str | None, account_id: UUID | None) -> Found | None:
+        """An organization by its slug, with a project and an account's role; None when there is none."""
+
+        async def work(connection: Connection) -> Found | None:
+            # The organization, and as what this account belongs to it.
+            row = await connection.fetchrow(
+                "select o.id, o.slug, o.name, m.role from organization o"
+                " left join membership m on m.org_id = o.id and m.account_id = $2 where o.slug = $1",
+                org_slug,
+                account_id,
+            )
+            if row is None:
+                return None
+            # Its living projects.
+            projects = await connection.fetch(
+                "select id, slug, name from project where org_id = $1 and deleted_at is null", row["id"]
+            )
+            org = Org(row["id"], row["slug"], row["name"])
+            named = next((found for found in projects if found["slug"] == project_slug), None)
+            project = None if named is None else Project(named["id"], named["slug"], named["name"], org.slug)
+            return Found(org, row["role"], project, frozenset(found["id"] for found in projects))
+
+        return await self.database.run(work, readonly=True)
+
+    async def rename(self, org: Org, name: str, actor: str) -> Org:
+        """Give an organization another name."""
+
+        async def work(connection: Connection) -> None:
+            # The slug stays: commands and addresses use it.
+            await connection.execute("update organization set name = $2 where id = $1", org.id, name)
+            await record(
+                connection,
+                "org.update",
+                actor=actor,
+                org_id=org.id,
+                subject=("organization", org.slug),
+                details={"name": name},
+            )
+
+        await self.database.run(work)
+        return attrs.evolve(org, name=name)
+
+    async def signup_policy(self, org_id: int | None = None) -> SignupPolicy | Unreadable:
+        """The sign-up policy of an organization, or of the instance; open where there is nothing yet."""
+        # The policy as it is stored.
+        stored = await self.database.run(
+            lambda connection: connection.fetchval(
+                "select signup_policy from organization where $1::bigint is null or id = $1"
+                " order by id limit 1",
+                org_id,
+            ),
+            readonly=True,
+        )
+        return SignupPolicy("open") if stored is None else read_policy(stored)
+
+    async def set_signup_policy(self, org: Org, policy: SignupPolicy, actor: str) -> SignupPolicy:
+        """Replace the sign-up policy. Members and their sign-ins stay as they are."""
+
+        async def work(connection: Connection) -> None:
+            # What it was, for the audit; the lock puts it in order with sign-ups.
+            before = await connection.fetchval(
+                "select signup_policy from organization where id = $1 for update", org.id
+            )
+            # What it is from now on.
+            await connection.execute(
+                "update organization set signup_policy = $2::jsonb where id = $1",
+                org.id,
+                msgspec.json.encode(policy).decode(),
+            )
+            was = read_policy(before)
+            await record(
+                connection,
+                "signup_policy.update",
+                actor=actor,
+                org_id=org.id,
+                subject=("organization", org.slug),
+                details={
+                    "before": "unreadable" if isinstance(was, Unreadable) else msgspec.to_builtins(was),
+                    "after": msgspec.to_builtins(policy),
+                },
+            )
+
+        await self.database.run(work)
+        return policy

@@ -1,0 +1,280 @@
+"""Hourly cubes over closed hours and their sums by day: built off the hot path, read by every aggregate.
+
+Owns the tables `cube`, `cube_day`, `cube_progress` and `cube_dirty`; what searches look up is built along
+with them (`search_blocks`, `search_values`). A closed hour of `created_at` changes only when a span in it
+is replaced, expires, or loses a repeated tool call; whoever does that calls `mark_dirty` in the same
+transaction.
+Questions that the cube cannot answer go to the raw rows (`svc.store.reads.query`).
+
+Ordering: building an hour first deletes its mark, which waits for whoever is marking it, and then counts with
+a later snapshot. A mark made meanwhile waits for the build and stands behind it. So a clean hour is right,
+and so is a day whose hours are all built and clean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+import attrs
+
+from protocol.storage import Built
+from svc.domain.calendar import after, day_of, hour_of
+from svc.domain.datasets import DATASETS, SPANS, TOOL_CALLS, Dataset
+from svc.store.aggregates.blocks import build_blocks
+from svc.store.aggregates.counts import fold
+from svc.store.aggregates.values import build_values
+from svc.store.postgres.clauses import by_each
+from svc.store.postgres.database import Connection, Database
+
+HOUR: Final = timedelta(hours=1)
+DAY: Final = timedelta(days=1)
+
+#: An hour is closed this long after its end: longer than any write group may take (`WORK_TIMEOUT_S`), so
+#: that none of its rows is still on the way.
+GRACE: Final = timedelta(minutes=2)
+
+#: The datasets that grow with traffic.
+CUBED: Final = (SPANS, TOOL_CALLS)
+
+#: Fields without sums by day: their values hardly outlive an hour.
+ONLY_HOURS: Final = frozenset({"session_id"})
+
+BUILD_TIMEOUT_S: Final = 600.0
+_LOCK: Final = 0x6375_6265
+
+
+async def mark_dirty(
+    connection: Connection, marks: Iterable[tuple[int, datetime]], dataset: Dataset, now: datetime
+) -> None:
+    """Rows created at these moments change in this transaction: count their hours anew.
+
+    Hours that are not closed yet need no mark: they are not in the cube.
+    """
+    hours = {(project_id, hour_of(moment)) for project_id, moment in marks}
+    closed = sorted((project_id, hour) for project_id, hour in hours if hour + HOUR <= now)
+    if not closed:
+        return
+    # The update takes the lock that a build of the same hour waits for.
+    await connection.execute(
+        "insert into cube_dirty (project_id, dataset, hour, marked_at)"
+        " select p, $3, h, $4 from unnest($1::bigint[], $2::timestamptz[]) as marks (p, h)"
+        " on conflict (project_id, dataset, hour) do update set marked_at = excluded.marked_at",
+        [project_id for project_id, _ in closed],
+        [hour for _, hour in closed],
+        dataset.name,
+        now,
+    )
+
+
+@attrs.define(eq=False)
+class CubeStore:
+    """Implements the `Hours` port."""
+
+    database: Database
+
+    async def build(self, now: datetime, limit: int) -> Built:
+        """Build what is closed and not built, and what is dirty, up to `limit` hours; and fold the counts."""
+        await fold(self.database)
+        done = 0
+        for project_id in await self._projects():
+            for dataset in CUBED:
+                done += await self._catch_up(project_id, dataset, now, limit - done)
+                if done >= limit:
+                    return Built(done, more=True)
+        for project_id, name, hour in await self._dirty(limit - done):
+            await self._build(project_id, DATASETS[name], hour, until=None)
+            done += 1
+        return Built(done, more=done >= limit)
+
+    async def _projects(self) -> list[int]:
+        # Every project; those without new rows cost one look each.
+        rows = await self.database.run(
+            lambda connection: connection.fetch("select id from project order by id"), readonly=True
+        )
+        return [row["id"] for row in rows]
+
+    async def _dirty(self, limit: int) -> list[tuple[int, str, datetime]]:
+        # Marked hours, oldest mark first.
+        rows = await self.database.run(
+            lambda connection: connection.fetch(
+                "select project_id, dataset, hour from cube_dirty order by marked_at limit $1", limit
+            ),
+            readonly=True,
+        )
+        return [(row["project_id"], row["dataset"], row["hour"]) for row in rows]
+
+    async def _catch_up(self, project_id: int, dataset: Dataset, now: datetime, limit: int) -> int:
+        closed_until = hour_of(now - GRACE)
+        done = 0
+        while done < limit:
+            hour = await self._next_hour(project_id, dataset, closed_until)
+            if hour is None:
+                break
+            await self._build(project_id, dataset, hour, until=hour + HOUR)
+            done += 1
+        return done
+
+    async def _next_hour(self, project_id: int, dataset: Dataset, closed_until: datetime) -> datetime | None:
+        """The next closed hour with rows; hours without any are passed over at once."""
+
+        async def work(connection: Connection) -> datetime | None:
+            # How far this cube is.
+            until = await connection.fetchval(
+                "select built_until from cube_progress where project_id = $1 and dataset = $2",
+                project_id,
+                dataset.name,
+            )
+            if until is not None and until >= closed_until:
+                return None
+            # The first row behind it, by the index on created_at.
+            first = await connection.fetchval(
+                f"select min(created_at) from {dataset.table} where project_id = $1"
+                " and ($2::timestamptz is null or created_at >= $2)",
+                project_id,
+                until,
+            )
+            if first is not None and first < closed_until:
+                return hour_of(first)
+            if first is not None or until is not None:
+                await _progress(connection, project_id, dataset, closed_until)
+            return None
+
+        return await self.database.run(work)
+
+    async def _build(
+        self, project_id: int, dataset: Dataset, hour: datetime, *, until: datetime | None
+    ) -> None:
+        name, value, sets = by_each([field.name for field in dataset.fields if field.facetable])
+
+        async def work(connection: Connection) -> None:
+            # One builder of a cube at a time, over all replicas; the lock ends with the transaction.
+            await connection.execute("select pg_advisory_xact_lock($1, $2)", _LOCK, project_id % 2**31)
+            # Waits for whoever is marking this hour; see Ordering above.
+            await connection.execute(
+                "delete from cube_dirty where project_id = $1 and dataset = $2 and hour = $3",
+                project_id,
+                dataset.name,
+                hour,
+            )
+            await connection.execute(
+                "delete from cube where project_id = $1 and dataset = $2 and hour = $3",
+                project_id,
+                dataset.name,
+                hour,
+            )
+            # One pass over the hour counts every value of every field, and the total.
+            await connection.execute(
+                "insert into cube (project_id, dataset, field, hour, value, n)"
+                f" select $1, $2, {name}, $3, {value}, count(*)"
+                f" from {dataset.table} where project_id = $1 and created_at >= $3 and created_at < $4"
+                f" group by grouping sets ((), {sets}) having count(*) > 0",
+                project_id,
+                dataset.name,
+                hour,
+                hour + HOUR,
+            )
+            await _sum_up(connection, project_id, dataset, day_of(hour))
+            await build_values(connection, dataset, project_id, hour, hour + HOUR)
+            await build_blocks(connection, dataset, project_id, hour, hour + HOUR)
+            if until is not None:
+                await _progress(connection, project_id, dataset, until)
+
+        await self.database.run(work, timeout_s=BUILD_TIMEOUT_S)
+
+
+async def _sum_up(connection: Connection, project_id: int, dataset: Dataset, day: datetime) -> None:
+    await connection.execute(
+        "delete from cube_day where project_id = $1 and dataset = $2 and day = $3",
+        project_id,
+        dataset.name,
+        day,
+    )
+    # The hours of the day that are built so far, field by field.
+    await connection.execute(
+        "insert into cube_day (project_id, dataset, field, day, value, n)"
+        " select project_id, dataset, field, $3, value, sum(n) from cube where project_id = $1"
+        " and dataset = $2 and field = any($5) and hour >= $3 and hour < $4"
+        " group by project_id, dataset, field, value",
+        project_id,
+        dataset.name,
+        day,
+        day + DAY,
+        ["", *(field.name for field in dataset.fields if field.facetable and field.name not in ONLY_HOURS)],
+    )
+
+
+async def _progress(connection: Connection, project_id: int, dataset: Dataset, until: datetime) -> None:
+    # Never backwards: another replica may be further.
+    await connection.execute(
+        "insert into cube_progress (project_id, dataset, built_until) values ($1, $2, $3)"
+        " on conflict (project_id, dataset) do update"
+        " set built_until = greatest(cube_progress.built_until, excluded.built_until)",
+        project_id,
+        dataset.name,
+        until,
+    )
+
+
+@attrs.frozen
+class Split:
+    """A range cut into what the cube covers and what must be counted from raw rows.
+
+    `cubed` is one stretch of whole hours, without the `dirty` ones; `raw` are half-open stretches.
+    """
+
+    cubed: tuple[datetime, datetime]
+    dirty: tuple[datetime, ...]
+    raw: tuple[tuple[datetime | None, datetime | None], ...]
+
+    def days(self) -> tuple[datetime, datetime, tuple[datetime, ...]]:
+        """One stretch of whole days within `cubed`, perhaps empty, and those of them with dirty hours."""
+        start, end = self.cubed
+        first = day_of(start) if start == day_of(start) else day_of(start) + DAY
+        last = max(first, day_of(end))
+        dirty = {day_of(hour) for hour in self.dirty}
+        return first, last, tuple(sorted(day for day in dirty if first <= day < last))
+
+    def hours(self) -> tuple[tuple[datetime, datetime], ...]:
+        """What of `cubed` lies outside of the clean whole days."""
+        start, end = self.cubed
+        first, last, dirty = self.days()
+        if first == last:
+            return (self.cubed,)
+        return ((start, first), *((day, day + DAY) for day in dirty), (last, end))
+
+
+async def split_range(
+    connection: Connection, project_id: int, dataset: Dataset, low: datetime | None, high: datetime | None
+) -> Split | None:
+    """How much of a range the cube covers, as of this transaction's snapshot; None when nothing of it.
+
+    Ordering: the caller reads the cube and the raw rows under the same snapshot (`repeatable read`).
+    """
+    # How far the cube is, its first hour, and the marked hours.
+    row: Any = await connection.fetchrow(
+        "select p.built_until, (select min(hour) from cube where project_id = $1 and dataset = $2"
+        " and field = '') as first, array(select hour from cube_dirty where project_id = $1 and dataset = $2"
+        " order by hour) as dirty from cube_progress p where project_id = $1 and dataset = $2",
+        project_id,
+        dataset.name,
+    )
+    if row is None or row["first"] is None:
+        return None
+    start = row["first"] if low is None else max(row["first"], _ceil(low))
+    end = row["built_until"] if high is None else min(row["built_until"], hour_of(high))
+    if start >= end:
+        return None
+    hours = tuple(hour for hour in row["dirty"] if start <= hour < end)
+    raw: list[tuple[datetime | None, datetime | None]] = [(hour, hour + HOUR) for hour in hours]
+    if low is None or low < start:
+        raw.append((low, start))
+    if high is None or high > end:
+        raw.append((end, high))
+    return Split((start, end), hours, tuple(raw))
+
+
+def _ceil(moment: datetime) -> datetime:
+    hour = hour_of(moment)
+    return hour if hour == moment else after(hour, HOUR)

@@ -1,0 +1,163 @@
+"""Metric roll-ups: what was ingested and evaluated in each closed hour and day.
+
+Owns `metric_rollup`, `metric_rollup_progress` and `l1_eval`. An hour is counted wholesale and upserted
+together with the progress, so that a crash repeats at most one and changes nothing. Hours without anything
+get no row. A day is the sum of its hours, written when its last hour is.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+import attrs
+
+from protocol.storage import Built
+from svc.domain.calendar import hour_of
+from svc.store.aggregates.cubes import BUILD_TIMEOUT_S, GRACE, HOUR
+from svc.store.postgres.database import Connection, Database
+
+DAY: Final = timedelta(days=1)
+
+# Rows of one hour. Spans come from the cube when it holds the hour and nobody has marked it since.
+_COUNT: Final = """
+select 'ingested_spans' as metric, case
+    when exists (select from cube_progress p
+                 where p.project_id = $1 and p.dataset = 'spans' and p.built_until >= $3)
+     and not exists (select from cube_dirty d
+                     where d.project_id = $1 and d.dataset = 'spans' and d.hour = $2)
+    then coalesce((select c.n from cube c where c.project_id = $1 and c.dataset = 'spans' and c.field = ''
+                   and c.hour = $2), 0)
+    else (select count(*) from span s where s.project_id = $1 and s.created_at >= $2 and s.created_at < $3)
+    end as value
+union all
+select 'ingested_traces', count(*) from trace t
+where t.project_id = $1 and t.created_at >= $2 and t.created_at < $3
+union all
+select 'l1_evals', coalesce(sum(e.n), 0)::bigint from l1_eval e where e.project_id = $1 and e.hour = $2
+"""
+
+# The next moment at or behind $2 in which anything happened.
+_NEXT: Final = """
+select least(
+    (select min(created_at) from span where project_id = $1 and created_at >= $2),
+    (select min(created_at) from trace where project_id = $1 and created_at >= $2),
+    (select min(hour) from l1_eval where project_id = $1 and hour >= $2))
+"""
+
+_BEGINNING: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@attrs.define(eq=False)
+class RollupStore:
+    """Implements the `Hours` port."""
+
+    database: Database
+
+    async def build(self, now: datetime, limit: int) -> Built:
+        """Roll up what is closed and not rolled up, at most `limit` hours."""
+        closed_until = hour_of(now - GRACE)
+        done = 0
+        for project_id in await self._projects():
+            while done < limit and await self._next_hour(project_id, closed_until):
+                done += 1
+            if done >= limit:
+                return Built(done, more=True)
+        return Built(done, more=False)
+
+    async def _projects(self) -> list[int]:
+        # Every project; those without news cost one look each.
+        rows = await self.database.run(
+            lambda connection: connection.fetch("select id from project order by id"), readonly=True
+        )
+        return [row["id"] for row in rows]
+
+    async def _next_hour(self, project_id: int, closed_until: datetime) -> bool:
+        """Roll up the next closed hour with anything in it, and the days that end before it."""
+
+        async def work(connection: Connection) -> bool:
+            # How far it is; locked, so that replicas take turns.
+            until = await connection.fetchval(
+                "insert into metric_rollup_progress (project_id, built_until) values ($1, $2)"
+                " on conflict (project_id) do update set built_until = metric_rollup_progress.built_until"
+                " returning built_until",
+                project_id,
+                _BEGINNING,
+            )
+            if until >= closed_until:
+                return False
+            moment = await connection.fetchval(_NEXT, project_id, until)
+            hour = closed_until if moment is None else min(hour_of(moment), closed_until)
+            if hour < closed_until:
+                await _upsert(connection, project_id, "hour", hour, await _hour(connection, project_id, hour))
+            reached = min(hour + HOUR, closed_until)
+            await _close_days(connection, project_id, until, reached)
+            # The progress goes with the rows.
+            await connection.execute(
+                "update metric_rollup_progress set built_until = $2 where project_id = $1",
+                project_id,
+                reached,
+            )
+            return hour < closed_until
+
+        return await self.database.run(work, timeout_s=BUILD_TIMEOUT_S)
+
+
+async def note_evals(
+    connection: Connection, project_id: int, classifier_id: str, at: datetime, subjects: int
+) -> None:
+    """A first-level classifier looked at this many subjects, in the transaction that writes its firings."""
+    # One row an hour and classifier.
+    await connection.execute(
+        "insert into l1_eval (project_id, hour, classifier_id, n) values ($1, $2, $3, $4)"
+        " on conflict (project_id, hour, classifier_id) do update set n = l1_eval.n + excluded.n",
+        project_id,
+        hour_of(at),
+        classifier_id,
+        subjects,
+    )
+
+
+async def _hour(connection: Connection, project_id: int, hour: datetime) -> list[Any]:
+    rows: list[Any] = await connection.fetch(_COUNT, project_id, hour, hour + HOUR)
+    return rows
+
+
+async def _close_days(connection: Connection, project_id: int, low: datetime, high: datetime) -> None:
+    """Sum the hours of the days that ended in (low, high]."""
+    # Only days that have an hour; the key's order finds them.
+    days = await connection.fetch(
+        "select distinct date_trunc('day', bucket_start, 'UTC') as day from metric_rollup"
+        " where project_id = $1 and granularity = 'hour'"
+        " and metric in ('ingested_spans', 'ingested_traces', 'l1_evals')"
+        " and bucket_start >= date_trunc('day', $2::timestamptz, 'UTC') and bucket_start < $3 order by 1",
+        project_id,
+        low,
+        high,
+    )
+    for (day,) in days:
+        if day + DAY > high:
+            continue
+        # The sum of its hours.
+        rows = await connection.fetch(
+            "select metric, sum(value) as value from metric_rollup"
+            " where project_id = $1 and granularity = 'hour'"
+            " and metric in ('ingested_spans', 'ingested_traces', 'l1_evals')"
+            " and bucket_start >= $2 and bucket_start < $3 group by metric",
+            project_id,
+            day,
+            day + DAY,
+        )
+        await _upsert(connection, project_id, "day", day, rows)
+
+
+async def _upsert(
+    connection: Connection, project_id: int, granularity: str, start: datetime, rows: list[Any]
+) -> None:
+    # Wholesale: what stands there already was counted from the same rows.
+    await connection.executemany(
+        "insert into metric_rollup (project_id, metric, granularity, bucket_start, value)"
+        " values ($1, $2, $3, $4, $5) on conflict (project_id, metric, granularity, bucket_start)"
+        " do update set value = excluded.value",
+        [(project_id, row["metric"], granularity, start, row["value"]) for row in rows],
+    )

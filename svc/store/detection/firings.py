@@ -1,0 +1,76 @@
+"""Firings of classifiers, one row each: the dataset `classifier_events`.
+
+Written by classifiers; read by the query store. How many subjects a classifier looked at is noted with
+`svc.store.aggregates.rollups.note_evals`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Final, Literal
+
+import attrs
+
+from svc.store.detection.cases import Severity
+from svc.store.postgres.database import Connection, Database
+
+_COLUMNS: Final = (
+    "project_id",
+    "classifier_id",
+    "severity",
+    "confidence",
+    "subject_kind",
+    "subject_session_id",
+    "subject_trace_id",
+    "subject_span_id",
+    "call_site_id",
+    "summary",
+    "created_at",
+)
+
+
+@attrs.frozen
+class Firing:
+    """One firing: which classifier, about what, how sure, and why."""
+
+    classifier_id: str
+    severity: Severity
+    subject_kind: Literal["span", "trace", "session"]
+    summary: str
+    confidence: str | None = None
+    session_id: str | None = None
+    trace_id: bytes | None = None
+    span_id: bytes | None = None
+    call_site_id: str | None = None
+
+
+@attrs.define(eq=False)
+class ClassifierEventStore:
+    """Raises `Outage`."""
+
+    database: Database
+
+    async def record(self, project_id: int, firings: Iterable[Firing], now: datetime) -> None:
+        """Write firings in one transaction, in their order."""
+        records = [
+            (
+                project_id,
+                firing.classifier_id,
+                firing.severity,
+                firing.confidence,
+                firing.subject_kind,
+                firing.session_id,
+                firing.trace_id,
+                firing.span_id,
+                firing.call_site_id,
+                firing.summary,
+                now,
+            )
+            for firing in firings
+        ]
+
+        async def work(connection: Connection) -> None:
+            await connection.copy_records_to_table("classifier_event", columns=_COLUMNS, records=records)
+
+        await self.database.run(work)

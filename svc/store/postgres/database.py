@@ -1,0 +1,224 @@
+"""The database border: asyncpg connections behind a Trio face.
+
+Owns the crossing between Trio and asyncio, and the translation of connection failures into
+`Outage` and of data errors into `StoreRefused`. The files beside it write asyncio-flavoured functions that
+take a connection; `Database.run` takes such a function across the border once per unit of work.
+
+Cancellation: cancelling `run` cancels the query on the server; see `svc.store.postgres.connections`.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Final, Literal, TypeVar
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+import asyncpg
+import attrs
+import trio
+import trio_asyncio
+
+from protocol.storage import Outage, StoreRefused
+from svc.store.postgres.connections import Connection as Connection
+from svc.store.postgres.connections import Connections
+
+T = TypeVar("T")
+
+CONNECT_TIMEOUT_S: Final = 10.0
+#: Longest unit of work. A write group takes well under a second; the bound is for a hung server.
+WORK_TIMEOUT_S: Final = 60.0
+POOL_SIZE: Final = 12
+
+#: What means "the server is away or says come back": waiting helps, the data is not to blame.
+AWAY: Final = (
+    OSError,
+    asyncpg.InterfaceError,
+    # What asyncpg raises when a server dies between two messages (seen November 2026, kill -9 in a loop).
+    asyncpg.InternalClientError,
+    asyncpg.PostgresConnectionError,
+    asyncpg.CannotConnectNowError,
+    asyncpg.AdminShutdownError,
+    asyncpg.CrashShutdownError,
+    asyncpg.TooManyConnectionsError,
+    asyncpg.InsufficientResourcesError,
+    asyncpg.DeadlockDetectedError,
+    asyncpg.SerializationError,
+    asyncpg.LockNotAvailableError,
+    asyncpg.QueryCanceledError,
+    asyncpg.ReadOnlySQLTransactionError,
+    asyncpg.InvalidPasswordError,
+    asyncpg.InvalidAuthorizationSpecificationError,
+    asyncpg.InvalidCatalogNameError,
+)
+
+
+@attrs.frozen
+class Address:
+    """How to reach a PostgreSQL server. `host` is a name, an address or a socket folder."""
+
+    host: str
+    port: int
+    user: str
+    password: str = attrs.field(repr=False)
+    database: str
+    tls: str | None = None
+
+    def label(self) -> str:
+        """The address as the log and `doctor` may show it."""
+        return f"{self.user}@{self.host}:{self.port}/{self.database}"
+
+
+def parse_url(url: str, *, user: str, password: str, database: str) -> Address:
+    """An address from `jdbc:postgresql://…` or `postgresql://…`; what the URL leaves out is filled in."""
+    parts = urlsplit(url.removeprefix("jdbc:"))
+    query = dict(parse_qsl(parts.query))
+    return Address(
+        host=parts.hostname or "localhost",
+        port=parts.port or 5432,
+        user=unquote(parts.username) if parts.username else query.get("user", user),
+        password=unquote(parts.password) if parts.password else query.get("password", password),
+        database=unquote(parts.path.lstrip("/")) or database,
+        tls=query.get("sslmode"),
+    )
+
+
+class Database:
+    """A pool that survives its server: connections are made when needed, and anew after an outage."""
+
+    def __init__(self, address: Address, *, pool_size: int = POOL_SIZE) -> None:
+        self.address = address
+        self._connections = Connections(self._connect, pool_size)
+        self.outages = 0
+        self.last_outage: str | None = None
+        self.reachable = False
+
+    @asynccontextmanager
+    async def opened(self) -> AsyncIterator[Database]:
+        """Hold it open. It starts without connections: an absent server is an outage at first use."""
+        try:
+            yield self
+        finally:
+            with trio.move_on_after(5.0, shield=True):
+                await trio_asyncio.aio_as_trio(self._connections.close)()
+            self._connections.terminate()
+
+    async def _connect(self) -> Connection:
+        connection: Connection = await asyncpg.connect(**self._connect_args())
+        return connection
+
+    def _connect_args(self) -> dict[str, Any]:
+        return {
+            "host": self.address.host,
+            "port": self.address.port,
+            "user": self.address.user,
+            "password": self.address.password,
+            "database": self.address.database,
+            "ssl": _tls(self.address),
+            "timeout": CONNECT_TIMEOUT_S,
+            "server_settings": {
+                "application_name": "trace-svc",
+                "timezone": "UTC",
+                "jit": "off",
+                # Questions here are short: starting workers took 15 of 23 ms (measured November 2026), and
+                # the other cores have spans to store.
+                "max_parallel_workers_per_gather": "0",
+            },
+        }
+
+    async def run(
+        self,
+        work: Callable[[Connection], Awaitable[T]],
+        *,
+        transaction: bool = True,
+        readonly: bool = False,
+        snapshot: bool = False,
+        timeout_s: float = WORK_TIMEOUT_S,
+    ) -> T:
+        """Do one unit of work on one connection, in one transaction, in one crossing.
+
+        `snapshot` makes all its statements see one state of the database (`repeatable read`).
+
+        Raises `Outage` when the server is away, busy or did not answer in `timeout_s`, and `StoreRefused`
+        when it refuses the data.
+        """
+
+        async def crossing() -> T:
+            return await self._connections.lend(whole if transaction else work)
+
+        async def whole(connection: Connection) -> T:
+            isolation: Literal["repeatable_read"] | None = "repeatable_read" if snapshot else None
+            async with connection.transaction(isolation=isolation, readonly=readonly):
+                return await work(connection)
+
+        try:
+            with trio.fail_after(timeout_s):
+                result: T = await trio_asyncio.aio_as_trio(crossing)()
+        except asyncpg.DataError as error:
+            raise StoreRefused(type(error).__name__) from error
+        except asyncpg.ProgramLimitExceededError as error:
+            raise StoreRefused(type(error).__name__) from error
+        except (TimeoutError, trio.TooSlowError) as error:
+            raise self._away("the database did not answer in time") from error
+        except AWAY as error:
+            raise self._away(f"the database is away ({type(error).__name__})") from error
+        self.reachable = True
+        return result
+
+    async def fetch(self, sql: str, *values: Any, timeout_s: float = WORK_TIMEOUT_S) -> list[Any]:
+        """The rows of one statement, which is a transaction of its own: one journey instead of three."""
+
+        async def work(connection: Connection) -> list[Any]:
+            return await connection.fetch(sql, *values)
+
+        return await self.run(work, transaction=False, timeout_s=timeout_s)
+
+    def _away(self, text: str) -> Outage:
+        self.outages += 1
+        self.last_outage = text
+        self.reachable = False
+        return Outage(text)
+
+    @asynccontextmanager
+    async def listening(self, channel: str) -> AsyncIterator[trio.MemoryReceiveChannel[str]]:
+        """The payloads of `NOTIFY channel`, on a connection of its own.
+
+        The channel closes when the connection is lost or a notice had to be dropped (64 unread ones):
+        either way the reader must assume that it missed something. Raises `Outage` when it cannot listen.
+        """
+        send, receive = trio.open_memory_channel[str](64)
+
+        def heard(_connection: object, _pid: int, _channel: str, payload: object) -> None:
+            try:
+                send.send_nowait(str(payload))
+            except (trio.WouldBlock, trio.BrokenResourceError, trio.ClosedResourceError):
+                send.close()
+
+        async def subscribe() -> asyncpg.Connection:
+            connection = await self._connect()
+            connection.add_termination_listener(lambda _connection: send.close())
+            await connection.add_listener(channel, heard)
+            return connection
+
+        try:
+            with trio.fail_after(CONNECT_TIMEOUT_S):
+                connection = await trio_asyncio.aio_as_trio(subscribe)()
+        except (*AWAY, TimeoutError, trio.TooSlowError) as error:
+            raise self._away(f"cannot listen to the database ({type(error).__name__})") from error
+        try:
+            with receive:
+                yield receive
+        finally:
+            connection.terminate()
+            send.close()
+
+    def pool_state(self) -> dict[str, int]:
+        """Connections open and idle, for health and metrics."""
+        return self._connections.state()
+
+
+def _tls(address: Address) -> ssl.SSLContext | str | bool | None:
+    """asyncpg reads libpq's sslmode words itself; a Unix socket never speaks TLS."""
+    return False if Path(address.host).is_absolute() else address.tls

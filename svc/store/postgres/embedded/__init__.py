@@ -1,0 +1,1 @@
+"""The PostgreSQL that we bring ourselves: its folders and programs (`cluster`), its life (`server`)."""

@@ -1,0 +1,397 @@
+"""The embedded PostgreSQL server: starts it, adopts it, watches it, stops it with its last user.
+
+Called by the wiring (`serve`, `keys`, `doctor`) when no server of the operator's own is configured. Never
+speaks SQL, never listens on the network, never uses the launcher of the wheel it takes the programs from.
+
+Three lock files in `data_dir/postgres` carry the truth; the kernel frees each when its holder dies, kill -9
+included, and none of them depends on process numbers:
+
+- `server.lock`: everyone who uses the server holds it shared. Who can take it alone while leaving was the
+  last, and stops the server.
+- `start.lock`: held alone while the cluster is made or the server is started or adopted.
+- `postmaster.lock`: opened and locked by the starter and inherited by the postmaster and all its children.
+  It is free exactly when no process of the server is left, orphaned backends included, even when the server
+  lives in another container on the same folder.
+
+Ordering: `server.lock` before `start.lock`; a leaver takes no other lock.
+Cancellation: leaving while cancelled still stops the server, shielded for at most `STOP_TIMEOUT_S`.
+Secrets: the password is in `Served` and its file alone: in no argument, environment, log line or error.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import signal
+import struct
+import subprocess
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Literal
+
+import attrs
+import structlog
+import trio
+
+from svc.store.postgres.embedded import cluster as disk
+from svc.store.postgres.embedded.cluster import Cluster, EmbeddedServerError
+
+START_TIMEOUT_S = 300.0  # replaying `max_wal_size` after a crash, with room
+UNSEEN_TIMEOUT_S = 15.0
+FAST_STOP_S = 20.0
+IMMEDIATE_STOP_S = 10.0
+STOP_TIMEOUT_S = FAST_STOP_S + IMMEDIATE_STOP_S + 5.0
+PROBE_TIMEOUT_S = 5.0
+POLL_S = 0.02
+WATCH_S = 0.25
+STEADY_S = 60.0
+BACKOFF_MIN_S, BACKOFF_MAX_S = 0.5, 30.0
+LOG_CAP_BYTES = 8 * 1024 * 1024
+
+log = structlog.get_logger(__name__)
+
+
+@attrs.frozen
+class Served:
+    """How to reach the server: a Unix socket in `socket_dir`, one role, one database."""
+
+    socket_dir: Path
+    port: int
+    user: str
+    password: str = attrs.field(repr=False)
+    database: str
+
+
+@attrs.frozen
+class Postmaster:
+    """What a running server says of itself in `postmaster.pid`."""
+
+    pid: int
+    port: int
+    socket_dir: Path
+
+    @property
+    def socket(self) -> Path:
+        return self.socket_dir / f".s.PGSQL.{self.port}"
+
+
+@asynccontextmanager
+async def open_embedded(data_dir: Path, *, memory_bytes: int | None = None) -> AsyncIterator[EmbeddedServer]:
+    """Make, start or adopt the server of `data_dir`; hold it; stop it on leaving if nobody else holds it.
+
+    `memory_bytes` is what the settings are cut to, by default all that the process may use. Raises
+    `EmbeddedServerError`, after at most `START_TIMEOUT_S`.
+    """
+    home = disk.open_home(data_dir)
+    with _opened(home / "server.lock") as use:
+        await _lock(use, fcntl.LOCK_SH, "another process that is stopping the server", STOP_TIMEOUT_S * 2)
+        server = EmbeddedServer(home, memory_bytes)
+        try:
+            await server.bring_up()
+            yield server
+        finally:
+            with trio.CancelScope(shield=True, deadline=trio.current_time() + STOP_TIMEOUT_S):
+                if _try_lock(use, fcntl.LOCK_EX):
+                    await server.stop()
+                else:
+                    server.leave()
+
+
+class EmbeddedServer:
+    """One process's hold on the server. Made by `open_embedded`; `run` is to be started in a nursery.
+
+    `version` is that of our programs; a server that was `adopted` may be of another minor version.
+    """
+
+    served: Served
+    version: str
+    adopted: bool
+
+    def __init__(self, home: Path, memory_bytes: int | None) -> None:
+        self._home = home
+        self._memory_bytes = memory_bytes
+        self._password: str | None = None
+        self._child: trio.Process | None = None
+        self._pid: int | None = None
+        self._restarts = 0
+        self._state: Literal["running", "starting", "waiting"] = "starting"
+        self._since = datetime.now(UTC)
+
+    def snapshot(self) -> dict[str, object]:
+        """For health: `state` (`waiting` is between two attempts), `pid`, `restarts`, `since` (UTC)."""
+        return {"state": self._state, "pid": self._pid, "restarts": self._restarts, "since": self._since}
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Watch the server for ever and start it again when it died. An outage is a state, never raised.
+
+        The wait before an attempt doubles from half a second to half a minute, and starts over once the
+        server has stood for a minute.
+        """
+        task_status.started()
+        backoff_s = BACKOFF_MIN_S
+        while True:
+            stood_from = trio.current_time()
+            await self._gone()
+            if trio.current_time() - stood_from > STEADY_S:
+                backoff_s = BACKOFF_MIN_S
+            log.warning("embedded server died", pid=self._pid, next_attempt_s=backoff_s)
+            self._restarts += 1
+            self._pid = None
+            while True:
+                self._enter("waiting")
+                await trio.sleep(backoff_s)
+                backoff_s = min(backoff_s * 2, BACKOFF_MAX_S)
+                try:
+                    await self.bring_up()
+                    break
+                except EmbeddedServerError as error:
+                    log.error("embedded server does not start", error=str(error), next_attempt_s=backoff_s)
+
+    async def bring_up(self) -> None:
+        """Make the cluster when missing, then adopt its living server or start one.
+
+        Raises `EmbeddedServerError`; the server may then still be starting, and the next call finds it.
+        """
+        self._enter("starting")
+        try:
+            with trio.fail_after(START_TIMEOUT_S), _opened(self._home / "start.lock") as start:
+                await _lock(
+                    start, fcntl.LOCK_EX, "another process that is starting the server", START_TIMEOUT_S
+                )
+                cluster = await disk.prepare(self._home)
+                # Only on opening: a cluster that vanishes later is an outage, not a reason for an empty one.
+                if self._password is None:
+                    self._password = await disk.initialise(cluster, start)
+                adopted, postmaster = await self._adopt_or_launch(cluster)
+        except trio.TooSlowError as error:
+            text = f"the database server was not up within {START_TIMEOUT_S:.0f} s; see {self._home / 'log'}"
+            raise EmbeddedServerError(text) from error
+        except OSError as error:  # a full disk, a folder taken away
+            raise EmbeddedServerError(f"cannot keep the database in {self._home}: {error}") from error
+        self.served = Served(postmaster.socket_dir, postmaster.port, disk.USER, self._password, disk.DATABASE)
+        self.version, self.adopted, self._pid = cluster.version, adopted, postmaster.pid
+        self._enter("running")
+        log.info("embedded server up", pid=postmaster.pid, version=cluster.version, adopted=adopted)
+
+    async def _adopt_or_launch(self, cluster: Cluster) -> tuple[bool, Postmaster]:
+        unseen_until = trio.current_time() + UNSEEN_TIMEOUT_S
+        while True:
+            with _opened(self._postmaster_lock) as lock:
+                if _try_lock(lock, fcntl.LOCK_EX):
+                    return False, await self._launch(cluster, lock)
+            postmaster = read_postmaster(cluster.pgdata)
+            if postmaster and await _accepts(postmaster.socket):
+                return True, postmaster
+            if postmaster:
+                unseen_until = trio.current_time() + UNSEEN_TIMEOUT_S
+            elif trio.current_time() > unseen_until:
+                raise EmbeddedServerError(
+                    f"a database server that this process cannot see, perhaps in another container, uses"
+                    f" {cluster.pgdata}: run the command there, or stop it"
+                )
+            await trio.sleep(POLL_S)
+
+    async def _launch(self, cluster: Cluster, lock: int) -> Postmaster:
+        """Start a postmaster that inherits `lock`, and wait until it accepts. Nothing of it is running."""
+        clear_stale_pid_file(cluster.pgdata)
+        await trio.to_thread.run_sync(disk.write_settings, cluster, self._memory_bytes)
+        await trio.to_thread.run_sync(cap_log, cluster.log)
+        with _opened(cluster.log, os.O_WRONLY | os.O_APPEND) as output:
+            told = os.fstat(output).st_size
+            self._child = await trio.lowlevel.open_process(
+                [cluster.program("postgres"), "-D", str(cluster.pgdata), "-c", f"config_file={cluster.conf}"],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                pass_fds=(lock,),
+                **cluster.account.popen_options(),
+            )
+        while True:
+            postmaster = read_postmaster(cluster.pgdata)
+            if postmaster and postmaster.pid == self._child.pid and await _accepts(postmaster.socket):
+                await trio.to_thread.run_sync(disk.discard_old_installs, cluster)
+                return postmaster
+            if (code := self._child.poll()) is not None:
+                raise EmbeddedServerError(
+                    f"the database server ended with exit code {code} while starting:"
+                    f" {log_tail(cluster.log, told)}"
+                )
+            await trio.sleep(POLL_S)
+
+    async def _gone(self) -> None:
+        """Return when no process of the server is left; meanwhile keep its log within bounds.
+
+        The lock is polled: the server is often not our child, and a process number is no proof.
+        """
+        capped_at = trio.current_time()
+        while self._alive():
+            if trio.current_time() - capped_at > STEADY_S:
+                capped_at = trio.current_time()
+                await trio.to_thread.run_sync(cap_log, self._home / "log" / "server.log")
+            await trio.sleep(WATCH_S)
+        await self._reap()
+
+    async def stop(self) -> None:
+        """Stop the server: fast (open transactions roll back), then immediate (the next start recovers)."""
+        if not self._alive():
+            await self._reap()
+            return
+        pgdata = self._home / disk.MAJOR / "data"
+        for sign, wait_s in ((signal.SIGINT, FAST_STOP_S), (signal.SIGQUIT, IMMEDIATE_STOP_S)):
+            postmaster = read_postmaster(pgdata)
+            if self._child is not None and self._child.poll() is None:
+                self._child.send_signal(sign)
+            elif postmaster is not None:
+                with suppress(ProcessLookupError):
+                    os.kill(postmaster.pid, sign)
+            with trio.move_on_after(wait_s):
+                while self._alive():  # noqa: ASYNC110 - another program's state, nobody sets an event
+                    await trio.sleep(POLL_S)
+                await self._reap()
+                disk.discard_socket_folder(self._home)
+                log.info("embedded server stopped", signal=sign.name)
+                return
+        log.error("embedded server does not stop", pid=self._pid)
+
+    def leave(self) -> None:
+        """Leave the server to its other users; a child of ours is kept in mind, so that it is reaped."""
+        _left[:] = [child for child in _left if child.poll() is None]
+        if self._child is not None and self._child.poll() is None:
+            _left.append(self._child)
+
+    async def _reap(self) -> None:
+        if self._child is not None:
+            with trio.move_on_after(PROBE_TIMEOUT_S):
+                await self._child.wait()
+
+    def _alive(self) -> bool:
+        try:
+            with _opened(self._postmaster_lock) as lock:
+                return not _try_lock(lock, fcntl.LOCK_SH)
+        except EmbeddedServerError:  # the folder was taken away: what is left to ask is our own child
+            return self._child is not None and self._child.poll() is None
+
+    @property
+    def _postmaster_lock(self) -> Path:
+        return self._home / "postmaster.lock"
+
+    def _enter(self, state: Literal["running", "starting", "waiting"]) -> None:
+        self._state, self._since = state, datetime.now(UTC)
+
+
+_left: list[trio.Process] = []  # postmasters of this process that others still used when it let go
+
+
+@contextmanager
+def _opened(path: Path, flags: int = os.O_RDWR) -> Iterator[int]:
+    """A descriptor of the file, made 0600 when missing; a link in its place is refused."""
+    try:
+        fd = os.open(path, flags | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise EmbeddedServerError(f"cannot open {path}: {error.strerror}") from error
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def _try_lock(fd: int, how: int) -> bool:
+    """Take the lock if it is free. A failed attempt gives up what `fd` held of it before."""
+    try:
+        fcntl.flock(fd, how | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+async def _lock(fd: int, how: int, holder: str, timeout_s: float) -> None:
+    with trio.move_on_after(timeout_s):
+        while not _try_lock(fd, how):  # noqa: ASYNC110 - the kernel sets no event of ours
+            await trio.sleep(POLL_S)
+        return
+    raise EmbeddedServerError(f"waited {timeout_s:.0f} s for {holder}")
+
+
+def read_postmaster(pgdata: Path) -> Postmaster | None:
+    """What `postmaster.pid` says, if complete and its process is a living server of this folder."""
+    try:
+        lines = (pgdata / "postmaster.pid").read_text().splitlines()
+        postmaster = Postmaster(int(lines[0]), int(lines[3]), Path(lines[4]))
+    except (FileNotFoundError, IndexError, ValueError):
+        return None
+    return postmaster if works_in(postmaster.pid, pgdata) else None
+
+
+def works_in(pid: int, pgdata: Path) -> bool:
+    """Whether the process lives and PGDATA is its working folder, as it is of every PostgreSQL process.
+
+    Root without CAP_SYS_PTRACE, as in a container, may not see another account's folder; there the command
+    line has to name PGDATA. Without `/proc` (macOS) a living process has to do.
+    """
+    if not Path("/proc/self").exists():
+        try:
+            os.kill(pid, 0)
+        except OSError:
+            return False
+        return True
+    try:
+        return os.path.samefile(f"/proc/{pid}/cwd", pgdata)
+    except PermissionError:
+        with suppress(OSError):
+            return os.fsencode(pgdata) in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        pass
+    return False
+
+
+def clear_stale_pid_file(pgdata: Path) -> None:
+    """Remove a `postmaster.pid` that names a foreign process, over which PostgreSQL would refuse to start.
+
+    Called with `postmaster.lock` held. A server that somebody started by hand is no stale one: that raises.
+    """
+    file = pgdata / "postmaster.pid"
+    with suppress(FileNotFoundError, IndexError, ValueError):
+        pid = int(file.read_text().splitlines()[0])
+        if works_in(pid, pgdata):
+            raise EmbeddedServerError(
+                f"a database server started by hand (process {pid}) uses {pgdata}: stop it first"
+            )
+    file.unlink(missing_ok=True)
+
+
+async def _accepts(socket: Path) -> bool:
+    """Whether the server answers a start of session with a question for the password.
+
+    While it starts, recovers or stops, it answers with an error (SQLSTATE 57P03) instead. Too many sessions
+    (53300) is an answer of a server that is up.
+    """
+    body = b"user\0%b\0database\0%b\0\0" % (disk.USER.encode(), disk.DATABASE.encode())
+    with trio.move_on_after(PROBE_TIMEOUT_S):
+        try:
+            async with await trio.open_unix_socket(str(socket)) as stream:
+                await stream.send_all(struct.pack("!II", len(body) + 8, 196608) + body)  # protocol 3.0
+                answer = bytes(await stream.receive_some(1024))
+                return answer.startswith(b"R") or b"C53300\0" in answer
+        except (OSError, trio.BrokenResourceError):
+            return False
+    return False
+
+
+def log_tail(path: Path, offset: int) -> str:
+    """The last lines that the server wrote after `offset`, on one line."""
+    with path.open("rb") as file:
+        file.seek(max(offset, os.fstat(file.fileno()).st_size - 4096))
+        lines = file.read().decode(errors="replace").split("\n")
+    return " / ".join(line.strip() for line in lines[-8:] if line.strip())
+
+
+def cap_log(path: Path) -> None:
+    """Move a log past its cap to `server.log.1` and empty it in place: the server keeps it open to append."""
+    with suppress(OSError):
+        if path.stat().st_size > LOG_CAP_BYTES:
+            with suppress(OSError):  # a full disk has no room for the copy, and needs the room of the log
+                shutil.copyfile(path, path.with_name(f"{path.name}.1"))
+            os.truncate(path, 0)

@@ -1,0 +1,142 @@
+"""Stored rows as the read surfaces show them (contract §5): closed lists of columns, and how each prints.
+
+Instants in ISO 8601 UTC, ids hexadecimal, money as numbers. Every field that the contract lists is present,
+null where nothing is known; what we show beside those is left out then. The read stores beside this use it;
+nothing here reaches the database.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from decimal import Decimal
+from typing import Any, Final
+from uuid import UUID
+
+from protocol.rest.query import timestamp
+from svc.domain.span import TOKEN_BUCKETS
+
+TRACE_COLUMNS: Final = (
+    "trace_id",
+    "name",
+    "started_at",
+    "ended_at",
+    "session_id",
+    "user_id",
+    "call_site_id",
+    "span_count",
+    "error_count",
+    "status",
+    *TOKEN_BUCKETS,
+    "total_tokens",
+    "input_cost",
+    "output_cost",
+    "total_cost",
+    "unpriced_spans",
+    "input_preview",
+    "output_preview",
+)
+
+SPAN_COLUMNS: Final = (
+    "trace_id",
+    "span_id",
+    "parent_span_id",
+    "kind",
+    "name",
+    "status",
+    "error_type",
+    "call_site_id",
+    "session_id",
+    "user_id",
+    "provided_model_name",
+    "model_id",
+    "provider",
+    "started_at",
+    "ended_at",
+    "created_at",
+    "total_cost",
+    "cost_source",
+    "input_preview",
+    "output_preview",
+)
+#: Shown beside those of the contract, where there is something to show.
+SPAN_EXTRAS: Final = ("error_message", *TOKEN_BUCKETS, "price_book", "usage_repeats")
+
+SESSION_COLUMNS: Final = ("id", "user_id", "started_at", "last_activity_at")
+
+
+class _Printers(dict[type, Callable[[Any], Any] | None]):
+    """How values of a type print, found out once a type: a page has a thousand values of eight types.
+
+    None is as it is. Asking each value what it is took half of the 0.9 ms of fifty spans (measured November
+    2026).
+    """
+
+    def __missing__(self, kind: type) -> Callable[[Any], Any] | None:
+        printers: dict[type, Callable[[Any], Any]] = {
+            Decimal: float,
+            datetime: timestamp,
+            bytes: bytes.hex,
+            UUID: str,
+        }
+        self[kind] = next((printer for known, printer in printers.items() if issubclass(kind, known)), None)
+        return self[kind]
+
+
+_PRINTERS: Final = _Printers()
+
+
+def shown(row: Any, columns: Iterable[str]) -> dict[str, Any]:
+    """These columns of a row, ready for JSON."""
+    fields = {}
+    for column in columns:
+        value = row[column]
+        printer = _PRINTERS[type(value)]
+        fields[column] = value if printer is None else printer(value)
+    return fields
+
+
+def plain(value: Any) -> Any:
+    """One value, ready for JSON."""
+    printer = _PRINTERS[type(value)]
+    return value if printer is None else printer(value)
+
+
+def latency_ms(started_at: datetime, ended_at: datetime | None) -> float | None:
+    """How long something took, in milliseconds; null while it has no end."""
+    return None if ended_at is None else (ended_at - started_at).total_seconds() * 1000.0
+
+
+def trace_row(row: Any) -> dict[str, Any]:
+    """A trace. The row has `next_at` as well: a trace is settled when nobody will look at it again."""
+    return {
+        **shown(row, TRACE_COLUMNS),
+        "latency_ms": latency_ms(row["started_at"], row["ended_at"]),
+        "is_settled": row["next_at"] is None,
+    }
+
+
+def span_row(row: Any) -> dict[str, Any]:
+    """A span. The row has `payload_available` as well.
+
+    Usage that repeats another span's is not shown as this span's own, nor is its cost, so that the spans of a
+    trace add up to the trace; `provided_usage` in the payload holds what was reported (contract §3).
+    """
+    fields = shown(row, SPAN_COLUMNS)
+    extras = {name: value for name, value in shown(row, SPAN_EXTRAS).items() if value is not None}
+    if row["usage_repeats"] is not None:
+        fields["total_cost"] = None
+        extras = {name: value for name, value in extras.items() if name not in TOKEN_BUCKETS}
+    known = [extras[bucket] for bucket in TOKEN_BUCKETS if bucket in extras]
+    return {
+        **fields,
+        **extras,
+        "latency_ms": latency_ms(row["started_at"], row["ended_at"]),
+        "total_tokens": sum(known) if known else None,
+        "payload_available": row["payload_available"],
+    }
+
+
+def session_row(row: Any) -> dict[str, Any]:
+    """A session's identity."""
+    return shown(row, SESSION_COLUMNS)

@@ -1,0 +1,325 @@
+"""Where rare rows lie: the stretches of time that may hold a text or a value, and the pages found in them.
+
+Reads the tables `search_block` of `svc.store.aggregates.blocks` and `search_value` of
+`svc.store.aggregates.values`. Neither lies: a stretch may be looked into in vain, but nothing it holds is
+missed. What the cubes do not cover (the last hour, hours marked dirty) is looked into row by row. Pages of
+spans and tool calls are read here, those of traces in `svc.store.reads.trace_search`.
+
+How: texts and questions are cut into words at white space, after PostgreSQL has put them into lower case. A
+text that contains the question contains every word of it inside a word of its own, so all three-letter pieces
+of the question's words are among those of the block. Questions without such a piece are answered by walking.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from itertools import groupby
+from typing import Any, Final, NamedTuple
+
+import attrs
+
+from svc.domain.datasets import Dataset
+from svc.store.aggregates.blocks import grams_of, hashed
+from svc.store.aggregates.cubes import HOUR, Split, split_range
+from svc.store.postgres.clauses import Where, readable
+from svc.store.postgres.database import Connection
+
+#: To the end of the transaction, no new plan for each value: over the partitions of thirty days it takes 6 ms
+#: a statement (measured November 2026).
+PLAN_ONCE: Final = "set local plan_cache_mode = force_generic_plan"
+
+#: Stretches looked into at once; more each time, as long as the page is not full.
+_FIRST_STRETCHES: Final = 8
+_MOST_STRETCHES: Final = 256
+#: So many stretches with no more than a few rows are looked into in place of another one.
+_FEW_FOR_ONE: Final = 16
+#: So few blocks are looked into at once: a look into one costs 0.3 ms, to begin to look 2 ms over thirty days
+#: (measured November 2026).
+FEW_BLOCKS: Final = 32
+
+_BEGINNING: Final = datetime(1, 1, 1, tzinfo=UTC)
+_END: Final = datetime(9999, 1, 1, tzinfo=UTC)
+_STEP: Final = timedelta(microseconds=1)
+
+_BLOCK: Final = "low, high, first_started_at, last_started_at"
+_IN_HOURS: Final = (
+    "project_id = $1 and dataset = $2 and hour >= $3 and hour < $4 and hour <> all($5::timestamptz[])"
+)
+
+#: The blocks that have every piece of a question, and those that cannot tell. The inner clause is kept apart
+#: from the outer one, which has an index of its own.
+BLOCKS: Final = (
+    f"select {_BLOCK} from (select * from search_block where grams @> $6::integer[] offset 0) as matching"
+    f" where {_IN_HOURS} and low < $7"
+    f" union all select {_BLOCK} from search_block where {_IN_HOURS} and low < $7 and grams is null"
+)
+
+#: The same for a text that may stand in an id, and no more than are wanted.
+BLOCKS_WITH_IDS: Final = (
+    f"{BLOCKS} union all select {_BLOCK} from search_block where {_IN_HOURS} and low < $7"
+    " and grams is not null and not ids limit $8"
+)
+
+#: The newest blocks, and of each whether it may hold the text. To name all blocks of a common word takes
+#: 40 ms at a million spans (measured November 2026), and a page of it needs none but these.
+NEWEST_BLOCKS: Final = (
+    f"select {_BLOCK}, coalesce(grams @> $6::integer[], true) as may from search_block where {_IN_HOURS}"
+    " order by hour desc, low desc limit $7"
+)
+_NEWEST: Final = 16
+#: A word is common when one in so many of the newest blocks may hold it.
+_COMMON: Final = 4
+
+
+class Stretch(NamedTuple):
+    """A stretch of `created_at`, `[low, high)`, and within which times, both included, its rows started.
+
+    Those name the days to look into: without them a stretch costs a look into each day there is.
+    """
+
+    low: datetime
+    high: datetime
+    first: datetime = _BEGINNING
+    last: datetime = _END
+    #: Whether it is known to hold no more than a few rows.
+    few: bool = False
+
+
+#: Reads the rows that lie in stretches.
+Look = Callable[[Sequence[Stretch]], Awaitable[list[Any]]]
+
+
+@attrs.frozen
+class Found:
+    """Stretches, newest first: the first ones, and how to come by the others, when there may be any.
+
+    `few` are few enough to be looked into at once.
+    """
+
+    near: Sequence[Stretch]
+    few: int = 0
+    rest: Callable[[], Awaitable[Found]] | None = None
+
+
+async def stretches(
+    connection: Connection,
+    dataset: Dataset,
+    project_id: int,
+    q: str,
+    low: datetime | None,
+    high: datetime | None,
+) -> Found | None:
+    """The stretches of `created_at` in `[low, high)` that may hold the text, newest first.
+
+    None when the index cannot narrow the range. Under one snapshot with the reading of the rows.
+    """
+    split = await split_range(connection, project_id, dataset, low, high)
+    asked = None if split is None else await _asked(connection, dataset, project_id, q, split)
+    if split is None or asked is None:
+        return None
+    newest: list[Any] = await connection.fetch(NEWEST_BLOCKS, *asked, _NEWEST)
+    near = [_block(row) for row in newest if row["may"]]
+    if _COMMON * len(near) < len(newest):
+        return await _blocks(connection, split, asked, _END)
+    # Down to the oldest of these; what lies below it is another look.
+    cut = min((row["low"] for row in newest), default=_BEGINNING)
+    return Found(
+        [stretch for stretch in beside(split, near) if stretch.low >= cut],
+        rest=lambda: _blocks(connection, split, asked, cut),
+    )
+
+
+async def every_stretch(
+    connection: Connection, dataset: Dataset, project_id: int, q: str, split: Split, most_blocks: int
+) -> list[Stretch] | None:
+    """All stretches that may hold the text, in an id as well; None when they are more, or cannot be told.
+
+    As `stretches`.
+    """
+    asked = await _asked(connection, dataset, project_id, q, split)
+    if asked is None:
+        return None
+    rows: list[Any] = await connection.fetch(BLOCKS_WITH_IDS, *asked, _END, most_blocks + 1)
+    return None if len(rows) > most_blocks else beside(split, [_block(row) for row in rows])
+
+
+async def _asked(
+    connection: Connection, dataset: Dataset, project_id: int, q: str, split: Split
+) -> tuple[Any, ...] | None:
+    """What the statements over blocks take; None for a question without a piece."""
+    # PostgreSQL's own lower case, as for the texts.
+    folded = await connection.fetchval("select lower($1)", readable(q))
+    grams = hashed(project_id, dataset.name, grams_of([folded]))
+    if not grams:
+        return None
+    # To the end of this transaction no reading of whole tables: the planner does not see how large the pieces
+    # of a block are that it would have to bring in for reading the blocks through, which takes a second for a
+    # million spans (measured November 2026).
+    await connection.execute(f"set local enable_seqscan = off; {PLAN_ONCE}")
+    return project_id, dataset.name, *split.cubed, list(split.dirty), grams
+
+
+async def _blocks(connection: Connection, split: Split, asked: Sequence[Any], below: datetime) -> Found:
+    rows: list[Any] = await connection.fetch(BLOCKS, *asked, below)
+    every = beside(split, [_block(row) for row in rows])
+    return Found([stretch for stretch in every if stretch.low < below], few=FEW_BLOCKS)
+
+
+def _block(row: Any) -> Stretch:
+    first, last = row["first_started_at"], row["last_started_at"]
+    return Stretch(row["low"], row["high"], first or _BEGINNING, last or _END)
+
+
+async def stretches_with(
+    connection: Connection,
+    dataset: Dataset,
+    project_id: int,
+    values: Mapping[str, str],
+    low: datetime | None,
+    high: datetime | None,
+    *,
+    enough: int | None = None,
+) -> Found | None:
+    """The stretches of `created_at` in `[low, high)` that may hold a row with these values of placed fields.
+
+    As `stretches`. `enough` rows are wanted and nothing but one value narrows them: that many hours hold
+    them, and one more where a page begins within an hour.
+    """
+    split = await split_range(connection, project_id, dataset, low, high)
+    if split is None:
+        return None
+    await connection.execute(PLAN_ONCE)
+    where = Where.of(project_id)
+    where.equal("dataset", dataset.name)
+    where.add(f"hour >= {where.value(split.cubed[0])}")
+    where.add(f"hour < {where.value(split.cubed[1])}")
+    where.add(f"hour <> all({where.value(list(split.dirty))}::timestamptz[])")
+    # The hours that have each of the values, with the rarest of these; the names of the fields are ours.
+    parts = " union all ".join(
+        f"(select n, {PLACES} from search_value where {where.sql()} and field = '{field}'"
+        f" and value = {where.value(value)} order by hour desc"
+        + ("" if enough is None else f" limit {where.value(enough + 1)}")
+        + ")"
+        for field, value in values.items()
+    )
+    rows: list[Any] = await connection.fetch(
+        f"select distinct on (hour) {PLACES} from"
+        f" (select *, count(*) over (partition by hour) as fields from ({parts}) as held) as each"
+        f" where fields = {where.value(len(values))} order by hour desc, n",
+        *where.values,
+    )
+    return Found(beside(split, [place for row in rows for place in places(row)]))
+
+
+#: What `places` wants of `search_value`.
+PLACES: Final = "hour, last_started_at, created_at, started_at"
+
+
+def places(row: Any) -> list[Stretch]:
+    """Where the rows of a value lie in an hour: the moments of a few, newest first, or the hour."""
+    hour: datetime = row["hour"]
+    if row["created_at"] is None:
+        return [Stretch(hour, hour + HOUR, _BEGINNING, row["last_started_at"])]
+    pairs = sorted(zip(row["created_at"], row["started_at"], strict=True), reverse=True)
+    moments = ((moment, [started for _, started in some]) for moment, some in groupby(pairs, _moment))
+    return [Stretch(moment, moment + _STEP, min(starts), max(starts), few=True) for moment, starts in moments]
+
+
+def _moment(pair: tuple[datetime, datetime]) -> datetime:
+    return pair[0]
+
+
+def beside(split: Split, found: list[Stretch]) -> list[Stretch]:
+    """What was found in the cubes and what they do not cover, newest first."""
+    raw = [Stretch(low or _BEGINNING, high or _END) for low, high in split.raw]
+    return sorted(found + raw, reverse=True)
+
+
+@attrs.frozen
+class Page:
+    """A page of the newest rows: table, columns, a clause with its values, an order (all ours), a size."""
+
+    table: str
+    columns: str
+    where: str
+    values: Sequence[Any]
+    order: str
+    size: int
+
+    def sql(self) -> str:
+        """The page; the value behind those of the clause is its size."""
+        return (
+            f"select {self.columns} from {self.table} where {self.where}"
+            f" order by {self.order} limit ${len(self.values) + 1}"
+        )
+
+    def sql_in_stretches(self) -> str:
+        """The page in stretches; four more values are the columns of these."""
+        limit, *columns = (f"${len(self.values) + place}" for place in range(1, 6))
+        return (
+            "select found.* from"
+            f" unnest({', '.join(f'{column}::timestamptz[]' for column in columns)})"
+            " as stretch (low, high, first, last)"
+            f" cross join lateral (select {self.columns} from {self.table} where {self.where}"
+            " and created_at >= stretch.low and created_at < stretch.high"
+            " and started_at >= stretch.first and started_at <= stretch.last"
+            f" order by {self.order} limit {limit}) as found order by {self.order} limit {limit}"
+        )
+
+
+async def newest_rows(
+    connection: Connection,
+    found: Found | None,
+    page: Page,
+    around: Callable[[str], str] = str,
+) -> list[Any]:
+    """The rows of a page that lie in these stretches; None stands for all there is.
+
+    `around` makes the statement of the page's SQL. Wants one snapshot for all that is read.
+    """
+    if found is None:
+        # The newest rows, one by one, until the page is full.
+        return await connection.fetch(around(page.sql()), *page.values, page.size)
+    sql = around(page.sql_in_stretches())
+    # The same, in the stretches that may hold any.
+    return await walked(
+        found,
+        page.size,
+        lambda some: connection.fetch(sql, *page.values, page.size, *columns(some)),
+    )
+
+
+async def walked(found: Found, wanted: int, look: Look) -> list[Any]:
+    """The first `wanted` rows in these stretches, looking into a few of them, then into more at a time."""
+    rows: list[Any] = []
+    first = len(found.near) if len(found.near) <= found.few else _FIRST_STRETCHES
+    for some in batches(found.near, first):
+        if len(rows) >= wanted:
+            break
+        rows += await look(some)
+    if len(rows) < wanted and found.rest is not None:
+        rows += await walked(await found.rest(), wanted - len(rows), look)
+    return rows[:wanted]
+
+
+def columns(some: Sequence[Stretch]) -> list[list[datetime]]:
+    """The stretches as four columns: low, high, first, last."""
+    return [
+        [stretch.low for stretch in some],
+        [stretch.high for stretch in some],
+        [stretch.first for stretch in some],
+        [stretch.last for stretch in some],
+    ]
+
+
+def batches(near: Sequence[Stretch], first: int, growth: int = 4) -> Iterator[Sequence[Stretch]]:
+    """The stretches, `first` of them, then more each time; those of few rows count for less."""
+    at, size = 0, first
+    while at < len(near):
+        end, cost = at, 0
+        while end < len(near) and cost < size * _FEW_FOR_ONE:
+            cost += 1 if near[end].few else _FEW_FOR_ONE
+            end += 1
+        yield near[at:end]
+        at, size = end, min(size * growth, _MOST_STRETCHES)

@@ -1,0 +1,85 @@
+"""Sessions read back: a page of identities, and one with its totals and traces."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import attrs
+
+from svc.store.postgres.clauses import Where
+from svc.store.postgres.database import Connection, Database
+from svc.store.postgres.keyset import Keyset
+from svc.store.postgres.rows import SESSION_COLUMNS, TRACE_COLUMNS, plain, session_row, trace_row
+from svc.store.reads.spans import READ_TIMEOUT_S
+
+LATEST_SESSIONS: Final = Keyset("sessions", (("last_activity_at", "moment"), ("id", "text")))
+TRACES_SHOWN: Final = 1_000
+
+_COLUMNS: Final = ", ".join(SESSION_COLUMNS)
+_TRACE_COLUMNS: Final = ", ".join((*TRACE_COLUMNS, "next_at"))
+
+
+@attrs.define(eq=False)
+class SessionReads:
+    """Reads sessions of one project at a time."""
+
+    database: Database
+
+    async def page(self, project_id: int, *, limit: int, cursor: str | None) -> dict[str, Any]:
+        """`{sessions, next_cursor}`, most recently active first."""
+        where = Where.of(project_id)
+        names = [name for name, _ in LATEST_SESSIONS.columns]
+        where.after(names, LATEST_SESSIONS.place(cursor))
+        # One page and one row more, down the index on the last activity.
+        sql = (
+            f"select {_COLUMNS} from session where {where.sql()}"
+            f" order by {', '.join(f'{name} desc' for name in names)} limit {where.value(limit + 1)}"
+        )
+        rows = await self.database.fetch(sql, *where.values, timeout_s=READ_TIMEOUT_S)
+        page, next_cursor = LATEST_SESSIONS.page(rows, limit)
+        return {"sessions": [session_row(row) for row in page], "next_cursor": next_cursor}
+
+    async def one(self, project_id: int, session_id: str) -> dict[str, Any] | None:
+        """A session with totals over all its traces and the oldest 1,000 of them, or None.
+
+        A non-zero `unsettled_traces` makes every total a lower bound.
+        """
+
+        async def work(connection: Connection) -> Any:
+            # Who it is.
+            session = await connection.fetchrow(
+                f"select {_COLUMNS} from session where project_id = $1 and id = $2", project_id, session_id
+            )
+            if session is None:
+                return None
+            # Sums over its traces; null where no trace knows.
+            totals = await connection.fetchrow(
+                "select count(*) as trace_count, count(next_at) as unsettled_traces,"
+                " coalesce(sum(span_count), 0)::bigint as span_count,"
+                " coalesce(sum(error_count), 0)::bigint as error_count,"
+                " sum(total_tokens)::bigint as total_tokens, sum(total_cost) as total_cost,"
+                " coalesce(sum(unpriced_spans), 0)::bigint as unpriced_spans"
+                " from trace where project_id = $1 and session_id = $2",
+                project_id,
+                session_id,
+            )
+            # Its traces, oldest first.
+            traces = await connection.fetch(
+                f"select {_TRACE_COLUMNS} from trace where project_id = $1 and session_id = $2"
+                " order by started_at, trace_id limit $3",
+                project_id,
+                session_id,
+                TRACES_SHOWN + 1,
+            )
+            return session, totals, traces
+
+        found = await self.database.run(work, readonly=True, snapshot=True, timeout_s=READ_TIMEOUT_S)
+        if found is None:
+            return None
+        session, totals, traces = found
+        return {
+            **session_row(session),
+            **{name: plain(value) for name, value in totals.items()},
+            "traces": [trace_row(row) for row in traces[:TRACES_SHOWN]],
+            "traces_truncated": len(traces) > TRACES_SHOWN,
+        }

@@ -1,0 +1,246 @@
+"""Spans read back: a page of them, one of them, and the payload behind each.
+
+Raises `Outage` when the database is away. Every statement is read-only and bounded in time. Payloads are
+mapped in a thread: 200 of them would hold up the doors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+import attrs
+import trio
+
+from protocol.otlp.reading import WireSpan
+from protocol.text import clean_value
+from svc.domain.calendar import after
+from svc.domain.datasets import SPANS
+from svc.domain.payload import payload_of
+from svc.domain.span import Kind, Status
+from svc.store.postgres.clauses import Where
+from svc.store.postgres.database import Connection, Database
+from svc.store.postgres.keyset import Keyset
+from svc.store.postgres.rows import SPAN_COLUMNS, SPAN_EXTRAS, span_row
+from svc.store.reads.search import Page, newest_rows, stretches, stretches_with
+from svc.store.spans.payloads import SpanKey, read_payloads
+
+READ_TIMEOUT_S: Final = 30.0
+
+NEWEST_SPANS: Final = Keyset("spans", (("created_at", "moment"), ("trace_id", "bytes"), ("span_id", "bytes")))
+
+#: What a page shows of a payload, in place of the previews.
+PAYLOAD_FIELDS: Final = ("input", "output", "attributes", "provided_usage", "events", "links")
+_PREVIEWS: Final = ("input_preview", "output_preview")
+#: Filters without an index of their own, whose values are placed.
+_BY_PLACE: Final = ("kind", "name", "model_id")
+
+_COLUMNS: Final = ", ".join((*SPAN_COLUMNS, *SPAN_EXTRAS, "frame"))
+_STEP: Final = timedelta(microseconds=1)
+#: Whether the payload of a span is still there, by its key; `offset 0` keeps it a look-up for each row.
+_AVAILABLE: Final = (
+    "exists (select from span_payload p where p.project_id = $1 and p.trace_id = s.trace_id"
+    " and p.started_at = date_trunc('day', s.started_at, 'UTC') and p.frame = s.frame offset 0)"
+    " as payload_available"
+)
+
+
+@attrs.frozen
+class SpanFilter:
+    """What a page of spans is narrowed to; None asks for nothing. The range is inclusive on `created_at`."""
+
+    trace_id: bytes | None = None
+    call_site_id: str | None = None
+    kind: Kind | None = None
+    name: str | None = None
+    status: Status | None = None
+    model_id: str | None = None
+    session_id: str | None = None
+    low: datetime | None = None
+    high: datetime | None = None
+    q: str | None = None
+
+
+@attrs.frozen
+class SpanPage:
+    """Rows as they were read, and their payloads where those were wanted and have not aged out."""
+
+    rows: Sequence[Any]
+    payloads: Mapping[tuple[bytes, bytes], WireSpan] | None
+
+    async def shown(self) -> list[dict[str, Any]]:
+        """The rows as they are shown: with previews, or with the payload in their place."""
+        payloads = self.payloads
+        if payloads is None:
+            return [span_row(row) for row in self.rows]
+        return await trio.to_thread.run_sync(lambda: [_with_payload(row, payloads) for row in self.rows])
+
+
+@attrs.define(eq=False)
+class SpanReads:
+    """Reads spans of one project at a time."""
+
+    database: Database
+
+    async def page(
+        self, project_id: int, asked: SpanFilter, *, payload: bool, limit: int, cursor: str | None
+    ) -> dict[str, Any]:
+        """`{spans, next_cursor}`, newest first by `created_at`."""
+        where = self._where(project_id, asked)
+        names = [name for name, _ in NEWEST_SPANS.columns]
+        place = NEWEST_SPANS.place(cursor)
+        where.after(names, place)
+        order = ", ".join(f"{name} desc" for name in names)
+
+        async def work(connection: Connection) -> tuple[SpanPage, str | None]:
+            if asked.trace_id is not None:
+                await _narrow(connection, where, project_id, asked.trace_id)
+            # One page and one row more; the payload is looked up for these rows only.
+            rows = await _newest(connection, project_id, asked, place, where, order, limit + 1)
+            page, next_cursor = NEWEST_SPANS.page(rows, limit)
+            return await _page(connection, project_id, page, payload=payload), next_cursor
+
+        # A plain page is one statement; anything else reads what must agree.
+        several = payload or asked.trace_id is not None or _by_stretches(asked)
+        page, next_cursor = await self.database.run(
+            work, transaction=several, readonly=True, snapshot=True, timeout_s=READ_TIMEOUT_S
+        )
+        return {"spans": await page.shown(), "next_cursor": next_cursor}
+
+    def _where(self, project_id: int, asked: SpanFilter) -> Where:
+        where = Where.of(project_id)
+        where.equal("trace_id", asked.trace_id)
+        where.equal("call_site_id", asked.call_site_id)
+        where.equal("kind", asked.kind)
+        where.equal("name", asked.name)
+        if asked.status is not None:
+            # In so many words, not as a parameter, so that the index on failed spans serves.
+            where.add("status = 'error'" if asked.status == "error" else "status = 'ok'")
+        where.equal("model_id", asked.model_id)
+        where.equal("session_id", asked.session_id)
+        where.within("created_at", asked.low, asked.high)
+        where.contains(("name", *_PREVIEWS), asked.q)
+        return where
+
+    async def one(self, project_id: int, trace_id: bytes, span_id: bytes) -> dict[str, Any] | None:
+        """A span with its whole payload, or None."""
+
+        async def work(connection: Connection) -> Any:
+            where = Where.of(project_id)
+            where.equal("trace_id", trace_id)
+            where.equal("span_id", span_id)
+            await _narrow(connection, where, project_id, trace_id)
+            # The span, by its key; a re-sent one stands once.
+            row = await connection.fetchrow(
+                f"select s.*, {_AVAILABLE} from (select {_COLUMNS} from span where {where.sql()}) s",
+                *where.values,
+            )
+            if row is None:
+                return None
+            found = await read_payloads(connection, project_id, [_key(row)])
+            return row, found.get((trace_id, span_id))
+
+        # Three statements that need not agree: what goes between two of them is told as gone.
+        found = await self.database.run(work, transaction=False, timeout_s=READ_TIMEOUT_S)
+        if found is None:
+            return None
+        row, span = found
+        return await trio.to_thread.run_sync(lambda: {**_available(row, span), **_whole(span)})
+
+    async def of_trace(
+        self, connection: Connection, project_id: int, trace: Any, *, payload: bool, limit: int
+    ) -> SpanPage:
+        """The oldest spans of a trace row, at most `limit`."""
+        # Its bounds name the days to look into.
+        rows = await connection.fetch(
+            f"select s.*, {_AVAILABLE} from (select {_COLUMNS} from span"
+            " where project_id = $1 and trace_id = $2 and started_at between $3 and $4"
+            " order by started_at, span_id limit $5) s order by started_at, span_id",
+            project_id,
+            trace["trace_id"],
+            trace["first_started_at"],
+            trace["last_started_at"],
+            limit,
+        )
+        return await _page(connection, project_id, rows, payload=payload)
+
+
+async def _newest(
+    connection: Connection,
+    project_id: int,
+    asked: SpanFilter,
+    place: Sequence[Any] | None,
+    where: Where,
+    order: str,
+    size: int,
+) -> list[Any]:
+    page = Page("span", _COLUMNS, where.sql(), where.values, order, size)
+
+    def around(sql: str) -> str:
+        return f"select s.*, {_AVAILABLE} from ({sql}) s order by {order}"
+
+    found = None
+    if _by_stretches(asked):
+        ends = [after(end, _STEP) for end in (asked.high, place[0] if place else None) if end is not None]
+        low, high = asked.low, min(ends, default=None)
+        if asked.q is not None:
+            found = await stretches(connection, SPANS, project_id, asked.q, low, high)
+        else:
+            values = _values(asked)
+            alone = len(values) == 1 and attrs.evolve(asked, low=None, high=None) == SpanFilter(**values)
+            enough = size if alone else None
+            found = await stretches_with(connection, SPANS, project_id, values, low, high, enough=enough)
+    return await newest_rows(connection, found, page, around)
+
+
+def _by_stretches(asked: SpanFilter) -> bool:
+    """Whether the page is narrowed by nothing but what can be placed in time."""
+    by_key = asked.trace_id is not None or asked.session_id is not None
+    return not by_key and (asked.q is not None or bool(_values(asked)))
+
+
+def _values(asked: SpanFilter) -> dict[str, Any]:
+    return {field: value for field in _BY_PLACE if (value := getattr(asked, field)) is not None}
+
+
+async def _page(connection: Connection, project_id: int, rows: Sequence[Any], *, payload: bool) -> SpanPage:
+    if not payload:
+        return SpanPage(rows, None)
+    return SpanPage(rows, await read_payloads(connection, project_id, [_key(row) for row in rows]))
+
+
+def _key(row: Any) -> SpanKey:
+    return row["trace_id"], row["span_id"], row["started_at"], row["frame"]
+
+
+async def _narrow(connection: Connection, where: Where, project_id: int, trace_id: bytes) -> None:
+    # In which days the spans of this trace lie; without its row there are none.
+    bounds = await connection.fetchrow(
+        "select first_started_at, last_started_at from trace where project_id = $1 and trace_id = $2",
+        project_id,
+        trace_id,
+    )
+    if bounds is None:
+        where.add("false")
+    else:
+        where.within("started_at", bounds["first_started_at"], bounds["last_started_at"])
+
+
+def _available(row: Any, span: WireSpan | None) -> dict[str, Any]:
+    return {**span_row(row), "payload_available": span is not None}
+
+
+def _with_payload(row: Any, payloads: Mapping[tuple[bytes, bytes], WireSpan]) -> dict[str, Any]:
+    span = payloads.get((row["trace_id"], row["span_id"]))
+    fields = {name: value for name, value in _available(row, span).items() if name not in _PREVIEWS}
+    whole = _whole(span)
+    return {**fields, **{name: whole[name] for name in PAYLOAD_FIELDS}}
+
+
+def _whole(span: WireSpan | None) -> dict[str, Any]:
+    """Everything the span said; nulls when its payload has aged out."""
+    if span is None:
+        return dict.fromkeys(PAYLOAD_FIELDS)
+    cleaned: dict[str, Any] = clean_value(payload_of(span))
+    return cleaned

@@ -1,0 +1,322 @@
+"""Pages of traces that are narrowed to what few of them have: a text, a model, a kind, a call site.
+
+Called by `svc.store.reads.traces`, within one transaction and snapshot. The newest traces are looked through
+first, which fills the page of anything common. Then the spans that have it are looked up where they lie
+(`svc.store.reads.search`), and their traces by key: a trace has what is asked for only if one of its spans
+has.
+
+A trace that lost its first days to retention is found by what is left of its spans.
+
+Ordering: no trace begins later than any of its spans, as of its roll-up. Spans that began latest are looked
+up first, and the page stands when it begins later than all that are still to be looked up.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+import attrs
+
+from svc.domain.calendar import after
+from svc.domain.datasets import SPANS
+from svc.store.aggregates.cubes import Split, split_range
+from svc.store.postgres.clauses import Where
+from svc.store.postgres.database import Connection
+from svc.store.reads.search import (
+    FEW_BLOCKS,
+    PLACES,
+    PLAN_ONCE,
+    Stretch,
+    batches,
+    beside,
+    columns,
+    every_stretch,
+    places,
+)
+
+#: Traces looked through before anything is looked up: 2 ms with a look at the spans of each.
+NEAR: Final = 128
+#: Spans that are few enough to name their traces one by one.
+RARE: Final = 5_000
+#: Hours of a value that are read first: all seven hundred of a month take 6 ms (measured November 2026).
+NEWEST_HOURS: Final = 64
+#: What lies in more blocks or hours than these is walked to.
+MOST_STRETCHES: Final = 128
+#: Looked into at once: what the cubes do not cover, which is mostly two stretches.
+_FIRST_STRETCHES: Final = 2
+#: With more hours marked dirty, or with the builder so far behind, it is not worth looking anything up.
+_MOST_DIRTY: Final = 24
+_MOST_UNCOVERED: Final = timedelta(hours=4)
+
+_ID_BYTES: Final = 16
+_PART_OF_AN_ID: Final = re.compile(r"[0-9a-fA-F]{1,32}", re.ASCII)
+
+#: Texts and ids of a trace that `q` looks into, its own id apart, and where its spans have them.
+_TEXTS: Final = ("name", "input_preview", "output_preview", "session_id", "user_id")
+
+
+@attrs.frozen
+class Held:
+    """A value that a span of the trace has in one of some fields, as the parameter `placeholder`."""
+
+    fields: Sequence[str]
+    value: str
+    placeholder: str
+
+    def clause(self) -> str:
+        """That a trace `t` has it."""
+        condition = " or ".join(f"s.{field} = {self.placeholder}" for field in self.fields)
+        # `offset 0` keeps it one look into the trace's own spans instead of a join with all of them.
+        return (
+            "exists (select from span s where s.project_id = $1 and s.trace_id = t.trace_id"
+            f" and s.started_at between t.first_started_at and t.last_started_at and ({condition}) offset 0)"
+        )
+
+
+@attrs.frozen
+class Search:
+    """What is asked for, and the page of it.
+
+    `near` is the clause of what an index on traces narrows, `said` the one of `q`, if any; with `held` they
+    take `values`. `columns`, `order`: of the page, SQL of ours.
+    """
+
+    project_id: int
+    near: str
+    said: str
+    q: str | None
+    held: Sequence[Held]
+    values: Sequence[Any]
+    columns: str
+    order: str
+    size: int
+    #: How many of the values `near` takes.
+    narrowed: int
+
+    def where(self, known: Held | None = None) -> str:
+        """The whole clause; what is known of the traces is not asked again, and its parameter only named."""
+        held = (
+            f"{each.placeholder}::text is not null" if each is known else each.clause() for each in self.held
+        )
+        return " and ".join((self.near, *([self.said] if self.said else []), *held))
+
+
+@attrs.frozen
+class _Lead:
+    """A condition on spans, with its values from $6 on, and stretches that hold those that meet it."""
+
+    condition: str
+    values: Sequence[Any]
+    near: Sequence[Stretch]
+    #: Stretches looked into at once.
+    first: int
+    #: When the spans began, at the latest, that meet it and lie elsewhere; None when there are none.
+    beyond: datetime | None = None
+    #: What a trace with such a span is known to hold.
+    known: Held | None = None
+
+
+def asked_for(
+    near: Where, q: str | None, held: Iterable[tuple[Sequence[str], str | None]]
+) -> tuple[str, list[Held]]:
+    """The clause that a trace has the text in its name, a preview or an id, and what it holds.
+
+    Their parameters are added to those of `near`.
+    """
+    said = Where([], near.values)
+    said.contains((*(f"coalesce({column}, '')" for column in _TEXTS), "encode(trace_id, 'hex')"), q)
+    return said.sql(), [Held(fields, value, near.value(value)) for fields, value in held if value is not None]
+
+
+async def newest_traces(connection: Connection, search: Search) -> list[Any]:
+    """The rows of the page. Wants one snapshot for all that is read."""
+    await connection.execute(PLAN_ONCE)
+    page = f"order by {search.order} limit ${len(search.values) + 1}"
+    # The newest that an index gives.
+    rows: list[Any] = await connection.fetch(
+        f"select {search.columns} from (select * from trace where {search.near} order by {search.order}"
+        f" limit {NEAR}) t where {search.where()} {page}",
+        *search.values,
+        search.size,
+    )
+    if len(rows) == search.size:
+        return rows
+    # Whether there are more than these.
+    more = await connection.fetchval(
+        f"select true from trace where {search.near} order by {search.order} offset {NEAR} limit 1",
+        *search.values[: search.narrowed],
+    )
+    if not more:
+        return rows
+    split = await _split(connection, search.project_id)
+    if split is not None:
+        for lead in (_lead_of_text, _lead_of_values):
+            found = await lead(connection, search, split)
+            if found is not None:
+                return found
+    # All of them, down the index on started_at.
+    return await connection.fetch(
+        f"select {search.columns} from trace t where {search.where()} {page}", *search.values, search.size
+    )
+
+
+async def _split(connection: Connection, project_id: int) -> Split | None:
+    """What the cubes cover of all spans; None when it leaves so much that walking is quicker."""
+    split = await split_range(connection, project_id, SPANS, None, None)
+    if split is None or len(split.dirty) > _MOST_DIRTY:
+        return None
+    # The newest span, by the index on created_at.
+    newest = await connection.fetchval(
+        "select created_at from span where project_id = $1 order by created_at desc limit 1", project_id
+    )
+    return None if newest is None or newest > after(split.cubed[1], _MOST_UNCOVERED) else split
+
+
+async def _lead_of_text(connection: Connection, search: Search, split: Split) -> list[Any] | None:
+    if search.q is None:
+        return None
+    near = await every_stretch(connection, SPANS, search.project_id, search.q, split, MOST_STRETCHES)
+    if near is None:
+        return None
+    spoken = Where([], [None] * 5)
+    spoken.contains(_TEXTS, search.q)
+    first = len(near) if len(near) <= FEW_BLOCKS else _FIRST_STRETCHES
+    found = await _followed(connection, search, _Lead(spoken.sql(), spoken.values[5:], near, first))
+    if found is None or _PART_OF_AN_ID.fullmatch(search.q) is None:
+        return None if found is None else found.rows
+    named = await _named(connection, search, search.q)
+    return _first(search, list({row["trace_id"]: row for row in (*found.rows, *named)}.values()))
+
+
+async def _named(connection: Connection, search: Search, part: str) -> list[Any]:
+    """The traces of the page whose id has this part; the index alone tells which."""
+    size, asked = len(search.values) + 1, len(search.values) + 2
+    whole = len(part) == 2 * _ID_BYTES
+    has = f"trace_id = ${asked}" if whole else f"encode(trace_id, 'hex') like ${asked}"
+    rows: list[Any] = await connection.fetch(
+        f"select {search.columns} from (select started_at as began, trace_id as id from trace"
+        f" where {search.near} and {has} order by {search.order} offset 0) as named"
+        f" cross join lateral (select * from trace where project_id = $1 and trace_id = id) t"
+        f" where {search.where()} order by began desc, id desc limit ${size}",
+        *search.values,
+        search.size,
+        bytes.fromhex(part) if whole else f"%{part.lower()}%",
+    )
+    return rows
+
+
+async def _lead_of_values(connection: Connection, search: Search, split: Split) -> list[Any] | None:
+    for held in search.held:
+        condition = " or ".join(f"{field} = $6" for field in held.fields)
+        # The newest hours, which fill most pages, and if they do not, all.
+        for most in (NEWEST_HOURS, None):
+            near, beyond = await _placed(connection, search.project_id, held, split, most)
+            lead = _Lead(f"({condition})", [held.value], near, _FIRST_STRETCHES, beyond, held)
+            found = await _followed(connection, search, lead)
+            if found is None:
+                break
+            if found.whole:
+                return found.rows
+    return None
+
+
+async def _placed(
+    connection: Connection, project_id: int, held: Held, split: Split, most: int | None
+) -> tuple[list[Stretch], datetime | None]:
+    """The stretches with spans that have the value in one of the fields, of its `most` newest hours; and when
+    the spans of its other hours began, at the latest.
+    """
+    these = (
+        "project_id = $1 and dataset = $2 and field = any($3::text[]) and value = $4 and hour >= $5"
+        " and hour < $6 and hour <> all($7::timestamptz[])"
+    )
+    # By the key; the names of the fields are ours.
+    rows: list[Any] = await connection.fetch(
+        f"with newest as materialized (select {PLACES} from search_value where {these}"
+        " order by hour desc limit $8)"
+        " select *, (select max(last_started_at) from search_value"
+        f" where {these} and hour <= (select min(hour) from newest)) as beyond from newest",
+        project_id,
+        SPANS.name,
+        list(held.fields),
+        held.value,
+        *split.cubed,
+        list(split.dirty),
+        most,
+    )
+    beyond = rows[0]["beyond"] if len(rows) == most else None
+    return beside(split, [place for row in rows for place in places(row)]), beyond
+
+
+@attrs.frozen
+class _Found:
+    """The first rows of what was looked into; `whole` when nothing beyond it can be among them."""
+
+    rows: list[Any]
+    whole: bool
+
+
+async def _followed(connection: Connection, search: Search, lead: _Lead) -> _Found | None:
+    """The page by way of the spans that meet a condition; None when there are too many of them."""
+    near = sorted(lead.near, key=lambda stretch: stretch.last, reverse=True)
+    seen: set[bytes] = set()
+    rows: list[Any] = []
+    at = many = spans = 0
+    for some in batches(near, lead.first, growth=2):
+        at += len(some)
+        many += sum(not stretch.few for stretch in some)
+        if many > MOST_STRETCHES + _MOST_DIRTY:
+            return None
+        held = await _holding(connection, search.project_id, lead, some, RARE + 1 - spans)
+        spans += len(held)
+        if spans > RARE:
+            return None
+        rows += await _by_key(connection, search, lead, set(held) - seen)
+        seen.update(held)
+        bounds = [*(stretch.last for stretch in near[at : at + 1]), lead.beyond]
+        later = max((bound for bound in bounds if bound is not None), default=None)
+        if later is not None and sum(row["started_at"] > later for row in rows) >= search.size:
+            return _Found(_first(search, rows), whole=True)
+    return _Found(_first(search, rows), whole=lead.beyond is None)
+
+
+async def _holding(
+    connection: Connection, project_id: int, lead: _Lead, some: Sequence[Stretch], most: int
+) -> list[bytes]:
+    """The traces of the spans that meet the condition in these stretches, one for each of at most so many."""
+    rows = await connection.fetch(
+        "select trace_id from unnest($2::timestamptz[], $3::timestamptz[], $4::timestamptz[],"
+        " $5::timestamptz[]) as stretch (low, high, first, last)"
+        f" cross join lateral (select trace_id from span where project_id = $1 and {lead.condition}"
+        " and created_at >= stretch.low and created_at < stretch.high"
+        " and started_at >= stretch.first and started_at <= stretch.last offset 0) as held"
+        f" limit ${6 + len(lead.values)}",
+        project_id,
+        *columns(some),
+        *lead.values,
+        most,
+    )
+    return [row["trace_id"] for row in rows]
+
+
+async def _by_key(connection: Connection, search: Search, lead: _Lead, ids: set[bytes]) -> list[Any]:
+    """Those of these traces that the page is about, the first ones; `offset 0` keeps to their keys."""
+    if not ids:
+        return []
+    size, keys = len(search.values) + 1, len(search.values) + 2
+    return await connection.fetch(
+        f"select {search.columns} from (select * from trace where project_id = $1"
+        f" and trace_id = any(${keys}::bytea[]) offset 0) t where {search.where(lead.known)}"
+        f" order by {search.order} limit ${size}",
+        *search.values,
+        search.size,
+        sorted(ids),
+    )
+
+
+def _first(search: Search, rows: list[Any]) -> list[Any]:
+    """The page of these rows."""
+    return sorted(rows, key=lambda row: (row["started_at"], row["trace_id"]), reverse=True)[: search.size]

@@ -1,0 +1,117 @@
+"""Traces read back: a page of roll-up rows, and one with its spans."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, Final
+
+import attrs
+
+from svc.domain.span import Kind, Status
+from svc.store.postgres.clauses import Where
+from svc.store.postgres.database import Connection, Database
+from svc.store.postgres.keyset import Keyset
+from svc.store.postgres.rows import TRACE_COLUMNS, trace_row
+from svc.store.reads.spans import READ_TIMEOUT_S, SpanReads
+from svc.store.reads.trace_search import Search, asked_for, newest_traces
+
+NEWEST_TRACES: Final = Keyset("traces", (("started_at", "moment"), ("trace_id", "bytes")))
+SPANS_SHOWN: Final = 200
+
+_COLUMNS: Final = ", ".join((*TRACE_COLUMNS, "next_at", "first_started_at", "last_started_at"))
+
+
+@attrs.frozen
+class TraceFilter:
+    """What a page of traces is narrowed to; None asks for nothing. The range is inclusive on `started_at`.
+
+    Model, kind and call site ask for traces that hold a span of it.
+    """
+
+    model: str | None = None
+    kind: Kind | None = None
+    call_site_id: str | None = None
+    status: Status | None = None
+    low: datetime | None = None
+    high: datetime | None = None
+    q: str | None = None
+
+
+@attrs.define(eq=False)
+class TraceReads:
+    """Reads traces of one project at a time."""
+
+    database: Database
+    spans: SpanReads
+
+    async def page(
+        self, project_id: int, asked: TraceFilter, *, limit: int, cursor: str | None
+    ) -> dict[str, Any]:
+        """`{traces, next_cursor}`, newest first by `started_at`."""
+        where = Where.of(project_id)
+        if asked.status is not None:
+            # In so many words, not as a parameter, so that the index on failed traces serves.
+            where.add("status = 'error'" if asked.status == "error" else "status = 'ok'")
+        where.within("started_at", asked.low, asked.high)
+        names = [name for name, _ in NEWEST_TRACES.columns]
+        where.after(names, NEWEST_TRACES.place(cursor))
+        narrowed = len(where.values)
+        said, held = asked_for(where, asked.q, _held(asked))
+        order = ", ".join(f"{name} desc" for name in names)
+        search = Search(
+            project_id, where.sql(), said, asked.q, held, where.values, _COLUMNS, order, limit + 1, narrowed
+        )
+
+        async def work(connection: Connection) -> list[Any]:
+            if said or held:
+                return await newest_traces(connection, search)
+            # One page and one row more, down the index on started_at.
+            return await connection.fetch(
+                f"select {_COLUMNS} from trace where {search.near} order by {order}"
+                f" limit ${len(where.values) + 1}",
+                *where.values,
+                limit + 1,
+            )
+
+        rows = await self.database.run(
+            work,
+            transaction=bool(said or held),
+            readonly=True,
+            snapshot=True,
+            timeout_s=READ_TIMEOUT_S,
+        )
+        page, next_cursor = NEWEST_TRACES.page(rows, limit)
+        return {"traces": [trace_row(row) for row in page], "next_cursor": next_cursor}
+
+    async def one(self, project_id: int, trace_id: bytes, *, payload: bool) -> dict[str, Any] | None:
+        """A trace with its spans, oldest first and at most 200, or None."""
+
+        async def work(connection: Connection) -> Any:
+            # The roll-up, by its key.
+            trace = await connection.fetchrow(
+                f"select {_COLUMNS} from trace where project_id = $1 and trace_id = $2", project_id, trace_id
+            )
+            if trace is None:
+                return None
+            return trace, await self.spans.of_trace(
+                connection, project_id, trace, payload=payload, limit=SPANS_SHOWN + 1
+            )
+
+        found = await self.database.run(work, readonly=True, snapshot=True, timeout_s=READ_TIMEOUT_S)
+        if found is None:
+            return None
+        trace, spans = found
+        return {
+            **trace_row(trace),
+            "spans": await attrs.evolve(spans, rows=spans.rows[:SPANS_SHOWN]).shown(),
+            "spans_truncated": len(spans.rows) > SPANS_SHOWN,
+        }
+
+
+def _held(asked: TraceFilter) -> list[tuple[Sequence[str], str | None]]:
+    return [
+        (("model_id", "provided_model_name"), asked.model),
+        (("kind",), asked.kind),
+        (("call_site_id",), asked.call_site_id),
+    ]

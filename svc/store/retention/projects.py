@@ -1,0 +1,210 @@
+"""Expiry of what is kept by the project: traces, sessions, roll-ups, dead letters, detections.
+
+Called by the retention sweep, after the days. Each step is one small transaction; `freed` hears of it.
+
+Ordering: traces are locked before sessions, as writers do. A trace goes only when it is settled and none of
+its spans is left, so one that a late span has just touched, or that a finding cites, stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import trio
+
+from protocol.storage import Freed
+from svc.domain.retention import Cutoffs
+from svc.store.detection.findings import CLOSED_STATUSES
+from svc.store.postgres.database import Connection, Database
+from svc.store.retention.days import BATCH_PAUSE_S, STEP_TIMEOUT_S
+
+#: Rows looked at in one transaction. Each trace costs a look for its spans.
+BATCH_ROWS: Final = 2_000
+
+# The next stretch of expired traces, oldest first, and those of it that have no span left; a trace that
+# somebody else holds is left for the next sweep.
+_TRACES: Final = """
+with batch as materialized (
+    select t.trace_id, t.started_at, t.session_id, not exists (
+        select from span s where s.project_id = t.project_id and s.trace_id = t.trace_id
+        and s.started_at between t.first_started_at and t.last_started_at offset 0) as empty
+    from trace t
+    where t.project_id = $1 and t.started_at < $2 and t.last_started_at < $2 and t.next_at is null
+      and (t.started_at, t.trace_id) > ($3, $4)
+    order by t.started_at, t.trace_id limit $5
+    for update of t skip locked
+), gone as (
+    delete from trace t using batch b
+    where t.project_id = $1 and t.trace_id = b.trace_id and b.empty returning t.session_id
+)
+select last.started_at, last.trace_id, (select count(*) from batch) as seen,
+    (select count(*) from gone) as n,
+    (select array_agg(distinct session_id) from gone where session_id is not null) as sessions
+from (select * from batch order by started_at desc, trace_id desc limit 1) last
+"""
+
+# Sessions that lost their last trace. One with later activity has a trace that this snapshot does not see.
+_SESSIONS: Final = """
+delete from session s using unnest($2::text[]) as left_by (id)
+where s.project_id = $1 and s.id = left_by.id and s.last_activity_at < $3
+  and not exists (select from trace t where t.project_id = s.project_id and t.session_id = s.id offset 0)
+"""
+
+# A stretch of expired firings, oldest first.
+_FIRINGS: Final = """
+delete from classifier_event e using (
+    select id from classifier_event where project_id = $1 and created_at < $2 order by created_at limit $3
+) old where e.project_id = $1 and e.id = old.id
+"""
+
+# Dead letters hold spans as they came, so they have the term of traces.
+_LETTERS: Final = """
+delete from dead_letter where id in (
+    select id from dead_letter where project_id = $1 and received_at < $2 order by id limit $3
+)
+"""
+
+# What exporters sent and what was refused, by day.
+_EXPORTERS: Final = """
+delete from exporter_day where (project_id, day, exporter) in (
+    select project_id, day, exporter from exporter_day where project_id = $1 and day < $2::timestamptz::date
+    order by day limit $3
+)
+"""
+_REJECTIONS: Final = """
+delete from rejection_day where (project_id, day, reason) in (
+    select project_id, day, reason from rejection_day where project_id = $1 and day < $2::timestamptz::date
+    order by day limit $3
+)
+"""
+
+# Hours of the roll-ups; the days stay, three numbers each.
+_ROLLUPS: Final = """
+delete from metric_rollup where (project_id, metric, granularity, bucket_start) in (
+    select project_id, metric, granularity, bucket_start from metric_rollup
+    where project_id = $1 and granularity = 'hour' and bucket_start < $2 order by bucket_start limit $3
+)
+"""
+
+# Counts of what classifiers looked at; the roll-ups have them since.
+_EVALS: Final = """
+delete from l1_eval where (project_id, hour, classifier_id) in (
+    select project_id, hour, classifier_id from l1_eval where project_id = $1 and hour < $2
+    order by hour limit $3
+)
+"""
+
+# Resolved cases with their trail and reports.
+_CASES: Final = """
+with old as (
+    delete from detection_case where project_id = $1 and id in (
+        select id from detection_case
+        where project_id = $1 and state = 'resolved' and resolved_at < $2 order by resolved_at limit $3
+    ) returning id
+), trail as (
+    delete from case_event e using old where e.project_id = $1 and e.case_id = old.id
+), reports as (
+    delete from rca_report r using old where r.project_id = $1 and r.case_id = old.id
+)
+select count(*) from old
+"""
+
+# A stretch of the evidence of closed findings that no case refers to.
+_CLOSED: Final = """
+    select f.id from finding f
+    where f.project_id = $1 and f.last_seen_at < $2 and f.status = any($4::text[])
+      and not exists (select from detection_case c where c.project_id = f.project_id and c.finding_id = f.id)
+"""
+_EVIDENCE: Final = f"""
+delete from finding_evidence where (project_id, finding_id, role, position) in (
+    select e.project_id, e.finding_id, e.role, e.position from finding_evidence e
+    where e.project_id = $1 and e.finding_id in ({_CLOSED}) limit $3
+)
+"""
+_FINDINGS: Final = f"""
+delete from finding f where f.project_id = $1 and f.id in ({_CLOSED} limit $3)
+  and not exists (select from finding_evidence e where e.project_id = f.project_id and e.finding_id = f.id)
+"""
+
+
+async def sweep_project(
+    database: Database, project_id: int, cut: Cutoffs, freed: Callable[[Freed], None]
+) -> None:
+    """Delete what has expired of one project, except its daily tables."""
+    if cut.traces is not None:
+        await _traces(database, project_id, cut.traces, freed)
+        for table, statement in (
+            ("metric_rollup", _ROLLUPS),
+            ("dead_letter", _LETTERS),
+            ("exporter_day", _EXPORTERS),
+            ("rejection_day", _REJECTIONS),
+        ):
+            await _repeat(database, table, statement, freed, project_id, cut.traces)
+    if cut.detections is not None:
+        for table, statement in (
+            ("classifier_event", _FIRINGS),
+            ("l1_eval", _EVALS),
+            ("detection_case", _CASES),
+        ):
+            await _repeat(database, table, statement, freed, project_id, cut.detections)
+        for table, statement in (("finding_evidence", _EVIDENCE), ("finding", _FINDINGS)):
+            await _repeat(database, table, statement, freed, project_id, cut.detections, CLOSED_STATUSES)
+
+
+async def _repeat(
+    database: Database,
+    table: str,
+    statement: str,
+    freed: Callable[[Freed], None],
+    project_id: int,
+    before: datetime,
+    *more: Any,
+) -> None:
+    """Run a bounded deletion until it comes back with less than a whole batch."""
+
+    async def work(connection: Connection) -> int:
+        values = [project_id, before, BATCH_ROWS, *(list(value) for value in more)]
+        if statement.startswith("\nwith"):
+            return int(await connection.fetchval(statement, *values))
+        status: str = await connection.execute(statement, *values)
+        return int(status.rpartition(" ")[2])
+
+    while True:
+        rows = await database.run(work, timeout_s=STEP_TIMEOUT_S)
+        if rows:
+            freed(Freed(table, rows=rows))
+        if rows < BATCH_ROWS:
+            return
+        await trio.sleep(BATCH_PAUSE_S)
+
+
+async def _traces(
+    database: Database, project_id: int, before: datetime, freed: Callable[[Freed], None]
+) -> None:
+    place: tuple[datetime, bytes] = (datetime(1970, 1, 1, tzinfo=UTC), b"")
+    while True:
+
+        async def work(
+            connection: Connection, behind: tuple[datetime, bytes] = place
+        ) -> tuple[int, int, tuple[datetime, bytes] | None]:
+            row: Any = await connection.fetchrow(_TRACES, project_id, before, *behind, BATCH_ROWS)
+            if row is None:
+                return 0, 0, None
+            sessions = 0
+            if row["sessions"]:
+                status: str = await connection.execute(_SESSIONS, project_id, row["sessions"], before)
+                sessions = int(status.rpartition(" ")[2])
+            end = row["seen"] < BATCH_ROWS
+            return row["n"], sessions, None if end else (row["started_at"], row["trace_id"])
+
+        traces, sessions, next_place = await database.run(work, timeout_s=STEP_TIMEOUT_S)
+        if traces:
+            freed(Freed("trace", rows=traces))
+        if sessions:
+            freed(Freed("session", rows=sessions))
+        if next_place is None:
+            return
+        place = next_place
+        await trio.sleep(BATCH_PAUSE_S)

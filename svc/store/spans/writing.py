@@ -1,0 +1,247 @@
+"""Writing spans: one transaction for a group of batches.
+
+Owns the identity rule (contract §3): a span is `(project, trace_id, span_id)`; a re-sent one replaces the
+stored one when its end (else its start) is not older, and keeps the first `created_at`.
+
+How it stays fast: the upsert of the trace row says which traces were known before this group. Spans of a
+new trace cannot be stored already, so they are copied straight; only spans of known traces are looked up,
+within the days that the trace has spans in. The row lock on the trace makes two writers of one trace take
+turns, and traces are locked in one order everywhere, so writers cannot deadlock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Any, Final
+
+import attrs
+
+from protocol.storage import Written
+from svc.domain.calendar import day_of
+from svc.domain.intake import StoredSpan
+from svc.domain.rollup import TraceRollup, dedupe_tool_calls, roll_up
+from svc.domain.span import SpanRow
+from svc.domain.twins import mark_twins
+from svc.store.aggregates.cubes import CUBED, mark_dirty
+from svc.store.postgres.database import Connection, Database
+from svc.store.postgres.partitions import DayPartitions
+from svc.store.spans.call_sites import CallSites
+from svc.store.spans.copying import copy_spans
+from svc.store.spans.payloads import (
+    Framed,
+    MessageKey,
+    Messages,
+    copy_frames,
+    drop_unnamed_frames,
+    frame_up,
+)
+from svc.store.spans.sessions import touch_sessions
+from svc.store.spans.traces import Touched, insert_or_touch
+
+Identity = tuple[int, bytes, bytes]
+TraceKey = tuple[int, bytes]
+
+#: The tables that hold rows of one span.
+_OF_A_SPAN: Final = ("span", "tool_call")
+
+TOOL_CALL_COLUMNS: Final = (
+    "project_id",
+    "trace_id",
+    "span_id",
+    "index",
+    "embedded",
+    "name",
+    "call_id",
+    "status",
+    "error_type",
+    "error_message",
+    "call_site_id",
+    "started_at",
+    "created_at",
+)
+
+
+@attrs.frozen
+class _Kept:
+    """A span of the group that will be written, and the `created_at` it will carry."""
+
+    span: StoredSpan
+    created_at: datetime
+
+
+@attrs.define(eq=False)
+class SpanStore:
+    """Implements the `SpanSink` port."""
+
+    database: Database
+    days: DayPartitions
+    call_sites: CallSites
+    now: Callable[[], datetime]
+    messages: Messages = attrs.field(factory=Messages)
+
+    async def write(self, rows: Sequence[StoredSpan]) -> Written:
+        """Store the rows. Raises `Outage`, or `StoreRefused` when the database refuses the data."""
+        if not rows:
+            return Written(0, 0)
+        spans = _newest_of_each(rows)
+        await self.days.ensure({span.day for span in spans}, self.now())
+        framed = frame_up(spans)
+        stored, messages = await self.database.run(lambda connection: self._write(connection, spans, framed))
+        self.call_sites.remember(spans)
+        self.messages.remember(messages)
+        return Written(stored=stored, duplicates=len(rows) - stored)
+
+    async def _write(
+        self, connection: Connection, spans: list[StoredSpan], framed: Framed
+    ) -> tuple[int, list[MessageKey]]:
+        now = self.now()
+        by_trace: dict[TraceKey, list[StoredSpan]] = {}
+        by_project: dict[int, list[SpanRow]] = {}
+        for span in spans:
+            by_project.setdefault(span.project_id, []).append(span.row)
+            by_trace.setdefault((span.project_id, span.row.trace_id), []).append(span)
+        for rows in by_project.values():
+            mark_twins(rows)
+        rollups = {key: _rolled(group) for key, group in by_trace.items()}
+        touched = await insert_or_touch(connection, rollups, now)
+        known = {key: trace for key, trace in touched.items() if not trace.inserted}
+        kept = await _against_known(connection, spans, known, now) if known else [
+            _Kept(span, now) for span in spans
+        ]  # fmt: skip
+        replaced = [item for item in kept if item.created_at != now]
+        await _copy(connection, kept, framed)
+        messages = await self.messages.insert_new(connection, [item.span for item in kept])
+        await self.call_sites.insert_new(connection, [item.span for item in kept], now)
+        await touch_sessions(connection, rollups)
+        return len(kept) - len(replaced), messages
+
+
+def _newest_of_each(rows: Sequence[StoredSpan]) -> list[StoredSpan]:
+    """The rows with each identity once: the newest, and of equally new ones the later in the group."""
+    newest: dict[Identity, StoredSpan] = {}
+    for span in rows:
+        identity = (span.project_id, span.row.trace_id, span.row.span_id)
+        earlier = newest.get(identity)
+        if earlier is None or _age(span.row) >= _age(earlier.row):
+            newest[identity] = span
+    return list(newest.values())
+
+
+def _age(row: SpanRow) -> datetime:
+    return row.ended_at or row.started_at
+
+
+def _rolled(group: list[StoredSpan]) -> TraceRollup:
+    """The roll-up of the spans of one trace in this group; right as it stands when the trace is new."""
+    rows = [span.row for span in group]
+    rollup = roll_up(rows)
+    for row in rows:
+        row.usage_repeats = rollup.repeats.get(row.span_id)
+    repeated = dedupe_tool_calls(rows)
+    if repeated:
+        for row in rows:
+            if row.tool_calls:
+                row.tool_calls = tuple(
+                    call for call in row.tool_calls if (row.span_id, call.index) not in repeated
+                )
+    return rollup
+
+
+async def _against_known(
+    connection: Connection, spans: list[StoredSpan], known: dict[TraceKey, Touched], now: datetime
+) -> list[_Kept]:
+    """Which spans to write, after deleting the stored ones that they replace."""
+    asked = [span for span in spans if (span.project_id, span.row.trace_id) in known]
+    # The stored rows of these identities. The bounds let the planner skip all other days.
+    rows = await connection.fetch(
+        "select s.project_id, s.trace_id, s.span_id, s.started_at, s.created_at, s.frame,"
+        " coalesce(s.ended_at, s.started_at) as age"
+        " from unnest($1::bigint[], $2::bytea[], $3::bytea[]) as asked (project_id, trace_id, span_id)"
+        " join span s using (project_id, trace_id, span_id)"
+        " where s.started_at between $4 and $5",
+        [span.project_id for span in asked],
+        [span.row.trace_id for span in asked],
+        [span.row.span_id for span in asked],
+        min(trace.first_started_at for trace in known.values()),
+        max(trace.last_started_at for trace in known.values()),
+    )
+    stored = {(row["project_id"], row["trace_id"], row["span_id"]): row for row in rows}
+    kept, replaced = [], []
+    for span in spans:
+        earlier = stored.get((span.project_id, span.row.trace_id, span.row.span_id))
+        if earlier is None:
+            kept.append(_Kept(span, now))
+        elif _age(span.row) >= earlier["age"]:
+            kept.append(_Kept(span, earlier["created_at"]))
+            replaced.append(earlier)
+    if replaced:
+        marks = [(row["project_id"], row["created_at"]) for row in replaced]
+        for dataset in CUBED:
+            await mark_dirty(connection, marks, dataset, now)
+        await _delete(connection, replaced)
+    return kept
+
+
+async def _delete(connection: Connection, rows: Sequence[Any]) -> None:
+    identities = [(row["project_id"], row["trace_id"], row["span_id"], row["started_at"]) for row in rows]
+    for table in _OF_A_SPAN:
+        # The replaced rows, in each daily table; the table name comes from the closed list.
+        await connection.execute(
+            f"delete from {table} t using"
+            " unnest($1::bigint[], $2::bytea[], $3::bytea[], $4::timestamptz[])"
+            " as gone (project_id, trace_id, span_id, started_at)"
+            " where t.project_id = gone.project_id and t.trace_id = gone.trace_id"
+            " and t.span_id = gone.span_id and t.started_at = gone.started_at",
+            *(list(column) for column in zip(*identities, strict=True)),
+        )
+    await drop_unnamed_frames(
+        connection,
+        [(row["project_id"], row["trace_id"], day_of(row["started_at"]), row["frame"]) for row in rows],
+    )
+
+
+async def _copy(connection: Connection, kept: list[_Kept], framed: Framed) -> None:
+    """Copy spans, payloads and tool calls into their tables."""
+    if not kept:
+        return
+    keys = [
+        framed.of_span[item.span.project_id, item.span.row.trace_id, item.span.row.span_id] for item in kept
+    ]
+    await copy_spans(
+        connection,
+        (
+            (item.span.project_id, item.created_at, frame, item.span.row)
+            for item, (_, _, _, frame) in zip(kept, keys, strict=True)
+        ),
+    )
+    await copy_frames(connection, framed, dict.fromkeys(keys))
+    calls = [
+        record
+        for item in kept
+        for record in tool_call_records(item.span.project_id, item.span.row, item.created_at)
+    ]
+    if calls:
+        await connection.copy_records_to_table("tool_call", columns=TOOL_CALL_COLUMNS, records=calls)
+
+
+def tool_call_records(project_id: int, row: SpanRow, created_at: datetime) -> list[tuple[Any, ...]]:
+    """The rows of a span's tool calls, in the order of `TOOL_CALL_COLUMNS`."""
+    return [
+        (
+            project_id,
+            row.trace_id,
+            row.span_id,
+            call.index,
+            row.kind not in ("tool", "mcp"),
+            call.name,
+            call.call_id,
+            call.status,
+            call.error_type,
+            call.error_message,
+            row.call_site_id,
+            row.started_at,
+            created_at,
+        )
+        for call in row.tool_calls
+    ]

@@ -1,0 +1,63 @@
+"""Wiring of the actors that the settings can switch off: the retention sweeper and the heartbeat."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable
+from importlib.metadata import version
+from typing import Any
+
+import attrs
+
+from actors.heartbeat import Heartbeat
+from actors.supervision import Actor, Board, Vitals
+from actors.sweeper import RetentionSweeper, SweepTally
+from svc.commands.retention import default_terms
+from svc.config.table import Settings
+from svc.domain.heartbeat import Build, message
+from svc.outside.heartbeat import HeartbeatHost
+from svc.store.postgres.database import Database
+from svc.store.retention.census import CensusStore
+from svc.store.retention.sweep import RetentionStore
+from svc.wiring.open_store import now
+
+Loop = tuple[Callable[[], Actor], Vitals]
+
+
+def optional_loops(settings: Settings, database: Database, board: Board, tally: SweepTally) -> list[Loop]:
+    """How to build each of them, and its vitals on the board."""
+    loops = []
+    if settings.retention_enabled:
+        loops.append(_sweeper(RetentionStore(database, default_terms(settings)), tally, board))
+    if settings.telemetry_enabled:
+        loops.append(_heartbeat(CensusStore(database), HeartbeatHost(settings.telemetry_url), board))
+    return loops
+
+
+def _sweeper(retention: RetentionStore, tally: SweepTally, board: Board) -> Loop:
+    vitals = board.enrol("retention-sweeper")
+    return lambda: RetentionSweeper(retention=retention, now=now, tally=tally, vitals=vitals), vitals
+
+
+def _heartbeat(census: CensusStore, host: HeartbeatHost, board: Board) -> Loop:
+    vitals = board.enrol("heartbeat")
+    build = Build(version("trace-svc"), platform.system().lower(), platform.machine().lower())
+    return (
+        lambda: Heartbeat(
+            census=census,
+            compose=lambda counted, moment: message(counted, build, moment),
+            deliver=host.deliver,
+            now=now,
+            vitals=vitals,
+        ),
+        vitals,
+    )
+
+
+def retention_report(settings: Settings, tally: SweepTally) -> dict[str, Any]:
+    """What health shows of retention."""
+    return {
+        "enabled": settings.retention_enabled,
+        "default_days": attrs.asdict(default_terms(settings)),
+        **tally.snapshot(),
+    }

@@ -1,0 +1,67 @@
+"""Every connection that the process may open to another host, for `trace-svc doctor` and for reviewers.
+
+A new client of another system gets a line here; a test compares the list with the code that can connect.
+"""
+
+from __future__ import annotations
+
+from urllib.parse import urlsplit
+
+import attrs
+
+from svc.config.table import Settings
+from svc.wiring.open_store import served_address
+
+
+@attrs.frozen
+class Outbound:
+    """One destination: what for, where, when, and the modules that connect (a pattern)."""
+
+    purpose: str
+    address: str
+    when: str
+    modules: tuple[str, ...]
+
+    def sentence(self) -> str:
+        """The line of `doctor`."""
+        return f"{self.purpose}: {self.address}, {self.when}"
+
+
+def outbound(settings: Settings) -> list[Outbound]:
+    """All destinations, with what they are under these settings; those in no use say so."""
+    database = served_address(settings)
+    beats = settings.telemetry_enabled
+    return [
+        Outbound(
+            "heartbeat",
+            str(urlsplit(settings.telemetry_url).hostname) if beats else "none",
+            "once at the start and every 24 hours; SVC_TELEMETRY_ENABLED=false turns it off"
+            if beats
+            else "turned off, its host is never resolved",
+            ("svc/outside/heartbeat.py",),
+        ),
+        Outbound(
+            "database",
+            "none" if database is None else f"{database.host}:{database.port}",
+            "embedded, over a Unix socket" if database is None else "all the time",
+            ("svc/store/postgres/database.py",),
+        ),
+        Outbound(
+            "brokers",
+            settings.kafka_bootstrap_servers if settings.spool_mode == "kafka" else "none",
+            "all the time" if settings.spool_mode == "kafka" else "only in kafka mode",
+            ("svc/outside/kafka*.py",),
+        ),
+        Outbound(
+            "sign-in",
+            str(urlsplit(settings.sso_issuer_url).hostname) if settings.sso_issuer_url else "none",
+            "when somebody signs in there" if settings.sso_issuer_url else "no identity provider is set",
+            ("svc/outside/oidc.py",),
+        ),
+        Outbound(
+            "integrations",
+            "the model providers and Git hosts that you have entered",
+            "when you test one",
+            ("svc/outside/reach.py",),
+        ),
+    ]

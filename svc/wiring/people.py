@@ -1,0 +1,97 @@
+"""The part of the wiring that concerns people: who calls, how they sign in, from where, how often.
+
+Called by `svc/serve.py` once; knows the settings and the classes, holds nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from urllib.parse import urlsplit
+
+import trio
+
+from actors.keys import Keys
+from protocol.rest.accounts import SSO_CALLBACK
+from svc.config.table import Settings
+from svc.front.api.routes import Means
+from svc.front.auth.callers import Callers
+from svc.front.auth.client import Surroundings
+from svc.front.auth.cookies import Seal
+from svc.front.auth.limits import Limit
+from svc.outside.oidc import IdentityProvider
+from svc.store.accounts.accounts import AccountStore
+from svc.store.accounts.logins import LoginStore
+from svc.store.postgres.database import Database
+
+
+def means(
+    settings: Settings,
+    database: Database,
+    keys: Keys,
+    hashers: trio.CapacityLimiter,
+    now: Callable[[], datetime],
+) -> Means:
+    """What the handlers of the REST API call inwards. `hashers` bounds all bcrypt runs of the process."""
+    return Means(
+        database=database,
+        settings=settings,
+        now=now,
+        keys=keys,
+        callers=Callers(
+            keys,
+            LoginStore(database),
+            Seal.of(settings.cookie_password),
+            disabled=settings.auth_disabled,
+        ),
+        accounts=AccountStore(database, hashers),
+        surroundings=surroundings(settings),
+        by_address=Limit(settings.auth_tries_per_address, settings.auth_tries_window_s),
+        by_account=Limit(settings.auth_tries_per_account, settings.auth_tries_window_s),
+        sso=_identity_provider(settings, now),
+        sso_seal=Seal.of(settings.cookie_password, b"trace-svc sign-in under way"),
+        landing="" if settings.frontend_url is None else _origin(settings.frontend_url),
+    )
+
+
+def sign_ins(means: Means) -> Mapping[str, int]:
+    """What was refused at the password doors, for metrics."""
+    return {
+        "refused_tries": means.by_address.refused + means.by_account.refused,
+        "refused_full": means.accounts.refused_full,
+    }
+
+
+def _identity_provider(settings: Settings, now: Callable[[], datetime]) -> IdentityProvider | None:
+    issuer, client_id, secret = settings.sso_issuer_url, settings.sso_client_id, settings.sso_api_key
+    if settings.auth_disabled or issuer is None or client_id is None or secret is None:
+        return None
+    return IdentityProvider(issuer, client_id, secret, sso_redirect_uri(settings), now)
+
+
+def sso_redirect_uri(settings: Settings) -> str:
+    """Where the identity provider sends browsers back to: as set, else on our public origin."""
+    if settings.sso_redirect_uri is not None:
+        return str(settings.sso_redirect_uri)
+    if settings.site_domain is not None:
+        return f"https://{settings.site_domain}{SSO_CALLBACK}"
+    if settings.frontend_url is not None:
+        return _origin(settings.frontend_url) + SSO_CALLBACK
+    return f"http://localhost:{settings.http_bind[1]}{SSO_CALLBACK}"
+
+
+def _origin(url: str) -> str:
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc}"
+
+
+def surroundings(settings: Settings) -> Surroundings:
+    """What stands between us and browsers."""
+    origins = set() if settings.site_domain is None else {f"https://{settings.site_domain}"}
+    if settings.frontend_url is not None:
+        origins.add(_origin(settings.frontend_url))
+    return Surroundings(
+        proxies=settings.trusted_proxies if settings.site_domain and settings.tls_mode == "upstream" else (),
+        origins=frozenset(origins),
+        always_secure=settings.site_domain is not None,
+    )

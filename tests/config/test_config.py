@@ -1,0 +1,153 @@
+"""The settings table: what cannot be read refuses the boot, the unknown warns, the removed is silent."""
+
+from __future__ import annotations
+
+import base64
+import re
+from pathlib import Path
+
+import pytest
+
+from svc.config.checks import boot_refusals, boot_warnings, unknown_settings
+from svc.config.table import BadSetting, read_settings, setting_rows
+from tests.service import TRACE_SVC, environment
+
+SPEC = Path(__file__).parents[3] / "shared" / "spec.md"
+
+
+def test_nothing_configured_is_a_whole_configuration() -> None:
+    settings = read_settings({})
+    assert settings.transport == "HTTP"
+    assert settings.spool_mode == "memory"
+    assert settings.http_bind == ("127.0.0.1", 8000)
+    assert boot_refusals(settings) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("SVC_HTTP_BIND", "8000", "host:port"),
+        ("SVC_INGEST_OTLP_TRANSPORT", "HTTPS", "one of HTTP, GRPC, BOTH"),
+        ("SVC_INGEST_OTLP_GRPC_PORT", "70000", "a port"),
+        ("SVC_INGEST_SPOOL_MAX_BYTES", "12", "bytes"),
+        ("SVC_INGEST_SPOOL_MAX_LAG_MS", "-1", "whole number"),
+        ("SVC_INGEST_SPOOL_MODE", "tape", "memory, disk, kafka"),
+        ("SVC_RETENTION_TRACE_TTL_DAYS", "1.5", "days"),
+        ("SVC_RETENTION_ENABLED", "maybe", "true or false"),
+        ("SVC_JDBC_URL", "mysql://x/y", "postgresql"),
+        ("SITE_DOMAIN", "https://traces.example.org", "bare hostname"),
+        ("SITE_DOMAIN", "traces.example.org:8443", "bare hostname"),
+        ("SITE_DOMAIN", "traces.example.org/ui", "bare hostname"),
+        ("SVC_SECRET_KEY", base64.b64encode(b"short").decode(), "32 bytes"),
+        ("SVC_SECRET_KEY_PREVIOUS", "not-base64!", "32 bytes"),
+        ("SVC_AUTH_COOKIE_PASSWORD", "too short", "16 characters"),
+        ("TRUSTED_PROXIES", "10.0.0.0/33", "CIDR"),
+        ("TLS_MODE", "none", "acme, owncert, upstream"),
+        ("SVC_SHUTDOWN_DRAIN_SECONDS", "nan", "seconds"),
+        ("AGENT_PROVIDER", "other", "first_party_api"),
+    ],
+)
+def test_a_value_that_cannot_be_read_is_named_with_what_was_expected(
+    name: str, value: str, expected: str
+) -> None:
+    with pytest.raises(BadSetting) as refusal:
+        read_settings({name: value})
+    text = str(refusal.value)
+    assert name in text
+    assert expected in text
+    assert (value in text) is not any(word in name for word in ("SECRET", "PASSWORD", "JDBC"))
+
+
+def test_an_unknown_name_of_ours_is_warned_of_with_the_nearest_known_one() -> None:
+    env = {"SVC_INGEST_SPOL_MODE": "disk", "SVC_XYZZY": "1", "OTHER": "1"}
+    unknown = dict(unknown_settings(env))
+    assert unknown == {"SVC_INGEST_SPOL_MODE": "SVC_INGEST_SPOOL_MODE", "SVC_XYZZY": None}
+    (typo, *_) = boot_warnings(read_settings({}), env)
+    assert "did you mean SVC_INGEST_SPOOL_MODE?" in typo
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "SVC_SANDBOX_IMAGE",
+        "SVC_SYNTH_X",
+        "SVC_CI_GATE_BLOCK_ON_REGRESSION",
+        "SVC_RISK_MODEL_ENABLED",
+        "SVC_GRADING_MODEL",
+        "SVC_STORAGE_EMBED_ENABLED",
+        "SVC_EMBEDDING_BASE_URL",
+    ],
+)
+def test_a_removed_name_has_no_effect_and_no_warning(name: str) -> None:
+    assert unknown_settings({name: "x"}) == []
+    assert read_settings({name: "x"}) == read_settings({})
+
+
+SECRETS = {
+    "SVC_SECRET_KEY": base64.b64encode(bytes(range(32))).decode(),
+    "SVC_AUTH_COOKIE_PASSWORD": "a long and private text",
+}
+
+
+def test_a_public_name_on_placeholder_secrets_refuses_to_boot() -> None:
+    refusals = boot_refusals(read_settings({"SITE_DOMAIN": "t.example.org", "TLS_MODE": "upstream"}))
+    assert [re.search(r"SVC_[A-Z_]+", text)[0] for text in refusals] == list(SECRETS)  # type: ignore[index]
+
+
+def test_a_public_name_with_secrets_of_its_own_may_boot() -> None:
+    env = {"SITE_DOMAIN": "t.example.org", "TLS_MODE": "upstream", **SECRETS}
+    assert boot_refusals(read_settings(env)) == []
+
+
+def test_acme_needs_an_address() -> None:
+    env = {"SITE_DOMAIN": "t.example.org", **SECRETS}
+    assert any("ACME_EMAIL" in text for text in boot_refusals(read_settings(env)))
+    assert boot_refusals(read_settings({**env, "ACME_EMAIL": "ops@example.org"})) == []
+
+
+def test_a_frontend_of_another_host_refuses_to_boot() -> None:
+    env = {"SITE_DOMAIN": "t.example.org", "TLS_MODE": "upstream", **SECRETS}
+    other = read_settings({**env, "SVC_AUTH_FRONTEND_URL": "https://evil.example.org"})
+    assert any("SVC_AUTH_FRONTEND_URL" in text for text in boot_refusals(other))
+    same = read_settings({**env, "SVC_AUTH_FRONTEND_URL": "https://t.example.org/"})
+    assert boot_refusals(same) == []
+
+
+def test_placeholder_secrets_are_warned_of() -> None:
+    for name in SECRETS:
+        assert any(text.startswith(name) for text in boot_warnings(read_settings({}), {}))
+    assert boot_warnings(read_settings(SECRETS), SECRETS) == []
+
+
+def test_trusted_proxies_without_upstream_mode_are_warned_of() -> None:
+    env = {"TRUSTED_PROXIES": "10.0.0.0/8", **SECRETS}
+    (warning,) = boot_warnings(read_settings(env), env)
+    assert warning.startswith("TRUSTED_PROXIES")
+    upstream = {**env, "SITE_DOMAIN": "t.example.org", "TLS_MODE": "upstream"}
+    assert boot_warnings(read_settings(upstream), upstream) == []
+
+
+def test_every_variable_of_the_specification_is_in_the_table() -> None:
+    if not SPEC.exists():
+        pytest.skip("the specification is not beside the repository")
+    text = SPEC.read_text(encoding="utf-8")
+    section = text[text.index("### Configuration variables") : text.index("Removed and ignored keys")]
+    named = set(re.findall(r"`([A-Z][A-Z0-9_]+)`", "\n".join(re.findall(r"^\| (`.*?) \|", section, re.M))))
+    assert len(named) > 30
+    assert named <= {row.name for row in setting_rows()}
+
+
+def test_every_setting_has_a_sentence() -> None:
+    for row in setting_rows():
+        assert re.fullmatch(r"[A-Z].*[^.]\.", row.sentence), row.name
+
+
+def test_a_bad_value_ends_the_command_with_its_sentence(tmp_path: Path) -> None:
+    import subprocess
+
+    env = environment(tmp_path, SVC_INGEST_OTLP_GRPC_PORT="nope")
+    done = subprocess.run(
+        [TRACE_SVC, "serve"], env=env, capture_output=True, text=True, timeout=30, check=False
+    )
+    assert done.returncode == 1
+    assert done.stderr == "trace-svc: SVC_INGEST_OTLP_GRPC_PORT is 'nope'; expected a port, 1 to 65535\n"

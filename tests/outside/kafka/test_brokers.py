@@ -1,0 +1,217 @@
+"""The client on a real Kafka: topics, answers, positions, sharing, holding back, the backlog, outages."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+
+import attrs
+import pytest
+import trio
+
+from protocol.broker import Arrival, Backlog, Published
+from protocol.storage import Outage
+from svc.outside.kafka.brokers import CLOSE_TIMEOUT_S, Kafka, Link
+from tests.kafka.broker import Broker, unique
+from tests.service import free_port
+
+TIMEOUT_S = 30.0
+
+
+class Notes:
+    """An inbox that writes down what it is told."""
+
+    def __init__(self) -> None:
+        self.reasons: list[str] = []
+        self.is_back = False
+        self.partitions: set[int] = set()
+        self.arrivals: list[Arrival] = []
+        self.backlog = Backlog(-1)
+
+    def away(self, reason: str) -> None:
+        self.reasons.append(reason)
+        self.is_back = False
+
+    def back(self) -> None:
+        self.is_back = True
+
+    def assigned(self, partitions: Sequence[int]) -> None:
+        self.partitions |= set(partitions)
+
+    def revoked(self, partitions: Sequence[int]) -> None:
+        self.partitions -= set(partitions)
+
+    def arrived(self, messages: Sequence[Arrival]) -> None:
+        assert {message.partition for message in messages} <= self.partitions
+        self.arrivals += messages
+
+    def measured(self, backlog: Backlog) -> None:
+        self.backlog = backlog
+
+    @property
+    def values(self) -> list[bytes]:
+        return [message.value for message in self.arrivals]
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """What is waited for happens in the client's threads and in the broker."""
+    with trio.fail_after(TIMEOUT_S):
+        while not condition():  # noqa: ASYNC110 - nothing there would set an event
+            await trio.sleep(0.02)
+
+
+@pytest.fixture
+def ours(kafka: Broker) -> Kafka:
+    """Topics and a group that nobody else has."""
+    name = unique("test")
+    return Kafka(kafka.servers, batches=name, dead_letters=f"{name}-dead", group=name, survey_every_s=0.2)
+
+
+@asynccontextmanager
+async def linked(kafka: Kafka, notes: Notes | None = None) -> AsyncIterator[tuple[Link, Notes]]:
+    """A link that has its partitions."""
+    notes = notes or Notes()
+    async with kafka.opened(notes) as link:
+        await until(lambda: notes.is_back and bool(notes.partitions))
+        yield link, notes
+
+
+async def published(link: Link, *values: bytes, key: bytes = b"1") -> list[Published]:
+    answers: list[Published] = []
+    for value in values:
+        link.publish("batches", key, value, answers.append)
+    await until(lambda: len(answers) == len(values))
+    return answers
+
+
+async def test_missing_topics_are_made_and_others_are_left_as_they_are(ours: Kafka, kafka: Broker) -> None:
+    assert ours.described().endswith(f", {ours.batches} will be made, {ours.dead_letters} will be made")
+    kafka.make_topic(ours.dead_letters, 3)
+    async with linked(ours) as (_, notes):
+        assert notes.partitions == set(range(8))
+        assert f"{ours.batches} has 8 partitions" in ours.described()
+        assert f"{ours.dead_letters} has 3 partitions" in ours.described()
+
+
+async def test_an_accepted_message_arrives_as_it_was_and_a_key_stays_in_one_partition(ours: Kafka) -> None:
+    values = [random.Random(n).randbytes(n * 1000) for n in range(1, 21)]
+    async with linked(ours) as (link, notes):
+        assert await published(link, *values) == ["accepted"] * 20
+        await until(lambda: len(notes.arrivals) == 20)
+        assert notes.values == values
+        assert len({message.partition for message in notes.arrivals}) == 1
+
+
+async def test_a_message_above_the_limit_never_fits_and_a_request_of_many_does(
+    ours: Kafka, kafka: Broker
+) -> None:
+    kafka.make_topic(ours.batches, 1, max_message_bytes="300000")
+    noise = random.Random(1).randbytes
+    async with linked(ours) as (link, _):
+        assert await published(link, noise(300_000), noise(299_000)) == ["never", "accepted"]
+        assert await published(link, *(noise(90_000) for _ in range(20))) == ["accepted"] * 20
+
+
+async def test_the_next_link_goes_on_at_the_committed_position(ours: Kafka) -> None:
+    async with linked(ours) as (link, notes):
+        await published(link, b"a", b"b", b"c")
+        await until(lambda: notes.values == [b"a", b"b", b"c"])
+        link.commit(notes.arrivals[0].partition, notes.arrivals[1].offset)
+    async with linked(ours) as (_, notes):
+        await until(lambda: len(notes.arrivals) >= 2)
+        assert notes.values == [b"b", b"c"]
+
+
+async def test_what_was_published_before_leaving_is_delivered(ours: Kafka) -> None:
+    answers: list[Published] = []
+    async with linked(ours) as (link, _):
+        for number in range(50):
+            link.publish("batches", str(number).encode(), b"x" * 10_000, answers.append)
+    assert answers == ["accepted"] * 50
+    link.publish("batches", b"1", b"late", answers.append)
+    assert answers[50:] == ["full"]
+
+
+async def test_two_links_share_the_partitions_and_the_one_that_leaves_hands_over(ours: Kafka) -> None:
+    async with linked(ours) as (stays, first):
+        async with linked(ours) as (_, second):
+            await until(lambda: (len(first.partitions), len(second.partitions)) == (4, 4))
+            assert not first.partitions & second.partitions
+            for number in range(40):
+                await published(stays, b"shared", key=str(number).encode())
+            await until(lambda: len(first.arrivals) + len(second.arrivals) == 40)
+            assert first.arrivals
+            assert second.arrivals
+        began_s = time.monotonic()
+        await until(lambda: len(first.partitions) == 8)
+        assert time.monotonic() - began_s < 4, "it left without saying so"
+
+
+async def test_a_paused_link_takes_nothing_and_goes_on_without_loss_or_repetition(ours: Kafka) -> None:
+    async with linked(ours) as (link, notes):
+        await published(link, b"0")
+        await until(lambda: len(notes.arrivals) == 1)
+        link.pause()
+        await until(lambda: link._held == notes.partitions)
+        await published(link, *(str(number).encode() for number in range(1, 30)))
+        await until(lambda: notes.backlog.messages == 30)
+        assert len(notes.arrivals) == 1
+        link.resume()
+        await until(lambda: len(notes.arrivals) >= 30)
+        assert notes.values == [str(number).encode() for number in range(30)]
+
+
+async def test_the_backlog_is_what_nobody_has_finished_and_dates_the_oldest(ours: Kafka) -> None:
+    async with linked(ours) as (link, notes):
+        await until(lambda: notes.backlog == Backlog(0, None))
+        began_s = time.time()
+        await published(link, b"a", b"b", key=b"1")
+        await published(link, b"c", key=b"2")
+        await until(lambda: notes.backlog.messages == 3)
+        first_s = notes.backlog.oldest_s
+        assert first_s is not None
+        assert -0.1 <= first_s - began_s <= TIMEOUT_S
+        await until(lambda: len(notes.arrivals) == 3)
+        oldest = next(message for message in notes.arrivals if message.value == b"a")
+        link.commit(oldest.partition, oldest.offset + 1)
+        await until(lambda: notes.backlog.messages == 2)
+        assert notes.backlog.oldest_s is not None
+        assert notes.backlog.oldest_s >= first_s
+        for message in notes.arrivals:
+            if message.value != b"a":
+                link.commit(message.partition, message.offset + 1)
+        await until(lambda: notes.backlog == Backlog(0, None))
+
+
+async def test_a_broker_that_is_not_there_is_said_and_leaving_takes_no_longer_for_it() -> None:
+    nowhere, notes = Kafka(f"127.0.0.1:{free_port()}"), Notes()
+    answers: list[Published] = []
+    async with nowhere.opened(notes) as link:
+        link.publish("batches", b"1", b"x", answers.append)
+        assert answers == ["full"]
+        await until(lambda: bool(notes.reasons))
+        assert nowhere.servers in notes.reasons[0]
+        began_s = time.monotonic()
+    assert time.monotonic() - began_s < CLOSE_TIMEOUT_S
+    with pytest.raises(Outage):
+        nowhere.described()
+
+
+async def test_more_copies_than_there_are_brokers_is_an_outage_that_names_the_reason(ours: Kafka) -> None:
+    notes = Notes()
+    async with attrs.evolve(ours, replication_factor=9).opened(notes):
+        await until(lambda: bool(notes.reasons))
+    assert "eplication factor" in notes.reasons[0]
+    assert not notes.is_back
+
+
+async def test_a_bug_in_the_inbox_ends_the_link_and_not_the_process(ours: Kafka) -> None:
+    class Broken(Notes):
+        def assigned(self, partitions: Sequence[int]) -> None:
+            raise ZeroDivisionError
+
+    with pytest.RaisesGroup(ZeroDivisionError):
+        async with ours.opened(Broken()):
+            await trio.sleep(TIMEOUT_S)

@@ -1,0 +1,121 @@
+"""API keys in the store: hashed, looked up by prefix, announced when they change."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+import trio
+
+from protocol.storage import Eviction
+from protocol.tokens import is_token, lookup_prefix
+from svc.store.accounts.keys import AlreadyRevoked, KeyStore, Minted, NoSuchKey, matches
+from svc.store.accounts.projects import Project, ProjectStore
+from svc.store.postgres.database import Connection, Database
+
+
+@pytest.fixture
+async def project(store: Database) -> Project:
+    return await ProjectStore(store).make_default()
+
+
+async def test_the_default_project_is_made_once(store: Database) -> None:
+    projects = ProjectStore(store)
+    assert await projects.make_default() == await projects.make_default()
+    assert await projects.find("default", "nowhere") is None
+
+
+async def test_only_a_bcrypt_hash_at_cost_10_and_the_prefix_are_stored(
+    store: Database, project: Project
+) -> None:
+    minted = await KeyStore(store).create(project.id, "n", "write", actor="tests")
+    assert is_token(minted.plaintext)
+    assert re.fullmatch(r"svc_w_[A-Za-z0-9_-]{22}", minted.plaintext)
+    assert minted.plaintext not in repr(minted)
+
+    async def work(connection: Connection) -> Any:
+        return await connection.fetchrow("select * from api_key")
+
+    row = await store.run(work)
+    assert row["secret_hash"].startswith(b"$2b$10$")
+    assert row["token_prefix"] == minted.plaintext[:14] == lookup_prefix(minted.plaintext)
+    assert matches(minted.plaintext, row["secret_hash"])
+    assert minted.plaintext not in str(dict(row))
+
+
+async def test_a_rotated_key_keeps_name_and_scope_and_loses_its_old_secret(
+    store: Database, project: Project
+) -> None:
+    keys = KeyStore(store)
+    first = await keys.create(project.id, "n", "query", actor="tests")
+    second = await keys.rotate(project.id, first.key.id, actor="tests")
+    assert isinstance(second, Minted)
+    assert (second.key.id, second.key.name, second.key.scope) == (first.key.id, "n", "query")
+    assert await keys.active_keys(lookup_prefix(first.plaintext)) == []
+    (record,) = await keys.active_keys(lookup_prefix(second.plaintext))
+    assert matches(second.plaintext, record.secret_hash)
+    assert record.secret_hash.decode() not in repr(record)
+
+
+async def test_a_revoked_key_is_found_no_more_and_cannot_be_rotated(
+    store: Database, project: Project
+) -> None:
+    keys = KeyStore(store)
+    minted = await keys.create(project.id, "n", "admin", actor="tests")
+    await keys.revoke(project.id, minted.key.id, actor="tests")
+    assert await keys.active_keys(lookup_prefix(minted.plaintext)) == []
+    assert await keys.rotate(project.id, minted.key.id, actor="tests") == AlreadyRevoked()
+    (shown,) = await keys.list(project.id)
+    assert shown.state == "revoked"
+
+
+async def test_revoking_twice_keeps_the_first_time(store: Database, project: Project) -> None:
+    keys = KeyStore(store)
+    minted = await keys.create(project.id, "n", "admin", actor="tests")
+    first = await keys.revoke(project.id, minted.key.id, actor="tests")
+    assert first == await keys.revoke(project.id, minted.key.id, actor="tests")
+
+
+@pytest.mark.parametrize("key_id", ["not-a-uuid", "6a204bd8-9f4f-4a33-8b8f-0f0f0f0f0f0f", ""])
+async def test_an_unknown_key_is_not_found(store: Database, project: Project, key_id: str) -> None:
+    keys = KeyStore(store)
+    assert await keys.revoke(project.id, key_id, actor="tests") == NoSuchKey()
+    assert await keys.rotate(project.id, key_id, actor="tests") == NoSuchKey()
+
+
+async def test_a_key_of_another_project_is_not_found(store: Database, project: Project) -> None:
+    keys = KeyStore(store)
+    minted = await keys.create(project.id, "n", "admin", actor="tests")
+    assert await keys.revoke(project.id + 1, minted.key.id, actor="tests") == NoSuchKey()
+
+
+async def test_the_keys_of_a_deleted_project_are_found_no_more(store: Database, project: Project) -> None:
+    keys = KeyStore(store)
+    minted = await keys.create(project.id, "n", "admin", actor="tests")
+
+    async def work(connection: Connection) -> None:
+        await connection.execute("update project set deleted_at = now()")
+
+    await store.run(work)
+    assert await keys.active_keys(lookup_prefix(minted.plaintext)) == []
+
+
+async def test_a_revocation_is_heard_by_every_listener(store: Database, project: Project) -> None:
+    keys = KeyStore(store)
+    minted = await keys.create(project.id, "n", "write", actor="tests")
+    heard: list[Eviction] = []
+
+    async def listen(task_status: trio.TaskStatus[None]) -> None:
+        async with keys.evictions() as notices:
+            task_status.started()
+            async for notice in notices:
+                heard.append(notice)
+                return
+
+    with trio.fail_after(10):
+        async with trio.open_nursery() as nursery:
+            await nursery.start(listen)
+            await nursery.start(listen)
+            await keys.revoke(project.id, minted.key.id, actor="tests")
+    assert heard == [Eviction(key_id=minted.key.id)] * 2

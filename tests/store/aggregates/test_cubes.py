@@ -1,0 +1,190 @@
+"""Hourly cubes are exact at every moment: whatever is written, re-sent, built or marked in between."""
+
+from __future__ import annotations
+
+import random
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+import trio
+
+from protocol.rest.query import timestamp
+from svc.domain.calendar import hour_of
+from svc.domain.datasets import SPANS
+from svc.store.accounts.projects import ProjectStore
+from svc.store.aggregates.cubes import GRACE, HOUR, CubeStore, mark_dirty
+from svc.store.postgres.database import Connection, Database
+from svc.store.reads.query import QueryStore
+from svc.store.reads.spans import SpanFilter, SpanReads
+from tests.store.reads.test_query import question
+from tests.store.spans.test_writing import NOW, Clock, fetch, one, rows, store_of
+
+MODELS = ("gpt-4o", "claude-sonnet-4-5", "unheard-of", None)
+FIELDS = tuple(field.name for field in SPANS.fields if field.facetable)
+
+
+@pytest.fixture
+async def clock(store: Database) -> Clock:
+    assert (await ProjectStore(store).make_default()).id == 1
+    clock = Clock()
+    clock.now = NOW - timedelta(days=5)
+    return clock
+
+
+def chat(number: int, dice: random.Random, took_s: float = 1.0) -> Any:
+    model = dice.choice(MODELS)
+    attributes = {
+        "session.id": f"s{dice.randrange(4)}",
+        "gen_ai.operation.name": dice.choice(["chat", "execute_tool"]),
+    }
+    if model is not None:
+        attributes["gen_ai.request.model"] = model
+    trace_id = bytes([1 + number % 250]) * 16
+    return one(number, trace_id=trace_id, attributes=attributes, name=f"n{dice.randrange(3)}", took_s=took_s)
+
+
+async def raw(store: Database, sql: str, *values: Any) -> list[tuple[Any, ...]]:
+    return [tuple(row.values()) for row in await fetch(store, sql, *values)]
+
+
+async def agree(store: Database, low: datetime | None, high: datetime | None, dice: random.Random) -> None:
+    """Every kind of question answers what counting the raw rows answers."""
+    queries = QueryStore(store)
+    where = (
+        "project_id = 1 and created_at >= coalesce($1::timestamptz, '1970-01-01')"
+        " and created_at < coalesce($2::timestamptz, '9999-01-01')"
+    )
+    ((total,),) = await raw(store, f"select count(*) from span where {where}", low, high)
+    assert await queries.count(question(low=low, high=high)) == {"count": total}
+    field = dice.choice(FIELDS)
+    counted = await raw(
+        store,
+        f"select {field}, count(*) from span where {where} group by 1 order by 2 desc, 1 nulls last",
+        low,
+        high,
+    )
+    facets = (await queries.facets(question(low=low, high=high), field, 100))["facets"]
+    assert [(facet["value"], facet["count"]) for facet in facets] == counted
+    for value, n in counted:
+        assert await queries.count(question(low=low, high=high, **{field: value})) == {"count": n}
+    if low is not None and high is not None:
+        for interval in ("hour", "day", "week"):
+            buckets = (await queries.timeseries(question(low=low, high=high), interval))["buckets"]
+            counted = await raw(
+                store,
+                f"select date_trunc('{interval}', created_at, 'UTC'), count(*) from span where {where}"
+                " group by 1 order by 1",
+                low,
+                high,
+            )
+            assert [(b["bucket_start"], b["count"]) for b in buckets if b["count"]] == [
+                (timestamp(start), n) for start, n in counted
+            ]
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_the_cube_agrees_with_the_rows_at_every_moment(
+    store: Database, clock: Clock, seed: int
+) -> None:
+    dice = random.Random(seed)
+    spans, cubes = store_of(store, clock), CubeStore(store)
+    number = 0
+    for _ in range(40):
+        action = dice.choice(["write", "write", "resend", "wait", "build", "build one"])
+        if action == "write":
+            count = dice.randrange(1, 8)
+            await spans.write(rows(*(chat(number + n + 1, dice) for n in range(count))))
+            number += count
+        elif action == "resend" and number:
+            again = chat(dice.randrange(number) + 1, dice, took_s=dice.choice([0.5, 2.0, 3.0]))
+            await spans.write(rows(again))
+        elif action == "wait":
+            clock.now += timedelta(minutes=dice.choice([dice.randrange(5, 90), dice.randrange(300, 2000)]))
+        elif action == "build":
+            await cubes.build(clock.now, 100)
+        else:
+            await cubes.build(clock.now, 1)
+        ends = [
+            None,
+            *(clock.now - timedelta(minutes=dice.randrange(0, 900)) for _ in range(3)),
+            *(hour_of(clock.now) - dice.randrange(100) * HOUR for _ in range(2)),
+            hour_of(clock.now).replace(hour=0),
+        ]
+        low, high = dice.choice(ends), dice.choice(ends)
+        if low is not None and high is not None and low > high:
+            low, high = high, low
+        await agree(store, low, high, dice)
+    await cubes.build(clock.now + timedelta(hours=2), 1000)
+    assert await raw(store, "select count(*) from cube_dirty") == [(0,)]
+    await agree(store, None, None, dice)
+
+
+async def test_an_hour_is_built_only_when_nothing_can_be_on_the_way(store: Database, clock: Clock) -> None:
+    await store_of(store, clock).write(rows(one(1)))
+    cubes = CubeStore(store)
+    end = hour_of(clock.now) + HOUR
+    assert (await cubes.build(end + GRACE - timedelta(seconds=1), 10)).hours == 0
+    assert (await cubes.build(end + GRACE, 10)).hours == 1
+    assert (await cubes.build(end + GRACE, 10)).hours == 0
+
+
+async def test_a_closed_question_is_answered_without_reading_a_span(store: Database, clock: Clock) -> None:
+    await store_of(store, clock).write(rows(*(chat(n, random.Random(n)) for n in range(1, 9))))
+    await CubeStore(store).build(clock.now + 3 * HOUR, 10)
+
+    async def work(connection: Connection) -> None:
+        await connection.execute("delete from span")
+
+    await store.run(work)
+    low, high = hour_of(clock.now), hour_of(clock.now) + HOUR
+    assert await QueryStore(store).count(question(low=low, high=high)) == {"count": 8}
+
+
+async def test_a_range_may_end_where_the_calendar_does(store: Database, clock: Clock) -> None:
+    await store_of(store, clock).write(rows(*(chat(n, random.Random(n)) for n in range(1, 9))))
+    await CubeStore(store).build(clock.now + 3 * HOUR, 10)
+    queries, last = QueryStore(store), datetime.max.replace(tzinfo=UTC)
+    for low, count in ((None, 8), (clock.now - HOUR, 8), (last - timedelta(minutes=5), 0), (last, 0)):
+        asked = question(low=low, high=last)
+        assert await queries.count(asked) == {"count": count}
+        assert len((await queries.search(asked, "n", None, 50, None))["rows"]) == count
+        for q in ("n", "n0 "):
+            narrow = SpanFilter(q=q, low=low, high=last)
+            page = await SpanReads(store).page(1, narrow, payload=False, limit=50, cursor=None)
+            assert len(page["spans"]) == (count if q == "n" else 0)
+
+
+async def test_two_builders_at_once_count_nothing_twice(store: Database, clock: Clock) -> None:
+    await store_of(store, clock).write(rows(*(chat(n, random.Random(n)) for n in range(1, 9))))
+    later = clock.now + 3 * HOUR
+    async with trio.open_nursery() as nursery:
+        for _ in range(3):
+            nursery.start_soon(CubeStore(store).build, later, 10)
+    await agree(store, None, None, random.Random(0))
+
+
+async def test_a_mark_made_while_its_hour_is_built_is_not_lost(store: Database, clock: Clock) -> None:
+    """The build waits for the marker's transaction, or the mark stands behind the build."""
+    await store_of(store, clock).write(rows(chat(1, random.Random(1))))
+    moment = clock.now
+    later = moment + 3 * HOUR
+    cubes = CubeStore(store)
+    await cubes.build(later, 10)
+    marked, go_on = trio.Event(), trio.Event()
+
+    async def mark() -> None:
+        async def work(connection: Connection) -> None:
+            await mark_dirty(connection, [(1, moment)], SPANS, later)
+
+        await store.run(work)
+        marked.set()
+        await go_on.wait()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(mark)
+        await marked.wait()
+        await cubes.build(later, 10)
+        go_on.set()
+    assert await raw(store, "select count(*) from cube_dirty") == [(0,)]
+    await agree(store, None, None, random.Random(0))

@@ -1,0 +1,144 @@
+"""Connections rest between two units of work, whatever the first one did, and never grow in number."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
+from typing import Any
+
+import asyncpg
+import pytest
+import trio
+import trio.testing
+
+from protocol.storage import Outage
+from svc.store.postgres.database import Connection, Database
+
+Work = Callable[[Connection], Awaitable[Any]]
+
+
+async def backend(connection: Connection) -> int:
+    return int(await connection.fetchval("select pg_backend_pid()"))
+
+
+async def timeout_of(connection: Connection) -> str:
+    return str(await connection.fetchval("show lock_timeout"))
+
+
+async def values(store: Database, sql: str) -> list[Any]:
+    return [row[0] for row in await store.fetch(sql)]
+
+
+async def bare(store: Database, work: Work) -> Any:
+    return await store.run(work, transaction=False)
+
+
+async def test_one_after_the_other_uses_one_connection(store: Database) -> None:
+    assert len({await bare(store, backend) for _ in range(5)}) == 1
+    assert store.pool_state() == {"size": 1, "idle": 1, "max": 12}
+
+
+async def test_work_side_by_side_never_opens_more_than_may_be(store: Database) -> None:
+    async def slowly(connection: Connection) -> int:
+        await connection.execute("select pg_sleep(0.02)")
+        return await backend(connection)
+
+    pids: list[int] = []
+
+    async def use(database: Database) -> None:
+        pids.append(await bare(database, slowly))
+
+    async with Database(store.address, pool_size=3).opened() as narrow:
+        async with trio.open_nursery() as nursery:
+            for _ in range(20):
+                nursery.start_soon(use, narrow)
+        assert len(pids) == 20
+        assert len(set(pids)) == 3
+        assert narrow.pool_state() == {"size": 3, "idle": 3, "max": 3}
+    assert narrow.pool_state()["size"] == 0
+
+
+async def test_failed_work_leaves_nothing_behind(store: Database) -> None:
+    async def fail(connection: Connection) -> None:
+        await connection.execute("set lock_timeout = '7s'")
+        raise LookupError
+
+    with pytest.raises(LookupError):
+        await bare(store, fail)
+    assert await bare(store, timeout_of) == "0"
+    assert store.pool_state()["size"] == 1
+
+
+@pytest.mark.parametrize("error", [None, LookupError()])
+async def test_a_transaction_left_open_is_rolled_back(store: Database, error: Exception | None) -> None:
+    async def begin(connection: Connection) -> None:
+        await connection.execute("begin")
+        await connection.execute("create table left_behind ()")
+        if error is not None:
+            raise error
+
+    with nullcontext() if error is None else pytest.raises(LookupError):
+        await bare(store, begin)
+    assert await values(store, "select to_regclass('left_behind')") == [None]
+
+
+async def test_cancelled_work_ends_on_the_server_too(store: Database) -> None:
+    async def sleep(connection: Connection) -> None:
+        await connection.execute("select pg_sleep(60)")
+
+    with trio.move_on_after(0.2) as scope:
+        await bare(store, sleep)
+    assert scope.cancelled_caught
+    running = "select count(*) from pg_stat_activity where query = 'select pg_sleep(60)' and state = 'active'"
+    assert await values(store, running) == [0]
+    state = store.pool_state()
+    assert state["size"] == state["idle"] == 1
+
+
+async def test_too_slow_work_is_an_outage_and_not_the_end(store: Database) -> None:
+    async def sleep(connection: Connection) -> None:
+        await connection.execute("select pg_sleep(60)")
+
+    with pytest.raises(Outage):
+        await store.run(sleep, timeout_s=0.1)
+    assert isinstance(await bare(store, backend), int)
+
+
+async def test_a_killed_connection_is_replaced(store: Database) -> None:
+    pid = await bare(store, backend)
+    gone = asyncio.Event()
+
+    async def watched(connection: Connection) -> None:
+        connection.add_termination_listener(lambda _connection: gone.set())
+
+    await bare(store, watched)
+    async with Database(store.address).opened() as other:
+        await other.fetch("select pg_terminate_backend($1)", pid)
+    # It hears of its end while it rests; until then asking through it is an outage.
+    while not gone.is_set():
+        await trio.lowlevel.checkpoint()
+    assert await bare(store, backend) != pid
+    assert store.pool_state() == {"size": 1, "idle": 1, "max": 12}
+
+
+async def test_what_the_data_is_to_blame_for_costs_no_connection(store: Database) -> None:
+    pid = await bare(store, backend)
+    for _ in range(3):
+        with pytest.raises(asyncpg.UndefinedTableError):
+            await store.fetch("select * from nowhere")
+    assert await bare(store, backend) == pid
+
+
+async def test_closing_waits_for_the_work_under_way(store: Database) -> None:
+    done = []
+
+    async def slowly(connection: Connection) -> None:
+        await connection.execute("select pg_sleep(0.1)")
+        done.append(True)
+
+    async with trio.open_nursery() as nursery:
+        async with Database(store.address).opened() as other:
+            nursery.start_soon(bare, other, slowly)
+            await trio.testing.wait_all_tasks_blocked()
+        assert done == [True]

@@ -1,0 +1,111 @@
+"""Migrations: from empty, from each earlier state, by several at once, and never backwards."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+import pytest
+import trio
+
+from protocol.otlp.reading import WireSpan, envelope, walk
+from svc.domain.packing import pack_message
+from svc.store.postgres.database import Connection, Database
+from svc.store.postgres.migrate import SchemaTooNew, migrate, migrations
+from svc.store.spans.payloads import read_payloads
+from tests.wire import request
+from tests.wire import span as wire_span
+
+STEPS = [step.number for step in migrations()]
+
+
+async def schema(database: Database) -> list[tuple[object, ...]]:
+    """Every table, column and index, in order."""
+
+    async def work(connection: Connection) -> list[tuple[object, ...]]:
+        columns = await connection.fetch(
+            "select table_name::text, column_name::text, data_type::text, is_nullable::text"
+            " from information_schema.columns"
+            " where table_schema = 'public' order by 1, 2"
+        )
+        indexes = await connection.fetch(
+            "select tablename::text, indexname::text, indexdef from pg_indexes"
+            " where schemaname = 'public' order by 1, 2"
+        )
+        return [tuple(row.values()) for row in [*columns, *indexes]]
+
+    return await database.run(work)
+
+
+async def test_an_empty_database_is_brought_to_the_newest_step(empty_database: Database) -> None:
+    assert await migrate(empty_database) == STEPS
+
+
+async def test_migrating_twice_changes_nothing(store: Database) -> None:
+    before = await schema(store)
+    assert await migrate(store) == []
+    assert await schema(store) == before
+
+
+@pytest.mark.parametrize("earlier", STEPS[:-1] or [0])
+async def test_every_earlier_state_reaches_the_schema_of_an_empty_start(
+    empty_database: Database, store: Database, earlier: int
+) -> None:
+    await migrate(empty_database, up_to=earlier)
+    assert await migrate(empty_database) == [number for number in STEPS if number > earlier]
+    assert await schema(empty_database) == await schema(store)
+
+
+async def test_several_at_once_apply_each_step_once(empty_database: Database) -> None:
+    applied: list[int] = []
+
+    async def one() -> None:
+        applied.extend(await migrate(empty_database))
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(4):
+            nursery.start_soon(one)
+    assert sorted(applied) == STEPS
+
+
+async def test_a_schema_from_the_future_is_left_alone(store: Database) -> None:
+    async def work(connection: Connection) -> None:
+        await connection.execute("insert into schema_migration values (9999, 'later', 'x')")
+
+    await store.run(work)
+    with pytest.raises(SchemaTooNew, match="9999"):
+        await migrate(store)
+
+
+async def test_payloads_stored_before_there_were_frames_are_read_after(empty_database: Database) -> None:
+    await migrate(empty_database, up_to=15)
+    start = datetime(2026, 11, 20, 13, 5, tzinfo=UTC)
+    sent = {}
+    for number in (1, 0xFF << 56):
+        (span,) = walk(
+            request(wire_span(span_id=number.to_bytes(8, "big"), attributes={"number": number % 7}))
+        )
+        sent[span.span_id] = span
+        key = (1, span.trace_id, span.span_id, start)
+        body = pack_message(msgspec.msgpack.encode([1, b"", [envelope(span)]]))
+
+        async def insert(connection: Connection, key: Any = key, body: bytes = body) -> None:
+            await connection.execute(
+                "insert into span (project_id, trace_id, span_id, started_at, kind, name, status, created_at,"
+                " call_site_id, tagged) values ($1, $2, $3, $4, 'llm', 'chat', 'ok', $4, 'c', false)",
+                *key,
+            )
+            await connection.execute("insert into span_payload values ($1, $2, $3, $4, $5)", *key, body)
+
+        await empty_database.run(insert)
+    await migrate(empty_database)
+
+    async def work(connection: Connection) -> dict[tuple[bytes, bytes], WireSpan]:
+        rows = await connection.fetch("select trace_id, span_id, started_at, frame from span")
+        return await read_payloads(connection, 1, [tuple(row.values()) for row in rows])
+
+    found = await empty_database.run(work)
+    assert {span_id: span.raw for (_, span_id), span in found.items()} == {
+        span_id: span.raw for span_id, span in sent.items()
+    }

@@ -1,0 +1,472 @@
+"""Spans, traces, sessions and call sites read back: filters, order, pages, payloads, plans."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+from datetime import datetime, timedelta
+from typing import Any
+
+import attrs
+import pytest
+
+from svc.store.accounts.projects import ProjectStore
+from svc.store.aggregates.cubes import CubeStore
+from svc.store.detection.taxonomy import ModeFilter, TaxonomyStore
+from svc.store.postgres.database import Connection, Database
+from svc.store.postgres.embedded.server import Served
+from svc.store.postgres.keyset import Keyset
+from svc.store.reads.call_sites import CallSiteReads
+from svc.store.reads.projects import ProjectReads
+from svc.store.reads.sessions import SessionReads
+from svc.store.reads.spans import SpanFilter, SpanReads
+from svc.store.reads.traces import TraceFilter, TraceReads
+from svc.store.spans.traces import TraceStore
+from tests.conftest import filled_once
+from tests.store.spans.test_writing import NOW, PROJECT, Clock, one, rows, store_of
+
+SITES = ("checkout", "search")
+
+
+def trace_id(number: int) -> bytes:
+    return number.to_bytes(16, "big")
+
+
+def story(number: int) -> list[Any]:
+    """A root and a model call; every third fails, sessions hold four traces each."""
+    who = {"session.id": f"s{number // 4}", "user.id": "u", "svc.call_site.id": SITES[number % 2]}
+    chat = {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.request.model": "gpt-4o" if number % 2 else "gpt-4o-mini",
+        "gen_ai.usage.input_tokens": 100 + number,
+        "gen_ai.input.messages": [
+            {"role": "user", "parts": [{"type": "text", "content": f"question {number} 100%"}]}
+        ],
+        **who,
+    }
+    start = NOW + timedelta(minutes=number)
+    failed = 2 if number % 3 == 0 else 0
+    common: dict[str, Any] = {"trace_id": trace_id(number), "start": start, "status_code": failed}
+    return [
+        one(1, name=f"ask {number}", attributes=who, **common),
+        one(2, parent=1, name="chat", attributes=chat, took_s=0.5, **common),
+    ]
+
+
+@attrs.frozen
+class Filled:
+    """A store with 24 traces, and its readers."""
+
+    database: Database
+    spans: SpanReads
+    traces: TraceReads
+    sessions: SessionReads
+
+
+@pytest.fixture
+async def filled(store: Database) -> Filled:
+    clock = Clock()
+    writer = store_of(store, clock)
+    for number in range(1, 25):
+        await writer.write(rows(*story(number)))
+        await writer.write(rows(one(3, trace_id=trace_id(number), start=NOW, name="foreign"), project=2))
+    shelf = TraceStore(store)
+    while (await shelf.settle(clock.now + timedelta(seconds=11), 100)).seen:
+        pass
+    spans = SpanReads(store)
+    return Filled(store, spans, TraceReads(store, spans), SessionReads(store))
+
+
+async def spans_of(filled: Filled, **asked: Any) -> list[dict[str, Any]]:
+    """Every span of a filter, page by page."""
+    found: list[dict[str, Any]] = []
+    cursor = None
+    while True:
+        page = await filled.spans.page(PROJECT, SpanFilter(**asked), payload=False, limit=7, cursor=cursor)
+        found += page["spans"]
+        cursor = page["next_cursor"]
+        if cursor is None:
+            return found
+
+
+async def traces_of(filled: Filled, **asked: Any) -> list[str]:
+    """The names of every trace of a filter, page by page."""
+    found: list[str] = []
+    cursor = None
+    while True:
+        page = await filled.traces.page(PROJECT, TraceFilter(**asked), limit=5, cursor=cursor)
+        found += [trace["name"] for trace in page["traces"]]
+        cursor = page["next_cursor"]
+        if cursor is None:
+            return found
+
+
+async def test_pages_of_spans_are_newest_first_and_hold_each_once(filled: Filled) -> None:
+    spans = await spans_of(filled)
+    keys = [(span["created_at"], span["trace_id"], span["span_id"]) for span in spans]
+    assert keys == sorted(keys, reverse=True)
+    assert len(set(keys)) == 48
+    assert "foreign" not in {span["name"] for span in spans}
+
+
+@pytest.mark.parametrize(
+    ("asked", "count"),
+    [
+        ({"kind": "llm"}, 24),
+        ({"status": "error"}, 16),
+        ({"status": "error", "call_site_id": "search"}, 8),
+        ({"model_id": "gpt-4o"}, 12),
+        ({"name": "ask 3"}, 1),
+        ({"session_id": "s1"}, 8),
+        ({"trace_id": trace_id(5)}, 2),
+        ({"trace_id": trace_id(99)}, 0),
+        ({"q": "QUESTION 7 100%"}, 1),
+        ({"q": "7_100"}, 0),
+        ({"low": NOW, "high": NOW + timedelta(hours=1)}, 48),
+        ({"high": NOW - timedelta(hours=1)}, 0),
+    ],
+)
+async def test_filters_of_spans(filled: Filled, asked: dict[str, Any], count: int) -> None:
+    assert len(await spans_of(filled, **asked)) == count
+
+
+@pytest.mark.parametrize(
+    ("asked", "numbers"),
+    [
+        ({"status": "error"}, range(24, 0, -3)),
+        ({"model": "gpt-4o"}, range(23, 0, -2)),
+        ({"kind": "llm", "call_site_id": "checkout"}, range(24, 0, -2)),
+        ({"kind": "tool"}, []),
+        ({"q": "question 24"}, [24]),
+        ({"q": trace_id(7).hex()[-8:]}, [7]),
+        # Both bounds are inside.
+        ({"low": NOW + timedelta(minutes=3), "high": NOW + timedelta(minutes=6)}, [6, 5, 4, 3]),
+    ],
+)
+async def test_filters_of_traces(filled: Filled, asked: dict[str, Any], numbers: Any) -> None:
+    assert await traces_of(filled, **asked) == [f"ask {number}" for number in numbers]
+
+
+async def test_a_trace_comes_with_its_spans_oldest_first(filled: Filled) -> None:
+    trace = await filled.traces.one(PROJECT, trace_id(4), payload=False)
+    assert trace is not None
+    assert [span["name"] for span in trace["spans"]] == ["ask 4", "chat"]
+    assert (trace["span_count"], trace["total_tokens"], trace["is_settled"]) == (2, 104, True)
+    assert trace["latency_ms"] == 1000.0
+    assert trace["spans_truncated"] is False
+    assert await filled.traces.one(2, trace_id(99), payload=False) is None
+
+
+async def test_a_large_trace_is_cut_at_200_spans_and_says_so(store: Database) -> None:
+    await store_of(store).write(rows(*(one(n, parent=min(n - 1, 1)) for n in range(1, 203))))
+    trace = await TraceReads(store, SpanReads(store)).one(PROJECT, bytes(range(1, 17)), payload=False)
+    assert trace is not None
+    assert (len(trace["spans"]), trace["span_count"], trace["spans_truncated"]) == (200, 202, True)
+
+
+async def test_a_payload_stands_in_place_of_the_previews(filled: Filled) -> None:
+    asked = SpanFilter(trace_id=trace_id(4))
+    page = await filled.spans.page(PROJECT, asked, payload=True, limit=5, cursor=None)
+    chat = next(span for span in page["spans"] if span["name"] == "chat")
+    assert chat.keys().isdisjoint({"input_preview", "output_preview"})
+    assert chat["input"][0]["role"] == "user"
+    assert chat["attributes"]["gen_ai.request.model"] == "gpt-4o-mini"
+    assert chat["provided_usage"] == {"gen_ai.usage.input_tokens": 104}
+    span = await filled.spans.one(PROJECT, trace_id(4), (2).to_bytes(8, "big"))
+    assert span is not None
+    assert {name: span[name] for name in chat} == chat
+    assert span["input_preview"] == "question 4 100%"
+
+
+async def test_a_payload_that_aged_out_is_said_to(filled: Filled) -> None:
+    async def work(connection: Connection) -> None:
+        await connection.execute("delete from span_payload")
+
+    await filled.database.run(work)
+    span = await filled.spans.one(PROJECT, trace_id(4), (2).to_bytes(8, "big"))
+    assert span is not None
+    assert span["payload_available"] is False
+    assert span["input"] is span["output"] is span["attributes"] is None
+    assert not any(row["payload_available"] for row in await spans_of(filled))
+
+
+async def test_usage_that_repeats_is_not_shown_as_the_spans_own(store: Database) -> None:
+    usage = {"gen_ai.usage.input_tokens": 100, "gen_ai.request.model": "gpt-4o"}
+    await store_of(store).write(
+        rows(
+            one(1, attributes={"gen_ai.operation.name": "invoke_agent", **usage}),
+            one(2, parent=1, attributes={"gen_ai.operation.name": "chat", **usage}),
+        )
+    )
+    trace = await TraceReads(store, SpanReads(store)).one(PROJECT, bytes(range(1, 17)), payload=True)
+    assert trace is not None
+    agent, chat = trace["spans"]
+    assert (agent["total_tokens"], agent["total_cost"]) == (None, None)
+    assert (agent.get("input_tokens"), chat["input_tokens"]) == (None, 100)
+    assert agent["provided_usage"]["gen_ai.usage.input_tokens"] == 100
+    assert chat["total_tokens"] == trace["total_tokens"] == 100
+    assert chat["total_cost"] == trace["total_cost"]
+
+
+async def test_sessions_are_most_recently_active_first(filled: Filled) -> None:
+    names: list[str] = []
+    cursor = None
+    while True:
+        page = await filled.sessions.page(PROJECT, limit=3, cursor=cursor)
+        assert all(
+            row.keys() == {"id", "user_id", "started_at", "last_activity_at"} for row in page["sessions"]
+        )
+        names += [row["id"] for row in page["sessions"]]
+        cursor = page["next_cursor"]
+        if cursor is None:
+            break
+    assert names == ["s6", "s5", "s4", "s3", "s2", "s1", "s0"]
+
+
+async def test_a_session_sums_its_traces(filled: Filled) -> None:
+    session = await filled.sessions.one(PROJECT, "s2")
+    assert session is not None
+    assert [trace["name"] for trace in session["traces"]] == [f"ask {n}" for n in (8, 9, 10, 11)]
+    assert (session["trace_count"], session["span_count"], session["error_count"]) == (4, 8, 2)
+    assert session["total_tokens"] == 108 + 109 + 110 + 111
+    assert session["total_cost"] == pytest.approx(sum(trace["total_cost"] for trace in session["traces"]))
+    assert (session["unsettled_traces"], session["traces_truncated"]) == (0, False)
+    assert await filled.sessions.one(PROJECT, "nobody") is None
+
+
+async def test_an_unsettled_trace_is_counted_in_its_session(filled: Filled) -> None:
+    await store_of(filled.database).write(
+        rows(one(9, trace_id=trace_id(50), attributes={"session.id": "s2"}, start=NOW + timedelta(days=1)))
+    )
+    session = await filled.sessions.one(PROJECT, "s2")
+    assert session is not None
+    assert session["unsettled_traces"] == 1
+    assert session["total_tokens"] == 438
+
+
+async def test_call_sites_are_measured_over_their_newest_spans(filled: Filled) -> None:
+    found, more = await CallSiteReads(filled.database).page(PROJECT, NOW, ["search"])
+    assert ([site["id"] for site in found], more) == (["search", "checkout"], False)
+    sites = {site["id"]: site for site in found}
+    assert sites.keys() == set(SITES)
+    checkout = sites["checkout"]
+    assert checkout["tagged"] is True
+    assert checkout["observed"]["error_rate"] == pytest.approx(1 / 3)
+    assert checkout["observed"]["p50_latency_ms"] == 750.0
+    assert checkout["observed"]["cost_per_call"] > 0
+    later, _ = await CallSiteReads(filled.database).page(PROJECT, NOW + timedelta(days=30), [])
+    assert later[0]["observed"] == dict.fromkeys(checkout["observed"])
+
+
+async def test_a_project_counts_what_it_holds(store: Database) -> None:
+    project = await ProjectStore(store).make_default()
+    await store_of(store).write(rows(*story(1), *story(2), project=project.id))
+    found = await ProjectReads(store).one(project.id, NOW + timedelta(hours=1))
+    assert found is not None
+    assert (found["slug"], found["org"], found["packs"]) == ("default", "default", [])
+    assert found["counts"] | {"traces": 2, "sessions": 1, "call_sites": 2} == found["counts"]
+    assert found["traces_last_day"] == 2
+    assert await ProjectReads(store).one(99, NOW) is None
+
+
+@pytest.mark.parametrize("cursor", ["", "x", "!!", "é", "W10", "WyJzcGFucyJd", "WyJ0cmFjZXMiLDFd", "bnVsbA"])
+async def test_an_unreadable_or_foreign_cursor_restarts_at_the_newest_page(
+    filled: Filled, cursor: str
+) -> None:
+    first = await filled.spans.page(PROJECT, SpanFilter(), payload=False, limit=3, cursor=None)
+    assert await filled.spans.page(PROJECT, SpanFilter(), payload=False, limit=3, cursor=cursor) == first
+    sessions = await filled.sessions.page(PROJECT, limit=3, cursor=first["next_cursor"])
+    assert sessions == await filled.sessions.page(PROJECT, limit=3, cursor=None)
+
+
+def test_a_cursor_gives_back_the_place_it_was_made_of() -> None:
+    keyset = Keyset("list", (("at", "moment"), ("id", "bytes"), ("text", "text"), ("n", "integer")))
+    row = {"at": NOW, "id": b"\x00\xff", "text": "grüße", "n": 3}
+    assert keyset.place(keyset.cursor(row)) == list(row.values())
+
+
+# --- plans ------------------------------------------------------------------------------------------------
+
+DAY = NOW.replace(hour=0)
+SOME_TRACE = trace_id(20000)
+
+
+@pytest.fixture
+async def many(asyncio_loop: None, served: Served) -> AsyncIterator[Database]:
+    """Enough rows that the planner would rather read a table than an index it cannot use."""
+    async with filled_once(served, "many_traces", _fill) as database:
+        yield database
+
+
+async def _fill(store: Database) -> None:
+    await ProjectStore(store).make_default()
+
+    async def work(connection: Connection) -> None:
+        # 40,000 traces of one span each over two projects, one in a thousand failed.
+        await connection.execute(
+            "insert into span (project_id, trace_id, span_id, kind, name, status, started_at, ended_at,"
+            " created_at, call_site_id, tagged, session_id, provided_model_name, model_id, frame)"
+            " select 1 + n % 2, decode(lpad(to_hex(n), 32, '0'), 'hex'),"
+            " decode(lpad(to_hex(n), 16, '0'), 'hex'),"
+            " 'llm', 'n' || n % 50, case when n % 1000 < 2 then 'error' else 'ok' end,"
+            " $1::timestamptz + n * interval '1 ms', $1::timestamptz + n * interval '2 ms',"
+            " $1::timestamptz + n * interval '1 ms', 'site' || n % 100, true, 's' || n % 500, 'm',"
+            " 'm' || n % 5, n"
+            " from generate_series(1, 40000) n",
+            DAY,
+        )
+        await connection.execute(
+            "insert into span_payload (project_id, trace_id, started_at, frame, body)"
+            " select project_id, trace_id, date_trunc('day', started_at, 'UTC'), frame, 'x' from span"
+            " where trace_id <> $1",
+            SOME_TRACE,
+        )
+        await connection.execute(
+            "insert into trace (project_id, trace_id, name, started_at, first_started_at, last_started_at,"
+            " root_seen, session_id, call_site_id, span_count, error_count, status, unpriced_spans,"
+            " created_at, stale, due_at)"
+            " select project_id, trace_id, name, started_at, started_at, started_at, true, session_id,"
+            " call_site_id, 1, 0, status, 0, created_at, false, created_at from span"
+        )
+        await connection.execute(
+            "insert into session select project_id, session_id, null, min(started_at), max(started_at)"
+            " from span group by 1, 2"
+        )
+        await connection.execute(
+            "insert into call_site select distinct project_id, call_site_id, true, 'm', 'p', $1::timestamptz"
+            " from span",
+            DAY,
+        )
+
+    await store.run(work)
+
+    async def analyze(connection: Connection) -> None:
+        await connection.execute("analyze")
+
+    await store.run(analyze, transaction=False)
+
+
+@attrs.define(eq=False)
+class Explaining:
+    """Stands between a reader and its database, and keeps the plan of every statement."""
+
+    database: Database
+    plans: list[str] = attrs.field(factory=list)
+
+    async def run(self, work: Any, **_options: Any) -> Any:
+        plans = self.plans
+
+        class Seen:
+            def __init__(self, connection: Connection) -> None:
+                self._connection = connection
+
+            def __getattr__(self, verb: str) -> Any:
+                async def asked(sql: str, *values: Any) -> Any:
+                    if sql.startswith("set local"):
+                        return await getattr(self._connection, verb)(sql)
+                    plan = await self._connection.fetch(f"explain {sql}", *values)
+                    plans.append("\n".join(row[0] for row in plan))
+                    return await getattr(self._connection, verb)(sql, *values)
+
+                return asked
+
+        return await self.database.run(lambda connection: work(Seen(connection)))
+
+    async def fetch(self, sql: str, *values: Any, **_options: Any) -> Any:
+        return await self.run(lambda connection: connection.fetch(sql, *values))
+
+
+def reads_of(explaining: Any) -> dict[str, Any]:
+    spans = SpanReads(explaining)
+    traces = TraceReads(explaining, spans)
+    week: dict[str, datetime] = {"low": DAY, "high": DAY + timedelta(days=7)}
+
+    def of_spans(**asked: Any) -> Any:
+        return spans.page(1, SpanFilter(**asked), payload=False, limit=50, cursor=None)
+
+    def of_traces(**asked: Any) -> Any:
+        return traces.page(1, TraceFilter(**asked), limit=50, cursor=None)
+
+    return {
+        "spans": lambda: of_spans(),
+        "spans of a range": lambda: of_spans(**week),
+        "failed spans": lambda: of_spans(status="error"),
+        "failed spans of a call site": lambda: of_spans(status="error", call_site_id="site1"),
+        "spans of a call site": lambda: of_spans(call_site_id="site1"),
+        "spans of a session": lambda: of_spans(session_id="s1"),
+        "spans of a trace": lambda: of_spans(trace_id=SOME_TRACE),
+        "a span": lambda: spans.one(1, SOME_TRACE, (20000).to_bytes(8, "big")),
+        "traces": lambda: of_traces(),
+        "traces of a range": lambda: of_traces(**week),
+        "traces of a model": lambda: of_traces(model="m1", kind="llm", call_site_id="site1"),
+        "failed traces": lambda: of_traces(status="error", q="n"),
+        "a trace": lambda: traces.one(1, SOME_TRACE, payload=False),
+        "sessions": lambda: SessionReads(explaining).page(1, limit=50, cursor=None),
+        "a session": lambda: SessionReads(explaining).one(1, "s1"),
+        "call sites": lambda: CallSiteReads(explaining).page(1, DAY + timedelta(days=1), []),
+        "a project": lambda: ProjectReads(explaining).one(1, DAY + timedelta(days=1)),
+        "failure modes": lambda: TaxonomyStore(explaining).failure_modes(1, ModeFilter()),
+    }
+
+
+@pytest.mark.parametrize("read", reads_of(None))
+async def test_no_read_reads_a_whole_table(many: Database, read: str) -> None:
+    explaining = Explaining(many)
+    await reads_of(explaining)[read]()
+    assert explaining.plans
+    for plan in explaining.plans:
+        scanned = set(re.findall(r"Seq Scan on (\w+)", plan))
+        small = {"organization", "project", "call_site", "call_site_intent", "pack", "failure_mode"} | {
+            "chain", "detection_case", "finding", "project_count", "cube_progress", "cube_dirty",
+            "cube",  # Empty here; plans over cubes have tests of their own.
+        }  # fmt: skip
+        grown = {table for table in scanned if not table.endswith("_default")} - small
+        assert not grown, plan
+        # A sort of a whole project would show as a plain Sort above more rows than a page.
+        for rows_sorted in re.findall(r"^\s*(?:->\s+)?Sort .*rows=(\d+)", plan, re.MULTILINE):
+            assert int(rows_sorted) <= 1100, plan
+
+
+@pytest.mark.parametrize(
+    "asked", [{"model": "rare"}, {"kind": "tool"}, {"call_site_id": "rare"}, {"q": "rare"}], ids=str
+)
+async def test_rare_traces_are_read_by_their_keys(store: Database, asked: dict[str, Any]) -> None:
+    await _fill(store)
+    await store.fetch(
+        "update span set provided_model_name = 'rare', kind = 'tool', call_site_id = 'rare', name = 'so rare'"
+        " where trace_id = $1",
+        SOME_TRACE,
+    )
+    await store.fetch("update trace set name = 'so rare' where trace_id = $1", SOME_TRACE)
+    while (await CubeStore(store).build(DAY + timedelta(days=1), 1000)).more:
+        pass
+    await store.fetch("analyze")
+    explaining = Explaining(store)
+    reads = TraceReads(explaining, SpanReads(store))  # type: ignore[arg-type]
+    page = await reads.page(1, TraceFilter(**asked), limit=50, cursor=None)
+    assert [trace["trace_id"] for trace in page["traces"]] == [SOME_TRACE.hex()]
+    near, more, *looked = [plan for plan in explaining.plans if re.search(r" on (trace|span)", plan)]
+    # The newest of the traces by their index, then the spans by their time, and nothing else of the traces.
+    for plan in (near, more):
+        assert "Limit" in plan
+        assert "trace_started" in plan
+    spans = [plan for plan in looked if "on span" in plan and "on trace" not in plan]
+    assert spans
+    assert all("project_id_created_at" in plan or "call_site" in plan for plan in spans)
+    assert any("trace_pkey" in plan for plan in looked)
+    assert not any("trace_started" in plan for plan in looked)
+
+
+async def test_a_part_of_an_id_is_looked_for_in_the_index_alone(store: Database) -> None:
+    await _fill(store)
+    while (await CubeStore(store).build(DAY + timedelta(days=1), 1000)).more:
+        pass
+    await store.run(lambda connection: connection.execute("vacuum analyze trace"), transaction=False)
+    explaining = Explaining(store)
+    reads = TraceReads(explaining, SpanReads(store))  # type: ignore[arg-type]
+    for part in (SOME_TRACE.hex(), SOME_TRACE.hex()[20:]):
+        page = await reads.page(1, TraceFilter(q=part), limit=50, cursor=None)
+        assert [trace["trace_id"] for trace in page["traces"]] == [SOME_TRACE.hex()]
+    whole, part = [plan for plan in explaining.plans if "Nested Loop" in plan and "trace_pkey" in plan]
+    assert "Index Only Scan using trace_started" in part
+    assert whole.count("trace_pkey") == 2

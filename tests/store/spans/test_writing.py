@@ -1,0 +1,354 @@
+"""The identity rule, the days, the order of writers: spans written to a real PostgreSQL."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+import trio
+
+from protocol.otlp.reading import WireSpan
+from protocol.storage import Batch, StoreRefused, Written
+from svc.domain.intake import StoredSpan, decoder
+from svc.domain.pricing import PriceBook
+from svc.store.postgres.database import Connection, Database
+from svc.store.postgres.partitions import DayPartitions
+from svc.store.spans.call_sites import CallSites
+from svc.store.spans.payloads import read_payloads
+from svc.store.spans.traces import TraceStore
+from svc.store.spans.writing import SpanStore
+from tests.wire import request, span
+
+NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
+PROJECT = 1
+TRACE = bytes(range(1, 17))
+DECODE = decoder(PriceBook())
+
+
+def ns(moment: datetime) -> int:
+    return int(moment.timestamp()) * 1_000_000_000
+
+
+def rows(*spans: Any, project: int = PROJECT, **fields: Any) -> list[StoredSpan]:
+    body = request(*spans, **fields).SerializeToString()
+    return list(DECODE(Batch(project, body, len(spans), NOW, 0.0)))
+
+
+def one(
+    number: int = 1, *, start: datetime = NOW, took_s: float = 1.0, parent: int = 0, **fields: Any
+) -> Any:
+    return span(
+        span_id=number.to_bytes(8, "big"),
+        trace_id=fields.pop("trace_id", TRACE),
+        parent=parent.to_bytes(8, "big") if parent else b"",
+        start_ns=ns(start),
+        end_ns=ns(start) + int(took_s * 1e9),
+        **fields,
+    )
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = NOW
+
+    def __call__(self) -> datetime:
+        self.now += timedelta(milliseconds=1)
+        return self.now
+
+
+def store_of(database: Database, clock: Clock | None = None) -> SpanStore:
+    return SpanStore(database, DayPartitions(database), CallSites(), clock or Clock())
+
+
+async def fetch(database: Database, sql: str, *values: Any) -> list[Any]:
+    async def work(connection: Connection) -> list[Any]:
+        return await connection.fetch(sql, *values)
+
+    return await database.run(work)
+
+
+async def payloads(database: Database) -> dict[tuple[bytes, bytes], WireSpan]:
+    """The payload of every stored span."""
+
+    async def work(connection: Connection) -> dict[tuple[bytes, bytes], WireSpan]:
+        rows = await connection.fetch("select trace_id, span_id, started_at, frame from span")
+        return await read_payloads(connection, PROJECT, [tuple(row.values()) for row in rows])
+
+    return await database.run(work)
+
+
+async def test_a_span_and_its_payload_come_back_as_they_were_sent(store: Database) -> None:
+    sent = one(attributes={"gen_ai.request.model": "gpt-4o", "odd": [1, {"a": None}]}, name="chat")
+    assert await store_of(store).write(rows(sent)) == Written(stored=1, duplicates=0)
+    (row,) = await fetch(store, "select name from span")
+    assert row["name"] == "chat"
+    (whole,) = (await payloads(store)).values()
+    assert whole.raw == sent.SerializeToString()
+
+
+async def test_the_same_batch_twice_is_stored_once(store: Database) -> None:
+    spans = store_of(store)
+    assert await spans.write(rows(one(1), one(2, parent=1))) == Written(2, 0)
+    assert await spans.write(rows(one(1), one(2, parent=1))) == Written(0, 2)
+    assert len(await fetch(store, "select from span")) == 2
+    assert len(await fetch(store, "select from span_payload")) == 1
+
+
+async def test_a_resent_span_with_a_later_end_replaces_and_keeps_its_first_created_at(
+    store: Database,
+) -> None:
+    spans = store_of(store)
+    await spans.write(rows(one(name="first", took_s=1)))
+    (before,) = await fetch(store, "select created_at from span")
+    assert await spans.write(rows(one(name="second", took_s=2))) == Written(0, 1)
+    (after,) = await fetch(store, "select name, created_at from span")
+    assert (after["name"], after["created_at"]) == ("second", before["created_at"])
+
+
+async def test_a_resent_span_with_an_earlier_end_changes_nothing(store: Database) -> None:
+    spans = store_of(store)
+    await spans.write(rows(one(name="first", took_s=2)))
+    assert await spans.write(rows(one(name="older", took_s=1))) == Written(0, 1)
+    (row,) = await fetch(store, "select name from span")
+    assert row["name"] == "first"
+
+
+async def test_a_resent_span_of_another_day_is_still_the_same_span(store: Database) -> None:
+    spans = store_of(store)
+    await spans.write(rows(one(start=NOW - timedelta(days=1))))
+    assert await spans.write(rows(one(start=NOW))) == Written(0, 1)
+    (row,) = await fetch(store, "select started_at from span")
+    assert row["started_at"] == NOW
+    assert len(await fetch(store, "select from span_payload")) == 1
+
+
+async def test_a_frame_goes_when_its_last_span_was_sent_again_and_not_before(store: Database) -> None:
+    spans = store_of(store)
+
+    def sent(number: int, took_s: int) -> Any:
+        return one(number, parent=number - 1, name=f"{number} took {took_s}", took_s=took_s)
+
+    async def state() -> tuple[set[str], int]:
+        names = {span.name for span in (await payloads(store)).values()}
+        return names, len(await fetch(store, "select from span_payload"))
+
+    await spans.write(rows(sent(1, 1), sent(2, 1)))
+    assert await state() == ({"1 took 1", "2 took 1"}, 1)
+    await spans.write(rows(sent(2, 2)))
+    assert await state() == ({"1 took 1", "2 took 2"}, 2)
+    await spans.write(rows(sent(1, 2), sent(2, 1)))
+    assert await state() == ({"1 took 2", "2 took 2"}, 2)
+    await spans.write(rows(sent(1, 2), sent(2, 2)))
+    assert await state() == ({"1 took 2", "2 took 2"}, 1)
+
+
+async def test_a_trace_around_midnight_has_a_frame_on_each_day(store: Database) -> None:
+    midnight = NOW.replace(hour=0, minute=0, second=0, microsecond=0)
+    sent = [one(number, start=midnight + timedelta(seconds=number - 3)) for number in range(1, 5)]
+    await store_of(store).write(rows(*sent))
+    found = await fetch(store, "select started_at from span_payload order by 1")
+    assert [row["started_at"] for row in found] == [midnight - timedelta(days=1), midnight]
+    assert {span.raw for span in (await payloads(store)).values()} == {
+        span.SerializeToString() for span in sent
+    }
+
+
+async def test_one_group_may_hold_a_span_twice(store: Database) -> None:
+    assert await store_of(store).write(rows(one(name="a", took_s=1), one(name="b", took_s=3))) == Written(
+        1, 1
+    )
+    (row,) = await fetch(store, "select name from span")
+    assert row["name"] == "b"
+
+
+async def test_equal_ids_in_two_projects_are_two_spans(store: Database) -> None:
+    spans = store_of(store)
+    await spans.write(rows(one(), project=1) + rows(one(), project=2))
+    assert await spans.write(rows(one(), project=2)) == Written(0, 1)
+    assert len(await fetch(store, "select from span")) == 2
+
+
+async def test_writers_of_one_trace_at_once_store_each_span_once(store: Database) -> None:
+    spans = store_of(store)
+    done: list[Written] = []
+
+    async def write(first: int) -> None:
+        done.append(await spans.write(rows(*(one(n) for n in range(first, first + 20)))))
+
+    async with trio.open_nursery() as nursery:
+        for first in (1, 5, 10, 15, 1, 5):
+            nursery.start_soon(write, first)
+    assert len(await fetch(store, "select distinct span_id from span")) == 34
+    assert len(await fetch(store, "select from span")) == 34
+    assert sum(written.stored for written in done) == 34
+
+
+async def test_writers_of_many_traces_at_once_do_not_deadlock(store: Database) -> None:
+    spans = store_of(store)
+    traces = [bytes([n]) * 16 for n in range(1, 30)]
+
+    async def write(order: list[bytes], number: int) -> None:
+        attributes = {"session.id": "one for all"}
+        await spans.write(rows(*(one(number, trace_id=t, attributes=attributes) for t in order)))
+
+    async with trio.open_nursery() as nursery:
+        for number in range(1, 9):
+            nursery.start_soon(write, traces if number % 2 else traces[::-1], number)
+    assert len(await fetch(store, "select from span")) == 8 * 29
+    assert len(await fetch(store, "select from session")) == 1
+
+
+@pytest.mark.parametrize(
+    "start",
+    [datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC), datetime(2500, 1, 1, tzinfo=UTC), NOW + timedelta(days=30)],
+)
+async def test_times_outside_the_window_go_to_the_default_partition(store: Database, start: datetime) -> None:
+    await store_of(store).write(rows(one(start=start)))
+    (row,) = await fetch(store, "select tableoid::regclass::text as part, started_at from span")
+    assert (row["part"], row["started_at"]) == ("span_default", start)
+
+
+async def test_a_day_made_later_takes_its_rows_out_of_the_default_partition(store: Database) -> None:
+    ahead = NOW + timedelta(days=30)
+    await store_of(store).write(rows(one(start=ahead)))
+    await DayPartitions(store).make_days(ahead)
+    (row,) = await fetch(store, "select tableoid::regclass::text as part from span")
+    assert row["part"] == f"span_{ahead:%Y%m%d}"
+    (payload,) = await fetch(store, "select tableoid::regclass::text as part from span_payload")
+    assert payload["part"] == f"span_payload_{ahead:%Y%m%d}"
+
+
+async def test_a_new_trace_stands_complete_at_once(store: Database) -> None:
+    usage = {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.request.model": "gpt-4o",
+        "gen_ai.usage.input_tokens": 7,
+    }
+    await store_of(store).write(rows(one(1, name="root"), one(2, parent=1, attributes=usage)))
+    (trace,) = await fetch(store, "select *, next_at is null as is_settled from trace")
+    assert (trace["name"], trace["span_count"], trace["total_tokens"]) == ("root", 2, 7)
+    assert not trace["is_settled"]
+
+
+async def test_a_trace_settles_two_seconds_after_its_last_batch_when_its_root_is_there(
+    store: Database,
+) -> None:
+    clock = Clock()
+    await store_of(store, clock).write(rows(one(1)))
+    shelf = TraceStore(store)
+    assert (await shelf.settle(clock.now + timedelta(seconds=1.9), 10)).seen == 0
+    assert (await shelf.settle(clock.now + timedelta(seconds=2.1), 10)).settled == 1
+
+
+async def test_a_trace_without_its_root_settles_after_ten_seconds(store: Database) -> None:
+    clock = Clock()
+    await store_of(store, clock).write(rows(one(2, parent=1)))
+    shelf = TraceStore(store)
+    assert (await shelf.settle(clock.now + timedelta(seconds=9.9), 10)).settled == 0
+    assert (await shelf.settle(clock.now + timedelta(seconds=10.1), 10)).settled == 1
+
+
+async def test_a_late_span_unsettles_its_trace_and_it_is_rolled_up_anew(store: Database) -> None:
+    clock = Clock()
+    spans, shelf = store_of(store, clock), TraceStore(store)
+    await spans.write(rows(one(2, parent=1, name="child")))
+    await shelf.settle(clock.now + timedelta(seconds=11), 10)
+    await spans.write(rows(one(1, name="root", status_code=2)))
+    (open_again,) = await fetch(store, "select next_at is null as is_settled from trace")
+    assert not open_again["is_settled"]
+    while (await shelf.settle(clock.now + timedelta(seconds=11), 10)).seen:
+        pass
+    (trace,) = await fetch(store, "select *, next_at is null as is_settled from trace")
+    assert trace["is_settled"]
+    assert (trace["name"], trace["span_count"], trace["status"], trace["stale"]) == (
+        "root",
+        2,
+        "error",
+        False,
+    )
+
+
+async def test_usage_of_an_agent_that_arrives_after_its_models_is_not_counted_twice(store: Database) -> None:
+    clock = Clock()
+    spans, shelf = store_of(store, clock), TraceStore(store)
+    usage = {
+        "gen_ai.usage.input_tokens": 100,
+        "gen_ai.usage.output_tokens": 10,
+        "gen_ai.request.model": "gpt-4o",
+    }
+    await spans.write(rows(one(2, parent=1, attributes={"gen_ai.operation.name": "chat", **usage})))
+    await spans.write(rows(one(1, attributes={"gen_ai.operation.name": "invoke_agent", **usage})))
+    while (await shelf.settle(clock.now + timedelta(seconds=11), 10)).seen:
+        pass
+    (trace,) = await fetch(store, "select total_tokens from trace")
+    assert trace["total_tokens"] == 110
+    repeats = await fetch(store, "select usage_repeats from span order by span_id")
+    assert [row["usage_repeats"] for row in repeats] == ["descendant", None]
+
+
+async def test_an_embedded_tool_call_that_a_later_tool_span_tells_is_one_call(store: Database) -> None:
+    clock = Clock()
+    spans, shelf = store_of(store, clock), TraceStore(store)
+    call = {"type": "tool_call", "id": "c1", "name": "look_up", "arguments": {}}
+    chat = {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.request.model": "gpt-4o",
+        "gen_ai.output.messages": [{"role": "assistant", "parts": [call]}],
+    }
+    tool = {
+        "gen_ai.operation.name": "execute_tool",
+        "gen_ai.tool.name": "look_up",
+        "gen_ai.tool.call.id": "c1",
+    }
+    await spans.write(rows(one(2, parent=1, attributes=chat)))
+    assert len(await fetch(store, "select from tool_call")) == 1
+    await spans.write(rows(one(3, parent=1, attributes=tool), one(1)))
+    while (await shelf.settle(clock.now + timedelta(seconds=11), 10)).seen:
+        pass
+    calls = await fetch(store, "select embedded, name from tool_call")
+    assert [(row["embedded"], row["name"]) for row in calls] == [(False, "look_up")]
+
+
+async def test_a_session_keeps_its_first_and_last_activity(store: Database) -> None:
+    spans = store_of(store)
+    chat = {"session.id": "s", "user.id": "u"}
+    for number, minutes in ((1, 10), (2, 0), (3, 30)):
+        start = NOW + timedelta(minutes=minutes)
+        await spans.write(rows(one(number, trace_id=bytes([number]) * 16, start=start, attributes=chat)))
+    (session,) = await fetch(store, "select * from session")
+    assert (session["id"], session["user_id"]) == ("s", "u")
+    assert session["started_at"] == NOW
+    assert session["last_activity_at"] == NOW + timedelta(minutes=30, seconds=1)
+
+
+async def test_data_that_the_database_refuses_is_no_outage_and_leaves_nothing_behind(store: Database) -> None:
+    (bad,) = rows(one())
+    bad.row.name = "a\x00b"
+    with pytest.raises(StoreRefused):
+        await store_of(store).write([bad])
+    assert await fetch(store, "select from trace") == []
+
+
+async def test_a_conversation_on_disk_grows_with_what_is_new(store: Database) -> None:
+    """Twenty turns that resend their history, read back whole; a message stands once."""
+    spans = store_of(store)
+    said: list[dict[str, str]] = []
+    sent: dict[bytes, bytes] = {}
+    for turn in range(1, 21):
+        said.append({"role": "user", "content": f"{turn} " + "a new and rather long message " * 10})
+        made = one(turn, parent=1 if turn > 1 else 0, attributes={"gen_ai.input.messages": json.dumps(said)})
+        sent[made.span_id] = made.SerializeToString()
+        await spans.write(rows(made))
+    whole = await payloads(store)
+    assert {span_id: span.raw for (_, span_id), span in whole.items()} == sent
+    assert len(await fetch(store, "select from span_message")) == 20
+
+
+async def test_a_payload_whose_messages_have_aged_out_is_absent(store: Database) -> None:
+    spans = store_of(store)
+    for number in (1, 2):
+        await spans.write(rows(one(number, attributes={"input.value": "again and again " * 20})))
+    await fetch(store, "delete from span_message returning 1")
+    assert {span_id[-1] for _, span_id in await payloads(store)} == {1}

@@ -1,0 +1,43 @@
+"""The list of outbound connections is complete: no module that can connect is missing from it."""
+
+from __future__ import annotations
+
+from fnmatch import fnmatch
+
+import pytest
+
+from svc.config.table import read_settings
+from svc.wiring.outbound import outbound
+from tests.test_house import imported, modules
+
+#: What a module must import to reach another host.
+CLIENTS = {"httpx2", "confluent_kafka", "urllib.request", "http.client", "requests", "aiohttp"}
+#: They speak to this very service.
+TO_OURSELVES = {"svc/commands/demo.py", "svc/commands/doctor.py"}
+
+
+def test_every_module_that_can_connect_is_in_the_list() -> None:
+    patterns = {pattern for line in outbound(read_settings({})) for pattern in line.modules}
+    able = {path for path, tree in modules() if imported(tree) & CLIENTS}
+    unlisted = {path for path in able if not any(fnmatch(path, pattern) for pattern in patterns)}
+    assert unlisted <= TO_OURSELVES, "name it in svc/wiring/outbound.py"
+    for pattern in patterns:
+        assert any(fnmatch(path, pattern) for path, _ in modules()), pattern
+
+
+@pytest.mark.parametrize(
+    ("env", "told"),
+    [
+        ({}, "heartbeat: heartbeat.trace-svc.example"),
+        ({"SVC_TELEMETRY_ENABLED": "false"}, "heartbeat: none"),
+        ({"DB_HOST": "db.example.org"}, "database: db.example.org:5432"),
+        ({"SVC_INGEST_SPOOL_MODE": "kafka"}, "brokers: localhost:9092"),
+    ],
+)
+def test_it_tells_what_these_settings_reach(env: dict[str, str], told: str) -> None:
+    assert any(line.sentence().startswith(told) for line in outbound(read_settings(env)))
+
+
+def test_nothing_of_a_database_url_but_its_host_is_told() -> None:
+    env = {"SVC_JDBC_URL": "postgresql://user:planted@db.example.org/x", "DB_PASSWORD": "planted"}
+    assert "planted" not in "".join(line.sentence() for line in outbound(read_settings(env)))
