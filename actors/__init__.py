@@ -1,7 +1,8 @@
 """The things with a lifetime, and how they hang together.
 
 An actor is a class with `async def run(self, *, task_status)`. `keep` builds it anew at each start and
-restarts it after a crash; everyone else holds a handle or a passive object that the wiring lends.
+restarts it after a crash; what ingest and answers can do without is *spare* and never ends the process;
+everyone else holds a handle or a passive object that the wiring lends.
 
     doors ──offer──▶ Spool ──lease──▶ Drainer × n ──write──▶ DecoderProcess × n ──▶ store
       │               ▲                    └──bury──▶ dead letters
@@ -19,5 +20,5 @@ The spool and the table of verdicts are passive: they hold state, the actors hol
 
 Read in this order: `supervision`, `ports`, `spool`, `drainer`, `decoders`, `keys`, `roller`; then the other
 spools (`disk_spool`, `broker_spool`) and the quiet loops (`partitions`, `hours`, `sweeper`, `exporters`,
-`purger`).
+`purger`, all of them `rounds`).
 """

@@ -11,7 +11,7 @@ from typing import Final
 
 import trio
 
-from actors.ports import Outage
+from actors.rounds import rounds
 from actors.supervision import Vitals
 
 ROUND_S: Final = 5.0
@@ -25,12 +25,10 @@ class ExporterWriter:
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Run until cancelled."""
-        task_status.started()
-        while True:
-            await trio.sleep(ROUND_S)
-            try:
-                await self._write()
-            except Outage as outage:
-                self._vitals.waits(str(outage))
-            else:
-                self._vitals.works()
+        await rounds(
+            self._turn, self._vitals, begin_after_s=ROUND_S, outage_pause_s=ROUND_S, task_status=task_status
+        )
+
+    async def _turn(self) -> float:
+        await self._write()
+        return ROUND_S

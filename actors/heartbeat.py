@@ -14,13 +14,13 @@ from typing import Any, Final
 
 import trio
 
-from actors.ports import Census, CensusTaker, Outage
+from actors.ports import Census, CensusTaker
+from actors.rounds import rounds
 from actors.supervision import Vitals
 
 log = logging.getLogger(__name__)
 
 PERIOD_S: Final = 24 * 3600.0
-OUTAGE_PAUSE_S: Final = 2.0
 
 
 class Heartbeat:
@@ -40,17 +40,11 @@ class Heartbeat:
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Run until cancelled."""
-        task_status.started()
-        while True:
-            now = self._now()
-            try:
-                census = await self._census.take(now)
-            except Outage as outage:
-                self._vitals.waits(str(outage))
-                await trio.sleep(OUTAGE_PAUSE_S)
-                continue
-            self._vitals.works()
-            fault = await self._deliver(self._compose(census, now))
-            if fault is not None:
-                log.info("the heartbeat was not delivered (%s); the next is due in 24 hours", fault)
-            await trio.sleep(PERIOD_S)
+        await rounds(self._beat, self._vitals, task_status=task_status)
+
+    async def _beat(self) -> float:
+        now = self._now()
+        fault = await self._deliver(self._compose(await self._census.take(now), now))
+        if fault is not None:
+            log.info("the heartbeat was not delivered (%s); the next is due in 24 hours", fault)
+        return PERIOD_S

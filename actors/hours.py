@@ -14,7 +14,8 @@ from typing import Final
 
 import trio
 
-from actors.ports import Hours, Outage
+from actors.ports import Hours
+from actors.rounds import rounds
 from actors.supervision import Vitals
 
 CUBES_ROUND_S: Final = 30.0
@@ -23,7 +24,6 @@ ROLLUPS_ROUND_S: Final = 60.0
 ROUND_HOURS: Final = 50
 #: Between the rounds of a backlog: even that leaves the database to others now and then.
 BACKLOG_PAUSE_S: Final = 0.1
-OUTAGE_PAUSE_S: Final = 2.0
 
 
 class HourBuilder:
@@ -34,13 +34,8 @@ class HourBuilder:
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Run until cancelled."""
-        task_status.started()
-        while True:
-            try:
-                built = await self._hours.build(self._now(), ROUND_HOURS)
-            except Outage as outage:
-                self._vitals.waits(str(outage))
-                await trio.sleep(OUTAGE_PAUSE_S)
-                continue
-            self._vitals.works()
-            await trio.sleep(BACKLOG_PAUSE_S if built.more else self._round_s)
+        await rounds(self._build, self._vitals, task_status=task_status)
+
+    async def _build(self) -> float:
+        built = await self._hours.build(self._now(), ROUND_HOURS)
+        return BACKLOG_PAUSE_S if built.more else self._round_s

@@ -11,11 +11,11 @@ from typing import Final
 
 import trio
 
-from actors.ports import Calendar, Outage
+from actors.ports import Calendar
+from actors.rounds import rounds
 from actors.supervision import Vitals
 
 ROUND_S: Final = 3600.0
-OUTAGE_PAUSE_S: Final = 2.0
 
 
 class Partitioner:
@@ -26,13 +26,8 @@ class Partitioner:
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Run until cancelled."""
-        task_status.started()
-        while True:
-            try:
-                await self._calendar.make_days(self._now())
-            except Outage as outage:
-                self._vitals.waits(str(outage))
-                await trio.sleep(OUTAGE_PAUSE_S)
-                continue
-            self._vitals.works()
-            await trio.sleep(ROUND_S)
+        await rounds(self._make_days, self._vitals, task_status=task_status)
+
+    async def _make_days(self) -> float:
+        await self._calendar.make_days(self._now())
+        return ROUND_S

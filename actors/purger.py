@@ -16,11 +16,11 @@ from typing import Final
 
 import trio
 
-from actors.ports import Deleted, Outage, PurgeShelf
+from actors.ports import Deleted, PurgeShelf
+from actors.rounds import rounds
 from actors.supervision import Vitals
 
 ROUND_S: Final = 5.0
-OUTAGE_PAUSE_S: Final = 2.0
 #: Rows a step, and the rest after each: at most ten thousand rows a second, so that ingest goes on beside.
 STEP_ROWS: Final = 2000
 STEP_PAUSE_S: Final = 0.2
@@ -38,17 +38,12 @@ class Purger:
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Run until cancelled."""
-        task_status.started()
-        while True:
-            try:
-                for project in await self._shelf.deleted():
-                    await self._empty(project)
-            except Outage as outage:
-                self._vitals.waits(str(outage))
-                await trio.sleep(OUTAGE_PAUSE_S)
-                continue
-            self._vitals.works()
-            await trio.sleep(ROUND_S)
+        await rounds(self._empty_all, self._vitals, task_status=task_status)
+
+    async def _empty_all(self) -> float:
+        for project in await self._shelf.deleted():
+            await self._empty(project)
+        return ROUND_S
 
     async def _empty(self, project: Deleted) -> None:
         now = self._now()

@@ -13,7 +13,8 @@ from typing import Final
 import attrs
 import trio
 
-from actors.ports import Outage, TraceShelf
+from actors.ports import TraceShelf
+from actors.rounds import rounds
 from actors.supervision import Vitals
 
 #: How often the roller looks, and how many traces it takes in one transaction.
@@ -41,16 +42,11 @@ class TraceRoller:
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Run until cancelled."""
-        task_status.started()
-        while True:
-            try:
-                done = await self._shelf.settle(self._now(), ROUND_TRACES)
-            except Outage as outage:
-                self._vitals.waits(str(outage))
-                await trio.sleep(OUTAGE_PAUSE_S)
-                continue
-            self._vitals.works()
-            self._tally.rounds += 1
-            self._tally.rolled += done.seen
-            self._tally.settled += done.settled
-            await trio.sleep(0 if done.seen == ROUND_TRACES else ROUND_S)
+        await rounds(self._settle, self._vitals, outage_pause_s=OUTAGE_PAUSE_S, task_status=task_status)
+
+    async def _settle(self) -> float:
+        done = await self._shelf.settle(self._now(), ROUND_TRACES)
+        self._tally.rounds += 1
+        self._tally.rolled += done.seen
+        self._tally.settled += done.settled
+        return 0.0 if done.seen == ROUND_TRACES else ROUND_S

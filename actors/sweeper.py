@@ -15,13 +15,13 @@ from typing import Any, Final
 import attrs
 import trio
 
-from actors.ports import Freed, Outage, Retention
+from actors.ports import Freed, Retention
+from actors.rounds import rounds
 from actors.supervision import Vitals
 
 log = logging.getLogger(__name__)
 
 ROUND_S: Final = 3600.0
-OUTAGE_PAUSE_S: Final = 2.0
 
 
 @attrs.define
@@ -52,18 +52,13 @@ class RetentionSweeper:
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Run until cancelled."""
-        task_status.started()
-        while True:
-            started_s = trio.current_time()
-            try:
-                await self._retention.sweep(self._now(), self._note)
-            except Outage as outage:
-                self._vitals.waits(str(outage))
-                await trio.sleep(OUTAGE_PAUSE_S)
-                continue
-            self._vitals.works()
-            self._end(trio.current_time() - started_s)
-            await trio.sleep(ROUND_S)
+        await rounds(self._sweep, self._vitals, task_status=task_status)
+
+    async def _sweep(self) -> float:
+        started_s = trio.current_time()
+        await self._retention.sweep(self._now(), self._note)
+        self._end(trio.current_time() - started_s)
+        return ROUND_S
 
     def _note(self, freed: Freed) -> None:
         self._tally.days += freed.days

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from functools import partial
 from typing import Any
 
 import attrs
@@ -12,10 +11,9 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from actors.heartbeat import OUTAGE_PAUSE_S, PERIOD_S, Heartbeat
+from actors.heartbeat import PERIOD_S, Heartbeat
 from actors.supervision import Vitals, keep
-from protocol.storage import Census, Outage
-from tests.actors.every_await import Strike, at_every_await
+from protocol.storage import Census
 
 NOW = datetime(2026, 11, 1, tzinfo=UTC)
 CENSUS = Census("id", 1, 2, 3)
@@ -64,40 +62,8 @@ async def test_it_beats_once_at_the_start_and_every_day(autojump_clock: MockCloc
     assert rig.vitals.snapshot() == {"state": "running", "crashes": 0}
 
 
-async def test_the_service_starts_without_waiting_for_it(autojump_clock: MockClock) -> None:
-    rig = Rig(troubles=[Outage("away")] * 1000)
-    async with trio.open_nursery() as nursery:
-        started_s = trio.current_time()
-        await nursery.start(partial(keep, rig.heartbeat, rig.vitals))
-        assert trio.current_time() == started_s
-        nursery.cancel_scope.cancel()
-
-
-async def test_an_outage_of_the_database_is_waited_out(autojump_clock: MockClock) -> None:
-    rig = Rig(troubles=[Outage("the database is away")] * 2)
-    async with trio.open_nursery() as nursery:
-        await nursery.start(partial(keep, rig.heartbeat, rig.vitals))
-        await trio.sleep(OUTAGE_PAUSE_S * 1.5)
-        assert rig.vitals.snapshot()["waiting_for"] == "the database is away"
-        await trio.sleep(OUTAGE_PAUSE_S)
-        nursery.cancel_scope.cancel()
-    assert (rig.vitals.state, len(rig.beats_s)) == ("running", 1)
-
-
 @pytest.mark.errors_expected
 async def test_after_a_crash_it_beats_again(autojump_clock: MockClock) -> None:
     rig = Rig(troubles=[RuntimeError("a bug")])
     await rig.run_for(1.0)
     assert (rig.vitals.crashes, len(rig.beats_s)) == (1, 1)
-
-
-def test_a_heartbeat_cancelled_at_any_await_is_followed_by_one_that_beats() -> None:
-    async def scenario(strike: Strike) -> None:
-        rig = Rig(troubles=[Outage("away")])
-        await strike.run(partial(rig.run_for, PERIOD_S / 2))
-        before = len(rig.beats_s)
-        assert strike.fell or before == 1
-        await rig.run_for(2 * OUTAGE_PAUSE_S)
-        assert len(rig.beats_s) == before + 1
-
-    assert at_every_await(scenario) >= 4

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from functools import partial
 
 import attrs
 import pytest
 import trio
 from trio.testing import MockClock
 
-from actors.hours import BACKLOG_PAUSE_S, OUTAGE_PAUSE_S, ROUND_HOURS, HourBuilder
+from actors.hours import BACKLOG_PAUSE_S, ROUND_HOURS, HourBuilder
 from actors.supervision import Vitals, keep
-from protocol.storage import Built, Outage
-from tests.actors.every_await import Strike, at_every_await
+from protocol.storage import Built
 
 NOW = datetime(2026, 11, 1, tzinfo=UTC)
 ROUND_S = 30.0
@@ -75,33 +73,9 @@ async def test_a_backlog_is_worked_off_with_short_pauses(autojump_clock: MockClo
     assert (rig.shelf.waiting, rig.shelf.built) == (0, 3 * ROUND_HOURS + 1)
 
 
-async def test_an_outage_is_waited_out_and_shown(autojump_clock: MockClock) -> None:
-    rig = Rig(Shelf(waiting=5, troubles=[Outage("the database is away")] * 3))
-    async with trio.open_nursery() as nursery:
-        await nursery.start(partial(keep, rig.builder, rig.vitals))
-        await trio.sleep(2.5 * OUTAGE_PAUSE_S)
-        assert rig.vitals.snapshot()["waiting_for"] == "the database is away"
-        assert rig.shelf.built == 0
-        await trio.sleep(OUTAGE_PAUSE_S)
-        nursery.cancel_scope.cancel()
-    assert rig.shelf.gaps_s() == pytest.approx([OUTAGE_PAUSE_S] * 3)
-    assert rig.vitals.snapshot() == {"state": "running", "crashes": 0}
-    assert rig.shelf.built == 5
-
-
 @pytest.mark.errors_expected
 async def test_a_crash_in_a_round_leaves_the_hours_to_the_next_life(autojump_clock: MockClock) -> None:
     rig = Rig(Shelf(waiting=5, troubles=[RuntimeError("a bug")]))
     await rig.run_for(ROUND_S)
     assert (rig.vitals.crashes, rig.vitals.state) == (1, "running")
     assert (rig.shelf.waiting, rig.shelf.built) == (0, 5)
-
-
-def test_a_builder_cancelled_at_any_await_leaves_nothing_undone_to_the_next() -> None:
-    async def scenario(strike: Strike) -> None:
-        rig = Rig(Shelf(waiting=2 * ROUND_HOURS + 8, troubles=[Outage("away")]))
-        await strike.run(partial(rig.run_for, 2 * ROUND_S))
-        await rig.run_for(ROUND_S + OUTAGE_PAUSE_S)
-        assert (rig.shelf.waiting, rig.shelf.built) == (0, 2 * ROUND_HOURS + 8)
-
-    assert at_every_await(scenario) >= 12

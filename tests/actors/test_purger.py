@@ -11,7 +11,8 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from actors.purger import AGAIN, LATE, OUTAGE_PAUSE_S, ROUND_S, STEP_ROWS, Purger
+from actors.purger import AGAIN, LATE, ROUND_S, STEP_ROWS, Purger
+from actors.rounds import OUTAGE_PAUSE_S
 from actors.supervision import Vitals, keep
 from protocol.storage import Deleted, Outage
 from tests.actors.every_await import Strike, at_every_await

@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from functools import partial
+from itertools import pairwise
 
 import attrs
 import pytest
 import trio
 from trio.testing import MockClock
 
-from actors.supervision import Board, CrashLoop, Vitals, keep
+from actors.supervision import FIRST_REST_S, LONGEST_REST_S, Board, CrashLoop, Vitals, keep
 from tests.actors.every_await import Strike, at_every_await
 
 pytestmark = pytest.mark.errors_expected
@@ -265,3 +266,59 @@ def test_a_name_is_enrolled_once() -> None:
     with pytest.raises(ValueError, match="'roller' is already on the board"):
         board.enrol("roller")
     assert len(board.all()) == 1
+
+
+# --- spare actors -----------------------------------------------------------------------------------------
+
+
+def always_crashing(born_s: list[float], lasts_s: float = 0.0) -> Callable[[], Life]:
+    def build() -> Life:
+        born_s.append(trio.current_time())
+        return Life(lasts_s, Bug(f"number {len(born_s)}"))
+
+    return build
+
+
+async def test_a_spare_actor_that_always_crashes_rests_longer_each_time_up_to_an_hour(
+    autojump_clock: MockClock,
+) -> None:
+    vitals, born_s = Vitals("spare", spare=True), list[float]()
+    with trio.move_on_after(5 * LONGEST_REST_S):
+        await keep(always_crashing(born_s), vitals)
+    rests_s = [later - earlier for earlier, later in pairwise(born_s)]
+    assert rests_s[:5] == pytest.approx([FIRST_REST_S * 2**n for n in range(5)])
+    assert rests_s == sorted(rests_s)
+    assert rests_s[-1] == pytest.approx(LONGEST_REST_S)
+    assert (vitals.state, vitals.crashes, vitals.alive) == ("failed", len(born_s), False)
+    assert vitals.snapshot()["last_error"] == f"Bug: number {len(born_s)}"
+    assert vitals.snapshot()["rests_s"] == LONGEST_REST_S
+
+
+async def test_a_spare_actor_that_fails_before_it_is_ready_holds_nobody_up(autojump_clock: MockClock) -> None:
+    vitals = Vitals("spare", spare=True)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(partial(keep, lives(Life(0.0, Bug("early"), ready=False), Life(1e6)), vitals))
+        assert (vitals.state, vitals.last_error) == ("failed", "Bug: early")
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_spare_actor_that_lived_longer_than_its_rest_begins_with_a_short_one_again(
+    autojump_clock: MockClock,
+) -> None:
+    vitals, born_s = Vitals("spare", spare=True), list[float]()
+    with trio.move_on_after(100.0):
+        await keep(always_crashing(born_s, lasts_s=10.0), vitals)
+    assert [later - earlier for earlier, later in pairwise(born_s)] == pytest.approx(
+        [10.0 + FIRST_REST_S] * (len(born_s) - 1)
+    )
+
+
+async def test_a_failed_spare_actor_is_shown_as_failed_until_it_works(autojump_clock: MockClock) -> None:
+    vitals = Vitals("spare", spare=True)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(partial(keep, lives(Life(0.0, Bug()), Life(1e6)), vitals))
+        await trio.sleep(FIRST_REST_S * 1.5)
+        assert vitals.state == "failed"
+        vitals.works()
+        assert (vitals.state, vitals.alive, "rests_s" in vitals.snapshot()) == ("running", True, False)
+        nursery.cancel_scope.cancel()

@@ -11,8 +11,9 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from actors.rounds import OUTAGE_PAUSE_S
 from actors.supervision import Vitals, keep
-from actors.sweeper import OUTAGE_PAUSE_S, ROUND_S, RetentionSweeper, SweepTally
+from actors.sweeper import ROUND_S, RetentionSweeper, SweepTally
 from protocol.storage import Freed, Outage
 from tests.actors.every_await import Strike, at_every_await
 
@@ -78,15 +79,6 @@ async def test_the_tally_tells_what_the_last_sweep_freed(autojump_clock: MockClo
     assert told["last_ended_at"] == NOW
     await rig.run_for(1.0)
     assert rig.tally.last_freed == {"trace_rows": 2}
-
-
-async def test_the_service_starts_without_waiting_for_the_first_sweep(autojump_clock: MockClock) -> None:
-    rig = Rig(Shelf(troubles=[Outage("away")] * 100_000))
-    async with trio.open_nursery() as nursery:
-        started_s = trio.current_time()
-        await nursery.start(partial(keep, rig.sweeper, rig.vitals))
-        assert trio.current_time() == started_s
-        nursery.cancel_scope.cancel()
 
 
 async def test_an_outage_is_shown_and_the_sweep_taken_up_soon(autojump_clock: MockClock) -> None:
