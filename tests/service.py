@@ -179,26 +179,26 @@ def running(
 
 
 def _greeting(process: subprocess.Popen[str], log: Path) -> tuple[str, tuple[str, str]]:
-    """Read standard output until the address, and the keys of a first start."""
-    lines: list[str] = []
+    """Read standard output until the address, and the keys of a first start from the file it names."""
     assert process.stdout is not None
     watchdog = threading.Timer(START_TIMEOUT_S, process.kill)
     watchdog.start()
-    url = ""
+    url, keys = "", ("", "")
     try:
         for line in process.stdout:
-            lines.append(line)
             if match := re.match(r"trace-svc is ready at (\S+)", line):
                 url = match[1]
-            if line.startswith("gRPC door") or "sleep 1" in line:
-                tokens = re.findall(r"^  (?:write|query)  (svc_\S+)", "".join(lines), re.MULTILINE)
-                if tokens or not _first_start(log):
-                    break
+            if match := re.match(r"first start: .* are in (\S+);", line):
+                write, query = re.findall(r"^  (?:write|query)  (svc_\S+)", Path(match[1]).read_text(), re.M)
+                keys = (write, query)
+            if line.startswith("gRPC door") and not _first_start(log):
+                break
+            if keys != ("", ""):
+                break
     finally:
         watchdog.cancel()
     assert url, log.read_text()
-    tokens = re.findall(r"^  (?:write|query)  (svc_\S+)", "".join(lines), re.MULTILINE)
-    return url, (tokens[0], tokens[1]) if tokens else ("", "")
+    return url, keys
 
 
 def _first_start(log: Path) -> bool:

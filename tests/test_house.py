@@ -33,12 +33,12 @@ ROOMS: dict[str, tuple[set[str], set[str]]] = {
     ),
     "svc/outside": (
         {"protocol", "svc.outside"},
-        {"attrs", "msgspec", "trio", "confluent_kafka", "httpx2", "joserfc"},
+        {"attrs", "msgspec", "trio", "confluent_kafka", "httpx2", "httpcore2", "joserfc"},
     ),
 }
 
 #: trio-asyncio is the border to another event loop; three files may stand on it.
-ASYNCIO_BORDER = {"svc/wiring/open_store.py", "svc/store/postgres/database.py", "svc/front/otlp/grpc.py"}
+ASYNCIO_BORDER = {"svc/runtime/asyncio_loop.py", "svc/store/postgres/database.py", "svc/front/otlp/grpc.py"}
 
 
 def modules() -> Iterator[tuple[str, ast.Module]]:

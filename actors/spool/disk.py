@@ -30,6 +30,7 @@ import trio
 from actors.ports import Batch, Outage
 from actors.spool.memory import Entry, Spool, Ticket
 from actors.supervision import Vitals
+from protocol.operator import OperatorError
 from protocol.spooled import Unpackable, pack, unpack
 
 log = logging.getLogger(__name__)
@@ -42,11 +43,11 @@ _PAGE_BYTES: Final = 16 * 1024
 OUTAGE_PAUSE_S: Final = 0.5
 
 
-class SpoolInUse(Exception):
+class SpoolInUse(OperatorError):
     """Another process holds the spool of this folder."""
 
 
-class SpoolDamaged(Exception):
+class SpoolDamaged(OperatorError):
     """The spool file cannot be opened; the text says where it is and what to do."""
 
 

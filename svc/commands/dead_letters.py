@@ -23,15 +23,32 @@ from svc.domain.intake import decoder
 from svc.domain.pricing import PriceBook
 from svc.ingest.prices import price_book
 from svc.outside.kafka.letters import collect
+from svc.runtime.clock import now
 from svc.store.postgres.partitions import DayPartitions
 from svc.store.spans.call_sites import CallSites
 from svc.store.spans.dead_letters import DeadLetterStore
 from svc.store.spans.writing import SpanStore
-from svc.wiring.open_store import Store, now, open_store
+from svc.wiring.open_store import Store, open_store
 from svc.wiring.spools import kafka
 
 
-async def dead_letters(arguments: argparse.Namespace, settings: Settings) -> None:
+def add(parser: argparse.ArgumentParser) -> None:
+    """The verbs and their arguments."""
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="verb")
+    verbs.add_parser("list", help="list the letters, oldest first")
+    show = verbs.add_parser("show", help="print a letter whole, its spans as JSON")
+    show.add_argument("id", type=int, help="the id that `dead-letters list` shows")
+    for name, text in (
+        ("replay", "write letters again; stored ones go"),
+        ("drop", "delete letters for good"),
+    ):
+        verb = verbs.add_parser(name, help=text)
+        chosen = verb.add_mutually_exclusive_group(required=True)
+        chosen.add_argument("ids", type=int, nargs="*", default=[], metavar="id", help="ids of letters")
+        chosen.add_argument("--all", action="store_true", help="all of them")
+
+
+async def run(arguments: argparse.Namespace, settings: Settings) -> None:
     """Run one verb. Raises `Outage` when the database is away."""
     async with open_store(settings) as store:
         letters = DeadLetterStore(store.database)
@@ -43,7 +60,9 @@ async def dead_letters(arguments: argparse.Namespace, settings: Settings) -> Non
             case "show":
                 await _show(letters, arguments.id)
             case "replay":
-                await _replay(store, letters, price_book(settings), None if arguments.all else arguments.ids)
+                await _replay(
+                    store, letters, price_book(settings.prices_file), None if arguments.all else arguments.ids
+                )
             case "drop":
                 dropped = await letters.drop(None if arguments.all else arguments.ids)
                 print(f"dropped {dropped} letters")

@@ -7,6 +7,7 @@ that fails, cached tokens, sessions and one model that has no price.
 
 from __future__ import annotations
 
+import argparse
 import random
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -224,9 +225,14 @@ def request_of(service: str, spans: list[Span]) -> ExportTraceServiceRequest:
     return request
 
 
-async def demo(settings: Settings, url: str | None) -> None:
+def add(parser: argparse.ArgumentParser) -> None:
+    """Its one argument."""
+    parser.add_argument("--url", help="address of the service (default: the configured one)")
+
+
+async def run(arguments: argparse.Namespace, settings: Settings) -> None:
     """Send the traces and print what the query API says. Raises `Outage` when the service is not there."""
-    base = url or f"http://{settings.http_bind[0]}:{settings.http_bind[1]}"
+    base = arguments.url or f"http://{settings.http_bind[0]}:{settings.http_bind[1]}"
     async with open_store(settings) as store:
         project = await ProjectStore(store.database).make_default()
         keys = KeyStore(store.database)

@@ -6,6 +6,8 @@ key. Exit status 1 when any line says FAIL.
 
 from __future__ import annotations
 
+import argparse
+import os
 from collections.abc import Iterator, Mapping
 from importlib.metadata import version
 from pathlib import Path
@@ -15,12 +17,17 @@ import httpx2
 import trio
 
 from protocol.storage import Outage
+from svc.commands.place import named_project
+from svc.commands.report import print_report
 from svc.config.checks import boot_refusals, boot_warnings
 from svc.config.table import BadSetting, Settings, setting_rows
 from svc.ingest.prices import BadPrices, price_book
+from svc.runtime.clock import now
 from svc.secrets.own import kept_here, with_own_secrets
+from svc.store.accounts.projects import DEFAULT_ORG
 from svc.store.postgres.database import Connection
 from svc.store.postgres.migrate import migrations
+from svc.store.spans.exporters import ExporterStore
 from svc.wiring.open_store import open_store, served_address
 from svc.wiring.outbound import outbound
 from svc.wiring.spools import kafka
@@ -41,8 +48,35 @@ class Finding:
         return f"{self.verdict:<4}  {self.subject:<10}  {self.text}"
 
 
-async def examine(settings: Settings, env: Mapping[str, str]) -> int:
-    """Print all findings. Returns the exit status."""
+def add(parser: argparse.ArgumentParser) -> None:
+    """Its arguments."""
+    parser.description = (
+        "What is configured, what is reachable and what is wrong. With --project instead:\n"
+        "who sends spans into it, what is understood of them, and what to change."
+    )
+    parser.add_argument("--org", default=DEFAULT_ORG, help="organization (default: %(default)s)")
+    parser.add_argument("--project", help="say what this project's exporters send")
+    parser.add_argument(
+        "--days",
+        type=int,
+        choices=range(1, 31),
+        default=7,
+        metavar="N",
+        help="over the last N days (default: 7)",
+    )
+
+
+async def run(arguments: argparse.Namespace, settings: Settings) -> int:
+    """Print what was seen. Returns the exit status."""
+    if arguments.project is None:
+        return await _examine(settings, os.environ)
+    async with open_store(settings) as store:
+        project = await named_project(store, arguments)
+        print_report(await ExporterStore(store.database).report(project.id, now(), arguments.days))
+    return 0
+
+
+async def _examine(settings: Settings, env: Mapping[str, str]) -> int:
     findings = [*_settings(settings, env), *_folder(settings)]
     findings += await _database(settings)
     findings += await _brokers(settings)
@@ -59,7 +93,7 @@ def _settings(settings: Settings, env: Mapping[str, str]) -> Iterator[Finding]:
     named = sorted(row.name for row in setting_rows() if row.name in env)
     yield Finding("ok", "settings", "set: " + (", ".join(named) or "none, all defaults"))
     try:
-        settings = with_own_secrets(settings, env, make=False)
+        settings = with_own_secrets(settings, env)
     except (BadSetting, OSError) as error:
         yield Finding("FAIL", "secrets", str(error))
     for name, path in kept_here(settings, env).items():
@@ -75,7 +109,7 @@ def _settings(settings: Settings, env: Mapping[str, str]) -> Iterator[Finding]:
 
 def _prices(settings: Settings) -> Finding:
     try:
-        return Finding("ok", "prices", f"price book {price_book(settings).version}")
+        return Finding("ok", "prices", f"price book {price_book(settings.prices_file).version}")
     except BadPrices as bad:
         return Finding("FAIL", "prices", str(bad))
 

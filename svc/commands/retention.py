@@ -8,29 +8,22 @@ from __future__ import annotations
 import argparse
 from collections import Counter
 from datetime import UTC, datetime
-from typing import Any
 
 from protocol.storage import Freed
 from svc.config.table import Settings
-from svc.domain.retention import Terms
 from svc.store.retention.sweep import RetentionStore
+from svc.wiring.keeping import default_terms
 from svc.wiring.open_store import open_store
 
 
-def default_terms(settings: Settings) -> Terms:
-    """The install's terms."""
-    return Terms(settings.trace_ttl_days, settings.detection_ttl_days)
-
-
-def add_retention(commands: Any) -> None:
-    """The command's arguments."""
-    retention = commands.add_parser("retention", help="show what is kept how long, or sweep now")
-    verbs = retention.add_subparsers(dest="verb", required=True, metavar="verb")
+def add(parser: argparse.ArgumentParser) -> None:
+    """The verbs."""
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="verb")
     verbs.add_parser("show", help="the terms of each project, and the days and bytes on disk")
     verbs.add_parser("run", help="delete what has expired now, and say what was freed")
 
 
-async def retention(arguments: argparse.Namespace, settings: Settings) -> None:
+async def run(arguments: argparse.Namespace, settings: Settings) -> None:
     """Run one verb."""
     async with open_store(settings) as store:
         shelf = RetentionStore(store.database, default_terms(settings))

@@ -6,6 +6,7 @@ running service; killed, it goes on where it was when it is started again.
 
 from __future__ import annotations
 
+import argparse
 import sys
 import time
 from decimal import Decimal
@@ -16,13 +17,17 @@ import trio
 
 from protocol.otlp.reading import WireSpan
 from protocol.storage import Outage
+from svc.commands.place import name_project, named_project
+from svc.config.table import Settings
 from svc.domain.pricing import PriceBook
 from svc.domain.rework import remapped, repriced
 from svc.domain.span import SpanRow
+from svc.ingest.prices import price_book
+from svc.runtime.clock import now
 from svc.store.accounts.projects import Project
 from svc.store.postgres.database import Database
 from svc.store.spans.rework import Kind, Progress, ReworkStore
-from svc.wiring.open_store import now
+from svc.wiring.open_store import open_store
 
 HELP: Final = (
     "Says what would change, and with --apply changes it, in steps of some hundred traces beside a running"
@@ -36,8 +41,25 @@ _TRIES: Final = 10
 _PAUSE_S: Final = 1.0
 
 
-async def rework(database: Database, project: Project, kind: Kind, prices: PriceBook, *, apply: bool) -> None:
+def add(parser: argparse.ArgumentParser) -> None:
+    """The arguments of either command."""
+    parser.description = HELP
+    parser.formatter_class = argparse.HelpFormatter
+    parser.add_argument("--apply", action="store_true", help="change the stored spans; else only a preview")
+    name_project(parser)
+
+
+async def run(arguments: argparse.Namespace, settings: Settings) -> None:
     """Preview or apply, and print the outcome. Raises `Outage` when the database stays away."""
+    prices = price_book(settings.prices_file)
+    async with open_store(settings) as store:
+        project = await named_project(store, arguments)
+        await _rework(store.database, project, arguments.command, prices, apply=arguments.apply)
+
+
+async def _rework(
+    database: Database, project: Project, kind: Kind, prices: PriceBook, *, apply: bool
+) -> None:
 
     def remake(row: SpanRow, span: WireSpan | None) -> SpanRow:
         return repriced(row, prices) if span is None else remapped(row, span, prices)

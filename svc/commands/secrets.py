@@ -9,34 +9,31 @@ Secrets: plaintext passes from one key to the other and is never printed.
 from __future__ import annotations
 
 import argparse
-from typing import Any
 
+from protocol.operator import OperatorError
+from protocol.sealed import Lost
 from svc.config.table import Settings
-from svc.secrets.sealing import Lost, Sealer
+from svc.secrets.sealing import Sealer
 from svc.store.accounts.integrations import IntegrationStore
 from svc.wiring.open_store import open_store
 
 
-class SomeLost(Exception):
+class SomeLost(OperatorError):
     """Values remain that no key here opens; the text counts them."""
 
 
-def add_secrets(commands: Any) -> None:
-    """The command's arguments."""
-    sealed = commands.add_parser(
-        "secrets",
-        help="list what is sealed, or seal it anew with the present key",
-        description=(
-            "To change the sealing key: set SVC_SECRET_KEY to the new one, add the old one to "
-            "SVC_SECRET_KEY_PREVIOUS, restart the service, run `trace-svc secrets rotate`, drop the old one."
-        ),
+def add(parser: argparse.ArgumentParser) -> None:
+    """The verbs."""
+    parser.description = (
+        "To change the sealing key: set SVC_SECRET_KEY to the new one, add the old one to\n"
+        "SVC_SECRET_KEY_PREVIOUS, restart the service, run `trace-svc secrets rotate`, drop the old one."
     )
-    verbs = sealed.add_subparsers(dest="verb", required=True, metavar="verb")
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="verb")
     verbs.add_parser("list", help="list the sealed values and whether a key here opens them")
     verbs.add_parser("rotate", help="seal every value anew with the present key")
 
 
-async def sealed_secrets(arguments: argparse.Namespace, settings: Settings) -> None:
+async def run(arguments: argparse.Namespace, settings: Settings) -> None:
     """Run one verb. Raises `SomeLost` when a value cannot be opened."""
     sealer = Sealer.of(settings)
     async with open_store(settings) as store:

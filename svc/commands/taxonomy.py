@@ -6,15 +6,19 @@ there, so importing it twice is the same as once.
 
 from __future__ import annotations
 
+import argparse
 from pathlib import Path
 from typing import Final
 
 import yaml
 
+from protocol.operator import OperatorError
 from protocol.taxonomy import BadTaxonomy, Taxonomy, read_taxonomy
+from svc.commands.place import name_project, named_project
+from svc.config.table import Settings
 from svc.domain.output_schema import check_output_schemas
-from svc.store.accounts.projects import Project
 from svc.store.detection.taxonomy import TaxonomyStore
+from svc.wiring.open_store import open_store
 
 MAX_FILE_BYTES: Final = 8 * 1024 * 1024
 
@@ -56,9 +60,28 @@ def read_file(path: Path) -> Taxonomy:
     return found
 
 
-async def import_taxonomy(taxonomy: Taxonomy, store: TaxonomyStore, project: Project) -> None:
-    """Write it and say what is there now."""
-    await store.replace(project.id, taxonomy)
+def add(parser: argparse.ArgumentParser) -> None:
+    """The one verb and its arguments."""
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="verb")
+    importing = verbs.add_parser(
+        "import",
+        help="make a project's taxonomy what a file says",
+        description=HELP,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    importing.add_argument("file", type=Path, help="YAML or JSON")
+    name_project(importing)
+
+
+async def run(arguments: argparse.Namespace, settings: Settings) -> None:
+    """Import the file and say what is there now. Raises `OperatorError` for a file that cannot be used."""
+    try:
+        taxonomy = read_file(arguments.file)
+    except BadTaxonomy as bad:
+        raise OperatorError(str(bad)) from None
+    async with open_store(settings) as store:
+        project = await named_project(store, arguments)
+        await TaxonomyStore(store.database).replace(project.id, taxonomy)
     counts = ", ".join(
         f"{len(getattr(taxonomy, name))} {name.replace('_', ' ')}" for name in Taxonomy.__struct_fields__
     )

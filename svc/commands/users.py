@@ -11,20 +11,28 @@ import secrets
 import trio
 
 from actors.keys import HASHERS
+from protocol.operator import OperatorError
 from protocol.rest.accounts import email_key
 from protocol.rest.query import timestamp
+from svc.commands.columns import print_columns
 from svc.config.table import Settings
 from svc.store.accounts.accounts import AccountStore
 from svc.store.accounts.audit import OPERATOR
 from svc.wiring.open_store import open_store
 
 
-class NoSuchUser(Exception):
-    """Nobody has this address."""
+def add(parser: argparse.ArgumentParser) -> None:
+    """The verbs and their arguments."""
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="verb")
+    verbs.add_parser("list", help="list the accounts")
+    reset = verbs.add_parser(
+        "reset-password", help="give an account a new password, print it once, and end its sessions"
+    )
+    reset.add_argument("email", help="the address of the account")
 
 
-async def users(arguments: argparse.Namespace, settings: Settings) -> None:
-    """Run one of the verbs. Raises `NoSuchUser`."""
+async def run(arguments: argparse.Namespace, settings: Settings) -> None:
+    """Run one of the verbs. Raises `OperatorError` when nobody has the address."""
     async with open_store(settings) as store:
         accounts = AccountStore(store.database, trio.CapacityLimiter(HASHERS))
         if arguments.verb == "list":
@@ -38,9 +46,7 @@ async def _list(accounts: AccountStore) -> None:
     for account, role in await accounts.all():
         how = "password" if account.has_password else "identity provider"
         rows.append((account.email, role or "none", how, timestamp(account.created_at)))
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    for row in rows:
-        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    print_columns(rows)
     if len(rows) == 1:
         print("nobody has signed up yet; the first who does owns the instance")
 
@@ -48,7 +54,7 @@ async def _list(accounts: AccountStore) -> None:
 async def _reset(accounts: AccountStore, email: str) -> None:
     account = await accounts.by_email(email_key(email) or "")
     if account is None:
-        raise NoSuchUser(f"nobody has the address {email}; `trace-svc users list` shows who there is")
+        raise OperatorError(f"nobody has the address {email}; `trace-svc users list` shows who there is")
     password = secrets.token_urlsafe(16)
     await accounts.set_password(account.id, password, actor=OPERATOR)
     print(password)

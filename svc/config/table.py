@@ -18,6 +18,7 @@ from typing import Any, Final
 import attrs
 import environ
 
+from protocol.operator import OperatorError
 from svc.config.types import (
     BIND,
     BOOLEAN,
@@ -32,6 +33,7 @@ from svc.config.types import (
     KEYS32,
     NETWORKS,
     OPTIONAL,
+    OPTIONAL_NETWORKS,
     OWN_KEY,
     OWN_PASSWORD,
     PORT,
@@ -51,7 +53,7 @@ _MIB: Final = 1024 * 1024
 _ROW: Final = "trace-svc setting"
 
 
-class BadSetting(Exception):
+class BadSetting(OperatorError):
     """A value that cannot be read. The text names the variable, the value and what was expected."""
 
 
@@ -333,6 +335,13 @@ class Settings:
         "https://heartbeat.trace-svc.example/v1/heartbeat",
         "Where the heartbeat is sent.",
     )
+    integration_networks: tuple[Any, ...] | None = setting(
+        "SVC_INTEGRATION_ALLOWED_NETWORKS",
+        OPTIONAL_NETWORKS,
+        "",
+        "Networks beside the public ones that integrations (model providers, Git hosts) may reach.",
+        shown="private and loopback when bound to loopback, else none",
+    )
     cloud_region: str | None = setting(
         "CLOUD_REGION", OPTIONAL, "", "Ambient region for one cloud model provider."
     )
@@ -363,6 +372,17 @@ class Settings:
         "",
         "How agents reach a model; unset means the signed-request cloud model service.",
     )
+
+    @property
+    def local(self) -> bool:
+        """Whether only this machine can reach the service: no public name, bound to loopback."""
+        host = self.http_bind[0]
+        return self.site_domain is None and (host == "localhost" or host.startswith("127.") or host == "::1")
+
+    @property
+    def embedded(self) -> bool:
+        """Whether the service brings its own database: none is named."""
+        return self.jdbc_url is None and self.db_host is None
 
 
 def setting_rows() -> tuple[Row, ...]:

@@ -144,6 +144,7 @@ OWN_KEY = Type("base64", "base64 of exactly 32 bytes, such as `openssl rand -bas
 OWN_PASSWORD = Type("text", "a text of at least 16 characters", _long_text)
 KEYS32 = Type("base64 list", "base64 keys of exactly 32 bytes each, separated by spaces", _keys32)
 NETWORKS = Type("CIDR list", "networks in CIDR form, separated by spaces", _networks)
+OPTIONAL_NETWORKS = Type("CIDR list", "networks in CIDR form, separated by spaces", _optionally(_networks))
 BROKERS = Type("host:port list", "host:port, several separated by commas", _brokers)
 FOLDER = Type("path", "a path", _path)
 FILE = Type("path", "a path, or blank", _optionally(_path))

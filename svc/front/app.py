@@ -44,8 +44,9 @@ from protocol.rest.query import (
     read_body,
 )
 from protocol.storage import Outage, StoreRefused
-from svc.front.api.routes import Api, lowered
+from svc.front.api.routes import Api
 from svc.front.auth.bearer import authorize
+from svc.front.auth.calls import lowered
 from svc.front.envelope import json_response, refusal_response, success_response
 from svc.front.health import Health
 from svc.front.metrics import Metrics

@@ -113,7 +113,10 @@ class Health:
         return {"status": status, "details": details}
 
     def actors(self) -> dict[str, Any]:
-        """Every actor on the board; DOWN while one is neither at work nor waiting for an outage to end."""
+        """Every actor on the board.
+
+        DOWN while a needed one is neither at work nor waits for an outage to end.
+        """
         all_vitals = self.board.all()
-        status: Status = "UP" if all(vitals.alive for vitals in all_vitals) else "DOWN"
+        status: Status = "UP" if all(vitals.alive or vitals.spare for vitals in all_vitals) else "DOWN"
         return {"status": status, "details": {vitals.name: vitals.snapshot() for vitals in all_vitals}}

@@ -46,14 +46,15 @@ from svc.domain.pricing import PriceBook
 from svc.domain.rates import OwnPrices
 from svc.ingest.prices import parse_prices
 from svc.ingest.writer import Ingest
+from svc.runtime.asyncio_loop import asyncio_loop
+from svc.runtime.clock import now
 from svc.runtime.garbage import collect_seldom
 from svc.runtime.logging import set_up
-from svc.store.postgres.database import Address, Database
+from svc.store.postgres.database import AWAY, Address, Database
 from svc.store.postgres.partitions import DayPartitions
 from svc.store.spans.call_sites import CallSites
 from svc.store.spans.exporters import ExporterStore
 from svc.store.spans.writing import SpanStore
-from svc.wiring.open_store import asyncio_loop, now
 
 log = logging.getLogger(__name__)
 
@@ -178,7 +179,7 @@ async def _serve(orders_fd: int, answers_fd: int) -> None:
         set_up(begin.log_level)
         address = Address(begin.host, begin.port, begin.user, begin.password, begin.database, begin.tls)
         async with (
-            asyncio_loop(),
+            asyncio_loop(AWAY),
             Database(address, pool_size=POOL_SIZE).opened() as database,
             trio.open_nursery() as nursery,
         ):

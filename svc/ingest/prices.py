@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import msgspec
 
-from svc.config.table import Settings
+from protocol.operator import OperatorError
 from svc.domain.pricing import PriceBook
 from svc.domain.rates import RATE_NAMES, OwnPrice, OwnPrices, OwnTier
 
@@ -25,7 +25,7 @@ _MOST_USD: Final = Decimal(1_000_000)
 _MOST_BYTES: Final = 4 * 1024 * 1024
 
 
-class BadPrices(Exception):
+class BadPrices(OperatorError):
     """A price file that cannot be read. The text names the file, the place and what was expected."""
 
 
@@ -62,9 +62,9 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
     price: list[_Price] = []
 
 
-def price_book(settings: Settings) -> PriceBook:
-    """The price book under these settings. Raises `BadPrices`."""
-    return PriceBook(None if settings.prices_file is None else read_prices(settings.prices_file))
+def price_book(own: Path | None) -> PriceBook:
+    """The price book, with the operator's file before it when there is one. Raises `BadPrices`."""
+    return PriceBook(None if own is None else read_prices(own))
 
 
 def read_prices(path: Path) -> OwnPrices:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 import attrs
-import httpx2
-import trio
+import msgspec
 
-TIMEOUT_S: Final = 10.0
+from svc.outside.http import HttpClient, Unreached
 
 
 @attrs.frozen
@@ -17,17 +16,15 @@ class HeartbeatHost:
     """Implements the `Deliver` port. The host is resolved when a message is delivered, and never before."""
 
     url: str
+    client: HttpClient = attrs.field(factory=HttpClient)
 
     async def deliver(self, message: Mapping[str, Any]) -> str | None:
         """Deliver a message. Returns None, or why it was not delivered; never raises for the other side."""
+        body = msgspec.json.encode(message)
         try:
-            with trio.fail_after(TIMEOUT_S):
-                async with httpx2.AsyncClient(follow_redirects=False, timeout=TIMEOUT_S) as client:
-                    response = await client.post(
-                        self.url, json=dict(message), headers={"user-agent": "trace-svc"}
-                    )
-        except trio.TooSlowError:
-            return f"no answer within {TIMEOUT_S:g} s"
-        except (httpx2.HTTPError, httpx2.InvalidURL, OSError, ValueError) as error:
-            return type(error).__name__
-        return None if response.is_success else f"status {response.status_code}"
+            answer = await self.client.ask(
+                "POST", self.url, headers={"content-type": "application/json"}, body=body, read=False
+            )
+        except Unreached as unreached:
+            return str(unreached)
+        return None if 200 <= answer.status < 300 else f"status {answer.status}"

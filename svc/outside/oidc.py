@@ -9,9 +9,8 @@ Secrets: the client secret, codes, verifiers and tokens go to the provider alone
 
 from __future__ import annotations
 
-import secrets
-from base64 import urlsafe_b64encode
-from collections.abc import Callable
+from base64 import b64encode, urlsafe_b64encode
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
 from hashlib import sha256
 from hmac import compare_digest
@@ -19,15 +18,16 @@ from typing import Any, Final
 from urllib.parse import quote, urlencode, urlsplit
 
 import attrs
-import httpx2
+import msgspec
 import trio
 from joserfc import jwt
 from joserfc.errors import JoseError
 from joserfc.jwk import KeySet
 
+from protocol.sign_on import Attempt, Identity, SsoFailed
 from protocol.storage import Outage
+from svc.outside.http import HttpAnswer, HttpClient, Unreached
 
-TIMEOUT_S: Final = 10.0
 #: How long the provider's metadata and keys are believed.
 BELIEVED_S: Final = 600.0
 #: How far the provider's clock and ours may be apart.
@@ -36,33 +36,7 @@ LEEWAY_S: Final = 60
 ALGORITHMS: Final = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
 MAX_ANSWER_BYTES: Final = 1024 * 1024
 
-
-class SsoFailed(Exception):
-    """The sign-in cannot be believed, or the provider refused it. The text is for the person who tries."""
-
-
-@attrs.frozen
-class Attempt:
-    """What has to come back: kept, sealed, in the browser that was sent away."""
-
-    state: str = attrs.field(repr=False)
-    nonce: str = attrs.field(repr=False)
-    verifier: str = attrs.field(repr=False)
-
-    @classmethod
-    def fresh(cls) -> Attempt:
-        """Unguessable ones."""
-        return cls(*(secrets.token_urlsafe(32) for _ in range(3)))
-
-
-@attrs.frozen
-class Identity:
-    """Who the provider says came. `verified` is whether it vouches for the address."""
-
-    issuer: str
-    subject: str
-    email: str | None
-    verified: bool
+Ask = Callable[..., Awaitable[HttpAnswer]]
 
 
 @attrs.frozen
@@ -77,14 +51,14 @@ class _Metadata:
 
 @attrs.define(eq=False)
 class IdentityProvider:
-    """One provider. `client` opens an HTTP client; `now` is the wall clock."""
+    """One provider. `now` is the wall clock, `ask` how it is spoken to."""
 
     issuer_url: str
     client_id: str
     client_secret: str = attrs.field(repr=False)
     redirect_uri: str
     now: Callable[[], datetime]
-    client: Callable[[], httpx2.AsyncClient] = lambda: httpx2.AsyncClient(timeout=TIMEOUT_S)
+    ask: Ask = HttpClient(answer_bytes=MAX_ANSWER_BYTES).ask
     _metadata: tuple[_Metadata, float] | None = None
     _keys: tuple[KeySet, float] | None = None
 
@@ -120,7 +94,7 @@ class IdentityProvider:
             raise SsoFailed("the identity provider sent no ID token")
         claims = await self._checked(metadata, attempt, token)
         if claims.get("email") is None and metadata.userinfo is not None and isinstance(access, str):
-            told = await self._asked("GET", metadata.userinfo, headers={"authorization": f"Bearer {access}"})
+            told = await self._asked("GET", metadata.userinfo, None, {"authorization": f"Bearer {access}"})
             # It speaks of the same person, or it does not count (OpenID Connect Core §5.3.2).
             if told.get("sub") == claims["sub"]:
                 claims = {**claims, "email": told.get("email"), "email_verified": told.get("email_verified")}
@@ -163,10 +137,11 @@ class IdentityProvider:
     async def _exchange(self, metadata: _Metadata, form: dict[str, str]) -> dict[str, Any]:
         if metadata.posts_secret:
             form = {**form, "client_id": self.client_id, "client_secret": self.client_secret}
-            return await self._asked("POST", metadata.token, data=form)
+            return await self._asked("POST", metadata.token, form)
         # RFC 6749 §2.3.1: both are form-encoded before they are joined.
-        auth = httpx2.BasicAuth(quote(self.client_id, safe=""), quote(self.client_secret, safe=""))
-        return await self._asked("POST", metadata.token, data=form, auth=auth)
+        pair = f"{quote(self.client_id, safe='')}:{quote(self.client_secret, safe='')}"
+        headers = {"authorization": "Basic " + b64encode(pair.encode()).decode()}
+        return await self._asked("POST", metadata.token, form, headers)
 
     async def _checked(self, metadata: _Metadata, attempt: Attempt, token: str) -> dict[str, Any]:
         """The claims of an ID token that passes every check of OpenID Connect Core §3.1.3.7."""
@@ -210,25 +185,33 @@ class IdentityProvider:
         self._keys = (keys, trio.current_time() + BELIEVED_S)
         return keys
 
-    async def _asked(self, method: str, url: str, **how: Any) -> dict[str, Any]:
+    async def _asked(
+        self,
+        method: str,
+        url: str,
+        form: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> dict[str, Any]:
         """One JSON answer. Raises `Outage` when there is none, `SsoFailed` when it is a refusal."""
+        sent = {"accept": "application/json", **(headers or {})}
+        body = b""
+        if form is not None:
+            sent["content-type"], body = "application/x-www-form-urlencoded", urlencode(form).encode()
         try:
-            with trio.fail_after(TIMEOUT_S):
-                async with self.client() as client:
-                    response = await client.request(method, url, follow_redirects=False, **how)
-        except (httpx2.HTTPError, httpx2.InvalidURL, OSError, trio.TooSlowError) as error:
-            raise Outage(f"the identity provider cannot be reached ({type(error).__name__})") from None
-        if response.status_code >= 500:
-            raise Outage(f"the identity provider answers {response.status_code}")
+            answer = await self.ask(method, url, headers=sent, body=body)
+        except Unreached as unreached:
+            raise Outage(f"the identity provider: {unreached}") from None
+        if answer.status >= 500:
+            raise Outage(f"the identity provider answers {answer.status}")
         try:
-            told = response.json()
+            told = msgspec.json.decode(answer.body)
         except ValueError:
             told = None
-        if response.status_code != 200:
+        if answer.status != 200:
             code = told.get("error") if isinstance(told, dict) else None
-            known = code if code in _OAUTH_ERRORS else response.status_code
+            known = code if code in _OAUTH_ERRORS else answer.status
             raise SsoFailed(f"the identity provider refuses ({known})")
-        if not isinstance(told, dict) or len(response.content) > MAX_ANSWER_BYTES:
+        if not isinstance(told, dict):
             raise SsoFailed("the identity provider's answer cannot be read")
         return told
 

@@ -8,13 +8,14 @@ Secrets: the credential goes into one header of one request and nowhere else.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 import attrs
-import httpx2
 import trio
 
-TIMEOUT_S: Final = 10.0
+from protocol.rest.settings import Reached
+from svc.outside.http import HttpClient, Unreached
 
 
 @attrs.frozen
@@ -51,34 +52,33 @@ PROBES: Final[dict[str, dict[str, Probe]]] = {
 
 
 @attrs.frozen
-class Answer:
-    """What came back: a status, or none and why."""
+class Providers:
+    """Implements the front's `Reach`. `client` bounds what is waited for and which addresses may be asked."""
 
-    status: int | None
-    message: str
-    took_s: float
+    client: HttpClient
 
+    @property
+    def providers(self) -> Mapping[str, Mapping[str, str | None]]:
+        """By kind and name; the usual base address of each, None where it must be given."""
+        return {kind: {name: probe.base_url for name, probe in of.items()} for kind, of in PROBES.items()}
 
-async def ask(probe: Probe, base_url: str, secret: str | None) -> Answer:
-    """Ask once. Never raises for what the other side does or fails to do."""
-    headers = {"user-agent": "trace-svc", **dict(probe.extra)}
-    if secret is not None:
-        headers[probe.header] = probe.form.format(secret=secret)
-    started_s = trio.current_time()
-    status = None
-    try:
-        with trio.fail_after(TIMEOUT_S):
-            async with (
-                httpx2.AsyncClient(follow_redirects=False, timeout=TIMEOUT_S) as client,
-                client.stream("GET", base_url.rstrip("/") + probe.path, headers=headers) as response,
-            ):
-                status = response.status_code
-        message = _MEANINGS.get(status, "accepted" if status < 300 else f"answered with status {status}")
-    except trio.TooSlowError:
-        message = f"no answer within {TIMEOUT_S:g} s"
-    except (httpx2.HTTPError, httpx2.InvalidURL, OSError, ValueError) as error:
-        message = f"cannot be reached ({type(error).__name__})"
-    return Answer(status, message, trio.current_time() - started_s)
+    async def ask(self, kind: str, provider: str, base_url: str | None, secret: str | None) -> Reached:
+        """Ask once. Never raises for what the other side does or fails to do."""
+        probe = PROBES[kind][provider]
+        headers = dict(probe.extra)
+        if secret is not None:
+            headers[probe.header] = probe.form.format(secret=secret)
+        started_s = trio.current_time()
+        status = None
+        try:
+            url = (base_url or probe.base_url or "").rstrip("/") + probe.path
+            status = (await self.client.ask("GET", url, headers=headers, read=False)).status
+            accepted = 200 <= status < 300
+            message = _MEANINGS.get(status, "accepted" if accepted else f"answered with status {status}")
+        except Unreached as unreached:
+            accepted, message = False, str(unreached)
+        took_ms = round((trio.current_time() - started_s) * 1000)
+        return Reached(status is not None, accepted, status, message, took_ms)
 
 
 _MEANINGS: Final = {

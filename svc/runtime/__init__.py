@@ -1,1 +1,1 @@
-"""What the process itself needs whatever it does: its log, its clock, its garbage."""
+"""What a process needs whatever it does: its log, its clock, its garbage, its asyncio loop."""

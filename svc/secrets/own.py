@@ -21,8 +21,6 @@ import attrs
 
 from svc.config.table import BadSetting, Settings, read_settings
 from svc.config.types import OWN_KEY, OWN_PASSWORD
-from svc.store.postgres.embedded.cluster import Account, claim_folder, open_home
-from svc.wiring.open_store import served_address
 
 
 def _random_text() -> str:
@@ -44,7 +42,7 @@ SECRETS: Final = (
 
 def kept_here(settings: Settings, env: Mapping[str, str]) -> dict[str, Path]:
     """The variables that nobody set and where their values are kept; empty unless this is a local start."""
-    if settings.site_domain is not None or served_address(settings) is not None:
+    if settings.site_domain is not None or not settings.embedded:
         return {}
     folder = settings.data_dir / "secrets"
     return {
@@ -54,19 +52,22 @@ def kept_here(settings: Settings, env: Mapping[str, str]) -> dict[str, Path]:
     }
 
 
-def with_own_secrets(settings: Settings, env: Mapping[str, str], *, make: bool = True) -> Settings:
-    """The settings with kept secrets in place of unset ones; `make` makes those that are missing.
+def with_own_secrets(
+    settings: Settings, env: Mapping[str, str], *, claim: Callable[[Path], None] | None = None
+) -> Settings:
+    """The settings with kept secrets in place of unset ones.
 
-    Raises `BadSetting` when a kept one cannot be read, and `EmbeddedServerError` or `OSError` when the folder
-    cannot be used.
+    `claim` makes the folder, readable for us alone; with it, secrets that are missing are made. Raises
+    `BadSetting` when a kept one cannot be read, `OSError` when the folder cannot be used, and what `claim`
+    does.
     """
     kept = kept_here(settings, env)
     found: dict[str, str] = {}
     for secret in SECRETS:
         path = kept.get(secret.variable)
-        if path is None or not (make or path.exists()):
+        if path is None or not (claim or path.exists()):
             continue
-        text = _kept(settings.data_dir, path) if make else _text(path)
+        text = _text(path) if claim is None else _kept(path, claim)
         try:
             secret.read(text)
         except ValueError:
@@ -78,11 +79,10 @@ def with_own_secrets(settings: Settings, env: Mapping[str, str], *, make: bool =
     return read_settings({**env, **found}) if found else settings
 
 
-def _kept(data_dir: Path, path: Path) -> str:
+def _kept(path: Path, claim: Callable[[Path], None]) -> str:
     """The text of the file, made first when it is missing. Of two processes that make it, one wins."""
     if not path.exists():
-        open_home(data_dir)
-        claim_folder(path.parent, 0o700, Account(os.geteuid(), os.getegid(), switch=False))
+        claim(path.parent)
         draft = path.with_name(f"{path.name}.{os.getpid()}")
         draft.unlink(missing_ok=True)
         fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)

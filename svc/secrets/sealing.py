@@ -19,18 +19,12 @@ import attrs
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
+from protocol.sealed import Lost
 from svc.config.table import Settings
 
 _ID_BYTES: Final = 4
 _NONCE_BYTES: Final = 12
 _TAG_BYTES: Final = 16
-
-
-@attrs.frozen
-class Lost:
-    """A value that cannot be opened, and why, for the operator."""
-
-    reason: str
 
 
 def key_id(key: bytes) -> bytes:

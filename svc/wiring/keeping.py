@@ -12,16 +12,21 @@ import attrs
 from actors.heartbeat import Heartbeat
 from actors.supervision import Actor, Board, Vitals
 from actors.sweeper import RetentionSweeper, SweepTally
-from svc.commands.retention import default_terms
 from svc.config.table import Settings
 from svc.domain.heartbeat import Build, message
+from svc.domain.retention import Terms
 from svc.outside.heartbeat import HeartbeatHost
+from svc.runtime.clock import now
 from svc.store.postgres.database import Database
 from svc.store.retention.census import CensusStore
 from svc.store.retention.sweep import RetentionStore
-from svc.wiring.open_store import now
 
 Loop = tuple[Callable[[], Actor], Vitals]
+
+
+def default_terms(settings: Settings) -> Terms:
+    """The install's terms of retention."""
+    return Terms(settings.trace_ttl_days, settings.detection_ttl_days)
 
 
 def optional_loops(settings: Settings, database: Database, board: Board, tally: SweepTally) -> list[Loop]:
@@ -35,12 +40,12 @@ def optional_loops(settings: Settings, database: Database, board: Board, tally: 
 
 
 def _sweeper(retention: RetentionStore, tally: SweepTally, board: Board) -> Loop:
-    vitals = board.enrol("retention-sweeper")
+    vitals = board.enrol("retention-sweeper", spare=True)
     return lambda: RetentionSweeper(retention=retention, now=now, tally=tally, vitals=vitals), vitals
 
 
 def _heartbeat(census: CensusStore, host: HeartbeatHost, board: Board) -> Loop:
-    vitals = board.enrol("heartbeat")
+    vitals = board.enrol("heartbeat", spare=True)
     build = Build(version("trace-svc"), platform.system().lower(), platform.machine().lower())
     return (
         lambda: Heartbeat(

@@ -1,24 +1,26 @@
 """Opening the database, embedded or served, for the service and for every command beside it.
 
-Owns the asyncio loop that the database border runs on, the start of the embedded server, and the wait for a
-served one that is not there yet. Never decides what is done with the store.
+Owns the start of the embedded server and the wait for a served one that is not there yet. Never decides what
+is done with the store.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime
-from typing import Any, Final
+from pathlib import Path
+from typing import Final
 
 import attrs
 import trio
-import trio_asyncio
 
 from protocol.storage import Outage
 from svc.config.table import Settings
+from svc.runtime.asyncio_loop import asyncio_loop
 from svc.store.postgres.database import AWAY, Address, Database, parse_url
+from svc.store.postgres.embedded.cluster import Account, claim_folder, open_home
 from svc.store.postgres.embedded.server import EmbeddedServer, open_embedded
 from svc.store.postgres.migrate import migrate
 
@@ -26,11 +28,6 @@ log = logging.getLogger(__name__)
 
 #: How long a start waits for a served database that is not there yet, as in a compose stack.
 DATABASE_PATIENCE_S: Final = 60.0
-
-
-def now() -> datetime:
-    """The wall clock: aware UTC."""
-    return datetime.now(UTC)
 
 
 @attrs.frozen
@@ -47,34 +44,10 @@ async def open_store(settings: Settings, *, as_it_is: bool = False) -> AsyncIter
 
     `as_it_is` leaves the schema alone and does not wait for a database that is away.
     """
-    async with asyncio_loop(), _database(settings) as store:
+    async with asyncio_loop(AWAY), _database(settings) as store:
         if not as_it_is:
             await _migrated(store.database)
         yield store
-
-
-@asynccontextmanager
-async def asyncio_loop() -> AsyncIterator[None]:
-    """The loop that the database border and the gRPC door run on."""
-    async with trio_asyncio.open_loop() as loop:
-        loop.set_exception_handler(_stray)
-        yield
-
-
-def _stray(_loop: object, context: dict[str, Any]) -> None:
-    """An asyncio callback failed with nobody waiting for it. By default that would end the whole service.
-
-    A remark without an exception, or a connection that died with its server, is an outage, not a bug; whoever
-    used the connection hears of it on its own way.
-    """
-    error = context.get("exception")
-    outage = error is None or isinstance(error, AWAY)
-    log.log(
-        logging.WARNING if outage else logging.ERROR,
-        "a stray asyncio failure: %s (%s)",
-        str(context.get("message")).partition(" <")[0],
-        type(error).__name__,
-    )
 
 
 @asynccontextmanager
@@ -121,3 +94,12 @@ async def _migrated(database: Database) -> None:
             if applied:
                 log.info("schema brought to step %d", applied[-1])
             return
+
+
+def claim_secrets_folder(folder: Path) -> None:
+    """Make the folder of a local start's own secrets, below a data folder made like the embedded server's.
+
+    Raises `EmbeddedServerError` when it cannot be made, or belongs to another user.
+    """
+    open_home(folder.parent)
+    claim_folder(folder, 0o700, Account(os.geteuid(), os.getegid(), switch=False))

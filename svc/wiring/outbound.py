@@ -5,12 +5,15 @@ A new client of another system gets a line here; a test compares the list with t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from urllib.parse import urlsplit
 
 import attrs
 
 from svc.config.table import Settings
+from svc.outside.http import Network
 from svc.wiring.open_store import served_address
+from svc.wiring.people import integration_networks
 
 
 @attrs.frozen
@@ -25,6 +28,13 @@ class Outbound:
     def sentence(self) -> str:
         """The line of `doctor`."""
         return f"{self.purpose}: {self.address}, {self.when}"
+
+
+def _near(networks: Sequence[Network]) -> str:
+    """Which addresses near by integrations may lead to, said aloud."""
+    if not networks:
+        return "no private ones (SVC_INTEGRATION_ALLOWED_NETWORKS opens them)"
+    return "also those of " + " ".join(str(network) for network in networks)
 
 
 def outbound(settings: Settings) -> list[Outbound]:
@@ -61,7 +71,7 @@ def outbound(settings: Settings) -> list[Outbound]:
         Outbound(
             "integrations",
             "the model providers and Git hosts that you have entered",
-            "when you test one",
+            "when you test one; besides public addresses " + _near(integration_networks(settings)),
             ("svc/outside/reach.py",),
         ),
     ]

@@ -14,15 +14,19 @@ import trio
 from actors.keys import Keys
 from protocol.rest.accounts import SSO_CALLBACK
 from svc.config.table import Settings
-from svc.front.api.routes import Means
 from svc.front.auth.callers import Callers
+from svc.front.auth.calls import Means
 from svc.front.auth.client import Surroundings
 from svc.front.auth.cookies import Seal
 from svc.front.auth.limits import Limit
+from svc.outside.http import LOCAL_NETWORKS, AddressRule, HttpClient, Network
 from svc.outside.oidc import IdentityProvider
+from svc.outside.reach import Providers
+from svc.secrets.sealing import Sealer
 from svc.store.accounts.accounts import AccountStore
 from svc.store.accounts.logins import LoginStore
 from svc.store.postgres.database import Database
+from svc.wiring.keeping import default_terms
 
 
 def means(
@@ -35,7 +39,6 @@ def means(
     """What the handlers of the REST API call inwards. `hashers` bounds all bcrypt runs of the process."""
     return Means(
         database=database,
-        settings=settings,
         now=now,
         keys=keys,
         callers=Callers(
@@ -50,8 +53,22 @@ def means(
         by_account=Limit(settings.auth_tries_per_account, settings.auth_tries_window_s),
         sso=_identity_provider(settings, now),
         sso_seal=Seal.of(settings.cookie_password, b"trace-svc sign-in under way"),
+        passwords=settings.auth_passwords,
+        seals=Sealer.of(settings),
+        reach=Providers(HttpClient(AddressRule(integration_networks(settings)))),
+        terms=default_terms(settings),
         landing="" if settings.frontend_url is None else _origin(settings.frontend_url),
     )
+
+
+def integration_networks(settings: Settings) -> tuple[Network, ...]:
+    """The networks beside the public one that integrations may reach.
+
+    Local models are common, so a start that only this machine can reach lets everything near be reached.
+    """
+    if settings.integration_networks is not None:
+        return settings.integration_networks
+    return LOCAL_NETWORKS if settings.local else ()
 
 
 def sign_ins(means: Means) -> Mapping[str, int]:

@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import signal
+import stat
 import subprocess
 import threading
 import uuid
@@ -15,6 +16,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
+from svc.commands.serve import greeting
 from tests.bench.load import fresh, make_template
 from tests.conftest import missing
 from tests.service import PLAIN, TRACE_SVC, Service, environment, free_port, running, until
@@ -61,22 +63,37 @@ class Flood:
 
 def test_a_first_start_prints_lines_that_send_and_count_a_trace(service: Service) -> None:
     """What the greeting says, said in a shell, does what it says."""
-    env = environment(service.data_dir)
-    code = (
-        "from svc.__main__ import _greet; from svc.serve import Ready;"
-        f"_greet(Ready({service.url!r}, None, ({service.write_key!r}, {service.query_key!r})))"
-    )
-    python = str(Path(TRACE_SVC).with_name("python"))
-    greeting = subprocess.run(
-        [python, "-c", code], env=env, capture_output=True, text=True, check=True
-    ).stdout
-    lines = [line for line in greeting.splitlines() if re.match(r"  (export|curl|sleep) ", line)]
+    said = greeting(service.url, service.write_key, service.query_key)
+    lines = [line for line in said.splitlines() if re.match(r"  (export|curl|sleep) ", line)]
     assert len(lines) == 3
     before = service.ask("count", {"dataset": "spans"})["count"]
     done = subprocess.run(
         ["bash", "-euc", "\n".join(lines)], capture_output=True, text=True, timeout=30, check=True
     )
     assert done.stdout == f'{{}}{{"ok":true,"data":{{"count":{before + 1}}}}}'
+
+
+def test_a_first_start_without_a_terminal_prints_no_key() -> None:
+    with running() as fresh:
+        kept = fresh.data_dir / "first-keys"
+        assert stat.S_IMODE(kept.stat().st_mode) == 0o600
+        assert fresh.write_key in kept.read_text()
+        assert "svc_w_" not in fresh.log.read_text()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_stop_while_the_database_is_waited_for_ends_the_process(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    env = environment(tmp_path, DB_HOST="127.0.0.1", DB_PORT=str(free_port()), SVC_HTTP_BIND="127.0.0.1:0")
+    process = subprocess.Popen([TRACE_SVC, "serve"], env=env, stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    with process, process.stderr:
+        for line in process.stderr:
+            if "waiting for the database" in line:
+                break
+        process.send_signal(number)
+        assert process.wait(10) == 0
 
 
 def test_demo_and_doctor_work_beside_the_running_service(service: Service) -> None:

@@ -14,11 +14,12 @@ from actors.keys import MAILBOX_BOUND, KeyCache, KeyNews, Keys, Verdicts, Verify
 from actors.supervision import Vitals
 from protocol.storage import Eviction
 from svc.config.table import read_settings
-from svc.front.api.routes import Api, Means
+from svc.front.api.routes import Api
 from svc.front.api.table import ROUTES
 from svc.front.app import App
+from svc.front.auth.calls import Means
 from svc.front.metrics import Metrics
-from svc.serve import now
+from svc.runtime.clock import now
 from svc.store.accounts.accounts import AccountStore
 from svc.store.accounts.keys import KeyStore, matches
 from svc.store.postgres.database import Database

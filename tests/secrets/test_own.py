@@ -19,11 +19,12 @@ from svc.config.table import (
     read_settings,
 )
 from svc.secrets.own import kept_here, with_own_secrets
+from svc.wiring.open_store import claim_secrets_folder
 
 
 def start(folder: Path, **env: str) -> Settings:
     named = {"SVC_DATA_DIR": str(folder), **env}
-    return with_own_secrets(read_settings(named), named)
+    return with_own_secrets(read_settings(named), named, claim=claim_secrets_folder)
 
 
 def test_a_local_start_makes_private_secrets_once_and_warns_of_no_placeholder(tmp_path: Path) -> None:
@@ -56,7 +57,8 @@ def _key_of_a_process(folder: Path) -> str:
     code = (
         "import os; from svc.config.table import read_settings;"
         "from svc.secrets.own import with_own_secrets as w;"
-        "print(w(read_settings(os.environ), os.environ).secret_key.hex())"
+        "from svc.wiring.open_store import claim_secrets_folder as claim;"
+        "print(w(read_settings(os.environ), os.environ, claim=claim).secret_key.hex())"
     )
     env = {"PATH": os.environ["PATH"], "SVC_DATA_DIR": str(folder)}
     return subprocess.run(
@@ -110,6 +112,6 @@ def test_a_damaged_secret_refuses_the_start_and_is_not_shown(tmp_path: Path) -> 
 
 def test_looking_makes_nothing(tmp_path: Path) -> None:
     named = {"SVC_DATA_DIR": str(tmp_path)}
-    with_own_secrets(read_settings(named), named, make=False)
+    with_own_secrets(read_settings(named), named)
     assert list(tmp_path.iterdir()) == []
     assert list(kept_here(read_settings(named), named)) == ["SVC_SECRET_KEY", "SVC_AUTH_COOKIE_PASSWORD"]

@@ -39,8 +39,9 @@ from protocol.rest.accounts import (
 )
 from protocol.rest.query import timestamp
 from svc.domain.access import mode_of
-from svc.front.api.routes import Call, Means, Reply, Route
+from svc.front.api.routes import Reply, Route
 from svc.front.auth.callers import SingleUser
+from svc.front.auth.calls import Call, Means
 from svc.front.auth.cookies import clear_session, session_secret, set_session
 from svc.store.accounts import accounts
 from svc.store.accounts.accounts import Account
@@ -62,7 +63,7 @@ def _refuse_passwords(means: Means) -> None:
     """Raises `Refused` where nobody signs in with a password."""
     if means.callers.disabled:
         raise Refused(AUTH_DISABLED)
-    if not means.settings.auth_passwords:
+    if not means.passwords:
         raise Refused(PASSWORDS_OFF)
 
 
@@ -139,11 +140,7 @@ async def mode(call: Call[None]) -> Mode:
     """How one signs in here, and whether anybody may make an account."""
     policy = await OrgStore(call.means.database).signup_policy()
     return Mode(
-        "disabled"
-        if call.means.callers.disabled
-        else "password"
-        if call.means.settings.auth_passwords
-        else "sso",
+        "disabled" if call.means.callers.disabled else "password" if call.means.passwords else "sso",
         call.means.sso is not None,
         mode_of(policy),
         await call.means.accounts.any(),

@@ -7,7 +7,8 @@ from typing import Annotated, Final
 import msgspec
 
 from protocol.rest.ingest_report import IngestReport
-from svc.front.api.routes import PROJECT, Call, Route
+from svc.front.api.routes import PROJECT, Route
+from svc.front.auth.calls import Call
 from svc.store.spans.exporters import KEPT_DAYS, ExporterStore
 
 

@@ -23,13 +23,14 @@ from protocol.refusals import (
 from protocol.rest.orgs import Removed
 from protocol.rest.query import timestamp
 from protocol.rest.settings import IntegrationChange, IntegrationShown, Reached
-from svc.front.api.routes import ORG, Call, Route
-from svc.outside.reach import PROBES, ask
-from svc.secrets.sealing import Lost, Sealer
+from protocol.sealed import Lost
+from svc.front.api.routes import ORG, Route
+from svc.front.auth.calls import Call
+from svc.front.ports import Reach, Seals
 from svc.store.accounts.integrations import Integration, IntegrationStore, NameTaken, TooMany
 
 
-def _shown(found: Integration, sealer: Sealer) -> IntegrationShown:
+def _shown(found: Integration, seals: Seals) -> IntegrationShown:
     return IntegrationShown(
         str(found.id),
         found.kind,
@@ -37,7 +38,7 @@ def _shown(found: Integration, sealer: Sealer) -> IntegrationShown:
         found.name,
         found.base_url,
         found.username,
-        "none" if found.sealed is None else "sealed" if sealer.opens(found.sealed) else "lost",
+        "none" if found.sealed is None else "sealed" if seals.opens(found.sealed) else "lost",
         timestamp(found.created_at),
         timestamp(found.updated_at),
     )
@@ -53,8 +54,8 @@ async def _found(call: Call[object]) -> Integration | None:
 
 async def get_integrations(call: Call[None]) -> list[IntegrationShown]:
     """The integrations of the organization, without their secrets."""
-    sealer = Sealer.of(call.means.settings)
-    return [_shown(found, sealer) for found in await IntegrationStore(call.means.database).list(call.org.id)]
+    seals = call.means.seals
+    return [_shown(found, seals) for found in await IntegrationStore(call.means.database).list(call.org.id)]
 
 
 async def post_integration(call: Call[IntegrationChange]) -> IntegrationShown | Refusal:
@@ -84,8 +85,8 @@ async def put_integration(call: Call[IntegrationChange]) -> IntegrationShown | R
 async def _put(
     call: Call[IntegrationChange], known: Integration, *, secret_needed: bool
 ) -> IntegrationShown | Refusal:
-    body, sealer = call.body, Sealer.of(call.means.settings)
-    fault = _fault(body)
+    body, seals = call.body, call.means.seals
+    fault = _fault(body, call.means.reach)
     if fault is None and secret_needed and body.secret is None:
         fault = f"{body.provider} needs a secret"
     if fault is not None:
@@ -99,7 +100,7 @@ async def _put(
         name=body.name.strip(),
         base_url=_base_url(body.base_url),
         username=body.username,
-        sealed=known.sealed if body.secret is None else sealer.seal(body.secret.strip(), known.purpose),
+        sealed=known.sealed if body.secret is None else seals.seal(body.secret.strip(), known.purpose),
         updated_at=call.means.now(),
     )
     match await IntegrationStore(call.means.database).put(wanted, call.caller.label):
@@ -108,21 +109,21 @@ async def _put(
         case TooMany():
             return TOO_MANY_INTEGRATIONS
         case None:
-            return _shown(wanted, sealer)
+            return _shown(wanted, seals)
 
 
 def _base_url(given: str | None) -> str | None:
     return given.strip().rstrip("/") or None if given is not None else None
 
 
-def _fault(body: IntegrationChange) -> str | None:
+def _fault(body: IntegrationChange, reach: Reach) -> str | None:
     """What is wrong with a body whose types are right."""
-    probe = PROBES[body.kind].get(body.provider)
-    if probe is None:
-        return f"a {body.kind} is one of {', '.join(PROBES[body.kind])}"
+    providers = reach.providers[body.kind]
+    if body.provider not in providers:
+        return f"a {body.kind} is one of {', '.join(providers)}"
     base_url = _base_url(body.base_url)
     if base_url is None:
-        if probe.base_url is None:
+        if providers[body.provider] is None:
             return f"{body.provider} needs a base_url"
     elif not _is_web_address(base_url):
         return "base_url must be an http or https address without credentials, query or fragment"
@@ -160,15 +161,11 @@ async def try_integration(call: Call[None]) -> Reached | Refusal:
         return NO_SUCH_INTEGRATION
     secret = None
     if known.sealed is not None:
-        opened = Sealer.of(call.means.settings).open(known.sealed, known.purpose)
+        opened = call.means.seals.open(known.sealed, known.purpose)
         if isinstance(opened, Lost):
             return Reached(False, False, None, opened.reason, 0)
         secret = opened
-    probe = PROBES[known.kind][known.provider]
-    answer = await ask(probe, known.base_url or probe.base_url or "", secret)
-    accepted = answer.status is not None and 200 <= answer.status < 300
-    took_ms = round(answer.took_s * 1000)
-    return Reached(answer.status is not None, accepted, answer.status, answer.message, took_ms)
+    return await call.means.reach.ask(known.kind, known.provider, known.base_url, secret)
 
 
 _ONE: Final = ORG + "/integrations/{integrationId}"

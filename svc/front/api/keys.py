@@ -33,7 +33,8 @@ from protocol.rest.keys import (
 from protocol.rest.query import timestamp
 from protocol.storage import Eviction
 from protocol.tokens import SCOPES, Scope
-from svc.front.api.routes import ORG, PROJECT, Call, Route
+from svc.front.api.routes import ORG, PROJECT, Route
+from svc.front.auth.calls import Call
 from svc.store.accounts.audit import PAGE, AuditRow, AuditStore
 from svc.store.accounts.keys import AlreadyRevoked, Key, KeyStore, NoSuchKey
 from svc.store.postgres.keyset import Keyset

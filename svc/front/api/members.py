@@ -29,8 +29,9 @@ from protocol.rest.orgs import (
 )
 from protocol.rest.query import timestamp
 from svc.domain.access import may
-from svc.front.api.routes import ORG, Call, Route
+from svc.front.api.routes import ORG, Route
 from svc.front.auth.callers import Person
+from svc.front.auth.calls import Call
 from svc.store.accounts.members import Changer, Denied, Invitation, Member, MemberStore
 
 

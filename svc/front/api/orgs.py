@@ -8,7 +8,8 @@ from protocol.refusals import BAD_DOMAIN, BLANK_NAME, Refusal
 from protocol.rest.accounts import SignupPolicy, is_domain
 from protocol.rest.orgs import OrgChange, OrgShown
 from svc.domain.access import Unreadable
-from svc.front.api.routes import ORG, Call, Route
+from svc.front.api.routes import ORG, Route
+from svc.front.auth.calls import Call
 from svc.store.accounts.orgs import OrgStore
 from svc.store.accounts.projects import Org
 

@@ -10,8 +10,9 @@ from protocol.refusals import BAD_REQUEST, Refusal
 from protocol.rest.settings import RetentionChange, RetentionShown, RetentionTerms, TaxonomyCounts
 from protocol.taxonomy import BadTaxonomy, Taxonomy, check_taxonomy
 from svc.domain.output_schema import check_output_schemas
-from svc.domain.retention import Override, Terms
-from svc.front.api.routes import PROJECT, Call, Route
+from svc.domain.retention import Override
+from svc.front.api.routes import PROJECT, Route
+from svc.front.auth.calls import Call
 from svc.store.accounts.audit import record
 from svc.store.detection.taxonomy import TaxonomyStore
 from svc.store.postgres.database import Connection
@@ -19,8 +20,7 @@ from svc.store.retention.sweep import read_override, write_override
 
 
 def _shown(call: Call[object], override: Override) -> RetentionShown:
-    settings = call.means.settings
-    defaults = Terms(settings.trace_ttl_days, settings.detection_ttl_days)
+    defaults = call.means.terms
     return RetentionShown(
         override.traces,
         override.detections,

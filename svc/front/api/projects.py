@@ -15,8 +15,9 @@ from protocol.rest.orgs import (
 )
 from protocol.rest.query import timestamp
 from protocol.storage import Eviction
-from svc.front.api.routes import ORG, PROJECT, Call, Route
+from svc.front.api.routes import ORG, PROJECT, Route
 from svc.front.auth.callers import KeyHolder
+from svc.front.auth.calls import Call
 from svc.store.accounts.projects import Listed, ProjectStore
 
 

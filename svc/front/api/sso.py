@@ -27,11 +27,13 @@ from protocol.refusals import (
     Refusal,
 )
 from protocol.rest.accounts import SSO_CALLBACK, email_key
+from protocol.sign_on import Attempt, SsoFailed
 from protocol.storage import Outage
 from svc.front.api.auth import signed_in
-from svc.front.api.routes import Call, Reply, Route
+from svc.front.api.routes import Reply, Route
+from svc.front.auth.calls import Call
 from svc.front.auth.cookies import ATTEMPT_NAME, clear_attempt, named, set_attempt
-from svc.outside.oidc import Attempt, IdentityProvider, SsoFailed
+from svc.front.ports import SignOn
 from svc.store.accounts import accounts
 
 #: How long somebody may take at the provider.
@@ -98,7 +100,7 @@ async def callback(call: Call[None]) -> Reply | Refusal:
     return attrs.evolve(came, cookies=(*came.cookies, done))
 
 
-async def _came_back(call: Call[None], provider: IdentityProvider) -> Reply | Refusal:
+async def _came_back(call: Call[None], provider: SignOn) -> Reply | Refusal:
     kept = _kept(call)
     if kept is None or not compare_digest(kept.state.encode(), call.query.state.encode()):
         return SSO_FAILED.saying("this sign-in was not begun in this browser, or too long ago; begin again")

@@ -20,9 +20,13 @@ _PORTS: Final = {"http": 80, "https": 443}
 
 @attrs.frozen
 class Client:
-    """One request's other end. `address` is what limits are counted by; `secure` says it came over HTTPS."""
+    """One request's other end. `address` is what limits are counted by, `scheme` how the request came.
+
+    `secure` says that browsers reach us over HTTPS, whatever the last hop speaks.
+    """
 
     address: str
+    scheme: str
     secure: bool
 
 
@@ -39,9 +43,9 @@ class Surroundings:
 
     def client(self, peer: str | None, scheme: str, headers: Mapping[str, str]) -> Client:
         """The client behind a connection from `peer`."""
-        address, secure = peer or "unknown", scheme == "https"
+        address = peer or "unknown"
         if self._trusts(address):
-            secure = headers.get("x-forwarded-proto", scheme).split(",")[-1].strip().lower() == "https"
+            scheme = headers.get("x-forwarded-proto", scheme).split(",")[-1].strip().lower()
             # From the right, each hop was written by the next; the first that we do not trust is the client.
             for hop in reversed(headers.get("x-forwarded-for", "").split(",")):
                 named = _address(hop)
@@ -50,9 +54,9 @@ class Surroundings:
                 address = named
                 if not self._trusts(named):
                     break
-        return Client(address, secure or self.always_secure)
+        return Client(address, scheme, scheme == "https" or self.always_secure)
 
-    def is_ours(self, headers: Mapping[str, str]) -> bool:
+    def is_ours(self, headers: Mapping[str, str], client: Client) -> bool:
         """Whether a page of ours made the request: by `Sec-Fetch-Site` where it is sent, else by `Origin`.
 
         A request that says neither is none of a page's, and not ours either.
@@ -61,11 +65,22 @@ class Surroundings:
         if site is not None:
             return site == "same-origin"
         origin = headers.get("origin")
-        return origin is not None and self._is_own(origin, headers.get("host", ""))
+        return origin is not None and self._is_own(origin, headers.get("host", ""), client.scheme)
 
-    def is_foreign(self, headers: Mapping[str, str]) -> bool:
+    def is_foreign(self, headers: Mapping[str, str], client: Client) -> bool:
         """Whether a page of somebody else made the request."""
-        return ("sec-fetch-site" in headers or "origin" in headers) and not self.is_ours(headers)
+        return ("sec-fetch-site" in headers or "origin" in headers) and not self.is_ours(headers, client)
+
+    def may_hold_key(self, headers: Mapping[str, str], client: Client) -> bool:
+        """Whether the page that made a request with a bearer key may: none, ours, or one on this machine.
+
+        A page under a name that only `Host` says is not ours: whoever rebinds a name of theirs to our address
+        sends that name as both.
+        """
+        origin = headers.get("origin")
+        if origin is None or origin in self.origins or _is_local(origin):
+            return True
+        return self.names_us(headers) and self._is_own(origin, headers.get("host", ""), client.scheme)
 
     def names_us(self, headers: Mapping[str, str]) -> bool:
         """Whether `Host` is an address, this machine or a public name of ours: not a name rebound to us."""
@@ -75,18 +90,19 @@ class Surroundings:
             return False
         if host is None:
             return False
-        if host == "localhost" or host.endswith(".localhost"):
+        if _is_localhost(host) or _address(host) is not None:
             return True
-        return _address(host) is not None or any(urlsplit(origin).hostname == host for origin in self.origins)
+        return any(urlsplit(origin).hostname == host for origin in self.origins)
 
-    def _is_own(self, origin: str, host: str) -> bool:
+    def _is_own(self, origin: str, host: str, scheme: str) -> bool:
         if origin in self.origins:
             return True
         try:
             named = urlsplit(origin)
             reached = urlsplit(f"{named.scheme}://{host}")
             return (
-                named.scheme in _PORTS
+                named.scheme == scheme
+                and named.scheme in _PORTS
                 and named.hostname is not None
                 and (named.hostname, named.port or _PORTS[named.scheme])
                 == (reached.hostname, reached.port or _PORTS[named.scheme])
@@ -102,6 +118,22 @@ class Surroundings:
         except ValueError:
             return False
         return any(named in network for network in self.proxies)
+
+
+def _is_localhost(host: str) -> bool:
+    return host == "localhost" or host.endswith(".localhost")
+
+
+def _is_local(origin: str) -> bool:
+    """Whether a page of this origin is served on the machine of whoever looks at it."""
+    try:
+        host = urlsplit(origin).hostname
+    except ValueError:
+        return False
+    if host is None:
+        return False
+    address = _address(host)
+    return _is_localhost(host) if address is None else ip_address(address).is_loopback
 
 
 def _address(text: str) -> str | None:

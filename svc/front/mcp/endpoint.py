@@ -10,10 +10,7 @@ Secrets: neither arguments nor answers are logged; they hold payloads.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
-from ipaddress import ip_address
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 import attrs
 import msgspec
@@ -45,6 +42,7 @@ from protocol.refusals import (
 from protocol.storage import Outage, StoreRefused
 from protocol.tokens import Scope
 from svc.front.auth.bearer import authorize
+from svc.front.auth.client import Surroundings
 from svc.front.mcp.handlers import Reads, ToolError
 from svc.front.mcp.tools import BY_NAME, LISTED, BadArguments, Tool, instructions
 from svc.front.server.door import AsgiScope, Body, Receive, Send, refuse, respond
@@ -74,12 +72,12 @@ class _Reply:
 
 @attrs.frozen
 class Mcp:
-    """The handler of the route. `own_hosts` are the hosts of our public origin, besides loopback."""
+    """The handler of the route. `surroundings` knows which pages may call."""
 
     keys: Keys
     reads: Reads
     enabled: bool = True
-    own_hosts: Collection[str] = ()
+    surroundings: Surroundings = attrs.field(factory=Surroundings)
 
     async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -105,7 +103,9 @@ class Mcp:
         headers = {name.decode("latin1").lower(): value.decode("latin1") for name, value in scope["headers"]}
         if not self.enabled:
             return NOT_FOUND
-        if not self._is_ours(headers.get("origin"), headers.get("host", "")):
+        peer = (scope.get("client") or (None,))[0]
+        client = self.surroundings.client(peer, scope.get("scheme", "http"), headers)
+        if not self.surroundings.may_hold_key(headers, client):
             return _error(403, "this Origin may not use the endpoint")
         if scope["method"] != "POST":
             return METHOD_NOT_ALLOWED
@@ -127,28 +127,6 @@ class Mcp:
             return _Reply(200, b"[" + b",".join(answers) + b"]") if answers else _Reply(204)
         answer = await self._one(grant, messages)
         return _Reply(204) if answer is None else _Reply(200, answer)
-
-    def _is_ours(self, origin: str | None, host: str) -> bool:
-        """Whether a page of this origin may call: none, our own, or one on this machine.
-
-        An address that equals `Host` is our own as well. A name is not: whoever rebinds a name of theirs to
-        our address sends that name as both.
-        """
-        if origin is None:
-            return True
-        try:
-            named = urlsplit(origin).hostname
-            reached = urlsplit(f"//{host}").hostname
-        except ValueError:
-            return False
-        if named is None:
-            return False
-        if named == "localhost" or named.endswith(".localhost") or named in self.own_hosts:
-            return True
-        try:
-            return ip_address(named).is_loopback or named == reached
-        except ValueError:
-            return False
 
     async def _one(self, grant: Grant, message: Message) -> bytes | None:
         """The response to one message, or None when it wants none."""

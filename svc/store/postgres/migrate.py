@@ -12,13 +12,14 @@ from typing import Final
 
 import attrs
 
+from protocol.operator import OperatorError
 from svc.store.postgres.database import Connection, Database
 
 #: Any constant will do as long as nobody else takes it.
 _LOCK: Final = 0x7472_6163
 
 
-class SchemaTooNew(Exception):
+class SchemaTooNew(OperatorError):
     """The database was migrated by a newer release; this one must not touch it."""
 
 

@@ -16,6 +16,7 @@ from typing import Any, Final, Literal
 
 import attrs
 
+from protocol.operator import OperatorError
 from protocol.otlp.reading import WireSpan
 from svc.domain.datasets import SPANS, TOOL_CALLS
 from svc.domain.intake import StoredSpan
@@ -59,7 +60,7 @@ _UPDATE: Final = (
 )
 
 
-class AlreadyAtWork(Exception):
+class AlreadyAtWork(OperatorError):
     """Somebody else reworks the same project in the same way."""
 
 

@@ -313,7 +313,7 @@ async def test_last_used_is_shown(api: Replica) -> None:
     owner = await api.owner()
     made = (await owner.post(KEYS, {"name": "k", "scope": "query"})).data
     await api.means.keys.verify(made["plaintext"])
-    from svc.serve import now
+    from svc.runtime.clock import now
     from svc.store.accounts.keys import KeyStore
 
     await KeyStore(api.database).note_used(dict.fromkeys(api.verdicts.used, now()))

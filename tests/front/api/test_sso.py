@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import time
@@ -16,15 +17,17 @@ import pytest
 from joserfc import jwt
 from joserfc.jwk import OctKey, RSAKey
 
+from protocol.sign_on import Attempt, SsoFailed
 from svc.config.checks import boot_refusals
 from svc.config.table import read_settings
 from svc.front.api import sso
-from svc.front.api.routes import Call
 from svc.front.api.sso import path_here
 from svc.front.auth.callers import NOBODY
+from svc.front.auth.calls import Call
 from svc.front.auth.client import Client
-from svc.outside.oidc import Attempt, IdentityProvider, SsoFailed
-from svc.serve import now
+from svc.outside.http import HttpAnswer
+from svc.outside.oidc import IdentityProvider
+from svc.runtime.clock import now
 from svc.store.postgres.database import Database
 from tests.front.api.test_accounts import REFUSED, UNAUTHORIZED, WRONG, fetch
 from tests.front.people import ORG, Answer, Browser, Replica, replica
@@ -221,12 +224,10 @@ async def test_a_sign_in_that_took_too_long_begins_again(
     away = await sent_away(browser)
     later = time.time() + 601
     evolved = attrs.evolve(api.means, now=lambda: datetime.fromtimestamp(later, UTC))
-    route = next(route for route in sso.ROUTES if route.path == CALLBACK)
     call: Call[None] = Call(
         evolved,
-        route,
         NOBODY,
-        Client("192.0.2.1", False),
+        Client("192.0.2.1", "http", False),
         {"cookie": away.cookie},
         {},
         None,
@@ -298,8 +299,8 @@ def provider(
     """A provider of which every answer is made up here."""
     token = jwt.encode({"alg": alg, "kid": "k"}, claims, key, algorithms=[alg])
 
-    def answer(request: httpx2.Request) -> httpx2.Response:
-        match request.url.path:
+    def answer(path: str) -> dict[str, Any]:
+        match path:
             case "/.well-known/openid-configuration":
                 told = {
                     "issuer": ISSUER,
@@ -307,20 +308,16 @@ def provider(
                     "token_endpoint": ISSUER + "/token",
                     "jwks_uri": ISSUER + "/jwks",
                 }
-                return httpx2.Response(200, json=told | metadata)
+                return told | metadata
             case "/token":
-                return httpx2.Response(200, json={"access_token": "a", "id_token": token})
+                return {"access_token": "a", "id_token": token}
             case _:
-                return httpx2.Response(200, json={"keys": [KEY.as_dict(private=False)]})
+                return {"keys": [KEY.as_dict(private=False)]}
 
-    return IdentityProvider(
-        ISSUER,
-        "us",
-        "secret",
-        "https://t.example.org" + CALLBACK,
-        now,
-        lambda: httpx2.AsyncClient(transport=httpx2.MockTransport(answer)),
-    )
+    async def ask(_method: str, url: str, **_how: Any) -> HttpAnswer:
+        return HttpAnswer(200, {}, json.dumps(answer(urlsplit(url).path)).encode())
+
+    return IdentityProvider(ISSUER, "us", "secret", "https://t.example.org" + CALLBACK, now, ask)
 
 
 ATTEMPT = Attempt("state", "nonce", "verifier")

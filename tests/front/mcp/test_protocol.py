@@ -15,9 +15,9 @@ from svc.config.table import read_settings
 from svc.front.mcp.endpoint import Mcp
 from svc.front.mcp.handlers import Reads
 from svc.front.mcp.tools import LISTED, TOOLS
-from svc.serve import own_hosts
 from svc.store.postgres.database import Database
 from svc.store.reads.query import QueryStore
+from svc.wiring.people import surroundings
 from tests.e2e.hostile import client, minted, unharmed  # noqa: F401 - a fixture
 from tests.e2e.mcp import envelope, error, mcp, result
 from tests.service import Service
@@ -414,7 +414,7 @@ async def test_our_own_origin_may_call(store: Database) -> None:
     token = new_token("admin")
     settings = read_settings({"SITE_DOMAIN": "traces.example.com", "TLS_MODE": "upstream"})
     reads = Reads.of(store, QueryStore(store), Clock())
-    handler = Mcp(keys_with(token), reads, own_hosts=own_hosts(settings))
+    handler = Mcp(keys_with(token), reads, surroundings=surroundings(settings))
     for origin, host, status in (
         ("https://traces.example.com", "10.0.0.1", 200),
         ("http://10.0.0.1:8000", "10.0.0.1:8000", 200),

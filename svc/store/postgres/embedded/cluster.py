@@ -33,6 +33,8 @@ from typing import Any
 import attrs
 import trio
 
+from protocol.operator import OperatorError
+
 MAJOR = "18"
 USER = DATABASE = "trace_svc"
 PORT = 5432
@@ -45,7 +47,7 @@ MB = 1024 * 1024
 GB = 1024 * MB
 
 
-class EmbeddedServerError(Exception):
+class EmbeddedServerError(OperatorError):
     """The embedded server cannot be made, reached or kept; the text is a sentence for the operator."""
 
 

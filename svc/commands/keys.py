@@ -1,0 +1,92 @@
+"""`trace-svc keys create | list | rotate | revoke`: API keys of a project, beside a running service.
+
+Secrets: `create` and `rotate` print a plaintext token, once, on purpose, and nothing else.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import cast
+
+from protocol.operator import OperatorError
+from protocol.refusals import BLANK_NAME, KEY_NOT_FOUND, ROTATE_REVOKED, UNKNOWN_SCOPE
+from protocol.rest.query import timestamp
+from protocol.tokens import SCOPES, Scope
+from svc.commands.columns import print_columns
+from svc.commands.place import name_project, named_project
+from svc.config.table import Settings
+from svc.store.accounts.audit import OPERATOR
+from svc.store.accounts.keys import AlreadyRevoked, KeyStore, NoSuchKey
+from svc.store.accounts.projects import Project
+from svc.wiring.open_store import open_store
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """The verbs and their arguments."""
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="verb")
+    create = verbs.add_parser("create", help="make a key and print its token, once")
+    create.add_argument("--scope", required=True, help="write, query or admin")
+    create.add_argument("--name", required=True, help="what the key is for")
+    listing = verbs.add_parser("list", help="list the keys of a project")
+    rotate = verbs.add_parser("rotate", help="give a key a new secret and print the token, once")
+    rotate.add_argument("id", help="the id that `keys list` shows")
+    revoke = verbs.add_parser("revoke", help="revoke a key at once and for good")
+    revoke.add_argument("id", help="the id that `keys list` shows")
+    for verb in (create, listing, rotate, revoke):
+        name_project(verb)
+
+
+async def run(arguments: argparse.Namespace, settings: Settings) -> None:
+    """Run one verb. Raises `OperatorError` for a scope, a name, a key or a project that cannot be."""
+    verb: str = arguments.verb
+    if verb == "create":
+        if arguments.scope not in SCOPES:
+            raise OperatorError(UNKNOWN_SCOPE.message.format(value=arguments.scope))
+        if not arguments.name.strip():
+            raise OperatorError(BLANK_NAME.message)
+    async with open_store(settings) as store:
+        project = await named_project(store, arguments)
+        keys = KeyStore(store.database)
+        match verb:
+            case "create":
+                await _create(keys, project, arguments.name.strip(), cast(Scope, arguments.scope))
+            case "list":
+                await _list(keys, project)
+            case "rotate":
+                await _rotate(keys, project, arguments.id)
+            case _:
+                await _revoke(keys, project, arguments.id)
+
+
+async def _create(keys: KeyStore, project: Project, name: str, scope: Scope) -> None:
+    print((await keys.create(project.id, name, scope, actor=OPERATOR)).plaintext)
+
+
+async def _list(keys: KeyStore, project: Project) -> None:
+    rows = [("ID", "SCOPE", "STATE", "PREFIX", "CREATED", "LAST USED", "NAME")]
+    for key in await keys.list(project.id):
+        used = "Never" if key.last_used_at is None else timestamp(key.last_used_at)
+        rows.append(
+            (key.id, key.scope, key.state, key.token_prefix, timestamp(key.created_at), used, key.name)
+        )
+    print_columns(rows)
+    if len(rows) == 1:
+        print(f"no keys yet in {project.org_slug}/{project.slug}; make one with `trace-svc keys create`")
+
+
+async def _rotate(keys: KeyStore, project: Project, key_id: str) -> None:
+    match await keys.rotate(project.id, key_id, actor=OPERATOR):
+        case NoSuchKey():
+            raise OperatorError(KEY_NOT_FOUND.message)
+        case AlreadyRevoked():
+            raise OperatorError(ROTATE_REVOKED.message)
+        case minted:
+            print(minted.plaintext)
+
+
+async def _revoke(keys: KeyStore, project: Project, key_id: str) -> None:
+    match await keys.revoke(project.id, key_id, actor=OPERATOR):
+        case NoSuchKey():
+            raise OperatorError(KEY_NOT_FOUND.message)
+        case key:
+            print(f"revoked {key.token_prefix}… ({key.name})")

@@ -1,0 +1,88 @@
+"""`trace-svc serve`: run the service until it is told to stop; print where it is.
+
+Secrets: on a first start two plaintext keys are shown, once, on purpose: on a terminal, else in a file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+from typing import Final
+
+import trio
+
+from svc.config.table import Settings
+from svc.config.text import settings_help
+
+#: Where the keys of a first start lie, in `SVC_DATA_DIR`, when no terminal could show them.
+FIRST_KEYS: Final = "first-keys"
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """No arguments: the environment says everything, and help lists it."""
+    parser.description = "Run the service. With nothing configured it brings its own PostgreSQL."
+    parser.epilog = "settings, read from the environment [default]:\n" + settings_help()
+
+
+async def run(_arguments: argparse.Namespace, settings: Settings) -> None:
+    """Serve until SIGTERM or SIGINT."""
+    # What follows takes a second to import, and help need not wait for it.
+    from svc.runtime.garbage import collect_seldom
+    from svc.serve import Ready, serve
+
+    async with trio.open_nursery() as nursery:
+        ready: Ready | None = await nursery.start(serve, settings)
+        if ready is None:
+            return
+        print(f"trace-svc is ready at {ready.http_url}", flush=True)
+        if ready.grpc_port is not None:
+            print(f"gRPC door open on port {ready.grpc_port}", flush=True)
+        if ready.first_keys is not None and sys.stdout.isatty():
+            print(greeting(ready.http_url, *ready.first_keys), flush=True)
+        elif ready.first_keys is not None:
+            kept = keep_first_keys(settings.data_dir / FIRST_KEYS, ready.http_url, *ready.first_keys)
+            print(f"first start: two fresh keys are in {kept}; `cat {kept}` shows them", flush=True)
+        collect_seldom()
+
+
+def keep_first_keys(path: Path, url: str, write: str, query: str) -> Path:
+    """Write the greeting of a first start where only we can read it.
+
+    Without a terminal it would be logged.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.unlink(missing_ok=True)
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    with open(fd, "w", encoding="utf-8") as file:
+        file.write(greeting(url, write, query))
+    return path
+
+
+def greeting(url: str, write: str, query: str) -> str:
+    """The keys of a first start, and the lines that send and count a first trace."""
+    return (
+        "\nThis is the first start. Two fresh keys, shown this once:\n"
+        f"  write  {write}\n"
+        f"  query  {query}\n"
+        "\nPaste these three lines into a shell to send a trace and count its spans:\n\n"
+        f"  export SVC={url} WRITE_KEY={write} QUERY_KEY={query}\n"
+        '  curl -sS "$SVC/v1/traces" -H "Authorization: Bearer $WRITE_KEY"'
+        f" -H 'Content-Type: application/json' -d '{_FIRST_TRACE}'\n"
+        '  sleep 1; curl -sS "$SVC/v1/query/count" -H "Authorization: Bearer $QUERY_KEY"'
+        """ -d '{"dataset": "spans"}'\n"""
+    )
+
+
+#: One chat span, with the shell filling in a random id and the time.
+_FIRST_TRACE: Final = (
+    '{"resourceSpans":[{"resource":{"attributes":[{"key":"service.name","value":{"stringValue":"hello"}}]},'
+    '"scopeSpans":[{"spans":[{"traceId":"\'$(od -An -N16 -tx1 /dev/urandom | tr -d " \\n")\'",'
+    '"spanId":"00f067aa0ba902b7","name":"chat gpt-4o","kind":3,'
+    '"startTimeUnixNano":"\'$(date +%s)\'000000000","endTimeUnixNano":"\'$(date +%s)\'900000000",'
+    '"attributes":[{"key":"gen_ai.operation.name","value":{"stringValue":"chat"}},'
+    '{"key":"gen_ai.request.model","value":{"stringValue":"gpt-4o"}},'
+    '{"key":"gen_ai.usage.input_tokens","value":{"intValue":"120"}},'
+    '{"key":"gen_ai.usage.output_tokens","value":{"intValue":"30"}}]}]}]}]}'
+)

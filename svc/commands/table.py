@@ -1,0 +1,60 @@
+"""The one table of commands. `svc/__main__.py` offers what stands here; nothing else knows all commands."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Awaitable
+from importlib import import_module
+from typing import Final, Protocol, cast
+
+import attrs
+
+from svc.config.table import Settings
+
+
+class Entry(Protocol):
+    """What the file of a command holds."""
+
+    def add(self, parser: argparse.ArgumentParser) -> None: ...
+
+    def run(self, arguments: argparse.Namespace, settings: Settings) -> Awaitable[int | None]: ...
+
+
+@attrs.frozen
+class Command:
+    """A row: the word, its sentence in `--help`, its file.
+
+    `serves`: it logs what happens as the settings say; others print their result, and what the store logs
+    beside them is of no interest. `own_secrets`: it works with the secrets of a local start. `looks_only`: it
+    runs even under settings with which the service refuses to start.
+    """
+
+    name: str
+    sentence: str
+    file: str
+    serves: bool = False
+    own_secrets: bool = False
+    looks_only: bool = False
+
+    def entry(self) -> Entry:
+        """The file, imported now."""
+        return cast(Entry, import_module(f"svc.commands.{self.file}"))
+
+
+COMMANDS: Final = (
+    Command("serve", "run the service", "serve", serves=True, own_secrets=True),
+    Command("keys", "make, list, rotate and revoke API keys", "keys"),
+    Command("retention", "show what is kept how long, or sweep now", "retention"),
+    Command(
+        "secrets", "list what is sealed, or seal it anew with the present key", "secrets", own_secrets=True
+    ),
+    Command("dead-letters", "list, show, replay and drop what could not be stored", "dead_letters"),
+    Command("taxonomy", "import failure modes, chains, packs and intents", "taxonomy"),
+    Command("reprice", "work stored costs out anew from the present prices", "rework"),
+    Command("remap", "read stored spans anew with the present mapping and prices", "rework"),
+    Command("users", "list accounts, give one a new password", "users"),
+    Command("demo", "send sample agent traces and ask about them", "demo"),
+    Command(
+        "doctor", "say what is configured, what is reachable and what is wrong", "doctor", looks_only=True
+    ),
+)

@@ -1,0 +1,201 @@
+"""One request that may run: who calls, for which organization and project, and how that is decided.
+
+Owns the order of credential checks for the REST API and the pages: origin of single-user mode, credential
+401, what keys may never do 403, the origin rule 403, organization and project 404, permission 403. Every
+check refuses before any work runs (spec). What a route asks for is its `Rule`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Any, Final, Generic, TypeVar
+
+import attrs
+from werkzeug.datastructures import Headers
+
+from actors.keys import Keys
+from protocol.refusals import (
+    API_KEY_READS,
+    API_KEY_SCOPE,
+    API_UNAUTHORIZED,
+    FORBIDDEN,
+    FOREIGN_ORIGIN,
+    NO_SUCH_ORG,
+    NO_SUCH_PROJECT,
+    Refusal,
+    Refused,
+)
+from svc.domain.access import KEY_ROLE, OrgPermission, Permission, Role, key_reaches, may
+from svc.domain.retention import Terms
+from svc.front.auth.callers import NOBODY, Caller, Callers, KeyHolder, Nobody, Person, SingleUser
+from svc.front.auth.client import Client, Surroundings
+from svc.front.auth.cookies import Seal
+from svc.front.auth.limits import Limit
+from svc.front.ports import Reach, Seals, SignOn
+from svc.store.accounts.accounts import AccountStore
+from svc.store.accounts.orgs import OrgStore
+from svc.store.accounts.projects import Org, Project
+from svc.store.postgres.database import Database
+
+B = TypeVar("B", covariant=True)
+
+
+@attrs.frozen
+class Means:
+    """What handlers call inwards, and the few facts of the settings that they need."""
+
+    database: Database
+    now: Callable[[], datetime]
+    keys: Keys
+    callers: Callers
+    accounts: AccountStore
+    surroundings: Surroundings
+    #: Tries at passwords: by client address, and by account.
+    by_address: Limit
+    by_account: Limit
+    #: Whether people sign up and in with a password.
+    passwords: bool
+    #: The external identity provider, if there is one; what seals its cookie; where people land after it.
+    sso: SignOn | None
+    sso_seal: Seal
+    landing: str
+    #: What seals stored secrets, and what asks the other side of an integration.
+    seals: Seals
+    reach: Reach
+    #: The install's terms of retention.
+    terms: Terms
+
+
+@attrs.frozen
+class Rule:
+    """What a route asks of its caller. `keys` is what a bearer key is told where no key may call at all."""
+
+    permission: Permission
+    reads: bool
+    keys: Refusal | None = None
+
+
+@attrs.frozen
+class Call(Generic[B]):
+    """One request that may run: who calls, for which organization and project, with what."""
+
+    means: Means
+    caller: Caller
+    client: Client
+    headers: Mapping[str, str]
+    path: Mapping[str, str]
+    body: B
+    query: Any = None
+    maybe_org: Org | None = None
+    maybe_project: Project | None = None
+    role: Role | None = None
+
+    @property
+    def org(self) -> Org:
+        """The organization of the path."""
+        assert self.maybe_org is not None, "the path names no organization"
+        return self.maybe_org
+
+    @property
+    def project(self) -> Project:
+        """The project of the path."""
+        assert self.maybe_project is not None, "the path names no project"
+        return self.maybe_project
+
+    @property
+    def person(self) -> Person:
+        """The caller of a SIGNED_IN route; in single-user mode there is none and the call is refused."""
+        if not isinstance(self.caller, Person):
+            raise Refused(API_UNAUTHORIZED.saying("there are no accounts while authentication is disabled"))
+        return self.caller
+
+
+async def admit(
+    means: Means, rule: Rule, client: Client, headers: Mapping[str, str], path: Mapping[str, str]
+) -> Call[None] | Refusal:
+    """The call, if it may run; its body and query are read after that. `headers` are in lower case."""
+    ours, foreign = (
+        means.surroundings.is_ours(headers, client),
+        means.surroundings.is_foreign(headers, client),
+    )
+    if means.callers.disabled and (foreign or not means.surroundings.names_us(headers)):
+        # Nothing but the origin tells the operator from a page that the operator's browser shows.
+        return FOREIGN_ORIGIN
+    if rule.permission == "PUBLIC":
+        if not rule.reads and foreign:
+            return FOREIGN_ORIGIN
+        return Call(means, NOBODY, client, headers, path, None)
+    caller = await means.callers.who(headers)
+    if isinstance(caller, Refusal):
+        return caller
+    if isinstance(caller, KeyHolder):
+        refusal = _refuse_key(rule, caller, own_project="projectSlug" in path)
+        if refusal is not None:
+            return refusal
+    if isinstance(caller, Person) and not rule.reads and not ours:
+        return FOREIGN_ORIGIN
+    call = Call(means, caller, client, headers, path, None)
+    if "orgSlug" not in path:
+        return call
+    if rule.permission == "SIGNED_IN":
+        raise AssertionError("a route of an organization names a permission in it")
+    return await _placed(call, rule.permission)
+
+
+async def _placed(call: Call[None], permission: OrgPermission) -> Call[None] | Refusal:
+    """The call with its organization and project, if the caller has the permission there."""
+    account_id = call.caller.login.account_id if isinstance(call.caller, Person) else None
+    found = await OrgStore(call.means.database).place(
+        call.path["orgSlug"], call.path.get("projectSlug"), account_id
+    )
+    if found is None:
+        return NO_SUCH_ORG
+    match call.caller:
+        case Person():
+            role = found.role
+        case KeyHolder(grant):
+            role = KEY_ROLE if grant.project_id in found.project_ids else None
+        case SingleUser():
+            role = "owner"
+        case Nobody():
+            role = None
+    if role is None:
+        # To somebody who does not belong here it does not exist.
+        return NO_SUCH_ORG
+    if "projectSlug" in call.path:
+        if found.project is None:
+            return NO_SUCH_PROJECT
+        if isinstance(call.caller, KeyHolder) and call.caller.grant.project_id != found.project.id:
+            return NO_SUCH_PROJECT
+    if not may(role, permission):
+        return FORBIDDEN.saying(_NEEDS[permission])
+    return attrs.evolve(call, maybe_org=found.org, maybe_project=found.project, role=role)
+
+
+_NEEDS: Final[dict[OrgPermission, str]] = {
+    "ORG_VIEW": "this needs a role in the organization",
+    "ORG_MANAGE": "this needs the role member, admin or owner",
+    "ORG_ADMIN": "this needs the role admin or owner",
+}
+
+
+def _refuse_key(rule: Rule, caller: KeyHolder, *, own_project: bool) -> Refusal | None:
+    """Why a key may not call a route at all, before its role is asked."""
+    if rule.keys is not None:
+        return rule.keys
+    if rule.permission == "SIGNED_IN":
+        return API_UNAUTHORIZED
+    scope = caller.grant.scope
+    if key_reaches(scope, reads=rule.reads, own_project=own_project):
+        return None
+    return API_KEY_SCOPE if scope == "write" else API_KEY_READS
+
+
+def lowered(headers: Headers) -> dict[str, str]:
+    """Header names in lower case; of several of a name the last counts, cookies are joined."""
+    found: dict[str, str] = {}
+    for name, value in headers.items():
+        name = name.lower()
+        found[name] = f"{found[name]}; {value}" if name == "cookie" and name in found else value
+    return found

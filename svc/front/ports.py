@@ -1,0 +1,39 @@
+"""What the front needs of rooms that it does not know, and is handed by the wiring."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from protocol.rest.settings import Reached
+from protocol.sealed import Lost
+from protocol.sign_on import Attempt, Identity
+
+
+class Seals(Protocol):
+    """Seals secrets that are stored, and opens them. A value opens for the purpose it was sealed for only."""
+
+    def seal(self, text: str, purpose: str) -> str: ...
+
+    def open(self, sealed: str, purpose: str) -> str | Lost: ...
+
+    def opens(self, sealed: str) -> bool: ...
+
+
+class Reach(Protocol):
+    """The model providers and Git hosts that an integration can name, and asking one whether it is there."""
+
+    @property
+    def providers(self) -> Mapping[str, Mapping[str, str | None]]:
+        """By kind and name; the usual base address of each, None where it must be given."""
+        ...
+
+    async def ask(self, kind: str, provider: str, base_url: str | None, secret: str | None) -> Reached: ...
+
+
+class SignOn(Protocol):
+    """An external identity provider. Both raise `Outage` and `SsoFailed`."""
+
+    async def authorization_url(self, attempt: Attempt) -> str: ...
+
+    async def identity(self, attempt: Attempt, code: str) -> Identity: ...

@@ -1,0 +1,172 @@
+"""The one HTTP client for other systems: bounded answers, a deadline, and rules about addresses.
+
+Every other file here that speaks HTTP goes through `HttpClient`. It follows no redirect, keeps no cookie,
+knows no proxy, and never quotes what the other side said.
+
+Danger: a name can resolve to an address of this machine, of its network or of its cloud. A name is resolved
+once, every address it has is checked, and the connection goes to what was checked (TLS still asks for the
+name).
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Iterable, Mapping
+from contextlib import aclosing
+from functools import cache
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from math import inf
+from typing import Any, Final
+
+import attrs
+import httpcore2
+import httpx2
+import trio
+
+Network = IPv4Network | IPv6Network
+
+TIMEOUT_S: Final = 10.0
+ANSWER_BYTES: Final = 64 * 1024
+
+#: This machine and the networks that nobody reaches from outside: what a local start lets be reached.
+LOCAL_NETWORKS: Final[tuple[Network, ...]] = tuple(
+    ip_network(text)
+    for text in ("127.0.0.0/8", "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "::1/128", "fc00::/7")
+)
+#: Where clouds tell a machine its own credentials, beside the link-local ones. No list opens these.
+_METADATA: Final = frozenset(ip_address(text) for text in ("100.100.100.200", "fd00:ec2::254"))
+#: IPv6 that carries an IPv4 address inside, where a look at the outer one would miss it.
+_CARRIERS: Final = (ip_network("64:ff9b::/96"), ip_network("2002::/16"), ip_network("2001::/32"))
+
+
+class Unreached(Exception):
+    """No answer to use; the text says why and quotes nothing of the other side."""
+
+
+class AddressRefused(Unreached):
+    """The name leads to an address that may not be connected to."""
+
+
+@attrs.frozen
+class AddressRule:
+    """Which addresses may be connected to: public ones, and those of `allowed`.
+
+    Link-local addresses, multicast and the metadata services of clouds never are.
+    """
+
+    allowed: tuple[Network, ...] = ()
+
+    def refuses(self, address: str) -> bool:
+        """Whether a connection to this address must not be made."""
+        found = ip_address(address.partition("%")[0])
+        if isinstance(found, IPv6Address) and found.ipv4_mapped is not None:
+            found = found.ipv4_mapped
+        if found.is_link_local or found.is_multicast or found.is_unspecified or found in _METADATA:
+            return True
+        if any(_within(found, network) for network in self.allowed):
+            return False
+        return not found.is_global or any(_within(found, carrier) for carrier in _CARRIERS)
+
+
+def _within(address: IPv4Address | IPv6Address, network: Network) -> bool:
+    return address.version == network.version and address in network
+
+
+@attrs.frozen
+class HttpAnswer:
+    """What came back: status, headers by lower-case name, and the body where it was asked for."""
+
+    status: int
+    headers: Mapping[str, str] = attrs.field(repr=False)
+    body: bytes = attrs.field(repr=False)
+
+
+@attrs.frozen
+class HttpClient:
+    """Asks one question on one connection. `rule` is None for addresses that only the operator can name."""
+
+    rule: AddressRule | None = None
+    timeout_s: float = TIMEOUT_S
+    answer_bytes: int = ANSWER_BYTES
+
+    async def ask(
+        self,
+        method: str,
+        url: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        body: bytes = b"",
+        read: bool = True,
+    ) -> HttpAnswer:
+        """The answer, its body read when `read`. Raises `Unreached`, also for a body above the bound."""
+        sent = {"user-agent": "trace-svc", "accept-encoding": "identity", **(headers or {})}
+        try:
+            with trio.fail_after(self.timeout_s):
+                async with (
+                    httpcore2.AsyncConnectionPool(
+                        ssl_context=_tls(), network_backend=_Gate(self.rule), max_connections=1
+                    ) as pool,
+                    pool.stream(method, url, headers=list(sent.items()), content=body) as response,
+                ):
+                    return HttpAnswer(
+                        response.status,
+                        {
+                            name.decode("latin1").lower(): text.decode("latin1")
+                            for name, text in response.headers
+                        },
+                        await self._body(response) if read else b"",
+                    )
+        except trio.TooSlowError:
+            raise Unreached(f"no answer within {self.timeout_s:g} s") from None
+        except AddressRefused:
+            raise
+        except (httpcore2.NetworkError, httpcore2.TimeoutException, httpcore2.ProtocolError) as error:
+            raise Unreached(f"cannot be reached ({type(error).__name__})") from None
+        except (httpcore2.UnsupportedProtocol, OSError, ValueError) as error:
+            raise Unreached(f"cannot be reached ({type(error).__name__})") from None
+
+    async def _body(self, response: httpcore2.Response) -> bytes:
+        body = bytearray()
+        async with aclosing(response.aiter_stream()) as pieces:
+            async for piece in pieces:
+                body += piece
+                if len(body) > self.answer_bytes:
+                    raise Unreached(f"its answer is larger than {self.answer_bytes} bytes")
+        return bytes(body)
+
+
+@cache
+def _tls() -> ssl.SSLContext:
+    return httpx2.create_ssl_context()
+
+
+class _Gate(httpcore2.AsyncNetworkBackend):
+    """Connects to addresses that the rule lets pass, never to a name."""
+
+    def __init__(self, rule: AddressRule | None) -> None:
+        self._rule, self._trio = rule, httpcore2.TrioBackend()
+
+    async def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,  # noqa: ASYNC109 - the signature is httpcore's
+        local_address: str | None = None,
+        socket_options: Iterable[Any] | None = None,
+    ) -> httpcore2.AsyncNetworkStream:
+        address = host if self._rule is None else await self._checked(self._rule, host, port, timeout)
+        return await self._trio.connect_tcp(address, port, timeout, local_address, socket_options or ())
+
+    async def _checked(self, rule: AddressRule, host: str, port: int, timeout_s: float | None) -> str:
+        try:
+            with trio.fail_after(inf if timeout_s is None else timeout_s):
+                found = await trio.socket.getaddrinfo(host, port, type=trio.socket.SOCK_STREAM)
+        except (OSError, UnicodeError):
+            raise httpcore2.ConnectError from None
+        addresses = [str(row[4][0]) for row in found]
+        if any(rule.refuses(address) for address in addresses):
+            raise AddressRefused("its address is private, of this machine or of its cloud: not allowed here")
+        return addresses[0]
+
+    async def sleep(self, seconds: float) -> None:
+        await trio.sleep(seconds)

@@ -1,0 +1,230 @@
+"""Everything between the database and the doors, built once: what is plugged into what.
+
+`svc/serve.py` builds one `House` and runs it. Holds no rule of its own: what an actor or a handler needs of
+another room is handed to it here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import trio
+
+from actors.decoders import DecoderProcess, Decoders, Lane
+from actors.drainer import Drainer, Tally
+from actors.exporters import ExporterWriter
+from actors.hours import CUBES_ROUND_S, ROLLUPS_ROUND_S, HourBuilder
+from actors.keys import HASHERS, MAILBOX_BOUND, KeyCache, KeyNews, Keys, Verdicts, Verify
+from actors.keys import snapshot as keys_snapshot
+from actors.partitions import Partitioner
+from actors.ports import BatchSink, Hours
+from actors.purger import Purger
+from actors.roller import RollerTally, TraceRoller
+from actors.supervision import Actor, Board, Vitals
+from actors.sweeper import SweepTally
+from protocol.decoding import Prices
+from protocol.storage import Batch
+from svc.config.table import Settings
+from svc.domain.exporters import Observations
+from svc.domain.intake import decoder, split
+from svc.domain.pricing import PriceBook
+from svc.domain.rates import OwnPrices
+from svc.front.api.routes import Api
+from svc.front.api.table import ROUTES
+from svc.front.app import App
+from svc.front.health import Health, Ledger
+from svc.front.mcp.endpoint import Mcp
+from svc.front.mcp.handlers import Reads
+from svc.front.metrics import Metrics, Sources
+from svc.front.otlp.grpc import OtlpGrpc
+from svc.front.otlp.http import OtlpHttp
+from svc.front.otlp.intake import Intake
+from svc.front.server.door import Door
+from svc.ingest.decoder import decoder_process
+from svc.ingest.writer import Ingest
+from svc.runtime.clock import now
+from svc.store.accounts.keys import KeyStore, matches
+from svc.store.aggregates.cubes import CubeStore
+from svc.store.aggregates.rollups import RollupStore
+from svc.store.postgres.database import Connection
+from svc.store.postgres.partitions import DayPartitions
+from svc.store.reads.query import QueryStore
+from svc.store.retention.purge import PurgeStore
+from svc.store.spans.call_sites import CallSites
+from svc.store.spans.dead_letters import DeadLetterStore
+from svc.store.spans.exporters import ExporterStore
+from svc.store.spans.traces import TraceStore
+from svc.store.spans.writing import SpanStore
+from svc.wiring.keeping import optional_loops, retention_report
+from svc.wiring.open_store import Store
+from svc.wiring.people import means, sign_ins
+from svc.wiring.spools import Spooling, drainers
+
+
+class House:
+    """Everything between the database and the doors, built once."""
+
+    def __init__(self, settings: Settings, store: Store, prices: PriceBook, *, buried_before: int) -> None:
+        self.settings, self.store = settings, store
+        self.board = Board()
+        self.tally, self.roller_tally, self.sweep_tally = Tally(), RollerTally(), SweepTally()
+        dead_letters = DeadLetterStore(store.database)
+        self.spooling = Spooling(settings, self.board, self.tally, dead_letters=dead_letters, now=now)
+        self.spool = self.spooling.spool
+        self.verdicts = Verdicts()
+        send, self.questions = trio.open_memory_channel[Verify](MAILBOX_BOUND)
+        self.keys = Keys(self.verdicts, send)
+        self.days = DayPartitions(store.database)
+        self.shelf = KeyStore(store.database)
+        self.metrics = Metrics()
+        self.intake = Intake(self.spool, settings.max_body_bytes, now, trio.current_time)
+        self.prices, self.observations = prices, Observations()
+        self.decoders = tuple(
+            Lane(self.board.enrol(f"decoder-{number}")) for number in range(1, settings.decoders + 1)
+        )
+        self.sink: BatchSink
+        if self.decoders:
+            self.sink = Decoders(self.decoders)
+        else:
+            spans = SpanStore(store.database, self.days, CallSites(), now)
+            self.sink = Ingest(decoder(prices, self.observations), spans)
+        self.drainer_vitals = tuple(
+            self.board.enrol(f"drainer-{number}") for number in range(1, drainers(settings) + 1)
+        )
+        self.health = Health(
+            spool=self.spool.state,
+            tally=self.tally,
+            drainers=self.drainer_vitals,
+            spool_vitals=self.spooling.vitals,
+            board=self.board,
+            ping=self._ping,
+            pool=store.database.pool_state,
+            embedded=None if store.embedded is None else store.embedded.snapshot,
+            max_lag_ms=settings.spool_max_lag_ms,
+            buried_before=buried_before,
+            ledger=self.ledger,
+            retention=lambda: retention_report(settings, self.sweep_tally),
+        )
+        queries = QueryStore(store.database)
+        self.hashers = trio.CapacityLimiter(HASHERS)
+        self.means = means(settings, store.database, self.keys, self.hashers, now)
+        app = App(self.keys, queries, self.health, self.metrics, Api(self.means, ROUTES)).build()
+        mcp = Mcp(
+            self.keys,
+            Reads.of(store.database, queries, now),
+            enabled=not settings.auth_disabled,
+            surroundings=self.means.surroundings,
+        )
+        http = OtlpHttp(
+            self.intake, self.keys, enabled=settings.transport in ("HTTP", "BOTH"), callers=self.means.callers
+        )
+        self.door = Door(otlp=http, mcp=mcp, app=app)  # type: ignore[arg-type]  # Quart's ASGI types are narrower
+        self.grpc = OtlpGrpc(intake=self.intake, keys=self.keys, callers=self.means.callers)
+        self.metrics.watch(
+            Sources(
+                spool=self.spool.state,
+                intake=self.intake.tally,
+                tally=self.tally,
+                roller=self.roller_tally,
+                sweep=self.sweep_tally,
+                keys=lambda: keys_snapshot(self.verdicts),
+                sign_ins=lambda: sign_ins(self.means),
+                pool=store.database.pool_state,
+                outages=lambda: store.database.outages,
+                board=self.board,
+                in_flight=lambda: self.door.in_flight,
+                ledger=self.ledger,
+            )
+        )
+
+    def ledger(self) -> Ledger:
+        """Where every span of this process went."""
+        spool = self.spool.state()
+        rejected = self.intake.tally.rejected_spans
+        return Ledger(
+            received=spool.accepted_spans + rejected,
+            recovered=spool.recovered_spans,
+            rejected=rejected,
+            stored=self.tally.stored,
+            duplicates=self.tally.duplicates,
+            waiting=spool.waiting_spans,
+            dead_lettered=self.tally.dead_lettered,
+        )
+
+    async def _ping(self) -> None:
+        async def work(connection: Connection) -> None:
+            # The cheapest question.
+            await connection.fetchval("select 1")
+
+        await self.store.database.run(work, transaction=False, timeout_s=2.0)
+
+    def _builder(self, hours: Hours, name: str, round_s: float) -> tuple[Callable[[], Actor], Vitals]:
+        vitals = self.board.enrol(name, spare=True)
+        return lambda: HourBuilder(hours=hours, now=now, vitals=vitals, round_s=round_s), vitals
+
+    def loops(self) -> list[tuple[Callable[[], Actor], Vitals]]:
+        """The actors that run until they are cancelled, in the order of their start."""
+        cache, news = self.board.enrol("key-cache"), self.board.enrol("key-news")
+        roller = self.board.enrol("trace-roller", spare=True)
+        partitioner = self.board.enrol("partitioner", spare=True)
+        exporters = self.board.enrol("exporter-writer", spare=True)
+        purger = self.board.enrol("purger", spare=True)
+        loops: list[tuple[Callable[[], Actor], Vitals]] = [
+            (
+                lambda: KeyCache(
+                    verdicts=self.verdicts,
+                    mailbox=self.questions,
+                    shelf=self.shelf,
+                    matches=matches,
+                    now=now,
+                    vitals=cache,
+                    hashers=self.hashers,
+                ),
+                cache,
+            ),
+            (lambda: KeyNews(verdicts=self.verdicts, shelf=self.shelf, vitals=news), news),
+            self._builder(CubeStore(self.store.database), "cube-builder", CUBES_ROUND_S),
+            (lambda: ExporterWriter(write=self._write_exporters, vitals=exporters), exporters),
+            self._builder(RollupStore(self.store.database), "rollup-writer", ROLLUPS_ROUND_S),
+            (lambda: Purger(shelf=PurgeStore(self.store.database), now=now, vitals=purger), purger),
+            (lambda: Partitioner(calendar=self.days, now=now, vitals=partitioner), partitioner),
+            (
+                lambda: TraceRoller(
+                    shelf=TraceStore(self.store.database), now=now, tally=self.roller_tally, vitals=roller
+                ),
+                roller,
+            ),
+        ]
+        loops += optional_loops(self.settings, self.store.database, self.board, self.sweep_tally)
+        launch = decoder_process(self.store.database.address, self.settings.log_level, self.prices)
+        for lane in self.decoders:
+            loops.append((lambda lane=lane: DecoderProcess(lane=lane, launch=launch), lane.vitals))  # type: ignore[misc]
+        embedded = self.store.embedded
+        if embedded is not None:
+            loops.insert(0, (lambda: embedded, self.board.enrol("embedded-postgres")))
+        return loops
+
+    async def _write_exporters(self) -> None:
+        rejected = self.intake.tally.take_rejections()
+        await ExporterStore(self.store.database).add(self.observations.take(), rejected, now())
+
+    def adopt(self, own: OwnPrices) -> None:
+        """Price by these from now on, in every process."""
+        self.prices.adopt(own)
+        if isinstance(self.sink, Decoders):
+            self.sink.adopt(Prices(own.path, own.text))
+
+    def drainer(self, vitals: Vitals) -> Drainer:
+        """One lane from the spool to the store."""
+        return Drainer(
+            spool=self.spool,
+            split=split,
+            sink=self.sink,
+            graveyard=self.spooling.graveyard,
+            tally=self.tally,
+            vitals=vitals,
+            on_stored=self._stored,
+        )
+
+    def _stored(self, batch: Batch) -> None:
+        self.metrics.queryable_s.observe(trio.current_time() - batch.received_s)

@@ -1,0 +1,161 @@
+"""Laws of the one HTTP client: which addresses it connects to, how long it waits, how much it reads."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from ipaddress import ip_network
+
+import pytest
+import trio
+
+from svc.outside.http import LOCAL_NETWORKS, AddressRefused, AddressRule, HttpClient, Unreached
+
+NEAR = AddressRule(LOCAL_NETWORKS)
+
+
+@asynccontextmanager
+async def serving(handle: Callable[[trio.SocketStream], Awaitable[None]]) -> AsyncIterator[str]:
+    async with trio.open_nursery() as nursery:
+        listeners = await nursery.start(partial(trio.serve_tcp, handle, 0, host="127.0.0.1"))
+        yield f"http://127.0.0.1:{listeners[0].socket.getsockname()[1]}"
+        nursery.cancel_scope.cancel()
+
+
+async def says(stream: trio.SocketStream, *, head: str, body: bytes) -> None:
+    await stream.receive_some(65536)
+    try:
+        await stream.send_all(head.encode() + b"\r\n\r\n" + body)
+        await stream.send_eof()
+    except trio.BrokenResourceError:
+        # The client read as much as it wanted.
+        pass
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        *(
+            "127.0.0.1",
+            "127.9.9.9",
+            "::1",
+            "10.1.2.3",
+            "172.16.0.1",
+            "192.168.1.1",
+            "fd12::1",
+            "0.0.0.0",
+            "::",
+        ),
+        *(
+            "169.254.169.254",
+            "fe80::1",
+            "fe80::1%eth0",
+            "224.0.0.1",
+            "ff02::1",
+            "100.64.0.1",
+            "100.100.100.200",
+        ),
+        *("::ffff:127.0.0.1", "::ffff:169.254.169.254", "64:ff9b::7f00:1", "2002:7f00:1::", "fd00:ec2::254"),
+        *("240.0.0.1", "255.255.255.255", "198.18.0.1", "192.0.2.1"),
+    ],
+)
+def test_nothing_but_public_addresses_is_connected_to(address: str) -> None:
+    assert AddressRule().refuses(address)
+
+
+@pytest.mark.parametrize("address", ["93.184.215.14", "1.1.1.1", "2606:4700:4700::1111", "::ffff:1.1.1.1"])
+def test_public_addresses_are_connected_to(address: str) -> None:
+    assert not AddressRule().refuses(address)
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "10.1.2.3", "::1", "fd12::1", "::ffff:192.168.1.1"])
+def test_a_list_opens_private_networks(address: str) -> None:
+    assert not NEAR.refuses(address)
+
+
+@pytest.mark.parametrize(
+    "address", ["169.254.169.254", "100.100.100.200", "fd00:ec2::254", "fe80::1", "224.0.0.1", "0.0.0.0"]
+)
+def test_no_list_opens_link_local_addresses_and_the_metadata_of_clouds(address: str) -> None:
+    everything = AddressRule((ip_network("0.0.0.0/0"), ip_network("::/0")))
+    assert everything.refuses(address)
+
+
+async def test_a_private_address_is_refused_before_anything_is_sent() -> None:
+    reached = trio.Event()
+
+    async def handle(_stream: trio.SocketStream) -> None:
+        reached.set()
+
+    async with serving(handle) as url:
+        with pytest.raises(AddressRefused):
+            await HttpClient(AddressRule()).ask("GET", url)
+    assert not reached.is_set()
+
+
+async def test_a_name_that_also_leads_to_a_private_address_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def resolves(_host: str, port: int, **_: object) -> list[tuple[object, ...]]:
+        return [(0, 0, 0, "", ("1.1.1.1", port)), (0, 0, 0, "", ("127.0.0.1", port))]
+
+    monkeypatch.setattr(trio.socket, "getaddrinfo", resolves)
+    with pytest.raises(AddressRefused):
+        await HttpClient(AddressRule()).ask("GET", "http://rebound.example")
+
+
+async def test_the_connection_goes_to_the_address_that_was_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    async def resolves(host: str, port: int, **_: object) -> list[tuple[object, ...]]:
+        asked.append(host)
+        # A second question would be answered with another address.
+        return [(0, 0, 0, "", ("127.0.0.1" if len(asked) == 1 else "169.254.169.254", port))]
+
+    async with serving(partial(says, head="HTTP/1.1 204 No Content", body=b"")) as url:
+        port = url.rpartition(":")[2]
+        monkeypatch.setattr(trio.socket, "getaddrinfo", resolves)
+        answer = await HttpClient(NEAR).ask("GET", f"http://model.example:{port}/v1")
+    assert answer.status == 204
+    assert asked == ["model.example"]
+
+
+async def test_a_redirect_is_an_answer_and_is_not_followed() -> None:
+    head = "HTTP/1.1 302 Found\r\nLocation: http://169.254.169.254/\r\nContent-Length: 0"
+    async with serving(partial(says, head=head, body=b"")) as url:
+        answer = await HttpClient(NEAR).ask("GET", url)
+    assert (answer.status, answer.headers["location"]) == (302, "http://169.254.169.254/")
+
+
+async def test_an_answer_above_the_bound_is_none() -> None:
+    async with serving(partial(says, head="HTTP/1.1 200 OK", body=b"x" * 2000)) as url:
+        client = HttpClient(NEAR, answer_bytes=1000)
+        with pytest.raises(Unreached, match="larger than 1000 bytes"):
+            await client.ask("GET", url)
+        assert (await client.ask("GET", url, read=False)).body == b""
+
+
+async def test_a_silent_host_is_given_up_at_the_deadline() -> None:
+    async def handle(_stream: trio.SocketStream) -> None:
+        await trio.sleep_forever()
+
+    async with serving(handle) as url:
+        with pytest.raises(Unreached, match=r"no answer within 0\.05 s"):
+            await HttpClient(NEAR, timeout_s=0.05).ask("GET", url)
+
+
+@pytest.mark.parametrize(
+    "url", ["http://127.0.0.1:1", "ftp://127.0.0.1/", "http://", "nonsense", "http://nowhere.invalid"]
+)
+async def test_whatever_goes_wrong_is_one_error_that_quotes_nothing(url: str) -> None:
+    with pytest.raises(Unreached) as raised:
+        await HttpClient(NEAR, timeout_s=5.0).ask("GET", url)
+    assert "127.0.0.1" not in str(raised.value)
+    assert "nowhere" not in str(raised.value)
+
+
+async def test_what_is_no_http_is_one_error_too() -> None:
+    async with serving(partial(says, head="SSH-2.0-x", body=b"")) as url:
+        with pytest.raises(Unreached):
+            await HttpClient(NEAR, timeout_s=5.0).ask("GET", url)
