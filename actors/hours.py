@@ -8,7 +8,7 @@ come to the same hour one after the other: the second finds it done.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import Final
 
@@ -27,9 +27,14 @@ BACKLOG_PAUSE_S: Final = 0.1
 
 
 class HourBuilder:
-    """Builds every `round_s` seconds, and without a long pause while there is a backlog."""
+    """Builds every `round_s` seconds, and without a long pause while there is a backlog.
 
-    def __init__(self, *, hours: Hours, now: Callable[[], datetime], vitals: Vitals, round_s: float) -> None:
+    `now` is the clock that rows are stamped by: which hours are closed is decided by no other.
+    """
+
+    def __init__(
+        self, *, hours: Hours, now: Callable[[], Awaitable[datetime]], vitals: Vitals, round_s: float
+    ) -> None:
         self._hours, self._now, self._vitals, self._round_s = hours, now, vitals, round_s
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -37,5 +42,5 @@ class HourBuilder:
         await rounds(self._build, self._vitals, task_status=task_status)
 
     async def _build(self) -> float:
-        built = await self._hours.build(self._now(), ROUND_HOURS)
+        built = await self._hours.build(await self._now(), ROUND_HOURS)
         return BACKLOG_PAUSE_S if built.more else self._round_s

@@ -6,7 +6,7 @@ the work); how a trace is rolled up is a rule of the domain; this actor asks the
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import Final
 
@@ -33,10 +33,13 @@ class RollerTally:
 
 
 class TraceRoller:
-    """Looks for due traces four times a second, and without a pause while there is a backlog."""
+    """Looks for due traces four times a second, and without a pause while there is a backlog.
+
+    `now` is the clock by which writers say when a trace is due.
+    """
 
     def __init__(
-        self, *, shelf: TraceShelf, now: Callable[[], datetime], tally: RollerTally, vitals: Vitals
+        self, *, shelf: TraceShelf, now: Callable[[], Awaitable[datetime]], tally: RollerTally, vitals: Vitals
     ) -> None:
         self._shelf, self._now, self._tally, self._vitals = shelf, now, tally, vitals
 
@@ -45,7 +48,7 @@ class TraceRoller:
         await rounds(self._settle, self._vitals, outage_pause_s=OUTAGE_PAUSE_S, task_status=task_status)
 
     async def _settle(self) -> float:
-        done = await self._shelf.settle(self._now(), ROUND_TRACES)
+        done = await self._shelf.settle(await self._now(), ROUND_TRACES)
         self._tally.rounds += 1
         self._tally.rolled += done.seen
         self._tally.settled += done.settled

@@ -130,7 +130,7 @@ async def _show(letters: DeadLetterStore, letter_id: int) -> None:
 
 async def _replay(store: Store, letters: DeadLetterStore, prices: PriceBook, ids: list[int] | None) -> None:
     decode = decoder(prices)
-    spans = SpanStore(store.database, DayPartitions(store.database), CallSites(), now)
+    spans = SpanStore(store.database, DayPartitions(store.database), CallSites())
 
     async def write(batch: Batch) -> Written:
         return await spans.write(list(decode(batch)))

@@ -23,7 +23,6 @@ from svc.domain.pricing import PriceBook
 from svc.domain.rework import remapped, repriced
 from svc.domain.span import SpanRow
 from svc.ingest.prices import price_book
-from svc.runtime.clock import now
 from svc.store.accounts.projects import Project
 from svc.store.postgres.database import Database
 from svc.store.spans.rework import Kind, Progress, ReworkStore
@@ -65,9 +64,7 @@ async def _rework(
         return repriced(row, prices) if span is None else remapped(row, span, prices)
 
     release = f"trace-svc {version('trace-svc')}, {prices.version}"
-    store = ReworkStore(
-        database, project.id, kind, prices.version if kind == "reprice" else release, remake, now
-    )
+    store = ReworkStore(database, project.id, kind, prices.version if kind == "reprice" else release, remake)
     progress = await store.resumed() if apply else Progress()
     if progress.traces:
         print(f"going on behind {progress.traces} traces of an earlier run", file=sys.stderr)

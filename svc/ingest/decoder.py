@@ -186,7 +186,7 @@ async def _serve(orders_fd: int, answers_fd: int) -> None:
             prices, observations = PriceBook(), Observations()
             if begin.prices is not None:
                 prices.adopt(_read(begin.prices))
-            spans = SpanStore(database, DayPartitions(database), CallSites(), now)
+            spans = SpanStore(database, DayPartitions(database), CallSites())
             seen = Seen(mmap(begin.seen_fd, SEEN_BYTES))
             os.close(begin.seen_fd)
             ingest = Ingest(decoder(prices, observations, seen), spans)

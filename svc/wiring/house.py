@@ -7,6 +7,7 @@ another room is handed to it here.
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime
 
 import trio
 
@@ -46,6 +47,7 @@ from svc.runtime.clock import now
 from svc.store.accounts.keys import KeyStore, matches
 from svc.store.aggregates.cubes import CubeStore
 from svc.store.aggregates.rollups import RollupStore
+from svc.store.postgres.clock import server_clock
 from svc.store.postgres.database import Connection
 from svc.store.postgres.partitions import DayPartitions
 from svc.store.reads.query import QueryStore
@@ -86,7 +88,7 @@ class House:
         if self.decoders:
             self.sink = Decoders(self.decoders)
         else:
-            spans = SpanStore(store.database, self.days, CallSites(), now)
+            spans = SpanStore(store.database, self.days, CallSites())
             self.sink = Ingest(decoder(prices, self.observations), spans)
         self.drainer_vitals = tuple(
             self.board.enrol(f"drainer-{number}") for number in range(1, drainers(settings) + 1)
@@ -158,9 +160,12 @@ class House:
 
         await self.store.database.run(work, transaction=False, timeout_s=2.0)
 
+    async def _server_time(self) -> datetime:
+        return await self.store.database.run(server_clock, transaction=False)
+
     def _builder(self, hours: Hours, name: str, round_s: float) -> tuple[Callable[[], Actor], Vitals]:
         vitals = self.board.enrol(name, spare=True)
-        return lambda: HourBuilder(hours=hours, now=now, vitals=vitals, round_s=round_s), vitals
+        return lambda: HourBuilder(hours=hours, now=self._server_time, vitals=vitals, round_s=round_s), vitals
 
     def loops(self) -> list[tuple[Callable[[], Actor], Vitals]]:
         """The actors that run until they are cancelled, in the order of their start."""
@@ -190,7 +195,10 @@ class House:
             (lambda: Partitioner(calendar=self.days, now=now, vitals=partitioner), partitioner),
             (
                 lambda: TraceRoller(
-                    shelf=TraceStore(self.store.database), now=now, tally=self.roller_tally, vitals=roller
+                    shelf=TraceStore(self.store.database),
+                    now=self._server_time,
+                    tally=self.roller_tally,
+                    vitals=roller,
                 ),
                 roller,
             ),

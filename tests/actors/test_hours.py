@@ -17,6 +17,10 @@ NOW = datetime(2026, 11, 1, tzinfo=UTC)
 ROUND_S = 30.0
 
 
+async def server_time() -> datetime:
+    return NOW
+
+
 @attrs.define
 class Shelf:
     """Closed hours that wait to be built; each is built once. The next rounds meet `troubles` first."""
@@ -52,7 +56,7 @@ class Rig:
     vitals: Vitals = attrs.field(factory=lambda: Vitals("cube-builder"))
 
     def builder(self) -> HourBuilder:
-        return HourBuilder(hours=self.shelf, now=lambda: NOW, vitals=self.vitals, round_s=ROUND_S)
+        return HourBuilder(hours=self.shelf, now=server_time, vitals=self.vitals, round_s=ROUND_S)
 
     async def run_for(self, seconds: float) -> None:
         with trio.move_on_after(seconds):

@@ -18,6 +18,10 @@ from tests.actors.every_await import Strike, at_every_await
 NOW = datetime(2026, 11, 1, tzinfo=UTC)
 
 
+async def server_time() -> datetime:
+    return NOW
+
+
 @attrs.define
 class Shelf:
     """Traces that are due, every second one of them quiet. The next rounds meet `troubles` first."""
@@ -54,7 +58,7 @@ class Rig:
     vitals: Vitals = attrs.field(factory=lambda: Vitals("trace-roller"))
 
     def roller(self) -> TraceRoller:
-        return TraceRoller(shelf=self.shelf, now=lambda: NOW, tally=self.tally, vitals=self.vitals)
+        return TraceRoller(shelf=self.shelf, now=server_time, tally=self.tally, vitals=self.vitals)
 
     async def run_for(self, seconds: float) -> None:
         with trio.move_on_after(seconds):

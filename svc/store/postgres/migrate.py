@@ -17,10 +17,15 @@ from svc.store.postgres.database import Connection, Database
 
 #: Any constant will do as long as nobody else takes it.
 _LOCK: Final = 0x7472_6163
+STEP_TIMEOUT_S: Final = 600.0
 
 
 class SchemaTooNew(OperatorError):
     """The database was migrated by a newer release; this one must not touch it."""
+
+
+class SchemaDiffers(OperatorError):
+    """A step was applied whose text this release does not have: its schema cannot be relied on."""
 
 
 @attrs.frozen
@@ -33,8 +38,9 @@ class Migration:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the SQL text, hex."""
-        return sha256(self.sql.encode()).hexdigest()
+        """SHA-256 of the statements, hex; what stands in comments and how lines are broken does not count."""
+        said = " ".join(line for line in self.sql.split("\n") if not line.lstrip().startswith("--"))
+        return sha256(" ".join(said.split()).encode()).hexdigest()
 
 
 def migrations() -> list[Migration]:
@@ -52,35 +58,62 @@ def migrations() -> list[Migration]:
 async def migrate(database: Database, *, up_to: int | None = None) -> list[int]:
     """Bring the schema to the newest state (or `up_to`). Returns the numbers that were applied.
 
-    Raises `SchemaTooNew` when the database knows steps that this release does not, `Outage` when it is away.
+    Each step is a transaction of its own, so that one that is cut off leaves those before it done. Raises
+    `SchemaTooNew` when the database knows steps that this release does not, `SchemaDiffers` when it was
+    brought to a step by another text than this release has, `Outage` when it is away.
     """
-    steps = migrations()
+    steps = [step for step in migrations() if up_to is None or step.number <= up_to]
+    await database.run(_begin)
+    applied = []
+    for step in steps:
 
-    async def work(connection: Connection) -> list[int]:
-        # One migrating process at a time; the lock ends with the transaction.
-        await connection.execute("select pg_advisory_xact_lock($1)", _LOCK)
-        await connection.execute(
-            "create table if not exists schema_migration ("
-            " number integer primary key, name text not null, digest text not null,"
-            " applied_at timestamptz not null default now())"
-        )
-        rows = await connection.fetch("select number, digest from schema_migration order by number")
-        done = {row["number"]: row["digest"] for row in rows}
-        newest = steps[-1].number
-        if done and max(done) > newest:
-            raise SchemaTooNew(f"the database is at step {max(done)}, this release knows {newest}")
-        applied = []
-        for step in steps:
-            if step.number in done or (up_to is not None and step.number > up_to):
-                continue
-            await connection.execute(step.sql)
-            await connection.execute(
-                "insert into schema_migration (number, name, digest) values ($1, $2, $3)",
-                step.number,
-                step.name,
-                step.digest,
-            )
+        async def work(connection: Connection, step: Migration = step) -> bool:
+            return await _apply(connection, step)
+
+        if await database.run(work, timeout_s=STEP_TIMEOUT_S):
             applied.append(step.number)
-        return applied
+    return applied
 
-    return await database.run(work, timeout_s=600)
+
+async def _begin(connection: Connection) -> None:
+    """Make the table of steps, and compare what was applied with what this release has."""
+    await connection.execute("select pg_advisory_xact_lock($1)", _LOCK)
+    await connection.execute(
+        "create table if not exists schema_migration ("
+        " number integer primary key, name text not null, digest text not null,"
+        " applied_at timestamptz not null default now())"
+    )
+    # What was applied, and by which text.
+    rows = await connection.fetch("select number, digest from schema_migration order by number")
+    known = {step.number: step for step in migrations()}
+    newest = max(known)
+    for row in rows:
+        step = known.get(row["number"])
+        if row["number"] > newest:
+            raise SchemaTooNew(
+                f"the database is at step {rows[-1]['number']}, this release knows {newest}: a newer one"
+                " migrated it; start that one"
+            )
+        if step is not None and step.digest != row["digest"]:
+            raise SchemaDiffers(
+                f"step {step.number} ({step.name}) of the database was applied with another text than this"
+                " release has: bring back the release that made it, or restore a backup"
+            )
+
+
+async def _apply(connection: Connection, step: Migration) -> bool:
+    """Do one step, unless another process has done it meanwhile."""
+    # One migrating process at a time; the lock ends with the transaction.
+    await connection.execute("select pg_advisory_xact_lock($1)", _LOCK)
+    if await connection.fetchval(
+        "select exists (select from schema_migration where number = $1)", step.number
+    ):
+        return False
+    await connection.execute(step.sql)
+    await connection.execute(
+        "insert into schema_migration (number, name, digest) values ($1, $2, $3)",
+        step.number,
+        step.name,
+        step.digest,
+    )
+    return True

@@ -46,10 +46,14 @@ class DayPartitions:
         """Make the days ahead. Returns how many were new."""
         return await self.ensure((today.date() + timedelta(days=offset) for offset in AHEAD), today)
 
+    def unknown(self, days: Iterable[date]) -> set[date]:
+        """Those of the days that are not known to have a partition, or to need none."""
+        return {day for day in days if day not in self._known}
+
     async def ensure(self, days: Iterable[date], now: datetime) -> int:
         """Make the partitions of these days where they are missing and inside the window."""
         today = now.date()
-        missing = sorted({day for day in days if day not in self._known and in_window(day, today)})
+        missing = sorted(day for day in self.unknown(days) if in_window(day, today))
         made = 0
         for day in missing:
             made += await self.database.run(lambda connection, day=day: _make(connection, day))  # type: ignore[misc]

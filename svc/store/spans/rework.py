@@ -25,6 +25,7 @@ from svc.domain.rework import CHANGEABLE, Totals, differs, totals
 from svc.domain.rollup import dedupe_tool_calls, roll_up
 from svc.domain.span import SpanRow, ToolCall
 from svc.store.aggregates.cubes import mark_dirty
+from svc.store.postgres.clock import Clock, server_clock
 from svc.store.postgres.database import Connection, Database
 from svc.store.spans.call_sites import CallSites
 from svc.store.spans.payloads import read_payloads
@@ -113,7 +114,7 @@ class ReworkStore:
     kind: Kind
     version: str
     remake: Remake
-    now: Callable[[], datetime]
+    clock: Clock = server_clock
 
     async def resumed(self) -> Progress:
         """Where a killed run of the same kind and version was; else the beginning, which is noted."""
@@ -138,7 +139,7 @@ class ReworkStore:
                 self.project_id,
                 self.kind,
                 self.version,
-                self.now(),
+                await self.clock(connection),
             )
             return Progress()
 
@@ -247,7 +248,7 @@ class ReworkStore:
             row.tool_calls = tuple(calls.get((row.trace_id, row.span_id), ()))
 
     async def _write(self, connection: Connection, traces: Sequence[_Trace]) -> None:
-        now = self.now()
+        now = await self.clock(connection)
         changed = [new for trace in traces for _, new in trace.changed]
         if changed:
             moments = [row.started_at for row in changed]
@@ -345,7 +346,7 @@ class ReworkStore:
             done.after.tokens,
             done.before.unpriced,
             done.after.unpriced,
-            self.now() if done.finished else None,
+            await self.clock(connection) if done.finished else None,
             before.after_trace_id,
             self.version,
         )

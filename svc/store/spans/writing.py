@@ -11,8 +11,8 @@ turns, and traces are locked in one order everywhere, so writers cannot deadlock
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from datetime import datetime
+from collections.abc import Sequence
+from datetime import date, datetime
 from typing import Any, Final
 
 import attrs
@@ -24,6 +24,7 @@ from svc.domain.rollup import TraceRollup, dedupe_tool_calls, roll_up
 from svc.domain.span import SpanRow
 from svc.domain.twins import mark_twins
 from svc.store.aggregates.cubes import CUBED, mark_dirty
+from svc.store.postgres.clock import Clock, server_clock
 from svc.store.postgres.database import Connection, Database
 from svc.store.postgres.partitions import DayPartitions
 from svc.store.spans.call_sites import CallSites
@@ -77,7 +78,7 @@ class SpanStore:
     database: Database
     days: DayPartitions
     call_sites: CallSites
-    now: Callable[[], datetime]
+    clock: Clock = server_clock
     messages: Messages = attrs.field(factory=Messages)
 
     async def write(self, rows: Sequence[StoredSpan]) -> Written:
@@ -85,17 +86,22 @@ class SpanStore:
         if not rows:
             return Written(0, 0)
         spans = _newest_of_each(rows)
-        await self.days.ensure({span.day for span in spans}, self.now())
+        await self._ensure_days({span.day for span in spans})
         framed = frame_up(spans)
         stored, messages = await self.database.run(lambda connection: self._write(connection, spans, framed))
         self.call_sites.remember(spans)
         self.messages.remember(messages)
         return Written(stored=stored, duplicates=len(rows) - stored)
 
+    async def _ensure_days(self, days: set[date]) -> None:
+        new = self.days.unknown(days)
+        if new:
+            await self.days.ensure(new, await self.database.run(self.clock, transaction=False))
+
     async def _write(
         self, connection: Connection, spans: list[StoredSpan], framed: Framed
     ) -> tuple[int, list[MessageKey]]:
-        now = self.now()
+        now = await self.clock(connection)
         by_trace: dict[TraceKey, list[StoredSpan]] = {}
         by_project: dict[int, list[SpanRow]] = {}
         for span in spans:

@@ -10,9 +10,11 @@ import pytest
 import trio
 
 from protocol.otlp.reading import WireSpan, envelope, walk
+from protocol.storage import StoreRefused
 from svc.domain.packing import pack_message
+from svc.store.postgres import migrate as migrate_module
 from svc.store.postgres.database import Connection, Database
-from svc.store.postgres.migrate import SchemaTooNew, migrate, migrations
+from svc.store.postgres.migrate import Migration, SchemaDiffers, SchemaTooNew, migrate, migrations
 from svc.store.spans.payloads import read_payloads
 from tests.wire import request
 from tests.wire import span as wire_span
@@ -76,6 +78,35 @@ async def test_a_schema_from_the_future_is_left_alone(store: Database) -> None:
     await store.run(work)
     with pytest.raises(SchemaTooNew, match="9999"):
         await migrate(store)
+
+
+async def test_a_step_that_was_applied_with_another_text_refuses_the_start(store: Database) -> None:
+    async def work(connection: Connection) -> None:
+        await connection.execute("update schema_migration set digest = 'x' where number = 3")
+
+    await store.run(work)
+    with pytest.raises(SchemaDiffers, match="step 3"):
+        await migrate(store)
+
+
+async def test_a_step_that_fails_leaves_those_before_it_done(
+    empty_database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    good = [Migration(1, "one", "create table one ()"), Migration(2, "two", "create table two ()")]
+    bad = [*good, Migration(3, "three", "create table three (); select 1 / 0")]
+    monkeypatch.setattr(migrate_module, "migrations", lambda: bad)
+    with pytest.raises(StoreRefused):
+        await migrate(empty_database)
+    tables = {row[0] for row in await schema(empty_database)}
+    assert "three" not in tables
+    monkeypatch.setattr(migrate_module, "migrations", lambda: [*good, Migration(3, "three", "select 1")])
+    assert await migrate(empty_database) == [3]
+
+
+def test_comments_and_line_breaks_are_no_other_text() -> None:
+    plain = Migration(1, "x", "create table x (\n  id int\n)")
+    assert plain.digest == Migration(1, "x", "-- expand\ncreate table x (\n\n id int\n)").digest
+    assert plain.digest != Migration(1, "x", "create table x (id text)").digest
 
 
 async def test_payloads_stored_before_there_were_frames_are_read_after(empty_database: Database) -> None:

@@ -20,6 +20,7 @@ from svc.store.retention.purge import KEPT, PurgeStore
 from svc.store.spans.call_sites import CallSites
 from svc.store.spans.writing import SpanStore
 from tests import wire
+from tests.store.spans.test_writing import on_server
 
 
 async def _fetch(store: Database, sql: str, *values: Any) -> list[Any]:
@@ -41,7 +42,7 @@ async def _filled(store: Database, project_id: int) -> None:
     ).SerializeToString()
     days = DayPartitions(store)
     await days.make_days(now)
-    spans = SpanStore(store, days, CallSites(), lambda: now)
+    spans = SpanStore(store, days, CallSites(), on_server(lambda: now))
     await spans.write(list(decoder(PriceBook())(Batch(project_id, body, 2, now, 0.0))))
     await KeyStore(store).create(project_id, "k", "write", actor="tests")
 

@@ -23,7 +23,7 @@ from svc.store.postgres.database import Connection, Database
 from svc.store.spans.rework import AlreadyAtWork, Kind, Progress, ReworkStore
 from svc.store.spans.traces import TraceStore
 from tests.store.aggregates.test_cubes import agree
-from tests.store.spans.test_writing import NOW, PROJECT, Clock, fetch, one, rows, store_of
+from tests.store.spans.test_writing import NOW, PROJECT, Clock, fetch, on_server, one, rows, store_of
 
 BOOK = PriceBook()
 DEAR = PriceBook(
@@ -43,7 +43,7 @@ def rework_of(
     def remake(row: SpanRow, span: WireSpan | None) -> SpanRow:
         return repriced(row, prices) if span is None else remapped(row, span, prices)
 
-    return ReworkStore(store, PROJECT, kind, prices.version, remake, clock or Clock())
+    return ReworkStore(store, PROJECT, kind, prices.version, remake, on_server(clock or Clock()))
 
 
 async def run(work: ReworkStore, *, apply: bool) -> Progress:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -13,6 +14,8 @@ from protocol.otlp.reading import WireSpan
 from protocol.storage import Batch, StoreRefused, Written
 from svc.domain.intake import StoredSpan, decoder
 from svc.domain.pricing import PriceBook
+from svc.store.postgres.clock import Clock as ServerClock
+from svc.store.postgres.clock import server_clock
 from svc.store.postgres.database import Connection, Database
 from svc.store.postgres.partitions import DayPartitions
 from svc.store.spans.call_sites import CallSites
@@ -59,7 +62,16 @@ class Clock:
 
 
 def store_of(database: Database, clock: Clock | None = None) -> SpanStore:
-    return SpanStore(database, DayPartitions(database), CallSites(), clock or Clock())
+    return SpanStore(database, DayPartitions(database), CallSites(), on_server(clock or Clock()))
+
+
+def on_server(clock: Callable[[], datetime]) -> ServerClock:
+    """A clock of a test as the store asks it."""
+
+    async def read(_connection: Connection) -> datetime:
+        return clock()
+
+    return read
 
 
 async def fetch(database: Database, sql: str, *values: Any) -> list[Any]:
@@ -352,3 +364,16 @@ async def test_a_payload_whose_messages_have_aged_out_is_absent(store: Database)
         await spans.write(rows(one(number, attributes={"input.value": "again and again " * 20})))
     await fetch(store, "delete from span_message returning 1")
     assert {span_id[-1] for _, span_id in await payloads(store)} == {1}
+
+
+async def test_rows_carry_the_clock_of_the_database(store: Database) -> None:
+    """An hour that was counted gets no row from a replica whose own clock is late: nobody asks that one."""
+    before = await store.run(server_clock)
+    async with trio.open_nursery() as nursery:
+        for number in (1, 2):
+            replica = SpanStore(store, DayPartitions(store), CallSites())
+            nursery.start_soon(replica.write, rows(one(number, trace_id=bytes([number]) * 16)))
+    after = await store.run(server_clock)
+    stamps = [row["created_at"] for row in await fetch(store, "select created_at from span")]
+    assert len(stamps) == 2
+    assert all(before <= stamp <= after for stamp in stamps)
