@@ -49,7 +49,7 @@ class Assignment:
 
 
 @attrs.define(eq=False, kw_only=True)
-class Taken(Entry):
+class TakenEntry(Entry):
     """A batch from the broker, and the assignment it came with. `damage` says why it is none."""
 
     source: Assignment

@@ -24,7 +24,7 @@ import attrs
 import trio
 
 from actors.ports import Batch, Broker, Offered
-from actors.spool.assignment import Assignment, Taken
+from actors.spool.assignment import Assignment, TakenEntry
 from actors.spool.memory import Entry, Spool, SpoolState, Ticket
 from actors.supervision import Vitals
 from protocol.broker import Arrival, Backlog
@@ -65,7 +65,7 @@ class BrokerSpool(Spool):
         self._packing = trio.CapacityLimiter(1)
         self._unpacking = trio.CapacityLimiter(2)
         self._assigned: dict[int, Assignment] = {}
-        self._damaged: deque[Taken] = deque()
+        self._damaged: deque[TakenEntry] = deque()
         self._damage = trio.Event()
         self._backlog = Backlog()
         self._seen, self._seen_bytes = 0, 0
@@ -188,14 +188,14 @@ class BrokerSpool(Spool):
         self._broker.publish("dead letters", key, letter, ticket.settle)
         return ticket
 
-    async def next_damaged(self) -> Taken:
+    async def next_damaged(self) -> TakenEntry:
         """Wait for a message that is no batch. It stays the next one until it is `buried`."""
         while not self._damaged:
             self._damage = trio.Event()
             await self._damage.wait()
         return self._damaged[0]
 
-    def buried(self, entry: Taken) -> None:
+    def buried(self, entry: TakenEntry) -> None:
         """A damaged message lies among the dead letters: its offset is done."""
         if entry in self._damaged:
             self._damaged.remove(entry)
@@ -273,7 +273,7 @@ class BrokerSpool(Spool):
         ticket.settle(answer)
 
     def _receive(self, message: Arrival, source: Assignment) -> None:
-        entry = Taken(
+        entry = TakenEntry(
             None,
             1,
             len(message.value) + Batch.OVERHEAD_BYTES,
@@ -297,7 +297,7 @@ class BrokerSpool(Spool):
         self._held_spans += entry.spans
         self._taken_spans += entry.spans
 
-    def _condemn(self, entry: Taken, damage: str) -> None:
+    def _condemn(self, entry: TakenEntry, damage: str) -> None:
         entry.damage = damage
         self._damaged.append(entry)
         self._damage.set()
@@ -320,7 +320,7 @@ class BrokerSpool(Spool):
             self._held_spans -= entry.spans
             self._taken_spans -= entry.spans
 
-    def _release(self, entry: Taken) -> None:
+    def _release(self, entry: TakenEntry) -> None:
         self._bytes -= entry.size_bytes
         self._held_spans -= entry.spans
         position = entry.source.settle(entry.offset, entry.generation)
@@ -365,8 +365,8 @@ class BrokerSpool(Spool):
         self._balance()
 
 
-def _taken(entry: Entry) -> Taken:
-    assert isinstance(entry, Taken)
+def _taken(entry: Entry) -> TakenEntry:
+    assert isinstance(entry, TakenEntry)
     return entry
 
 
@@ -374,7 +374,7 @@ def _packed(batches: list[Batch]) -> list[bytes]:
     return [pack(batch) for batch in batches]
 
 
-def _unpacked(entries: list[Taken]) -> list[Batch | Unpackable]:
+def _unpacked(entries: list[TakenEntry]) -> list[Batch | Unpackable]:
     found: list[Batch | Unpackable] = []
     for entry in entries:
         try:

@@ -54,14 +54,14 @@ class FoundRow(msgspec.Struct):
     fields: dict[str, Any]
 
 
-class Found(msgspec.Struct):
+class FoundPage(msgspec.Struct):
     """A page of rows, newest first, and the cursor of the next page."""
 
     rows: list[FoundRow]
     next_cursor: str | None
 
 
-class Fault(msgspec.Struct):
+class ErrorBody(msgspec.Struct):
     """Why a request failed."""
 
     code: str
@@ -73,7 +73,7 @@ class Failure(msgspec.Struct):
     """The failure envelope."""
 
     ok: Literal[False]
-    error: Fault
+    error: ErrorBody
 
 
 class HealthReport(msgspec.Struct):

@@ -46,7 +46,7 @@ class ExporterReport(msgspec.Struct):
     advice: list[str]
 
 
-class Refused(msgspec.Struct):
+class RefusedSpans(msgspec.Struct):
     """Spans that were not stored, and why."""
 
     reason: str
@@ -59,5 +59,5 @@ class IngestReport(msgspec.Struct):
 
     since: str
     exporters: list[ExporterReport]
-    rejected: list[Refused]
-    dead_lettered: list[Refused]
+    rejected: list[RefusedSpans]
+    dead_lettered: list[RefusedSpans]

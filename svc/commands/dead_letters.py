@@ -22,14 +22,13 @@ from svc.config.table import Settings
 from svc.domain.intake import decoder
 from svc.domain.pricing import PriceBook
 from svc.ingest.prices import price_book
-from svc.outside.kafka.letters import collect
 from svc.runtime.clock import now
 from svc.store.postgres.partitions import DayPartitions
 from svc.store.spans.call_sites import CallSites
 from svc.store.spans.dead_letters import DeadLetterStore
 from svc.store.spans.writing import SpanStore
 from svc.wiring.open_store import Store, open_store
-from svc.wiring.spools import kafka
+from svc.wiring.spools import collected_letters
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -76,7 +75,7 @@ async def _bring_home(settings: Settings, letters: DeadLetterStore) -> None:
     async def take(messages: Sequence[bytes]) -> None:
         await letters.bury([_opened(message) for message in messages])
 
-    found = await collect(kafka(settings), take)
+    found = await collected_letters(settings, take)
     if found:
         print(f"brought {found} letters home from the broker", file=sys.stderr)
 

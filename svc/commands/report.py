@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from protocol.rest.ingest_report import ExporterReport, IngestReport, Refused, Share
+from protocol.rest.ingest_report import ExporterReport, IngestReport, RefusedSpans, Share
 
 _MOST_KEYS = 12
 
@@ -50,7 +50,7 @@ def _exporter(exporter: ExporterReport) -> list[str]:
     return lines + [f"  change      {sentence}" for sentence in exporter.advice]
 
 
-def _print_refused(title: str, refused: list[Refused]) -> None:
+def _print_refused(title: str, refused: list[RefusedSpans]) -> None:
     if refused:
         print(f"\n{title}")
         for row in refused:

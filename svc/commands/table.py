@@ -12,7 +12,7 @@ import attrs
 from svc.config.table import Settings
 
 
-class Entry(Protocol):
+class CommandFile(Protocol):
     """What the file of a command holds."""
 
     def add(self, parser: argparse.ArgumentParser) -> None: ...
@@ -36,9 +36,9 @@ class Command:
     own_secrets: bool = False
     looks_only: bool = False
 
-    def entry(self) -> Entry:
+    def entry(self) -> CommandFile:
         """The file, imported now."""
-        return cast(Entry, import_module(f"svc.commands.{self.file}"))
+        return cast(CommandFile, import_module(f"svc.commands.{self.file}"))
 
 
 COMMANDS: Final = (

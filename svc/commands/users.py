@@ -8,9 +8,6 @@ from __future__ import annotations
 import argparse
 import secrets
 
-import trio
-
-from actors.keys import HASHERS
 from protocol.operator import OperatorError
 from protocol.rest.accounts import email_key
 from protocol.rest.query import timestamp
@@ -19,6 +16,7 @@ from svc.config.table import Settings
 from svc.store.accounts.accounts import AccountStore
 from svc.store.accounts.audit import OPERATOR
 from svc.wiring.open_store import open_store
+from svc.wiring.people import account_store
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -34,7 +32,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 async def run(arguments: argparse.Namespace, settings: Settings) -> None:
     """Run one of the verbs. Raises `OperatorError` when nobody has the address."""
     async with open_store(settings) as store:
-        accounts = AccountStore(store.database, trio.CapacityLimiter(HASHERS))
+        accounts = account_store(store.database)
         if arguments.verb == "list":
             await _list(accounts)
         else:

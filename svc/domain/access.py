@@ -53,30 +53,30 @@ def key_reaches(scope: Scope, *, reads: bool, own_project: bool) -> bool:
 
 
 @attrs.frozen
-class Unreadable:
+class UnreadablePolicy:
     """A stored sign-up policy that means nothing to this release."""
 
 
-def read_policy(stored: Any) -> SignupPolicy | Unreadable:
+def read_policy(stored: Any) -> SignupPolicy | UnreadablePolicy:
     """The policy as it is stored: JSON text or its value."""
     try:
         if isinstance(stored, str | bytes):
             return msgspec.json.decode(stored, type=SignupPolicy)
         return msgspec.convert(stored, SignupPolicy)
     except (msgspec.ValidationError, msgspec.DecodeError):
-        return Unreadable()
+        return UnreadablePolicy()
 
 
-def mode_of(policy: SignupPolicy | Unreadable) -> SignupMode:
+def mode_of(policy: SignupPolicy | UnreadablePolicy) -> SignupMode:
     """The mode in force; an unreadable policy fails closed."""
-    return "invite" if isinstance(policy, Unreadable) else policy.mode
+    return "invite" if isinstance(policy, UnreadablePolicy) else policy.mode
 
 
-def admits(policy: SignupPolicy | Unreadable, email_key: str, *, invited: bool, first: bool) -> bool:
+def admits(policy: SignupPolicy | UnreadablePolicy, email_key: str, *, invited: bool, first: bool) -> bool:
     """Whether a new account may be made (spec, "Authentication" 12): the first and the invited always."""
     if invited or first:
         return True
-    if isinstance(policy, Unreadable):
+    if isinstance(policy, UnreadablePolicy):
         return False
     domain = email_key.rpartition("@")[2]
     return policy.mode == "open" or (policy.mode == "domain" and domain in policy.domains)

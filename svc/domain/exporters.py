@@ -1,6 +1,6 @@
 """Who exports what: counters over the spans of each exporter, for the ingest doctor.
 
-Owns `Exporter`, `Seen` (counters that add up) and `Observations`, which a decoder feeds. Every span is
+Owns `Exporter`, `SeenSpans` (counters that add up) and `Observations`, which a decoder feeds. Every span is
 counted; of each exporter only the first few spans of a round and then one in `ONE_IN` are looked into, so
 that the hot path does not notice (measured November 2026: 1 µs where decoding takes 120). Without a clock.
 Never keeps a value of an attribute, only keys.
@@ -58,7 +58,7 @@ class Exporter:
 
 
 @attrs.define(eq=False)
-class Seen:
+class SeenSpans:
     """Counters over spans; those behind `looked` are over the spans looked into alone.
 
     `lag_s` is the least time between the end of a span and its arrival: below zero the clock of the exporter
@@ -77,7 +77,7 @@ class Seen:
     unread: Counter[str] = attrs.field(factory=Counter)
     last_seen_at: datetime = EPOCH
 
-    def merge(self, other: Seen) -> None:
+    def merge(self, other: SeenSpans) -> None:
         """Add what another one saw."""
         for name in _SUMS:
             setattr(self, name, getattr(self, name) + getattr(other, name))
@@ -93,7 +93,7 @@ class Seen:
         return {**kept, "lag_s": self.lag_s, "dialects": dict(self.dialects), "unread": dict(self.unread)}
 
     @classmethod
-    def of_json(cls, stored: Mapping[str, Any], last_seen_at: datetime) -> Seen:
+    def of_json(cls, stored: Mapping[str, Any], last_seen_at: datetime) -> SeenSpans:
         """What `as_json` gave."""
         return cls(
             **{name: stored.get(name, 0) for name in _SUMS},
@@ -113,9 +113,9 @@ Key = tuple[int, date, Exporter]
 class Observations:
     """What a decoder saw since the last `take`. One owner: the task that decodes."""
 
-    _seen: dict[Key, Seen] = attrs.field(factory=dict)
+    _seen: dict[Key, SeenSpans] = attrs.field(factory=dict)
     _scope: Any = None
-    _current: Seen = attrs.field(factory=Seen)
+    _current: SeenSpans = attrs.field(factory=SeenSpans)
 
     def note(self, project_id: int, received_at: datetime, span: WireSpan, row: SpanRow) -> None:
         """Count a span. Spans of one resource and scope share its object, which is what is compared."""
@@ -128,19 +128,19 @@ class Observations:
             return
         _look(seen, received_at, span, row)
 
-    def take(self) -> dict[Key, Seen]:
+    def take(self) -> dict[Key, SeenSpans]:
         """All of it, and start anew."""
         taken, self._seen = self._seen, {}
         self._scope = None
         return taken
 
-    def _of(self, project_id: int, received_at: datetime, span: WireSpan) -> Seen:
+    def _of(self, project_id: int, received_at: datetime, span: WireSpan) -> SeenSpans:
         key = (project_id, received_at.date(), exporter_of(span))
         seen = self._seen.get(key)
         if seen is None:
             if len(self._seen) >= _MOST_EXPORTERS:
                 key = (project_id, received_at.date(), Exporter())
-            seen = self._seen.setdefault(key, Seen())
+            seen = self._seen.setdefault(key, SeenSpans())
         seen.last_seen_at = received_at
         return seen
 
@@ -165,7 +165,7 @@ def exporter_of(span: WireSpan) -> Exporter:
     )
 
 
-def _look(seen: Seen, received_at: datetime, span: WireSpan, row: SpanRow) -> None:
+def _look(seen: SeenSpans, received_at: datetime, span: WireSpan, row: SpanRow) -> None:
     seen.looked += 1
     if row.kind in MODEL_CALLS:
         seen.model_calls += 1

@@ -11,7 +11,7 @@ from typing import Final
 from protocol.rest.ingest_report import CallShares, ExporterReport, Share
 from protocol.rest.query import timestamp
 from svc.domain.dialects import DIALECTS
-from svc.domain.exporters import Exporter, Seen
+from svc.domain.exporters import Exporter, SeenSpans
 
 #: A share below this is worth a word.
 _LITTLE: Final = 0.5
@@ -61,7 +61,7 @@ _SESSION: Final = {
 _ANY_SESSION: Final = "set the span attribute session.id (or gen_ai.conversation.id)"
 
 
-def exporter_report(exporter: Exporter, seen: Seen) -> ExporterReport:
+def exporter_report(exporter: Exporter, seen: SeenSpans) -> ExporterReport:
     """One exporter, with advice."""
     calls = seen.model_calls
     return ExporterReport(
@@ -90,7 +90,7 @@ def exporter_report(exporter: Exporter, seen: Seen) -> ExporterReport:
     )
 
 
-def advice(exporter: Exporter, seen: Seen) -> Iterator[str]:
+def advice(exporter: Exporter, seen: SeenSpans) -> Iterator[str]:
     """What to change, a sentence each, the most telling first."""
     spoken = [name for name, _ in seen.dialects.most_common()]
     dialect = _maker(exporter.scope, spoken)

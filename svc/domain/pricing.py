@@ -20,7 +20,7 @@ import attrs
 from genai_prices.data_snapshot import find_provider_by_id, get_snapshot
 from genai_prices.types import ModelInfo, Provider
 
-from svc.domain.rates import STANDARD_TIERS, Entry, OwnPrice, OwnPrices, book_periods, own_periods
+from svc.domain.rates import STANDARD_TIERS, OwnPrice, OwnPrices, RateEntry, book_periods, own_periods
 from svc.domain.values import COST_BOUND, NAME_CHARS
 
 #: Spellings that the price book's own matching would miss or take for another provider.
@@ -168,7 +168,7 @@ class PriceBook:
         known = find_provider_by_id(self._providers, head) or find_provider_by_id(self._providers, name)
         return known.id if known is not None else head if "." in name and head else name
 
-    def _find_entry(self, provider: str | None, model: str, tier: str | None) -> Entry | None:
+    def _find_entry(self, provider: str | None, model: str, tier: str | None) -> RateEntry | None:
         model_ref = model.strip().lower()
         if not model_ref:
             return None
@@ -183,10 +183,10 @@ class PriceBook:
             and (price.service_tier is None or folded_tier(price.service_tier) == tier)
         ]
         if not chosen:
-            return None if found is None else Entry(found.id, listed)
+            return None if found is None else RateEntry(found.id, listed)
         named = next((price.model_id for price in chosen if price.model_id is not None), None)
         periods = (*(period for price in chosen for period in own_periods(price, listed)), *listed)
-        return Entry(named or (bare if found is None else found.id), periods) if periods else None
+        return RateEntry(named or (bare if found is None else found.id), periods) if periods else None
 
     def _find_model(self, provider: str | None, model_ref: str) -> ModelInfo | None:
         maker, _, bare = model_ref.rpartition("/")

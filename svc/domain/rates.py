@@ -1,7 +1,7 @@
 """Rates in dollars a token, compiled once a model from the price book and from the operator's own prices.
 
-Owns: `Rates`, `Entry` and the rules which rates hold when: by start, by time of day, by service tier and by
-the length of the input. `svc.domain.pricing` compiles and caches; nothing here looks a model up.
+Owns: `Rates`, `RateEntry` and the rules which rates hold when: by start, by time of day, by service tier and
+by the length of the input. `svc.domain.pricing` compiles and caches; nothing here looks a model up.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ class Period:
 
 
 @attrs.frozen(eq=False)
-class Entry:
+class RateEntry:
     """One model: its periods, of which the first that is active holds. None when nothing is known of it."""
 
     model_id: str

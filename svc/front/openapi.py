@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from protocol.rest.answers import Buckets, Counted, Failure, Found, HealthReport, Ranked
+from protocol.rest.answers import Buckets, Counted, Failure, FoundPage, HealthReport, Ranked
 from protocol.rest.query import CountBody, FacetsBody, SearchBody, TimeseriesBody
 from svc.front.api.routes import Route
 
@@ -25,7 +25,7 @@ QUERIES: Final = (
     ("count", "How many rows match.", CountBody, Counted),
     ("timeseries", "Counts by hour, day, week or month, empty buckets included.", TimeseriesBody, Buckets),
     ("facets", "The most frequent values of a field.", FacetsBody, Ranked),
-    ("search", "Rows by text and filters, newest first.", SearchBody, Found),
+    ("search", "Rows by text and filters, newest first.", SearchBody, FoundPage),
 )
 _QUERY_STATUSES: Final = (400, 401, 403, 413, 503)
 _INGEST_STATUSES: Final = (400, 401, 403, 404, 408, 413, 415, 503)

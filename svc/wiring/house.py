@@ -122,21 +122,22 @@ class House:
         )
         self.door = Door(otlp=http, mcp=mcp, app=app)  # type: ignore[arg-type]  # Quart's ASGI types are narrower
         self.grpc = OtlpGrpc(intake=self.intake, keys=self.keys, callers=self.means.callers)
-        self.metrics.watch(
-            Sources(
-                spool=self.spool.state,
-                intake=self.intake.tally,
-                tally=self.tally,
-                roller=self.roller_tally,
-                sweep=self.sweep_tally,
-                keys=lambda: keys_snapshot(self.verdicts),
-                sign_ins=lambda: sign_ins(self.means),
-                pool=store.database.pool_state,
-                outages=lambda: store.database.outages,
-                board=self.board,
-                in_flight=lambda: self.door.in_flight,
-                ledger=self.ledger,
-            )
+        self.metrics.watch(self._sources())
+
+    def _sources(self) -> Sources:
+        return Sources(
+            spool=self.spool.state,
+            intake=self.intake.tally,
+            tally=self.tally,
+            roller=self.roller_tally,
+            sweep=self.sweep_tally,
+            keys=lambda: keys_snapshot(self.verdicts),
+            sign_ins=lambda: sign_ins(self.means),
+            pool=self.store.database.pool_state,
+            outages=lambda: self.store.database.outages,
+            board=self.board,
+            in_flight=lambda: self.door.in_flight,
+            ledger=self.ledger,
         )
 
     def ledger(self) -> Ledger:

@@ -20,7 +20,7 @@ from protocol.storage import Outage
 from svc.config.table import Settings
 from svc.runtime.asyncio_loop import asyncio_loop
 from svc.store.postgres.database import AWAY, Address, Database, parse_url
-from svc.store.postgres.embedded.cluster import Account, claim_folder, open_home
+from svc.store.postgres.embedded.cluster import SystemAccount, claim_folder, open_home
 from svc.store.postgres.embedded.server import EmbeddedServer, open_embedded
 from svc.store.postgres.migrate import migrate
 
@@ -102,4 +102,4 @@ def claim_secrets_folder(folder: Path) -> None:
     Raises `EmbeddedServerError` when it cannot be made, or belongs to another user.
     """
     open_home(folder.parent)
-    claim_folder(folder, 0o700, Account(os.geteuid(), os.getegid(), switch=False))
+    claim_folder(folder, 0o700, SystemAccount(os.geteuid(), os.getegid(), switch=False))

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import trio
 
-from actors.keys import Keys
+from actors.keys import HASHERS, Keys
 from protocol.rest.accounts import SSO_CALLBACK
 from svc.config.table import Settings
 from svc.front.auth.callers import Callers
@@ -59,6 +59,11 @@ def means(
         terms=default_terms(settings),
         landing="" if settings.frontend_url is None else _origin(settings.frontend_url),
     )
+
+
+def account_store(database: Database) -> AccountStore:
+    """The accounts, for a command beside the service."""
+    return AccountStore(database, trio.CapacityLimiter(HASHERS))
 
 
 def integration_networks(settings: Settings) -> tuple[Network, ...]:

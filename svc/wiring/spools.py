@@ -7,7 +7,7 @@ drains.
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
 from functools import partial
@@ -25,6 +25,7 @@ from actors.spool.memory import MemorySpool, Spool
 from actors.supervision import Board, Vitals, keep
 from svc.config.table import Settings
 from svc.outside.kafka.brokers import Kafka
+from svc.outside.kafka.letters import collect
 
 log = logging.getLogger(__name__)
 
@@ -52,6 +53,14 @@ def kafka(settings: Settings) -> Kafka:
         message_bytes=min(settings.max_body_bytes + MESSAGE_EXTRA_BYTES, MESSAGE_MAX_BYTES),
         queue_bytes=settings.spool_max_bytes,
     )
+
+
+async def collected_letters(settings: Settings, take: Callable[[Sequence[bytes]], Awaitable[None]]) -> int:
+    """Hand `take` the letters of broker mode that nobody has brought home yet.
+
+    Returns how many there were.
+    """
+    return await collect(kafka(settings), take)
 
 
 class Spooling:

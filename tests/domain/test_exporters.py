@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from protocol.otlp.reading import WireResource, WireScope, read_protobuf, walk
 from svc.domain.dialects import is_read
-from svc.domain.exporters import FIRST, ONE_IN, Exporter, Observations, Seen, exporter_of
+from svc.domain.exporters import FIRST, ONE_IN, Exporter, Observations, SeenSpans, exporter_of
 from svc.domain.ingest_report import advice, exporter_report
 from svc.domain.mapping import map_span
 from svc.domain.span import EPOCH, instant
@@ -24,14 +24,14 @@ NOW = instant(START_NS) + timedelta(seconds=3)
 CHAT = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "gpt-4o", "gen_ai.usage.input_tokens": 1}
 
 
-def noted(*spans: Any, at: datetime = NOW) -> dict[Any, Seen]:
+def noted(*spans: Any, at: datetime = NOW) -> dict[Any, SeenSpans]:
     observations = Observations()
     for span in spans:
         observations.note(1, at, span, map_span(span, BOOK))
     return observations.take()
 
 
-def seen(count: int = 8, at: datetime = NOW, **attributes: Any) -> Seen:
+def seen(count: int = 8, at: datetime = NOW, **attributes: Any) -> SeenSpans:
     (found,) = noted(*[wire(attributes)] * count, at=at).values()
     return found
 
@@ -82,13 +82,13 @@ def test_keys_that_nobody_reads_are_named_without_their_numbers_and_bounded() ->
     assert found.unread == {"my.key": 2, "my.list.N.name": 2}
     many = seen(2, **{f"k{n}": 1 for n in range(5000)})
     assert len(many.unread) <= 120
-    many.merge(Seen())
+    many.merge(SeenSpans())
     assert len(many.unread) <= 60
     assert many.unread.total() == 10_000
 
 
 counters = st.builds(
-    Seen,
+    SeenSpans,
     spans=st.integers(0, 1000),
     looked=st.integers(0, 1000),
     lag_s=st.none() | st.floats(-1e6, 1e6),
@@ -99,11 +99,11 @@ counters = st.builds(
 
 
 @given(st.lists(counters, max_size=5), st.randoms(use_true_random=False))
-def test_counters_add_up_in_any_order_and_through_the_store(parts: list[Seen], dice: Any) -> None:
-    def total(order: list[Seen]) -> dict[str, Any]:
-        whole = Seen()
+def test_counters_add_up_in_any_order_and_through_the_store(parts: list[SeenSpans], dice: Any) -> None:
+    def total(order: list[SeenSpans]) -> dict[str, Any]:
+        whole = SeenSpans()
         for part in order:
-            whole.merge(Seen.of_json(part.as_json(), part.last_seen_at))
+            whole.merge(SeenSpans.of_json(part.as_json(), part.last_seen_at))
         return {**whole.as_json(), "last": whole.last_seen_at}
 
     shuffled = list(parts)
@@ -112,7 +112,7 @@ def test_counters_add_up_in_any_order_and_through_the_store(parts: list[Seen], d
     assert total(parts)["spans"] == sum(part.spans for part in parts)
 
 
-def said(found: Seen, exporter: Exporter | None = None) -> list[str]:
+def said(found: SeenSpans, exporter: Exporter | None = None) -> list[str]:
     return list(advice(exporter or Exporter("shop"), found))
 
 
@@ -167,7 +167,7 @@ def test_a_service_without_a_name_is_told() -> None:
 
 
 def test_a_report_of_nothing_divides_by_nothing() -> None:
-    report = exporter_report(Exporter(), Seen(last_seen_at=EPOCH))
+    report = exporter_report(Exporter(), SeenSpans(last_seen_at=EPOCH))
     assert (report.service, report.shares.model, report.least_lag_s) == (None, None, None)
 
 
@@ -183,7 +183,7 @@ def test_a_report_of_nothing_divides_by_nothing() -> None:
 def test_of_real_exporters_nearly_every_key_is_read(file: str, dialect: str) -> None:
     body = capture(file)
     spans = list(walk(read_protobuf(body)))
-    whole = Seen()
+    whole = SeenSpans()
     for found in noted(*spans).values():
         whole.merge(found)
     assert whole.dialects[dialect] > 0

@@ -22,7 +22,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis.errors import Unsatisfiable
 from schemathesis.generation import GenerationMode
 
-from protocol.rest.answers import Buckets, Counted, Found, Ranked
+from protocol.rest.answers import Buckets, Counted, FoundPage, Ranked
 from tests.service import PLAIN, Service, running
 from tests.wire import request, span
 
@@ -116,7 +116,7 @@ def test_answers_of_the_query_api_are_what_the_document_says(api: Api) -> None:
         ("count", {"dataset": "metric_rollups"}, Counted),
         ("timeseries", {"dataset": "spans", "interval": "hour", "range": day}, Buckets),
         ("facets", {"dataset": "spans", "field": "model_id"}, Ranked),
-        ("search", {"dataset": "spans"}, Found),
+        ("search", {"dataset": "spans"}, FoundPage),
     ):
         answer = service.ask(route, body)
         assert msgspec.to_builtins(msgspec.convert(answer, type_)) == answer

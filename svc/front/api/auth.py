@@ -39,7 +39,7 @@ from protocol.rest.accounts import (
 )
 from protocol.rest.query import timestamp
 from svc.domain.access import mode_of
-from svc.front.api.routes import Reply, Route
+from svc.front.api.routes import ApiReply, Route
 from svc.front.auth.callers import SingleUser
 from svc.front.auth.calls import Call, Means
 from svc.front.auth.cookies import clear_session, session_secret, set_session
@@ -67,7 +67,7 @@ def _refuse_passwords(means: Means) -> None:
         raise Refused(PASSWORDS_OFF)
 
 
-async def signed_in(call: Call[object], account: Account) -> Reply:
+async def signed_in(call: Call[object], account: Account) -> ApiReply:
     """The answer to somebody who just proved who they are: a fresh session, whatever their cookie was."""
     means = call.means
     secret = await means.callers.logins.open(
@@ -77,7 +77,7 @@ async def signed_in(call: Call[object], account: Account) -> Reply:
         replacing=session_secret(means.callers.seal, call.headers.get("cookie")),
     )
     cookie = set_session(means.callers.seal.close(secret), secure=call.client.secure)
-    return Reply(await me_of(means, account), cookies=(cookie,))
+    return ApiReply(await me_of(means, account), cookies=(cookie,))
 
 
 async def me_of(means: Means, account: Account) -> Me:
@@ -89,7 +89,7 @@ async def me_of(means: Means, account: Account) -> Me:
     )
 
 
-async def sign_up(call: Call[SignUp]) -> Reply | Refusal:
+async def sign_up(call: Call[SignUp]) -> ApiReply | Refusal:
     """Make an account, if the sign-up policy admits it, and sign in. The first account owns the instance."""
     _refuse_passwords(call.means)
     key = email_key(call.body.email)
@@ -97,15 +97,15 @@ async def sign_up(call: Call[SignUp]) -> Reply | Refusal:
         return BAD_EMAIL
     limited(call, key)
     match await call.means.accounts.sign_up(call.body.email, key, call.body.password):
-        case accounts.Refused():
+        case accounts.NotAdmitted():
             return SIGNUP_REFUSED
-        case accounts.Taken():
+        case accounts.EmailTaken():
             return EMAIL_TAKEN
         case account:
             return await signed_in(call, account)
 
 
-async def sign_in(call: Call[SignIn]) -> Reply | Refusal:
+async def sign_in(call: Call[SignIn]) -> ApiReply | Refusal:
     """Sign in with an address and a password."""
     _refuse_passwords(call.means)
     key = email_key(call.body.email) or call.body.email.strip().lower()
@@ -117,12 +117,12 @@ async def sign_in(call: Call[SignIn]) -> Reply | Refusal:
     return await signed_in(call, account)
 
 
-async def sign_out(call: Call[None]) -> Reply:
+async def sign_out(call: Call[None]) -> ApiReply:
     """End the session of the cookie. Without one it does nothing."""
     login = await call.means.callers.login(call.headers)
     if login is not None:
         await call.means.callers.logins.end(login.account_id, login.id)
-    return Reply(SignedOut(), cookies=(clear_session(secure=call.client.secure),))
+    return ApiReply(SignedOut(), cookies=(clear_session(secure=call.client.secure),))
 
 
 async def me(call: Call[None]) -> Me | Refusal:

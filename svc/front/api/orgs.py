@@ -7,7 +7,7 @@ from typing import Final
 from protocol.refusals import BAD_DOMAIN, BLANK_NAME, Refusal
 from protocol.rest.accounts import SignupPolicy, is_domain
 from protocol.rest.orgs import OrgChange, OrgShown
-from svc.domain.access import Unreadable
+from svc.domain.access import UnreadablePolicy
 from svc.front.api.routes import ORG, Route
 from svc.front.auth.calls import Call
 from svc.store.accounts.orgs import OrgStore
@@ -36,7 +36,7 @@ async def get_policy(call: Call[None]) -> SignupPolicy:
     """Who may make an account."""
     policy = await OrgStore(call.means.database).signup_policy(call.org.id)
     # What cannot be read admits the invited only, and that is what it is shown as.
-    return SignupPolicy("invite") if isinstance(policy, Unreadable) else policy
+    return SignupPolicy("invite") if isinstance(policy, UnreadablePolicy) else policy
 
 
 async def put_policy(call: Call[SignupPolicy]) -> SignupPolicy | Refusal:

@@ -31,7 +31,7 @@ PROJECT: Final = ORG + "/projects/{projectSlug}"
 
 
 @attrs.frozen
-class Reply:
+class ApiReply:
     """An answer that is more than its data: another status, cookies, or a redirect (which has no data).
 
     The data may be a refusal, when it has to go with a cookie.
@@ -125,7 +125,7 @@ class Api:
             answer = await self._answer(route, path)
             if isinstance(answer, Refusal):
                 return refusal_response(answer)
-            reply = answer if isinstance(answer, Reply) else Reply(answer)
+            reply = answer if isinstance(answer, ApiReply) else ApiReply(answer)
             if isinstance(reply.data, Refusal):
                 response = refusal_response(reply.data)
             elif reply.location is not None:

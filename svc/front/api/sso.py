@@ -30,7 +30,7 @@ from protocol.rest.accounts import SSO_CALLBACK, email_key
 from protocol.sign_on import Attempt, SsoFailed
 from protocol.storage import Outage
 from svc.front.api.auth import signed_in
-from svc.front.api.routes import Reply, Route
+from svc.front.api.routes import ApiReply, Route
 from svc.front.auth.calls import Call
 from svc.front.auth.cookies import ATTEMPT_NAME, clear_attempt, named, set_attempt
 from svc.front.ports import SignOn
@@ -71,7 +71,7 @@ def path_here(wanted: str) -> str:
     return wanted if len(wanted) <= 2000 and _PATH.fullmatch(wanted) else "/"
 
 
-async def login(call: Call[None]) -> Reply | Refusal:
+async def login(call: Call[None]) -> ApiReply | Refusal:
     """Go to the identity provider to sign in there."""
     provider = call.means.sso
     if provider is None:
@@ -86,21 +86,21 @@ async def login(call: Call[None]) -> Reply | Refusal:
     until = call.means.now().timestamp() + ATTEMPT_S
     kept = _Kept(attempt.state, attempt.nonce, attempt.verifier, path_here(call.query.next), until)
     sealed = call.means.sso_seal.close(msgspec.msgpack.encode(kept))
-    return Reply(location=url, cookies=(set_attempt(sealed, ATTEMPT_S, secure=call.client.secure),))
+    return ApiReply(location=url, cookies=(set_attempt(sealed, ATTEMPT_S, secure=call.client.secure),))
 
 
-async def callback(call: Call[None]) -> Reply | Refusal:
+async def callback(call: Call[None]) -> ApiReply | Refusal:
     """Come back from the identity provider, signed in."""
     if call.means.sso is None:
         return SSO_OFF
     came = await _came_back(call, call.means.sso)
     done = clear_attempt(secure=call.client.secure)
     if isinstance(came, Refusal):
-        return Reply(came, cookies=(done,))
+        return ApiReply(came, cookies=(done,))
     return attrs.evolve(came, cookies=(*came.cookies, done))
 
 
-async def _came_back(call: Call[None], provider: SignOn) -> Reply | Refusal:
+async def _came_back(call: Call[None], provider: SignOn) -> ApiReply | Refusal:
     kept = _kept(call)
     if kept is None or not compare_digest(kept.state.encode(), call.query.state.encode()):
         return SSO_FAILED.saying("this sign-in was not begun in this browser, or too long ago; begin again")
@@ -123,13 +123,13 @@ async def _came_back(call: Call[None], provider: SignOn) -> Reply | Refusal:
     match found:
         case accounts.Unverified():
             return SSO_UNVERIFIED
-        case accounts.Refused():
+        case accounts.NotAdmitted():
             return SIGNUP_REFUSED
-        case accounts.Taken():
+        case accounts.EmailTaken():
             return EMAIL_TAKEN.saying("this address belongs to another identity at the provider")
         case account:
             reply = await signed_in(call, account)
-    return Reply(location=call.means.landing + kept.next, cookies=reply.cookies)
+    return ApiReply(location=call.means.landing + kept.next, cookies=reply.cookies)
 
 
 def _kept(call: Call[None]) -> _Kept | None:

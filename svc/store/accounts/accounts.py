@@ -24,7 +24,7 @@ import bcrypt
 import trio
 
 from protocol.storage import Outage
-from svc.domain.access import SIGNUP_ROLE, Role, Unreadable, admits, read_policy
+from svc.domain.access import SIGNUP_ROLE, Role, UnreadablePolicy, admits, read_policy
 from svc.store.accounts.audit import record
 from svc.store.accounts.logins import end_all
 from svc.store.accounts.projects import Org, the_org
@@ -50,12 +50,12 @@ class Account:
 
 
 @attrs.frozen
-class Refused:
+class NotAdmitted:
     """The answer when the sign-up policy admits no such account."""
 
 
 @attrs.frozen
-class Taken:
+class EmailTaken:
     """The answer when the address has an account already."""
 
 
@@ -102,7 +102,7 @@ class AccountStore:
     cost: int = BCRYPT_COST
     refused_full: int = 0
 
-    async def sign_up(self, email: str, email_key: str, password: str) -> Account | Refused | Taken:
+    async def sign_up(self, email: str, email_key: str, password: str) -> Account | NotAdmitted | EmailTaken:
         """A new account with its place in the organization, or why not. A refusal creates nothing."""
         hashed = await self._in_turn(_hash, password, self.cost)
         return await self.database.run(
@@ -131,7 +131,7 @@ class AccountStore:
 
     async def sign_in_by_sso(
         self, sso: tuple[str, str], verified: tuple[str, str] | None
-    ) -> Account | Refused | Taken | Unverified:
+    ) -> Account | NotAdmitted | EmailTaken | Unverified:
         """The account of an identity (issuer and subject), made or linked when it is seen first.
 
         `verified` is its address and how it is compared, if the provider vouches for it. An account with that
@@ -139,7 +139,7 @@ class AccountStore:
         sessions go. A new account is made only as the sign-up policy admits.
         """
 
-        async def work(connection: Connection) -> Account | Refused | Taken | Unverified:
+        async def work(connection: Connection) -> Account | NotAdmitted | EmailTaken | Unverified:
             org = await the_org(connection, lock=True)
             # Who it is, if it was here before.
             row = await connection.fetchrow(
@@ -264,7 +264,7 @@ async def admit(
     *,
     password_hash: bytes | None = None,
     sso: tuple[str, str] | None = None,
-) -> Account | Refused | Taken:
+) -> Account | NotAdmitted | EmailTaken:
     """Make an account if the policy admits it, within the caller's transaction. `sso`: issuer and subject."""
     org = await the_org(connection, lock=True)
     # Whether this is the first account of all.
@@ -278,7 +278,7 @@ async def admit(
         await connection.fetchval("select signup_policy from organization where id = $1", org.id)
     )
     if not admits(policy, email_key, invited=invited is not None, first=first):
-        return Refused()
+        return NotAdmitted()
     # The account, unless the address has one.
     row = await connection.fetchrow(
         "insert into account (email, email_key, password_hash, sso_issuer, sso_subject)"
@@ -289,7 +289,7 @@ async def admit(
         *(sso or (None, None)),
     )
     if row is None:
-        return Taken()
+        return EmailTaken()
     account = _account(row)
     role: Role = "owner" if first else SIGNUP_ROLE if invited is None else invited["role"]
     # Its place in the organization.
@@ -321,7 +321,7 @@ async def admit(
 
 
 def _mode(policy: Any) -> str:
-    return "unreadable" if isinstance(policy, Unreadable) else policy.mode
+    return "unreadable" if isinstance(policy, UnreadablePolicy) else policy.mode
 
 
 def _account(row: Any) -> Account:

@@ -12,14 +12,14 @@ import attrs
 import msgspec
 
 from protocol.rest.accounts import SignupPolicy
-from svc.domain.access import Role, Unreadable, read_policy
+from svc.domain.access import Role, UnreadablePolicy, read_policy
 from svc.store.accounts.audit import record
 from svc.store.accounts.projects import Org, Project
 from svc.store.postgres.database import Connection, Database
 
 
 @attrs.frozen
-class Found:
+class Placed:
     """What the slugs of a path name, and the caller's role there (None: no member)."""
 
     org: Org
@@ -35,10 +35,10 @@ class OrgStore:
 
     database: Database
 
-    async def place(self, org_slug: str, project_slug: str | None, account_id: UUID | None) -> Found | None:
+    async def place(self, org_slug: str, project_slug: str | None, account_id: UUID | None) -> Placed | None:
         """An organization by its slug, with a project and an account's role; None when there is none."""
 
-        async def work(connection: Connection) -> Found | None:
+        async def work(connection: Connection) -> Placed | None:
             # The organization, and as what this account belongs to it.
             row = await connection.fetchrow(
                 "select o.id, o.slug, o.name, m.role from organization o"
@@ -55,7 +55,7 @@ class OrgStore:
             org = Org(row["id"], row["slug"], row["name"])
             named = next((found for found in projects if found["slug"] == project_slug), None)
             project = None if named is None else Project(named["id"], named["slug"], named["name"], org.slug)
-            return Found(org, row["role"], project, frozenset(found["id"] for found in projects))
+            return Placed(org, row["role"], project, frozenset(found["id"] for found in projects))
 
         return await self.database.run(work, readonly=True)
 
@@ -77,7 +77,7 @@ class OrgStore:
         await self.database.run(work)
         return attrs.evolve(org, name=name)
 
-    async def signup_policy(self, org_id: int | None = None) -> SignupPolicy | Unreadable:
+    async def signup_policy(self, org_id: int | None = None) -> SignupPolicy | UnreadablePolicy:
         """The sign-up policy of an organization, or of the instance; open where there is nothing yet."""
         # The policy as it is stored.
         stored = await self.database.run(
@@ -112,7 +112,7 @@ class OrgStore:
                 org_id=org.id,
                 subject=("organization", org.slug),
                 details={
-                    "before": "unreadable" if isinstance(was, Unreadable) else msgspec.to_builtins(was),
+                    "before": "unreadable" if isinstance(was, UnreadablePolicy) else msgspec.to_builtins(was),
                     "after": msgspec.to_builtins(policy),
                 },
             )

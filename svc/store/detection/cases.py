@@ -19,10 +19,9 @@ import msgspec
 
 from svc.store.detection.findings import ROLES
 from svc.store.postgres.clauses import Where
-from svc.store.postgres.database import Connection, Database
+from svc.store.postgres.database import READ_TIMEOUT_S, Connection, Database
 from svc.store.postgres.keyset import Keyset
 from svc.store.postgres.rows import latency_ms, plain, shown
-from svc.store.reads.spans import READ_TIMEOUT_S
 
 CaseState = Literal["open", "muted", "resolved"]
 Severity = Literal["low", "medium", "high"]

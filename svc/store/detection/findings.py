@@ -15,10 +15,9 @@ import attrs
 import msgspec
 
 from svc.store.postgres.clauses import Where
-from svc.store.postgres.database import Connection, Database
+from svc.store.postgres.database import READ_TIMEOUT_S, Connection, Database
 from svc.store.postgres.keyset import Keyset
 from svc.store.postgres.rows import plain
-from svc.store.reads.spans import READ_TIMEOUT_S
 
 Role = Literal["exemplar", "member", "baseline", "witness", "changepoint"]
 #: A role is stored as its place in this list, counted from one. New roles go to the end.

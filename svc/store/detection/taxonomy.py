@@ -14,9 +14,8 @@ import msgspec
 
 from protocol.taxonomy import Taxonomy
 from svc.store.postgres.clauses import Where
-from svc.store.postgres.database import Connection, Database
+from svc.store.postgres.database import READ_TIMEOUT_S, Connection, Database
 from svc.store.postgres.rows import shown
-from svc.store.reads.spans import READ_TIMEOUT_S
 
 #: Failure modes that a listing shows.
 MODES_SHOWN: Final = 2_000

@@ -30,6 +30,7 @@ T = TypeVar("T")
 CONNECT_TIMEOUT_S: Final = 10.0
 #: Longest unit of work. A write group takes well under a second; the bound is for a hung server.
 WORK_TIMEOUT_S: Final = 60.0
+READ_TIMEOUT_S: Final = 30.0
 POOL_SIZE: Final = 12
 
 #: What means "the server is away or says come back": waiting helps, the data is not to blame.

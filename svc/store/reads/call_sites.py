@@ -9,9 +9,8 @@ from typing import Any, Final
 import attrs
 import msgspec
 
-from svc.store.postgres.database import Database
+from svc.store.postgres.database import READ_TIMEOUT_S, Database
 from svc.store.postgres.rows import plain
-from svc.store.reads.spans import READ_TIMEOUT_S
 
 SITES_SHOWN: Final = 1_000
 #: What `observed` is measured over: at most this many of the newest spans, none older than the window.

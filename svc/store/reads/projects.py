@@ -7,8 +7,7 @@ from typing import Any, Final
 
 import attrs
 
-from svc.store.postgres.database import Database
-from svc.store.reads.spans import READ_TIMEOUT_S
+from svc.store.postgres.database import READ_TIMEOUT_S, Database
 
 #: Tables that stay small, whose rows are counted, by the name of the count.
 _COUNTED: Final = {

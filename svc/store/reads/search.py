@@ -91,7 +91,7 @@ Look = Callable[[Sequence[Stretch]], Awaitable[list[Any]]]
 
 
 @attrs.frozen
-class Found:
+class Stretches:
     """Stretches, newest first: the first ones, and how to come by the others, when there may be any.
 
     `few` are few enough to be looked into at once.
@@ -99,7 +99,7 @@ class Found:
 
     near: Sequence[Stretch]
     few: int = 0
-    rest: Callable[[], Awaitable[Found]] | None = None
+    rest: Callable[[], Awaitable[Stretches]] | None = None
 
 
 async def stretches(
@@ -109,7 +109,7 @@ async def stretches(
     q: str,
     low: datetime | None,
     high: datetime | None,
-) -> Found | None:
+) -> Stretches | None:
     """The stretches of `created_at` in `[low, high)` that may hold the text, newest first.
 
     None when the index cannot narrow the range. Under one snapshot with the reading of the rows.
@@ -124,7 +124,7 @@ async def stretches(
         return await _blocks(connection, split, asked, _END)
     # Down to the oldest of these; what lies below it is another look.
     cut = min((row["low"] for row in newest), default=_BEGINNING)
-    return Found(
+    return Stretches(
         [stretch for stretch in beside(split, near) if stretch.low >= cut],
         rest=lambda: _blocks(connection, split, asked, cut),
     )
@@ -160,10 +160,10 @@ async def _asked(
     return project_id, dataset.name, *split.cubed, list(split.dirty), grams
 
 
-async def _blocks(connection: Connection, split: Split, asked: Sequence[Any], below: datetime) -> Found:
+async def _blocks(connection: Connection, split: Split, asked: Sequence[Any], below: datetime) -> Stretches:
     rows: list[Any] = await connection.fetch(BLOCKS, *asked, below)
     every = beside(split, [_block(row) for row in rows])
-    return Found([stretch for stretch in every if stretch.low < below], few=FEW_BLOCKS)
+    return Stretches([stretch for stretch in every if stretch.low < below], few=FEW_BLOCKS)
 
 
 def _block(row: Any) -> Stretch:
@@ -180,7 +180,7 @@ async def stretches_with(
     high: datetime | None,
     *,
     enough: int | None = None,
-) -> Found | None:
+) -> Stretches | None:
     """The stretches of `created_at` in `[low, high)` that may hold a row with these values of placed fields.
 
     As `stretches`. `enough` rows are wanted and nothing but one value narrows them: that many hours hold
@@ -209,7 +209,7 @@ async def stretches_with(
         f" where fields = {where.value(len(values))} order by hour desc, n",
         *where.values,
     )
-    return Found(beside(split, [place for row in rows for place in places(row)]))
+    return Stretches(beside(split, [place for row in rows for place in places(row)]))
 
 
 #: What `places` wants of `search_value`.
@@ -270,7 +270,7 @@ class Page:
 
 async def newest_rows(
     connection: Connection,
-    found: Found | None,
+    found: Stretches | None,
     page: Page,
     around: Callable[[str], str] = str,
 ) -> list[Any]:
@@ -290,7 +290,7 @@ async def newest_rows(
     )
 
 
-async def walked(found: Found, wanted: int, look: Look) -> list[Any]:
+async def walked(found: Stretches, wanted: int, look: Look) -> list[Any]:
     """The first `wanted` rows in these stretches, looking into a few of them, then into more at a time."""
     rows: list[Any] = []
     first = len(found.near) if len(found.near) <= found.few else _FIRST_STRETCHES

@@ -7,10 +7,9 @@ from typing import Any, Final
 import attrs
 
 from svc.store.postgres.clauses import Where
-from svc.store.postgres.database import Connection, Database
+from svc.store.postgres.database import READ_TIMEOUT_S, Connection, Database
 from svc.store.postgres.keyset import Keyset
 from svc.store.postgres.rows import SESSION_COLUMNS, TRACE_COLUMNS, plain, session_row, trace_row
-from svc.store.reads.spans import READ_TIMEOUT_S
 
 LATEST_SESSIONS: Final = Keyset("sessions", (("last_activity_at", "moment"), ("id", "text")))
 TRACES_SHOWN: Final = 1_000

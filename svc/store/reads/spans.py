@@ -20,13 +20,11 @@ from svc.domain.datasets import SPANS
 from svc.domain.payload import payload_of
 from svc.domain.span import Kind, Status
 from svc.store.postgres.clauses import Where
-from svc.store.postgres.database import Connection, Database
+from svc.store.postgres.database import READ_TIMEOUT_S, Connection, Database
 from svc.store.postgres.keyset import Keyset
 from svc.store.postgres.rows import SPAN_COLUMNS, SPAN_EXTRAS, span_row
 from svc.store.reads.search import Page, newest_rows, stretches, stretches_with
 from svc.store.spans.payloads import SpanKey, read_payloads
-
-READ_TIMEOUT_S: Final = 30.0
 
 NEWEST_SPANS: Final = Keyset("spans", (("created_at", "moment"), ("trace_id", "bytes"), ("span_id", "bytes")))
 

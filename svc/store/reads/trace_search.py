@@ -59,7 +59,7 @@ _TEXTS: Final = ("name", "input_preview", "output_preview", "session_id", "user_
 
 
 @attrs.frozen
-class Held:
+class HeldValue:
     """A value that a span of the trace has in one of some fields, as the parameter `placeholder`."""
 
     fields: Sequence[str]
@@ -88,7 +88,7 @@ class Search:
     near: str
     said: str
     q: str | None
-    held: Sequence[Held]
+    held: Sequence[HeldValue]
     values: Sequence[Any]
     columns: str
     order: str
@@ -96,7 +96,7 @@ class Search:
     #: How many of the values `near` takes.
     narrowed: int
 
-    def where(self, known: Held | None = None) -> str:
+    def where(self, known: HeldValue | None = None) -> str:
         """The whole clause; what is known of the traces is not asked again, and its parameter only named."""
         held = (
             f"{each.placeholder}::text is not null" if each is known else each.clause() for each in self.held
@@ -116,19 +116,21 @@ class _Lead:
     #: When the spans began, at the latest, that meet it and lie elsewhere; None when there are none.
     beyond: datetime | None = None
     #: What a trace with such a span is known to hold.
-    known: Held | None = None
+    known: HeldValue | None = None
 
 
 def asked_for(
     near: Where, q: str | None, held: Iterable[tuple[Sequence[str], str | None]]
-) -> tuple[str, list[Held]]:
+) -> tuple[str, list[HeldValue]]:
     """The clause that a trace has the text in its name, a preview or an id, and what it holds.
 
     Their parameters are added to those of `near`.
     """
     said = Where([], near.values)
     said.contains((*(f"coalesce({column}, '')" for column in _TEXTS), "encode(trace_id, 'hex')"), q)
-    return said.sql(), [Held(fields, value, near.value(value)) for fields, value in held if value is not None]
+    return said.sql(), [
+        HeldValue(fields, value, near.value(value)) for fields, value in held if value is not None
+    ]
 
 
 async def newest_traces(connection: Connection, search: Search) -> list[Any]:
@@ -224,7 +226,7 @@ async def _lead_of_values(connection: Connection, search: Search, split: Split) 
 
 
 async def _placed(
-    connection: Connection, project_id: int, held: Held, split: Split, most: int | None
+    connection: Connection, project_id: int, held: HeldValue, split: Split, most: int | None
 ) -> tuple[list[Stretch], datetime | None]:
     """The stretches with spans that have the value in one of the fields, of its `most` newest hours; and when
     the spans of its other hours began, at the latest.

@@ -10,10 +10,10 @@ import attrs
 
 from svc.domain.span import Kind, Status
 from svc.store.postgres.clauses import Where
-from svc.store.postgres.database import Connection, Database
+from svc.store.postgres.database import READ_TIMEOUT_S, Connection, Database
 from svc.store.postgres.keyset import Keyset
 from svc.store.postgres.rows import TRACE_COLUMNS, trace_row
-from svc.store.reads.spans import READ_TIMEOUT_S, SpanReads
+from svc.store.reads.spans import SpanReads
 from svc.store.reads.trace_search import Search, asked_for, newest_traces
 
 NEWEST_TRACES: Final = Keyset("traces", (("started_at", "moment"), ("trace_id", "bytes")))

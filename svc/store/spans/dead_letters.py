@@ -20,7 +20,7 @@ REPLAY_PAGE: Final = 100
 
 
 @attrs.frozen
-class DeadLetter:
+class LetterRow:
     """A letter as it lies in the table."""
 
     id: int
@@ -73,7 +73,7 @@ class DeadLetterStore:
 
         return await self.database.run(work, readonly=True)
 
-    async def page(self, after: int, limit: int, ids: Sequence[int] | None = None) -> list[DeadLetter]:
+    async def page(self, after: int, limit: int, ids: Sequence[int] | None = None) -> list[LetterRow]:
         """Letters in the order of their burial, behind an id; `ids` picks some of them."""
 
         async def work(connection: Connection) -> list[Any]:
@@ -87,7 +87,7 @@ class DeadLetterStore:
             )
 
         rows = await self.database.run(work, readonly=True)
-        return [DeadLetter(**dict(row.items())) for row in rows]
+        return [LetterRow(**dict(row.items())) for row in rows]
 
     async def drop(self, ids: Sequence[int] | None) -> int:
         """Delete letters for good, or all of them. Returns how many there were."""

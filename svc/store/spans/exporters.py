@@ -14,9 +14,9 @@ from typing import Any, Final
 import attrs
 import msgspec
 
-from protocol.rest.ingest_report import ExporterReport, IngestReport, Refused
+from protocol.rest.ingest_report import ExporterReport, IngestReport, RefusedSpans
 from protocol.rest.query import timestamp
-from svc.domain.exporters import Exporter, Key, Seen
+from svc.domain.exporters import Exporter, Key, SeenSpans
 from svc.domain.ingest_report import exporter_report, worst_first
 from svc.store.postgres.database import Connection, Database
 
@@ -35,7 +35,7 @@ class ExporterStore:
 
     database: Database
 
-    async def add(self, seen: Mapping[Key, Seen], rejected: Rejections, now: datetime) -> None:
+    async def add(self, seen: Mapping[Key, SeenSpans], rejected: Rejections, now: datetime) -> None:
         """Add these counters. Raises `Outage`."""
         if seen or rejected:
             await self.database.run(lambda connection: _add(connection, seen, rejected, now))
@@ -70,23 +70,25 @@ class ExporterStore:
         return await self.database.run(work, readonly=True)
 
 
-def _refused(rows: list[Any]) -> list[Refused]:
-    return [Refused(row["reason"], row["spans"], timestamp(row["last_seen_at"])) for row in rows]
+def _refused(rows: list[Any]) -> list[RefusedSpans]:
+    return [RefusedSpans(row["reason"], row["spans"], timestamp(row["last_seen_at"])) for row in rows]
 
 
 def _reports(rows: list[Any]) -> list[ExporterReport]:
-    found: dict[Exporter, Seen] = {}
+    found: dict[Exporter, SeenSpans] = {}
     for row in rows:
         exporter = Exporter(*row[:5])
-        found.setdefault(exporter, Seen()).merge(_seen(row))
+        found.setdefault(exporter, SeenSpans()).merge(_seen(row))
     return worst_first([exporter_report(exporter, seen) for exporter, seen in found.items()])[:MOST_SHOWN]
 
 
-def _seen(row: Any) -> Seen:
-    return Seen.of_json(msgspec.json.decode(row["seen"]), row["last_seen_at"])
+def _seen(row: Any) -> SeenSpans:
+    return SeenSpans.of_json(msgspec.json.decode(row["seen"]), row["last_seen_at"])
 
 
-async def _add(connection: Connection, seen: Mapping[Key, Seen], rejected: Rejections, now: datetime) -> None:
+async def _add(
+    connection: Connection, seen: Mapping[Key, SeenSpans], rejected: Rejections, now: datetime
+) -> None:
     days = {(project_id, day) for project_id, day, _ in seen}
     # How many exporters each of these days has: a client that renames itself with each batch fills no disk.
     counts = await connection.fetch(
@@ -141,14 +143,14 @@ def _row_key(item: tuple[tuple[int, date, bytes], object]) -> tuple[int, date, b
     return item[0]
 
 
-def _by_row(seen: Mapping[Key, Seen]) -> dict[tuple[int, date, bytes], tuple[Exporter, Seen]]:
+def _by_row(seen: Mapping[Key, SeenSpans]) -> dict[tuple[int, date, bytes], tuple[Exporter, SeenSpans]]:
     return {
         (project_id, day, exporter.digest()): (exporter, counters)
         for (project_id, day, exporter), counters in seen.items()
     }
 
 
-async def _standing(connection: Connection, project_id: int, day: date, digest: bytes) -> Seen | None:
+async def _standing(connection: Connection, project_id: int, day: date, digest: bytes) -> SeenSpans | None:
     # One exporter's day, locked until the sum is written.
     row = await connection.fetchrow(
         "select seen, last_seen_at from exporter_day where project_id = $1 and day = $2 and exporter = $3"
@@ -161,8 +163,8 @@ async def _standing(connection: Connection, project_id: int, day: date, digest: 
 
 
 async def _first_sight(
-    connection: Connection, project_id: int, day: date, digest: bytes, exporter: Exporter, seen: Seen
-) -> Seen:
+    connection: Connection, project_id: int, day: date, digest: bytes, exporter: Exporter, seen: SeenSpans
+) -> SeenSpans:
     # A row without counters; whoever comes second finds the first one's.
     await connection.execute(
         "insert into exporter_day"

@@ -34,7 +34,7 @@ from hypothesis import strategies as st
 
 from svc.store.postgres.embedded import cluster as disk
 from svc.store.postgres.embedded import server as embedded
-from svc.store.postgres.embedded.cluster import Account, EmbeddedServerError
+from svc.store.postgres.embedded.cluster import EmbeddedServerError, SystemAccount
 from svc.store.postgres.embedded.server import EmbeddedServer, Served, open_embedded
 
 ROOT = os.geteuid() == 0
@@ -408,7 +408,7 @@ async def test_an_outage_is_waited_for_and_never_raised(
 def sleeper_of(path: Path) -> subprocess.Popen[bytes]:
     """A foreign process of the account that owns `path`."""
     found = path.stat()
-    account = Account(found.st_uid, found.st_gid, switch=ROOT)
+    account = SystemAccount(found.st_uid, found.st_gid, switch=ROOT)
     return subprocess.Popen(["sleep", "60"], **account.popen_options())
 
 
@@ -516,7 +516,7 @@ async def test_programs_that_the_account_cannot_read_are_copied_once(
 @as_root
 async def test_an_ordinary_user_needs_no_account(room: Path) -> None:
     nobody = pwd.getpwnam("nobody")
-    account = Account(nobody.pw_uid, nobody.pw_gid, switch=True)
+    account = SystemAccount(nobody.pw_uid, nobody.pw_gid, switch=True)
     packages = Path(attrs.__file__).parents[1]
     if not all(account.may(folder.stat(), 1) for folder in (packages, *packages.parents, REPOSITORY)):
         pytest.skip(f"another account cannot read {packages}")
@@ -638,7 +638,7 @@ def test_the_account_is_judged_by_the_one_class_it_falls_in(
 ) -> None:
     found = os.stat_result((mode, 0, 0, 1, 7 if own else 1, 8 if group else 1, 0, 0, 0, 0))
     bits = oct(0o1000 | mode)[-3:]
-    assert Account(7, 8, switch=True).may(found, want) == (
+    assert SystemAccount(7, 8, switch=True).may(found, want) == (
         int(bits[0 if own else 1 if group else 2]) & want == want
     )
 

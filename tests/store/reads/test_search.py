@@ -408,7 +408,7 @@ async def test_of_a_few_rows_the_moments_are_placed_and_of_many_the_hour(
     hour = hour_of(first)
 
     async def placed(model: str) -> list[search.Stretch]:
-        async def work(connection: Connection) -> search.Found | None:
+        async def work(connection: Connection) -> search.Stretches | None:
             values = {"provided_model_name": model}
             return await search.stretches_with(connection, SPANS, 1, values, hour, hour + timedelta(hours=1))
 
@@ -458,7 +458,7 @@ async def test_a_word_that_stands_nowhere_is_answered_from_the_index_alone(
     await store_of(store, clock).write(rows(*(chat(n, random.Random(n)) for n in range(1, 9))))
     await CubeStore(store).build(clock.now + timedelta(hours=3), 10)
 
-    async def work(connection: Connection) -> tuple[search.Found | None, ...]:
+    async def work(connection: Connection) -> tuple[search.Stretches | None, ...]:
         low, high = hour_of(clock.now), hour_of(clock.now) + timedelta(hours=1)
         return (
             await search.stretches(connection, SPANS, 1, "needle in a haystack", low, high),

