@@ -25,7 +25,7 @@ ROOMS: dict[str, tuple[set[str], set[str]]] = {
     "actors": ({"protocol", "actors"}, {"attrs", "trio"}),
     "svc/domain": (
         {"protocol", "svc.domain"},
-        {"attrs", "jsonschema_rs", "msgspec", "zstandard", "genai_prices"},
+        {"attrs", "jsonschema_rs", "msgspec", "numpy", "zstandard", "genai_prices"},
     ),
     "svc/store": (
         {"protocol", "svc.domain", "svc.store"},
