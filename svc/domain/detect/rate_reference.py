@@ -20,7 +20,8 @@ from svc.domain.detect.tallies import RateTallies
 ARMED_AT: Final = ((200, 7 * SLOTS_PER_DAY), (500, SLOTS_PER_DAY))
 #: … and enough to stop refining: either of these. So many units never end it before a week is whole: a busy
 #: bucket would be held to the one day it began on.
-SEALED_AT: Final = ((5_000, 7 * SLOTS_PER_DAY), (0, 21 * SLOTS_PER_DAY))
+SEALED_SLOTS: Final = 21 * SLOTS_PER_DAY
+SEALED_AT: Final = ((5_000, 7 * SLOTS_PER_DAY), (0, SEALED_SLOTS))
 #: A run that people declare expected takes this many units to become the reference.
 EXPECTED_UNITS: Final = 500
 #: The reference rate is this upper bound of what the baseline allows (measured: detectors too eager at the

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from svc.domain.detect.drift_engine import DriftSettings, DriftState, judge_drift
-from svc.domain.detect.drift_reference import FLOOR, MIXED, Windows, drift_reference
+from svc.domain.detect.drift_reference import FLOOR, MIXED, Windows, drift_reference, expected_drift
 from svc.domain.detect.histogram import LN_RATIO
 from svc.domain.detect.location_track import LocationArm, LocationTrack, Residual, step
 from svc.domain.detect.slots import SLOTS_PER_WINDOW, STRATA
@@ -286,3 +286,27 @@ def test_the_path_stands_above_one_where_an_alarm_fires() -> None:
 
 def test_the_axis_is_fine_enough_for_the_floor() -> None:
     assert LN_RATIO * 2 < FLOOR
+
+
+def test_a_run_declared_expected_is_the_reference_with_no_less_noise_than_before() -> None:
+    shifted = sizes(random(13), 35, 200, day_noise=0.1, shift=from_slot(35, 25 * DAY, math.log(2)))
+    live = drifted(shifted, 30).state
+    assert live.reference is not None
+    assert live.up.alarm is not None
+    begun, now = START + 25 * DAY, START + 30 * DAY
+    assert expected_drift(shifted.between(begun, begun + DAY), begun, begun + DAY, live.reference) is None
+    usual = expected_drift(shifted.between(begun, now), begun, now, live.reference)
+    assert usual is not None
+    assert usual.sealed
+    assert usual.tau2 >= live.reference.tau2
+    assert usual.location - live.reference.location == pytest.approx(math.log(2), abs=0.2)
+    again = judge_drift(shifted, SETTINGS, live.cleared(usual), START + 35 * DAY)
+    assert again.ups == ()
+
+
+def test_a_bucket_that_is_never_quiet_keeps_what_it_began_with() -> None:
+    state = drifted(sizes(random(14), 35, 200, shift=from_slot(35, 8 * DAY, math.log(3))), 35).state
+    assert state.reference is not None
+    assert state.reference.sealed
+    assert state.reference.end <= START + 9 * DAY
+    assert state.needs_from > START + 25 * DAY

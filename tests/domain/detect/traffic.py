@@ -9,6 +9,7 @@ from typing import Final
 
 import numpy as np
 
+from svc.domain.detect.bars import Weights
 from svc.domain.detect.rate_engine import RateJudgement, RateSettings, RateState, judge_rates
 from svc.domain.detect.slots import SLOTS_PER_DAY, Floats
 from svc.domain.detect.tallies import RateTallies
@@ -44,3 +45,20 @@ def from_slot(days: int, first: int, value: float, end: int | None = None) -> Fl
     shift = np.zeros(days * DAY)
     shift[first:end] = value
     return shift
+
+
+def simulated_run_length(p: float, weights: Weights, bar: int, units: int, seed: int) -> float:
+    """Units between alarms of many CUSUMs side by side, each beginning anew at zero after one."""
+    random = np.random.default_rng(seed)
+    beside = 2_000
+    heights = np.zeros(beside, np.int64)
+    alarms = 0
+    for _ in range(units // beside):
+        failed = random.random(beside) < p
+        heights += np.where(failed, weights.up_grains, -weights.down_grains)
+        np.maximum(heights, 0, out=heights)
+        fired = heights >= bar
+        if fired.any():
+            alarms += int(fired.sum())
+            heights[fired] = 0
+    return units / alarms
