@@ -33,7 +33,8 @@ EXPLAINED_SHARE: Final = 0.5
 
 @attrs.frozen
 class Candidate:
-    """A finding that may join others. `traces` are its witnesses, or its members where it has none;
+    """A finding that may join others. `cause` is one of `CAUSE_ORDER`, where a drift goes by what drifted,
+    `secret_leak`, or any other detector. `traces` are its witnesses, or its members where it has none;
     `subjects` is what it is about: the tool, and the call sites whose traces call it.
     """
 

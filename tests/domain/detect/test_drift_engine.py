@@ -134,7 +134,7 @@ def test_traffic_that_only_varies_stays_silent(kind: str) -> None:
     for i in range(20):
         judgement = drifted(sizes(random(100 + i), 35, 200, **NULLS[kind]), 35)
         alarmed += any(alarm.fired >= START + ARMED for alarm in (*judgement.ups, *judgement.downs))
-    # Measured 2026-11, 200 buckets a row: 0.02 to 0.06 in 14 days, falls included.
+    # Measured 2026-11, 100 buckets a row: 0.01 to 0.08 in 14 days, falls included.
     assert alarmed <= 4
 
 
