@@ -66,20 +66,26 @@ class DriftState:
 
     @classmethod
     def start(cls, slot: int, reference: DriftReference | None = None) -> DriftState:
-        """Nothing judged before this slot; with a reference, armed at once, from the next border on."""
+        """Nothing judged before this slot; with a reference, armed at once and never refined, windows from
+        the next border on.
+        """
         return cls(
             cursor=slot,
             tail=RateTrack.start(slot, 1),
-            reference=reference,
+            reference=None if reference is None else attrs.evolve(reference, sealed=True),
             armed=None if reference is None else slot,
             open_from=slot + -slot % SLOTS_PER_WINDOW,
         )
 
     def cleared(self, reference: DriftReference | None = None) -> DriftState:
-        """After a person resolved its alarms: nothing has climbed, and what is usual stays, or is this."""
+        """After a person resolved its alarms: nothing has climbed, and what is usual stays, or is this
+        from now on. Slots of live alarms stay out of any reference.
+        """
+        alarms = (self.up.alarm, self.down.alarm, self.tail.alarm)
         return attrs.evolve(
             self,
-            reference=self.reference if reference is None else reference,
+            reference=self.reference if reference is None else attrs.evolve(reference, sealed=True),
+            spoiled=(*self.spoiled, *((a.onset.low, self.cursor) for a in alarms if a is not None)),
             tail=RateTrack.start(self.cursor, 1),
             up=LocationTrack(),
             down=LocationTrack(),

@@ -82,23 +82,25 @@ class RateState:
 
     @classmethod
     def start(cls, slot: int, reference: RateReference | None = None) -> RateState:
-        """Nothing judged before this slot; with a reference, armed at once."""
+        """Nothing judged before this slot; with a reference, armed at once, and never refined."""
         return cls(
             cursor=slot,
-            reference=reference,
+            reference=None if reference is None else attrs.evolve(reference, sealed=True),
             armed=None if reference is None else slot,
             rise=RateTrack.start(slot, 2),
             fall=RateTrack.start(slot, 1),
         )
 
     def cleared(self, reference: RateReference | None = None) -> RateState:
-        """After a person resolved its alarms: nothing has climbed, and what is usual stays, or is this."""
+        """After a person resolved its alarms: nothing has climbed, and what is usual stays, or is this
+        from now on.
+        """
         return attrs.evolve(
             self,
-            reference=self.reference if reference is None else reference,
+            reference=self.reference if reference is None else attrs.evolve(reference, sealed=True),
             held=Gathered(),
-            rise=RateTrack.start(self.cursor, 2),
-            fall=RateTrack.start(self.cursor, 1),
+            rise=self.rise.cleared(self.cursor),
+            fall=self.fall.cleared(self.cursor),
         )
 
     @property

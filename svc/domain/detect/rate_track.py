@@ -142,6 +142,11 @@ class RateTrack:
         """Nothing seen yet, from this slot on."""
         return cls((Climb(0, slot),) * arms, slot)
 
+    def cleared(self, slot: int) -> RateTrack:
+        """Begun anew at this slot; a live alarm is over, and its slots stay out of any reference."""
+        live = ((self.alarm.onset.low, slot),) if self.alarm is not None else ()
+        return attrs.evolve(RateTrack.start(slot, len(self.climbs)), spoiled=(*self.spoiled, *live))
+
     def needs_from(self, slot: int) -> int:
         """The first slot whose tallies are needed to judge from `slot` on."""
         climbing = [c.since for c in self.climbs if c.height and self.alarm is None]

@@ -366,3 +366,20 @@ def test_a_bucket_that_is_never_quiet_keeps_what_it_began_with() -> None:
     assert state.reference is not None
     assert state.reference.sealed
     assert state.reference.end < START + 9 * DAY
+
+
+def test_slots_of_a_resolved_alarm_stay_out_of_the_reference() -> None:
+    tallies = failures(random(27), 30, 300, rates(30, 0.02, 0.6, 10 * DAY, 11 * DAY + 100))
+    live = judge_rates(tallies, WHOLE, RateState.start(START), START + 11 * DAY + 100).state
+    assert live.rise.alarm is not None
+    made = judge_rates(tallies, WHOLE, live.cleared(), START + 30 * DAY).state.reference
+    assert made is not None
+    assert made.sealed
+    assert made.rate < 0.04
+
+
+def test_a_reference_that_is_handed_in_is_never_refined() -> None:
+    handed = attrs.evolve(reference(600, 12, days=3), sealed=False)
+    state = RateState.start(START, handed)
+    made = judge_rates(failures(random(28), 10, 300, 0.02), WHOLE, state, START + 10 * DAY).state.reference
+    assert made == attrs.evolve(handed, sealed=True)
