@@ -6,7 +6,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 SOURCES := svc actors protocol tests
 
-.PHONY: run test test-clients check bench bench-read bench-disk soak chaos format clean
+.PHONY: run test test-clients check bench bench-read bench-disk bench-detect soak chaos format clean
 
 run: .venv/.run
 	@exec $(BIN)/trace-svc serve
@@ -31,6 +31,9 @@ bench-read: .venv/.dev
 
 bench-disk: .venv/.dev
 	$(BIN)/python -m tests.bench.disk
+
+bench-detect: .venv/.dev
+	$(BIN)/python -m tests.bench.detect
 
 test-clients: .venv/.dev
 	$(BIN)/python -m pytest tests/e2e/clients/real_clients.py

@@ -1,0 +1,124 @@
+"""One outage, one case: which findings belong together, which is the cause, and how much it explains.
+
+Owns: `joined`, `cases`, the order of causes, the explained shares and `roles`. Whoever keeps cases calls it
+with the findings that are confirmed. Never reads a trace: sets of trace ids and shifts are arguments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final, Literal
+
+import attrs
+
+from svc.domain.detect.onset import Onset
+from svc.domain.detect.slots import SLOTS_PER_DAY
+
+#: Causes first: what stands earlier explains what stands later. What is not named comes last.
+CAUSE_ORDER: Final = (
+    "new_signature",
+    "tool_error",
+    "malformed_output",
+    "agent_loop",
+    "tool_duration",
+    "turn_duration",
+    "cost",
+)
+#: The first two are of one rank, so that the earlier onset goes first.
+_RANKS: Final = {cause: max(rank, 1) for rank, cause in enumerate(CAUSE_ORDER)}
+JOINED_SLOTS: Final = SLOTS_PER_DAY
+JOINED_SHARE: Final = 0.5
+EXPLAINED_SHARE: Final = 0.5
+
+
+@attrs.frozen
+class Candidate:
+    """A finding that may join others. `cause` is one of `CAUSE_ORDER`, where a drift goes by what drifted,
+    `secret_leak`, or any other detector. `traces` are its witnesses, or its members where it has none;
+    `subjects` is what it is about: the tool, and the call sites whose traces call it.
+    """
+
+    key: str
+    cause: str
+    onset: Onset
+    traces: frozenset[bytes]
+    subjects: frozenset[str]
+
+    @property
+    def rank(self) -> tuple[int, int, str]:
+        """By kind of cause, then by onset; the smallest names the case."""
+        return _RANKS.get(self.cause, len(CAUSE_ORDER)), self.onset.median, self.key
+
+
+@attrs.frozen
+class CaseRole:
+    """What a finding is in its case: a cause, or the effect of `under` to this share."""
+
+    key: str
+    role: Literal["cause", "effect"]
+    under: str | None = None
+    explained_share: float | None = None
+
+
+def joined(one: Candidate, other: Candidate) -> bool:
+    """Whether two findings are of one outage: they began together, and share traces or a subject.
+
+    Secrets never join others.
+    """
+    if "secret_leak" in (one.cause, other.cause):
+        return False
+    near = max(JOINED_SLOTS, *(c.onset.high - c.onset.low for c in (one, other)))
+    if abs(one.onset.median - other.onset.median) > near:
+        return False
+    if one.subjects & other.subjects:
+        return True
+    smaller = min(len(one.traces), len(other.traces))
+    return smaller > 0 and len(one.traces & other.traces) >= JOINED_SHARE * smaller
+
+
+def cases(findings: Sequence[Candidate]) -> list[list[Candidate]]:
+    """The findings by case, the first cause first in each, cases in the order of their first causes.
+
+    What joins any finding of a case joins the case, so the order of the findings does not matter.
+    """
+    groups: list[list[Candidate]] = []
+    for finding in sorted(findings, key=_rank):
+        mine = [group for group in groups if any(joined(finding, other) for other in group)]
+        groups = [group for group in groups if group not in mine]
+        groups.append([*(other for group in mine for other in group), finding])
+    return sorted((sorted(group, key=_rank) for group in groups), key=lambda group: group[0].rank)
+
+
+def _rank(finding: Candidate) -> tuple[int, int, str]:
+    return finding.rank
+
+
+def explained_share(shift: float, shift_without: float) -> float:
+    """How much of an effect its cause explains, 0 to 1, given its shift without the cause's witnesses.
+
+    Both are present less usual, in any one measure; 0 when nothing shifted.
+    """
+    return min(max(1 - shift_without / shift, 0.0), 1.0) if shift else 0.0
+
+
+def explained_by_tool(tool_ms: float, turn_ms: float) -> float:
+    """How much of turns that grew by `turn_ms` a tool explains that grew by `tool_ms` a trace, 0 to 1."""
+    return min(max(tool_ms / turn_ms, 0.0), 1.0) if turn_ms else 0.0
+
+
+def roles(case: Sequence[Candidate], shares: Mapping[tuple[str, str], float]) -> tuple[CaseRole, ...]:
+    """The role of each finding of a case, in order of rank.
+
+    `shares` holds what a cause explains of an effect by (effect, cause). An effect is listed under the
+    finding of a lower rank that explains most of it, if that is half of it at least; else it is a cause too.
+    """
+    ordered = sorted(case, key=_rank)
+    told: list[CaseRole] = []
+    for i, finding in enumerate(ordered):
+        causes = [(shares.get((finding.key, cause.key), 0.0), cause.key) for cause in ordered[:i]]
+        share, under = max(causes, key=lambda known: known[0], default=(0.0, None))
+        if under is not None and share >= EXPLAINED_SHARE:
+            told.append(CaseRole(finding.key, "effect", under, share))
+        else:
+            told.append(CaseRole(finding.key, "cause"))
+    return tuple(told)

@@ -1,0 +1,82 @@
+"""When a change is over, and what that makes of its case.
+
+Owns: the reverse CUSUM's steps for rates and locations, how high and how long it must climb, and the outcome
+of a case whose causes recover, return or grow worse. The engines call the first half, whoever keeps cases the
+second. Never takes silence for recovery: without traffic nothing climbs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Final, Literal
+
+import attrs
+import numpy as np
+
+from svc.domain.detect import beta
+from svc.domain.detect.bars import GRAIN
+from svc.domain.detect.slots import SLOTS_PER_DAY, SLOTS_PER_WINDOW, Floats, Ints
+
+#: The old rate must be a hundred times likelier than the present one …
+RETURNED: Final = round(math.log(100) * GRAIN)
+#: … and have been so for six hours.
+RETURNED_SLOTS: Final = SLOTS_PER_WINDOW
+#: The same cause within this time is the same case.
+REOPENED_SLOTS: Final = 7 * SLOTS_PER_DAY
+#: A rise of severity by this much is told.
+ESCALATED_BY: Final = 0.1
+
+
+@attrs.frozen
+class Return:
+    """What a failure and a success add, in grains, when the present rate is doubted in favour of p0."""
+
+    failure: int
+    success: int
+
+    def steps(self, units: Ints, failures: Ints) -> Ints:
+        """What each slot adds, shape (n,)."""
+        return failures * self.failure + (units - failures) * self.success
+
+
+def rate_return(p0: float, p1: float, units: int, failures: int) -> Return:
+    """The way back to p0 from a rate measured as failures of units, which lies beyond p1.
+
+    The bound of that rate nearer to p0 stands for it, so that three failures of three do not make a single
+    success a proof of recovery.
+    """
+    a, b = failures + 0.5, units - failures + 0.5
+    present = max(beta.quantile(0.2, a, b), p1) if p1 > p0 else min(beta.quantile(0.8, a, b), p1)
+    present = min(max(present, 1e-6), 0.99)
+    return Return(
+        failure=round(math.log(p0 / present) * GRAIN),
+        success=round(math.log((1 - p0) / (1 - present)) * GRAIN),
+    )
+
+
+def location_return(shift: float, residuals: Floats, variances: Floats) -> Ints:
+    """What each window adds, in grains, when a shift is doubted in favour of none. Shapes (n,)."""
+    steps: Ints = np.rint(shift / variances * (shift / 2 - residuals) * GRAIN).astype(np.int64)
+    return steps
+
+
+def recovered(causes_recovered: Sequence[bool]) -> bool:
+    """Whether a case is over: every one of its causes is. A case without causes never is."""
+    return bool(causes_recovered) and all(causes_recovered)
+
+
+def returned(resolved_at: int, last_onset: int, onset: int) -> Literal["same", "reopened", "new"]:
+    """What a firing of a known key means for the case that was resolved, all as slots.
+
+    Within seven days of its resolution a new onset reopens it; the old onset is the old news; later it is
+    a new case.
+    """
+    if onset <= last_onset:
+        return "same"
+    return "reopened" if onset - resolved_at <= REOPENED_SLOTS else "new"
+
+
+def escalated(told: float, severity: float) -> bool:
+    """Whether the severity rose enough over the one last told to be told again."""
+    return severity - told >= ESCALATED_BY - 1e-9

@@ -1,0 +1,1 @@
+"""The statistics of the detectors: laws, nulls and changes, all on simulated traffic with fixed seeds."""
