@@ -46,7 +46,7 @@ INGEST_SCOPE: Final = Refusal(
 )
 INGEST_DISABLED: Final = Refusal(404, "NOT_FOUND", "OTLP receiver is disabled")
 
-# Ingest over gRPC (spec): the texts; the status codes stand in `svc/front/grpc.py`.
+# Ingest over gRPC (spec): the texts; the status codes stand in `svc/front/otlp/grpc.py`.
 GRPC_NO_TOKEN: Final = "OTLP ingest requires a valid bearer token"  # noqa: S105 - a text, not a secret
 GRPC_NO_PROJECT: Final = "OTLP ingest requires a project-scoped token"
 GRPC_SCOPE: Final = "OTLP ingest requires a write-scoped token"
@@ -58,7 +58,6 @@ QUERY_SCOPE: Final = Refusal(
 )
 
 # MCP (spec): told as JSON-RPC errors, see `svc/front/mcp/endpoint.py`.
-MCP_UNAUTHORIZED: Final = Refusal(401, "UNAUTHORIZED", "unauthorized")
 MCP_SCOPE: Final = Refusal(403, "FORBIDDEN", "this API key is not scoped for MCP tool access")
 
 # Any `/api/**` path (spec).

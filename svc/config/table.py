@@ -86,10 +86,11 @@ def setting(
     """
 
     def read(raw: str) -> Any:
-        text = raw.strip() or (default if type_ in (OWN_KEY, OWN_PASSWORD) else "")
+        # A compose file passes on what nobody set as blank.
+        text = raw.strip() or default
         try:
             return type_.read(text)
-        except (ValueError, KeyError, Base64Error, AssertionError):
+        except (ValueError, KeyError, Base64Error):
             value = "(its value is not shown)" if secret else repr(raw)
             raise BadSetting(f"{name} is {value}; expected {type_.expected}") from None
 

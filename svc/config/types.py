@@ -95,9 +95,8 @@ def _hostname(raw: str) -> str | None:
 def _url(*schemes: str) -> Callable[[str], str]:
     def read(raw: str) -> str:
         parts = urlsplit(raw.removeprefix("jdbc:"))
-        if parts.scheme not in schemes or not parts.hostname:
+        if parts.scheme not in schemes or not parts.hostname or parts.port == 0:
             raise ValueError
-        assert parts.port is None or parts.port > 0
         return raw
 
     return read

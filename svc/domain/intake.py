@@ -1,6 +1,6 @@
 """From an accepted batch to rows ready to be written: read, walk, map, price, take apart.
 
-Called by drainers through the `Decode` port, row by row. No clock, no I/O; the packer remembers which texts
+Called by drainers through `svc.ingest.writer`, row by row. No clock, no I/O; the packer remembers which texts
 it has seen. The payload keeps the span as it came, so that a better mapping can be run over history later
 (contract §3).
 """

@@ -13,7 +13,7 @@ from svc.outside.http import HttpClient, Unreached
 
 @attrs.frozen
 class HeartbeatHost:
-    """Implements the `Deliver` port. The host is resolved when a message is delivered, and never before."""
+    """How a heartbeat is delivered. The host is resolved when a message is delivered, and never before."""
 
     url: str
     client: HttpClient = attrs.field(factory=HttpClient)

@@ -68,7 +68,7 @@ class BothBounds(Arguments, rename={"from_": "from"}):
     to: str
 
 
-_Inclusive = Annotated[Between, Meta(description="ISO 8601 instants `from` and `to`, both inclusive.")]
+_Closed = Annotated[Between, Meta(description="ISO 8601 instants `from` and `to`, both inclusive.")]
 _HalfOpen = Annotated[
     Between,
     Meta(description="ISO 8601 instants [from, to) on the dataset's time column; `to` itself is outside."),

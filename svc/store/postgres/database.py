@@ -93,8 +93,6 @@ class Database:
         self.address = address
         self._connections = Connections(self._connect, pool_size)
         self.outages = 0
-        self.last_outage: str | None = None
-        self.reachable = False
 
     @asynccontextmanager
     async def opened(self) -> AsyncIterator[Database]:
@@ -165,7 +163,6 @@ class Database:
             raise self._away("the database did not answer in time") from error
         except AWAY as error:
             raise self._away(f"the database is away ({type(error).__name__})") from error
-        self.reachable = True
         return result
 
     async def fetch(self, sql: str, *values: Any, timeout_s: float = WORK_TIMEOUT_S) -> list[Any]:
@@ -178,8 +175,6 @@ class Database:
 
     def _away(self, text: str) -> Outage:
         self.outages += 1
-        self.last_outage = text
-        self.reachable = False
         return Outage(text)
 
     @asynccontextmanager

@@ -73,7 +73,7 @@ class _Kept:
 
 @attrs.define(eq=False)
 class SpanStore:
-    """Implements the `SpanSink` port."""
+    """Stores groups of decoded spans."""
 
     database: Database
     days: DayPartitions
