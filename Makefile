@@ -6,17 +6,18 @@ PYTHON ?= python3
 BIN := .venv/bin
 SOURCES := svc actors protocol tests
 
-.PHONY: run test test-clients check bench bench-read bench-disk bench-detect soak chaos format clean
+.PHONY: run test together test-versions test-clients check bench bench-read bench-disk bench-detect soak chaos format clean
 
 run: .venv/.run
 	@exec $(BIN)/trace-svc serve
 
-# Two at a time, but for those that start the real thing: they want the machine for themselves.
-ALONE := tests/e2e tests/chaos
+# Two at a time, beside the checks; what is marked `alone` (kills, floods) wants the machine for itself.
+test: .venv/.dev
+	@$(MAKE) --no-print-directory -j 2 -O check together
+	$(BIN)/python -m pytest -m alone tests
 
-test: check
-	$(BIN)/python -m pytest -n 2 tests $(ALONE:%=--ignore=%)
-	$(BIN)/python -m pytest $(ALONE)
+together: .venv/.dev
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not alone" tests
 
 check: .venv/.dev
 	$(BIN)/ruff check $(SOURCES)
@@ -37,6 +38,19 @@ bench-detect: .venv/.dev
 
 test-clients: .venv/.dev
 	$(BIN)/python -m pytest tests/e2e/clients/real_clients.py
+
+# The tests that need no service, on another Python: make test-versions OTHERS="python3.12 python3.13".
+OTHERS ?=
+PURE := tests/domain tests/protocol tests/actors tests/config tests/secrets tests/ingest
+
+test-versions:
+	@for python in $(OTHERS); do \
+	    echo "the tests that need no service, on $$($$python --version):"; \
+	    folder=$$(mktemp -d) && $$python -m venv $$folder \
+	        && $$folder/bin/pip install --quiet --disable-pip-version-check -c constraints.txt ".[dev]" \
+	        && $$folder/bin/python -m pytest -n 2 -p no:cacheprovider $(PURE); \
+	    status=$$?; rm -rf $$folder; [ $$status -eq 0 ] || exit $$status; \
+	done
 
 soak: .venv/.dev
 	$(BIN)/python -m tests.bench.soak

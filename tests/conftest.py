@@ -22,6 +22,7 @@ import attrs
 import pytest
 import trio
 import trio_asyncio
+from hypothesis import HealthCheck, settings
 
 from svc.store.postgres.database import Address, Database
 from svc.store.postgres.embedded.server import Served, open_embedded
@@ -39,8 +40,15 @@ def missing(part: str) -> NoReturn:
     pytest.skip(f"{part} is missing")
 
 
+# Time gates nothing here. Before its first draw Hypothesis reads every module of ours for constants: 2 to 7 s
+# on a busy machine (measured November 2026), which it would count as slow generation.
+settings.register_profile("tests", suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("tests")
+
+
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "errors_expected: the test provokes ERROR records and says so")
+    config.addinivalue_line("markers", "alone: the test wants the machine for itself: kills, floods, memory")
 
 
 @pytest.fixture(autouse=True)

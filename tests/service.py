@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -13,6 +15,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -139,66 +142,96 @@ def until(condition: Any, timeout_s: float = 30.0, every_s: float = 0.05) -> Non
 
 @contextmanager
 def running(
-    data_dir: Path | None = None, *, errors_expected: bool = False, **settings: str
+    data_dir: Path | None = None, *, errors_expected: bool = False, first: bool = False, **settings: str
 ) -> Iterator[Service]:
-    """A service on a data folder (a fresh one by default). Fails when it logged an ERROR unannounced."""
+    """A service on a data folder. Fails when it logged an ERROR unannounced.
+
+    Without a folder it gets a copy of one that was made once in this run, with the keys of its first start;
+    `first` gives it an empty one. It has one decoder process unless the settings say otherwise.
+    """
     with tempfile.TemporaryDirectory(prefix="trace-svc-") as fresh:
-        folder = data_dir or Path(fresh) / "data"
-        log = Path(fresh) / "service.log"
-        grpc_port = free_port()
-        env = environment(
-            folder,
-            **{
-                "SVC_HTTP_BIND": "127.0.0.1:0",
-                "SVC_INGEST_OTLP_TRANSPORT": "BOTH",
-                "SVC_INGEST_OTLP_GRPC_PORT": str(grpc_port),
-                **settings,
-            },
-        )
         os.chmod(fresh, 0o755)
-        with log.open("w") as sink:
-            process = subprocess.Popen(
-                [TRACE_SVC, "serve"], env=env, stdout=subprocess.PIPE, stderr=sink, text=True
-            )
-        try:
-            url, keys = _greeting(process, log)
-            service = Service(process, url, folder, env, *keys, grpc_port, log)
+        folder = data_dir or Path(fresh) / "data"
+        if data_dir is None and not first:
+            subprocess.run(["cp", "-a", _made_once(), folder], check=True)
+        with _started(folder, Path(fresh), settings, errors_expected=errors_expected) as service:
             yield service
-            if process.poll() is None:
-                assert service.stop() == 0, log.read_text()
-            if not errors_expected:
-                errors = [line for line in log.read_text().splitlines() if "level=error" in line]
-                assert not errors, errors
-        finally:
-            if process.poll() is None:
-                process.kill()
-                process.wait(10)
-            if process.stdout is not None:
-                process.stdout.close()
-            stop_postgres(folder)
 
 
-def _greeting(process: subprocess.Popen[str], log: Path) -> tuple[str, tuple[str, str]]:
-    """Read standard output until the address, and the keys of a first start from the file it names."""
+@cache
+def _made_once() -> Path:
+    """The data folder of a service that was started and stopped once."""
+    fresh = Path(tempfile.mkdtemp(prefix="trace-svc-made-"))
+    atexit.register(shutil.rmtree, fresh, ignore_errors=True)
+    os.chmod(fresh, 0o755)
+    with _started(fresh / "data", fresh, {}, errors_expected=False):
+        pass
+    return fresh / "data"
+
+
+@contextmanager
+def _started(
+    folder: Path, beside: Path, settings: Mapping[str, str], *, errors_expected: bool
+) -> Iterator[Service]:
+    log = beside / "service.log"
+    grpc_port = free_port()
+    env = environment(
+        folder,
+        **{
+            "SVC_HTTP_BIND": "127.0.0.1:0",
+            "SVC_INGEST_OTLP_TRANSPORT": "BOTH",
+            "SVC_INGEST_OTLP_GRPC_PORT": str(grpc_port),
+            "SVC_INGEST_DECODERS": "1",
+            **settings,
+        },
+    )
+    with log.open("w") as sink:
+        process = subprocess.Popen(
+            [TRACE_SVC, "serve"], env=env, stdout=subprocess.PIPE, stderr=sink, text=True
+        )
+    try:
+        url, keys = _greeting(process, log)
+        service = Service(process, url, folder, env, *(keys or _kept_keys(folder)), grpc_port, log)
+        yield service
+        if process.poll() is None:
+            assert service.stop() == 0, log.read_text()
+        if not errors_expected:
+            errors = [line for line in log.read_text().splitlines() if "level=error" in line]
+            assert not errors, errors
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait(10)
+        if process.stdout is not None:
+            process.stdout.close()
+        stop_postgres(folder)
+
+
+def _kept_keys(folder: Path) -> tuple[str, str]:
+    """The write key and the query key of the folder's first start; blank where they were not kept."""
+    kept = folder / "first-keys"
+    found = re.findall(r"^  (?:write|query)  (svc_\S+)", kept.read_text(), re.M) if kept.exists() else ()
+    return (found[0], found[1]) if found else ("", "")
+
+
+def _greeting(process: subprocess.Popen[str], log: Path) -> tuple[str, tuple[str, str] | None]:
+    """Read standard output until the address; of a first start also the keys, from the file it names."""
     assert process.stdout is not None
     watchdog = threading.Timer(START_TIMEOUT_S, process.kill)
     watchdog.start()
-    url, keys = "", ("", "")
+    url = ""
     try:
         for line in process.stdout:
             if match := re.match(r"trace-svc is ready at (\S+)", line):
                 url = match[1]
             if match := re.match(r"first start: .* are in (\S+);", line):
-                write, query = re.findall(r"^  (?:write|query)  (svc_\S+)", Path(match[1]).read_text(), re.M)
-                keys = (write, query)
+                return url, _kept_keys(Path(match[1]).parent)
             if line.startswith("gRPC door") and not _first_start(log):
-                break
-            if keys != ("", ""):
                 break
     finally:
         watchdog.cancel()
     assert url, log.read_text()
-    return url, keys
+    return url, None
 
 
 def _first_start(log: Path) -> bool:

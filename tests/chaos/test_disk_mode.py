@@ -14,6 +14,8 @@ import pytest
 from tests.chaos.flood import SPANS, Flood, compare, stored
 from tests.service import Service, running, until
 
+pytestmark = pytest.mark.alone
+
 #: Rounds of each attack; `make chaos` asks for the full number.
 ROUNDS = int(os.environ.get("CHAOS_ROUNDS", "3"))
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NoReturn
 
@@ -22,7 +25,9 @@ def python_with(requirements: Path, *, otherwise: Callable[[str], NoReturn] = mi
     cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "trace-svc-tests"
     folder = cache / f"{requirements.parent.name}-{requirements.stem}-{digest}"
     python = folder / "bin" / "python"
-    if not (folder / "complete").exists():
+    with _alone(cache, folder.name):
+        if (folder / "complete").exists():
+            return python
         shutil.rmtree(folder, ignore_errors=True)
         made = subprocess.run([sys.executable, "-m", "venv", folder], capture_output=True, timeout=120)
         pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
@@ -46,10 +51,21 @@ def node_with(
     npm, node = shutil.which("npm"), shutil.which("node")
     if npm is None or node is None:
         otherwise("node with npm")
-    if not (folder / "node_modules" / package).exists():
+    with _alone(Path(tempfile.gettempdir()), f"trace-svc-npm-{folder.name}"):
+        if (folder / "node_modules" / package).exists():
+            return node
         done = subprocess.run(
             [npm, "ci", "--silent", *options], cwd=folder, capture_output=True, timeout=INSTALL_TIMEOUT_S
         )
-        if done.returncode:
-            otherwise(f"the packages of {folder.name}/package-lock.json (npm and a package registry)")
+    if done.returncode:
+        otherwise(f"the packages of {folder.name}/package-lock.json (npm and a package registry)")
     return node
+
+
+@contextmanager
+def _alone(folder: Path, name: str) -> Iterator[None]:
+    """Hold a lock: the workers of one run install one after the other."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

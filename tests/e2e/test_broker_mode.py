@@ -24,6 +24,8 @@ from tests.kafka.broker import BATCHES, DEAD_LETTERS, GROUP, Broker
 from tests.service import TRACE_SVC, Service, running, until
 from tests.wire import request, span
 
+pytestmark = pytest.mark.alone
+
 #: Rounds of each attack; `make chaos` asks for ten.
 ROUNDS = max(1, int(os.environ.get("CHAOS_ROUNDS", "2")) // 2)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
+import json
 import subprocess
 import uuid
 from collections.abc import Callable
@@ -18,7 +18,7 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
 
-from tests.conftest import missing
+from tests.e2e.environments import node_with
 from tests.service import Service
 
 JS = Path(__file__).parent / "js"
@@ -109,11 +109,7 @@ def test_the_python_exporters_land_their_spans(service: Service, exporter: str) 
 @pytest.fixture(scope="session")
 def node() -> str:
     """node with the packages of the lock file."""
-    npm, node = shutil.which("npm"), shutil.which("node")
-    if npm is None or node is None:
-        missing("node with npm")
-    subprocess.run([npm, "ci", "--silent"], cwd=JS, check=True, timeout=300)
-    return node
+    return node_with(JS, next(iter(json.loads((JS / "package.json").read_text())["dependencies"])))
 
 
 @pytest.mark.parametrize("kind", ["http", "proto"])

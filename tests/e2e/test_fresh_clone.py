@@ -9,8 +9,11 @@ import subprocess
 from pathlib import Path
 
 import httpx2
+import pytest
 
 from tests.service import environment, stop_postgres, until
+
+pytestmark = pytest.mark.alone
 
 ROOT = Path(__file__).parents[2]
 

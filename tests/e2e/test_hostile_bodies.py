@@ -50,7 +50,7 @@ from tests.e2e.hostile import (
 )
 from tests.service import Service, running, until
 
-pytestmark = pytest.mark.usefixtures("unharmed")
+pytestmark = [pytest.mark.alone, pytest.mark.usefixtures("unharmed")]
 
 PROTOBUF = {"content-type": "application/x-protobuf"}
 JSON = {"content-type": "application/json"}

@@ -21,6 +21,8 @@ from tests.bench.load import fresh, make_template
 from tests.conftest import missing
 from tests.service import PLAIN, TRACE_SVC, Service, environment, free_port, running, until
 
+pytestmark = pytest.mark.alone
+
 
 class Flood:
     """Sends batches of ten spans until it is told to stop; counts what was acknowledged."""
@@ -74,7 +76,7 @@ def test_a_first_start_prints_lines_that_send_and_count_a_trace(service: Service
 
 
 def test_a_first_start_without_a_terminal_prints_no_key() -> None:
-    with running() as fresh:
+    with running(first=True) as fresh:
         kept = fresh.data_dir / "first-keys"
         assert stat.S_IMODE(kept.stat().st_mode) == 0o600
         assert fresh.write_key in kept.read_text()
