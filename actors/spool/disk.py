@@ -28,7 +28,7 @@ from typing import Final
 import trio
 
 from actors.ports import Batch, Outage
-from actors.spool.memory import Entry, Spool, Ticket
+from actors.spool.memory import Entry, Room, Spool, Ticket
 from actors.supervision import Vitals
 from protocol.operator import OperatorError
 from protocol.spooled import Unpackable, pack, unpack
@@ -72,7 +72,7 @@ class DiskSpool(Spool):
         self._pending: deque[tuple[Entry, Ticket]] = deque()
         self._pending_bytes = 0
         self._doomed: list[int] = []
-        self._in_commit = 0
+        self._in_commit = self._in_commit_bytes = 0
         self._work = trio.Event()
         self._disk = trio.CapacityLimiter(1)
         self._lock = -1
@@ -108,6 +108,7 @@ class DiskSpool(Spool):
         group = self._next_group()
         doomed, self._doomed = self._doomed, []
         self._in_commit = len(group)
+        self._in_commit_bytes = sum(entry.size_bytes for entry, _ in group)
         try:
             stored = await trio.to_thread.run_sync(
                 self._commit, [entry for entry, _ in group], doomed, limiter=self._disk
@@ -122,7 +123,7 @@ class DiskSpool(Spool):
             self._doomed += doomed
             raise
         finally:
-            self._in_commit = 0
+            self._in_commit = self._in_commit_bytes = 0
             if self._pending or self._doomed:
                 self._work.set()
         for (entry, ticket), (row, size_bytes) in zip(group, stored, strict=True):
@@ -145,6 +146,30 @@ class DiskSpool(Spool):
             self._refused_full += 1
             return Ticket("full")
         return super().offer(batch)
+
+    def _make_room(self, held_bytes: int, size_bytes: int) -> Room:
+        """As `Spool._make_room`: bodies that lie on disk already give way to one that comes in."""
+        arriving = self._in_memory() - self._held_bytes - held_bytes
+        self._shed(self._memory_bytes - arriving - size_bytes)
+        if not arriving and size_bytes <= self._max_bytes:
+            # As with an offer, one body alone may be larger than the budget of memory.
+            return "closed" if self._closed else "held"
+        return super()._make_room(held_bytes, size_bytes)
+
+    def _shed(self, bound_bytes: int) -> None:
+        """Forget bodies that can be read from disk, the last first, until those in memory are within this."""
+        for entry in reversed(self._waiting):
+            if self._held_bytes <= bound_bytes:
+                return
+            if entry.batch is not None and entry.row is not None:
+                self._held_bytes -= entry.batch.size_bytes
+                entry.batch = None
+
+    def _in_memory(self) -> int:
+        return self._pending_bytes + self._in_commit_bytes + self._held_bytes + self._reserved
+
+    def _memory_bound(self) -> int:
+        return self._memory_bytes
 
     def _next_group(self) -> list[tuple[Entry, Ticket]]:
         group: list[tuple[Entry, Ticket]] = []
@@ -175,7 +200,7 @@ class DiskSpool(Spool):
     def _hold(self, entry: Entry) -> None:
         """Keep the body in memory while there is room; a drainer reads it from disk otherwise."""
         assert entry.batch is not None
-        if self._held_bytes + entry.batch.size_bytes > self._memory_bytes:
+        if self._in_memory() + entry.batch.size_bytes > self._memory_bytes:
             entry.batch = None
         else:
             self._held_bytes += entry.batch.size_bytes

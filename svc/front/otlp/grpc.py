@@ -17,6 +17,7 @@ service. What a client sends is therefore contained where it arrives (`_Connecti
 from __future__ import annotations
 
 import asyncio
+import io
 import logging
 import struct
 from collections.abc import Mapping
@@ -33,6 +34,7 @@ from h2.events import UnknownFrameReceived
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
 from actors.keys import Busy, Grant, Keys
+from actors.spool.memory import Reservation
 from protocol import rpc
 from protocol.refusals import (
     BODY_TIMEOUT,
@@ -53,6 +55,7 @@ log = logging.getLogger(__name__)
 METHOD: Final = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
 MESSAGE_TIMEOUT_S: Final = 60.0
 CLOSE_TIMEOUT_S: Final = 2.0
+READ_STEP_BYTES: Final = 1024 * 1024
 _GZIP_MAGIC: Final = b"\x1f\x8b"
 
 
@@ -111,6 +114,8 @@ class _Failure:
     message: str
     retry_after_s: int | None = None
 
+
+_CUT_SHORT: Final = _Failure(Status.INVALID_ARGUMENT, "the message is shorter than its frame says")
 
 _STATUSES: Final = {
     400: Status.INVALID_ARGUMENT,
@@ -190,16 +195,17 @@ class OtlpGrpc:
         pressure = self._intake.pressure()
         if pressure is not None:
             return _failure(pressure)
-        try:
-            message = await asyncio.wait_for(self._message(stream), MESSAGE_TIMEOUT_S)
-        except TimeoutError:
-            return _failure(self._intake.tally.refuse(BODY_TIMEOUT))
-        if isinstance(message, _Failure):
-            return message
-        body, encoding = message
-        taken = self._intake.take(grant, body, encoding, "protobuf")
-        if isinstance(taken, Held):
-            taken = await trio_asyncio.trio_as_aio(self._intake.settled)(taken)
+        with self._intake.spool.reservation() as room:
+            try:
+                message = await asyncio.wait_for(self._message(stream, room), MESSAGE_TIMEOUT_S)
+            except TimeoutError:
+                return _failure(self._intake.tally.refuse(BODY_TIMEOUT))
+            if isinstance(message, _Failure):
+                return message
+            body, encoding = message
+            taken = self._intake.take(grant, body, encoding, "protobuf", room)
+            if isinstance(taken, Held):
+                taken = await trio_asyncio.trio_as_aio(self._intake.settled)(taken)
         if isinstance(taken, Refusal):
             return _failure(taken)
         response = ExportTraceServiceResponse()
@@ -225,7 +231,7 @@ class OtlpGrpc:
             case _:
                 return _Failure(Status.UNAUTHENTICATED, GRPC_NO_TOKEN)
 
-    async def _message(self, stream: Stream[bytes, bytes]) -> tuple[bytes, str] | _Failure:
+    async def _message(self, stream: Stream[bytes, bytes], room: Reservation) -> tuple[bytes, str] | _Failure:
         """The one message of the call, as sent, and its encoding."""
         raw = stream._stream
         try:
@@ -237,10 +243,19 @@ class OtlpGrpc:
         compressed, length = struct.unpack(">BI", head)
         if length > self._intake.max_body_bytes:
             return _failure(self._intake.tally.refuse(PAYLOAD_TOO_LARGE))
+        if refusal := self._intake.hold(room, length):
+            return _failure(self._intake.tally.refuse(refusal))
+        read = io.BytesIO()
         try:
-            body = await raw.recv_data(length) if length else b""
+            # In steps: grpclib keeps a copy of what it is asked for until it has all of it.
+            while left := length - read.tell():
+                piece = await raw.recv_data(min(left, READ_STEP_BYTES))
+                if not piece:
+                    return _CUT_SHORT
+                read.write(piece)
+            body = read.getvalue()
         except AssertionError:
-            return _Failure(Status.INVALID_ARGUMENT, "the message is shorter than its frame says")
+            return _CUT_SHORT
         if not compressed:
             return body, "identity"
         if compressed != 1 or not body.startswith(_GZIP_MAGIC):

@@ -16,7 +16,7 @@ import attrs
 
 from actors.keys import Grant
 from actors.ports import Offered
-from actors.spool.memory import Spool, Ticket
+from actors.spool.memory import Reservation, Spool, Ticket
 from protocol.inflate import TooLarge, Unreadable, inflate
 from protocol.otlp.json import read_json
 from protocol.otlp.reading import read_body
@@ -96,10 +96,29 @@ class Intake:
         """A refusal when the spool has no room at all, before a body is read."""
         return self.tally.refuse(self._full()) if self.spool.pressed() else None
 
-    def take(self, grant: Grant, body: bytes, encoding: str, form: Form) -> Taken | Held | Refusal:
-        """Inflate, decode, screen and offer one body. Every refusal is counted here."""
+    def hold(self, room: Reservation, size_bytes: int) -> Refusal | None:
+        """Have room for so much of a body, sent and inflated, or refuse it. The refusal is not counted."""
+        match room.hold(size_bytes):
+            case "held":
+                return None
+            case "full":
+                return self._full()
+            case "never":
+                return NEVER_FITS
+            case "closed":
+                return STOPPING
+
+    def take(
+        self, grant: Grant, body: bytes, encoding: str, form: Form, room: Reservation
+    ) -> Taken | Held | Refusal:
+        """Inflate, decode, screen and offer one body. Every refusal is counted here.
+
+        `room` is what the door held for the body while it came in; the offer takes its place.
+        """
         try:
             plain = inflate(body, encoding, self.max_body_bytes)
+            if plain is not body and (refusal := self.hold(room, len(body) + len(plain))):
+                return self.tally.refuse(refusal)
             request: Any
             if form == "json":
                 request = read_json(plain)
@@ -119,6 +138,8 @@ class Intake:
             self.tally.requests += 1
             return Taken(screening)
         clean = plain if form == "protobuf" and not screening.rejected else request.SerializeToString()
+        # Nothing runs between the two: what was held for the body is the batch's.
+        room.release()
         ticket = self.spool.offer(
             Batch(grant.project_id, clean, screening.accepted, self.now(), self.clock(), grant.key_id)
         )

@@ -285,3 +285,17 @@ async def test_files_are_private(tmp_path: Path) -> None:
         await accepted(spool.offer(batch("a")))
         assert folder.stat().st_mode & 0o777 == 0o700
         assert {path.stat().st_mode & 0o077 for path in folder.iterdir()} == {0}
+
+
+async def test_bodies_that_lie_on_disk_make_room_for_one_that_comes_in(tmp_path: Path) -> None:
+    async with opened(tmp_path, memory_bytes=10_000) as (spool, _):
+        for n in range(5):
+            assert await accepted(spool.offer(batch(str(n), 1_000))) == "accepted"
+        held_before = spool._held_bytes
+        with spool.reservation() as room, spool.reservation() as other:
+            assert room.hold(8_000) == "held"
+            assert spool._held_bytes <= 2_000 < held_before
+            assert other.hold(3_000) == "full"
+        assert spool.state().reserved_bytes == 0
+        assert await lease_all(spool, done=True) == [str(n) for n in range(5)]
+        assert spool._held_bytes == 0
