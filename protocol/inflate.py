@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import io
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 import zstandard
@@ -52,12 +52,15 @@ class Unreadable(Exception):
         self.reason = reason
 
 
-def inflate(body: bytes, encoding: str, limit_bytes: int) -> bytes:
+def inflate(
+    body: bytes, encoding: str, limit_bytes: int, grow: Callable[[int], None] = lambda _size_bytes: None
+) -> bytes:
     """The body without its content encoding (contract §2: plain, gzip, deflate, zstd).
 
     The limit holds for the body as sent and as inflated; exactly `limit_bytes` pass. Several gzip members or
     zstd frames are read as one body, and zero padding after the last is dropped. `deflate` is zlib
-    (RFC 9110 §8.4.1.2) or, as some clients send it, raw deflate.
+    (RFC 9110 §8.4.1.2) or, as some clients send it, raw deflate. `grow` hears of each size before so much is
+    held; what it raises goes through.
 
     Raises `TooLarge` past the limit, `Unreadable` for a damaged or cut stream and for bytes after its end,
     `ValueError` for an encoding outside `ENCODINGS` (the caller answers 415 before it comes here).
@@ -83,6 +86,7 @@ def inflate(body: bytes, encoding: str, limit_bytes: int) -> bytes:
             size_bytes += len(piece)
             if size_bytes > limit_bytes:
                 raise TooLarge(limit_bytes)
+            grow(size_bytes)
             inflated.write(piece)
     except (zlib.error, zstandard.ZstdError):
         raise Unreadable(f"the body is not valid {encoding}") from None

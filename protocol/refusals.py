@@ -140,6 +140,28 @@ STOPPING: Final = Refusal(503, "UNAVAILABLE", "the service is stopping; try agai
 # Ingest pressure (spec, "Other"; contract §2).
 SPOOL_FULL: Final = Refusal(503, "UNAVAILABLE", "the ingest buffer is full; try again", retry_after_s=2)
 NEVER_FITS: Final = PAYLOAD_TOO_LARGE.saying("the batch is larger than the whole ingest buffer")
+#: What stands above its limit, and the setting that says how much it may be.
+_OVER_LIMIT: Final = {
+    "spans": ("the body holds more than {bound} spans", "SVC_INGEST_MAX_SPANS"),
+    "groups": ("the body holds more than {bound} resource_spans and scope_spans", "SVC_INGEST_MAX_GROUPS"),
+    "entries": ("the spans of the body hold more than {bound} attributes, events and links",
+                "SVC_INGEST_MAX_ENTRIES"),
+    "attributes": ("a span of the body holds more than {bound} attributes", "SVC_INGEST_MAX_SPAN_ATTRIBUTES"),
+    "events": ("a span of the body holds more than {bound} events", "SVC_INGEST_MAX_SPAN_EVENTS"),
+    "links": ("a span of the body holds more than {bound} links", "SVC_INGEST_MAX_SPAN_LINKS"),
+    "values": ("a span of the body holds more than {bound} values", "SVC_INGEST_MAX_SPAN_VALUES"),
+    "depth": ("a value of the body lies in more than {bound} arrays and maps", "SVC_INGEST_MAX_DEPTH"),
+}  # fmt: skip
+
+
+def over_limit(limit: str, bound: int) -> Refusal:
+    """The refusal of a body that holds more than a limit allows; it names the limit and its setting."""
+    what, setting = _OVER_LIMIT[limit]
+    return PAYLOAD_TOO_LARGE.saying(
+        f"{what.format(bound=bound)}; {setting} is the limit", setting=setting, limit=bound
+    )
+
+
 ALL_REFUSED: Final = BAD_REQUEST.saying("no span in the batch can be stored")
 
 # Query bodies (contract §1 and §4).

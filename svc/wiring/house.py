@@ -60,7 +60,7 @@ from svc.store.spans.writing import SpanStore
 from svc.wiring.keeping import optional_loops, retention_report
 from svc.wiring.open_store import Store
 from svc.wiring.people import means, sign_ins
-from svc.wiring.spools import Spooling, drainers
+from svc.wiring.spools import Spooling, drainers, ingest_limits
 
 
 class House:
@@ -79,7 +79,9 @@ class House:
         self.days = DayPartitions(store.database)
         self.shelf = KeyStore(store.database)
         self.metrics = Metrics()
-        self.intake = Intake(self.spool, settings.max_body_bytes, now, trio.current_time)
+        self.intake = Intake(
+            self.spool, settings.max_body_bytes, now, trio.current_time, ingest_limits(settings)
+        )
         self.prices, self.observations = prices, Observations()
         self.decoders = tuple(
             Lane(self.board.enrol(f"decoder-{number}")) for number in range(1, settings.decoders + 1)

@@ -48,7 +48,7 @@ from protocol.refusals import (
 )
 from protocol.tokens import bearer
 from svc.front.auth.callers import Callers
-from svc.front.otlp.intake import Held, Intake
+from svc.front.otlp.intake import Held, Intake, Large
 
 log = logging.getLogger(__name__)
 
@@ -204,7 +204,7 @@ class OtlpGrpc:
                 return message
             body, encoding = message
             taken = self._intake.take(grant, body, encoding, "protobuf", room)
-            if isinstance(taken, Held):
+            if isinstance(taken, Held | Large):
                 taken = await trio_asyncio.trio_as_aio(self._intake.settled)(taken)
         if isinstance(taken, Refusal):
             return _failure(taken)

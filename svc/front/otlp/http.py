@@ -20,6 +20,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from actors.keys import Keys
 from actors.spool.memory import Reservation
 from protocol.inflate import ENCODINGS
+from protocol.otlp.admission import Form
 from protocol.otlp.screen import Screening
 from protocol.refusals import (
     BODY_TIMEOUT,
@@ -34,7 +35,7 @@ from protocol.refusals import (
 )
 from svc.front.auth.bearer import authorize
 from svc.front.auth.callers import Callers
-from svc.front.otlp.intake import Form, Held, Intake
+from svc.front.otlp.intake import Held, Intake, Large
 from svc.front.server.door import AsgiScope, Body, Receive, Send, refuse, respond
 
 _FORMS: Final[dict[str, Form]] = {"application/x-protobuf": "protobuf", "application/json": "json"}
@@ -90,7 +91,7 @@ class OtlpHttp:
             if isinstance(sent, Refusal):
                 return self.intake.tally.refuse(sent)
             taken = self.intake.take(grant, sent, encoding, form, room)
-            if isinstance(taken, Held):
+            if isinstance(taken, Held | Large):
                 taken = await self.intake.settled(taken)
         return taken if isinstance(taken, Refusal) else (taken.screening, form)
 

@@ -10,17 +10,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from datetime import datetime
-from typing import Any, Final, Literal
+from typing import Final
 
 import attrs
+import trio
 
 from actors.keys import Grant
 from actors.ports import Offered
 from actors.spool.memory import Reservation, Spool, Ticket
 from protocol.inflate import TooLarge, Unreadable, inflate
-from protocol.otlp.json import read_json
-from protocol.otlp.reading import read_body
-from protocol.otlp.screen import Screening, screen
+from protocol.otlp.admission import INLINE_BYTES, Form, NotHere, admit, is_small
+from protocol.otlp.limits import DEFAULT_LIMITS, Limits, TooMany
+from protocol.otlp.screen import Screening
 from protocol.refusals import (
     ALL_REFUSED,
     BAD_REQUEST,
@@ -29,10 +30,10 @@ from protocol.refusals import (
     SPOOL_FULL,
     STOPPING,
     Refusal,
+    Refused,
+    over_limit,
 )
 from protocol.storage import Batch
-
-Form = Literal["protobuf", "json"]
 
 #: `Retry-After` is half the age of what waits, which is about what a full buffer takes to drain. After the
 #: whole of it all exporters came back to an empty one: measured November 2026, while another program kept one
@@ -82,6 +83,24 @@ class Held:
     ticket: Ticket
 
 
+@attrs.frozen
+class Large:
+    """The body is too large to be read in the event loop; `Intake.settled` has it read in a thread."""
+
+    grant: Grant
+    body: bytes = attrs.field(repr=False)
+    encoding: str
+    form: Form
+    room: Reservation
+
+
+#: Bodies read in threads at once. More would not be faster, for one at a time has the interpreter lock, and
+#: each holds a part of its body twice.
+READERS: Final = 2
+#: Room for inflated bytes is asked for in steps: each is a turn of the loop.
+_ROOM_STEP_BYTES: Final = 4 * 1024 * 1024
+
+
 @attrs.define(eq=False)
 class Intake:
     """The common end of both doors."""
@@ -90,7 +109,9 @@ class Intake:
     max_body_bytes: int
     now: Callable[[], datetime]
     clock: Callable[[], float]
+    limits: Limits = DEFAULT_LIMITS
     tally: IntakeTally = attrs.field(factory=IntakeTally)
+    _readers: trio.CapacityLimiter = attrs.field(factory=lambda: trio.CapacityLimiter(READERS))
 
     def pressure(self) -> Refusal | None:
         """A refusal when the spool has no room at all, before a body is read."""
@@ -110,25 +131,76 @@ class Intake:
 
     def take(
         self, grant: Grant, body: bytes, encoding: str, form: Form, room: Reservation
-    ) -> Taken | Held | Refusal:
+    ) -> Taken | Held | Large | Refusal:
         """Inflate, decode, screen and offer one body. Every refusal is counted here.
 
-        `room` is what the door held for the body while it came in; the offer takes its place.
+        `room` is what the door held for the body while it came in; the offer takes its place. A large body is
+        not touched: `settled` does the same for it.
         """
+        large = Large(grant, body, encoding, form, room)
+        inline_bytes = min(INLINE_BYTES[form], self.max_body_bytes)
+        if len(body) > inline_bytes:
+            return large
         try:
-            plain = inflate(body, encoding, self.max_body_bytes)
+            plain = inflate(body, encoding, inline_bytes)
+            if not is_small(len(plain), form, self.limits):
+                return large
             if plain is not body and (refusal := self.hold(room, len(body) + len(plain))):
                 return self.tally.refuse(refusal)
-            request: Any
-            if form == "json":
-                request = read_json(plain)
-            else:
-                request, plain = read_body(plain)
-        except TooLarge:
-            return self.tally.refuse(PAYLOAD_TOO_LARGE)
-        except Unreadable as error:
-            return self.tally.refuse(BAD_REQUEST.saying(str(error)))
-        screening = screen(request)
+            clean, screening = admit(plain, form, self.limits, inline=True)
+        except (NotHere, TooLarge):
+            return large
+        except (Unreadable, TooMany) as error:
+            return self.tally.refuse(self._unread(error))
+        return self._offered(grant, clean, screening, room)
+
+    async def settled(self, taken: Held | Large) -> Taken | Refusal:
+        """Wait until a large body is read, and until a durable spool has the batch, or has not.
+
+        Cancellation: a reading thread is waited for; what it read is forgotten.
+        """
+        if isinstance(taken, Large):
+            try:
+                clean, screening = await trio.to_thread.run_sync(self._read, taken, limiter=self._readers)
+            except Refused as refused:
+                return self.tally.refuse(refused.refusal)
+            except (TooLarge, Unreadable, TooMany) as error:
+                return self.tally.refuse(self._unread(error))
+            offered = self._offered(taken.grant, clean, screening, taken.room)
+            if not isinstance(offered, Held):
+                return offered
+            taken = offered
+        return self._answered(taken.screening, await taken.ticket.answer(DURABLE_TIMEOUT_S))
+
+    def _read(self, large: Large) -> tuple[bytes, Screening]:
+        """In a thread: inflate and read one large body. Raises `Refused` when there is no room for it."""
+        body, encoding, form = large.body, large.encoding, large.form
+        held_bytes = len(body)
+
+        def grow(size_bytes: int) -> None:
+            nonlocal held_bytes
+            if len(body) + size_bytes <= held_bytes:
+                return
+            held_bytes = len(body) + size_bytes + min(_ROOM_STEP_BYTES, self.max_body_bytes - size_bytes)
+            refusal = trio.from_thread.run_sync(self.hold, large.room, held_bytes)
+            if refusal is not None:
+                raise Refused(refusal)
+
+        plain = inflate(body, encoding, self.max_body_bytes, grow)
+        return admit(plain, form, self.limits, inline=False)
+
+    def _unread(self, error: TooLarge | Unreadable | TooMany) -> Refusal:
+        match error:
+            case TooLarge():
+                return PAYLOAD_TOO_LARGE
+            case TooMany():
+                return over_limit(error.limit, getattr(self.limits, error.limit))
+            case Unreadable():
+                return BAD_REQUEST.saying(str(error))
+
+    def _offered(
+        self, grant: Grant, clean: bytes, screening: Screening, room: Reservation
+    ) -> Taken | Held | Refusal:
         self.tally.rejected_spans += screening.rejected
         for reason, spans in screening.reasons:
             self.tally.rejections[grant.project_id, reason] += spans
@@ -137,17 +209,12 @@ class Intake:
                 return self.tally.refuse(ALL_REFUSED.saying(f"{ALL_REFUSED.message}: {screening.message()}"))
             self.tally.requests += 1
             return Taken(screening)
-        clean = plain if form == "protobuf" and not screening.rejected else request.SerializeToString()
         # Nothing runs between the two: what was held for the body is the batch's.
         room.release()
         ticket = self.spool.offer(
             Batch(grant.project_id, clean, screening.accepted, self.now(), self.clock(), grant.key_id)
         )
         return Held(screening, ticket) if ticket.known is None else self._answered(screening, ticket.known)
-
-    async def settled(self, held: Held) -> Taken | Refusal:
-        """Wait until a durable spool has the batch, or has not."""
-        return self._answered(held.screening, await held.ticket.answer(DURABLE_TIMEOUT_S))
 
     def _answered(self, screening: Screening, offered: Offered) -> Taken | Refusal:
         match offered:
