@@ -2,7 +2,8 @@
 
 Owns the file `spool.db` (SQLite, WAL, `synchronous=FULL`) and its byte budget. Offers wait in memory for the
 next commit; one thread commits whatever has gathered meanwhile, so that concurrent requests share an fsync.
-Stored batches are deleted in the same commits. After a crash `recover` finds what was not deleted; a batch
+Stored batches are deleted in the same commits, and so are damaged ones once they lie among the dead letters.
+After a crash `recover` finds what was not deleted; a batch
 may then be written twice, which the identity rule of spans makes harmless.
 
 A full disk, or one that cannot be written, is an outage: offers are answered `full`, nothing is lost, and the
@@ -16,24 +17,22 @@ Ordering: `recover` before the doors open; `DiskWriter` runs until the drainers 
 from __future__ import annotations
 
 import fcntl
-import logging
 import os
 import shutil
 import sqlite3
 from collections import deque
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
 import trio
 
-from actors.ports import Batch, Outage
+from actors.ports import Batch, Letter, Outage
 from actors.spool.memory import Entry, Room, Spool, Ticket
 from actors.supervision import Vitals
 from protocol.operator import OperatorError
 from protocol.spooled import Unpackable, pack, unpack
-
-log = logging.getLogger(__name__)
 
 #: What one commit takes at most; more would make the first offer of a group wait for the last.
 COMMIT_BYTES: Final = 16 * 1024 * 1024
@@ -214,13 +213,10 @@ class DiskSpool(Spool):
         except sqlite3.Error as error:
             raise Outage(f"the spool cannot be read: {error}") from error
         for entry, batch in zip(absent, batches, strict=True):
-            entry.batch = batch
-            if batch is None:
-                # Damaged: it stays in the file, for whoever can read it, and is named at each start.
-                entry.row = None
-                self._held_spans -= entry.spans
-                entry.spans = 0
+            if isinstance(batch, Letter):
+                entry.letter = batch
             else:
+                entry.batch = batch
                 self._held_bytes += batch.size_bytes
 
     def _free(self, entries: list[Entry]) -> None:
@@ -306,18 +302,25 @@ class DiskSpool(Spool):
             raise
         return stored
 
-    def _read(self, entries: list[Entry]) -> list[Batch | None]:
+    def _read(self, entries: list[Entry]) -> list[Batch | Letter]:
+        """The batches by their rows; a damaged one as the letter that buries it, byte for byte as it lay."""
         assert self._db is not None
-        batches: list[Batch | None] = []
+        read: list[Batch | Letter] = []
         for entry in entries:
             # One batch by its row.
-            found = self._db.execute("select data from batch where id = ?", (entry.row,)).fetchone()
+            found = self._db.execute(
+                "select data, received_us from batch where id = ?", (entry.row,)
+            ).fetchone()
+            data, received_us = found or (b"", 0)
             try:
-                batches.append(None if found is None else unpack(found[0], received_s=entry.received_s))
-            except Unpackable:
-                log.exception("a spooled batch of %d spans is damaged", entry.spans)
-                batches.append(None)
-        return batches
+                if found is None:
+                    raise Unpackable("a spooled batch is gone from the file of the spool")
+                read.append(unpack(data, received_s=entry.received_s))
+            except Unpackable as damage:
+                received_at = datetime.fromtimestamp(received_us / 1_000_000, UTC)
+                # Whose it was cannot be trusted any more.
+                read.append(Letter(0, str(damage), bytes(data), received_at, entry.spans))
+        return read
 
 
 class DiskWriter:

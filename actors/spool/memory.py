@@ -19,7 +19,7 @@ from typing import ClassVar, Final, Literal
 import attrs
 import trio
 
-from actors.ports import Batch, Offered
+from actors.ports import Batch, Letter, Offered
 
 #: A batch that was put back this often is not tried again as a whole; it is taken apart.
 MAX_TRIES: Final = 3
@@ -102,6 +102,8 @@ class Entry:
     tries: int = 0
     together: int = 0
     row: int | None = None
+    #: What became of a batch that cannot be read any more: it waits to be buried.
+    letter: Letter | None = None
 
 
 class Lease:
@@ -122,7 +124,19 @@ class Lease:
     @property
     def tries(self) -> int:
         """How often each batch of the group failed before."""
-        return self._entries[0].tries
+        return self._entries[0].tries if self._entries else 0
+
+    @property
+    def letters(self) -> tuple[Letter, ...]:
+        """The batches of the group that cannot be read any more, to be buried."""
+        return tuple(entry.letter for entry in self._entries if entry.letter is not None)
+
+    def buried(self) -> None:
+        """The letters lie among the dead ones: they leave the lease, whatever becomes of the others."""
+        damaged = [entry for entry in self._entries if entry.letter is not None]
+        self._entries = [entry for entry in self._entries if entry.letter is None]
+        self._spool._leased.difference_update(damaged)
+        self._spool._free(damaged)
 
     def done(self) -> None:
         """Everything in the lease is stored, rejected or buried: free its bytes."""
