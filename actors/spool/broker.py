@@ -293,6 +293,7 @@ class BrokerSpool(Spool):
             self._condemn(entry, str(error))
         else:
             entry.spans, entry.size_bytes = found.spans, found.body_bytes + Batch.OVERHEAD_BYTES
+            entry.inflated_bytes = entry.size_bytes
             entry.received_s -= max(0.0, self._wall() - found.received_at.timestamp())
             self._seen, self._seen_bytes = self._seen + 1, self._seen_bytes + entry.size_bytes
             self._waiting.append(entry)

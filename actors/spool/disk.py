@@ -32,7 +32,7 @@ from actors.ports import Batch, Letter, Outage
 from actors.spool.memory import Entry, Room, Spool, Ticket
 from actors.supervision import Vitals
 from protocol.operator import OperatorError
-from protocol.spooled import Unpackable, pack, unpack
+from protocol.spooled import Unpackable, outline, pack, unpack
 
 #: What one commit takes at most; more would make the first offer of a group wait for the last.
 COMMIT_BYTES: Final = 16 * 1024 * 1024
@@ -84,9 +84,9 @@ class DiskSpool(Spool):
         `SpoolDamaged`.
         """
         rows = await trio.to_thread.run_sync(self._open, limiter=self._disk)
-        for row, spans, size, received_us in rows:
+        for row, spans, size, inflated, received_us in rows:
             age_s = max(0.0, wall_s - received_us / 1_000_000)
-            self._waiting.append(Entry(None, spans, size, now_s - age_s, row=row))
+            self._waiting.append(Entry(None, spans, size, now_s - age_s, row=row, inflated_bytes=inflated))
             self._bytes += size
             self._recovered_spans += spans
             self._held_spans += spans
@@ -227,7 +227,7 @@ class DiskSpool(Spool):
 
     # What follows runs in threads, one at a time.
 
-    def _open(self) -> list[tuple[int, int, int, int]]:
+    def _open(self) -> list[tuple[int, int, int, int, int]]:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._lock = os.open(self._folder / "spool.lock", os.O_RDWR | os.O_CREAT, 0o600)
         try:
@@ -250,16 +250,32 @@ class DiskSpool(Spool):
             # One row a batch; `data` is what `protocol.spooled` packs.
             self._db.execute(
                 "create table if not exists batch (id integer primary key, spans integer not null,"
-                " received_us integer not null, data blob not null)"
+                " received_us integer not null, data blob not null, inflated_bytes integer)"
             )
+            self._measure_old_rows(self._db)
             # Everything that an earlier process accepted and did not finish, oldest first.
             return self._db.execute(
-                "select id, spans, length(data), received_us from batch order by id"
+                "select id, spans, length(data), inflated_bytes, received_us from batch order by id"
             ).fetchall()
         except sqlite3.DatabaseError as error:
             raise SpoolDamaged(
                 f"{path} cannot be opened ({error}); move it aside to start without the batches in it"
             ) from error
+
+    @staticmethod
+    def _measure_old_rows(db: sqlite3.Connection) -> None:
+        """An earlier release did not write down what a batch inflates to; a damaged one says nothing of it."""
+        # The columns of the file as it is.
+        if not any(column[1] == "inflated_bytes" for column in db.execute("pragma table_info(batch)")):
+            db.execute("alter table batch add column inflated_bytes integer")
+        # One at a time: together they may be larger than memory.
+        for (row,) in db.execute("select id from batch where inflated_bytes is null").fetchall():
+            (data,) = db.execute("select data from batch where id = ?", (row,)).fetchone()
+            try:
+                inflated = outline(data).body_bytes + Batch.OVERHEAD_BYTES
+            except Unpackable:
+                inflated = len(data)
+            db.execute("update batch set inflated_bytes = ? where id = ?", (inflated, row))
 
     def _close(self) -> None:
         if self._db is not None:
@@ -288,8 +304,8 @@ class DiskSpool(Spool):
                 received_us = int(entry.batch.received_at.timestamp() * 1_000_000)
                 # One accepted batch.
                 row = self._db.execute(
-                    "insert into batch (spans, received_us, data) values (?, ?, ?)",
-                    (entry.spans, received_us, data),
+                    "insert into batch (spans, received_us, data, inflated_bytes) values (?, ?, ?, ?)",
+                    (entry.spans, received_us, data, entry.inflated_bytes),
                 ).lastrowid
                 assert row is not None
                 stored.append((row, len(data)))

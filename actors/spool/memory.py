@@ -92,7 +92,9 @@ class Ticket:
 class Entry:
     """One batch in the queue. `row` and an absent batch belong to the disk spool.
 
-    `together` is how many may be leased at once with one that failed before; 0 is any number.
+    `size_bytes` is what it takes of the budget, `inflated_bytes` what it takes of memory in a drainer's hands;
+    they differ on disk, where batches are packed. `together` is how many may be leased at once with one that
+    failed before; 0 is any number.
     """
 
     batch: Batch | None
@@ -104,6 +106,11 @@ class Entry:
     row: int | None = None
     #: What became of a batch that cannot be read any more: it waits to be buried.
     letter: Letter | None = None
+    inflated_bytes: int = attrs.field(kw_only=True)
+
+    @inflated_bytes.default
+    def _as_counted(self) -> int:
+        return self.size_bytes
 
 
 class Lease:
@@ -228,7 +235,7 @@ class Spool:
         return Reservation(self)
 
     async def lease(self, max_spans: int, max_bytes: int) -> Lease:
-        """Wait for work and take a group: at least one batch, then more while both limits allow.
+        """Wait for work and take a group: at least one batch, then more while both limits allow, as inflated.
 
         Batches that failed before come in smaller groups each time, at last alone, and never with fresh ones,
         so that a bad one spoils ever fewer neighbours. Raises `SpoolEmpty` once the spool is closed and
@@ -240,16 +247,16 @@ class Spool:
                 raise SpoolEmpty
             await self._lot.park()
         first = self._waiting.popleft()
-        group, spans, size = [first], first.spans, first.size_bytes
+        group, spans, size = [first], first.spans, first.inflated_bytes
         while self._waiting and len(group) != first.together:
             following = self._waiting[0]
             if (
                 following.tries != first.tries
                 or spans + following.spans > max_spans
-                or size + following.size_bytes > max_bytes
+                or size + following.inflated_bytes > max_bytes
             ):
                 break
-            spans, size = spans + following.spans, size + following.size_bytes
+            spans, size = spans + following.spans, size + following.inflated_bytes
             group.append(self._waiting.popleft())
         self._leased.update(group)
         try:

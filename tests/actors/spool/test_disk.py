@@ -349,3 +349,29 @@ async def test_bodies_that_lie_on_disk_make_room_for_one_that_comes_in(tmp_path:
         assert spool.state().reserved_bytes == 0
         assert await lease_all(spool, done=True) == [str(n) for n in range(5)]
         assert spool._held_bytes == 0
+
+
+async def test_a_lease_is_bounded_by_what_its_batches_are_in_memory(tmp_path: Path) -> None:
+    async with opened(tmp_path) as (spool, _):
+        for n in range(6):
+            # Packed, each is some dozens of bytes.
+            assert await accepted(spool.offer(batch(str(n), 100_000))) == "accepted"
+        assert spool.state().bytes < 6 * 1000
+        with await spool.lease(1000, 250_000) as lease:
+            assert len(lease.batches) == 2
+    async with opened(tmp_path, memory_bytes=100) as (again, _):
+        lease = await again.lease(1000, 350_000)
+        assert len(lease.batches) == 3
+
+
+async def test_a_file_of_an_earlier_release_is_leased_by_what_it_inflates_to(tmp_path: Path) -> None:
+    async with opened(tmp_path) as (spool, _):
+        for n in range(3):
+            await accepted(spool.offer(batch(str(n), 100_000)))
+    with sqlite3.connect(tmp_path / "spool.db") as db:
+        db.execute("alter table batch drop column inflated_bytes")
+        db.execute("update batch set data = x'00' where id = 3")
+    db.close()
+    async with opened(tmp_path) as (again, _):
+        lease = await again.lease(1000, 150_000)
+        assert [name_of(found) for found in lease.batches] == ["0"]
