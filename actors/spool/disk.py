@@ -264,7 +264,7 @@ class DiskSpool(Spool):
 
     @staticmethod
     def _measure_old_rows(db: sqlite3.Connection) -> None:
-        """An earlier release did not write down what a batch inflates to; a damaged one says nothing of it."""
+        """An earlier release did not write down what a batch inflates to; a damaged one does not say it."""
         # The columns of the file as it is.
         if not any(column[1] == "inflated_bytes" for column in db.execute("pragma table_info(batch)")):
             db.execute("alter table batch add column inflated_bytes integer")

@@ -92,9 +92,9 @@ class Ticket:
 class Entry:
     """One batch in the queue. `row` and an absent batch belong to the disk spool.
 
-    `size_bytes` is what it takes of the budget, `inflated_bytes` what it takes of memory in a drainer's hands;
-    they differ on disk, where batches are packed. `together` is how many may be leased at once with one that
-    failed before; 0 is any number.
+    `size_bytes` is what it takes of the budget, `inflated_bytes` what of memory in a drainer's hands;
+    they differ on disk, where batches are packed. `together` is how many may be leased at once with one
+    that failed before; 0 is any number.
     """
 
     batch: Batch | None
