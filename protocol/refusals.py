@@ -51,6 +51,14 @@ GRPC_NO_TOKEN: Final = "OTLP ingest requires a valid bearer token"  # noqa: S105
 GRPC_NO_PROJECT: Final = "OTLP ingest requires a project-scoped token"
 GRPC_SCOPE: Final = "OTLP ingest requires a write-scoped token"
 
+METADATA_TOO_LARGE: Final = Refusal(
+    431, "METADATA_TOO_LARGE", "the metadata of the call is larger than 16 KiB"
+)
+DEADLINE_PASSED: Final = Refusal(504, "DEADLINE_EXCEEDED", "the deadline of the call passed")
+BAD_GRPC_TIMEOUT: Final = Refusal(
+    400, "BAD_REQUEST", "grpc-timeout is not up to eight digits and one of HMSmun"
+)
+
 # Query API (spec).
 QUERY_NO_PROJECT: Final = Refusal(403, "FORBIDDEN", "the query API requires a project-scoped token")
 QUERY_SCOPE: Final = Refusal(

@@ -19,8 +19,9 @@ from __future__ import annotations
 import asyncio
 import io
 import logging
+import re
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
@@ -30,17 +31,20 @@ from grpclib.const import Cardinality, Handler, Status
 from grpclib.encoding.base import CodecBase, StatusDetailsCodecBase
 from grpclib.protocol import H2Protocol
 from grpclib.server import Server, Stream
-from h2.events import UnknownFrameReceived
+from h2.events import RequestReceived, UnknownFrameReceived
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
 from actors.keys import Busy, Grant, Keys
 from actors.spool.memory import Reservation
 from protocol import rpc
 from protocol.refusals import (
+    BAD_GRPC_TIMEOUT,
     BODY_TIMEOUT,
+    DEADLINE_PASSED,
     GRPC_NO_PROJECT,
     GRPC_NO_TOKEN,
     GRPC_SCOPE,
+    METADATA_TOO_LARGE,
     PAYLOAD_TOO_LARGE,
     STOPPING,
     UNAVAILABLE,
@@ -55,6 +59,19 @@ log = logging.getLogger(__name__)
 METHOD: Final = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
 MESSAGE_TIMEOUT_S: Final = 60.0
 CLOSE_TIMEOUT_S: Final = 2.0
+#: What the metadata of a call may weigh, counted as HTTP/2 counts (RFC 9113 §6.5.2); twice what gRPC's own
+#: servers take. A header block of more than 64 KiB ends its connection before it is unpacked.
+METADATA_BYTES: Final = 16 * 1024
+_ENTRY_BYTES: Final = 32
+_ROUTING: Final = frozenset({":method", ":path", ":scheme", ":authority", "content-type", "te"})
+#: Entries of our own between the connection and the call; no client can send one.
+_OURS: Final = "svc-grpc-"
+_OVERSIZED: Final = _OURS + "oversized"
+_TIMEOUT: Final = _OURS + "timeout"
+_ENCODING: Final = _OURS + "encoding"
+_RENAMED: Final = {"grpc-timeout": _TIMEOUT, "grpc-encoding": _ENCODING}
+_TIMEOUT_FORM: Final = re.compile(r"([0-9]{1,8})([HMSmun])")
+_UNITS_S: Final = {"H": 3600.0, "M": 60.0, "S": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9}
 READ_STEP_BYTES: Final = 1024 * 1024
 _GZIP_MAGIC: Final = b"\x1f\x8b"
 
@@ -89,6 +106,13 @@ class _Connection(H2Protocol):
         super().connection_made(transport)
         # RFC 9113 §5.5: unknown frames are discarded. grpclib 0.4.9 raises.
         self.processor.processors[UnknownFrameReceived] = lambda _event: None
+        accept: Any = self.processor.processors[RequestReceived]
+
+        def bounded(event: RequestReceived) -> None:
+            event.headers = bounded_metadata(event.headers)  # type: ignore[arg-type,assignment]
+            accept(event)
+
+        self.processor.processors[RequestReceived] = bounded
 
     def data_received(self, data: bytes) -> None:
         try:
@@ -96,6 +120,24 @@ class _Connection(H2Protocol):
         except Exception as error:
             log.warning("a gRPC connection was dropped: %s", type(error).__name__)
             self.processor.close("unreadable")
+
+
+def bounded_metadata(headers: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+    """The headers of a call as grpclib may have them.
+
+    Of more than `METADATA_BYTES` only what routes the call is left, and `_OVERSIZED` says so. Binary entries
+    go, for nothing here reads one: of one that is no base64 grpclib makes an ERROR and no answer. Deadline and
+    compression get other names: grpclib logs an ERROR over a deadline that passes, and keeps the name of the
+    compression to itself.
+    """
+    size_bytes = sum(len(name) + len(value) + _ENTRY_BYTES for name, value in headers)
+    if size_bytes > METADATA_BYTES:
+        return [*(entry for entry in headers if entry[0] in _ROUTING), (_OVERSIZED, str(size_bytes))]
+    return [
+        (_RENAMED.get(name, name), value)
+        for name, value in headers
+        if not name.endswith("-bin") and not name.startswith(_OURS)
+    ]
 
 
 class _Server(Server):
@@ -123,6 +165,8 @@ _STATUSES: Final = {
     403: Status.PERMISSION_DENIED,
     408: Status.DEADLINE_EXCEEDED,
     413: Status.RESOURCE_EXHAUSTED,
+    431: Status.RESOURCE_EXHAUSTED,
+    504: Status.DEADLINE_EXCEEDED,
     503: Status.UNAVAILABLE,
 }
 
@@ -176,7 +220,7 @@ class OtlpGrpc:
     async def _export(self, stream: Stream[bytes, bytes]) -> None:
         self.in_flight += 1
         try:
-            answer = await self._answer(stream)
+            answer = await self._answer_in_time(stream)
             if isinstance(answer, _Failure):
                 await _fail(stream, answer)
             else:
@@ -185,6 +229,26 @@ class OtlpGrpc:
             self.in_flight -= 1
             if self._closing and not self.in_flight:
                 self._emptied.set()
+
+    async def _answer_in_time(self, stream: Stream[bytes, bytes]) -> bytes | _Failure:
+        """The answer within the deadline of the call, if it has one.
+
+        Cancellation: a batch that was offered when the deadline passed may be stored all the same; an exporter
+        sends it again, and spans are known by their ids.
+        """
+        metadata: Mapping[str, object] = stream.metadata or {}
+        if _OVERSIZED in metadata:
+            return _failure(self._intake.tally.refuse(METADATA_TOO_LARGE))
+        timeout = str(metadata.get(_TIMEOUT, ""))
+        if not timeout:
+            return await self._answer(stream)
+        form = _TIMEOUT_FORM.fullmatch(timeout)
+        if form is None:
+            return _failure(self._intake.tally.refuse(BAD_GRPC_TIMEOUT))
+        try:
+            return await asyncio.wait_for(self._answer(stream), int(form[1]) * _UNITS_S[form[2]])
+        except TimeoutError:
+            return _failure(self._intake.tally.refuse(DEADLINE_PASSED))
 
     async def _answer(self, stream: Stream[bytes, bytes]) -> bytes | _Failure:
         if self._closing:
