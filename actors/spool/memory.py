@@ -298,7 +298,7 @@ class Spool:
 
     def _make_room(self, held_bytes: int, size_bytes: int) -> Room:
         """Whether a reservation may grow from what it holds to this size; refusals are counted here."""
-        if size_bytes > self._max_bytes:
+        if size_bytes + Batch.OVERHEAD_BYTES > self._max_bytes:
             self._refused_never += 1
             return "never"
         if self._closed:

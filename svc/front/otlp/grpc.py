@@ -126,8 +126,8 @@ def bounded_metadata(headers: Sequence[tuple[str, str]]) -> list[tuple[str, str]
     """The headers of a call as grpclib may have them.
 
     Of more than `METADATA_BYTES` only what routes the call is left, and `_OVERSIZED` says so. Binary entries
-    go, for nothing here reads one: of one that is no base64 grpclib makes an ERROR and no answer. Deadline and
-    compression get other names: grpclib logs an ERROR over a deadline that passes, and keeps the name of the
+    go, for nothing here reads one: of one that is no base64 grpclib makes an ERROR and no answer. The
+    deadline and the compression get other names: grpclib logs an ERROR over a deadline that passes, and keeps the name of the
     compression to itself.
     """
     size_bytes = sum(len(name) + len(value) + _ENTRY_BYTES for name, value in headers)
@@ -233,7 +233,7 @@ class OtlpGrpc:
     async def _answer_in_time(self, stream: Stream[bytes, bytes]) -> bytes | _Failure:
         """The answer within the deadline of the call, if it has one.
 
-        Cancellation: a batch that was offered when the deadline passed may be stored all the same; an exporter
+        Cancellation: a batch that was offered when the deadline passed may be stored all the same; the client
         sends it again, and spans are known by their ids.
         """
         metadata: Mapping[str, object] = stream.metadata or {}

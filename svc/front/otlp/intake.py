@@ -160,20 +160,20 @@ class Intake:
         Cancellation: a reading thread is waited for; what it read is forgotten.
         """
         if isinstance(taken, Large):
-            try:
-                clean, screening = await trio.to_thread.run_sync(self._read, taken, limiter=self._readers)
-            except Refused as refused:
-                return self.tally.refuse(refused.refusal)
-            except (TooLarge, Unreadable, TooMany) as error:
-                return self.tally.refuse(self._unread(error))
-            offered = self._offered(taken.grant, clean, screening, taken.room)
+            read = await trio.to_thread.run_sync(self._read, taken, limiter=self._readers)
+            if isinstance(read, Refusal):
+                return self.tally.refuse(read)
+            offered = self._offered(taken.grant, *read, taken.room)
             if not isinstance(offered, Held):
                 return offered
             taken = offered
         return self._answered(taken.screening, await taken.ticket.answer(DURABLE_TIMEOUT_S))
 
-    def _read(self, large: Large) -> tuple[bytes, Screening]:
-        """In a thread: inflate and read one large body. Raises `Refused` when there is no room for it."""
+    def _read(self, large: Large) -> tuple[bytes, Screening] | Refusal:
+        """In a thread: inflate and read one large body.
+
+        Nothing is raised: on its way to the loop an exception would keep what was inflated.
+        """
         body, encoding, form = large.body, large.encoding, large.form
         held_bytes = len(body)
 
@@ -186,8 +186,13 @@ class Intake:
             if refusal is not None:
                 raise Refused(refusal)
 
-        plain = inflate(body, encoding, self.max_body_bytes, grow)
-        return admit(plain, form, self.limits, inline=False)
+        try:
+            plain = inflate(body, encoding, self.max_body_bytes, grow)
+            return admit(plain, form, self.limits, inline=False)
+        except Refused as refused:
+            return refused.refusal
+        except (TooLarge, Unreadable, TooMany) as error:
+            return self._unread(error)
 
     def _unread(self, error: TooLarge | Unreadable | TooMany) -> Refusal:
         match error:
