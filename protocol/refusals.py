@@ -39,7 +39,8 @@ class Refusal:
 
 
 # Ingest over HTTP (spec, "Credential errors by surface").
-NO_TENANT: Final = Refusal(401, "UNAUTHORIZED", "no tenant context")
+NO_TENANT: Final = Refusal(401, "UNAUTHORIZED", "no tenant context", {"reason": "no bearer token"})
+UNKNOWN_KEY: Final = Refusal(401, "UNAUTHORIZED", "no tenant context", {"reason": "unknown key"})
 INGEST_NO_PROJECT: Final = Refusal(403, "FORBIDDEN", "OTLP ingest requires a project-scoped token")
 INGEST_SCOPE: Final = Refusal(
     403, "FORBIDDEN", "this API key is not scoped for ingest (needs a write or mcp key)"
@@ -58,6 +59,10 @@ DEADLINE_PASSED: Final = Refusal(504, "DEADLINE_EXCEEDED", "the deadline of the 
 BAD_GRPC_TIMEOUT: Final = Refusal(
     400, "BAD_REQUEST", "grpc-timeout is not up to eight digits and one of HMSmun"
 )
+
+#: What a gRPC client hears at the HTTP port.
+GRPC_ELSEWHERE: Final = "this is the HTTP port; gRPC is taken at port {port}"
+GRPC_OFF: Final = "this is the HTTP port and gRPC is off; SVC_INGEST_OTLP_TRANSPORT=BOTH turns it on"
 
 # Query API (spec).
 QUERY_NO_PROJECT: Final = Refusal(403, "FORBIDDEN", "the query API requires a project-scoped token")
@@ -134,6 +139,7 @@ TOO_MANY_INTEGRATIONS: Final = Refusal(409, "CONFLICT", "the organization has as
 
 # Everywhere.
 NOT_FOUND: Final = Refusal(404, "NOT_FOUND", "no such path")
+TRACES_PATH: Final = NOT_FOUND.saying("no such path; traces are taken at /v1/traces", path="/v1/traces")
 METHOD_NOT_ALLOWED: Final = Refusal(405, "METHOD_NOT_ALLOWED", "method not allowed")
 BAD_REQUEST: Final = Refusal(400, "BAD_REQUEST", "the request cannot be read")
 PAYLOAD_TOO_LARGE: Final = Refusal(413, "PAYLOAD_TOO_LARGE", "the body is larger than this server takes")

@@ -122,7 +122,9 @@ class House:
         http = OtlpHttp(
             self.intake, self.keys, enabled=settings.transport in ("HTTP", "BOTH"), callers=self.means.callers
         )
-        self.door = Door(otlp=http, mcp=mcp, app=app)  # type: ignore[arg-type]  # Quart's ASGI types are narrower
+        grpc_port = settings.grpc_port if settings.transport in ("GRPC", "BOTH") else None
+        # Quart's ASGI types are narrower.
+        self.door = Door(otlp=http, mcp=mcp, app=app, grpc_port=grpc_port)  # type: ignore[arg-type]
         self.grpc = OtlpGrpc(intake=self.intake, keys=self.keys, callers=self.means.callers)
         self.metrics.watch(self._sources())
 

@@ -44,10 +44,13 @@ from protocol.refusals import (
     GRPC_NO_PROJECT,
     GRPC_NO_TOKEN,
     GRPC_SCOPE,
+    INGEST_SCOPE,
     METADATA_TOO_LARGE,
+    NO_TENANT,
     PAYLOAD_TOO_LARGE,
     STOPPING,
     UNAVAILABLE,
+    UNKNOWN_KEY,
     Refusal,
 )
 from protocol.tokens import bearer
@@ -125,10 +128,10 @@ class _Connection(H2Protocol):
 def bounded_metadata(headers: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
     """The headers of a call as grpclib may have them.
 
-    Of more than `METADATA_BYTES` only what routes the call is left, and `_OVERSIZED` says so. Binary entries
-    go, for nothing here reads one: of one that is no base64 grpclib makes an ERROR and no answer. The
-    deadline and the compression get other names: grpclib logs an ERROR over a deadline that passes, and keeps the name of the
-    compression to itself.
+    Of more than `METADATA_BYTES` only what routes the call is left, and `_OVERSIZED` says so. Binary ones go,
+    for nothing here reads one: of one that is no base64 grpclib makes an ERROR and no answer. The deadline
+    and the compression get names of ours: grpclib logs an ERROR over a deadline that passes, and keeps the
+    name of the compression to itself.
     """
     size_bytes = sum(len(name) + len(value) + _ENTRY_BYTES for name, value in headers)
     if size_bytes > METADATA_BYTES:
@@ -283,16 +286,19 @@ class OtlpGrpc:
         headers = {name: value for name, value in metadata.items() if isinstance(value, str)}
         token = bearer(headers.get("authorization"))
         if token is None:
+            self._intake.tally.refuse(NO_TENANT)
             known = await trio_asyncio.trio_as_aio(self._callers.without_project)(headers)
             return _Failure(Status.UNAUTHENTICATED, GRPC_NO_PROJECT if known else GRPC_NO_TOKEN)
         match await trio_asyncio.trio_as_aio(self._keys.verify)(token):
             case Grant(scope="write" | "admin") as grant:
                 return grant
             case Grant():
+                self._intake.tally.refuse(INGEST_SCOPE)
                 return _Failure(Status.PERMISSION_DENIED, GRPC_SCOPE)
             case Busy():
-                return _failure(UNAVAILABLE)
+                return _failure(self._intake.tally.refuse(UNAVAILABLE))
             case _:
+                self._intake.tally.refuse(UNKNOWN_KEY)
                 return _Failure(Status.UNAUTHENTICATED, GRPC_NO_TOKEN)
 
     async def _message(self, stream: Stream[bytes, bytes], room: Reservation) -> tuple[bytes, str] | _Failure:

@@ -19,6 +19,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from actors.keys import Keys
 from actors.spool.memory import Reservation
+from protocol import rpc
 from protocol.inflate import ENCODINGS
 from protocol.otlp.admission import Form
 from protocol.otlp.screen import Screening
@@ -61,7 +62,8 @@ class OtlpHttp:
             # A client that never ends its body loses its connection; any other can go on using it.
             ended = await body.drain()
             allow = [(b"allow", b"POST")] if answer.status == 405 else []
-            await refuse(send, answer, close=not ended, headers=allow)
+            content = _status(answer) if _wants_status(_headers(scope)) else None
+            await refuse(send, answer, close=not ended, headers=allow, content=content)
             return
         screening, form = answer
         content_type = b"application/json" if form == "json" else b"application/x-protobuf"
@@ -120,6 +122,24 @@ class OtlpHttp:
 
 def _headers(scope: AsgiScope) -> dict[str, str]:
     return {name.decode("latin1").lower(): value.decode("latin1") for name, value in scope["headers"]}
+
+
+#: The codes of `google.rpc.Status` that OTLP's retry rules are written in.
+_CODES: Final = {400: 3, 401: 16, 403: 7, 404: 12, 405: 12, 408: 4, 413: 8, 415: 3, 503: 14}
+_PROTOBUF: Final = b"application/x-protobuf"
+
+
+def _wants_status(headers: dict[str, str]) -> bool:
+    """Whether a client asks for errors in protobuf and would not rather have JSON."""
+    accepted = headers.get("accept", "").lower()
+    return _PROTOBUF.decode() in accepted and "json" not in accepted
+
+
+def _status(refusal: Refusal) -> tuple[bytes, bytes]:
+    """The refusal as `google.rpc.Status`, as OTLP/HTTP has it."""
+    wait_s = refusal.retry_after_s
+    details = [] if wait_s is None else [rpc.as_any(rpc.retry_after(wait_s))]
+    return _PROTOBUF, bytes(rpc.Status(code=_CODES[refusal.status], message=refusal.message, details=details))
 
 
 def _unsupported(media_type: str, encoding: str, is_type: bool) -> Refusal:

@@ -7,9 +7,12 @@ up can come between an accepted batch and its answer; a durable spool is waited 
 
 from __future__ import annotations
 
+import logging
+import time
 from collections import Counter
 from collections.abc import Callable
 from datetime import datetime
+from math import inf
 from typing import Final
 
 import attrs
@@ -35,6 +38,8 @@ from protocol.refusals import (
 )
 from protocol.storage import Batch
 
+log = logging.getLogger(__name__)
+
 #: `Retry-After` is half the age of what waits, which is about what a full buffer takes to drain. After the
 #: whole of it all exporters came back to an empty one: measured November 2026, while another program kept one
 #: of two cores busy, a buffer of 128 MiB stood empty twice in a flood of 12 s, and never with half.
@@ -43,6 +48,9 @@ _RETRY_MAX_S: Final = 5
 
 #: How long an exporter may wait for a durable spool; its own patience is 10 s by default.
 DURABLE_TIMEOUT_S: Final = 8.0
+
+#: A cause of refusals is named in the log this often at most.
+REFUSAL_LINE_S: Final = 60.0
 
 
 @attrs.define
@@ -55,11 +63,27 @@ class IntakeTally:
     refused: dict[str, int] = attrs.field(factory=dict)
     #: Spans refused one by one, by project and reason, since the exporter writer last took them.
     rejections: Counter[tuple[int, str]] = attrs.field(factory=Counter)
+    clock: Callable[[], float] = time.monotonic
+    #: By status and code: how many since the last line in the log, and when that was.
+    _unsaid: dict[tuple[int, str], int] = attrs.field(factory=dict)
+    _said_s: dict[tuple[int, str], float] = attrs.field(factory=dict)
 
     def refuse(self, refusal: Refusal) -> Refusal:
-        """Count a refusal and give it back."""
+        """Count a refusal, name it in the log once a minute for each cause, and give it back.
+
+        Secrets: texts of refusals quote no payload and no token.
+        """
         key = str(refusal.status)
         self.refused[key] = self.refused.get(key, 0) + 1
+        cause = (refusal.status, str((refusal.details or {}).get("reason", refusal.code)))
+        unsaid = self._unsaid.get(cause, 0) + 1
+        now_s = self.clock()
+        if now_s - self._said_s.get(cause, -inf) < REFUSAL_LINE_S:
+            self._unsaid[cause] = unsaid
+        else:
+            self._unsaid[cause], self._said_s[cause] = 0, now_s
+            why = f"{refusal.message} ({cause[1]})"
+            log.warning("refused %d exports with %d: %s", unsaid, refusal.status, why)
         return refusal
 
     def take_rejections(self) -> Counter[tuple[int, str]]:
