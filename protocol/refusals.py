@@ -60,6 +60,8 @@ BAD_GRPC_TIMEOUT: Final = Refusal(
     400, "BAD_REQUEST", "grpc-timeout is not up to eight digits and one of HMSmun"
 )
 
+GRPC_COMPRESSION: Final = "the compression is not one of gzip, snappy, zstd"
+
 #: What a gRPC client hears at the HTTP port.
 GRPC_ELSEWHERE: Final = "this is the HTTP port; gRPC is taken at port {port}"
 GRPC_OFF: Final = "this is the HTTP port and gRPC is off; SVC_INGEST_OTLP_TRANSPORT=BOTH turns it on"

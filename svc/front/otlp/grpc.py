@@ -4,7 +4,7 @@ Owns the server on the gRPC port, its count of requests in flight and the gRPC s
 table. Bodies stay bytes: grpclib never decodes them, `Intake` does.
 
 grpclib has no compression of its own (0.4.9), so the message frame is read here: the flag says compressed,
-the data says gzip. A frame longer than the limit is refused before it is read.
+`grpc-encoding` says how. A frame longer than the limit is refused before it is read.
 
 Cancellation: a client that cancels its call cancels the handler; as over HTTP nothing is awaited between
 `Intake.take` and the answer. On a stop, `close` refuses new calls, waits for those inside, then closes the
@@ -41,6 +41,7 @@ from protocol.refusals import (
     BAD_GRPC_TIMEOUT,
     BODY_TIMEOUT,
     DEADLINE_PASSED,
+    GRPC_COMPRESSION,
     GRPC_NO_PROJECT,
     GRPC_NO_TOKEN,
     GRPC_SCOPE,
@@ -75,6 +76,8 @@ _ENCODING: Final = _OURS + "encoding"
 _RENAMED: Final = {"grpc-timeout": _TIMEOUT, "grpc-encoding": _ENCODING}
 _TIMEOUT_FORM: Final = re.compile(r"([0-9]{1,8})([HMSmun])")
 _UNITS_S: Final = {"H": 3600.0, "M": 60.0, "S": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9}
+#: What `grpc-encoding` may name; a message that is gzip needs no name.
+COMPRESSIONS: Final = frozenset({"gzip", "snappy", "zstd"})
 READ_STEP_BYTES: Final = 1024 * 1024
 _GZIP_MAGIC: Final = b"\x1f\x8b"
 
@@ -328,9 +331,13 @@ class OtlpGrpc:
             return _CUT_SHORT
         if not compressed:
             return body, "identity"
-        if compressed != 1 or not body.startswith(_GZIP_MAGIC):
-            return _Failure(Status.UNIMPLEMENTED, "the only compression here is gzip")
-        return body, "gzip"
+        metadata: Mapping[str, object] = stream.metadata or {}
+        encoding = str(metadata.get(_ENCODING, "")).strip().lower()
+        if not encoding and body.startswith(_GZIP_MAGIC):
+            encoding = "gzip"
+        if compressed != 1 or encoding not in COMPRESSIONS:
+            return _Failure(Status.UNIMPLEMENTED, GRPC_COMPRESSION)
+        return body, encoding
 
 
 async def _fail(stream: Stream[bytes, bytes], failure: _Failure) -> None:

@@ -121,8 +121,8 @@ class Large:
 #: Bodies read in threads at once. More would not be faster, for one at a time has the interpreter lock, and
 #: each holds a part of its body twice.
 READERS: Final = 2
-#: Room for inflated bytes is asked for in steps: each is a turn of the loop.
-_ROOM_STEP_BYTES: Final = 4 * 1024 * 1024
+#: Room for inflated bytes is asked for in steps, for each is a turn of the loop; so much may be held without.
+_ROOM_STEP_BYTES: Final = 1024 * 1024
 
 
 @attrs.define(eq=False)
@@ -201,17 +201,20 @@ class Intake:
         body, encoding, form = large.body, large.encoding, large.form
         held_bytes = len(body)
 
-        def grow(size_bytes: int) -> None:
+        def hold(size_bytes: int) -> None:
             nonlocal held_bytes
-            if len(body) + size_bytes <= held_bytes:
-                return
-            held_bytes = len(body) + size_bytes + min(_ROOM_STEP_BYTES, self.max_body_bytes - size_bytes)
-            refusal = trio.from_thread.run_sync(self.hold, large.room, held_bytes)
-            if refusal is not None:
+            held_bytes = size_bytes
+            if refusal := trio.from_thread.run_sync(self.hold, large.room, size_bytes):
                 raise Refused(refusal)
+
+        def grow(size_bytes: int) -> None:
+            if len(body) + size_bytes > held_bytes + _ROOM_STEP_BYTES:
+                hold(len(body) + size_bytes)
 
         try:
             plain = inflate(body, encoding, self.max_body_bytes, grow)
+            if plain is not body:
+                hold(len(body) + len(plain))
             return admit(plain, form, self.limits, inline=False)
         except Refused as refused:
             return refused.refusal

@@ -11,6 +11,7 @@ import pytest
 import trio
 import trio_asyncio
 
+from actors.spool.memory import MemorySpool
 from protocol.refusals import BAD_GRPC_TIMEOUT, DEADLINE_PASSED, METADATA_TOO_LARGE
 from svc.front.otlp.grpc import METADATA_BYTES, OtlpGrpc, bounded_metadata
 from tests import wire
@@ -27,13 +28,15 @@ HEADERS = (
 BODY = wire.request(wire.span()).SerializeToString()
 
 
-async def with_door(work: Callable[[int], T]) -> T:
-    port = free_port()
+async def with_door(work: Callable[[int], T], *, budget: int = 1_000_000) -> T:
+    port, taken = free_port(), intake(MemorySpool(budget))
     async with trio_asyncio.open_loop():
-        door = OtlpGrpc(intake=intake(), keys=AnyKey(), callers=None)  # type: ignore[arg-type]
+        door = OtlpGrpc(intake=taken, keys=AnyKey(), callers=None)  # type: ignore[arg-type]
         await door.open("127.0.0.1", port)
-        found = await trio.to_thread.run_sync(work, port)
-        await door.close(1.0)
+        try:
+            found = await trio.to_thread.run_sync(work, port)
+        finally:
+            await door.close(1.0)
     return found
 
 
