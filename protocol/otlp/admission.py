@@ -2,7 +2,7 @@
 
 Owns: `admit`, and which of its ways a body takes. What is small is read in one go, in the event loop; what is
 large is read piece by piece, in a worker thread of the intake. Both ways give the same for the same body, and
-both hold its limits. Raises `Unreadable`, `TooMany`, and `NotHere` for what must not be read in the loop.
+both hold its limits. Raises `Unreadable`, `OverLimit`, and `NotHere` for what must not be read in the loop.
 """
 
 from __future__ import annotations

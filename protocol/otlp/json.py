@@ -2,7 +2,7 @@
 
 Owns: `read_json`, for bodies small enough to be decoded at once, and the parts of it that
 `protocol.otlp.json_pieces` reads larger ones with; `protocol.otlp.admission` chooses. Never raises anything
-but `Unreadable` and `TooMany`, and never lets one ill-typed field cost more than its span.
+but `Unreadable` and `OverLimit`, and never lets one ill-typed field cost more than its span.
 
 The rules are those of the OTLP specification, "JSON Protobuf Encoding": lowerCamelCase keys, unknown keys
 ignored, null means absent, ids in hex of any case, 64-bit integers as number or decimal string. Where real
@@ -49,7 +49,7 @@ def read_json(body: bytes, limits: Limits = DEFAULT_LIMITS) -> ExportTraceServic
 
     A byte order mark is dropped; bytes that are not UTF-8 and unpaired surrogates become U+FFFD (contract
     §2). Raises `Unreadable` for what is not JSON, not an object, nested beyond the interpreter's limit, for
-    lists of spans that are no lists, and for a logs, metrics or profiles body; `TooMany` for a value in more
+    lists of spans that are no lists, and for a logs, metrics or profiles body; `OverLimit` for one in more
     arrays and maps than the limit.
     """
     try:
@@ -178,7 +178,7 @@ def fill_scope_spans(source: dict[str, Any], scope_spans: ScopeSpans, limits: Li
 
 
 def fill_span(source: dict[str, Any], span: Span, limits: Limits) -> None:
-    """One span. Raises `TooMany` for a value that is nested too deeply."""
+    """One span. Raises `OverLimit` for a value that is nested too deeply."""
     get = source.get
     room = room_of(limits)
     span.trace_id = id_of(get("traceId"), 16)

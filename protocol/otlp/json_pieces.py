@@ -6,7 +6,7 @@ body of empty objects it makes 25 bytes of memory for each byte (measured 2026-1
 by its brackets alone: what stands where spans stand is put aside, and what is left, the skeleton, is decoded
 as usual. Then each span is decoded, read as `protocol.otlp.json` reads it, and written down as protobuf.
 
-Raises `TooMany` and `Unreadable`. A bracket costs about 0.4 µs, a span of 4 KB 80 (measured 2026-11).
+Raises `OverLimit` and `Unreadable`. A bracket costs about 0.4 µs, a span of 4 KB 80 (measured 2026-11).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from protocol.otlp.json import (
     items,
     objects,
 )
-from protocol.otlp.limits import Limits, TooMany
+from protocol.otlp.limits import Limits, OverLimit
 from protocol.otlp.piecewise import RUN_BYTES
 from protocol.otlp.screen import Screening, count_entries, refusal_of
 from protocol.otlp.wire_format import count_values, head
@@ -89,26 +89,26 @@ class _Bounds:
         self.spans += 1
         self.opened_in_span = 0
         if self.spans > self.limits.spans:
-            raise TooMany("spans")
+            raise OverLimit("spans")
 
     def group(self) -> None:
         self.groups += 1
         if self.groups > self.limits.groups:
-            raise TooMany("groups")
+            raise OverLimit("groups")
 
     def within_span(self, count: int) -> None:
         self.opened_in_span += count
         if self.opened_in_span > 2 * self.limits.values:
-            raise TooMany("values")
+            raise OverLimit("values")
         self.opened += count
         if self.opened > 4 * self.limits.entries:
-            raise TooMany("entries")
+            raise OverLimit("entries")
 
     def outside(self, count: int) -> None:
         # Beside the groups there are resources and scopes, which have attributes of their own.
         self.opened_outside += count
         if self.opened_outside > 2 * self.limits.values:
-            raise TooMany("groups")
+            raise OverLimit("groups")
 
 
 def _cut(body: bytes, limits: Limits) -> tuple[bytes, list[tuple[int, int]]]:
@@ -196,7 +196,7 @@ class _Reader:
     def _group(self) -> None:
         self.groups += 1
         if self.groups > self.limits.groups:
-            raise TooMany("groups")
+            raise OverLimit("groups")
 
     def _resource_spans(self, source: dict[str, Any]) -> list[bytes]:
         alone = ResourceSpans()
@@ -239,9 +239,9 @@ class _Reader:
             raise Unreadable("the JSON body is nested too deeply") from None
         self.entries += count_entries(span, self.limits)
         if self.entries > self.limits.entries:
-            raise TooMany("entries")
+            raise OverLimit("entries")
         return span
 
     def _bounded(self, attributes: Any) -> None:
         if len(attributes) > self.limits.attributes:
-            raise TooMany("attributes")
+            raise OverLimit("attributes")

@@ -1,7 +1,7 @@
 """Single values of OTLP/JSON, as real exporters write them: ids, numbers, attributes, values in values.
 
 Owns the reading of everything below a span's own fields. `protocol.otlp.json` and `protocol.otlp.json_pieces`
-call it. Raises `TooMany` for a value in more arrays and maps than the limit, and nothing else.
+call it. Raises `OverLimit` for a value in more arrays and maps than the limit, and nothing else.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue
 
-from protocol.otlp.limits import Limits, TooMany
+from protocol.otlp.limits import Limits, OverLimit
 
 _INT32_MAX: Final = 2**31 - 1
 _INT64_MIN: Final = -(2**63)
@@ -194,7 +194,7 @@ def room_of(limits: Limits) -> int:
 def _inside(room: int, messages: int) -> int:
     """The room inside of one more array or map."""
     if room < _LEVEL:
-        raise TooMany("depth")
+        raise OverLimit("depth")
     return room - messages - _LEVEL
 
 
@@ -208,7 +208,7 @@ def _as_text(source: Any, room: int) -> str:
     while within := [inner for outer in within for inner in _members(outer) if type(inner) in (dict, list)]:
         left -= 1
         if left <= 0:
-            raise TooMany("depth")
+            raise OverLimit("depth")
     return json.dumps(source, ensure_ascii=False)
 
 

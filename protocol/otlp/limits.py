@@ -44,7 +44,7 @@ MENDED_EXTRA_BYTES: Final = 1024 * 1024
 DEFAULT_LIMITS: Final = Limits()
 
 
-class TooMany(Exception):
+class OverLimit(Exception):
     """The body holds more than the limit of this name allows."""
 
     def __init__(self, limit: Limit) -> None:

@@ -7,7 +7,7 @@ interpreter lock, so no run is longer than `RUN_BYTES`: of 256 KiB of the worst,
 in 6 ms (measured 2026-11; in one piece 16 MiB of them were 1,400 MiB and 19 s). A span that is longer than a
 run is counted on the wire, to its innermost value, before it is parsed.
 
-Raises `TooMany` and `Unreadable`. Never keeps a reference to the body.
+Raises `OverLimit` and `Unreadable`. Never keeps a reference to the body.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Span
 
 from protocol.inflate import Unreadable
-from protocol.otlp.limits import MENDED_EXTRA_BYTES, Limits, TooMany
+from protocol.otlp.limits import MENDED_EXTRA_BYTES, Limits, OverLimit
 from protocol.otlp.reading import no_request
 from protocol.otlp.screen import Screening, count_entries, refusal_of, screen_spans
 from protocol.otlp.variants import lenient, mend_texts
-from protocol.otlp.wire_format import Counted, count_values, fields, head
+from protocol.otlp.wire_format import ValueCount, count_values, fields, head
 from protocol.text import NOT_UTF8
 
 RUN_BYTES: Final = 256 * 1024
@@ -83,13 +83,13 @@ class _Reader:
     def _group(self) -> None:
         self.groups += 1
         if self.groups > self.limits.groups:
-            raise TooMany("groups")
+            raise OverLimit("groups")
 
     def _other(self) -> None:
         """A field beside the groups and spans: a description, a URL, or one that nobody knows."""
         self.others += 1
         if self.others > 4 * (self.limits.groups + self.limits.spans):
-            raise TooMany("groups")
+            raise OverLimit("groups")
 
     def _cut(
         self,
@@ -146,7 +146,7 @@ class _Reader:
             if number == _SPANS:
                 self.spans += 1
                 if self.spans > self.limits.spans:
-                    raise TooMany("spans")
+                    raise OverLimit("spans")
             else:
                 self._other()
             if stop - at > self.counted_bytes:
@@ -180,7 +180,7 @@ class _Reader:
         return mended is not None
 
     def _long_span(self, at: int, content: int, stop: int, pieces: Pieces) -> bool:
-        counted: Counted = count_values("span", self.body, content, stop, self.limits)
+        counted: ValueCount = count_values("span", self.body, content, stop, self.limits)
         self._add(counted.values)
         span, mended = self._read(Span, content, stop)
         reason = refusal_of(span, span.start_time_unix_nano)
@@ -197,7 +197,7 @@ class _Reader:
     def _add(self, entries: int) -> None:
         self.entries += entries
         if self.entries > self.limits.entries:
-            raise TooMany("entries")
+            raise OverLimit("entries")
 
     def _read(self, message: type[Message], start: int, end: int) -> tuple[Any, bytes | None]:
         """A part of the body as a message, and its bytes when texts in it had to be mended."""

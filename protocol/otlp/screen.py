@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import attrs
 
-from protocol.otlp.limits import Limits, TooMany
+from protocol.otlp.limits import Limits, OverLimit
 
 _NO_TRACE_ID: Final = bytes(16)
 NO_SPAN_ID: Final = bytes(8)
@@ -50,7 +50,7 @@ def screen(request: Any, limits: Limits | None = None) -> Screening:
 
     Refused alone: a trace id that is not 16 bytes or all zero, a span id that is not 8 bytes or all zero, no
     start time. A metric or a log record that lies where spans lie has no start time and ends here too. A
-    parent id of the wrong length or all zero is cleared: the span becomes a root. Raises `TooMany` when there
+    parent id of the wrong length or all zero is cleared: the span becomes a root. Raises `OverLimit` if there
     are limits and one is passed; then the request is left half screened.
     """
     accepted = groups = spans = 0
@@ -60,18 +60,18 @@ def screen(request: Any, limits: Limits | None = None) -> Screening:
         if limits is not None:
             groups += 1 + len(scopes)
             if groups > limits.groups:
-                raise TooMany("groups")
+                raise OverLimit("groups")
         for scope_spans in scopes:
             if limits is not None:
                 spans += len(scope_spans.spans)
                 if spans > limits.spans:
-                    raise TooMany("spans")
+                    raise OverLimit("spans")
             accepted += screen_spans(scope_spans, refused, limits)
     return Screening.of(accepted, refused)
 
 
 def screen_spans(scope_spans: Any, refused: Counter[str], limits: Limits | None) -> int:
-    """`screen` for one list of spans. Returns how many of them stay. Raises `TooMany`."""
+    """`screen` for one list of spans. Returns how many of them stay. Raises `OverLimit`."""
     spans = scope_spans.spans
     bad = False
     for span in spans:
@@ -101,7 +101,7 @@ def screen_spans(scope_spans: Any, refused: Counter[str], limits: Limits | None)
 
 
 def count_entries(span: Any, limits: Limits) -> int:
-    """The attributes, events and links of a span, those of its events and links too. Raises `TooMany`."""
+    """The attributes, events and links of a span, those of its events and links too. Raises `OverLimit`."""
     entries = _counted(span, limits)
     for event in span.events:
         entries += _bounded(len(event.attributes), "attributes", limits.attributes)
@@ -118,7 +118,7 @@ def _counted(span: Any, limits: Limits) -> int:
 
 def _bounded(count: int, limit: Any, bound: int) -> int:
     if count > bound:
-        raise TooMany(limit)
+        raise OverLimit(limit)
     return count
 
 

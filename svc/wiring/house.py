@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime
+from typing import Any
 
 import trio
 
@@ -119,14 +120,17 @@ class House:
             enabled=not settings.auth_disabled,
             surroundings=self.means.surroundings,
         )
-        http = OtlpHttp(
-            self.intake, self.keys, enabled=settings.transport in ("HTTP", "BOTH"), callers=self.means.callers
-        )
-        grpc_port = settings.grpc_port if settings.transport in ("GRPC", "BOTH") else None
-        # Quart's ASGI types are narrower.
-        self.door = Door(otlp=http, mcp=mcp, app=app, grpc_port=grpc_port)  # type: ignore[arg-type]
+        self.door = self._door(mcp, app)
         self.grpc = OtlpGrpc(intake=self.intake, keys=self.keys, callers=self.means.callers)
         self.metrics.watch(self._sources())
+
+    def _door(self, mcp: Mcp, app: Any) -> Door:
+        transport = self.settings.transport
+        http = OtlpHttp(
+            self.intake, self.keys, enabled=transport in ("HTTP", "BOTH"), callers=self.means.callers
+        )
+        grpc_port = self.settings.grpc_port if transport in ("GRPC", "BOTH") else None
+        return Door(otlp=http, mcp=mcp, app=app, grpc_port=grpc_port)
 
     def _sources(self) -> Sources:
         return Sources(

@@ -23,7 +23,7 @@ from actors.ports import Offered
 from actors.spool.memory import Reservation, Spool, Ticket
 from protocol.inflate import TooLarge, Unreadable, inflate
 from protocol.otlp.admission import INLINE_BYTES, Form, NotHere, admit, is_small
-from protocol.otlp.limits import DEFAULT_LIMITS, Limits, TooMany
+from protocol.otlp.limits import DEFAULT_LIMITS, Limits, OverLimit
 from protocol.otlp.screen import Screening
 from protocol.refusals import (
     ALL_REFUSED,
@@ -174,7 +174,7 @@ class Intake:
             clean, screening = admit(plain, form, self.limits, inline=True)
         except (NotHere, TooLarge):
             return large
-        except (Unreadable, TooMany) as error:
+        except (Unreadable, OverLimit) as error:
             return self.tally.refuse(self._unread(error))
         return self._offered(grant, clean, screening, room)
 
@@ -218,14 +218,14 @@ class Intake:
             return admit(plain, form, self.limits, inline=False)
         except Refused as refused:
             return refused.refusal
-        except (TooLarge, Unreadable, TooMany) as error:
+        except (TooLarge, Unreadable, OverLimit) as error:
             return self._unread(error)
 
-    def _unread(self, error: TooLarge | Unreadable | TooMany) -> Refusal:
+    def _unread(self, error: TooLarge | Unreadable | OverLimit) -> Refusal:
         match error:
             case TooLarge():
                 return PAYLOAD_TOO_LARGE
-            case TooMany():
+            case OverLimit():
                 return over_limit(error.limit, getattr(self.limits, error.limit))
             case Unreadable():
                 return BAD_REQUEST.saying(str(error))

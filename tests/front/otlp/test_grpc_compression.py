@@ -24,7 +24,10 @@ def call(port: int, encoding: bytes | None, message: bytes) -> tuple[int, str]:
     named = () if encoding is None else ((b"grpc-encoding", encoding),)
     with http2(port) as client:
         client.state.send_headers(1, pseudo(EXPORT.encode(), b"POST", *HEADERS, *named))
-        client.state.send_data(1, b"\1" + len(message).to_bytes(4, "big") + message, end_stream=True)
+        data = b"\1" + len(message).to_bytes(4, "big") + message
+        for start in range(0, len(data), 16_000):
+            client.state.send_data(1, data[start : start + 16_000])
+        client.state.end_stream(1)
         client.flush()
         head = client.receive(h2.events.ResponseReceived)
         assert isinstance(head, h2.events.ResponseReceived)

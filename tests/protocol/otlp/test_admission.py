@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from protocol.inflate import Unreadable
 from protocol.otlp.admission import INLINE_BYTES, Form, NotHere, admit, is_small
-from protocol.otlp.limits import DEFAULT_LIMITS, Limits, TooMany
+from protocol.otlp.limits import DEFAULT_LIMITS, Limits, OverLimit
 from protocol.otlp.piecewise import RUN_BYTES
 from protocol.otlp.reading import read_body, read_clean, walk
 from protocol.otlp.screen import Screening, screen
@@ -162,7 +162,7 @@ def test_flipped_bits_in_a_large_body_are_read_or_unreadable() -> None:
             damaged[dice.randrange(len(source))] ^= 1 << dice.randrange(8)
             try:
                 clean, screening = in_pieces(bytes(damaged), form)  # type: ignore[arg-type]
-            except (Unreadable, TooMany):
+            except (Unreadable, OverLimit):
                 continue
             assert len(spans_in(clean)) == screening.accepted
 
@@ -242,7 +242,7 @@ def test_every_limit_holds_to_one(limit: Any, form: Form) -> None:
     request = BODIES[limit]
     body = request.SerializeToString() if form == "protobuf" else json.dumps(MessageToDict(request)).encode()
     assert in_pieces(body, form, **{limit: 6})[1].accepted
-    with pytest.raises(TooMany) as refused:
+    with pytest.raises(OverLimit) as refused:
         in_pieces(body, form, **{limit: 5})
     assert refused.value.limit == limit
 
@@ -253,7 +253,7 @@ def test_limits_hold_in_the_loop_too_or_the_body_goes_elsewhere(limit: Any, form
     request = BODIES[limit]
     body = request.SerializeToString() if form == "protobuf" else json.dumps(MessageToDict(request)).encode()
     assert at_once(body, form, **{limit: 6})[1].accepted
-    with pytest.raises(TooMany) as refused:
+    with pytest.raises(OverLimit) as refused:
         at_once(body, form, **{limit: 5})
     assert refused.value.limit == limit
 
@@ -271,14 +271,14 @@ def test_what_is_not_counted_in_the_loop_does_not_fit_there() -> None:
 
 @pytest.mark.parametrize("name", protobuf_amplifiers(0))
 def test_empty_messages_that_amplify_are_refused_by_the_name_of_their_limit(name: str) -> None:
-    with pytest.raises(TooMany) as refused:
+    with pytest.raises(OverLimit) as refused:
         in_pieces(protobuf_amplifiers(600_000)[name], values=50_000)
     assert refused.value.limit == name.split()[0]
 
 
 @pytest.mark.parametrize("name", json_amplifiers(0))
 def test_json_that_amplifies_is_refused_by_the_name_of_its_limit(name: str) -> None:
-    with pytest.raises(TooMany) as refused:
+    with pytest.raises(OverLimit) as refused:
         in_pieces(json_amplifiers(220_000)[name], "json", values=50_000)
     assert refused.value.limit == name.split()[0]
 
@@ -353,6 +353,6 @@ def test_the_worst_small_body_is_over_soon(form: Form) -> None:
     for body in worst:
         assert len(body) <= size
         started_s = time.process_time()
-        with contextlib.suppress(TooMany, NotHere):
+        with contextlib.suppress(OverLimit, NotHere):
             at_once(body, form)
         assert time.process_time() - started_s < 0.25

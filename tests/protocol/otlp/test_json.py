@@ -18,7 +18,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from protocol.inflate import Unreadable
 from protocol.otlp.json import read_json
-from protocol.otlp.limits import DEFAULT_LIMITS, TooMany
+from protocol.otlp.limits import DEFAULT_LIMITS, OverLimit
 from protocol.otlp.reading import WireSpan, envelope, open_envelope, read_protobuf, walk
 from protocol.otlp.screen import Screening, screen
 from tests import wire
@@ -76,7 +76,7 @@ def otlp_json(request: ExportTraceServiceRequest) -> dict[str, Any]:
 
 
 def read_and_walk(body: bytes) -> None:
-    with contextlib.suppress(Unreadable, TooMany):
+    with contextlib.suppress(Unreadable, OverLimit):
         request = read_json(body)
         screening = screen(request)
         spans = list(walk(read_protobuf(request.SerializeToString())))
@@ -456,7 +456,7 @@ def test_what_is_nested_too_deeply_for_protobuf_is_kept_as_its_json(
     levels = depth * {"mixed": 2, "arms in arms": 0}.get(name, 1)
     try:
         request = read_json(body)
-    except TooMany:
+    except OverLimit:
         assert levels > DEFAULT_LIMITS.depth
         return
     first, _ = walk(read_protobuf(request.SerializeToString()))
