@@ -96,6 +96,11 @@ class Drainer:
 
     async def _settle(self, lease: Lease) -> None:
         """Make sure that every span of the lease is stored or buried."""
+        if lease.letters:
+            await self._bury(lease.letters)
+            lease.buried()
+            if not lease.batches:
+                return
         if lease.tries >= MAX_TRIES:
             for batch in lease.batches:
                 await self._take_apart(batch)
@@ -139,11 +144,14 @@ class Drainer:
                     )
                 )
         if letters:
-            await self._through_outages(lambda: self._graveyard.bury(letters))
-            buried = sum(letter.spans for letter in letters)
-            self._tally.dead_lettered += buried
-            log.error("dead-lettered %d spans; `trace-svc dead-letters list` says why", buried)
+            await self._bury(letters)
         self._on_stored(batch)
+
+    async def _bury(self, letters: Sequence[Letter]) -> None:
+        await self._through_outages(lambda: self._graveyard.bury(letters))
+        buried = sum(letter.spans for letter in letters)
+        self._tally.dead_lettered += buried
+        log.error("dead-lettered %d spans; `trace-svc dead-letters list` says why", buried)
 
     async def _write_alone(self, batch: Batch) -> Written:
         for _ in range(MAX_TRIES - 1):

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import io
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
+import cramjam
+import lz4.frame
 import zstandard
 
 #: The values of `Content-Encoding` (and of gRPC's `grpc-encoding`) that `inflate` understands.
-ENCODINGS: Final = frozenset({"identity", "gzip", "deflate", "zstd"})
+ENCODINGS: Final = frozenset({"identity", "gzip", "deflate", "zstd", "snappy", "x-snappy-framed", "lz4"})
 
 _OUTPUT_STEP_BYTES: Final = 256 * 1024
 _INPUT_STEP_BYTES: Final = 64 * 1024
@@ -30,6 +32,15 @@ _ZSTD_WINDOW_BYTES: Final = 8 * 1024 * 1024
 # A stream may be several members or frames laid end to end (RFC 1952 §2.2, RFC 8878 §3.1). Each costs a new
 # decoder, so that millions of empty ones would cost seconds; block-wise writers make one for every 64 KiB.
 _MOST_MEMBERS: Final = 1024
+
+# The stream identifier that opens a framed snappy stream, and the chunks in it: each holds up to 64 KiB, and
+# millions of nearly empty ones would cost seconds.
+_SNAPPY_FRAMED: Final = b"\xff\x06\x00\x00sNaPpY"
+_MOST_CHUNKS: Final = 65_536
+_SNAPPY_DATA: Final = (0x00, 0x01)
+_SNAPPY_UNSKIPPABLE: Final = range(0x02, 0x80)
+# A snappy block makes at most 64 bytes of three; what it says it makes is believed no further than that.
+_SNAPPY_RATIO: Final = 64
 
 _GZIP_WBITS: Final = 31
 _ZLIB_WBITS: Final = 15
@@ -52,12 +63,17 @@ class Unreadable(Exception):
         self.reason = reason
 
 
-def inflate(body: bytes, encoding: str, limit_bytes: int) -> bytes:
-    """The body without its content encoding (contract §2: plain, gzip, deflate, zstd).
+def inflate(
+    body: bytes, encoding: str, limit_bytes: int, grow: Callable[[int], None] = lambda _size_bytes: None
+) -> bytes:
+    """The body without its content encoding (contract §2: plain, gzip, deflate, zstd; snappy and lz4 as the
+    OpenTelemetry Collector sends them).
 
     The limit holds for the body as sent and as inflated; exactly `limit_bytes` pass. Several gzip members or
     zstd frames are read as one body, and zero padding after the last is dropped. `deflate` is zlib
-    (RFC 9110 §8.4.1.2) or, as some clients send it, raw deflate.
+    (RFC 9110 §8.4.1.2) or, as some clients send it, raw deflate; `snappy` is one block or, as gRPC and older
+    Collectors have it, a framed stream. `grow` hears of each size before so much is held; what it raises goes
+    through.
 
     Raises `TooLarge` past the limit, `Unreadable` for a damaged or cut stream and for bytes after its end,
     `ValueError` for an encoding outside `ENCODINGS` (the caller answers 415 before it comes here).
@@ -73,6 +89,14 @@ def inflate(body: bytes, encoding: str, limit_bytes: int) -> bytes:
             pieces = _zlib_pieces(body, _ZLIB_WBITS if _has_zlib_header(body) else _RAW_WBITS, 1)
         case "zstd":
             pieces = _zstd_pieces(body)
+        case "lz4":
+            pieces = _lz4_pieces(body)
+        case "snappy" | "x-snappy-framed" if body.startswith(_SNAPPY_FRAMED):
+            pieces = _snappy_pieces(body)
+        case "snappy":
+            return _snappy_block(body, limit_bytes, grow)
+        case "x-snappy-framed":
+            raise Unreadable("the body is not valid snappy")
         case _:
             raise ValueError(f"not a content encoding read here: {encoding!r}")
     # BytesIO grows in place and hands its buffer over uncopied, where joining a list would need it twice.
@@ -83,8 +107,10 @@ def inflate(body: bytes, encoding: str, limit_bytes: int) -> bytes:
             size_bytes += len(piece)
             if size_bytes > limit_bytes:
                 raise TooLarge(limit_bytes)
+            grow(size_bytes)
             inflated.write(piece)
-    except (zlib.error, zstandard.ZstdError):
+    except (zlib.error, zstandard.ZstdError, cramjam.DecompressionError, RuntimeError):
+        # lz4 knows no error of its own.
         raise Unreadable(f"the body is not valid {encoding}") from None
     return inflated.getvalue()
 
@@ -134,6 +160,51 @@ def _zstd_pieces(body: bytes) -> Iterator[bytes]:
             data = frame.unused_data if frame.eof else b""
     if not frame.eof:
         raise Unreadable("the compressed body is cut short")
+
+
+def _lz4_pieces(body: bytes) -> Iterator[bytes]:
+    frame = lz4.frame.LZ4FrameDecompressor()
+    frames = 1
+    for start in range(0, len(body), _INPUT_STEP_BYTES):
+        data = body[start : start + _INPUT_STEP_BYTES]
+        while data:
+            if frame.eof:
+                frames = _next_member(frames, _MOST_MEMBERS)
+                frame = lz4.frame.LZ4FrameDecompressor()
+            yield frame.decompress(data, max_length=_OUTPUT_STEP_BYTES)
+            while not (frame.eof or frame.needs_input):
+                yield frame.decompress(b"", max_length=_OUTPUT_STEP_BYTES)
+            data = (frame.unused_data or b"") if frame.eof else b""
+    if not frame.eof:
+        raise Unreadable("the compressed body is cut short")
+
+
+def _snappy_pieces(body: bytes) -> Iterator[bytes]:
+    """Chunk by chunk, each with the identifier before it, so that no call makes more than 64 KiB."""
+    at = chunks = 0
+    while at < len(body):
+        kind, end = body[at], at + 4 + int.from_bytes(body[at + 1 : at + 4], "little")
+        if end > len(body):
+            raise Unreadable("the compressed body is cut short")
+        chunks += 1
+        if kind in _SNAPPY_UNSKIPPABLE or chunks > _MOST_CHUNKS:
+            raise Unreadable("the body is not valid snappy")
+        if kind in _SNAPPY_DATA:
+            yield bytes(cramjam.snappy.decompress(_SNAPPY_FRAMED + body[at:end]))
+        at = end
+
+
+def _snappy_block(body: bytes, limit_bytes: int, grow: Callable[[int], None]) -> bytes:
+    try:
+        size_bytes = cramjam.snappy.decompress_raw_len(body)
+        if size_bytes > limit_bytes:
+            raise TooLarge(limit_bytes)
+        if size_bytes > _SNAPPY_RATIO * len(body):
+            raise Unreadable("the body is not valid snappy")
+        grow(size_bytes)
+        return bytes(cramjam.snappy.decompress_raw(body))
+    except cramjam.DecompressionError:
+        raise Unreadable("the body is not valid snappy") from None
 
 
 def _next_member(members: int, most: int) -> int:

@@ -39,7 +39,8 @@ class Refusal:
 
 
 # Ingest over HTTP (spec, "Credential errors by surface").
-NO_TENANT: Final = Refusal(401, "UNAUTHORIZED", "no tenant context")
+NO_TENANT: Final = Refusal(401, "UNAUTHORIZED", "no tenant context", {"reason": "no bearer token"})
+UNKNOWN_KEY: Final = Refusal(401, "UNAUTHORIZED", "no tenant context", {"reason": "unknown key"})
 INGEST_NO_PROJECT: Final = Refusal(403, "FORBIDDEN", "OTLP ingest requires a project-scoped token")
 INGEST_SCOPE: Final = Refusal(
     403, "FORBIDDEN", "this API key is not scoped for ingest (needs a write or mcp key)"
@@ -50,6 +51,20 @@ INGEST_DISABLED: Final = Refusal(404, "NOT_FOUND", "OTLP receiver is disabled")
 GRPC_NO_TOKEN: Final = "OTLP ingest requires a valid bearer token"  # noqa: S105 - a text, not a secret
 GRPC_NO_PROJECT: Final = "OTLP ingest requires a project-scoped token"
 GRPC_SCOPE: Final = "OTLP ingest requires a write-scoped token"
+
+METADATA_TOO_LARGE: Final = Refusal(
+    431, "METADATA_TOO_LARGE", "the metadata of the call is larger than 16 KiB"
+)
+DEADLINE_PASSED: Final = Refusal(504, "DEADLINE_EXCEEDED", "the deadline of the call passed")
+BAD_GRPC_TIMEOUT: Final = Refusal(
+    400, "BAD_REQUEST", "grpc-timeout is not up to eight digits and one of HMSmun"
+)
+
+GRPC_COMPRESSION: Final = "the compression is not one of gzip, snappy, zstd"
+
+#: What a gRPC client hears at the HTTP port.
+GRPC_ELSEWHERE: Final = "this is the HTTP port; gRPC is taken at port {port}"
+GRPC_OFF: Final = "this is the HTTP port and gRPC is off; SVC_INGEST_OTLP_TRANSPORT=BOTH turns it on"
 
 # Query API (spec).
 QUERY_NO_PROJECT: Final = Refusal(403, "FORBIDDEN", "the query API requires a project-scoped token")
@@ -126,6 +141,7 @@ TOO_MANY_INTEGRATIONS: Final = Refusal(409, "CONFLICT", "the organization has as
 
 # Everywhere.
 NOT_FOUND: Final = Refusal(404, "NOT_FOUND", "no such path")
+TRACES_PATH: Final = NOT_FOUND.saying("no such path; traces are taken at /v1/traces", path="/v1/traces")
 METHOD_NOT_ALLOWED: Final = Refusal(405, "METHOD_NOT_ALLOWED", "method not allowed")
 BAD_REQUEST: Final = Refusal(400, "BAD_REQUEST", "the request cannot be read")
 PAYLOAD_TOO_LARGE: Final = Refusal(413, "PAYLOAD_TOO_LARGE", "the body is larger than this server takes")
@@ -140,6 +156,28 @@ STOPPING: Final = Refusal(503, "UNAVAILABLE", "the service is stopping; try agai
 # Ingest pressure (spec, "Other"; contract §2).
 SPOOL_FULL: Final = Refusal(503, "UNAVAILABLE", "the ingest buffer is full; try again", retry_after_s=2)
 NEVER_FITS: Final = PAYLOAD_TOO_LARGE.saying("the batch is larger than the whole ingest buffer")
+#: What stands above its limit, and the setting that says how much it may be.
+_OVER_LIMIT: Final = {
+    "spans": ("the body holds more than {bound} spans", "SVC_INGEST_MAX_SPANS"),
+    "groups": ("the body holds more than {bound} resource_spans and scope_spans", "SVC_INGEST_MAX_GROUPS"),
+    "entries": ("the spans of the body hold more than {bound} attributes, events and links",
+                "SVC_INGEST_MAX_ENTRIES"),
+    "attributes": ("a span of the body holds more than {bound} attributes", "SVC_INGEST_MAX_SPAN_ATTRIBUTES"),
+    "events": ("a span of the body holds more than {bound} events", "SVC_INGEST_MAX_SPAN_EVENTS"),
+    "links": ("a span of the body holds more than {bound} links", "SVC_INGEST_MAX_SPAN_LINKS"),
+    "values": ("a span of the body holds more than {bound} values", "SVC_INGEST_MAX_SPAN_VALUES"),
+    "depth": ("a value of the body lies in more than {bound} arrays and maps", "SVC_INGEST_MAX_DEPTH"),
+}  # fmt: skip
+
+
+def over_limit(limit: str, bound: int) -> Refusal:
+    """The refusal of a body that holds more than a limit allows; it names the limit and its setting."""
+    what, setting = _OVER_LIMIT[limit]
+    return PAYLOAD_TOO_LARGE.saying(
+        f"{what.format(bound=bound)}; {setting} is the limit", setting=setting, limit=bound
+    )
+
+
 ALL_REFUSED: Final = BAD_REQUEST.saying("no span in the batch can be stored")
 
 # Query bodies (contract §1 and §4).

@@ -26,7 +26,7 @@ SQL = {"attrs", "msgspec", "trio", "trio_asyncio", "asyncpg", "bcrypt", "structl
 ROOMS: dict[str, tuple[set[str] | None, set[str] | None]] = {
     "protocol": (
         {"protocol"},
-        {"attrs", "msgspec", "betterproto2", "opentelemetry", "google", "zstandard"},
+        {"attrs", "msgspec", "betterproto2", "opentelemetry", "google", "zstandard", "cramjam", "lz4"},
     ),
     "actors": ({"protocol", "actors"}, {"attrs", "trio"}),
     "svc/domain": (

@@ -80,7 +80,7 @@ class BrokerSpool(Spool):
             return Ticket("never")
         if self._closed:
             return Ticket("closed")
-        no_room = self._underway_bytes + batch.size_bytes > self._max_bytes
+        no_room = self._in_memory() + batch.size_bytes > self._max_bytes
         if no_room or self._broker is None or self._away is not None:
             self._refused_full += 1
             return Ticket("full")
@@ -93,7 +93,7 @@ class BrokerSpool(Spool):
 
     def pressed(self) -> bool:
         """Whether an offer would be refused now, so that a door can refuse before it reads a body."""
-        return self._closed or self._away is not None or self._underway_bytes >= self._max_bytes
+        return self._closed or self._away is not None or self._in_memory() >= self._max_bytes
 
     def state(self) -> SpoolState:
         """As `Spool.state`, with what waits in the broker for any replica.
@@ -245,6 +245,10 @@ class BrokerSpool(Spool):
 
     # The rest is how it is done.
 
+    def _in_memory(self) -> int:
+        """What comes in, up to the broker's word; what comes back has a budget of its own."""
+        return self._underway_bytes + self._reserved
+
     def _publish(self, batch: Batch, data: bytes, ticket: Ticket) -> None:
         if self._broker is None:
             self._answered(ticket, "full", 0)
@@ -289,6 +293,7 @@ class BrokerSpool(Spool):
             self._condemn(entry, str(error))
         else:
             entry.spans, entry.size_bytes = found.spans, found.body_bytes + Batch.OVERHEAD_BYTES
+            entry.inflated_bytes = entry.size_bytes
             entry.received_s -= max(0.0, self._wall() - found.received_at.timestamp())
             self._seen, self._seen_bytes = self._seen + 1, self._seen_bytes + entry.size_bytes
             self._waiting.append(entry)

@@ -2,7 +2,8 @@
 
 Owns the file `spool.db` (SQLite, WAL, `synchronous=FULL`) and its byte budget. Offers wait in memory for the
 next commit; one thread commits whatever has gathered meanwhile, so that concurrent requests share an fsync.
-Stored batches are deleted in the same commits. After a crash `recover` finds what was not deleted; a batch
+Stored batches are deleted in the same commits, and so are damaged ones once they lie among the dead letters.
+After a crash `recover` finds what was not deleted; a batch
 may then be written twice, which the identity rule of spans makes harmless.
 
 A full disk, or one that cannot be written, is an outage: offers are answered `full`, nothing is lost, and the
@@ -16,24 +17,22 @@ Ordering: `recover` before the doors open; `DiskWriter` runs until the drainers 
 from __future__ import annotations
 
 import fcntl
-import logging
 import os
 import shutil
 import sqlite3
 from collections import deque
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
 import trio
 
-from actors.ports import Batch, Outage
-from actors.spool.memory import Entry, Spool, Ticket
+from actors.ports import Batch, Letter, Outage
+from actors.spool.memory import Entry, Room, Spool, Ticket
 from actors.supervision import Vitals
 from protocol.operator import OperatorError
-from protocol.spooled import Unpackable, pack, unpack
-
-log = logging.getLogger(__name__)
+from protocol.spooled import Unpackable, outline, pack, unpack
 
 #: What one commit takes at most; more would make the first offer of a group wait for the last.
 COMMIT_BYTES: Final = 16 * 1024 * 1024
@@ -72,7 +71,7 @@ class DiskSpool(Spool):
         self._pending: deque[tuple[Entry, Ticket]] = deque()
         self._pending_bytes = 0
         self._doomed: list[int] = []
-        self._in_commit = 0
+        self._in_commit = self._in_commit_bytes = 0
         self._work = trio.Event()
         self._disk = trio.CapacityLimiter(1)
         self._lock = -1
@@ -85,9 +84,9 @@ class DiskSpool(Spool):
         `SpoolDamaged`.
         """
         rows = await trio.to_thread.run_sync(self._open, limiter=self._disk)
-        for row, spans, size, received_us in rows:
+        for row, spans, size, inflated, received_us in rows:
             age_s = max(0.0, wall_s - received_us / 1_000_000)
-            self._waiting.append(Entry(None, spans, size, now_s - age_s, row=row))
+            self._waiting.append(Entry(None, spans, size, now_s - age_s, row=row, inflated_bytes=inflated))
             self._bytes += size
             self._recovered_spans += spans
             self._held_spans += spans
@@ -108,6 +107,7 @@ class DiskSpool(Spool):
         group = self._next_group()
         doomed, self._doomed = self._doomed, []
         self._in_commit = len(group)
+        self._in_commit_bytes = sum(entry.size_bytes for entry, _ in group)
         try:
             stored = await trio.to_thread.run_sync(
                 self._commit, [entry for entry, _ in group], doomed, limiter=self._disk
@@ -122,7 +122,7 @@ class DiskSpool(Spool):
             self._doomed += doomed
             raise
         finally:
-            self._in_commit = 0
+            self._in_commit = self._in_commit_bytes = 0
             if self._pending or self._doomed:
                 self._work.set()
         for (entry, ticket), (row, size_bytes) in zip(group, stored, strict=True):
@@ -145,6 +145,30 @@ class DiskSpool(Spool):
             self._refused_full += 1
             return Ticket("full")
         return super().offer(batch)
+
+    def _make_room(self, held_bytes: int, size_bytes: int) -> Room:
+        """As `Spool._make_room`: bodies that lie on disk already give way to one that comes in."""
+        arriving = self._in_memory() - self._held_bytes - held_bytes
+        self._shed(self._memory_bytes - arriving - size_bytes)
+        if not arriving and size_bytes <= self._max_bytes:
+            # As with an offer, one body alone may be larger than the budget of memory.
+            return "closed" if self._closed else "held"
+        return super()._make_room(held_bytes, size_bytes)
+
+    def _shed(self, bound_bytes: int) -> None:
+        """Forget bodies that can be read from disk, the last first, until those in memory are within this."""
+        for entry in reversed(self._waiting):
+            if self._held_bytes <= bound_bytes:
+                return
+            if entry.batch is not None and entry.row is not None:
+                self._held_bytes -= entry.batch.size_bytes
+                entry.batch = None
+
+    def _in_memory(self) -> int:
+        return self._pending_bytes + self._in_commit_bytes + self._held_bytes + self._reserved
+
+    def _memory_bound(self) -> int:
+        return self._memory_bytes
 
     def _next_group(self) -> list[tuple[Entry, Ticket]]:
         group: list[tuple[Entry, Ticket]] = []
@@ -175,7 +199,7 @@ class DiskSpool(Spool):
     def _hold(self, entry: Entry) -> None:
         """Keep the body in memory while there is room; a drainer reads it from disk otherwise."""
         assert entry.batch is not None
-        if self._held_bytes + entry.batch.size_bytes > self._memory_bytes:
+        if self._in_memory() + entry.batch.size_bytes > self._memory_bytes:
             entry.batch = None
         else:
             self._held_bytes += entry.batch.size_bytes
@@ -189,13 +213,10 @@ class DiskSpool(Spool):
         except sqlite3.Error as error:
             raise Outage(f"the spool cannot be read: {error}") from error
         for entry, batch in zip(absent, batches, strict=True):
-            entry.batch = batch
-            if batch is None:
-                # Damaged: it stays in the file, for whoever can read it, and is named at each start.
-                entry.row = None
-                self._held_spans -= entry.spans
-                entry.spans = 0
+            if isinstance(batch, Letter):
+                entry.letter = batch
             else:
+                entry.batch = batch
                 self._held_bytes += batch.size_bytes
 
     def _free(self, entries: list[Entry]) -> None:
@@ -206,7 +227,7 @@ class DiskSpool(Spool):
 
     # What follows runs in threads, one at a time.
 
-    def _open(self) -> list[tuple[int, int, int, int]]:
+    def _open(self) -> list[tuple[int, int, int, int, int]]:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._lock = os.open(self._folder / "spool.lock", os.O_RDWR | os.O_CREAT, 0o600)
         try:
@@ -229,16 +250,32 @@ class DiskSpool(Spool):
             # One row a batch; `data` is what `protocol.spooled` packs.
             self._db.execute(
                 "create table if not exists batch (id integer primary key, spans integer not null,"
-                " received_us integer not null, data blob not null)"
+                " received_us integer not null, data blob not null, inflated_bytes integer)"
             )
+            self._measure_old_rows(self._db)
             # Everything that an earlier process accepted and did not finish, oldest first.
             return self._db.execute(
-                "select id, spans, length(data), received_us from batch order by id"
+                "select id, spans, length(data), inflated_bytes, received_us from batch order by id"
             ).fetchall()
         except sqlite3.DatabaseError as error:
             raise SpoolDamaged(
                 f"{path} cannot be opened ({error}); move it aside to start without the batches in it"
             ) from error
+
+    @staticmethod
+    def _measure_old_rows(db: sqlite3.Connection) -> None:
+        """An earlier release did not write down what a batch inflates to; a damaged one does not say it."""
+        # The columns of the file as it is.
+        if not any(column[1] == "inflated_bytes" for column in db.execute("pragma table_info(batch)")):
+            db.execute("alter table batch add column inflated_bytes integer")
+        # One at a time: together they may be larger than memory.
+        for (row,) in db.execute("select id from batch where inflated_bytes is null").fetchall():
+            (data,) = db.execute("select data from batch where id = ?", (row,)).fetchone()
+            try:
+                inflated = outline(data).body_bytes + Batch.OVERHEAD_BYTES
+            except Unpackable:
+                inflated = len(data)
+            db.execute("update batch set inflated_bytes = ? where id = ?", (inflated, row))
 
     def _close(self) -> None:
         if self._db is not None:
@@ -267,8 +304,8 @@ class DiskSpool(Spool):
                 received_us = int(entry.batch.received_at.timestamp() * 1_000_000)
                 # One accepted batch.
                 row = self._db.execute(
-                    "insert into batch (spans, received_us, data) values (?, ?, ?)",
-                    (entry.spans, received_us, data),
+                    "insert into batch (spans, received_us, data, inflated_bytes) values (?, ?, ?, ?)",
+                    (entry.spans, received_us, data, entry.inflated_bytes),
                 ).lastrowid
                 assert row is not None
                 stored.append((row, len(data)))
@@ -281,18 +318,25 @@ class DiskSpool(Spool):
             raise
         return stored
 
-    def _read(self, entries: list[Entry]) -> list[Batch | None]:
+    def _read(self, entries: list[Entry]) -> list[Batch | Letter]:
+        """The batches by their rows; a damaged one as the letter that buries it, byte for byte as it lay."""
         assert self._db is not None
-        batches: list[Batch | None] = []
+        read: list[Batch | Letter] = []
         for entry in entries:
             # One batch by its row.
-            found = self._db.execute("select data from batch where id = ?", (entry.row,)).fetchone()
+            found = self._db.execute(
+                "select data, received_us from batch where id = ?", (entry.row,)
+            ).fetchone()
+            data, received_us = found or (b"", 0)
             try:
-                batches.append(None if found is None else unpack(found[0], received_s=entry.received_s))
-            except Unpackable:
-                log.exception("a spooled batch of %d spans is damaged", entry.spans)
-                batches.append(None)
-        return batches
+                if found is None:
+                    raise Unpackable("a spooled batch is gone from the file of the spool")
+                read.append(unpack(data, received_s=entry.received_s))
+            except Unpackable as damage:
+                received_at = datetime.fromtimestamp(received_us / 1_000_000, UTC)
+                # Whose it was cannot be trusted any more.
+                read.append(Letter(0, str(damage), bytes(data), received_at, entry.spans))
+        return read
 
 
 class DiskWriter:

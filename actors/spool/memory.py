@@ -4,7 +4,9 @@ Owns the queue, its byte budget and its counters. Both doors call `offer`, drain
 passive object. It never decodes a batch. `disk_spool` adds a mode that survives a crash.
 
 The budget counts a batch from the moment it is accepted until it is stored (contract §2): a leased batch
-still counts, so the promise "full means 503" holds for what the drainers have in hand as well.
+still counts, so the promise "full means 503" holds for what the drainers have in hand as well. A body that is
+still on its way in counts too (`Reservation`): before, eight exporters at 60 of 64 MiB took the process from
+96 to 579 MiB (measured 2026-11).
 """
 
 from __future__ import annotations
@@ -12,18 +14,22 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import ClassVar, Final
+from typing import ClassVar, Final, Literal
 
 import attrs
 import trio
 
-from actors.ports import Batch, Offered
+from actors.ports import Batch, Letter, Offered
 
 #: A batch that was put back this often is not tried again as a whole; it is taken apart.
 MAX_TRIES: Final = 3
 #: A group that was put back comes again in so many parts: one of it may be to blame, and the others must not
 #: come one by one for that, each in a transaction of its own.
 PARTS: Final = 8
+
+
+#: What asking for room can answer; the words mean what they mean of an offer.
+Room = Literal["held", "full", "never", "closed"]
 
 
 class SpoolEmpty(Exception):
@@ -46,6 +52,8 @@ class SpoolState:
     waiting_spans: int
     refused_full: int
     refused_never: int
+    #: Held for bodies on their way in; not part of `bytes`.
+    reserved_bytes: int = 0
 
 
 class Ticket:
@@ -84,7 +92,9 @@ class Ticket:
 class Entry:
     """One batch in the queue. `row` and an absent batch belong to the disk spool.
 
-    `together` is how many may be leased at once with one that failed before; 0 is any number.
+    `size_bytes` is what it takes of the budget, `inflated_bytes` what of memory in a drainer's hands;
+    they differ on disk, where batches are packed. `together` is how many may be leased at once with one
+    that failed before; 0 is any number.
     """
 
     batch: Batch | None
@@ -94,6 +104,13 @@ class Entry:
     tries: int = 0
     together: int = 0
     row: int | None = None
+    #: What became of a batch that cannot be read any more: it waits to be buried.
+    letter: Letter | None = None
+    inflated_bytes: int = attrs.field(kw_only=True)
+
+    @inflated_bytes.default
+    def _as_counted(self) -> int:
+        return self.size_bytes
 
 
 class Lease:
@@ -114,7 +131,19 @@ class Lease:
     @property
     def tries(self) -> int:
         """How often each batch of the group failed before."""
-        return self._entries[0].tries
+        return self._entries[0].tries if self._entries else 0
+
+    @property
+    def letters(self) -> tuple[Letter, ...]:
+        """The batches of the group that cannot be read any more, to be buried."""
+        return tuple(entry.letter for entry in self._entries if entry.letter is not None)
+
+    def buried(self) -> None:
+        """The letters lie among the dead ones: they leave the lease, whatever becomes of the others."""
+        damaged = [entry for entry in self._entries if entry.letter is not None]
+        self._entries = [entry for entry in self._entries if entry.letter is None]
+        self._spool._leased.difference_update(damaged)
+        self._spool._free(damaged)
 
     def done(self) -> None:
         """Everything in the lease is stored, rejected or buried: free its bytes."""
@@ -129,6 +158,41 @@ class Lease:
         self._spool._returned(self._entries, done=self._done)
 
 
+class Reservation:
+    """Room in the memory budget for one body on its way in. Leaving the context gives it back, always.
+
+    Cancellation: nothing here waits, so a door that is cancelled gives its room back by leaving.
+    """
+
+    __slots__ = ("_bytes", "_spool")
+
+    def __init__(self, spool: Spool) -> None:
+        self._spool, self._bytes = spool, 0
+
+    def hold(self, size_bytes: int) -> Room:
+        """Have room for this many bytes in all. What is held already stays held when there is no more."""
+        if size_bytes <= self._bytes:
+            return "held"
+        answer = self._spool._make_room(self._bytes, size_bytes)
+        if answer == "held":
+            self._spool._reserved += size_bytes - self._bytes
+            self._bytes = size_bytes
+        return answer
+
+    def release(self) -> None:
+        """Give it all back: the body is a batch of the spool now, or is refused."""
+        self._spool._reserved -= self._bytes
+        self._bytes = 0
+
+    def __enter__(self) -> Reservation:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()
+
+
 class Spool:
     """The queue behind every mode. A mode says how an offer becomes safe and what freeing it means."""
 
@@ -139,7 +203,7 @@ class Spool:
         self._max_bytes, self._clock = max_bytes, clock
         self._waiting: deque[Entry] = deque()
         self._leased: set[Entry] = set()
-        self._bytes = 0
+        self._bytes = self._reserved = 0
         self._closed = False
         self._lot = trio.lowlevel.ParkingLot()
         self._accepted_batches = self._accepted_spans = self._recovered_spans = 0
@@ -156,7 +220,7 @@ class Spool:
             return Ticket("never")
         if self._closed:
             return Ticket("closed")
-        if self._bytes + batch.size_bytes > self._max_bytes:
+        if self._bytes + self._reserved + batch.size_bytes > self._max_bytes:
             self._refused_full += 1
             return Ticket("full")
         self._bytes += batch.size_bytes
@@ -164,10 +228,14 @@ class Spool:
 
     def pressed(self) -> bool:
         """Whether the budget is used up, so that a door can refuse before it reads a body."""
-        return self._closed or self._bytes >= self._max_bytes
+        return self._closed or self._bytes + self._reserved >= self._max_bytes
+
+    def reservation(self) -> Reservation:
+        """Room for a body on its way in, none yet. A door holds it until it offers or refuses."""
+        return Reservation(self)
 
     async def lease(self, max_spans: int, max_bytes: int) -> Lease:
-        """Wait for work and take a group: at least one batch, then more while both limits allow.
+        """Wait for work and take a group: at least one batch, then more while both limits allow, as inflated.
 
         Batches that failed before come in smaller groups each time, at last alone, and never with fresh ones,
         so that a bad one spoils ever fewer neighbours. Raises `SpoolEmpty` once the spool is closed and
@@ -179,16 +247,16 @@ class Spool:
                 raise SpoolEmpty
             await self._lot.park()
         first = self._waiting.popleft()
-        group, spans, size = [first], first.spans, first.size_bytes
+        group, spans, size = [first], first.spans, first.inflated_bytes
         while self._waiting and len(group) != first.together:
             following = self._waiting[0]
             if (
                 following.tries != first.tries
                 or spans + following.spans > max_spans
-                or size + following.size_bytes > max_bytes
+                or size + following.inflated_bytes > max_bytes
             ):
                 break
-            spans, size = spans + following.spans, size + following.size_bytes
+            spans, size = spans + following.spans, size + following.inflated_bytes
             group.append(self._waiting.popleft())
         self._leased.update(group)
         try:
@@ -225,7 +293,27 @@ class Spool:
             waiting_spans=self._held_spans,
             refused_full=self._refused_full,
             refused_never=self._refused_never,
+            reserved_bytes=self._reserved,
         )
+
+    def _make_room(self, held_bytes: int, size_bytes: int) -> Room:
+        """Whether a reservation may grow from what it holds to this size; refusals are counted here."""
+        if size_bytes + Batch.OVERHEAD_BYTES > self._max_bytes:
+            self._refused_never += 1
+            return "never"
+        if self._closed:
+            return "closed"
+        if self._in_memory() - held_bytes + size_bytes > self._memory_bound():
+            self._refused_full += 1
+            return "full"
+        return "held"
+
+    def _in_memory(self) -> int:
+        """The bodies that are in memory now, those on their way in included."""
+        return self._bytes + self._reserved
+
+    def _memory_bound(self) -> int:
+        return self._max_bytes
 
     def _take(self, entry: Entry) -> Ticket:
         """Make an offer safe; its bytes are counted already."""

@@ -19,7 +19,8 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 
 from protocol.inflate import Unreadable
-from protocol.otlp.variants import lenient_request, mend_texts, packed_request
+from protocol.otlp.screen import NO_SPAN_ID
+from protocol.otlp.variants import lenient, mend_texts, packed_request, packed_span
 
 
 def read_protobuf(body: bytes) -> ExportTraceServiceRequest:
@@ -39,13 +40,17 @@ def read_body(body: bytes) -> tuple[ExportTraceServiceRequest, bytes]:
         pass
     # Once more: to the strict decoder one bad byte in a text spoils all.
     try:
-        lenient = lenient_request().FromString(body)
-        mend_texts(lenient)
-        mended = lenient.SerializeToString()
+        read = lenient(ExportTraceServiceRequest.DESCRIPTOR.full_name).FromString(body)
+        mend_texts(read)
+        mended = read.SerializeToString()
         return ExportTraceServiceRequest.FromString(mended), mended
     except DecodeError as error:
-        cause = str(error).rpartition(": ")[2]
-        raise Unreadable(f"the body is not an OTLP trace request in protobuf: {cause}") from None
+        raise no_request(error) from None
+
+
+def no_request(error: DecodeError) -> Unreadable:
+    """What protobuf says of a body that is none of ours, for the client."""
+    return Unreadable(f"the body is not an OTLP trace request in protobuf: {str(error).rpartition(': ')[2]}")
 
 
 #: An attribute this short is often sent again: its reading is remembered, for nobody changes a span's values.
@@ -54,7 +59,8 @@ _REMEMBERED_BOUND: Final = 8192
 
 
 def read_clean(body: bytes) -> Message:
-    """A request whose attributes are opened by `walk`, each by itself, for bodies that were read before.
+    """A request whose spans and attributes are opened by `walk`, each by itself, for bodies that were read
+    before.
 
     What `read_body` gave and `screen` passed is read here at a seventh of the cost. Raises `Unreadable`.
     """
@@ -155,16 +161,26 @@ class WireSpan:
 def walk(request: Any) -> Iterator[WireSpan]:
     """Every span of a screened request, in order; spans of one resource or scope share its object.
 
-    The request comes from `read_clean`; one of any other reader is packed first.
+    The request comes from `read_clean`; one of any other reader is packed first. A parent id that is none
+    makes a root, as `screen` says; then `raw` is without it.
     """
     if isinstance(request, ExportTraceServiceRequest):
         request = read_clean(request.SerializeToString())
+    opened = packed_span().FromString
     for resource_spans in request.resource_spans:
         resource = _wire_resource(resource_spans)
         for scope_spans in resource_spans.scope_spans:
             scope = _wire_scope(scope_spans)
-            for span in scope_spans.spans:
-                yield _wire_span(span, resource, scope)
+            for raw in scope_spans.spans:
+                try:
+                    span = opened(raw)
+                except DecodeError:
+                    raise Unreadable("a span is damaged") from None
+                parent_id = span.parent_span_id  # type: ignore[attr-defined]
+                if parent_id and (len(parent_id) != 8 or parent_id == NO_SPAN_ID):
+                    span.ClearField("parent_span_id")
+                    raw = span.SerializeToString()
+                yield _wire_span(span, resource, scope, raw)
 
 
 def _wire_resource(resource_spans: Any) -> WireResource:
@@ -185,7 +201,7 @@ def _wire_scope(scope_spans: Any) -> WireScope:
     )
 
 
-def _wire_span(span: Any, resource: WireResource, scope: WireScope) -> WireSpan:
+def _wire_span(span: Any, resource: WireResource, scope: WireScope, raw: bytes) -> WireSpan:
     status = span.status
     events = span.events
     links = span.links
@@ -209,7 +225,7 @@ def _wire_span(span: Any, resource: WireResource, scope: WireScope) -> WireSpan:
         else (),
         resource,
         scope,
-        span.SerializeToString(),
+        raw,
     )
 
 

@@ -24,6 +24,7 @@ from svc.config.types import (
     BOOLEAN,
     BROKERS,
     BYTES,
+    COUNT,
     DAYS,
     DB_URL,
     FILE,
@@ -181,6 +182,35 @@ class Settings:
         "300000",
         "Age of the oldest waiting batch above which health reports DOWN; 0 disables the check.",
         unit="ms",
+    )
+    max_spans: int = setting(
+        "SVC_INGEST_MAX_SPANS", COUNT, "65536", "Most spans of one body; one with more is answered 413."
+    )
+    max_groups: int = setting(
+        "SVC_INGEST_MAX_GROUPS", COUNT, "65536", "Most `resource_spans` and `scope_spans` of one body."
+    )
+    max_entries: int = setting(
+        "SVC_INGEST_MAX_ENTRIES",
+        COUNT,
+        "2000000",
+        "Most attributes, events and links of all spans of one body, and values nested in its long spans.",
+    )
+    max_span_attributes: int = setting(
+        "SVC_INGEST_MAX_SPAN_ATTRIBUTES",
+        COUNT,
+        "20000",
+        "Most attributes of one span, event, link, resource or scope.",
+    )
+    max_span_events: int = setting("SVC_INGEST_MAX_SPAN_EVENTS", COUNT, "2000", "Most events of one span.")
+    max_span_links: int = setting("SVC_INGEST_MAX_SPAN_LINKS", COUNT, "2000", "Most links of one span.")
+    max_span_values: int = setting(
+        "SVC_INGEST_MAX_SPAN_VALUES",
+        COUNT,
+        "500000",
+        "Most attributes, events, links and values nested in them of one span.",
+    )
+    max_depth: int = setting(
+        "SVC_INGEST_MAX_DEPTH", integer(1, 64), "64", "Most arrays and maps that a value may lie in."
     )
     drainers: int = setting(
         "SVC_INGEST_DRAINERS",

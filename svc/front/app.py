@@ -27,6 +27,7 @@ from protocol.refusals import (
     PAYLOAD_TOO_LARGE,
     QUERY_NO_PROJECT,
     QUERY_SCOPE,
+    TRACES_PATH,
     UNAVAILABLE,
     Refusal,
     Refused,
@@ -156,7 +157,8 @@ class App:
             response.headers["allow"] = ", ".join(sorted(methods))
             return response
         if error.code == 404:
-            return refusal_response(NOT_FOUND)
+            astray = request.path.endswith("/v1/traces") or (request.method, request.path) == ("POST", "/")
+            return refusal_response(TRACES_PATH if astray else NOT_FOUND)
         return refusal_response(attrs.evolve(BAD_REQUEST, status=error.code or 400))
 
     async def _health(self) -> Response:

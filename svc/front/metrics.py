@@ -71,6 +71,7 @@ class _Snapshots(Collector):
         yield _counter("svc_ingest_write_groups", "Write transactions.", s.tally.groups)
         yield _gauge("svc_spool_depth_batches", "Batches accepted and not stored yet.", spool.depth)
         yield _gauge("svc_spool_bytes", "Bytes accepted and not stored yet.", spool.bytes)
+        yield _gauge("svc_spool_reserved_bytes", "Bytes of bodies on their way in.", spool.reserved_bytes)
         yield _gauge("svc_spool_max_bytes", "Budget of the spool.", spool.max_bytes)
         yield _gauge("svc_spool_oldest_age_seconds", "Age of the oldest waiting batch.", spool.oldest_age_s)
         yield _counter("svc_spool_refused_full", "Offers refused: spool full.", spool.refused_full)

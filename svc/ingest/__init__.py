@@ -1,7 +1,8 @@
 """The way of a batch, from bytes to rows, in the order of the code.
 
-1. A door (`svc.front.otlp`) inflates the body, reads it (`protocol.otlp.reading`), screens its spans
-   (`protocol.otlp.screen`) and offers it to the spool (`actors.spool`), which answers at once.
+1. A door (`svc.front.otlp`) holds room in the spool (`actors.spool`), takes the body in and inflates it. What
+   it holds is counted and its spans are screened (`protocol.otlp.admission`: in the loop when it is small,
+   piece by piece in a thread when it is large). The batch is offered to the spool, which answers at once.
 2. A drainer (`actors.drainer`) leases what waits and hands the group on: to a decoder process
    (`svc.ingest.decoder`, over a pipe) or to `writer` in this process.
 3. `writer` reads the batch again and walks its spans (`svc.domain.intake`): each is mapped by its dialect

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime
+from typing import Any
 
 import trio
 
@@ -60,7 +61,7 @@ from svc.store.spans.writing import SpanStore
 from svc.wiring.keeping import optional_loops, retention_report
 from svc.wiring.open_store import Store
 from svc.wiring.people import means, sign_ins
-from svc.wiring.spools import Spooling, drainers
+from svc.wiring.spools import Spooling, drainers, ingest_limits
 
 
 class House:
@@ -79,7 +80,9 @@ class House:
         self.days = DayPartitions(store.database)
         self.shelf = KeyStore(store.database)
         self.metrics = Metrics()
-        self.intake = Intake(self.spool, settings.max_body_bytes, now, trio.current_time)
+        self.intake = Intake(
+            self.spool, settings.max_body_bytes, now, trio.current_time, ingest_limits(settings)
+        )
         self.prices, self.observations = prices, Observations()
         self.decoders = tuple(
             Lane(self.board.enrol(f"decoder-{number}")) for number in range(1, settings.decoders + 1)
@@ -117,12 +120,17 @@ class House:
             enabled=not settings.auth_disabled,
             surroundings=self.means.surroundings,
         )
-        http = OtlpHttp(
-            self.intake, self.keys, enabled=settings.transport in ("HTTP", "BOTH"), callers=self.means.callers
-        )
-        self.door = Door(otlp=http, mcp=mcp, app=app)  # type: ignore[arg-type]  # Quart's ASGI types are narrower
+        self.door = self._door(mcp, app)
         self.grpc = OtlpGrpc(intake=self.intake, keys=self.keys, callers=self.means.callers)
         self.metrics.watch(self._sources())
+
+    def _door(self, mcp: Mcp, app: Any) -> Door:
+        transport = self.settings.transport
+        http = OtlpHttp(
+            self.intake, self.keys, enabled=transport in ("HTTP", "BOTH"), callers=self.means.callers
+        )
+        grpc_port = self.settings.grpc_port if transport in ("GRPC", "BOTH") else None
+        return Door(otlp=http, mcp=mcp, app=app, grpc_port=grpc_port)
 
     def _sources(self) -> Sources:
         return Sources(

@@ -23,6 +23,7 @@ from actors.spool.letters import DeadLetterTopic
 from actors.spool.link import BrokerLink
 from actors.spool.memory import MemorySpool, Spool
 from actors.supervision import Board, Vitals, keep
+from protocol.otlp.limits import Limits
 from svc.config.table import Settings
 from svc.outside.kafka.brokers import Kafka
 from svc.outside.kafka.letters import collect
@@ -43,6 +44,20 @@ def drainers(settings: Settings) -> int:
         return min(settings.kafka_consumers, kafka(settings).partitions)
     # One more than there are decoder processes keeps each at work while a group is written.
     return max(settings.drainers, settings.decoders + 1)
+
+
+def ingest_limits(settings: Settings) -> Limits:
+    """What one body may hold."""
+    return Limits(
+        spans=settings.max_spans,
+        groups=settings.max_groups,
+        entries=settings.max_entries,
+        attributes=settings.max_span_attributes,
+        events=settings.max_span_events,
+        links=settings.max_span_links,
+        values=settings.max_span_values,
+        depth=settings.max_depth,
+    )
 
 
 def kafka(settings: Settings) -> Kafka:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+import attrs
 import grpc
 import httpx2
 import pytest
@@ -88,9 +89,10 @@ def test_without_a_living_key_http_ingest_says_no_tenant_context(
     headers = {} if authorization is None else {"Authorization": authorization}
     response = send(service, small(), **headers)
     assert refusal(response) == NO_TENANT
+    reason = "unknown key" if (authorization or "").startswith("Bearer ") else "no bearer token"
     assert response.json() == {
         "ok": False,
-        "error": {"code": "UNAUTHORIZED", "message": "no tenant context"},
+        "error": {"code": "UNAUTHORIZED", "message": "no tenant context", "details": {"reason": reason}},
     }
 
 
@@ -203,6 +205,20 @@ def test_an_exporter_of_all_signals_hears_404_and_keeps_its_connection(service: 
             )
             assert response.status_code == 200
     wait_for_spans(service, 3, session_id=session)
+
+
+@pytest.mark.parametrize("path", ["/", "/v1/traces/v1/traces", "/api/public/otel/v1/traces"])
+def test_a_path_that_traces_are_often_sent_to_names_the_right_one(service: Service, path: str) -> None:
+    response = post(service, path, small(), minted(service, "admin"))
+    assert refusal(response) == (404, "NOT_FOUND", "no such path; traces are taken at /v1/traces")
+    assert response.json()["error"]["details"] == {"path": "/v1/traces"}
+
+
+def test_a_grpc_client_at_the_http_port_hears_which_port_it_wants(service: Service) -> None:
+    astray = attrs.evolve(service, grpc_port=service.port)
+    called = call(astray, small(), f"Bearer {service.write_key}")
+    assert called.code is grpc.StatusCode.UNIMPLEMENTED
+    assert called.text == f"this is the HTTP port; gRPC is taken at port {service.grpc_port}"
 
 
 # --- the order of the checks ------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from actors.keys import Busy, Grant, Keys
-from protocol.refusals import NO_TENANT, UNAVAILABLE, Refusal
+from protocol.refusals import NO_TENANT, UNAVAILABLE, UNKNOWN_KEY, Refusal
 from protocol.tokens import Scope, bearer
 
 
@@ -21,7 +21,7 @@ async def authorize(
         return NO_TENANT
     match await keys.verify(token):
         case None:
-            return NO_TENANT
+            return UNKNOWN_KEY
         case Busy():
             return UNAVAILABLE
         case Grant() as grant:

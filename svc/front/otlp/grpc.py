@@ -4,7 +4,7 @@ Owns the server on the gRPC port, its count of requests in flight and the gRPC s
 table. Bodies stay bytes: grpclib never decodes them, `Intake` does.
 
 grpclib has no compression of its own (0.4.9), so the message frame is read here: the flag says compressed,
-the data says gzip. A frame longer than the limit is refused before it is read.
+`grpc-encoding` says how. A frame longer than the limit is refused before it is read.
 
 Cancellation: a client that cancels its call cancels the handler; as over HTTP nothing is awaited between
 `Intake.take` and the answer. On a stop, `close` refuses new calls, waits for those inside, then closes the
@@ -17,9 +17,11 @@ service. What a client sends is therefore contained where it arrives (`_Connecti
 from __future__ import annotations
 
 import asyncio
+import io
 import logging
+import re
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
@@ -29,30 +31,54 @@ from grpclib.const import Cardinality, Handler, Status
 from grpclib.encoding.base import CodecBase, StatusDetailsCodecBase
 from grpclib.protocol import H2Protocol
 from grpclib.server import Server, Stream
-from h2.events import UnknownFrameReceived
+from h2.events import RequestReceived, UnknownFrameReceived
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
 from actors.keys import Busy, Grant, Keys
+from actors.spool.memory import Reservation
 from protocol import rpc
 from protocol.refusals import (
+    BAD_GRPC_TIMEOUT,
     BODY_TIMEOUT,
+    DEADLINE_PASSED,
+    GRPC_COMPRESSION,
     GRPC_NO_PROJECT,
     GRPC_NO_TOKEN,
     GRPC_SCOPE,
+    INGEST_SCOPE,
+    METADATA_TOO_LARGE,
+    NO_TENANT,
     PAYLOAD_TOO_LARGE,
     STOPPING,
     UNAVAILABLE,
+    UNKNOWN_KEY,
     Refusal,
 )
 from protocol.tokens import bearer
 from svc.front.auth.callers import Callers
-from svc.front.otlp.intake import Held, Intake
+from svc.front.otlp.intake import Held, Intake, Large
 
 log = logging.getLogger(__name__)
 
 METHOD: Final = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
 MESSAGE_TIMEOUT_S: Final = 60.0
 CLOSE_TIMEOUT_S: Final = 2.0
+#: What the metadata of a call may weigh, counted as HTTP/2 counts (RFC 9113 §6.5.2); twice what gRPC's own
+#: servers take. A header block of more than 64 KiB ends its connection before it is unpacked.
+METADATA_BYTES: Final = 16 * 1024
+_ENTRY_BYTES: Final = 32
+_ROUTING: Final = frozenset({":method", ":path", ":scheme", ":authority", "content-type", "te"})
+#: Entries of our own between the connection and the call; no client can send one.
+_OURS: Final = "svc-grpc-"
+_OVERSIZED: Final = _OURS + "oversized"
+_TIMEOUT: Final = _OURS + "timeout"
+_ENCODING: Final = _OURS + "encoding"
+_RENAMED: Final = {"grpc-timeout": _TIMEOUT, "grpc-encoding": _ENCODING}
+_TIMEOUT_FORM: Final = re.compile(r"([0-9]{1,8})([HMSmun])")
+_UNITS_S: Final = {"H": 3600.0, "M": 60.0, "S": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9}
+#: What `grpc-encoding` may name; a message that is gzip needs no name.
+COMPRESSIONS: Final = frozenset({"gzip", "snappy", "zstd"})
+READ_STEP_BYTES: Final = 1024 * 1024
 _GZIP_MAGIC: Final = b"\x1f\x8b"
 
 
@@ -86,6 +112,13 @@ class _Connection(H2Protocol):
         super().connection_made(transport)
         # RFC 9113 §5.5: unknown frames are discarded. grpclib 0.4.9 raises.
         self.processor.processors[UnknownFrameReceived] = lambda _event: None
+        accept: Any = self.processor.processors[RequestReceived]
+
+        def bounded(event: RequestReceived) -> None:
+            event.headers = bounded_metadata(event.headers)  # type: ignore[arg-type,assignment]
+            accept(event)
+
+        self.processor.processors[RequestReceived] = bounded
 
     def data_received(self, data: bytes) -> None:
         try:
@@ -93,6 +126,24 @@ class _Connection(H2Protocol):
         except Exception as error:
             log.warning("a gRPC connection was dropped: %s", type(error).__name__)
             self.processor.close("unreadable")
+
+
+def bounded_metadata(headers: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+    """The headers of a call as grpclib may have them.
+
+    Of more than `METADATA_BYTES` only what routes the call is left, and `_OVERSIZED` says so. Binary ones go,
+    for nothing here reads one: of one that is no base64 grpclib makes an ERROR and no answer. The deadline
+    and the compression get names of ours: grpclib logs an ERROR over a deadline that passes, and keeps the
+    name of the compression to itself.
+    """
+    size_bytes = sum(len(name) + len(value) + _ENTRY_BYTES for name, value in headers)
+    if size_bytes > METADATA_BYTES:
+        return [*(entry for entry in headers if entry[0] in _ROUTING), (_OVERSIZED, str(size_bytes))]
+    return [
+        (_RENAMED.get(name, name), value)
+        for name, value in headers
+        if not name.endswith("-bin") and not name.startswith(_OURS)
+    ]
 
 
 class _Server(Server):
@@ -112,12 +163,16 @@ class _Failure:
     retry_after_s: int | None = None
 
 
+_CUT_SHORT: Final = _Failure(Status.INVALID_ARGUMENT, "the message is shorter than its frame says")
+
 _STATUSES: Final = {
     400: Status.INVALID_ARGUMENT,
     401: Status.UNAUTHENTICATED,
     403: Status.PERMISSION_DENIED,
     408: Status.DEADLINE_EXCEEDED,
     413: Status.RESOURCE_EXHAUSTED,
+    431: Status.RESOURCE_EXHAUSTED,
+    504: Status.DEADLINE_EXCEEDED,
     503: Status.UNAVAILABLE,
 }
 
@@ -171,7 +226,7 @@ class OtlpGrpc:
     async def _export(self, stream: Stream[bytes, bytes]) -> None:
         self.in_flight += 1
         try:
-            answer = await self._answer(stream)
+            answer = await self._answer_in_time(stream)
             if isinstance(answer, _Failure):
                 await _fail(stream, answer)
             else:
@@ -180,6 +235,26 @@ class OtlpGrpc:
             self.in_flight -= 1
             if self._closing and not self.in_flight:
                 self._emptied.set()
+
+    async def _answer_in_time(self, stream: Stream[bytes, bytes]) -> bytes | _Failure:
+        """The answer within the deadline of the call, if it has one.
+
+        Cancellation: a batch that was offered when the deadline passed may be stored all the same; the client
+        sends it again, and spans are known by their ids.
+        """
+        metadata: Mapping[str, object] = stream.metadata or {}
+        if _OVERSIZED in metadata:
+            return _failure(self._intake.tally.refuse(METADATA_TOO_LARGE))
+        timeout = str(metadata.get(_TIMEOUT, ""))
+        if not timeout:
+            return await self._answer(stream)
+        form = _TIMEOUT_FORM.fullmatch(timeout)
+        if form is None:
+            return _failure(self._intake.tally.refuse(BAD_GRPC_TIMEOUT))
+        try:
+            return await asyncio.wait_for(self._answer(stream), int(form[1]) * _UNITS_S[form[2]])
+        except TimeoutError:
+            return _failure(self._intake.tally.refuse(DEADLINE_PASSED))
 
     async def _answer(self, stream: Stream[bytes, bytes]) -> bytes | _Failure:
         if self._closing:
@@ -190,16 +265,17 @@ class OtlpGrpc:
         pressure = self._intake.pressure()
         if pressure is not None:
             return _failure(pressure)
-        try:
-            message = await asyncio.wait_for(self._message(stream), MESSAGE_TIMEOUT_S)
-        except TimeoutError:
-            return _failure(self._intake.tally.refuse(BODY_TIMEOUT))
-        if isinstance(message, _Failure):
-            return message
-        body, encoding = message
-        taken = self._intake.take(grant, body, encoding, "protobuf")
-        if isinstance(taken, Held):
-            taken = await trio_asyncio.trio_as_aio(self._intake.settled)(taken)
+        with self._intake.spool.reservation() as room:
+            try:
+                message = await asyncio.wait_for(self._message(stream, room), MESSAGE_TIMEOUT_S)
+            except TimeoutError:
+                return _failure(self._intake.tally.refuse(BODY_TIMEOUT))
+            if isinstance(message, _Failure):
+                return message
+            body, encoding = message
+            taken = self._intake.take(grant, body, encoding, "protobuf", room)
+            if isinstance(taken, Held | Large):
+                taken = await trio_asyncio.trio_as_aio(self._intake.settled)(taken)
         if isinstance(taken, Refusal):
             return _failure(taken)
         response = ExportTraceServiceResponse()
@@ -213,19 +289,22 @@ class OtlpGrpc:
         headers = {name: value for name, value in metadata.items() if isinstance(value, str)}
         token = bearer(headers.get("authorization"))
         if token is None:
+            self._intake.tally.refuse(NO_TENANT)
             known = await trio_asyncio.trio_as_aio(self._callers.without_project)(headers)
             return _Failure(Status.UNAUTHENTICATED, GRPC_NO_PROJECT if known else GRPC_NO_TOKEN)
         match await trio_asyncio.trio_as_aio(self._keys.verify)(token):
             case Grant(scope="write" | "admin") as grant:
                 return grant
             case Grant():
+                self._intake.tally.refuse(INGEST_SCOPE)
                 return _Failure(Status.PERMISSION_DENIED, GRPC_SCOPE)
             case Busy():
-                return _failure(UNAVAILABLE)
+                return _failure(self._intake.tally.refuse(UNAVAILABLE))
             case _:
+                self._intake.tally.refuse(UNKNOWN_KEY)
                 return _Failure(Status.UNAUTHENTICATED, GRPC_NO_TOKEN)
 
-    async def _message(self, stream: Stream[bytes, bytes]) -> tuple[bytes, str] | _Failure:
+    async def _message(self, stream: Stream[bytes, bytes], room: Reservation) -> tuple[bytes, str] | _Failure:
         """The one message of the call, as sent, and its encoding."""
         raw = stream._stream
         try:
@@ -237,15 +316,28 @@ class OtlpGrpc:
         compressed, length = struct.unpack(">BI", head)
         if length > self._intake.max_body_bytes:
             return _failure(self._intake.tally.refuse(PAYLOAD_TOO_LARGE))
+        if refusal := self._intake.hold(room, length):
+            return _failure(self._intake.tally.refuse(refusal))
+        read = io.BytesIO()
         try:
-            body = await raw.recv_data(length) if length else b""
+            # In steps: grpclib keeps a copy of what it is asked for until it has all of it.
+            while left := length - read.tell():
+                piece = await raw.recv_data(min(left, READ_STEP_BYTES))
+                if not piece:
+                    return _CUT_SHORT
+                read.write(piece)
+            body = read.getvalue()
         except AssertionError:
-            return _Failure(Status.INVALID_ARGUMENT, "the message is shorter than its frame says")
+            return _CUT_SHORT
         if not compressed:
             return body, "identity"
-        if compressed != 1 or not body.startswith(_GZIP_MAGIC):
-            return _Failure(Status.UNIMPLEMENTED, "the only compression here is gzip")
-        return body, "gzip"
+        metadata: Mapping[str, object] = stream.metadata or {}
+        encoding = str(metadata.get(_ENCODING, "")).strip().lower()
+        if not encoding and body.startswith(_GZIP_MAGIC):
+            encoding = "gzip"
+        if compressed != 1 or encoding not in COMPRESSIONS:
+            return _Failure(Status.UNIMPLEMENTED, GRPC_COMPRESSION)
+        return body, encoding
 
 
 async def _fail(stream: Stream[bytes, bytes], failure: _Failure) -> None:

@@ -1,7 +1,7 @@
 """`POST /v1/traces`: OTLP over HTTP, straight on ASGI because it is the one hot route.
 
 Order of checks (contract §2): transport 404, method 405, 401, 403, pressure 503, media type 415, size 413,
-decode 400, per-span checks, offer. Success is answered in the request's own encoding.
+room 503, decode 400, per-span checks, offer. Success is answered in the request's own encoding.
 
 Cancellation: a client that hangs up cancels this handler. Between `Intake.take` and the answer nothing is
 awaited but the answer itself, so an accepted batch stays accepted whether or not the client hears of it.
@@ -9,6 +9,7 @@ awaited but the answer itself, so an accepted batch stays accepted whether or no
 
 from __future__ import annotations
 
+import io
 from typing import Final
 
 import attrs
@@ -17,7 +18,10 @@ import trio
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
 from actors.keys import Keys
+from actors.spool.memory import Reservation
+from protocol import rpc
 from protocol.inflate import ENCODINGS
+from protocol.otlp.admission import Form
 from protocol.otlp.screen import Screening
 from protocol.refusals import (
     BODY_TIMEOUT,
@@ -32,7 +36,7 @@ from protocol.refusals import (
 )
 from svc.front.auth.bearer import authorize
 from svc.front.auth.callers import Callers
-from svc.front.otlp.intake import Form, Held, Intake
+from svc.front.otlp.intake import Held, Intake, Large
 from svc.front.server.door import AsgiScope, Body, Receive, Send, refuse, respond
 
 _FORMS: Final[dict[str, Form]] = {"application/x-protobuf": "protobuf", "application/json": "json"}
@@ -58,7 +62,8 @@ class OtlpHttp:
             # A client that never ends its body loses its connection; any other can go on using it.
             ended = await body.drain()
             allow = [(b"allow", b"POST")] if answer.status == 405 else []
-            await refuse(send, answer, close=not ended, headers=allow)
+            content = _status(answer) if _wants_status(_headers(scope)) else None
+            await refuse(send, answer, close=not ended, headers=allow, content=content)
             return
         screening, form = answer
         content_type = b"application/json" if form == "json" else b"application/x-protobuf"
@@ -83,33 +88,58 @@ class OtlpHttp:
         form = _FORMS.get(media_type)
         if form is None or encoding not in ENCODINGS:
             return self.intake.tally.refuse(_unsupported(media_type, encoding, form is None))
-        sent = await self._read(headers, body)
-        if isinstance(sent, Refusal):
-            return self.intake.tally.refuse(sent)
-        taken = self.intake.take(grant, sent, encoding, form)
-        if isinstance(taken, Held):
-            taken = await self.intake.settled(taken)
+        with self.intake.spool.reservation() as room:
+            sent = await self._read(headers, body, room)
+            if isinstance(sent, Refusal):
+                return self.intake.tally.refuse(sent)
+            taken = self.intake.take(grant, sent, encoding, form, room)
+            if isinstance(taken, Held | Large):
+                taken = await self.intake.settled(taken)
         return taken if isinstance(taken, Refusal) else (taken.screening, form)
 
-    async def _read(self, headers: dict[str, str], body: Body) -> bytes | Refusal:
-        """The whole body, as sent. Never holds more than the limit."""
-        declared = headers.get("content-length", "")
-        if declared.isdigit() and int(declared) > self.intake.max_body_bytes:
+    async def _read(self, headers: dict[str, str], body: Body, room: Reservation) -> bytes | Refusal:
+        """The whole body, as sent. Never holds more than the limit, nor more than there is room for."""
+        length = headers.get("content-length", "")
+        declared = int(length) if length.isdecimal() else 0
+        if declared > self.intake.max_body_bytes:
             return PAYLOAD_TOO_LARGE
-        chunks: list[bytes] = []
+        if declared and (refusal := self.intake.hold(room, declared)):
+            return refusal
+        # BytesIO grows in place and hands its buffer over uncopied, where joining a list would need it twice.
+        read = io.BytesIO()
         size = 0
         with trio.move_on_after(BODY_TIMEOUT_S):
             while (chunk := await body.chunk()) is not None:
                 size += len(chunk)
                 if size > self.intake.max_body_bytes:
                     return PAYLOAD_TOO_LARGE
-                chunks.append(chunk)
-            return b"".join(chunks)
+                if size > declared and (refusal := self.intake.hold(room, size)):
+                    return refusal
+                read.write(chunk)
+            return read.getvalue()
         return BODY_TIMEOUT
 
 
 def _headers(scope: AsgiScope) -> dict[str, str]:
     return {name.decode("latin1").lower(): value.decode("latin1") for name, value in scope["headers"]}
+
+
+#: The codes of `google.rpc.Status` that OTLP's retry rules are written in.
+_CODES: Final = {400: 3, 401: 16, 403: 7, 404: 12, 405: 12, 408: 4, 413: 8, 415: 3, 503: 14}
+_PROTOBUF: Final = b"application/x-protobuf"
+
+
+def _wants_status(headers: dict[str, str]) -> bool:
+    """Whether a client asks for errors in protobuf and would not rather have JSON."""
+    accepted = headers.get("accept", "").lower()
+    return _PROTOBUF.decode() in accepted and "json" not in accepted
+
+
+def _status(refusal: Refusal) -> tuple[bytes, bytes]:
+    """The refusal as `google.rpc.Status`, as OTLP/HTTP has it."""
+    wait_s = refusal.retry_after_s
+    details = [] if wait_s is None else [rpc.as_any(rpc.retry_after(wait_s))]
+    return _PROTOBUF, bytes(rpc.Status(code=_CODES[refusal.status], message=refusal.message, details=details))
 
 
 def _unsupported(media_type: str, encoding: str, is_type: bool) -> Refusal:

@@ -7,20 +7,24 @@ up can come between an accepted batch and its answer; a durable spool is waited 
 
 from __future__ import annotations
 
+import logging
+import time
 from collections import Counter
 from collections.abc import Callable
 from datetime import datetime
-from typing import Any, Final, Literal
+from math import inf
+from typing import Final
 
 import attrs
+import trio
 
 from actors.keys import Grant
 from actors.ports import Offered
-from actors.spool.memory import Spool, Ticket
+from actors.spool.memory import Reservation, Spool, Ticket
 from protocol.inflate import TooLarge, Unreadable, inflate
-from protocol.otlp.json import read_json
-from protocol.otlp.reading import read_body
-from protocol.otlp.screen import Screening, screen
+from protocol.otlp.admission import INLINE_BYTES, Form, NotHere, admit, is_small
+from protocol.otlp.limits import DEFAULT_LIMITS, Limits, OverLimit
+from protocol.otlp.screen import Screening
 from protocol.refusals import (
     ALL_REFUSED,
     BAD_REQUEST,
@@ -29,10 +33,12 @@ from protocol.refusals import (
     SPOOL_FULL,
     STOPPING,
     Refusal,
+    Refused,
+    over_limit,
 )
 from protocol.storage import Batch
 
-Form = Literal["protobuf", "json"]
+log = logging.getLogger(__name__)
 
 #: `Retry-After` is half the age of what waits, which is about what a full buffer takes to drain. After the
 #: whole of it all exporters came back to an empty one: measured November 2026, while another program kept one
@@ -42,6 +48,9 @@ _RETRY_MAX_S: Final = 5
 
 #: How long an exporter may wait for a durable spool; its own patience is 10 s by default.
 DURABLE_TIMEOUT_S: Final = 8.0
+
+#: A cause of refusals is named in the log this often at most.
+REFUSAL_LINE_S: Final = 60.0
 
 
 @attrs.define
@@ -54,11 +63,27 @@ class IntakeTally:
     refused: dict[str, int] = attrs.field(factory=dict)
     #: Spans refused one by one, by project and reason, since the exporter writer last took them.
     rejections: Counter[tuple[int, str]] = attrs.field(factory=Counter)
+    clock: Callable[[], float] = time.monotonic
+    #: By status and code: how many since the last line in the log, and when that was.
+    _unsaid: dict[tuple[int, str], int] = attrs.field(factory=dict)
+    _said_s: dict[tuple[int, str], float] = attrs.field(factory=dict)
 
     def refuse(self, refusal: Refusal) -> Refusal:
-        """Count a refusal and give it back."""
+        """Count a refusal, name it in the log once a minute for each cause, and give it back.
+
+        Secrets: texts of refusals quote no payload and no token.
+        """
         key = str(refusal.status)
         self.refused[key] = self.refused.get(key, 0) + 1
+        cause = (refusal.status, str((refusal.details or {}).get("reason", refusal.code)))
+        unsaid = self._unsaid.get(cause, 0) + 1
+        now_s = self.clock()
+        if now_s - self._said_s.get(cause, -inf) < REFUSAL_LINE_S:
+            self._unsaid[cause] = unsaid
+        else:
+            self._unsaid[cause], self._said_s[cause] = 0, now_s
+            why = f"{refusal.message} ({cause[1]})"
+            log.warning("refused %d exports with %d: %s", unsaid, refusal.status, why)
         return refusal
 
     def take_rejections(self) -> Counter[tuple[int, str]]:
@@ -82,6 +107,24 @@ class Held:
     ticket: Ticket
 
 
+@attrs.frozen
+class Large:
+    """The body is too large to be read in the event loop; `Intake.settled` has it read in a thread."""
+
+    grant: Grant
+    body: bytes = attrs.field(repr=False)
+    encoding: str
+    form: Form
+    room: Reservation
+
+
+#: Bodies read in threads at once. More would not be faster, for one at a time has the interpreter lock, and
+#: each holds a part of its body twice.
+READERS: Final = 2
+#: Room for inflated bytes is asked for in steps, for each is a turn of the loop; so much may be held without.
+_ROOM_STEP_BYTES: Final = 1024 * 1024
+
+
 @attrs.define(eq=False)
 class Intake:
     """The common end of both doors."""
@@ -90,26 +133,106 @@ class Intake:
     max_body_bytes: int
     now: Callable[[], datetime]
     clock: Callable[[], float]
+    limits: Limits = DEFAULT_LIMITS
     tally: IntakeTally = attrs.field(factory=IntakeTally)
+    _readers: trio.CapacityLimiter = attrs.field(factory=lambda: trio.CapacityLimiter(READERS))
 
     def pressure(self) -> Refusal | None:
         """A refusal when the spool has no room at all, before a body is read."""
         return self.tally.refuse(self._full()) if self.spool.pressed() else None
 
-    def take(self, grant: Grant, body: bytes, encoding: str, form: Form) -> Taken | Held | Refusal:
-        """Inflate, decode, screen and offer one body. Every refusal is counted here."""
+    def hold(self, room: Reservation, size_bytes: int) -> Refusal | None:
+        """Have room for so much of a body, sent and inflated, or refuse it. The refusal is not counted."""
+        match room.hold(size_bytes):
+            case "held":
+                return None
+            case "full":
+                return self._full()
+            case "never":
+                return NEVER_FITS
+            case "closed":
+                return STOPPING
+
+    def take(
+        self, grant: Grant, body: bytes, encoding: str, form: Form, room: Reservation
+    ) -> Taken | Held | Large | Refusal:
+        """Inflate, decode, screen and offer one body. Every refusal is counted here.
+
+        `room` is what the door held for the body while it came in; the offer takes its place. A large body is
+        not touched: `settled` does the same for it.
+        """
+        large = Large(grant, body, encoding, form, room)
+        inline_bytes = min(INLINE_BYTES[form], self.max_body_bytes)
+        if len(body) > inline_bytes:
+            return large
         try:
-            plain = inflate(body, encoding, self.max_body_bytes)
-            request: Any
-            if form == "json":
-                request = read_json(plain)
-            else:
-                request, plain = read_body(plain)
-        except TooLarge:
-            return self.tally.refuse(PAYLOAD_TOO_LARGE)
-        except Unreadable as error:
-            return self.tally.refuse(BAD_REQUEST.saying(str(error)))
-        screening = screen(request)
+            plain = inflate(body, encoding, inline_bytes)
+            if not is_small(len(plain), form, self.limits):
+                return large
+            if plain is not body and (refusal := self.hold(room, len(body) + len(plain))):
+                return self.tally.refuse(refusal)
+            clean, screening = admit(plain, form, self.limits, inline=True)
+        except (NotHere, TooLarge):
+            return large
+        except (Unreadable, OverLimit) as error:
+            return self.tally.refuse(self._unread(error))
+        return self._offered(grant, clean, screening, room)
+
+    async def settled(self, taken: Held | Large) -> Taken | Refusal:
+        """Wait until a large body is read, and until a durable spool has the batch, or has not.
+
+        Cancellation: a reading thread is waited for; what it read is forgotten.
+        """
+        if isinstance(taken, Large):
+            read = await trio.to_thread.run_sync(self._read, taken, limiter=self._readers)
+            if isinstance(read, Refusal):
+                return self.tally.refuse(read)
+            offered = self._offered(taken.grant, *read, taken.room)
+            if not isinstance(offered, Held):
+                return offered
+            taken = offered
+        return self._answered(taken.screening, await taken.ticket.answer(DURABLE_TIMEOUT_S))
+
+    def _read(self, large: Large) -> tuple[bytes, Screening] | Refusal:
+        """In a thread: inflate and read one large body.
+
+        Nothing is raised: on its way to the loop an exception would keep what was inflated.
+        """
+        body, encoding, form = large.body, large.encoding, large.form
+        held_bytes = len(body)
+
+        def hold(size_bytes: int) -> None:
+            nonlocal held_bytes
+            held_bytes = size_bytes
+            if refusal := trio.from_thread.run_sync(self.hold, large.room, size_bytes):
+                raise Refused(refusal)
+
+        def grow(size_bytes: int) -> None:
+            if len(body) + size_bytes > held_bytes + _ROOM_STEP_BYTES:
+                hold(len(body) + size_bytes)
+
+        try:
+            plain = inflate(body, encoding, self.max_body_bytes, grow)
+            if plain is not body:
+                hold(len(body) + len(plain))
+            return admit(plain, form, self.limits, inline=False)
+        except Refused as refused:
+            return refused.refusal
+        except (TooLarge, Unreadable, OverLimit) as error:
+            return self._unread(error)
+
+    def _unread(self, error: TooLarge | Unreadable | OverLimit) -> Refusal:
+        match error:
+            case TooLarge():
+                return PAYLOAD_TOO_LARGE
+            case OverLimit():
+                return over_limit(error.limit, getattr(self.limits, error.limit))
+            case Unreadable():
+                return BAD_REQUEST.saying(str(error))
+
+    def _offered(
+        self, grant: Grant, clean: bytes, screening: Screening, room: Reservation
+    ) -> Taken | Held | Refusal:
         self.tally.rejected_spans += screening.rejected
         for reason, spans in screening.reasons:
             self.tally.rejections[grant.project_id, reason] += spans
@@ -118,15 +241,12 @@ class Intake:
                 return self.tally.refuse(ALL_REFUSED.saying(f"{ALL_REFUSED.message}: {screening.message()}"))
             self.tally.requests += 1
             return Taken(screening)
-        clean = plain if form == "protobuf" and not screening.rejected else request.SerializeToString()
+        # Nothing runs between the two: what was held for the body is the batch's.
+        room.release()
         ticket = self.spool.offer(
             Batch(grant.project_id, clean, screening.accepted, self.now(), self.clock(), grant.key_id)
         )
         return Held(screening, ticket) if ticket.known is None else self._answered(screening, ticket.known)
-
-    async def settled(self, held: Held) -> Taken | Refusal:
-        """Wait until a durable spool has the batch, or has not."""
-        return self._answered(held.screening, await held.ticket.answer(DURABLE_TIMEOUT_S))
 
     def _answered(self, screening: Screening, offered: Offered) -> Taken | Refusal:
         match offered:

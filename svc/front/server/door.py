@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final
+from urllib.parse import quote
 
 import trio
 
-from protocol.refusals import BAD_REQUEST, NOT_FOUND, STOPPING, Refusal
+from protocol.refusals import BAD_REQUEST, GRPC_ELSEWHERE, GRPC_OFF, NOT_FOUND, STOPPING, Refusal
 
 AsgiScope = dict[str, Any]
 Receive = Callable[[], Awaitable[dict[str, Any]]]
@@ -27,8 +28,9 @@ _TWO_LENGTHS: Final = BAD_REQUEST.saying("the request has both a Content-Length 
 class Door:
     """Routes requests and knows how many are inside."""
 
-    def __init__(self, *, otlp: AsgiApp, mcp: AsgiApp, app: AsgiApp) -> None:
+    def __init__(self, *, otlp: AsgiApp, mcp: AsgiApp, app: AsgiApp, grpc_port: int | None = None) -> None:
         self._otlp, self._mcp, self._app = otlp, mcp, app
+        self._no_grpc = GRPC_OFF if grpc_port is None else GRPC_ELSEWHERE.format(port=grpc_port)
         self._closing = False
         self._emptied = trio.Event()
         self.in_flight = 0
@@ -49,6 +51,9 @@ class Door:
             elif _has_two_lengths(scope):
                 await Body(receive).drain()
                 await refuse(send, _TWO_LENGTHS, close=True)
+            elif _is_grpc(scope):
+                await Body(receive).drain()
+                await self._refuse_grpc(send, trailed=scope.get("http_version") == "2")
             elif scope["path"] == "/v1/traces":
                 await self._otlp(scope, receive, send)
             elif scope["path"] == "/mcp":
@@ -63,6 +68,18 @@ class Door:
             if self._closing and not self.in_flight:
                 self._emptied.set()
 
+    async def _refuse_grpc(self, send: Send, *, trailed: bool) -> None:
+        """An answer without a message, as gRPC has it: clients show its text, and of a 404 nothing."""
+        headers = [(b"content-type", b"application/grpc")]
+        trailers = [(b"grpc-status", b"12"), (b"grpc-message", quote(self._no_grpc, safe=" ;=_").encode())]
+        if not trailed:
+            # Over HTTP/1.1 nobody speaks gRPC; whoever tries can read it in the head.
+            headers, trailers = [*headers, *trailers], []
+        await send({"type": "http.response.start", "status": 200, "headers": headers, "trailers": trailed})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+        if trailed:
+            await send({"type": "http.response.trailers", "headers": trailers})
+
     async def close(self, timeout_s: float) -> bool:
         """Refuse new requests and wait for those inside. Returns whether all of them ended in time."""
         self._closing = True
@@ -71,6 +88,12 @@ class Door:
         with trio.move_on_after(timeout_s):
             await self._emptied.wait()
         return not self.in_flight
+
+
+def _is_grpc(scope: AsgiScope) -> bool:
+    return any(
+        name == b"content-type" and value.startswith(b"application/grpc") for name, value in scope["headers"]
+    )
 
 
 def _has_two_lengths(scope: AsgiScope) -> bool:
@@ -180,15 +203,21 @@ async def respond(
 
 
 async def refuse(
-    send: Send, refusal: Refusal, *, close: bool = False, headers: Iterable[tuple[bytes, bytes]] = ()
+    send: Send,
+    refusal: Refusal,
+    *,
+    close: bool = False,
+    headers: Iterable[tuple[bytes, bytes]] = (),
+    content: tuple[bytes, bytes] | None = None,
 ) -> None:
-    """Send a refusal as the failure envelope."""
+    """Send a refusal as the failure envelope, or as other content: its type and bytes."""
     extra = list(headers)
     if refusal.retry_after_s is not None:
         extra.append((b"retry-after", str(refusal.retry_after_s).encode()))
     if close:
         extra.append((b"connection", b"close"))
-    await respond(send, refusal.status, _JSON, refusal.body(), extra)
+    content_type, body = content or (_JSON, refusal.body())
+    await respond(send, refusal.status, content_type, body, extra)
 
 
 async def _refuse_websocket(send: Send) -> None:

@@ -5,18 +5,20 @@ from __future__ import annotations
 import os
 import sqlite3
 import subprocess
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
+import attrs
 import pytest
 import trio
 
+from actors.drainer import Drainer, Tally
 from actors.spool.disk import DiskSpool, DiskWriter, SpoolDamaged, SpoolInUse
 from actors.spool.memory import SpoolEmpty, Ticket
 from actors.supervision import Vitals
-from protocol.storage import Batch
+from protocol.storage import Batch, Letter, SinkLost, Written
 
 WALL = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 
@@ -180,19 +182,67 @@ async def test_a_file_that_is_no_spool_is_named(tmp_path: Path) -> None:
     await spool.shut()
 
 
+@attrs.define
+class Store:
+    """A store that takes everything, and a graveyard that is away at first."""
+
+    stored: list[str] = attrs.field(factory=list)
+    letters: list[Letter] = attrs.field(factory=list)
+    troubles: list[Exception] = attrs.field(factory=list)
+
+    async def write(self, batches: Sequence[Batch]) -> Written:
+        await trio.lowlevel.checkpoint()
+        if self.troubles:
+            raise self.troubles.pop()
+        self.stored += [name_of(found) for found in batches]
+        return Written(sum(found.spans for found in batches), 0)
+
+    async def bury(self, letters: Sequence[Letter]) -> None:
+        await trio.lowlevel.checkpoint()
+        self.letters += letters
+
+
 @pytest.mark.errors_expected
-async def test_a_damaged_batch_costs_itself_alone_and_stays_in_the_file(tmp_path: Path) -> None:
+@pytest.mark.parametrize("damage", [b"\x00\xff\x00", b"", None])
+@pytest.mark.parametrize("trouble", [[], [SinkLost("it died")]])
+async def test_a_damaged_batch_is_buried_whole_and_the_ledger_stays_balanced(
+    tmp_path: Path, damage: bytes | None, trouble: list[Exception]
+) -> None:
     async with opened(tmp_path) as (spool, _):
-        for name in "ab":
+        for name in "abc":
             await accepted(spool.offer(batch(name)))
-    with sqlite3.connect(tmp_path / "spool.db") as db:
-        db.execute("update batch set data = x'00ff00' where id = 1")
-    db.close()
+    if damage is not None:
+        with sqlite3.connect(tmp_path / "spool.db") as db:
+            db.execute("update batch set data = ? where id = 2", (damage,))
+        db.close()
+    store, tally = Store(troubles=list(trouble)), Tally()
     async with opened(tmp_path) as (spool, _):
-        assert await lease_all(spool, done=True) == ["b"]
+        if damage is None:
+            # Somebody else took it out of the file meanwhile.
+            assert spool._db is not None
+            spool._db.execute("delete from batch where id = 2")
+        drainer = Drainer(
+            spool=spool,
+            split=lambda found: [found],
+            sink=store,
+            graveyard=store,
+            tally=tally,
+            vitals=Vitals("drainer"),
+            on_stored=lambda _found: None,
+        )
+        spool.close()
+        await drainer.run()
         await spool.flush()
+        state = spool.state()
+        assert sorted(store.stored) == ["a", "c"]
+        [letter] = store.letters
+        assert (letter.body, letter.spans, letter.project_id) == (damage or b"", 3, 0)
+        assert letter.reason.startswith("a spooled batch ")
+        assert letter.received_at == (datetime.fromtimestamp(0, UTC) if damage is None else WALL)
+        assert state.recovered_spans == tally.stored + tally.dead_lettered == 9
+        assert (state.waiting_spans, state.bytes, state.depth) == (0, 0, 0)
     async with opened(tmp_path) as (spool, _):
-        assert spool.state().depth == 1
+        assert spool.state().depth == 0
 
 
 async def test_a_nearly_full_disk_answers_full_and_recovers_when_there_is_room(tmp_path: Path) -> None:
@@ -285,3 +335,43 @@ async def test_files_are_private(tmp_path: Path) -> None:
         await accepted(spool.offer(batch("a")))
         assert folder.stat().st_mode & 0o777 == 0o700
         assert {path.stat().st_mode & 0o077 for path in folder.iterdir()} == {0}
+
+
+async def test_bodies_that_lie_on_disk_make_room_for_one_that_comes_in(tmp_path: Path) -> None:
+    async with opened(tmp_path, memory_bytes=10_000) as (spool, _):
+        for n in range(5):
+            assert await accepted(spool.offer(batch(str(n), 1_000))) == "accepted"
+        held_before = spool._held_bytes
+        with spool.reservation() as room, spool.reservation() as other:
+            assert room.hold(8_000) == "held"
+            assert spool._held_bytes <= 2_000 < held_before
+            assert other.hold(3_000) == "full"
+        assert spool.state().reserved_bytes == 0
+        assert await lease_all(spool, done=True) == [str(n) for n in range(5)]
+        assert spool._held_bytes == 0
+
+
+async def test_a_lease_is_bounded_by_what_its_batches_are_in_memory(tmp_path: Path) -> None:
+    async with opened(tmp_path) as (spool, _):
+        for n in range(6):
+            # Packed, each is some dozens of bytes.
+            assert await accepted(spool.offer(batch(str(n), 100_000))) == "accepted"
+        assert spool.state().bytes < 6 * 1000
+        with await spool.lease(1000, 250_000) as lease:
+            assert len(lease.batches) == 2
+    async with opened(tmp_path, memory_bytes=100) as (again, _):
+        lease = await again.lease(1000, 350_000)
+        assert len(lease.batches) == 3
+
+
+async def test_a_file_of_an_earlier_release_is_leased_by_what_it_inflates_to(tmp_path: Path) -> None:
+    async with opened(tmp_path) as (spool, _):
+        for n in range(3):
+            await accepted(spool.offer(batch(str(n), 100_000)))
+    with sqlite3.connect(tmp_path / "spool.db") as db:
+        db.execute("alter table batch drop column inflated_bytes")
+        db.execute("update batch set data = x'00' where id = 3")
+    db.close()
+    async with opened(tmp_path) as (again, _):
+        lease = await again.lease(1000, 150_000)
+        assert [name_of(found) for found in lease.batches] == ["0"]

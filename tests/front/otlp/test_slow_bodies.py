@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Any
 
 import attrs
@@ -12,29 +11,14 @@ import trio
 import trio_asyncio
 from trio.testing import MockClock
 
-from actors.keys import Grant
-from actors.spool.memory import MemorySpool
 from protocol.refusals import BODY_TIMEOUT
 from svc.front.otlp import grpc as otlp_grpc
 from svc.front.otlp import http as otlp_http
 from svc.front.otlp.grpc import OtlpGrpc
 from svc.front.otlp.http import OtlpHttp
-from svc.front.otlp.intake import Intake
 from tests.e2e.hostile import EXPORT, http2, pseudo
+from tests.front.otlp.doors import TOKEN, AnyKey, intake
 from tests.service import free_port
-
-TOKEN = "svc_" + "x" * 40
-
-
-class AnyKey:
-    """Keys as the doors ask for them: every token may write."""
-
-    async def verify(self, _token: str) -> Grant:
-        return Grant("key", 1, "write")
-
-
-def intake() -> Intake:
-    return Intake(MemorySpool(1_000_000), 1_000_000, lambda: datetime.now(UTC), trio.current_time)
 
 
 @attrs.define(eq=False)

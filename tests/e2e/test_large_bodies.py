@@ -1,0 +1,117 @@
+"""What a hostile body costs others and the process, measured on the real service."""
+
+from __future__ import annotations
+
+import gzip
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from tests import wire
+from tests.amplifiers import JSON_SPAN, json_amplifiers, json_body, protobuf_amplifiers
+from tests.e2e.hostile import MIB
+from tests.service import PLAIN, Service, running, until
+
+BUDGET = 48 * MIB
+
+
+@pytest.fixture(scope="module")
+def small() -> Iterator[Service]:
+    """A service with little memory for bodies."""
+    settings = {"SVC_INGEST_SPOOL_MAX_BYTES": str(BUDGET), "SVC_INGEST_DECODERS": "1"}
+    with running(**settings) as service:
+        until(lambda: service.health()["status"] == "UP")
+        yield service
+
+
+def resident_bytes(service: Service, name: str) -> int:
+    status = Path(f"/proc/{service.process.pid}/status").read_text().splitlines()
+    [line] = [line for line in status if line.startswith(f"{name}:")]
+    return int(line.split()[1]) * 1024
+
+
+class Watch:
+    """Asks for liveness and health all the time; knows the longest wait, and the peak of memory."""
+
+    def __init__(self, service: Service) -> None:
+        self.service, self.worst_s, self._over = service, 0.0, threading.Event()
+        self._thread = threading.Thread(target=self._ask)
+
+    def __enter__(self) -> Watch:
+        Path(f"/proc/{self.service.process.pid}/clear_refs").write_text("5")
+        self.before = resident_bytes(self.service, "VmRSS")
+        self._thread.start()
+        return self
+
+    def _ask(self) -> None:
+        with httpx2.Client(base_url=self.service.url, timeout=60, **PLAIN) as client:
+            client.get("/actuator/health")
+            while not self._over.wait(0.005):
+                started_s = time.perf_counter()
+                assert client.get("/actuator/health").status_code == 200
+                self.worst_s = max(self.worst_s, time.perf_counter() - started_s)
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+        self.grown = resident_bytes(self.service, "VmHWM") - self.before
+
+
+AMPLIFIERS = {
+    ("protobuf", name): body
+    for name, body in protobuf_amplifiers(8 * MIB).items()
+    if name in ("spans", "groups beside a span", "events", "values")
+} | {("json", name): body for name, body in json_amplifiers(5 * MIB).items() if name in ("spans", "groups")}
+
+
+@pytest.mark.parametrize(("form", "name"), AMPLIFIERS)
+def test_a_body_that_amplifies_costs_neither_time_of_others_nor_memory(
+    small: Service, form: str, name: str
+) -> None:
+    body = AMPLIFIERS[form, name]
+    kind = "application/json" if form == "json" else "application/x-protobuf"
+    packed = gzip.compress(body, 6)
+    with Watch(small) as watch:
+        for _ in range(2):
+            answer = small.send(packed, Content_Type=kind, Content_Encoding="gzip")
+            assert answer.status_code == 413, answer.text
+            assert "SVC_INGEST_MAX_" in answer.text
+    assert watch.worst_s < 0.25
+    assert watch.grown < 6 * len(body)
+
+
+def test_health_answers_soon_beside_large_json(small: Service) -> None:
+    text = b"x" * 4000
+    span = b',"attributes":[{"key":"k","value":{"stringValue":"' + text + b'"}}]}'
+    spans = b",".join(JSON_SPAN.replace(b"cd" * 8, b"%016x" % number) + span for number in range(1, 4500))
+    body = json_body(spans)
+    assert len(body) > 16 * MIB
+    with Watch(small) as watch:
+        assert small.send(body, Content_Type="application/json").status_code == 200
+        until(lambda: small.metric("svc_spool_depth_batches") == 0)
+    assert watch.worst_s < 0.1
+    assert watch.grown < 6 * len(body)
+
+
+def test_eight_large_bodies_at_once_are_held_within_the_budget(small: Service) -> None:
+    body = wire.request(wire.span(attributes={"t": "x" * 20 * MIB})).SerializeToString()
+    statuses: list[int] = []
+
+    def export() -> None:
+        statuses.append(small.send(body).status_code)
+
+    with Watch(small) as watch:
+        exporters = [threading.Thread(target=export) for _ in range(8)]
+        for exporter in exporters:
+            exporter.start()
+        for exporter in exporters:
+            exporter.join()
+    assert sorted(set(statuses)) == [200, 503]
+    # Each that is held is copied once on its way to a decoder.
+    assert watch.grown < 3 * BUDGET
+    until(lambda: small.metric("svc_spool_depth_batches") == 0)
+    assert small.metric("svc_spool_reserved_bytes") == 0

@@ -1,0 +1,120 @@
+"""Whatever a client puts into the metadata of a call, it is answered, and nothing is logged as an error."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TypeVar
+
+import h2.events
+import pytest
+import trio
+import trio_asyncio
+
+from actors.spool.memory import MemorySpool
+from protocol.refusals import BAD_GRPC_TIMEOUT, DEADLINE_PASSED, METADATA_TOO_LARGE
+from svc.front.otlp.grpc import METADATA_BYTES, OtlpGrpc, bounded_metadata
+from tests import wire
+from tests.e2e.hostile import EXPORT, Http2, http2, pseudo
+from tests.front.otlp.doors import TOKEN, AnyKey, intake
+from tests.service import free_port
+
+T = TypeVar("T")
+HEADERS = (
+    (b"te", b"trailers"),
+    (b"content-type", b"application/grpc"),
+    (b"authorization", b"Bearer " + TOKEN.encode()),
+)
+BODY = wire.request(wire.span()).SerializeToString()
+
+
+async def with_door(work: Callable[[int], T], *, budget: int = 1_000_000) -> T:
+    port, taken = free_port(), intake(MemorySpool(budget))
+    async with trio_asyncio.open_loop():
+        door = OtlpGrpc(intake=taken, keys=AnyKey(), callers=None)  # type: ignore[arg-type]
+        await door.open("127.0.0.1", port)
+        try:
+            found = await trio.to_thread.run_sync(work, port)
+        finally:
+            await door.close(1.0)
+    return found
+
+
+def call(
+    client: Http2, *entries: tuple[bytes, bytes], body: bytes = BODY, stream: int = 1
+) -> tuple[int, str]:
+    """Status and text of a call with these entries."""
+    client.state.send_headers(stream, pseudo(EXPORT.encode(), b"POST", *HEADERS, *entries))
+    client.state.send_data(stream, b"\0" + len(BODY).to_bytes(4, "big") + body, end_stream=body is BODY)
+    client.flush()
+    head = client.receive(h2.events.ResponseReceived, stream)
+    assert isinstance(head, h2.events.ResponseReceived)
+    said = {bytes(name): bytes(value) for name, value in head.headers}
+    if b"grpc-status" not in said:
+        trailers = client.receive(h2.events.TrailersReceived, stream)
+        assert isinstance(trailers, h2.events.TrailersReceived)
+        said = {bytes(name): bytes(value) for name, value in trailers.headers}
+    return int(said[b"grpc-status"]), said.get(b"grpc-message", b"").decode()
+
+
+@pytest.mark.parametrize("value", [b"!", b"a", b"====", b"a b c", b"\x7f", b"", b"QUI", b"x" * 4000])
+async def test_a_binary_entry_of_any_value_costs_the_call_nothing(
+    value: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    def work(port: int) -> tuple[int, str]:
+        with http2(port) as client:
+            return call(client, (b"trace-bin", value), (b"grpc-trace-bin", value))
+
+    assert await with_door(work) == (0, "")
+    assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
+
+
+@pytest.mark.parametrize("given", [b"0n", b"1n", b"50m"])
+async def test_a_call_whose_deadline_passes_is_told_so_and_logged_as_no_error(
+    given: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    def work(port: int) -> tuple[int, str]:
+        with http2(port) as client:
+            said = call(client, (b"grpc-timeout", given), body=b"half")
+            # The connection goes on.
+            assert call(client, stream=3) == (0, "")
+            return said
+
+    assert await with_door(work) == (4, DEADLINE_PASSED.message)
+    assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
+
+
+@pytest.mark.parametrize("given", [b"", b"soon", b"1", b"-1S", b"123456789S", b"1.5S"])
+async def test_a_timeout_that_is_none_is_named(given: bytes) -> None:
+    def work(port: int) -> tuple[int, str]:
+        with http2(port) as client:
+            return call(client, (b"grpc-timeout", given or b" "))
+
+    assert await with_door(work) == (3, BAD_GRPC_TIMEOUT.message)
+
+
+async def test_a_generous_deadline_changes_nothing() -> None:
+    def work(port: int) -> tuple[int, str]:
+        with http2(port) as client:
+            return call(client, (b"grpc-timeout", b"10S"))
+
+    assert await with_door(work) == (0, "")
+
+
+async def test_metadata_above_its_bound_is_answered_and_below_it_is_taken() -> None:
+    def work(port: int) -> list[tuple[int, str]]:
+        with http2(port) as client:
+            return [
+                call(client, (b"x-large", b"v" * (METADATA_BYTES - 1000))),
+                call(client, (b"x-large", b"v" * METADATA_BYTES), stream=3),
+                call(client, *[(b"n%d" % n, b"v") for n in range(500)], stream=5),
+                call(client, stream=7),
+            ]
+
+    too_large = (8, METADATA_TOO_LARGE.message)
+    assert await with_door(work) == [(0, ""), too_large, too_large, (0, "")]
+
+
+def test_no_client_can_send_an_entry_of_our_own() -> None:
+    sent = [(":path", "/x"), ("svc-grpc-timeout", "0n"), ("svc-grpc-oversized", "1"), ("grpc-timeout", "5S")]
+    assert bounded_metadata(sent) == [(":path", "/x"), ("svc-grpc-timeout", "5S")]

@@ -1,0 +1,91 @@
+"""What a refused exporter is told, in the form it asks for, and what the operator reads of it."""
+
+from __future__ import annotations
+
+import json
+import logging
+
+import pytest
+from google.rpc import error_details_pb2, status_pb2
+
+from actors.spool.memory import MemorySpool
+from protocol.refusals import BAD_REQUEST, NO_TENANT, SPOOL_FULL, UNKNOWN_KEY
+from svc.front.otlp.intake import REFUSAL_LINE_S, IntakeTally
+from svc.front.server.door import Door
+from tests.front.otlp.doors import Sender, http_door, intake, request
+
+
+async def refused(body: bytes = b"\xff", spool: MemorySpool | None = None, **headers: str) -> Sender:
+    sender = Sender.of([body, b""])
+    sender.may_end.set()
+    await http_door(intake(spool))(request(**headers), sender.receive, sender.send)
+    return sender
+
+
+@pytest.mark.parametrize("accept", ["application/x-protobuf", "text/html, application/x-protobuf;q=0.9"])
+async def test_a_client_that_asks_for_protobuf_hears_a_status(accept: str) -> None:
+    sender = await refused(accept=accept)
+    assert sender.status == 400
+    assert sender.headers[b"content-type"] == b"application/x-protobuf"
+    status = status_pb2.Status.FromString(sender.body)
+    assert status.code == 3
+    assert status.message.startswith("the body is not an OTLP trace request in protobuf")
+
+
+async def test_a_status_says_when_to_come_again() -> None:
+    sender = await refused(spool=MemorySpool(0), accept="application/x-protobuf")
+    status = status_pb2.Status.FromString(sender.body)
+    assert (sender.status, status.code, status.message) == (503, 14, SPOOL_FULL.message)
+    info = error_details_pb2.RetryInfo()
+    assert status.details[0].Unpack(info)
+    assert info.retry_delay.seconds == int(sender.headers[b"retry-after"])
+
+
+@pytest.mark.parametrize(
+    "accept", ["", "*/*", "application/json", "application/json, application/x-protobuf"]
+)
+async def test_everybody_else_hears_the_envelope(accept: str) -> None:
+    sender = await refused(accept=accept)
+    assert sender.headers[b"content-type"] == b"application/json"
+    assert json.loads(sender.body)["error"]["code"] == "BAD_REQUEST"
+
+
+async def nobody(*_: object) -> None:
+    raise AssertionError("nobody is asked")
+
+
+@pytest.mark.parametrize("port", [4317, None])
+async def test_grpc_at_the_http_door_is_answered_with_trailers_alone(port: int | None) -> None:
+    sender = Sender.of([b"message", b""])
+    sender.may_end.set()
+    scope = request(content_type="application/grpc+proto")
+    await Door(otlp=nobody, mcp=nobody, app=nobody, grpc_port=port)(scope, sender.receive, sender.send)
+    assert (sender.status, sender.body) == (200, b"")
+    assert sender.headers[b"content-type"] == b"application/grpc"
+    assert sender.headers[b"grpc-status"] == b"12"
+    expected = {
+        4317: b"this is the HTTP port; gRPC is taken at port 4317",
+        None: b"this is the HTTP port and gRPC is off; SVC_INGEST_OTLP_TRANSPORT=BOTH turns it on",
+    }
+    assert sender.headers[b"grpc-message"] == expected[port]
+
+
+def test_a_cause_of_refusals_is_named_once_a_minute_with_their_number(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    now_s = 0.0
+    tally = IntakeTally(clock=lambda: now_s)
+    with caplog.at_level(logging.WARNING):
+        for _ in range(100):
+            tally.refuse(NO_TENANT)
+            tally.refuse(UNKNOWN_KEY)
+        tally.refuse(BAD_REQUEST.saying("the body is cut"))
+        now_s = REFUSAL_LINE_S
+        tally.refuse(NO_TENANT)
+    assert [record.getMessage() for record in caplog.records] == [
+        "refused 1 exports with 401: no tenant context (no bearer token)",
+        "refused 1 exports with 401: no tenant context (unknown key)",
+        "refused 1 exports with 400: the body is cut (BAD_REQUEST)",
+        "refused 100 exports with 401: no tenant context (no bearer token)",
+    ]
+    assert tally.refused == {"401": 201, "400": 1}
