@@ -320,7 +320,11 @@ def test_grpc_refuses_a_compression_that_it_does_not_read(service: Service) -> N
     assert called.code is grpc.StatusCode.UNIMPLEMENTED
 
 
-@pytest.mark.parametrize("body", [b"\xff" * 100, small()[:-1], b"\x0a\xff\xff\xff\xff\x07"])
+@pytest.mark.parametrize(
+    "body",
+    [b"\xff" * 100, small()[:-1], b"\x0a\xff\xff\xff\xff\x07"],
+    ids=["no tag", "cut off", "length past the end"],
+)
 def test_grpc_calls_undecodable_bytes_an_invalid_argument(service: Service, body: bytes) -> None:
     called = over_grpc(service, body, grpc.Compression.NoCompression)
     assert called.code is grpc.StatusCode.INVALID_ARGUMENT
