@@ -190,7 +190,7 @@ def _started(
             [TRACE_SVC, "serve"], env=env, stdout=subprocess.PIPE, stderr=sink, text=True
         )
     try:
-        url, keys = _greeting(process, log)
+        url, keys = _greeting(process, log, grpc=env["SVC_INGEST_OTLP_TRANSPORT"] != "HTTP")
         service = Service(process, url, folder, env, *(keys or _kept_keys(folder)), grpc_port, log)
         yield service
         if process.poll() is None:
@@ -214,7 +214,7 @@ def _kept_keys(folder: Path) -> tuple[str, str]:
     return (found[0], found[1]) if found else ("", "")
 
 
-def _greeting(process: subprocess.Popen[str], log: Path) -> tuple[str, tuple[str, str] | None]:
+def _greeting(process: subprocess.Popen[str], log: Path, *, grpc: bool) -> tuple[str, tuple[str, str] | None]:
     """Read standard output until the address; of a first start also the keys, from the file it names."""
     assert process.stdout is not None
     watchdog = threading.Timer(START_TIMEOUT_S, process.kill)
@@ -226,7 +226,8 @@ def _greeting(process: subprocess.Popen[str], log: Path) -> tuple[str, tuple[str
                 url = match[1]
             if match := re.match(r"first start: .* are in (\S+);", line):
                 return url, _kept_keys(Path(match[1]).parent)
-            if line.startswith("gRPC door") and not _first_start(log):
+            # A later start says no more than this.
+            if line.startswith("gRPC door" if grpc else "trace-svc is ready") and not _first_start(log):
                 break
     finally:
         watchdog.cancel()
