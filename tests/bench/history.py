@@ -18,6 +18,7 @@ import attrs
 import msgspec
 import trio
 
+from protocol.detection import Cause, Detection, Ref
 from protocol.taxonomy import read_taxonomy
 from svc.config.table import read_settings
 from svc.store.accounts.audit import OPERATOR
@@ -25,8 +26,8 @@ from svc.store.accounts.keys import KeyStore
 from svc.store.accounts.projects import ProjectStore
 from svc.store.aggregates.cubes import CubeStore
 from svc.store.aggregates.rollups import RollupStore
-from svc.store.detection.cases import CaseStore, Detection
-from svc.store.detection.findings import Cause, FindingStore, Ref
+from svc.store.detection.cases import CaseStore
+from svc.store.detection.findings import FindingStore
 from svc.store.detection.taxonomy import TaxonomyStore
 from svc.store.postgres.database import Connection, Database
 from svc.store.postgres.partitions import DayPartitions

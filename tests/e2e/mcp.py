@@ -12,12 +12,13 @@ from typing import Any
 import httpx2
 import trio
 
+from protocol.detection import Cause, Detection, Ref, Triage
 from protocol.rest.query import timestamp
 from svc.config.table import read_settings
 from svc.store.accounts.projects import ProjectStore
 from svc.store.detection.case_states import CaseStates, RcaStore
-from svc.store.detection.cases import CaseStore, Detection
-from svc.store.detection.findings import Cause, FindingStore, Ref, Triage
+from svc.store.detection.cases import CaseStore
+from svc.store.detection.findings import FindingStore
 from svc.wiring.open_store import Store, open_store
 from tests import wire
 from tests.e2e.hostile import minted, post, trace_id, unique, wait_for_spans

@@ -11,10 +11,11 @@ from typing import Any
 import attrs
 import pytest
 
+from protocol.detection import Cause, Firing, Ref
 from protocol.rest.query import timestamp
 from svc.store.accounts.projects import ProjectStore
-from svc.store.detection.findings import Cause, FindingStore, Ref
-from svc.store.detection.firings import ClassifierEventStore, Firing
+from svc.store.detection.findings import FindingStore
+from svc.store.detection.firings import ClassifierEventStore
 from svc.store.postgres.database import Connection
 from svc.wiring.open_store import Store
 from tests import wire

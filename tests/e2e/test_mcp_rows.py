@@ -13,11 +13,12 @@ from typing import Any
 import attrs
 import pytest
 
+from protocol.detection import Cause, Detection, Ref
 from svc.front.mcp.tools import BY_NAME, TOOLS
 from svc.store.accounts.projects import ProjectStore
 from svc.store.detection.case_states import CaseStates
-from svc.store.detection.cases import CaseStore, Detection
-from svc.store.detection.findings import Cause, FindingStore, Ref
+from svc.store.detection.cases import CaseStore
+from svc.store.detection.findings import FindingStore
 from svc.wiring.open_store import Store
 from tests import wire
 from tests.e2e.hostile import ask, post, trace_id, unharmed, unique, wait_for_spans  # noqa: F401 - a fixture

@@ -11,20 +11,17 @@ from __future__ import annotations
 
 import re
 from datetime import datetime
-from typing import Any, Final, Literal
+from typing import Any, Final
 from uuid import UUID
 
 import attrs
 import msgspec
 
-from svc.store.detection.findings import ROLES
+from protocol.detection import EVIDENCE_ROLES, CaseState, Detection, Opened
 from svc.store.postgres.clauses import Where
 from svc.store.postgres.database import READ_TIMEOUT_S, Connection, Database
 from svc.store.postgres.keyset import Keyset
 from svc.store.postgres.rows import latency_ms, plain, shown
-
-CaseState = Literal["open", "muted", "resolved"]
-Severity = Literal["low", "medium", "high"]
 
 #: Exemplar traces that a case shows.
 EXEMPLARS_SHOWN: Final = 50
@@ -65,35 +62,6 @@ _RCA: Final = (
     "(select r.status from rca_report r where r.project_id = c.project_id and r.id = c.rca_report_id)"
     " as rca_status"
 )
-
-
-@attrs.frozen
-class Detection:
-    """What a detector saw: the subject, the measured values, and why it matters."""
-
-    detector: str
-    subject_kind: str
-    subject_id: str
-    subject_label: str
-    title: str
-    basis: str
-    severity: Severity
-    onset_at: datetime
-    metric: str | None = None
-    call_site_id: str | None = None
-    current_value: float | None = None
-    baseline_value: float | None = None
-    delta: float | None = None
-    finding_id: UUID | None = None
-
-
-@attrs.frozen
-class Opened:
-    """The case behind a detection; `new` when it was opened by it."""
-
-    id: UUID
-    reference: str
-    new: bool
 
 
 @attrs.define(eq=False)
@@ -314,7 +282,7 @@ async def _exemplars(
         " where e.project_id = $1 and e.finding_id = $2 and e.role = $3 order by e.position limit $4",
         project_id,
         finding_id,
-        ROLES.index("exemplar") + 1,
+        EVIDENCE_ROLES.index("exemplar") + 1,
         EXEMPLARS_SHOWN,
     )
     return [

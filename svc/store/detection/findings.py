@@ -6,30 +6,22 @@ copied. A finding read here holds its triage ruling, which the MCP front takes o
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, Final, Literal, get_args
+from typing import Any, Final
 from uuid import UUID
 
 import attrs
 import msgspec
 
+from protocol.detection import EVIDENCE_ROLES, TRIAGE_SOURCES, Cause, EvidenceRole, Ref, Triage
 from svc.store.postgres.clauses import Where
 from svc.store.postgres.database import READ_TIMEOUT_S, Connection, Database
 from svc.store.postgres.keyset import Keyset
 from svc.store.postgres.rows import plain
 
-Role = Literal["exemplar", "member", "baseline", "witness", "changepoint"]
-#: A role is stored as its place in this list, counted from one. New roles go to the end.
-ROLES: Final[tuple[Role, ...]] = get_args(Role)
-
-TriageSource = Literal["rule", "agent"]
-TRIAGE_SOURCES: Final[tuple[TriageSource, ...]] = get_args(TriageSource)
 #: Findings that a listing shows of each triage source (spec, "Limits").
 FINDINGS_SHOWN: Final = 200
-
-#: A finding in any other status is open: what it cites is kept, and so is it.
-CLOSED_STATUSES: Final = ("closed", "dismissed", "resolved")
 
 EVIDENCE_ORDER: Final = Keyset("evidence", (("role", "small integer"), ("position", "integer")))
 
@@ -69,47 +61,6 @@ _SURVIVES: Final = (
 )
 
 
-@attrs.frozen
-class Ref:
-    """One reference of evidence: a span in its trace, a trace, or a session."""
-
-    role: Role
-    session_id: str | None = None
-    trace_id: bytes | None = None
-    span_id: bytes | None = None
-    rank: int | None = None
-
-
-@attrs.frozen
-class Cause:
-    """What a detector writes: the aggregated cause behind many firings."""
-
-    title: str
-    detector: str
-    cause_kind: str
-    cause_key: str
-    status: str
-    first_seen_at: datetime
-    last_seen_at: datetime
-    trace_count: int
-    triage_source: TriageSource
-    confirmed: bool
-    call_site_id: str | None = None
-    evidence: Mapping[str, Any] = attrs.field(factory=dict)
-
-
-@attrs.frozen
-class Triage:
-    """What triage decided of a finding. None of it is shown over MCP but that there is a decision."""
-
-    verdict: str
-    action: str
-    summary: str
-    citations: Sequence[str]
-    #: A finding that triage does not confirm stays withheld.
-    confirmed: bool
-
-
 @attrs.define(eq=False)
 class FindingStore:
     """Writes for detectors, reads for the fronts. All verbs raise `Outage`."""
@@ -118,7 +69,7 @@ class FindingStore:
 
     async def open(self, project_id: int, cause: Cause, refs: Sequence[Ref]) -> UUID:
         """Write a finding with its evidence. The same cause seen again keeps its id, evidence and counts."""
-        recorded = dict.fromkeys(ROLES, 0)
+        recorded = dict.fromkeys(EVIDENCE_ROLES, 0)
         for ref in refs:
             recorded[ref.role] += 1
 
@@ -159,7 +110,7 @@ class FindingStore:
                         (
                             project_id,
                             row["id"],
-                            ROLES.index(ref.role) + 1,
+                            EVIDENCE_ROLES.index(ref.role) + 1,
                             position,
                             ref.rank,
                             ref.session_id,
@@ -275,7 +226,7 @@ class FindingStore:
         project_id: int,
         finding_id: UUID,
         *,
-        role: Role | None,
+        role: EvidenceRole | None,
         count_only: bool,
         limit: int,
         cursor: str | None,
@@ -283,7 +234,7 @@ class FindingStore:
         """`{refs, next_cursor, counts, recorded_counts}`, one ref a measured row; None: no finding."""
         where = Where.of(project_id, "e.")
         where.equal("e.finding_id", finding_id)
-        where.equal("e.role", None if role is None else ROLES.index(role) + 1)
+        where.equal("e.role", None if role is None else EVIDENCE_ROLES.index(role) + 1)
         where.add(_SURVIVES)
         where.after(["e.role", "e.position"], EVIDENCE_ORDER.place(cursor), ascending=True)
 
@@ -322,11 +273,12 @@ class FindingStore:
             return None
         recorded, counted, rows = found
         page, next_cursor = EVIDENCE_ORDER.page(rows, limit)
+        none: dict[str, int] = dict.fromkeys(EVIDENCE_ROLES, 0)
         return {
             "refs": [_ref(row) for row in page],
             "next_cursor": next_cursor,
-            "counts": {**dict.fromkeys(ROLES, 0), **{ROLES[row["role"] - 1]: row["n"] for row in counted}},
-            "recorded_counts": {**dict.fromkeys(ROLES, 0), **msgspec.json.decode(recorded)},
+            "counts": none | {EVIDENCE_ROLES[row["role"] - 1]: row["n"] for row in counted},
+            "recorded_counts": none | msgspec.json.decode(recorded),
         }
 
 
@@ -343,4 +295,4 @@ def _ref(row: Any) -> dict[str, Any]:
     grain = "span" if row["span_id"] is not None else "trace" if row["trace_id"] is not None else "session"
     ids = {name: plain(row[name]) for name in ("session_id", "trace_id", "span_id", "rank")}
     known = {name: value for name, value in ids.items() if value is not None}
-    return {"role": ROLES[row["role"] - 1], "grain": grain, **known}
+    return {"role": EVIDENCE_ROLES[row["role"] - 1], "grain": grain, **known}

@@ -14,9 +14,9 @@ from typing import Any, Final
 
 import trio
 
+from protocol.detection import CLOSED_STATUSES
 from protocol.storage import Freed
 from svc.domain.retention import Cutoffs
-from svc.store.detection.findings import CLOSED_STATUSES
 from svc.store.postgres.database import Connection, Database
 from svc.store.retention.days import BATCH_PAUSE_S, STEP_TIMEOUT_S
 

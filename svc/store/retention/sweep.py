@@ -18,9 +18,9 @@ from typing import Any, Final
 
 import attrs
 
+from protocol.detection import CLOSED_STATUSES
 from protocol.storage import Freed
 from svc.domain.retention import Cutoffs, Override, Terms, cutoffs
-from svc.store.detection.findings import CLOSED_STATUSES
 from svc.store.postgres.database import Connection, Database
 from svc.store.postgres.partitions import DAILY, existing
 from svc.store.retention import days as expiry

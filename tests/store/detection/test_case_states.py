@@ -9,10 +9,11 @@ from uuid import UUID
 import pytest
 import trio
 
+from protocol.detection import Firing, Triage
 from svc.store.detection.case_states import CaseStates, RcaStore
 from svc.store.detection.cases import CaseStore
-from svc.store.detection.findings import FindingStore, Triage
-from svc.store.detection.firings import ClassifierEventStore, Firing
+from svc.store.detection.findings import FindingStore
+from svc.store.detection.firings import ClassifierEventStore
 from svc.store.postgres.database import Database
 from svc.store.reads.query import QueryStore
 from tests.store.detection.test_cases import MISSING, cause, detection, page

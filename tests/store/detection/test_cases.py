@@ -12,11 +12,12 @@ import attrs
 import pytest
 import trio
 
+from protocol.detection import EVIDENCE_ROLES, Cause, Detection, Ref
 from protocol.taxonomy import BadTaxonomy, read_taxonomy
 from svc.commands.taxonomy import HELP, read_file
 from svc.store.accounts.projects import ProjectStore
-from svc.store.detection.cases import CaseStore, Detection
-from svc.store.detection.findings import FINDINGS_SHOWN, ROLES, Cause, FindingStore, Ref
+from svc.store.detection.cases import CaseStore
+from svc.store.detection.findings import FINDINGS_SHOWN, FindingStore
 from svc.store.detection.taxonomy import ModeFilter, TaxonomyStore
 from svc.store.postgres.database import Connection, Database
 from tests.store.spans.test_writing import NOW, fetch, one, rows, store_of
@@ -246,7 +247,7 @@ async def test_counts_below_recorded_counts_mean_aged_out_data(store: Database) 
     answer = await evidence(store, finding)
     assert (answer["counts"]["member"], answer["recorded_counts"]["member"]) == (1, 5)
     assert [ref["trace_id"] for ref in answer["refs"]] == [trace.hex()]
-    assert answer["counts"].keys() == answer["recorded_counts"].keys() == set(ROLES)
+    assert answer["counts"].keys() == answer["recorded_counts"].keys() == set(EVIDENCE_ROLES)
 
 
 async def listed(store: Database, **asked: Any) -> Any:

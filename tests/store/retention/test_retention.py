@@ -12,13 +12,14 @@ import attrs
 import pytest
 import trio
 
+from protocol.detection import Ref
 from protocol.storage import Freed, Outage
 from svc.domain.datasets import SPANS, TOOL_CALLS
 from svc.domain.retention import Override, Terms
 from svc.store.accounts.projects import ProjectStore
 from svc.store.aggregates.cubes import CubeStore
 from svc.store.detection.cases import CaseStore
-from svc.store.detection.findings import FindingStore, Ref
+from svc.store.detection.findings import FindingStore
 from svc.store.postgres.database import Connection, Database
 from svc.store.reads.query import QueryStore
 from svc.store.reads.sessions import SessionReads
