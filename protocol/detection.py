@@ -7,25 +7,59 @@ the fronts check what they are asked against the lists. Never a rule about when 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final, Literal, get_args
 from uuid import UUID
 
 import attrs
 
 Severity = Literal["low", "medium", "high"]
+#: A severity from 0 to 1 is called `medium` from the first bound on, and `high` from the second.
+SEVERITY_BOUNDS: Final = (0.33, 0.66)
+#: A rise of severity by this much is told.
+ESCALATES_BY: Final = 0.1
+
 CaseState = Literal["open", "muted", "resolved"]
+#: Why a case is resolved: a person said so, its causes recovered, they are the new normal, or were no causes.
+Resolution = Literal["resolved", "recovered", "absorbed", "rejected"]
+#: The same cause within this time after its case was resolved is the same case.
+REOPENS_WITHIN: Final = timedelta(days=7)
+
+#: `withheld` until somebody confirms it. It is live until it is `rejected` or `closed`.
+FindingStatus = Literal["withheld", "confirmed", "rejected", "closed"]
+#: A finding in any other status is live: what it cites is kept, and so is it.
+CLOSED_STATUSES: Final[tuple[FindingStatus, ...]] = ("rejected", "closed")
+#: What a finding is to the case that lists it.
+CaseRole = Literal["cause", "effect"]
 
 #: What a reference stands for in the evidence of a finding.
 EvidenceRole = Literal["exemplar", "member", "baseline", "witness", "changepoint"]
 #: A role is stored as its place in this list, counted from one. New roles go to the end.
 EVIDENCE_ROLES: Final[tuple[EvidenceRole, ...]] = get_args(EvidenceRole)
 
+#: Who is to confirm a finding.
 TriageSource = Literal["rule", "agent"]
 TRIAGE_SOURCES: Final[tuple[TriageSource, ...]] = get_args(TriageSource)
+#: `positive` confirms a finding, `negative` rejects it, `unclear` leaves it as it is.
+Verdict = Literal["positive", "negative", "unclear"]
 
-#: A finding in any other status is open: what it cites is kept, and so is it.
-CLOSED_STATUSES: Final = ("closed", "dismissed", "resolved")
+
+def severity_of(score: float) -> Severity:
+    """The word for a severity from 0 to 1."""
+    low, high = SEVERITY_BOUNDS
+    return "high" if score >= high else "medium" if score >= low else "low"
+
+
+@attrs.frozen
+class Author:
+    """Who acts: a person by their e-mail, an agent, the rule, a detector by its id, or the service itself."""
+
+    kind: Literal["person", "agent", "rule", "detector", "system"]
+    name: str
+
+
+RULE: Final = Author("rule", "rule")
+SYSTEM: Final = Author("system", "system")
 
 
 @attrs.frozen
@@ -56,58 +90,164 @@ class Ref:
 
 @attrs.frozen
 class Cause:
-    """What a detector writes: the aggregated cause behind many firings."""
+    """The key of a finding: one finding of a cause is live at a time."""
 
-    title: str
     detector: str
-    cause_kind: str
-    cause_key: str
-    status: str
-    first_seen_at: datetime
-    last_seen_at: datetime
-    trace_count: int
-    triage_source: TriageSource
-    confirmed: bool
-    call_site_id: str | None = None
-    evidence: Mapping[str, Any] = attrs.field(factory=dict)
-
-
-@attrs.frozen
-class Triage:
-    """What triage decided of a finding. None of it is shown over MCP but that there is a decision."""
-
-    verdict: str
-    action: str
-    summary: str
-    citations: Sequence[str]
-    #: A finding that triage does not confirm stays withheld.
-    confirmed: bool
+    kind: str
+    key: str
 
 
 @attrs.frozen
 class Detection:
-    """What a detector saw: the subject, the measured values, and why it matters."""
+    """What a detector saw when it fired: the cause, its subject, the measured values, and why it matters.
 
-    detector: str
+    `detected_at` and `onset_at` are event times: the watermark at which it fired, and when it began,
+    somewhere from `onset_low_at` to `onset_high_at`. `severity` goes from 0 to 1. `reference` names what of
+    the detector's the present is compared with (its bucket); None when it compares with nothing, so that
+    nothing can be absorbed. `payload` is for those who read the finding.
+    """
+
+    cause: Cause
+    title: str
+    basis: str
+    severity: float
     subject_kind: str
     subject_id: str
     subject_label: str
-    title: str
-    basis: str
-    severity: Severity
+    detected_at: datetime
     onset_at: datetime
+    onset_low_at: datetime | None = None
+    onset_high_at: datetime | None = None
+    trace_count: int = 0
     metric: str | None = None
     call_site_id: str | None = None
     current_value: float | None = None
     baseline_value: float | None = None
     delta: float | None = None
-    finding_id: UUID | None = None
+    reference: str | None = None
+    payload: Mapping[str, Any] = attrs.field(factory=dict)
+    triage_source: TriageSource = "rule"
+
+
+@attrs.frozen
+class Fired:
+    """The finding behind a firing, and what the firing did to it.
+
+    `opened`: it is new. `raised`: it was live and grew. `repeated`: the same firing was told before.
+    `closed`: it belongs to a finding that is closed, and reopens nothing.
+    """
+
+    finding_id: UUID
+    did: Literal["opened", "raised", "repeated", "closed"]
+    case_id: UUID | None = None
+
+
+@attrs.frozen
+class LiveFinding:
+    """A finding that is not closed, as its detector goes on with it."""
+
+    id: UUID
+    cause: Cause
+    status: FindingStatus
+    onset_at: datetime
+    last_seen_at: datetime
+    severity: float
+    reference: str | None
+    #: The unresolved case that lists it, and as what.
+    case_id: UUID | None
+    role: CaseRole | None
+
+
+@attrs.frozen
+class Triage:
+    """What the rule, an agent or a person decided of a finding.
+
+    None of it is shown over MCP but that there is a decision.
+    """
+
+    verdict: Verdict
+    action: str
+    summary: str
+    citations: Sequence[str] = ()
+
+
+@attrs.frozen
+class Ruled:
+    """A finding as a ruling left it."""
+
+    status: FindingStatus
+    case_id: UUID | None
+
+
+@attrs.frozen
+class FindingRefusal:
+    """Why nothing was done to a finding, and who was there first.
+
+    `OVERRULED`: a person has decided, or an agent where the rule wants to. `NOT_ABSORBABLE`: its detector
+    compares with nothing.
+    """
+
+    code: Literal["NOT_FOUND", "CLOSED", "OVERRULED", "NOT_ABSORBABLE"]
+    by: str | None = None
+    at: datetime | None = None
 
 
 @attrs.frozen
 class Opened:
-    """The case behind a detection; `new` when it was opened by it."""
+    """The case of a finding; `known` when it had one already."""
 
     id: UUID
     reference: str
-    new: bool
+    how: Literal["opened", "reopened", "known"]
+
+
+@attrs.frozen
+class NotOpened:
+    """Why a finding got no case: it is not there, not confirmed, or closed."""
+
+    code: Literal["NOT_FOUND", "NOT_CONFIRMED", "CLOSED"]
+
+
+@attrs.frozen
+class CaseMoved:
+    """A case as a verb left it."""
+
+    reference: str
+    state: CaseState
+
+
+@attrs.frozen
+class CaseRefusal:
+    """Why a case was not moved; `by` and `at` say who moved it before, and when.
+
+    `SUPERSEDED`: its cause is live in another case.
+    """
+
+    code: Literal[
+        "NOT_FOUND",
+        "REASON_REQUIRED",
+        "ALREADY_RESOLVED",
+        "ALREADY_MUTED",
+        "NOT_MUTED",
+        "NOT_RESOLVED",
+        "NOT_ABSORBABLE",
+        "SUPERSEDED",
+    ]
+    by: str | None = None
+    at: datetime | None = None
+
+
+@attrs.frozen
+class ReferenceMove:
+    """A reference that is to move because people said that the present is normal.
+
+    What the detector measured of `reference` from `from_at` on takes the place of what it compared with.
+    """
+
+    id: int
+    detector: str
+    reference: str
+    from_at: datetime
+    asked_by: str
+    asked_at: datetime
+    finding_id: UUID

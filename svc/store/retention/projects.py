@@ -96,7 +96,7 @@ delete from l1_eval where (project_id, hour, classifier_id) in (
 )
 """
 
-# Resolved cases with their trail and reports.
+# Resolved cases with their trail, their lists of findings, and their reports.
 _CASES: Final = """
 with old as (
     delete from detection_case where project_id = $1 and id in (
@@ -105,6 +105,8 @@ with old as (
     ) returning id
 ), trail as (
     delete from case_event e using old where e.project_id = $1 and e.case_id = old.id
+), listed as (
+    delete from case_finding l using old where l.project_id = $1 and l.case_id = old.id
 ), reports as (
     delete from rca_report r using old where r.project_id = $1 and r.case_id = old.id
 )
@@ -115,7 +117,7 @@ select count(*) from old
 _CLOSED: Final = """
     select f.id from finding f
     where f.project_id = $1 and f.last_seen_at < $2 and f.status = any($4::text[])
-      and not exists (select from detection_case c where c.project_id = f.project_id and c.finding_id = f.id)
+      and not exists (select from case_finding l where l.project_id = f.project_id and l.finding_id = f.id)
 """
 _EVIDENCE: Final = f"""
 delete from finding_evidence where (project_id, finding_id, role, position) in (

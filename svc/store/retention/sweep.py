@@ -1,9 +1,9 @@
 """Retention: the terms of each project, and the sweep that lets what has expired go.
 
-Owns the tables `retention_override` and `kept_trace` and the order of a sweep. What traffic fills goes a day
-at a time (`svc.store.retention.days`): a day that no project needs is dropped whole, and only days that
-projects with a longer term still need are thinned row by row, in small transactions with a pause between
-them. The rest is in `svc.store.retention.projects`.
+Owns the tables `retention_override` and `kept_trace` and the order of a sweep, which writes down mutes that
+have ended on its way. What traffic fills goes a day at a time (`svc.store.retention.days`): a day that no
+project needs is dropped whole, and only days that projects with a longer term still need are thinned row by
+row, in small transactions with a pause between them. The rest is in `svc.store.retention.projects`.
 
 Ordering: spans go before their trace row, so that a trace row without spans is one whose spans have gone.
 Every step is a transaction of its own and repeats harmlessly: a sweep that is cut off at any point is taken
@@ -21,6 +21,7 @@ import attrs
 from protocol.detection import CLOSED_STATUSES
 from protocol.storage import Freed
 from svc.domain.retention import Cutoffs, Override, Terms, cutoffs
+from svc.store.detection.case_states import MUTES_ENDED, CaseStates
 from svc.store.postgres.database import Connection, Database
 from svc.store.postgres.partitions import DAILY, existing
 from svc.store.retention import days as expiry
@@ -35,8 +36,9 @@ _CITED: Final = """
 with open_finding as materialized (
     select f.project_id, f.id from finding f
     where f.status <> all($2::text[])
-       or exists (select from detection_case c where c.project_id = f.project_id and c.finding_id = f.id
-                  and c.state <> 'resolved')
+       or exists (select from case_finding l
+                  join detection_case c on c.project_id = l.project_id and c.id = l.case_id
+                  where l.project_id = f.project_id and l.finding_id = f.id and c.state <> 'resolved')
 ), cited as (
     select e.project_id, e.trace_id, e.session_id from finding_evidence e
     join open_finding f on f.project_id = e.project_id and f.id = e.finding_id
@@ -58,7 +60,7 @@ with open_finding as materialized (
     delete from kept_trace k where not exists (
         select from wanted w where w.project_id = k.project_id and w.trace_id = k.trace_id)
 )
-insert into kept_trace select project_id, trace_id from wanted on conflict do nothing
+insert into kept_trace (project_id, trace_id) select project_id, trace_id from wanted on conflict do nothing
 """
 
 
@@ -118,6 +120,7 @@ class RetentionStore:
                 await expiry.sweep_day(self.database, table, day, expired, _of(table, default), now, freed)
             await expiry.sweep_default(self.database, table, expired, now, freed)
         for project_id, cut in projects.items():
+            await self._end_mutes(project_id, now)
             await expiry_rest.sweep_project(self.database, project_id, cut, freed)
 
     async def projects(self) -> list[Stored]:
@@ -178,6 +181,10 @@ class RetentionStore:
             row["id"]: Override(row["trace_ttl_days"], row["detection_ttl_days"]).over(self.defaults)
             for row in rows
         }
+
+    async def _end_mutes(self, project_id: int, now: datetime) -> None:
+        while await CaseStates(self.database).end_mutes(project_id, now) == MUTES_ENDED:
+            pass
 
     async def _keep(self, before: datetime) -> None:
         """Bring `kept_trace` up to date with what is cited now."""
