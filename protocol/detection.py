@@ -251,3 +251,24 @@ class ReferenceMove:
     asked_by: str
     asked_at: datetime
     finding_id: UUID
+
+
+@attrs.frozen
+class RcaStarted:
+    """The report that runs for a case; `new` when it was begun by this call."""
+
+    report_id: UUID
+    new: bool
+
+
+@attrs.frozen
+class RcaLease:
+    """A report of root-cause analysis that somebody holds until a moment, by a token that only they know."""
+
+    project_id: int
+    report_id: UUID
+    case_id: UUID
+    token: UUID = attrs.field(repr=False)
+    until: datetime
+    #: Which attempt it is, counted from one.
+    attempt: int

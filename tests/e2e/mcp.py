@@ -157,10 +157,11 @@ def ruled_ids(service: Service) -> dict[str, str]:
         ruled = await CaseStates(store.database).rule(project.id, opened.id, {"why": VERDICT}, AGENT, NOW)
         assert isinstance(ruled, CaseMoved)
         reports = RcaStore(store.database)
-        report_id = await reports.start(project.id, opened.id, "analyst", NOW)
-        assert report_id is not None
+        assert await reports.start(project.id, opened.id, AGENT, NOW) is not None
+        lease = await reports.claim(NOW)
+        assert lease is not None
         report = {"summary": "the upstream timed out", "ruling": VERDICT}
-        assert await reports.finish(project.id, report_id, report, "analyst", NOW)
+        assert await reports.finish(lease, report, AGENT, NOW)
         return {"finding_id": str(finding), "case": opened.reference, "case_id": str(opened.id)}
 
     found: dict[str, str] = beside(service, work)

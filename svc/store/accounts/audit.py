@@ -53,6 +53,7 @@ Action = Literal[
     "case.resolve",
     "case.absorb",
     "case.reopen",
+    "case.rca",
 ]
 
 

@@ -17,6 +17,7 @@ from svc.store.detection.cases import CaseStore
 from svc.store.detection.evidence import EvidenceStore
 from svc.store.detection.finding_states import FindingStates
 from svc.store.detection.findings import FindingStore
+from svc.store.detection.rca import RcaStore
 from svc.store.detection.references import ReferenceStore
 from svc.store.postgres.database import Connection, Database
 from svc.store.postgres.embedded.server import Served
@@ -85,6 +86,13 @@ async def _fill(store: Database) -> None:
             "insert into reference_move (project_id, detector, reference, from_at, finding_id, asked_by,"
             " asked_at, applied_at) select project_id, detector, reference, $1, id, 'ann', $1,"
             " case when id > lpad(to_hex(20), 32, '0')::uuid then $1::timestamptz end from finding",
+            DAY,
+        )
+        # Reports, of which a few run.
+        await connection.execute(
+            "insert into rca_report (project_id, case_id, status, report, started_at)"
+            " select project_id, id, case when number > 20 then 'done' else 'running' end,"
+            " case when number > 20 then '{}'::jsonb end, $1 from detection_case",
             DAY,
         )
         # What is behind them: twenty refs each, of sessions, traces and spans.
@@ -161,7 +169,7 @@ def lists_of(explaining: Any) -> dict[str, Any]:
 
 #: What no statement may read from end to end.
 LARGE = {"detection_case", "finding", "finding_evidence", "case_finding", "case_event", "reference_move"}
-LARGE |= {"trace", "session", "span", "span_default"}
+LARGE |= {"rca_report", "trace", "session", "span", "span_default"}
 
 
 @pytest.mark.parametrize("read", lists_of(None))
@@ -228,7 +236,16 @@ def verbs_of(explaining: Any, store: Database) -> dict[str, Any]:
     async def of_finding(verb: Any, *arguments: Any) -> None:
         await verb(1, await the(store, "finding", BUSY), *arguments)
 
+    async def analyse() -> None:
+        reports = RcaStore(explaining)
+        await on_open(reports.start, AGENT, DAY)
+        lease = await reports.claim(DAY)
+        assert lease is not None
+        assert await reports.renew(lease)
+        assert await reports.finish(lease, {}, AGENT, DAY)
+
     return {
+        "a report": analyse,
         "a first firing": lambda: findings.fire(1, seen(7), [Ref("member", trace_id=b"1" * 16)]),
         "a later firing": raise_one,
         "a ruling": lambda: of_finding(findings.rule, NOISE, AGENT, DAY),
