@@ -89,12 +89,12 @@ async def sweep_day(
     needed_by = expired.keys() - gone_for
     name = partition(table, day)
     if not await database.run(
-        lambda connection: _with_rows(connection, table, name, needed_by, limit=1), readonly=True
+        lambda connection: with_rows(connection, table, name, needed_by, limit=1), readonly=True
     ):
         await _drop(database, table, day, now, freed)
         return
     for project_id in await database.run(
-        lambda connection: _with_rows(connection, table, name, gone_for), readonly=True
+        lambda connection: with_rows(connection, table, name, gone_for), readonly=True
     ):
         await _thin(database, table, name, project_id, start + DAY, now, freed)
 
@@ -104,13 +104,11 @@ async def sweep_default(
 ) -> None:
     """Delete expired rows from the default partition, where rows of no regular day lie."""
     name = f"{table}_default"
-    dated = [project_id for project_id, cut in expired.items() if cut is not None]
+    dated = {project_id: cut for project_id, cut in expired.items() if cut is not None}
     for project_id in await database.run(
-        lambda connection: _with_rows(connection, table, name, dated), readonly=True
+        lambda connection: with_rows(connection, table, name, dated), readonly=True
     ):
-        cut = expired[project_id]
-        assert cut is not None
-        await _thin(database, table, name, project_id, cut, now, freed)
+        await _thin(database, table, name, project_id, dated[project_id], now, freed)
 
 
 def _owners(table: str, relation: str) -> str:
@@ -123,10 +121,10 @@ def _owners(table: str, relation: str) -> str:
     )
 
 
-async def _with_rows(
+async def with_rows(
     connection: Connection, table: str, relation: str, project_ids: Collection[int], limit: int | None = None
 ) -> list[int]:
-    # A partition that went meanwhile has nobody's rows.
+    """The projects, of these, that have rows in a partition; one that went meanwhile has nobody's."""
     if not project_ids or await connection.fetchval("select to_regclass($1)", relation) is None:
         return []
     try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -28,6 +28,7 @@ from svc.store.reads.sessions import SessionReads
 from svc.store.reads.spans import SpanFilter, SpanReads
 from svc.store.reads.traces import TraceReads
 from svc.store.retention import days as expiry
+from svc.store.retention import future
 from svc.store.retention import projects as expiry_rest
 from svc.store.retention.sweep import RetentionStore, read_override, write_override
 from svc.store.spans.traces import TraceStore
@@ -318,6 +319,45 @@ async def test_rows_of_no_regular_day_expire_too(kept: Kept) -> None:
     assert freed["span"] == freed["span_payload"] == 1
 
 
+async def test_rows_of_days_that_never_come_expire_by_when_they_were_stored(kept: Kept) -> None:
+    """A clock that is years ahead: one trace stored long ago, one today, one that a finding cites."""
+    times = {77: (TERM + 5, 4000), 78: (0, 4000), 79: (TERM + 5, 4001)}
+    for number, (stored, ahead) in times.items():
+        kept.clock.now = NOW - stored * DAY
+        # Twice: what is seen again becomes a message.
+        for _ in range(2):
+            await store_of(kept.database, kept.clock).write(rows(tool(number, NOW + ahead * DAY)))
+        await kept.settle()
+    kept.clock.now = NOW
+    # A trace of today with one span of such a day.
+    late = one(99, trace_id=trace_id(0), start=NOW + 4002 * DAY)
+    await store_of(kept.database, kept.clock).write(rows(late))
+    await kept.settle()
+    await cite(kept, Ref("member", trace_id=trace_id(79)))
+    freed = await kept.sweep()
+    assert await kept.ages("span") & {-4000, -4001, -4002} == {-4000, -4001, -4002}
+    left = {row["trace_id"] for row in await fetch(kept.database, "select trace_id from span_default")}
+    assert left == {trace_id(78), trace_id(79), trace_id(0)}
+    for table in ("span_payload_default", "tool_call_default", "trace"):
+        found = {row["trace_id"] for row in await fetch(kept.database, f"select trace_id from {table}")}
+        assert found >= left - ({trace_id(0)} if table == "tool_call_default" else set()), table
+        assert trace_id(77) not in found, table
+    assert (freed["span"], freed["tool_call"], freed["span_payload"]) == (1, 1, 1)
+    assert {row["id"] for row in await fetch(kept.database, "select id from session")} >= {"s78", "s79"}
+    assert await kept.sweep() == {}
+    later = NOW + (TERM + 1) * DAY
+    await fetch(kept.database, "update trace set next_at = null")
+    await kept.sweep(now=later)
+    assert await kept.ages("span") & {-4000, -4001, -4002} == {-4001}
+    assert {(NOW.date() - day).days for day in await days_of(kept, "span_message")} <= {-4001}
+    assert {(NOW.date() - day).days for day in await days_of(kept, "span_payload")} == {-4001}
+
+
+async def days_of(kept: Kept, table: str) -> set[date]:
+    found = await fetch(kept.database, f"select started_at from {table}_default where project_id = 1")
+    return {row["started_at"].date() for row in found}
+
+
 async def test_what_has_just_been_written_late_is_not_lost_with_its_trace(kept: Kept) -> None:
     """A late span touches its trace: until the roller has seen it, and while its day lives, it stays."""
     await kept.set_terms(2, 0)
@@ -538,19 +578,63 @@ async def test_the_plan_of_a_sweep_reads_no_day_from_end_to_end(kept: Kept) -> N
         " from generate_series(1, 20000) n",
         NOW,
     )
+    await fetch(
+        kept.database,
+        "insert into span (project_id, trace_id, span_id, kind, name, status, started_at, created_at,"
+        " call_site_id, tagged, frame) select 1 + n % 20, decode(md5(n::text), 'hex'), '\\x01', 'llm', 'n',"
+        " 'ok', $1, $2, 'c', true, 0 from generate_series(1, 20000) n",
+        NOW - 500 * DAY,
+        NOW,
+    )
+    await fetch(
+        kept.database,
+        "insert into tool_call (project_id, trace_id, span_id, index, embedded, name, status, call_site_id,"
+        " started_at, created_at) select 1 + n % 20, decode(md5(n::text), 'hex'), '\\x01', 0, false, 'n',"
+        " 'ok', 'c', $1, $2 from generate_series(1, 20000) n",
+        NOW - 500 * DAY,
+        NOW,
+    )
+    await fetch(
+        kept.database,
+        "insert into span_payload (project_id, trace_id, started_at, frame, body)"
+        " select 1 + n % 20, decode(md5(n::text), 'hex'), $1, 0, '' from generate_series(1, 20000) n",
+        NOW - 500 * DAY,
+    )
+    await fetch(
+        kept.database,
+        "insert into span_message (project_id, hash, started_at, body)"
+        " select 1 + n % 20, decode(md5(n::text), 'hex'), $1, '' from generate_series(1, 20000) n",
+        NOW - 500 * DAY,
+    )
     await fetch(kept.database, f"analyze {name}")
     await fetch(kept.database, "analyze trace")
+    for table in ("span", "span_payload", "tool_call", "span_message"):
+        await fetch(kept.database, f"analyze {table}_default")
     plans: list[str] = []
+    later = NOW + 4 * DAY
 
     async def work(connection: Connection) -> None:
         for sql, values in (
             (expiry._HOURS.format(relation=name), (1,)),
             (expiry._owners("span", name), ([1, 2], None)),
-            (expiry_rest._TRACES, (1, NOW - DAY, NOW - 90 * DAY, b"", 2000)),
+            *(
+                (
+                    expiry_rest._TRACES.replace("{expired}", expired),
+                    (1, NOW - DAY, NOW - 90 * DAY, b"", 2000, later),
+                )
+                for expired in (expiry_rest._PAST, expiry_rest._TO_COME)
+            ),
+            *(
+                (
+                    future._deletion(table, key, condition, counted=dataset is not None),
+                    (1, later, NOW - DAY) if dataset is not None else (1, later),
+                )
+                for table, key, condition, dataset in future._TABLES
+            ),
         ):
             plan = await connection.fetch(f"explain {sql}", *values)
             plans.append("\n".join(row[0] for row in plan))
 
     await kept.database.run(work)
     for plan in plans:
-        assert not re.search(rf"Seq Scan on ({name}|trace)\b", plan), plan
+        assert not re.search(rf"Seq Scan on ({name}|trace|\w+_default)\b", plan), plan
