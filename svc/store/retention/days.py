@@ -23,7 +23,7 @@ from svc.domain.datasets import SPANS, TOOL_CALLS, Dataset
 from svc.domain.packing import Frame
 from svc.store.aggregates.cubes import HOUR, mark_dirty
 from svc.store.postgres.database import Connection, Database
-from svc.store.postgres.partitions import lock_days, midnight, partition
+from svc.store.postgres.partitions import columns_of, lock_days, midnight, partition
 
 log = logging.getLogger(__name__)
 
@@ -177,7 +177,10 @@ async def _dropped(connection: Connection, table: str, day: date, now: datetime)
         # Detached, the day's times belong to the default partition, which takes what must stay.
         condition, values = moved
         await connection.execute(f"alter table {table} detach partition {name}")
-        await connection.execute(f"insert into {table} select r.* from {name} r where {condition}", *values)
+        columns = await columns_of(connection, table)
+        await connection.execute(
+            f"insert into {table} ({columns}) select {columns} from {name} r where {condition}", *values
+        )
         await connection.execute(f"drop table {name}")
     return Freed(table, days=1, rows=seen["rows"], bytes=seen["bytes"])
 
