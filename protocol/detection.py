@@ -14,8 +14,6 @@ from uuid import UUID
 import attrs
 
 Severity = Literal["low", "medium", "high"]
-#: A severity from 0 to 1 is called `medium` from the first bound on, and `high` from the second.
-SEVERITY_BOUNDS: Final = (0.33, 0.66)
 #: A rise of severity by this much is told.
 ESCALATES_BY: Final = 0.1
 
@@ -30,7 +28,7 @@ FindingStatus = Literal["withheld", "confirmed", "rejected", "closed"]
 #: A finding in any other status is live: what it cites is kept, and so is it.
 CLOSED_STATUSES: Final[tuple[FindingStatus, ...]] = ("rejected", "closed")
 #: What a finding is to the case that lists it.
-CaseRole = Literal["cause", "effect"]
+CausalRole = Literal["cause", "effect"]
 
 #: What a reference stands for in the evidence of a finding.
 EvidenceRole = Literal["exemplar", "member", "baseline", "witness", "changepoint"]
@@ -42,12 +40,6 @@ TriageSource = Literal["rule", "agent"]
 TRIAGE_SOURCES: Final[tuple[TriageSource, ...]] = get_args(TriageSource)
 #: `positive` confirms a finding, `negative` rejects it, `unclear` leaves it as it is.
 Verdict = Literal["positive", "negative", "unclear"]
-
-
-def severity_of(score: float) -> Severity:
-    """The word for a severity from 0 to 1."""
-    low, high = SEVERITY_BOUNDS
-    return "high" if score >= high else "medium" if score >= low else "low"
 
 
 @attrs.frozen
@@ -102,9 +94,10 @@ class Detection:
     """What a detector saw when it fired: the cause, its subject, the measured values, and why it matters.
 
     `detected_at` and `onset_at` are event times: the watermark at which it fired, and when it began,
-    somewhere from `onset_low_at` to `onset_high_at`. `severity` goes from 0 to 1. `reference` names what of
-    the detector's the present is compared with (its bucket); None when it compares with nothing, so that
-    nothing can be absorbed. `payload` is for those who read the finding.
+    somewhere from `onset_low_at` to `onset_high_at`. `severity` goes from 0 to 1; what is not `harmful` (an
+    improvement) is for information whatever its size. `reference` names what of the detector's the present is
+    compared with (its bucket); None when it compares with nothing, so that nothing can be absorbed. `payload`
+    is for those who read the finding.
     """
 
     cause: Cause
@@ -118,6 +111,7 @@ class Detection:
     onset_at: datetime
     onset_low_at: datetime | None = None
     onset_high_at: datetime | None = None
+    harmful: bool = True
     trace_count: int = 0
     metric: str | None = None
     call_site_id: str | None = None
@@ -155,7 +149,7 @@ class LiveFinding:
     reference: str | None
     #: The unresolved case that lists it, and as what.
     case_id: UUID | None
-    role: CaseRole | None
+    role: CausalRole | None
 
 
 @attrs.frozen

@@ -16,7 +16,8 @@ from uuid import UUID
 
 import attrs
 
-from protocol.detection import REOPENS_WITHIN, Author, CaseRole, NotOpened, Opened, severity_of
+from protocol.detection import REOPENS_WITHIN, Author, CausalRole, NotOpened, Opened
+from svc.domain.detect.severity import band
 from svc.store.detection.trail import note, take_turn
 from svc.store.postgres.database import Connection, Database
 
@@ -72,7 +73,7 @@ class CaseFindings:
         project_id: int,
         case_id: UUID,
         finding_id: UUID,
-        role: CaseRole,
+        role: CausalRole,
         explained_share: float | None,
         by: Author,
         now: datetime,
@@ -123,7 +124,7 @@ async def _earlier(connection: Connection, project_id: int, found: Any) -> Any:
         found["cause_kind"],
         found["cause_key"],
         found["id"],
-        found["first_seen_at"] - REOPENS_WITHIN,
+        found["onset_at"] - REOPENS_WITHIN,
     )
 
 
@@ -144,7 +145,7 @@ async def _insert(connection: Connection, project_id: int, number: int, found: A
         project_id,
         found["id"],
         number,
-        severity_of(found["severity"]),
+        band(found["severity"]),
         now,
     )
     return case_id
@@ -165,7 +166,7 @@ async def _return(
         project_id,
         case_id,
         found["id"],
-        severity_of(found["severity"]),
+        band(found["severity"]),
     )
     if reopened:
         await unresolve(connection, project_id, case_id, now)
@@ -190,7 +191,7 @@ async def _list(
     project_id: int,
     case_id: UUID,
     finding_id: UUID,
-    role: CaseRole,
+    role: CausalRole,
     explained_share: float | None,
     now: datetime,
 ) -> None:

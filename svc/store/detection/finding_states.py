@@ -46,6 +46,7 @@ _SEEN: Final = (
     "title",
     "basis",
     "severity",
+    "harmful",
     "subject_label",
     "call_site_id",
     "onset_low_at",

@@ -12,7 +12,8 @@ from uuid import UUID
 import attrs
 import msgspec
 
-from protocol.detection import TRIAGE_SOURCES, Cause, LiveFinding, severity_of
+from protocol.detection import TRIAGE_SOURCES, Cause, LiveFinding
+from svc.domain.detect.severity import band
 from svc.store.postgres.clauses import Where
 from svc.store.postgres.database import READ_TIMEOUT_S, Connection, Database
 from svc.store.postgres.rows import plain
@@ -54,7 +55,7 @@ _MEASURED: Final = (
     "baseline_value",
     "delta",
 )
-_COLUMNS: Final = ", ".join((*_HEADLINE, "severity", "triage_citations::text"))
+_COLUMNS: Final = ", ".join((*_HEADLINE, "severity", "harmful", "triage_citations::text"))
 
 
 @attrs.define(eq=False)
@@ -161,6 +162,6 @@ def _finding_row(row: Any) -> dict[str, Any]:
     citations = row["triage_citations"]
     return {
         **{name: plain(row[column]) for column, name in _HEADLINE.items()},
-        "severity": severity_of(row["severity"]),
+        "severity": band(row["severity"], harmful=row["harmful"]),
         "triageCitations": None if citations is None else msgspec.json.decode(citations),
     }

@@ -10,7 +10,8 @@ from datetime import datetime
 from typing import Final
 from uuid import UUID
 
-from protocol.detection import ESCALATES_BY, SYSTEM, Author, Detection, Resolution, severity_of
+from protocol.detection import ESCALATES_BY, SYSTEM, Author, Detection, Resolution
+from svc.domain.detect.severity import band
 from svc.store.detection.trail import note
 from svc.store.postgres.database import Connection
 
@@ -44,7 +45,7 @@ async def escalate(
         case_id,
         seen.detected_at,
         worst,
-        severity_of(worst),
+        band(worst),
         worse,
     )
     if case["finding_id"] == finding_id:

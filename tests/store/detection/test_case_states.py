@@ -227,9 +227,7 @@ async def test_a_cause_that_returns_within_seven_days_reopens_its_case(
         await states.resolve(1, case_id, "fixed", ANN, LATER)
     else:
         await FindingStates(store).recover(1, first, LATER)
-    back = seen(
-        detected_at=LATER + away, onset_at=LATER + away - timedelta(hours=1), severity=0.8, title="it again"
-    )
+    back = seen(detected_at=LATER + away, onset_at=LATER + away, severity=0.8, title="it again")
     second = await fire(store, back)
     await confirm(store, second)
     for expected in (how, "known"):

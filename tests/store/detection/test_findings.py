@@ -146,6 +146,12 @@ async def test_a_firing_raises_recurrences_and_renews_values_once(store: Databas
     assert await findings.one(1, MISSING) is None
 
 
+async def test_an_improvement_is_for_information_however_large(store: Database) -> None:
+    found = await FindingStore(store).one(1, await fire(store, seen(severity=0.9, harmful=False)))
+    assert found is not None
+    assert found["severity"] == "info"
+
+
 async def test_one_finding_of_a_cause_is_live_however_many_replicas_see_it(store: Database) -> None:
     ids: set[UUID] = set()
 

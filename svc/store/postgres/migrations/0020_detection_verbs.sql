@@ -6,6 +6,8 @@
 alter table finding
     add column basis          text not null default '',
     add column severity       double precision not null default 0,
+    -- False for an improvement, which is for information only.
+    add column harmful        boolean not null default true,
     add column subject_kind   text not null default '',
     add column subject_id     text not null default '',
     add column subject_label  text not null default '',
