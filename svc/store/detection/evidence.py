@@ -22,8 +22,8 @@ from svc.store.postgres.keyset import Keyset
 from svc.store.postgres.rows import plain
 
 EVIDENCE_ORDER: Final = Keyset("evidence", (("role", "small integer"), ("position", "integer")))
-#: References written by one statement.
-BATCH: Final = 10_000
+#: References written by one statement. Only a stretch with something new in it takes places.
+BATCH: Final = 1_000
 
 #: A reference survives while it can be opened: its span, or the trace of one that names no span, or the
 #: session of one that names no trace. Looked up one by one, 2 us each (measured November 2026): joined, the
@@ -53,20 +53,14 @@ async def append(connection: Connection, project_id: int, finding_id: UUID, refs
     recorded: dict[str, int] = dict.fromkeys(EVIDENCE_ROLES, 0) | msgspec.json.decode(row["recorded"])
     written = iter(refs)
     while batch := list(islice(written, BATCH)):
-        # One stretch, without what stands there already: firings tell all they know again and again.
+        # One stretch; what stands there already is passed over, by the index that knows: looked up before,
+        # the planner takes another one while statistics are young (16 s for 12,000, measured 2026-11).
         added = await connection.fetch(
             "with added as (insert into finding_evidence (project_id, finding_id, role, position, rank,"
             " session_id, trace_id, span_id)"
-            " select $1, $2, n.role, $3 + row_number() over (order by n.place) - 1, n.rank, n.session_id,"
-            " n.trace_id, n.span_id"
+            " select $1, $2, n.role, $3 + n.place - 1, n.rank, n.session_id, n.trace_id, n.span_id"
             " from unnest($4::smallint[], $5::integer[], $6::text[], $7::bytea[], $8::bytea[])"
             " with ordinality as n (role, rank, session_id, trace_id, span_id, place)"
-            " where not exists (select from finding_evidence e where e.project_id = $1"
-            " and e.finding_id = $2 and e.role = n.role"
-            " and coalesce(e.trace_id, '') = coalesce(n.trace_id, '')"
-            " and coalesce(e.span_id, '') = coalesce(n.span_id, '')"
-            " and case when e.trace_id is null then e.session_id else '' end"
-            " = case when n.trace_id is null then n.session_id else '' end offset 0)"
             " on conflict do nothing returning role, position)"
             " select role, count(*) as n, max(position) as last from added group by 1",
             project_id,
