@@ -13,11 +13,12 @@ from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 
+from protocol.detection import Severity
+
 Id = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
 Text = Annotated[str, msgspec.Meta(max_length=4000)]
 
 FailureScope = Literal["single_call", "chain", "trace"]
-Severity = Literal["low", "medium", "high"]
 Layer = Literal["A", "B", "C"]
 
 

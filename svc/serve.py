@@ -188,6 +188,8 @@ async def _first_keys(store: Store) -> tuple[str, str] | None:
     if await store.database.run(has_keys, readonly=True):
         return None
     project = await ProjectStore(store.database).make_default()
+    if project is None:
+        return None
     keys = KeyStore(store.database)
     write = await keys.create(project.id, "first write key", "write", actor=SYSTEM)
     query = await keys.create(project.id, "first query key", "query", actor=SYSTEM)

@@ -22,10 +22,10 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
 from protocol.rest.query import timestamp
 from protocol.storage import Outage
+from svc.commands.place import default_project
 from svc.config.table import Settings
 from svc.store.accounts.audit import OPERATOR
 from svc.store.accounts.keys import KeyStore
-from svc.store.accounts.projects import ProjectStore
 from svc.wiring.open_store import open_store
 
 TRACES: Final = 24
@@ -234,7 +234,7 @@ async def run(arguments: argparse.Namespace, settings: Settings) -> None:
     """Send the traces and print what the query API says. Raises `Outage` when the service is not there."""
     base = arguments.url or f"http://{settings.http_bind[0]}:{settings.http_bind[1]}"
     async with open_store(settings) as store:
-        project = await ProjectStore(store.database).make_default()
+        project = await default_project(store)
         keys = KeyStore(store.database)
         write = await keys.create(project.id, "demo (write)", "write", actor=OPERATOR)
         query = await keys.create(project.id, "demo (query)", "query", actor=OPERATOR)

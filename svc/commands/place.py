@@ -15,12 +15,21 @@ def name_project(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--project", default=DEFAULT_PROJECT, help="project (default: %(default)s)")
 
 
+async def default_project(store: Store) -> Project:
+    """The default project, made when there never was one. Raises `OperatorError` when it was deleted."""
+    project = await ProjectStore(store.database).make_default()
+    if project is None:
+        raise OperatorError(
+            f"the project {DEFAULT_ORG}/{DEFAULT_PROJECT} was deleted; name another one with --project"
+        )
+    return project
+
+
 async def named_project(store: Store, arguments: argparse.Namespace) -> Project:
     """The project; the default one is made when it is missing. Raises `OperatorError` when there is none."""
-    projects = ProjectStore(store.database)
     if (arguments.org, arguments.project) == (DEFAULT_ORG, DEFAULT_PROJECT):
-        return await projects.make_default()
-    project = await projects.find(arguments.org, arguments.project)
+        return await default_project(store)
+    project = await ProjectStore(store.database).find(arguments.org, arguments.project)
     if project is None:
         raise OperatorError(f"there is no project {arguments.org}/{arguments.project}")
     return project

@@ -11,7 +11,7 @@ that is no model's.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any, Final
 
@@ -20,9 +20,10 @@ from protocol.text import clean
 from svc.domain.call_site import infer_call_site
 from svc.domain.dialects import read
 from svc.domain.dialects.dialect import Found
-from svc.domain.messages import answer, conversation, last_text, last_user_text, preview, text_of
+from svc.domain.messages import Asked, answer, conversation, last_text, last_user_text, preview, text_of
 from svc.domain.pricing import PriceBook, Priced
 from svc.domain.span import CostSource, Kind, SpanRow, Status, ToolCall, instant
+from svc.domain.tool_results import Failure, failure_in
 from svc.domain.values import NAME_CHARS, decoded, identifier, name, text
 
 #: An error message is cut here.
@@ -53,14 +54,14 @@ def map_span(span: WireSpan, prices: PriceBook) -> SpanRow:
     get = found.get
     said_in = reading.input_messages(span)
     said_out = reading.output_messages(span)
-    said, calls = (None, ()) if said_out is None else answer(said_out, MAX_TOOL_CALLS)
+    said, calls, failures = (None, (), {}) if said_out is None else answer(said_out, MAX_TOOL_CALLS)
     model = get("response_model") or get("request_model")
     tokens = tokens_of(found)
     has_usage = tokens != (None, None, None, None, None)
     kind = kind_of(found, model is not None and (has_usage or bool(said_in or said_out)))
 
     started_at = instant(span.start_ns)
-    status, error_type, error_message = _outcome(span, found)
+    status, error_type, error_message = _outcome(span, found, kind, said)
     audio_in, audio_out, tier = get("input_audio_tokens"), get("output_audio_tokens"), get("service_tier")
     priced = prices.price(
         provider=get("provider"),
@@ -114,7 +115,7 @@ def map_span(span: WireSpan, prices: PriceBook) -> SpanRow:
         output_preview=_output_preview(kind, found, bool(said_out), said),
         tool_calls=_own_call(span, found, status, error_type, error_message)
         if kind == "tool" or kind == "mcp"
-        else _calls_in_answer(calls)
+        else _calls_in_answer(calls, failures)
         if kind == "llm"
         else (),
         service_tier=None if tier is None else name(tier),
@@ -195,17 +196,36 @@ def _costs(found: Found, priced: Priced, tokens: Buckets) -> tuple[Costs, CostSo
     return (given, answered, read, written, total), "provided"
 
 
-def _outcome(span: WireSpan, found: Found) -> tuple[Status, str | None, str | None]:
-    """Status, error type and error message; the last exception is the one that ended the span."""
-    if span.status_code != _ERROR and "failed" not in found:
+def _outcome(
+    span: WireSpan, found: Found, kind: Kind, said: str | None
+) -> tuple[Status, str | None, str | None]:
+    """Status, error type and error message; the last exception is the one that ended the span.
+
+    A span fails by its status or its exporter's word. A tool's span fails as well by an error type, an
+    exception and what its result says: the instrumentation saw a call that returned, the agent a failure.
+    """
+    failed = span.status_code == _ERROR or "failed" in found
+    calls_a_tool = kind == "tool" or kind == "mcp"
+    if not failed and not calls_a_tool:
         return "ok", None, None
     error_type: str | None = found.get("error_type")
     message: str | None = span.status_message or found.get("error_message")
+    if error_type is not None:
+        failed = True
     for event in reversed(span.events):
         if event.name == "exception":
+            failed = True
             error_type = error_type or text(event.attributes.get("exception.type"))
             message = message or text(event.attributes.get("exception.message"))
             break
+    if calls_a_tool and (error_type is None or message is None):
+        result = found.get("tool_result", found.get("output_value", said))
+        if (failure := failure_in(result)) is not None:
+            failed = True
+            error_type = error_type or failure[0]
+            message = message or failure[1]
+    if not failed:
+        return "ok", None, None
     return (
         "error",
         None if error_type is None else name(error_type),
@@ -254,14 +274,20 @@ def _own_call(
     return (ToolCall(0, name(called), call_id and identifier(call_id), status, error_type, error_message),)
 
 
-def _calls_in_answer(calls: Iterable[tuple[str | None, str | None]]) -> tuple[ToolCall, ...]:
-    """The calls an answer asks for; how they went is not known here."""
-    return tuple(
-        [
-            ToolCall(index, name(called or _UNNAMED), call_id and identifier(call_id), "ok", None, None)
-            for index, (call_id, called) in enumerate(calls)
-        ]
-    )
+def _calls_in_answer(calls: Sequence[Asked], failures: Mapping[str, Failure]) -> tuple[ToolCall, ...]:
+    """The calls an answer asks for; how one went is known only where the answer holds its result too."""
+    made = [
+        ToolCall(index, name(called or _UNNAMED), call_id and identifier(call_id), "ok", None, None)
+        for index, (call_id, called) in enumerate(calls)
+    ]
+    if failures:
+        for call, (call_id, _) in zip(made, calls, strict=True):
+            # No id is empty.
+            if (failure := failures.get(call_id or "")) is not None:
+                error_type, message = failure
+                call.status, call.error_type = "error", name(error_type)
+                call.error_message = message and clean(message[:MESSAGE_CHARS])
+    return tuple(made)
 
 
 def name_after_operation(span_name: str) -> str:

@@ -2,15 +2,14 @@
 
 Owns: `conversation` and `messages_in` (finding the messages in a value), `parts` and `normal` (reading them),
 `last_user_text`, `last_text` and `answer` (what the row needs). The dialects say where messages lie; the
-mapper reads ends of them on the hot path; the read side wants them whole. Never raises over what a client
-sent.
+mapper reads ends of them on the hot path; the read side wants them whole. Never raises over what was sent.
 
 The normal form of a message is `{role, parts, name?, finish_reason?}`; a part is one of
 
 - `{type: "text", text}`
 - `{type: "reasoning", text}`
 - `{type: "tool_call", id, name, arguments}`
-- `{type: "tool_result", id, name, result}`
+- `{type: "tool_result", id, name, result}`, with `is_error: true` where the part says so
 - `{type: "media", media, mime_type, uri, data}`, or with `value` where the part is of no known type
 
 with null, in media and reasoning with nothing, for what was not said. Styles read: OpenTelemetry GenAI parts;
@@ -26,9 +25,12 @@ from typing import Any, Final
 import msgspec
 
 from protocol.text import clean
+from svc.domain.tool_results import Failure, failure_in
 from svc.domain.values import decoded, text
 
 Message = Mapping[str, Any]
+#: A tool call that an answer asks for: its id and its name.
+Asked = tuple[str | None, str | None]
 
 #: A preview is this long (contract §3).
 PREVIEW_CHARS: Final = 200
@@ -234,7 +236,14 @@ def _part(item: Any) -> dict[str, Any] | None:
         if type(result) is dict and result.keys() == {"type", "value"}:
             # Vercel says beside a tool's output what type it has.
             result = result["value"]
-        return {"type": "tool_result", "id": _call_id(item), "name": _called(item), "result": result}
+        failed = {"is_error": True} if item.get("is_error") is True else {}
+        return {
+            "type": "tool_result",
+            "id": _call_id(item),
+            "name": _called(item),
+            "result": result,
+            **failed,
+        }
     if kind in _REASONING:
         return _said(type="reasoning", text=_reasoning_of(item))
     if (head := kind.removeprefix("input_").removesuffix("_url")) in _MEDIA:
@@ -347,19 +356,28 @@ def last_text(messages: list[Any]) -> str | None:
     return None
 
 
-def answer(messages: list[Any], limit: int) -> tuple[str | None, list[tuple[str | None, str | None]]]:
-    """The last text of an answer, and the id and name of each tool call in it, in order, at most `limit`."""
+def answer(messages: list[Any], limit: int) -> tuple[str | None, list[Asked], dict[str, Failure]]:
+    """The last text of an answer, and the id and name of each tool call in it, in order, at most `limit`.
+
+    A tool that the provider runs answers within the same answer: last come the calls that failed, by id.
+    """
     said: str | None = None
-    calls: list[tuple[str | None, str | None]] = []
+    calls: list[Asked] = []
+    failures: dict[str, Failure] = {}
     for raw in messages:
         texts = []
         for part in parts(_opened(raw)):
             if part["type"] == "text":
                 texts.append(part["text"])
-            elif part["type"] == "tool_call" and len(calls) < limit:
-                calls.append((text(part["id"]), text(part["name"])))
+            elif part["type"] == "tool_call":
+                if len(calls) < limit:
+                    calls.append((text(part["id"]), text(part["name"])))
+            elif part["type"] == "tool_result" and (call_id := text(part["id"])) is not None:
+                failure = failure_in(part["result"], failed=part.get("is_error") is True)
+                if failure is not None:
+                    failures[call_id] = failure
         said = "\n".join(texts) or said
-    return said, calls
+    return said, calls, failures
 
 
 def text_of(value: Any) -> str | None:

@@ -78,7 +78,8 @@ class House:
         send, self.questions = trio.open_memory_channel[Verify](MAILBOX_BOUND)
         self.keys = Keys(self.verdicts, send)
         self.days = DayPartitions(store.database)
-        self.shelf = KeyStore(store.database)
+        self.hashers = trio.CapacityLimiter(HASHERS)
+        self.shelf = KeyStore(store.database, self.hashers)
         self.metrics = Metrics()
         self.intake = Intake(
             self.spool, settings.max_body_bytes, now, trio.current_time, ingest_limits(settings)
@@ -111,7 +112,6 @@ class House:
             retention=lambda: retention_report(settings, self.sweep_tally),
         )
         queries = QueryStore(store.database)
-        self.hashers = trio.CapacityLimiter(HASHERS)
         self.means = means(settings, store.database, self.keys, self.hashers, now)
         app = App(self.keys, queries, self.health, self.metrics, Api(self.means, ROUTES)).build()
         mcp = Mcp(

@@ -18,6 +18,7 @@ import attrs
 import msgspec
 import trio
 
+from protocol.detection import RULE, Cause, Detection, Ref, Triage
 from protocol.taxonomy import read_taxonomy
 from svc.config.table import read_settings
 from svc.store.accounts.audit import OPERATOR
@@ -25,8 +26,8 @@ from svc.store.accounts.keys import KeyStore
 from svc.store.accounts.projects import ProjectStore
 from svc.store.aggregates.cubes import CubeStore
 from svc.store.aggregates.rollups import RollupStore
-from svc.store.detection.cases import CaseStore, Detection
-from svc.store.detection.findings import Cause, FindingStore, Ref
+from svc.store.detection.case_findings import CaseFindings
+from svc.store.detection.finding_states import FindingStates
 from svc.store.detection.taxonomy import TaxonomyStore
 from svc.store.postgres.database import Connection, Database
 from svc.store.postgres.partitions import DayPartitions
@@ -158,25 +159,22 @@ async def fill(env: dict[str, str], spans: int) -> tuple[str, str]:
 
 async def _detected(database: Database, project_id: int, now: datetime) -> UUID:
     """Five hundred cases, a finding behind each, and a taxonomy. The finding of C-1 has 2,000 refs."""
-    cases, findings = CaseStore(database), FindingStore(database)
     many = [Ref("member", trace_id=trace_id(number)) for number in range(2_000)]
     few = [Ref("exemplar", trace_id=trace_id(number), rank=number) for number in range(1, 4)]
+    findings, cases = FindingStates(database), CaseFindings(database)
     first: UUID | None = None
     for number in range(500):
-        seen = now - timedelta(minutes=number)
+        at = now - timedelta(minutes=number)
         site = f"shop/{number % 60}"
-        cause = Cause(
-            "tools time out", "tool-errors", "error_type", f"{number}", "open", seen, seen, 3, "rule", True,
+        seen = Detection(
+            Cause("tool-errors", "error_type", f"{number}"), "tools time out", "measured",
+            (0.1, 0.5, 0.9)[number % 3], "call_site", f"{number}", site, at, at, trace_count=3,
             call_site_id=site,
         )  # fmt: skip
-        refs = few if number else few + many
-        finding_id = await findings.open(project_id, cause, refs)
-        first = first or finding_id
-        detection = Detection(
-            "tool-errors", "call_site", f"{number}", site, "errors rose", "measured",
-            ("low", "medium", "high")[number % 3], seen, call_site_id=site, finding_id=finding_id,
-        )  # fmt: skip
-        await cases.open(project_id, detection, seen)
+        fired = await findings.fire(project_id, seen, few if number else few + many)
+        first = first or fired.finding_id
+        await findings.rule(project_id, fired.finding_id, Triage("positive", "confirm", ""), RULE, at)
+        await cases.open(project_id, fired.finding_id, RULE, at)
     modes = [
         {"id": f"mode-{number}", "name": "repeats itself", "severity": "low", "scope": "trace", "layer": "A"}
         for number in range(100)

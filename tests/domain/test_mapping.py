@@ -138,7 +138,7 @@ def test_the_kind_follows_the_first_sign_that_speaks(attributes: dict[str, Any],
     assert mapped(attributes).kind == kind
 
 
-def test_only_status_two_is_an_error_and_only_an_error_has_an_error_type() -> None:
+def test_of_what_is_no_tool_only_status_two_is_an_error_and_only_an_error_has_an_error_type() -> None:
     gone_wrong = (event("exception", **{"exception.type": "ValueError", "exception.message": "no"}),)
     for code in (0, 1, 3):
         row = mapped({"error.type": "timeout"}, status_code=code, events=gone_wrong)

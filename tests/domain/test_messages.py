@@ -187,7 +187,7 @@ def test_an_answers_text_is_its_last_and_its_calls_are_all_up_to_the_limit() -> 
         {"role": "assistant", "content": "two"},
         {"role": "assistant", "parts": [CALL]},
     ]
-    assert answer(messages, 10) == ("two", [("1", "f"), (None, "g"), ("c1", "f")])
+    assert answer(messages, 10) == ("two", [("1", "f"), (None, "g"), ("c1", "f")], {})
     assert answer(messages, 2)[1] == [("1", "f"), (None, "g")]
 
 

@@ -12,16 +12,19 @@ from typing import Any
 import httpx2
 import trio
 
+from protocol.detection import CaseMoved, Cause, Opened, Ref, Triage
 from protocol.rest.query import timestamp
 from svc.config.table import read_settings
 from svc.store.accounts.projects import ProjectStore
-from svc.store.detection.case_states import CaseStates, RcaStore
-from svc.store.detection.cases import CaseStore, Detection
-from svc.store.detection.findings import Cause, FindingStore, Ref, Triage
+from svc.store.detection.case_findings import CaseFindings
+from svc.store.detection.case_states import CaseStates
+from svc.store.detection.finding_states import FindingStates
+from svc.store.detection.rca import RcaStore
 from svc.wiring.open_store import Store, open_store
 from tests import wire
 from tests.e2e.hostile import minted, post, trace_id, unique, wait_for_spans
 from tests.service import Service
+from tests.store.detection.detecting import AGENT, fire, seen
 
 NOW = datetime.now(UTC)
 TODAY = {"from": timestamp(NOW - timedelta(hours=12)), "to": timestamp(NOW + timedelta(hours=12))}
@@ -140,27 +143,25 @@ def ruled_ids(service: Service) -> dict[str, str]:
 
     async def work(store: Store) -> dict[str, str]:
         project = await ProjectStore(store.database).make_default()
-        cause = Cause(
-            unique("cause"), "tool-errors", "error_type", unique("key"), "open", NOW, NOW, 3, "agent", True,
-            evidence={"rates": [{"ruling": VERDICT, "rate": 0.5}]},
+        what = seen(
+            cause=Cause("tool-errors", "error_type", unique("key")), severity=0.9, detected_at=NOW,
+            triage_source="agent", payload={"rates": [{"ruling": VERDICT, "rate": 0.5}]},
         )  # fmt: skip
         refs = [Ref("exemplar", trace_id=trace, rank=1), Ref("member", trace_id=trace)]
         refs += [Ref("member", trace_id=trace, span_id=b"\x02" * 8), Ref("member", trace_id=b"\x7f" * 16)]
-        finding = await FindingStore(store.database).open(project.id, cause, refs)
-        seen = Detection(
-            "tool-errors", "call_site", unique("site"), "a site", "errors rose", "measured", "high", NOW,
-            finding_id=finding,
-        )  # fmt: skip
-        opened = await CaseStore(store.database).open(project.id, seen, NOW)
-
-        triage = Triage(VERDICT, VERDICT, VERDICT, [VERDICT], confirmed=True)
-        assert await FindingStore(store.database).rule(project.id, finding, triage, NOW)
-        assert await CaseStates(store.database).rule(project.id, opened.id, {"why": VERDICT}, "triage", NOW)
+        finding = await fire(store.database, what, refs, project.id)
+        triage = Triage("positive", VERDICT, VERDICT, [VERDICT])
+        await FindingStates(store.database).rule(project.id, finding, triage, AGENT, NOW)
+        opened = await CaseFindings(store.database).open(project.id, finding, AGENT, NOW)
+        assert isinstance(opened, Opened)
+        ruled = await CaseStates(store.database).rule(project.id, opened.id, {"why": VERDICT}, AGENT, NOW)
+        assert isinstance(ruled, CaseMoved)
         reports = RcaStore(store.database)
-        report_id = await reports.start(project.id, opened.id, "analyst", NOW)
-        assert report_id is not None
+        assert await reports.start(project.id, opened.id, AGENT, NOW) is not None
+        lease = await reports.claim(NOW)
+        assert lease is not None
         report = {"summary": "the upstream timed out", "ruling": VERDICT}
-        assert await reports.finish(project.id, report_id, report, "analyst", NOW)
+        assert await reports.finish(lease, report, AGENT, NOW)
         return {"finding_id": str(finding), "case": opened.reference, "case_id": str(opened.id)}
 
     found: dict[str, str] = beside(service, work)

@@ -15,7 +15,7 @@ from protocol.rest.query import timestamp
 from svc.front.mcp.redaction import HIDDEN, redacted
 from svc.front.mcp.tools import TOOLS, Tool
 from svc.store.accounts.projects import ProjectStore
-from svc.store.detection.findings import EVIDENCE_ORDER
+from svc.store.detection.evidence import EVIDENCE_ORDER
 from svc.store.postgres.database import Connection
 from svc.store.postgres.keyset import Keyset
 from svc.store.reads.spans import NEWEST_SPANS
@@ -304,7 +304,8 @@ def test_fields_are_those_of_the_contract(service: Service) -> None:
         " resolution_reason muted_at finding_id rca_report_id rca_available": asked(service, "list_cases")[
             "cases"
         ],
-        "events exemplars rca": [case],
+        "findings events exemplars rca": [case],
+        "id detector role explained_share": case["findings"],
         "trace_id role rank name duration_ms cost started_at": case["exemplars"],
         "id title detector cause_kind cause_key call_site_id status first_seen_at last_seen_at trace_count"
         " recurrences triageStatus": asked(service, "list_findings")["findings"],
@@ -339,10 +340,10 @@ def test_no_answer_holds_a_ruling_and_its_status_survives(service: Service) -> N
     unruled(asked(service, "list_findings", include="all", detector="tool-errors"))
     unruled(asked(service, "get_case", id=ids["case_id"]))
     finding, case = answers["get_finding"], answers["get_case"]
-    assert (finding["triageStatus"], finding["evidence"]) == ("ruled", {"rates": [{"rate": 0.5}]})
+    assert (finding["triageStatus"], finding["evidence"]) == ("done", {"rates": [{"rate": 0.5}]})
     assert case["rca"] == {"summary": "the upstream timed out"}
     (listed,) = [row for row in answers["list_findings"]["findings"] if row["id"] == ids["finding_id"]]
-    assert listed["triageStatus"] == "ruled"
+    assert listed["triageStatus"] == "done"
 
 
 _anything = st.recursive(

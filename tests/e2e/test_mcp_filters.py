@@ -11,16 +11,17 @@ from typing import Any
 import attrs
 import pytest
 
+from protocol.detection import Cause, Firing, Ref
 from protocol.rest.query import timestamp
 from svc.store.accounts.projects import ProjectStore
-from svc.store.detection.findings import Cause, FindingStore, Ref
-from svc.store.detection.firings import ClassifierEventStore, Firing
+from svc.store.detection.firings import ClassifierEventStore
 from svc.store.postgres.database import Connection
 from svc.wiring.open_store import Store
 from tests import wire
 from tests.e2e.hostile import post, trace_id, unharmed, unique, wait_for_spans  # noqa: F401 - a fixture
 from tests.e2e.mcp import NOW, asked, beside, call, filled_ids, invalid, tool_error
 from tests.service import Service, until
+from tests.store.detection.detecting import fire, seen
 
 pytestmark = pytest.mark.usefixtures("unharmed")
 
@@ -188,9 +189,10 @@ def test_evidence_is_narrowed_to_a_role_and_counts_all(service: Service) -> None
 
     async def detect(store: Store) -> str:
         project = (await ProjectStore(store.database).make_default()).id
-        cause = Cause("cause", "tool-errors", "error_type", unique("key"), "open", NOW, NOW, 1, "rule", True)
-        refs = [Ref(role, trace_id=trace) for role in ("exemplar", "member", "baseline", "member")]
-        return str(await FindingStore(store.database).open(project, cause, refs))
+        what = seen(cause=Cause("tool-errors", "error_type", unique("key")), detected_at=NOW)
+        refs = [Ref(role, trace_id=trace) for role in ("exemplar", "member", "baseline")]
+        refs.append(Ref("member", session_id=told(service).session))
+        return str(await fire(store.database, what, refs, project))
 
     finding = beside(service, detect)
     counts = {"exemplar": 1, "member": 2, "baseline": 1, "witness": 0, "changepoint": 0}

@@ -13,16 +13,17 @@ from typing import Any
 import attrs
 import pytest
 
+from protocol.detection import CaseMoved, Cause, Ref
 from svc.front.mcp.tools import BY_NAME, TOOLS
 from svc.store.accounts.projects import ProjectStore
 from svc.store.detection.case_states import CaseStates
-from svc.store.detection.cases import CaseStore, Detection
-from svc.store.detection.findings import Cause, FindingStore, Ref
+from svc.store.detection.finding_states import FindingStates
 from svc.wiring.open_store import Store
 from tests import wire
 from tests.e2e.hostile import ask, post, trace_id, unharmed, unique, wait_for_spans  # noqa: F401 - a fixture
 from tests.e2e.mcp import NOW, TODAY, asked, beside, envelope, every_call, filled_ids, mcp, result
 from tests.service import Service, until
+from tests.store.detection.detecting import ANN, confirm, fire, opened, seen
 
 pytestmark = pytest.mark.usefixtures("unharmed")
 
@@ -165,13 +166,13 @@ def bulk(service: Service) -> Bulk:
 
     async def detect(store: Store) -> str:
         project = (await ProjectStore(store.database).make_default()).id
-        seen = Detection(detector, "call_site", "", "a site", "errors rose", "measured", "low", NOW)
-        cases = CaseStore(store.database)
         for n in range(PAGES):
-            await cases.open(project, attrs.evolve(seen, subject_id=str(n)), NOW + timedelta(seconds=n))
-        cause = Cause("cause", detector, "error_type", detector, "open", NOW, NOW, MANY, "rule", True)
+            what = seen(cause=Cause(detector, "error_type", str(n)), detected_at=NOW)
+            at = NOW + timedelta(seconds=n)
+            await opened(store.database, what, project_id=project, at=at)
         refs = [Ref("member", trace_id=trace) for trace in traces]
-        return str(await FindingStore(store.database).open(project, cause, refs))
+        what = seen(cause=Cause(detector, "error_type", detector), detected_at=NOW, trace_count=MANY)
+        return str(await fire(store.database, what, refs, project))
 
     finding_id: str = beside(service, detect)
     return Bulk(user, session, large.hex(), site, detector, finding_id)
@@ -252,28 +253,28 @@ def test_cases_are_open_unless_asked_and_ordered_by_their_state(service: Service
 
     async def detect(store: Store) -> None:
         project = (await ProjectStore(store.database).make_default()).id
-        seen = Detection(detector, "call_site", "", "a site", "errors rose", "measured", "low", NOW)
-        cases, states = CaseStore(store.database), CaseStates(store.database)
+        states = CaseStates(store.database)
         for n, (severity, state) in enumerate(
             (
-                ("low", "open"),
-                ("high", "open"),
-                ("high", "open"),
-                ("low", "muted"),
-                ("high", "muted"),
-                ("high", "resolved"),
-                ("low", "resolved"),
+                (0.1, "open"),
+                (0.9, "open"),
+                (0.9, "open"),
+                (0.1, "muted"),
+                (0.9, "muted"),
+                (0.9, "resolved"),
+                (0.1, "resolved"),
             )
         ):
-            subject = attrs.evolve(
-                seen, subject_id=str(n), title=f"{n}", severity=severity, call_site_id=f"{detector} {n % 2}"
-            )
+            what = seen(
+                cause=Cause(detector, "error_type", str(n)), title=f"{n}", severity=severity,
+                call_site_id=f"{detector} {n % 2}",
+            )  # fmt: skip
             at = NOW + timedelta(minutes=n)
-            opened = await cases.open(project, subject, at)
+            case = await opened(store.database, what, project_id=project, at=at)
             if state == "muted":
-                assert await states.mute(project, opened.id, "ann", at)
+                assert isinstance(await states.mute(project, case.id, ANN, at), CaseMoved)
             if state == "resolved":
-                assert await states.resolve(project, opened.id, "fixed", "", "ann", at)
+                assert isinstance(await states.resolve(project, case.id, "fixed", ANN, at), CaseMoved)
 
     beside(service, detect)
 
@@ -292,12 +293,16 @@ def test_findings_are_confirmed_unless_asked_and_the_withheld_are_counted(servic
 
     async def detect(store: Store) -> None:
         project = (await ProjectStore(store.database).make_default()).id
-        for n, (status, confirmed) in enumerate((("open", True), ("closed", True), ("open", False))):
-            cause = Cause(
-                f"{n}", detector, "error_type", f"{detector} {n}", status, NOW, NOW + timedelta(minutes=n),
-                1, "rule", confirmed, call_site_id=f"{detector} {n}", evidence={"n": n},
+        for n, status in enumerate(("confirmed", "closed", "withheld")):
+            what = seen(
+                cause=Cause(detector, "error_type", str(n)), title=f"{n}",
+                detected_at=NOW + timedelta(minutes=n), call_site_id=f"{detector} {n}", payload={"n": n},
             )  # fmt: skip
-            await FindingStore(store.database).open(project, cause, [])
+            finding = await fire(store.database, what, project_id=project)
+            if status != "withheld":
+                await confirm(store.database, finding, project)
+            if status == "closed":
+                await FindingStates(store.database).recover(project, finding, NOW)
 
     beside(service, detect)
 
@@ -309,7 +314,8 @@ def test_findings_are_confirmed_unless_asked_and_the_withheld_are_counted(servic
 
     assert found() == found(include="confirmed") == ("1 0", 1)
     assert found(include="all") == ("2 1 0", 0)
-    assert found(status="open") == ("0", 1)
+    assert found(status="confirmed") == ("0", 0)
+    assert found(status="withheld") == ("", 1)
     assert found(call_site_id=f"{detector} 1") == ("1", 0)
 
 

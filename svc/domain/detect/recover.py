@@ -9,23 +9,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Final, Literal
 
 import attrs
 import numpy as np
 
+from protocol.detection import ESCALATES_BY, REOPENS_WITHIN
 from svc.domain.detect import beta
 from svc.domain.detect.bars import GRAIN
-from svc.domain.detect.slots import SLOTS_PER_DAY, SLOTS_PER_WINDOW, Floats, Ints
+from svc.domain.detect.slots import SLOT_S, SLOTS_PER_WINDOW, Floats, Ints
 
 #: The old rate must be a hundred times likelier than the present one …
 RETURNED: Final = round(math.log(100) * GRAIN)
 #: … and have been so for six hours.
 RETURNED_SLOTS: Final = SLOTS_PER_WINDOW
 #: The same cause within this time is the same case.
-REOPENED_SLOTS: Final = 7 * SLOTS_PER_DAY
-#: A rise of severity by this much is told.
-ESCALATED_BY: Final = 0.1
+REOPENED_SLOTS: Final = REOPENS_WITHIN // timedelta(seconds=SLOT_S)
 
 
 @attrs.frozen
@@ -79,4 +79,4 @@ def returned(resolved_at: int, last_onset: int, onset: int) -> Literal["same", "
 
 def escalated(told: float, severity: float) -> bool:
     """Whether the severity rose enough over the one last told to be told again."""
-    return severity - told >= ESCALATED_BY - 1e-9
+    return severity - told >= ESCALATES_BY - 1e-9

@@ -1,7 +1,8 @@
 """What OpenTelemetry says of any span, whatever library made it, and our own tag.
 
-Owns: the keys of the general semantic conventions (`session.*`, `user.*`, `enduser.*`, `error.*`, `code.*`)
-and `svc.call_site.id`. Called by the table of dialects. Knows nothing of models or messages.
+Owns: the keys of the general semantic conventions (`session.*`, `user.*`, `enduser.*`, `error.*`,
+`exception.*`, `code.*`) and `svc.call_site.id`. Called by the table of dialects. Knows nothing of models or
+messages.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ DIALECT: Final = Dialect(
         "user_id": ("user.id", "enduser.id"),
         "call_site": ("svc.call_site.id",),
         "named": ("code.function.name", "code.function"),
-        "error_type": ("error.type",),
+        "error_type": ("error.type", "exception.type"),
+        "error_message": ("exception.message",),
     },
 )

@@ -43,7 +43,7 @@ _AUDIT: Final = Keyset("audit", (("id", "integer"),))
 
 
 def _store(call: Call[object]) -> KeyStore:
-    return KeyStore(call.means.database)
+    return KeyStore(call.means.database, call.means.accounts.hashers)
 
 
 def _shown(key: Key) -> KeyShown:

@@ -12,12 +12,11 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from protocol.detection import CaseState, EvidenceRole, Severity
 from protocol.rest.query import FilterValue
-from protocol.taxonomy import FailureScope, Layer, Severity
+from protocol.taxonomy import FailureScope, Layer
 from protocol.text import clean
 from svc.domain.span import Kind, Status
-from svc.store.detection.cases import CaseState
-from svc.store.detection.findings import Role
 
 DatasetName = Literal["spans", "tool_calls", "classifier_events", "metric_rollups"]
 
@@ -136,7 +135,7 @@ class GetFindingEvidence(Arguments):
     """get_finding_evidence."""
 
     finding_id: Annotated[str, Meta(description="Id of a finding, as list_findings or get_case show it.")]
-    role: Annotated[Role, Meta(description="Only refs of this role.")] | UnsetType = UNSET
+    role: Annotated[EvidenceRole, Meta(description="Only refs of this role.")] | UnsetType = UNSET
     count_only: Annotated[bool, Meta(description="Sizes per role and no refs.")] | UnsetType = UNSET
     limit: _LongLimit | UnsetType = UNSET
     cursor: _Cursor | UnsetType = UNSET

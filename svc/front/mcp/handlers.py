@@ -28,6 +28,7 @@ from svc.domain.values import identifier
 from svc.front.mcp import arguments as a
 from svc.front.mcp.redaction import redacted
 from svc.store.detection.cases import CaseStore
+from svc.store.detection.evidence import EvidenceStore
 from svc.store.detection.findings import FindingStore
 from svc.store.detection.taxonomy import ModeFilter, TaxonomyStore
 from svc.store.postgres.database import Database
@@ -64,6 +65,7 @@ class Reads:
     taxonomy: TaxonomyStore
     cases: CaseStore
     findings: FindingStore
+    evidence: EvidenceStore
     traces: TraceReads
     spans: SpanReads
     sessions: SessionReads
@@ -80,6 +82,7 @@ class Reads:
             TaxonomyStore(database),
             CaseStore(database),
             FindingStore(database),
+            EvidenceStore(database),
             TraceReads(database, spans),
             spans,
             SessionReads(database),
@@ -132,13 +135,14 @@ async def list_cases(reads: Reads, project_id: int, asked: a.ListCases) -> Answe
             call_site_id=_given(asked.call_site_id),
             limit=_limit(asked.limit),
             cursor=_given(asked.cursor),
+            now=reads.now(),
         )
     )
 
 
 async def get_case(reads: Reads, project_id: int, asked: a.GetCase) -> Answer:
     """One case, without its ruling."""
-    case = await reads.cases.one(project_id, asked.id)
+    case = await reads.cases.one(project_id, asked.id, reads.now())
     if case is None:
         raise ToolError(f"there is no case {asked.id[:80]!r} in this project; list_cases shows them")
     return redacted(case)
@@ -171,7 +175,7 @@ async def get_finding_evidence(reads: Reads, project_id: int, asked: a.GetFindin
     finding_id = _uuid(asked.finding_id)
     found = None
     if finding_id is not None:
-        found = await reads.findings.evidence(
+        found = await reads.evidence.page(
             project_id,
             finding_id,
             role=_given(asked.role),

@@ -43,8 +43,9 @@ DESCRIPTIONS: Final = {
             error as well.""",
         "get_case": """
             One case by stored id or reference (C-12), with the newest 500 steps of its activity trail,
-            finding_id, up to 50 exemplar traces and the inline rca. rca is null while a report runs
-            (rca_report_id then names it) and when none was run.""",
+            finding_id, all its findings (causes, and effects with the share that is explained), up to 50
+            exemplar traces and the inline rca. rca is null while a report runs (rca_report_id then names
+            it) and when none was run.""",
         "list_findings": f"""
             Findings, newest first and at most 200 of each triage source: the aggregated causes behind
             many classifier firings, as headlines without evidence. Only confirmed ones unless include

@@ -45,6 +45,15 @@ Action = Literal[
     "taxonomy.update",
     "provider.update",
     "provider.delete",
+    "finding.confirm",
+    "finding.reject",
+    "finding.expect",
+    "case.mute",
+    "case.unmute",
+    "case.resolve",
+    "case.absorb",
+    "case.reopen",
+    "case.rca",
 ]
 
 

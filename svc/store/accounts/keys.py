@@ -78,14 +78,18 @@ _SHOWN: Final = "id::text, name, scope, token_prefix, created_at, last_used_at, 
 
 @attrs.define(eq=False)
 class KeyStore:
-    """Implements the `KeyShelf` port, and the life cycle of keys for the command line and the fronts."""
+    """Implements the `KeyShelf` port, and the life cycle of keys for the command line and the fronts.
+
+    `hashers` bounds how many secrets are hashed at once; the service lends the one of all its hashing.
+    """
 
     database: Database
+    hashers: trio.CapacityLimiter = attrs.field(factory=lambda: trio.CapacityLimiter(1))
 
     async def create(self, project_id: int, name: str, scope: Scope, *, actor: str) -> Minted:
         """A new key. `name` must not be blank."""
         token = new_token(scope)
-        hashed = await trio.to_thread.run_sync(_hash, token)
+        hashed = await trio.to_thread.run_sync(_hash, token, limiter=self.hashers)
 
         async def work(connection: Connection) -> Key:
             # The new key; its secret as a hash only.
@@ -124,7 +128,7 @@ class KeyStore:
         if found is None:
             return NoSuchKey()
         token = new_token(found.scope)
-        hashed = await trio.to_thread.run_sync(_hash, token)
+        hashed = await trio.to_thread.run_sync(_hash, token, limiter=self.hashers)
 
         async def work(connection: Connection) -> Key | None:
             # The new secret, unless the key was revoked meanwhile.

@@ -56,21 +56,23 @@ class ProjectStore:
 
     database: Database
 
-    async def make_default(self) -> Project:
-        """The default project, made together with its organization when missing. Idempotent."""
+    async def make_default(self) -> Project | None:
+        """The default project, made with its organization when there never was one. Idempotent.
 
-        async def work(connection: Connection) -> Project:
+        None: it was deleted. What people delete comes back by their own hand only.
+        """
+
+        async def work(connection: Connection) -> Project | None:
             await the_org(connection)
-            # The default project in it, once.
+            # The default project in it, once: a deleted one was it too.
             await connection.execute(
-                "insert into project (org_id, slug, name)"
-                " select id, $2, 'Default' from organization where slug = $1 on conflict do nothing",
+                "insert into project (org_id, slug, name) select o.id, $2, 'Default' from organization o"
+                " where o.slug = $1 and not exists (select from project p where p.org_id = o.id"
+                " and p.slug = $2 and p.deleted_at is not null) on conflict do nothing",
                 DEFAULT_ORG,
                 DEFAULT_PROJECT,
             )
-            project = await _find(connection, DEFAULT_ORG, DEFAULT_PROJECT)
-            assert project is not None, "the default project was deleted"
-            return project
+            return await _find(connection, DEFAULT_ORG, DEFAULT_PROJECT)
 
         return await self.database.run(work)
 

@@ -1,4 +1,4 @@
 """What detectors, triage and root-cause analysis write, and people decide.
 
-Firings, findings, cases, the taxonomy.
+Firings, findings with their evidence, cases, references that are to move, reports, the taxonomy.
 """

@@ -1,11 +1,15 @@
-"""How a case moves between its states, and what triage and root-cause analysis write to it.
+"""How people move a case between its states, and what triage writes to it.
 
-Written by detectors, by triage and over REST; no MCP tool comes here. Each verb adds a step to the trail in
-the transaction of what it tells, and answers False when the case is not there or not in a state for it.
+Written over REST and by triage; no MCP tool comes here. Each verb adds a step to the trail and, when a person
+acts, a row to the audit, in the transaction of what it tells. Two who act on one case at once take turns, and
+the second hears who was first; whoever calls a verb again after an outage hears that it is done.
+
+Ordering: every verb takes its project's turn first (`svc.store.detection.trail`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
@@ -13,11 +17,18 @@ from uuid import UUID
 import attrs
 import msgspec
 
-from svc.store.detection.cases import note
+from protocol.detection import SYSTEM, Author, CaseMoved, CaseRefusal, Resolution
+from svc.store.accounts.audit import Action
+from svc.store.detection.case_findings import unresolve
+from svc.store.detection.references import ask_for_move, withdraw_moves
+from svc.store.detection.settling import resolve
+from svc.store.detection.trail import audit, note, take_turn
 from svc.store.postgres.database import Connection, Database
 
-#: The states that a verb takes a case from. A resolved case stays: what comes back is a new one.
-_LIVING: Final = ("open", "muted")
+#: Mutes that are ended in one transaction.
+MUTES_ENDED: Final = 500
+
+Moved = CaseMoved | CaseRefusal
 
 
 @attrs.define(eq=False)
@@ -26,145 +37,267 @@ class CaseStates:
 
     database: Database
 
-    async def mute(self, project_id: int, case_id: UUID, actor: str, now: datetime) -> bool:
-        """Open to muted."""
-        return await self._move(
-            project_id,
-            case_id,
-            ("open",),
-            "state = 'muted', muted_at = $4",
-            (now,),
-            ("muted", actor, "", now),
-        )
+    async def mute(
+        self, project_id: int, case_id: UUID, by: Author, now: datetime, until: datetime | None = None
+    ) -> Moved:
+        """Keep an open case out of sight until somebody unmutes it, or until a moment."""
+        said = "" if until is None else f"until {until:%Y-%m-%d %H:%M} UTC"
 
-    async def unmute(self, project_id: int, case_id: UUID, actor: str, now: datetime) -> bool:
-        """Muted to open."""
-        return await self._move(
-            project_id,
-            case_id,
-            ("muted",),
-            "state = 'open', muted_at = null",
-            (),
-            ("unmuted", actor, "", now),
-        )
+        async def work(connection: Connection, case: Any) -> Moved:
+            if case["state"] == "resolved":
+                return _resolved(case)
+            if case["state"] == "muted":
+                if _same(case, "muted", by, said):
+                    return _moved(case, "muted")
+                return CaseRefusal("ALREADY_MUTED", case["muted_by"], case["muted_at"])
+            # Out of sight.
+            await connection.execute(
+                "update detection_case set state = 'muted', muted_at = $3, muted_by = $4, muted_until = $5"
+                " where project_id = $1 and id = $2",
+                project_id,
+                case_id,
+                now,
+                by.name,
+                until,
+            )
+            await _told(connection, project_id, case_id, "muted", "case.mute", by, said, now)
+            return _moved(case, "muted")
 
-    async def resolve(
-        self, project_id: int, case_id: UUID, resolution: str, reason: str, actor: str, now: datetime
-    ) -> bool:
-        """Open or muted to resolved, for good."""
-        return await self._move(
-            project_id,
-            case_id,
-            _LIVING,
-            "state = 'resolved', resolved_at = $4, resolution = $5, resolution_reason = $6",
-            (now, resolution, reason),
-            ("resolved", actor, resolution, now),
-        )
+        return await self._act(project_id, case_id, now, work)
 
-    async def absorb(self, project_id: int, case_id: UUID, into: str, actor: str, now: datetime) -> bool:
-        """Resolve a case because another one, named by its reference, tells the same."""
-        return await self.resolve(project_id, case_id, "absorbed", f"absorbed by {into}", actor, now)
+    async def unmute(self, project_id: int, case_id: UUID, by: Author, now: datetime) -> Moved:
+        """Bring a muted case back into sight."""
+
+        async def work(connection: Connection, case: Any) -> Moved:
+            if case["state"] != "muted":
+                if case["state"] == "open" and _same(case, "unmuted", by, ""):
+                    return _moved(case, "open")
+                return _resolved(case) if case["state"] == "resolved" else CaseRefusal("NOT_MUTED")
+            await _unmute(connection, project_id, [case_id])
+            await _told(connection, project_id, case_id, "unmuted", "case.unmute", by, "", now)
+            return _moved(case, "open")
+
+        return await self._act(project_id, case_id, now, work)
+
+    async def end_mutes(self, project_id: int, now: datetime) -> int:
+        """Write down mutes that have ended, at most `MUTES_ENDED`. Returns how many; reads knew before."""
+
+        async def work(connection: Connection) -> int:
+            # Without a turn when there is nothing to do, as nearly always.
+            if not await connection.fetchval(
+                "select exists (select from detection_case where project_id = $1 and state = 'muted'"
+                " and muted_until <= $2)",
+                project_id,
+                now,
+            ):
+                return 0
+            await take_turn(connection, project_id)
+            # Those that have ended, the first first.
+            ended = await connection.fetch(
+                "select id, muted_until from detection_case where project_id = $1 and state = 'muted'"
+                " and muted_until <= $2 order by muted_until limit $3",
+                project_id,
+                now,
+                MUTES_ENDED,
+            )
+            await _unmute(connection, project_id, [row["id"] for row in ended])
+            for row in ended:
+                await note(
+                    connection, project_id, row["id"], "unmuted", SYSTEM.name, "its time was over",
+                    row["muted_until"],
+                )  # fmt: skip
+            return len(ended)
+
+        return await self.database.run(work)
+
+    async def resolve(self, project_id: int, case_id: UUID, reason: str, by: Author, now: datetime) -> Moved:
+        """Open or muted to resolved, because somebody says why; its live findings close with it."""
+        reason = reason.strip()
+        if not reason:
+            return CaseRefusal("REASON_REQUIRED")
+
+        async def work(connection: Connection, case: Any) -> Moved:
+            if case["state"] == "resolved":
+                done = _same(case, "resolved", by, reason)
+                return _moved(case, "resolved") if done else _resolved(case)
+            await _end(connection, project_id, case_id, "resolved", reason, by, now)
+            await audit(connection, "case.resolve", project_id, ("case", case_id), by, {"reason": reason})
+            return _moved(case, "resolved")
+
+        return await self._act(project_id, case_id, now, work)
+
+    async def absorb(self, project_id: int, case_id: UUID, reason: str, by: Author, now: datetime) -> Moved:
+        """Resolve a case because what it tells is the new normal: its detectors' references have to move."""
+        reason = reason.strip()
+
+        async def work(connection: Connection, case: Any) -> Moved:
+            if case["state"] == "resolved":
+                done = _same(case, "absorbed", by, reason or "absorbed")
+                return _moved(case, "resolved") if done else _resolved(case)
+            live = await _live(connection, project_id, case_id)
+            movable = [row["id"] for row in live if row["reference"] is not None]
+            if not movable:
+                return CaseRefusal("NOT_ABSORBABLE")
+            await ask_for_move(connection, project_id, movable, by, now)
+            await _end(connection, project_id, case_id, "absorbed", reason or None, by, now)
+            await audit(connection, "case.absorb", project_id, ("case", case_id), by, {"reason": reason})
+            return _moved(case, "resolved")
+
+        return await self._act(project_id, case_id, now, work)
+
+    async def reopen(self, project_id: int, case_id: UUID, by: Author, now: datetime) -> Moved:
+        """Take back a resolution: the case is open again, and live again is what closed with it.
+
+        References that were to move stay where they are, as far as they have not moved.
+        """
+
+        async def work(connection: Connection, case: Any) -> Moved:
+            if case["state"] != "resolved":
+                done = _same(case, "reopened", by, "")
+                return _moved(case, case["state"]) if done else CaseRefusal("NOT_RESOLVED")
+            # The findings that closed with it, and whether their cause has come back elsewhere.
+            closed = await connection.fetch(
+                "select f.id, exists (select from finding o where o.project_id = f.project_id"
+                " and o.detector = f.detector and o.cause_kind = f.cause_kind and o.cause_key = f.cause_key"
+                " and o.closed_at is null) as superseded from case_finding l"
+                " join finding f on f.project_id = l.project_id and f.id = l.finding_id"
+                " where l.project_id = $1 and l.case_id = $2 and f.closed_at = $3 and f.closed_as = $4",
+                project_id,
+                case_id,
+                case["resolved_at"],
+                case["resolution"],
+            )
+            if any(row["superseded"] for row in closed):
+                return CaseRefusal("SUPERSEDED")
+            ids = [row["id"] for row in closed]
+            # Live again, as confirmed as they were.
+            await connection.execute(
+                "update finding set status = case when confirmed then 'confirmed' else 'withheld' end,"
+                " closed_at = null, closed_by = null, closed_as = null"
+                " where project_id = $1 and id = any($2::uuid[])",
+                project_id,
+                ids,
+            )
+            await withdraw_moves(connection, project_id, ids, now)
+            await unresolve(connection, project_id, case_id, now)
+            await _unmute(connection, project_id, [case_id])
+            await _told(connection, project_id, case_id, "reopened", "case.reopen", by, "", now)
+            return _moved(case, "open")
+
+        return await self._act(project_id, case_id, now, work)
 
     async def rule(
-        self, project_id: int, case_id: UUID, ruling: dict[str, Any], actor: str, now: datetime
-    ) -> bool:
+        self, project_id: int, case_id: UUID, ruling: dict[str, Any], by: Author, now: datetime
+    ) -> Moved:
         """Keep what triage decided, in any state. Secrets: the ruling stands in no step of the trail."""
-        return await self._move(
-            project_id,
-            case_id,
-            (*_LIVING, "resolved"),
-            "ruling = $4::text::jsonb",
-            (msgspec.json.encode(ruling).decode(),),
-            ("ruled", actor, "", now),
-        )
 
-    async def _move(
+        async def work(connection: Connection, case: Any) -> Moved:
+            # The ruling, in the place of an earlier one.
+            await connection.execute(
+                "update detection_case set ruling = $3::text::jsonb where project_id = $1 and id = $2",
+                project_id,
+                case_id,
+                msgspec.json.encode(ruling).decode(),
+            )
+            await note(connection, project_id, case_id, "ruled", by.name, "", now)
+            return _moved(case, case["state"])
+
+        return await self._act(project_id, case_id, now, work)
+
+    async def _act(
         self,
         project_id: int,
         case_id: UUID,
-        states: tuple[str, ...],
-        changes: str,
-        values: tuple[Any, ...],
-        step: tuple[str, str, str, datetime],
-    ) -> bool:
-        async def work(connection: Connection) -> bool:
-            # The case, if it is in one of these states; `changes` is SQL of ours.
-            moved = await connection.fetchval(
-                f"update detection_case set {changes} where project_id = $1 and id = $2"
-                " and state = any($3::text[]) returning true",
-                project_id,
-                case_id,
-                list(states),
-                *values,
-            )
-            if moved:
-                await note(connection, project_id, case_id, *step)
-            return bool(moved)
-
-        return await self.database.run(work)
-
-
-@attrs.define(eq=False)
-class RcaStore:
-    """Reports of root-cause analysis: one runs for a case at a time. All verbs raise `Outage`."""
-
-    database: Database
-
-    async def start(self, project_id: int, case_id: UUID, actor: str, now: datetime) -> UUID | None:
-        """Begin a report and name it on the case; None while another one runs, or without the case."""
-
-        async def work(connection: Connection) -> UUID | None:
-            # The case, locked, so that two do not begin at once; what the other wrote is read behind it.
+        now: datetime,
+        work: Callable[[Connection, Any], Awaitable[Moved]],
+    ) -> Moved:
+        async def turn(connection: Connection) -> Moved:
+            await take_turn(connection, project_id)
+            # The case as it stands, its ended mute seen through, and the newest step of its trail.
             case = await connection.fetchrow(
-                "select rca_report_id from detection_case where project_id = $1 and id = $2 for update",
-                project_id,
-                case_id,
-            )
-            if case is None:
-                return None
-            # Whether its report runs.
-            running = await connection.fetchval(
-                "select status = 'running' from rca_report where project_id = $1 and id = $2",
-                project_id,
-                case["rca_report_id"],
-            )
-            if running:
-                return None
-            # The report, and its name on the case.
-            report_id: UUID = await connection.fetchval(
-                "with report as (insert into rca_report (project_id, case_id, status, started_at)"
-                " values ($1, $2, 'running', $3) returning id)"
-                " update detection_case c set rca_report_id = report.id from report"
-                " where c.project_id = $1 and c.id = $2 returning report.id",
+                "select c.number, c.resolved_at, c.resolved_by, c.resolution, c.muted_at, c.muted_by,"
+                " case when c.state = 'muted' and c.muted_until <= $3 then 'open' else c.state end as state,"
+                " e.kind, e.actor, e.summary from detection_case c left join lateral"
+                " (select kind, actor, summary from case_event where project_id = c.project_id"
+                " and case_id = c.id and kind in ('opened', 'reopened', 'muted', 'unmuted', 'resolved',"
+                " 'absorbed') order by id desc limit 1) e on true where c.project_id = $1 and c.id = $2",
                 project_id,
                 case_id,
                 now,
             )
-            await note(connection, project_id, case_id, "rca_started", actor, "", now)
-            return report_id
+            return CaseRefusal("NOT_FOUND") if case is None else await work(connection, case)
 
-        return await self.database.run(work)
+        return await self.database.run(turn)
 
-    async def finish(
-        self, project_id: int, report_id: UUID, report: dict[str, Any] | None, actor: str, now: datetime
-    ) -> bool:
-        """End a report that runs: with what it says, or with None when it failed."""
 
-        async def work(connection: Connection) -> bool:
-            # The report, if it still runs.
-            case_id = await connection.fetchval(
-                "update rca_report set status = $3::text, report = $4::text::jsonb, finished_at = $5"
-                " where project_id = $1 and id = $2 and status = 'running' returning case_id",
-                project_id,
-                report_id,
-                "failed" if report is None else "done",
-                None if report is None else msgspec.json.encode(report).decode(),
-                now,
-            )
-            if case_id is None:
-                return False
-            kind = "rca_failed" if report is None else "rca_done"
-            await note(connection, project_id, case_id, kind, actor, "", now)
-            return True
+def _moved(case: Any, state: Any) -> CaseMoved:
+    return CaseMoved(f"C-{case['number']}", state)
 
-        return await self.database.run(work)
+
+def _resolved(case: Any) -> CaseRefusal:
+    return CaseRefusal("ALREADY_RESOLVED", case["resolved_by"], case["resolved_at"])
+
+
+def _same(case: Any, kind: str, by: Author, summary: str) -> bool:
+    """Whether the last move of a case was this very one: then the verb is called again after an outage."""
+    return (case["kind"], case["actor"], case["summary"]) == (kind, by.name, summary)
+
+
+async def _told(
+    connection: Connection,
+    project_id: int,
+    case_id: UUID,
+    kind: str,
+    action: Action,
+    by: Author,
+    summary: str,
+    now: datetime,
+) -> None:
+    await note(connection, project_id, case_id, kind, by.name, summary, now)
+    await audit(connection, action, project_id, ("case", case_id), by, {"said": summary} if summary else {})
+
+
+async def _unmute(connection: Connection, project_id: int, case_ids: list[UUID]) -> None:
+    # In sight again.
+    await connection.execute(
+        "update detection_case set state = 'open', muted_at = null, muted_by = null, muted_until = null"
+        " where project_id = $1 and id = any($2::uuid[])",
+        project_id,
+        case_ids,
+    )
+
+
+async def _live(connection: Connection, project_id: int, case_id: UUID) -> list[Any]:
+    # What the case lists and is not closed.
+    rows: list[Any] = await connection.fetch(
+        "select f.id, f.reference from case_finding l"
+        " join finding f on f.project_id = l.project_id and f.id = l.finding_id and f.closed_at is null"
+        " where l.project_id = $1 and l.case_id = $2",
+        project_id,
+        case_id,
+    )
+    return rows
+
+
+async def _end(
+    connection: Connection,
+    project_id: int,
+    case_id: UUID,
+    resolution: Resolution,
+    reason: str | None,
+    by: Author,
+    now: datetime,
+) -> None:
+    """Resolve a case together with all its live findings."""
+    live = await _live(connection, project_id, case_id)
+    # They keep what they were confirmed by.
+    await connection.execute(
+        "update finding set status = 'closed', closed_at = $3, closed_by = $4, closed_as = $5"
+        " where project_id = $1 and id = any($2::uuid[])",
+        project_id,
+        [row["id"] for row in live],
+        now,
+        by.name,
+        resolution,
+    )
+    await resolve(connection, project_id, case_id, resolution, reason, by, now)

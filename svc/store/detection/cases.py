@@ -1,33 +1,30 @@
-"""Cases: opened by detectors with a reference of their own, moved by people, read by everyone.
+"""Cases as they are read: pages by state, and one with its findings, trail, exemplars and report.
 
-Owns the tables `detection_case`, `case_event`, `case_counter` and `rca_report`. Detectors call `open`; the
-tool endpoint and the pages read. A row read here holds `ruling`, which the MCP front takes out.
-
-Ordering: whoever opens a case locks the counter of its project first. So two detectors that see the same
-thing open one case, and references `C-1`, `C-2`, … have neither gaps nor races.
+Owns the columns of the table `detection_case` that are shown. The tool endpoint and the pages read; what
+moves cases is in the modules beside this. A row read here holds `ruling`, which the MCP front takes out. A
+mute that has ended reads as open, whether it was written down or not.
 """
 
 from __future__ import annotations
 
 import re
 from datetime import datetime
-from typing import Any, Final, Literal
+from typing import Any, Final
 from uuid import UUID
 
 import attrs
 import msgspec
 
-from svc.store.detection.findings import ROLES
+from protocol.detection import EVIDENCE_ROLES, CaseState
 from svc.store.postgres.clauses import Where
 from svc.store.postgres.database import READ_TIMEOUT_S, Connection, Database
 from svc.store.postgres.keyset import Keyset
 from svc.store.postgres.rows import latency_ms, plain, shown
 
-CaseState = Literal["open", "muted", "resolved"]
-Severity = Literal["low", "medium", "high"]
-
 #: Exemplar traces that a case shows.
 EXEMPLARS_SHOWN: Final = 50
+#: Findings that a case lists.
+FINDINGS_LISTED: Final = 200
 #: Steps of its trail that a case shows, the newest.
 EVENTS_SHOWN: Final = 500
 
@@ -54,12 +51,20 @@ CASE_COLUMNS: Final = (
     "resolution",
     "resolution_reason",
     "muted_at",
+    "muted_until",
     "finding_id",
     "rca_report_id",
 )
 
 _REFERENCE: Final = re.compile(r"[Cc]-([1-9][0-9]{0,17})", re.ASCII)
-_COLUMNS: Final = ", ".join(f"c.{column}" for column in CASE_COLUMNS)
+_ENDED: Final = "c.state = 'muted' and c.muted_until <= {now}"
+#: Columns that a mute which has ended leaves as they are in an open case.
+_EFFECTIVE: Final = {
+    "state": f"case when {_ENDED} then 'open' else c.state end as state",
+    "muted_at": f"case when {_ENDED} then null else c.muted_at end as muted_at",
+    "muted_until": f"case when {_ENDED} then null else c.muted_until end as muted_until",
+}
+_COLUMNS: Final = ", ".join(_EFFECTIVE.get(column, f"c.{column}") for column in CASE_COLUMNS)
 #: How far the report of a case is; null when it has none.
 _RCA: Final = (
     "(select r.status from rca_report r where r.project_id = c.project_id and r.id = c.rca_report_id)"
@@ -67,82 +72,11 @@ _RCA: Final = (
 )
 
 
-@attrs.frozen
-class Detection:
-    """What a detector saw: the subject, the measured values, and why it matters."""
-
-    detector: str
-    subject_kind: str
-    subject_id: str
-    subject_label: str
-    title: str
-    basis: str
-    severity: Severity
-    onset_at: datetime
-    metric: str | None = None
-    call_site_id: str | None = None
-    current_value: float | None = None
-    baseline_value: float | None = None
-    delta: float | None = None
-    finding_id: UUID | None = None
-
-
-@attrs.frozen
-class Opened:
-    """The case behind a detection; `new` when it was opened by it."""
-
-    id: UUID
-    reference: str
-    new: bool
-
-
 @attrs.define(eq=False)
 class CaseStore:
-    """Writes for detectors, reads for the fronts. All verbs raise `Outage`."""
+    """Reads for the fronts. Raises `Outage`."""
 
     database: Database
-
-    async def open(self, project_id: int, seen: Detection, now: datetime) -> Opened:
-        """Open a case, or bring the living one of the same detector, subject and metric up to date."""
-
-        async def work(connection: Connection) -> Opened:
-            # The counter, locked until the commit; see Ordering above.
-            last = await connection.fetchval(
-                "insert into case_counter (project_id, last_number) values ($1, 0)"
-                " on conflict (project_id) do update set last_number = case_counter.last_number"
-                " returning last_number",
-                project_id,
-            )
-            # The living case, seen once more.
-            known = await connection.fetchrow(
-                "update detection_case set last_seen_at = greatest(last_seen_at, $6),"
-                " current_value = $7, baseline_value = $8, delta = $9,"
-                " severity = $10, finding_id = coalesce($11, finding_id)"
-                " where project_id = $1 and detector = $2 and subject_kind = $3 and subject_id = $4"
-                " and metric = $5 and state <> 'resolved' returning id, number",
-                project_id,
-                seen.detector,
-                seen.subject_kind,
-                seen.subject_id,
-                seen.metric or "",
-                now,
-                seen.current_value,
-                seen.baseline_value,
-                seen.delta,
-                seen.severity,
-                seen.finding_id,
-            )
-            if known is not None:
-                return Opened(known["id"], f"C-{known['number']}", new=False)
-            case_id = await _insert(connection, project_id, last + 1, seen, now)
-            # The number is taken.
-            await connection.execute(
-                "update case_counter set last_number = $2 where project_id = $1", project_id, last + 1
-            )
-            await note(connection, project_id, case_id, "opened", seen.detector, seen.title, now)
-            return Opened(case_id, f"C-{last + 1}", new=True)
-
-        return await self.database.run(work)
 
     async def page(
         self,
@@ -153,27 +87,31 @@ class CaseStore:
         call_site_id: str | None,
         limit: int,
         cursor: str | None,
+        now: datetime,
     ) -> dict[str, Any]:
         """`{cases, next_cursor}`: worst first, then newest; resolved ones by their closing, newest first."""
         keyset = _ORDERS[state]
         names = [name for name, _ in keyset.columns]
         where = Where.of(project_id, "c.")
-        # In so many words, so that the index on resolved cases serves.
-        where.add(f"c.state = '{state}'")
+        at = where.value(now)
         where.equal("c.detector", detector)
         where.equal("c.call_site_id", call_site_id)
         where.after([f"c.{name}" for name in names], keyset.place(cursor))
-        # One page and one row more, down the index of this order.
-        sql = (
-            f"select {_COLUMNS}, c.severity_rank, {_RCA} from detection_case c where {where.sql()}"
-            f" order by {', '.join(f'c.{name} desc' for name in names)} limit {where.value(limit + 1)}"
-        )
+        # One page and one row more, down the index of this order. The states stand there in so many words, so
+        # that the index on resolved cases serves; mutes that have ended, a few, come by an index of theirs.
+        order = f"order by {', '.join(f'c.{name} desc' for name in names)} limit {where.value(limit + 1)}"
+        parts = [
+            f"(select {_COLUMNS.format(now=at)}, c.severity_rank, {_RCA} from detection_case c"
+            f" where {where.sql()} and {part.format(now=at)} {order})"
+            for part in _PARTS[state]
+        ]
+        sql = f"select * from ({' union all '.join(parts)}) c {order}"
         rows = await self.database.fetch(sql, *where.values, timeout_s=READ_TIMEOUT_S)
         page, next_cursor = keyset.page(rows, limit)
         return {"cases": [_case_row(row) for row in page], "next_cursor": next_cursor}
 
-    async def one(self, project_id: int, name: str) -> dict[str, Any] | None:
-        """A case by its stored id or its reference, with its trail, exemplars and report; or None.
+    async def one(self, project_id: int, name: str, now: datetime) -> dict[str, Any] | None:
+        """A case by its stored id or its reference, with findings, trail, exemplars and report; or None.
 
         Secrets: the answer holds `ruling`, which MCP must not show.
         """
@@ -184,10 +122,11 @@ class CaseStore:
         async def work(connection: Connection) -> dict[str, Any] | None:
             # The case, by one of its two keys.
             case = await connection.fetchrow(
-                f"select {_COLUMNS}, c.ruling::text, {_RCA} from detection_case c"
-                f" where c.project_id = $1 and c.{column} = $2",
+                f"select {_COLUMNS.format(now='$3::timestamptz')}, c.ruling::text, {_RCA}"
+                f" from detection_case c where c.project_id = $1 and c.{column} = $2",
                 project_id,
                 value,
+                now,
             )
             if case is None:
                 return None
@@ -202,6 +141,7 @@ class CaseStore:
             return {
                 **_case_row(case),
                 "ruling": None if case["ruling"] is None else msgspec.json.decode(case["ruling"]),
+                "findings": await _findings(connection, project_id, case["id"]),
                 "events": [
                     {**shown(row, ("id", "kind", "actor", "summary", "created_at"))} for row in events
                 ],
@@ -212,6 +152,12 @@ class CaseStore:
         return await self.database.run(work, readonly=True, snapshot=True, timeout_s=READ_TIMEOUT_S)
 
 
+#: What stands in each state; a mute that has ended is open.
+_PARTS: Final[dict[CaseState, tuple[str, ...]]] = {
+    "open": ("c.state = 'open'", _ENDED),
+    "muted": ("c.state = 'muted' and (c.muted_until is null or c.muted_until > {now})",),
+    "resolved": ("c.state = 'resolved'",),
+}
 _ORDERS: Final[dict[CaseState, Keyset]] = {
     "open": Keyset(
         "cases open", (("severity_rank", "small integer"), ("opened_at", "moment"), ("id", "uuid"))
@@ -221,60 +167,6 @@ _ORDERS: Final[dict[CaseState, Keyset]] = {
     ),
     "resolved": Keyset("cases resolved", (("resolved_at", "moment"), ("id", "uuid"))),
 }  # fmt: skip
-
-
-async def note(
-    connection: Connection,
-    project_id: int,
-    case_id: UUID,
-    kind: str,
-    actor: str,
-    summary: str,
-    now: datetime,
-) -> None:
-    """Add a step to the trail of a case, in the transaction of what it tells. Never the text of a ruling."""
-    # One step.
-    await connection.execute(
-        "insert into case_event (project_id, case_id, kind, actor, summary, created_at)"
-        " values ($1, $2, $3, $4, $5, $6)",
-        project_id,
-        case_id,
-        kind,
-        actor,
-        summary,
-        now,
-    )
-
-
-async def _insert(
-    connection: Connection, project_id: int, number: int, seen: Detection, now: datetime
-) -> UUID:
-    # A new case, open.
-    case_id: UUID = await connection.fetchval(
-        "insert into detection_case (project_id, number, detector, subject_kind, subject_id, subject_label,"
-        " call_site_id, metric, title, basis, severity, onset_at, current_value, baseline_value, delta,"
-        " opened_at, last_seen_at, finding_id)"
-        " values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $16, $17)"
-        " returning id",
-        project_id,
-        number,
-        seen.detector,
-        seen.subject_kind,
-        seen.subject_id,
-        seen.subject_label,
-        seen.call_site_id,
-        seen.metric or "",
-        seen.title,
-        seen.basis,
-        seen.severity,
-        seen.onset_at,
-        seen.current_value,
-        seen.baseline_value,
-        seen.delta,
-        now,
-        seen.finding_id,
-    )
-    return case_id
 
 
 def _named(name: str) -> tuple[str | None, Any]:
@@ -302,6 +194,20 @@ def _case_row(row: Any) -> dict[str, Any]:
     }
 
 
+async def _findings(connection: Connection, project_id: int, case_id: UUID) -> list[dict[str, Any]]:
+    # What the case lists: causes first, those that live before those that were, by age.
+    rows = await connection.fetch(
+        "select f.id, f.detector, l.role, l.explained_share, f.title, f.status from case_finding l"
+        " join finding f on f.project_id = l.project_id and f.id = l.finding_id"
+        " where l.project_id = $1 and l.case_id = $2"
+        " order by l.role, f.closed_at is null desc, l.joined_at, f.id limit $3",
+        project_id,
+        case_id,
+        FINDINGS_LISTED,
+    )
+    return [shown(row, ("id", "detector", "role", "explained_share", "title", "status")) for row in rows]
+
+
 async def _exemplars(
     connection: Connection, project_id: int, finding_id: UUID | None
 ) -> list[dict[str, Any]]:
@@ -314,7 +220,7 @@ async def _exemplars(
         " where e.project_id = $1 and e.finding_id = $2 and e.role = $3 order by e.position limit $4",
         project_id,
         finding_id,
-        ROLES.index("exemplar") + 1,
+        EVIDENCE_ROLES.index("exemplar") + 1,
         EXEMPLARS_SHOWN,
     )
     return [

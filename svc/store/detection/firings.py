@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime
-from typing import Final, Literal
+from typing import Final
 
 import attrs
 
-from svc.store.detection.cases import Severity
+from protocol.detection import Firing
 from svc.store.postgres.database import Connection, Database
 
 _COLUMNS: Final = (
@@ -28,21 +28,6 @@ _COLUMNS: Final = (
     "summary",
     "created_at",
 )
-
-
-@attrs.frozen
-class Firing:
-    """One firing: which classifier, about what, how sure, and why."""
-
-    classifier_id: str
-    severity: Severity
-    subject_kind: Literal["span", "trace", "session"]
-    summary: str
-    confidence: str | None = None
-    session_id: str | None = None
-    trace_id: bytes | None = None
-    span_id: bytes | None = None
-    call_site_id: str | None = None
 
 
 @attrs.define(eq=False)

@@ -90,6 +90,17 @@ async def lock_days(connection: Connection) -> None:
     await connection.execute("select pg_advisory_xact_lock($1)", _LOCK)
 
 
+async def columns_of(connection: Connection, table: str) -> str:
+    """The columns of a table, for moves of whole rows: partitions need not have them in one order."""
+    # Those that are there, in the order of the parent.
+    columns: str = await connection.fetchval(
+        "select string_agg(quote_ident(attname), ', ' order by attnum) from pg_attribute"
+        " where attrelid = $1::text::regclass and attnum > 0 and not attisdropped",
+        table,
+    )
+    return columns
+
+
 async def _make(connection: Connection, day: date) -> int:
     await lock_days(connection)
     made = 0
@@ -102,9 +113,10 @@ async def _make(connection: Connection, day: date) -> int:
         # The new table is filled before it is attached: attaching an existing table takes a weaker lock on
         # the parent than creating a partition in place would, so ingest goes on meanwhile.
         await connection.execute(f"create table {name} (like {table} including all)")
+        columns = await columns_of(connection, table)
         await connection.execute(
             f"with moved as (delete from {table}_default where started_at >= $1 and started_at < $2"
-            f" returning *) insert into {name} select * from moved",
+            f" returning {columns}) insert into {name} ({columns}) select {columns} from moved",
             low,
             high,
         )

@@ -23,7 +23,7 @@ from svc.domain.datasets import SPANS, TOOL_CALLS, Dataset
 from svc.domain.packing import Frame
 from svc.store.aggregates.cubes import HOUR, mark_dirty
 from svc.store.postgres.database import Connection, Database
-from svc.store.postgres.partitions import lock_days, midnight, partition
+from svc.store.postgres.partitions import columns_of, lock_days, midnight, partition
 
 log = logging.getLogger(__name__)
 
@@ -89,12 +89,12 @@ async def sweep_day(
     needed_by = expired.keys() - gone_for
     name = partition(table, day)
     if not await database.run(
-        lambda connection: _with_rows(connection, table, name, needed_by, limit=1), readonly=True
+        lambda connection: with_rows(connection, table, name, needed_by, limit=1), readonly=True
     ):
         await _drop(database, table, day, now, freed)
         return
     for project_id in await database.run(
-        lambda connection: _with_rows(connection, table, name, gone_for), readonly=True
+        lambda connection: with_rows(connection, table, name, gone_for), readonly=True
     ):
         await _thin(database, table, name, project_id, start + DAY, now, freed)
 
@@ -104,13 +104,11 @@ async def sweep_default(
 ) -> None:
     """Delete expired rows from the default partition, where rows of no regular day lie."""
     name = f"{table}_default"
-    dated = [project_id for project_id, cut in expired.items() if cut is not None]
+    dated = {project_id: cut for project_id, cut in expired.items() if cut is not None}
     for project_id in await database.run(
-        lambda connection: _with_rows(connection, table, name, dated), readonly=True
+        lambda connection: with_rows(connection, table, name, dated), readonly=True
     ):
-        cut = expired[project_id]
-        assert cut is not None
-        await _thin(database, table, name, project_id, cut, now, freed)
+        await _thin(database, table, name, project_id, dated[project_id], now, freed)
 
 
 def _owners(table: str, relation: str) -> str:
@@ -123,10 +121,10 @@ def _owners(table: str, relation: str) -> str:
     )
 
 
-async def _with_rows(
+async def with_rows(
     connection: Connection, table: str, relation: str, project_ids: Collection[int], limit: int | None = None
 ) -> list[int]:
-    # A partition that went meanwhile has nobody's rows.
+    """The projects, of these, that have rows in a partition; one that went meanwhile has nobody's."""
     if not project_ids or await connection.fetchval("select to_regclass($1)", relation) is None:
         return []
     try:
@@ -179,7 +177,10 @@ async def _dropped(connection: Connection, table: str, day: date, now: datetime)
         # Detached, the day's times belong to the default partition, which takes what must stay.
         condition, values = moved
         await connection.execute(f"alter table {table} detach partition {name}")
-        await connection.execute(f"insert into {table} select r.* from {name} r where {condition}", *values)
+        columns = await columns_of(connection, table)
+        await connection.execute(
+            f"insert into {table} ({columns}) select {columns} from {name} r where {condition}", *values
+        )
         await connection.execute(f"drop table {name}")
     return Freed(table, days=1, rows=seen["rows"], bytes=seen["bytes"])
 

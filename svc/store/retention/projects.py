@@ -14,11 +14,12 @@ from typing import Any, Final
 
 import trio
 
+from protocol.detection import CLOSED_STATUSES
 from protocol.storage import Freed
 from svc.domain.retention import Cutoffs
-from svc.store.detection.findings import CLOSED_STATUSES
 from svc.store.postgres.database import Connection, Database
 from svc.store.retention.days import BATCH_PAUSE_S, STEP_TIMEOUT_S
+from svc.store.retention.future import future
 
 #: Rows looked at in one transaction. Each trace costs a look for its spans.
 BATCH_ROWS: Final = 2_000
@@ -31,7 +32,7 @@ with batch as materialized (
         select from span s where s.project_id = t.project_id and s.trace_id = t.trace_id
         and s.started_at between t.first_started_at and t.last_started_at offset 0) as empty
     from trace t
-    where t.project_id = $1 and t.started_at < $2 and t.last_started_at < $2 and t.next_at is null
+    where t.project_id = $1 and t.next_at is null and {expired}
       and (t.started_at, t.trace_id) > ($3, $4)
     order by t.started_at, t.trace_id limit $5
     for update of t skip locked
@@ -45,10 +46,16 @@ select last.started_at, last.trace_id, (select count(*) from batch) as seen,
 from (select * from batch order by started_at desc, trace_id desc limit 1) last
 """
 
+# By the times of its spans; one with a time that has not come by when it was stored.
+_PAST: Final = (
+    "t.started_at < $2 and (t.last_started_at < $2 or (t.last_started_at >= $6 and t.created_at < $2))"
+)
+_TO_COME: Final = "t.started_at >= $6 and t.created_at < $2"
+
 # Sessions that lost their last trace. One with later activity has a trace that this snapshot does not see.
 _SESSIONS: Final = """
 delete from session s using unnest($2::text[]) as left_by (id)
-where s.project_id = $1 and s.id = left_by.id and s.last_activity_at < $3
+where s.project_id = $1 and s.id = left_by.id and (s.last_activity_at < $3 or s.last_activity_at >= $4)
   and not exists (select from trace t where t.project_id = s.project_id and t.session_id = s.id offset 0)
 """
 
@@ -96,26 +103,27 @@ delete from l1_eval where (project_id, hour, classifier_id) in (
 )
 """
 
-# Resolved cases with their trail and reports.
+# Resolved cases with their trail, their lists of findings, and their reports.
 _CASES: Final = """
-with old as (
-    delete from detection_case where project_id = $1 and id in (
-        select id from detection_case
-        where project_id = $1 and state = 'resolved' and resolved_at < $2 order by resolved_at limit $3
-    ) returning id
+with old as materialized (
+    select id from detection_case
+    where project_id = $1 and state = 'resolved' and resolved_at < $2 order by resolved_at limit $3
+    for update skip locked
 ), trail as (
     delete from case_event e using old where e.project_id = $1 and e.case_id = old.id
+), listed as (
+    delete from case_finding l using old where l.project_id = $1 and l.case_id = old.id
 ), reports as (
     delete from rca_report r using old where r.project_id = $1 and r.case_id = old.id
 )
-select count(*) from old
+delete from detection_case c using old where c.project_id = $1 and c.id = old.id
 """
 
 # A stretch of the evidence of closed findings that no case refers to.
 _CLOSED: Final = """
     select f.id from finding f
     where f.project_id = $1 and f.last_seen_at < $2 and f.status = any($4::text[])
-      and not exists (select from detection_case c where c.project_id = f.project_id and c.finding_id = f.id)
+      and not exists (select from case_finding l where l.project_id = f.project_id and l.finding_id = f.id)
 """
 _EVIDENCE: Final = f"""
 delete from finding_evidence where (project_id, finding_id, role, position) in (
@@ -130,11 +138,12 @@ delete from finding f where f.project_id = $1 and f.id in ({_CLOSED} limit $3)
 
 
 async def sweep_project(
-    database: Database, project_id: int, cut: Cutoffs, freed: Callable[[Freed], None]
+    database: Database, project_id: int, cut: Cutoffs, now: datetime, freed: Callable[[Freed], None]
 ) -> None:
     """Delete what has expired of one project, except its daily tables."""
     if cut.traces is not None:
-        await _traces(database, project_id, cut.traces, freed)
+        for expired in (_PAST, _TO_COME):
+            await _traces(database, project_id, _TRACES.replace("{expired}", expired), cut.traces, now, freed)
         for table, statement in (
             ("metric_rollup", _ROLLUPS),
             ("dead_letter", _LETTERS),
@@ -166,8 +175,6 @@ async def _repeat(
 
     async def work(connection: Connection) -> int:
         values = [project_id, before, BATCH_ROWS, *(list(value) for value in more)]
-        if statement.startswith("\nwith"):
-            return int(await connection.fetchval(statement, *values))
         status: str = await connection.execute(statement, *values)
         return int(status.rpartition(" ")[2])
 
@@ -181,7 +188,12 @@ async def _repeat(
 
 
 async def _traces(
-    database: Database, project_id: int, before: datetime, freed: Callable[[Freed], None]
+    database: Database,
+    project_id: int,
+    statement: str,
+    before: datetime,
+    now: datetime,
+    freed: Callable[[Freed], None],
 ) -> None:
     place: tuple[datetime, bytes] = (datetime(1970, 1, 1, tzinfo=UTC), b"")
     while True:
@@ -189,12 +201,16 @@ async def _traces(
         async def work(
             connection: Connection, behind: tuple[datetime, bytes] = place
         ) -> tuple[int, int, tuple[datetime, bytes] | None]:
-            row: Any = await connection.fetchrow(_TRACES, project_id, before, *behind, BATCH_ROWS)
+            row: Any = await connection.fetchrow(
+                statement, project_id, before, *behind, BATCH_ROWS, future(now)
+            )
             if row is None:
                 return 0, 0, None
             sessions = 0
             if row["sessions"]:
-                status: str = await connection.execute(_SESSIONS, project_id, row["sessions"], before)
+                status: str = await connection.execute(
+                    _SESSIONS, project_id, row["sessions"], before, future(now)
+                )
                 sessions = int(status.rpartition(" ")[2])
             end = row["seen"] < BATCH_ROWS
             return row["n"], sessions, None if end else (row["started_at"], row["trace_id"])

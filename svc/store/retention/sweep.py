@@ -1,9 +1,9 @@
 """Retention: the terms of each project, and the sweep that lets what has expired go.
 
-Owns the tables `retention_override` and `kept_trace` and the order of a sweep. What traffic fills goes a day
-at a time (`svc.store.retention.days`): a day that no project needs is dropped whole, and only days that
-projects with a longer term still need are thinned row by row, in small transactions with a pause between
-them. The rest is in `svc.store.retention.projects`.
+Owns the tables `retention_override` and `kept_trace` and the order of a sweep, which writes down mutes that
+have ended on its way. What traffic fills goes a day at a time (`svc.store.retention.days`): a day that no
+project needs is dropped whole, and only days that projects with a longer term still need are thinned row by
+row, in small transactions with a pause between them. The rest is in `svc.store.retention.projects`.
 
 Ordering: spans go before their trace row, so that a trace row without spans is one whose spans have gone.
 Every step is a transaction of its own and repeats harmlessly: a sweep that is cut off at any point is taken
@@ -18,25 +18,28 @@ from typing import Any, Final
 
 import attrs
 
+from protocol.detection import CLOSED_STATUSES
 from protocol.storage import Freed
 from svc.domain.retention import Cutoffs, Override, Terms, cutoffs
-from svc.store.detection.findings import CLOSED_STATUSES
+from svc.store.detection.case_states import MUTES_ENDED, CaseStates
 from svc.store.postgres.database import Connection, Database
 from svc.store.postgres.partitions import DAILY, existing
 from svc.store.retention import days as expiry
 from svc.store.retention import projects as expiry_rest
+from svc.store.retention.future import future, sweep_future
 
 #: Tables that go one day ahead of the others.
 AHEAD: Final = ("span_message", "span_payload")
 
-# The traces past any term that must stay: cited by the evidence of an open finding or of an unresolved case,
-# by themselves or through their session, or the very subject of such a case.
+# The traces past any term, or of times that have not come, that must stay: cited by the evidence of an open
+# finding or of an unresolved case, by themselves or through their session, or the very subject of one.
 _CITED: Final = """
 with open_finding as materialized (
     select f.project_id, f.id from finding f
     where f.status <> all($2::text[])
-       or exists (select from detection_case c where c.project_id = f.project_id and c.finding_id = f.id
-                  and c.state <> 'resolved')
+       or exists (select from case_finding l
+                  join detection_case c on c.project_id = l.project_id and c.id = l.case_id
+                  where l.project_id = f.project_id and l.finding_id = f.id and c.state <> 'resolved')
 ), cited as (
     select e.project_id, e.trace_id, e.session_id from finding_evidence e
     join open_finding f on f.project_id = e.project_id and f.id = e.finding_id
@@ -49,16 +52,16 @@ with open_finding as materialized (
 ), wanted as (
     select t.project_id, t.trace_id from cited c
     join trace t on t.project_id = c.project_id and t.trace_id = c.trace_id
-    where t.first_started_at < $1
+    where t.first_started_at < $1 or t.last_started_at >= $3
     union
     select t.project_id, t.trace_id from cited c
     join trace t on t.project_id = c.project_id and t.session_id = c.session_id
-    where c.trace_id is null and t.first_started_at < $1
+    where c.trace_id is null and (t.first_started_at < $1 or t.last_started_at >= $3)
 ), gone as (
     delete from kept_trace k where not exists (
         select from wanted w where w.project_id = k.project_id and w.trace_id = k.trace_id)
 )
-insert into kept_trace select project_id, trace_id from wanted on conflict do nothing
+insert into kept_trace (project_id, trace_id) select project_id, trace_id from wanted on conflict do nothing
 """
 
 
@@ -110,15 +113,19 @@ class RetentionStore:
         default = cutoffs(self.defaults, now)
         latest = _latest([default, *projects.values()])
         if latest is not None:
-            await self._keep(latest)
+            await self._keep(latest, now)
         days = await self.database.run(existing, readonly=True)
         for table in sorted(DAILY, key=lambda table: table not in AHEAD):
             expired = {project_id: _of(table, cut) for project_id, cut in projects.items()}
             for day in (day for parent, day in days if parent == table):
                 await expiry.sweep_day(self.database, table, day, expired, _of(table, default), now, freed)
             await expiry.sweep_default(self.database, table, expired, now, freed)
+        await sweep_future(
+            self.database, {project_id: cut.traces for project_id, cut in projects.items()}, now, freed
+        )
         for project_id, cut in projects.items():
-            await expiry_rest.sweep_project(self.database, project_id, cut, freed)
+            await self._end_mutes(project_id, now)
+            await expiry_rest.sweep_project(self.database, project_id, cut, now, freed)
 
     async def projects(self) -> list[Stored]:
         """Every living project with its terms."""
@@ -179,11 +186,15 @@ class RetentionStore:
             for row in rows
         }
 
-    async def _keep(self, before: datetime) -> None:
+    async def _end_mutes(self, project_id: int, now: datetime) -> None:
+        while await CaseStates(self.database).end_mutes(project_id, now) == MUTES_ENDED:
+            pass
+
+    async def _keep(self, before: datetime, now: datetime) -> None:
         """Bring `kept_trace` up to date with what is cited now."""
 
         async def work(connection: Connection) -> None:
-            await connection.execute(_CITED, before, list(CLOSED_STATUSES))
+            await connection.execute(_CITED, before, list(CLOSED_STATUSES), future(now))
 
         await self.database.run(work, timeout_s=expiry.STEP_TIMEOUT_S)
 

@@ -135,7 +135,10 @@ class ReworkStore:
                 "delete from rework where project_id = $1 and kind = $2", self.project_id, self.kind
             )
             await connection.execute(
-                "insert into rework values ($1, $2, $3, '', 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, $4, null)",
+                "insert into rework (project_id, kind, version, after_trace_id, spans, traces, changed_spans,"
+                " changed_traces, without_payload, cost_before, cost_after, tokens_before, tokens_after,"
+                " unpriced_before, unpriced_after, started_at)"
+                " values ($1, $2, $3, '', 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, $4)",
                 self.project_id,
                 self.kind,
                 self.version,

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import argparse
 import re
+import threading
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import trio
 
+from protocol.operator import OperatorError
 from protocol.storage import Eviction
 from protocol.tokens import is_token, lookup_prefix
+from svc.commands.place import named_project
 from svc.store.accounts.keys import AlreadyRevoked, KeyStore, Minted, NoSuchKey, matches
 from svc.store.accounts.projects import Project, ProjectStore
 from svc.store.postgres.database import Connection, Database
@@ -17,13 +22,33 @@ from svc.store.postgres.database import Connection, Database
 
 @pytest.fixture
 async def project(store: Database) -> Project:
-    return await ProjectStore(store).make_default()
+    made = await ProjectStore(store).make_default()
+    assert made is not None
+    return made
 
 
 async def test_the_default_project_is_made_once(store: Database) -> None:
     projects = ProjectStore(store)
     assert await projects.make_default() == await projects.make_default()
     assert await projects.find("default", "nowhere") is None
+
+
+async def test_a_default_project_that_was_deleted_does_not_come_back_by_itself(
+    store: Database, project: Project
+) -> None:
+    projects, org = ProjectStore(store), await ProjectStore(store).the_org()
+    assert await projects.delete(project.id, actor="ann") is not None
+    assert await projects.make_default() is None
+    arguments = argparse.Namespace(org="default", project="default")
+    with pytest.raises(OperatorError, match="default/default was deleted; name another one with --project"):
+        await named_project(SimpleNamespace(database=store), arguments)  # type: ignore[arg-type]
+    assert await projects.list(org.id) == []
+    # Somebody makes one of that name: it is the default one again.
+    made = await projects.create(org.id, "default", "Default", actor="ann")
+    assert made is not None
+    found = await projects.make_default()
+    assert found is not None
+    assert found.id == made.id != project.id
 
 
 async def test_only_a_bcrypt_hash_at_cost_10_and_the_prefix_are_stored(
@@ -119,3 +144,31 @@ async def test_a_revocation_is_heard_by_every_listener(store: Database, project:
             await nursery.start(listen)
             await keys.revoke(project.id, minted.key.id, actor="tests")
     assert heard == [Eviction(key_id=minted.key.id)] * 2
+
+
+async def test_no_more_secrets_are_hashed_at_once_than_the_service_lends_hashers(
+    store: Database, project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = KeyStore(store, trio.CapacityLimiter(2))
+    at_work, most = 0, 0
+    gate = threading.Barrier(2)
+
+    def hash_slowly(_token: str) -> bytes:
+        nonlocal at_work, most
+        at_work += 1
+        most = max(most, at_work)
+        # Two hash at a time, or this would wait for ever.
+        gate.wait(10)
+        at_work -= 1
+        return b"hash"
+
+    monkeypatch.setattr("svc.store.accounts.keys._hash", hash_slowly)
+
+    async def mint() -> None:
+        await keys.create(project.id, "n", "write", actor="tests")
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(6):
+            nursery.start_soon(mint)
+    assert most == 2
+    assert keys.hashers.borrowed_tokens == 0

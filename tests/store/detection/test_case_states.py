@@ -1,4 +1,4 @@
-"""What detectors, triage and root-cause analysis write, and what is read back of it."""
+"""How cases move: by people, by their causes, by time; and what two who act at once are told."""
 
 from __future__ import annotations
 
@@ -9,25 +9,29 @@ from uuid import UUID
 import pytest
 import trio
 
-from svc.store.detection.case_states import CaseStates, RcaStore
+from protocol.detection import RULE, CaseMoved, CaseRefusal, Opened
+from svc.store.accounts.projects import ProjectStore
+from svc.store.detection.case_findings import CaseFindings
+from svc.store.detection.case_states import CaseStates
 from svc.store.detection.cases import CaseStore
-from svc.store.detection.findings import FindingStore, Triage
-from svc.store.detection.firings import ClassifierEventStore, Firing
+from svc.store.detection.finding_states import FindingStates
+from svc.store.detection.references import ReferenceStore
 from svc.store.postgres.database import Database
-from svc.store.reads.query import QueryStore
-from tests.store.detection.test_cases import MISSING, cause, detection, page
-from tests.store.reads.test_query import question
-from tests.store.spans.test_writing import NOW
+from tests.store.detection.detecting import ANN, BOB, LATER, MISSING, confirm, fire, opened, seen
+from tests.store.detection.test_cases import page
+from tests.store.spans.test_writing import NOW, fetch
 
-LATER = NOW + timedelta(hours=1)
-
-
-async def opened(store: Database, number: int = 1) -> UUID:
-    return (await CaseStore(store).open(1, detection(number), NOW)).id
+DAY = timedelta(days=1)
 
 
-async def case(store: Database, case_id: UUID) -> dict[str, Any]:
-    found = await CaseStore(store).one(1, str(case_id))
+@pytest.fixture
+async def states(store: Database) -> CaseStates:
+    assert (await ProjectStore(store).make_default()).id == 1
+    return CaseStates(store)
+
+
+async def case(store: Database, case_id: UUID, now: Any = LATER) -> dict[str, Any]:
+    found = await CaseStore(store).one(1, str(case_id), now)
     assert found is not None
     return found
 
@@ -36,147 +40,275 @@ async def trail(store: Database, case_id: UUID) -> list[tuple[str, str]]:
     return [(event["kind"], event["actor"]) for event in (await case(store, case_id))["events"]]
 
 
-async def test_a_case_is_muted_unmuted_and_resolved_for_good(store: Database) -> None:
-    states, cases, case_id = CaseStates(store), CaseStore(store), await opened(store)
-    assert await states.mute(1, case_id, "ann", LATER)
+async def live(store: Database) -> UUID:
+    (row,) = await fetch(store, "select id from finding where closed_at is null")
+    found: UUID = row["id"]
+    return found
+
+
+async def test_a_case_is_muted_unmuted_and_resolved_with_a_reason(
+    store: Database, states: CaseStates
+) -> None:
+    cases, case_id = CaseStore(store), (await opened(store, seen())).id
+    assert await states.mute(1, case_id, ANN, LATER) == CaseMoved("C-1", "muted")
     assert [row["muted_at"] is not None for row in await page(cases, "muted")] == [True]
-    assert not await states.mute(1, case_id, "ann", LATER)
-    assert await states.unmute(1, case_id, "ann", LATER)
+    assert await states.unmute(1, case_id, ANN, LATER) == CaseMoved("C-1", "open")
     assert [row["muted_at"] for row in await page(cases)] == [None]
-    assert not await states.unmute(1, case_id, "ann", LATER)
-    assert await states.resolve(1, case_id, "fixed", "a retry was added", "ann", LATER)
+    assert await states.unmute(1, case_id, BOB, LATER) == CaseRefusal("NOT_MUTED")
+    assert await states.resolve(1, case_id, " \n", ANN, LATER) == CaseRefusal("REASON_REQUIRED")
+    assert await states.resolve(1, case_id, "a retry was added", ANN, LATER) == CaseMoved("C-1", "resolved")
     (row,) = await page(cases, "resolved")
-    assert (row["resolution"], row["resolution_reason"]) == ("fixed", "a retry was added")
+    assert (row["resolution"], row["resolution_reason"]) == ("resolved", "a retry was added")
     for verb in (states.mute, states.unmute):
-        assert not await verb(1, case_id, "ann", LATER)
-    assert not await states.resolve(1, case_id, "fixed", "", "ann", LATER)
-    kinds = ["opened", "muted", "unmuted", "resolved"]
+        assert await verb(1, case_id, ANN, LATER) == CaseRefusal("ALREADY_RESOLVED", ANN.name, LATER)
+    assert [kind for kind, _ in await trail(store, case_id)] == ["opened", "muted", "unmuted", "resolved"]
+    told = await fetch(store, "select action, actor, subject_kind, subject_id from audit_row order by id")
+    assert [tuple(row) for row in told] == [
+        (f"case.{verb}", ANN.name, "case", str(case_id)) for verb in ("mute", "unmute", "resolve")
+    ]
+    (finding,) = await fetch(store, "select status, closed_as, closed_by from finding")
+    assert tuple(finding) == ("closed", "resolved", ANN.name)
+
+
+@pytest.mark.parametrize("verb", ["mute", "resolve", "absorb"])
+async def test_of_two_people_who_act_at_once_one_acts_and_the_other_hears_who(
+    store: Database, states: CaseStates, verb: str
+) -> None:
+    case_id = (await opened(store, seen())).id
+    arguments = {"mute": (), "resolve": ("done",), "absorb": ("normal",)}[verb]
+    answers: dict[str, Any] = {}
+
+    async def act(by: Any) -> None:
+        answers[by.name] = await getattr(states, verb)(1, case_id, *arguments, by, LATER)
+
+    async with trio.open_nursery() as nursery:
+        for by in (ANN, BOB):
+            nursery.start_soon(act, by)
+    (first,) = [name for name, answer in answers.items() if isinstance(answer, CaseMoved)]
+    (second,) = answers.keys() - {first}
+    code = "ALREADY_MUTED" if verb == "mute" else "ALREADY_RESOLVED"
+    assert answers[second] == CaseRefusal(code, first, LATER)  # type: ignore[arg-type]
+    assert len(await fetch(store, "select from audit_row")) == 1
+
+
+async def test_a_verb_called_again_after_an_outage_is_done_once(store: Database, states: CaseStates) -> None:
+    case_id = (await opened(store, seen())).id
+    until = LATER + DAY
+    for verb, arguments in (
+        (states.mute, (ANN, LATER, until)),
+        (states.unmute, (ANN, LATER)),
+        (states.resolve, ("done", ANN, LATER)),
+        (states.reopen, (ANN, LATER)),
+        (states.absorb, ("", ANN, LATER)),
+    ):
+        first = await verb(1, case_id, *arguments)  # type: ignore[operator]
+        assert isinstance(first, CaseMoved), first
+        assert await verb(1, case_id, *arguments) == first  # type: ignore[operator]
+    kinds = ["opened", "muted", "unmuted", "resolved", "reopened", "absorbed"]
     assert [kind for kind, _ in await trail(store, case_id)] == kinds
-    # What comes back is a new case.
-    assert (await cases.open(1, detection(), LATER)).new
+    assert len(await fetch(store, "select from audit_row")) == 5
 
 
-async def test_a_muted_case_that_is_seen_again_stays_muted(store: Database) -> None:
-    case_id = await opened(store)
-    await CaseStates(store).mute(1, case_id, "ann", NOW)
-    assert not (await CaseStore(store).open(1, detection(), LATER)).new
-    assert (await case(store, case_id))["state"] == "muted"
+async def test_a_muted_case_is_measured_and_stays_muted(store: Database, states: CaseStates) -> None:
+    case_id = (await opened(store, seen())).id
+    await states.mute(1, case_id, ANN, NOW)
+    await fire(store, seen(detected_at=LATER, current_value=0.8))
+    found = await case(store, case_id)
+    assert (found["state"], found["current_value"]) == ("muted", 0.8)
+    assert found["last_seen_at"] == "2026-11-20T13:00:00.000000Z"
 
 
-async def test_an_absorbed_case_names_the_other(store: Database) -> None:
-    case_id = await opened(store)
-    assert await CaseStates(store).absorb(1, case_id, "C-7", "grouping", LATER)
+async def test_a_mute_ends_at_its_time_and_the_trail_says_when(store: Database, states: CaseStates) -> None:
+    until = NOW + timedelta(minutes=30)
+    short, long = (await opened(store, seen(1))).id, (await opened(store, seen(2))).id
+    assert await states.mute(1, short, ANN, NOW, until) == CaseMoved("C-1", "muted")
+    await states.mute(1, long, ANN, NOW)
+    assert await states.mute(1, short, BOB, NOW) == CaseRefusal("ALREADY_MUTED", ANN.name, NOW)
+    assert await states.end_mutes(1, until - timedelta(microseconds=1)) == 0
+    # Nobody has written it yet, and it has ended all the same.
+    assert await states.unmute(1, short, BOB, until) == CaseRefusal("NOT_MUTED")
+    assert [await states.end_mutes(1, LATER), await states.end_mutes(1, LATER)] == [1, 0]
+    assert await states.end_mutes(2, LATER) == 0
+    told = await case(store, short)
+    assert (told["state"], told["muted_until"]) == ("open", None)
+    assert told["events"][-1]["kind"] == "unmuted"
+    assert (told["events"][-1]["actor"], told["events"][-1]["created_at"]) == (
+        "system",
+        "2026-11-20T12:30:00.000000Z",
+    )
+    assert (await case(store, long))["state"] == "muted"
+
+
+async def test_a_mute_that_has_ended_unwritten_may_be_muted_anew(store: Database, states: CaseStates) -> None:
+    case_id = (await opened(store, seen())).id
+    await states.mute(1, case_id, ANN, NOW, NOW + timedelta(minutes=1))
+    assert await states.mute(1, case_id, BOB, LATER) == CaseMoved("C-1", "muted")
+    assert (await case(store, case_id, LATER + DAY))["state"] == "muted"
+
+
+async def test_an_absorbed_case_asks_the_references_of_its_findings_to_move(
+    store: Database, states: CaseStates
+) -> None:
+    case_id = (await opened(store, seen(1))).id
+    slow = await fire(store, seen(2, onset_at=NOW))
+    await CaseFindings(store).join(1, case_id, slow, "effect", 0.9, RULE, NOW)
+    assert await states.absorb(1, case_id, "we changed vendors", ANN, LATER) == CaseMoved("C-1", "resolved")
     found = await case(store, case_id)
     assert (found["state"], found["resolution"]) == ("resolved", "absorbed")
-    assert found["resolution_reason"] == "absorbed by C-7"
+    assert found["resolution_reason"] == "we changed vendors"
+    references = ReferenceStore(store)
+    moves = await references.pending(1)
+    assert [(move.reference, move.from_at, move.asked_by) for move in moves] == [
+        ("tool:1", seen().onset_at, ANN.name),
+        ("tool:2", NOW, ANN.name),
+    ]
+    assert await references.pending(2) == []
+    assert await references.applied(1, moves[0], LATER)
+    assert not await references.applied(1, moves[0], LATER)
+    assert await references.pending(1) == moves[1:]
+    # It is no case that comes back: against the moved reference it is another change.
+    again = await opened(store, seen(1, detected_at=LATER + DAY, onset_at=LATER))
+    assert (again.reference, again.how) == ("C-2", "opened")
 
 
-async def test_a_ruling_is_kept_and_stands_in_no_step_of_the_trail(store: Database) -> None:
-    case_id = await opened(store)
-    assert await CaseStates(store).rule(1, case_id, {"why": "it is noise"}, "triage", LATER)
-    found = await case(store, case_id)
-    assert found["ruling"] == {"why": "it is noise"}
-    assert (await trail(store, case_id))[-1] == ("ruled", "triage")
-    assert "noise" not in str(found["events"])
+async def test_a_reference_that_is_asked_to_move_again_moves_to_the_later_run(
+    store: Database, states: CaseStates
+) -> None:
+    case_id = (await opened(store, seen())).id
+    await states.absorb(1, case_id, "", ANN, NOW)
+    (early,) = await ReferenceStore(store).pending(1)
+    again = (await opened(store, seen(detected_at=LATER, onset_at=LATER))).id
+    await states.absorb(1, again, "", BOB, LATER)
+    (move,) = await ReferenceStore(store).pending(1)
+    assert (move.from_at, move.asked_by) == (LATER, BOB.name)
+    # Whoever read the first request has moved to the wrong place.
+    assert not await ReferenceStore(store).applied(1, early, LATER)
+    # Taken back, there is nothing left to move.
+    assert await states.reopen(1, again, ANN, LATER) == CaseMoved("C-2", "open")
+    assert await ReferenceStore(store).pending(1) == []
 
 
-async def test_a_case_of_another_project_or_none_is_not_moved(store: Database) -> None:
-    states, case_id = CaseStates(store), await opened(store)
-    for project_id, asked in ((2, case_id), (1, MISSING)):
-        assert not await states.mute(project_id, asked, "ann", NOW)
-        assert not await states.resolve(project_id, asked, "fixed", "", "ann", NOW)
-        assert not await states.rule(project_id, asked, {}, "ann", NOW)
-        assert await RcaStore(store).start(project_id, asked, "ann", NOW) is None
+async def test_what_compares_with_nothing_cannot_be_absorbed(store: Database, states: CaseStates) -> None:
+    case_id = (await opened(store, seen(reference=None))).id
+    assert await states.absorb(1, case_id, "", ANN, LATER) == CaseRefusal("NOT_ABSORBABLE")
     assert (await case(store, case_id))["state"] == "open"
 
 
-async def test_one_report_runs_at_a_time_and_shows_when_it_is_done(store: Database) -> None:
-    reports, case_id = RcaStore(store), await opened(store)
-    started: list[UUID | None] = []
-
-    async def start() -> None:
-        started.append(await reports.start(1, case_id, "analyst", NOW))
-
-    async with trio.open_nursery() as nursery:
-        for _ in range(4):
-            nursery.start_soon(start)
-    (report_id,) = [one for one in started if one is not None]
+async def test_a_case_is_resolved_by_the_system_when_every_cause_has_recovered(
+    store: Database, states: CaseStates
+) -> None:
+    case_id, first = (await opened(store, seen(1))).id, await live(store)
+    second, effect = await fire(store, seen(2)), await fire(store, seen(3))
+    lists, findings = CaseFindings(store), FindingStates(store)
+    await lists.join(1, case_id, second, "cause", None, RULE, NOW)
+    await lists.join(1, case_id, effect, "effect", 0.8, RULE, NOW)
+    await findings.recover(1, first, LATER)
+    assert (await case(store, case_id))["state"] == "open"
+    for _ in range(2):
+        await findings.recover(1, second, LATER)
     found = await case(store, case_id)
-    assert (found["rca"], found["rca_report_id"], found["rca_available"]) == (None, str(report_id), False)
-    assert await reports.finish(1, report_id, {"summary": "a timeout"}, "analyst", LATER)
-    assert not await reports.finish(1, report_id, {"summary": "another"}, "analyst", LATER)
+    assert (found["state"], found["resolution"], found["resolution_reason"]) == (
+        "resolved",
+        "recovered",
+        None,
+    )
+    assert (await trail(store, case_id))[-1] == ("resolved", "system")
+    assert [f["status"] for f in found["findings"]] == ["closed", "closed", "withheld"]
+    assert await fetch(store, "select from audit_row") == []
+
+
+@pytest.mark.parametrize(("away", "how"), [(7 * DAY, "reopened"), (7 * DAY + timedelta(seconds=1), "opened")])
+@pytest.mark.parametrize("by_hand", [True, False])
+async def test_a_cause_that_returns_within_seven_days_reopens_its_case(
+    store: Database, states: CaseStates, away: timedelta, how: str, by_hand: bool
+) -> None:
+    case_id, first = (await opened(store, seen())).id, await live(store)
+    if by_hand:
+        await states.resolve(1, case_id, "fixed", ANN, LATER)
+    else:
+        await FindingStates(store).recover(1, first, LATER)
+    back = seen(detected_at=LATER + away, onset_at=LATER + away, severity=0.8, title="it again")
+    second = await fire(store, back)
+    await confirm(store, second)
+    for expected in (how, "known"):
+        again = await CaseFindings(store).open(1, second, RULE, LATER + away)
+        assert isinstance(again, Opened)
+        assert (again.id == case_id, again.how) == (how == "reopened", expected)
+    if how == "opened":
+        return
+    found = await case(store, case_id, LATER + away)
+    assert (found["state"], found["resolution"], found["resolved_at"]) == ("open", None, None)
+    assert (found["title"], found["severity"], found["finding_id"]) == ("it again", "high", str(second))
+    assert (await trail(store, case_id))[-1] == ("reopened", "rule")
+    assert [f["id"] for f in found["findings"]] == [str(second), str(first)]
+
+
+async def test_a_mute_without_an_end_outlives_a_recovery(store: Database, states: CaseStates) -> None:
+    case_id = (await opened(store, seen())).id
+    await states.mute(1, case_id, ANN, NOW)
+    await FindingStates(store).recover(1, await live(store), LATER)
+    again = await opened(store, seen(detected_at=LATER + DAY, onset_at=LATER))
+    assert (again.id, again.how) == (case_id, "reopened")
+    assert (await case(store, case_id))["state"] == "muted"
+    # A person who resolves it has no use for the mute any more.
+    await states.resolve(1, case_id, "fixed", ANN, LATER + DAY)
+    await opened(store, seen(detected_at=LATER + 2 * DAY, onset_at=LATER + 2 * DAY))
+    assert (await case(store, case_id))["state"] == "open"
+
+
+async def test_a_case_escalates_when_its_severity_has_risen_by_a_tenth(
+    store: Database, states: CaseStates
+) -> None:
+    case_id = (await opened(store, seen(severity=0.2))).id
+    for minute, severity in enumerate((0.25, 0.29, 0.3, 0.35, 0.2, 0.39, 0.7), 1):
+        again = seen(severity=severity, detected_at=NOW + timedelta(minutes=minute))
+        for _ in range(2):
+            await fire(store, again)
+    told = [e["summary"] for e in (await case(store, case_id))["events"] if e["kind"] == "escalated"]
+    assert told == ["severity 0.20 to 0.30", "severity 0.30 to 0.70"]
+    assert (await case(store, case_id))["severity"] == "high"
+
+
+async def test_a_resolution_taken_back_brings_back_what_closed_with_it(
+    store: Database, states: CaseStates
+) -> None:
+    case_id, finding_id = (await opened(store, seen())).id, await live(store)
+    assert await states.reopen(1, case_id, ANN, LATER) == CaseRefusal("NOT_RESOLVED")
+    await states.mute(1, case_id, ANN, NOW)
+    await states.resolve(1, case_id, "fixed", ANN, LATER)
+    assert await states.reopen(1, case_id, BOB, LATER) == CaseMoved("C-1", "open")
+    assert await live(store) == finding_id
+    assert (await case(store, case_id))["findings"][0]["status"] == "confirmed"
+    assert (await trail(store, case_id))[-1] == ("reopened", BOB.name)
+
+
+async def test_a_case_whose_cause_is_live_elsewhere_is_not_reopened(
+    store: Database, states: CaseStates
+) -> None:
+    case_id = (await opened(store, seen())).id
+    await states.absorb(1, case_id, "", ANN, LATER)
+    await opened(store, seen(detected_at=LATER + DAY, onset_at=LATER + DAY))
+    assert await states.reopen(1, case_id, ANN, LATER + DAY) == CaseRefusal("SUPERSEDED")
+
+
+async def test_a_ruling_is_kept_and_stands_in_no_step_of_the_trail(
+    store: Database, states: CaseStates
+) -> None:
+    case_id = (await opened(store, seen())).id
+    assert await states.rule(1, case_id, {"why": "it is noise"}, RULE, LATER) == CaseMoved("C-1", "open")
     found = await case(store, case_id)
-    assert (found["rca"], found["rca_report_id"]) == ({"summary": "a timeout"}, str(report_id))
-    assert found["rca_available"] is True
-    assert [kind for kind, _ in await trail(store, case_id)] == ["opened", "rca_started", "rca_done"]
+    assert found["ruling"] == {"why": "it is noise"}
+    assert (await trail(store, case_id))[-1] == ("ruled", "rule")
+    assert "noise" not in str(found["events"])
 
 
-async def test_a_report_that_failed_does_not_read_as_one_that_runs(store: Database) -> None:
-    reports, case_id = RcaStore(store), await opened(store)
-    report_id = await reports.start(1, case_id, "analyst", NOW)
-    assert report_id is not None
-    assert await reports.finish(1, report_id, None, "analyst", LATER)
-    for found in (await case(store, case_id), (await page(CaseStore(store)))[0]):
-        assert (found["rca_report_id"], found["rca_available"]) == (None, False)
-    assert (await trail(store, case_id))[-1] == ("rca_failed", "analyst")
-    # The next one may run.
-    assert await reports.start(1, case_id, "analyst", LATER) is not None
-
-
-@pytest.mark.parametrize("confirmed", [True, False])
-async def test_triage_confirms_a_finding_or_withholds_it(store: Database, confirmed: bool) -> None:
-    findings = FindingStore(store)
-    finding_id = await findings.open(1, cause(confirmed=not confirmed), [])
-    triage = Triage("real", "fix", "the upstream is slow", ["trace 1"], confirmed)
-    assert await findings.rule(1, finding_id, triage, LATER)
-    found = await findings.one(1, finding_id)
-    assert found is not None
-    told = {name: found[name] for name in found if name.startswith("triage")}
-    assert (told["triageStatus"], told["triageVerdict"], told["triageAction"]) == ("ruled", "real", "fix")
-    assert (told["triageSummary"], told["triageCitations"]) == ("the upstream is slow", ["trace 1"])
-    assert told["triagedAt"] is not None
-    asked = {"status": None, "call_site_id": None, "detector": None, "confirmed_only": True}
-    listed = await findings.list(1, **asked)
-    assert (len(listed["findings"]), listed["withheld"]) == ((1, 0) if confirmed else (0, 1))
-    assert not await findings.rule(2, finding_id, triage, LATER)
-
-
-async def test_a_finding_is_closed_and_opened_again(store: Database) -> None:
-    findings = FindingStore(store)
-    finding_id = await findings.open(1, cause(), [])
-    for status in ("closed", "open"):
-        assert await findings.set_status(1, finding_id, status)
-        found = await findings.one(1, finding_id)
-        assert found is not None
-        assert found["status"] == status
-    assert not await findings.set_status(1, MISSING, "closed")
-
-
-async def test_firings_are_counted_and_searched(store: Database) -> None:
-    trace = bytes(range(16))
-    firings = [
-        Firing("loops", "high", "trace", "says the same thrice", "0.9", trace_id=trace, call_site_id="reply"),
-        Firing("loops", "low", "session", "asks again", session_id="s1"),
-        Firing("leaks", "medium", "span", "a key in the answer", trace_id=trace, span_id=b"\x01" * 8),
-    ]
-    await ClassifierEventStore(store).record(1, firings, NOW)
-    queries = QueryStore(store)
-    assert (await queries.facets(question("classifier_events"), "classifier_id", 5))["facets"] == [
-        {"value": "loops", "count": 2},
-        {"value": "leaks", "count": 1},
-    ]
-    for filters, count in (
-        ({"subject_trace_id": trace.hex()}, 2),
-        ({"subject_session_id": "s1"}, 1),
-        ({"subject_span_id": "01" * 8, "severity": "medium"}, 1),
-        ({"call_site_id": "reply", "confidence": "0.9"}, 1),
-        ({"classifier_id": "nothing"}, 0),
-    ):
-        assert await queries.count(question("classifier_events", **filters)) == {"count": count}, filters
-    found = await queries.search(question("classifier_events"), "THRICE", None, 5, None)
-    assert [row["fields"]["summary"] for row in found["rows"]] == ["says the same thrice"]
-    # In a range, which is half-open.
-    step = timedelta(microseconds=1)
-    for low, high, count in ((NOW, NOW + step, 3), (NOW - step, NOW, 0), (NOW + step, LATER, 0)):
-        asked = question("classifier_events", low, high)
-        assert await queries.count(asked) == {"count": count}
+async def test_a_case_of_another_project_or_none_is_not_moved(store: Database, states: CaseStates) -> None:
+    case_id = (await opened(store, seen())).id
+    for project_id, asked in ((2, case_id), (1, MISSING)):
+        assert await states.mute(project_id, asked, ANN, NOW) == CaseRefusal("NOT_FOUND")
+        assert await states.unmute(project_id, asked, ANN, NOW) == CaseRefusal("NOT_FOUND")
+        assert await states.resolve(project_id, asked, "fixed", ANN, NOW) == CaseRefusal("NOT_FOUND")
+        assert await states.absorb(project_id, asked, "", ANN, NOW) == CaseRefusal("NOT_FOUND")
+        assert await states.reopen(project_id, asked, ANN, NOW) == CaseRefusal("NOT_FOUND")
+        assert await states.rule(project_id, asked, {}, RULE, NOW) == CaseRefusal("NOT_FOUND")
+    assert (await case(store, case_id))["state"] == "open"

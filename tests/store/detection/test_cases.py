@@ -1,66 +1,28 @@
-"""Cases, findings, evidence and the taxonomy: what detectors write and what is read back."""
+"""Cases as they are opened and read: references, order, what one holds."""
 
 from __future__ import annotations
 
-import re
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
-from uuid import UUID
 
-import attrs
 import pytest
 import trio
 
-from protocol.taxonomy import BadTaxonomy, read_taxonomy
-from svc.commands.taxonomy import HELP, read_file
-from svc.store.accounts.projects import ProjectStore
-from svc.store.detection.cases import CaseStore, Detection
-from svc.store.detection.findings import FINDINGS_SHOWN, ROLES, Cause, FindingStore, Ref
-from svc.store.detection.taxonomy import ModeFilter, TaxonomyStore
-from svc.store.postgres.database import Connection, Database
+from protocol.detection import RULE, NotOpened, Opened, Ref, Triage
+from svc.store.detection.case_findings import CaseFindings
+from svc.store.detection.case_states import CaseStates
+from svc.store.detection.cases import CaseStore
+from svc.store.detection.finding_states import FindingStates
+from svc.store.postgres.database import Database
+from tests.store.detection.detecting import AGENT, LATER, MISSING, confirm, execute, fire, opened, seen
 from tests.store.spans.test_writing import NOW, fetch, one, rows, store_of
-
-MISSING = UUID(int=0)
-
-
-def detection(number: int = 1, **fields: Any) -> Detection:
-    made = Detection(
-        detector="error-rate",
-        subject_kind="call_site",
-        subject_id=f"site-{number}",
-        subject_label=f"Site {number}",
-        title="errors rose",
-        basis="measured",
-        severity="medium",
-        onset_at=NOW,
-        metric="error_rate",
-        call_site_id=f"site-{number}",
-    )
-    return attrs.evolve(made, **fields)
-
-
-def cause(number: int = 1, **fields: Any) -> Cause:
-    made = Cause(
-        title=f"cause {number}",
-        detector="tool-errors",
-        cause_kind="error_type",
-        cause_key=f"Timeout-{number}",
-        status="open",
-        first_seen_at=NOW,
-        last_seen_at=NOW + timedelta(seconds=number),
-        trace_count=3,
-        triage_source="rule",
-        confirmed=True,
-    )
-    return attrs.evolve(made, **fields)
 
 
 async def page(cases: CaseStore, state: Any = "open", limit: int = 50, **asked: Any) -> list[dict[str, Any]]:
     """Every case of a state, page by page."""
     found: list[dict[str, Any]] = []
     cursor = None
-    asked = {"detector": None, "call_site_id": None} | asked
+    asked = {"detector": None, "call_site_id": None, "now": LATER} | asked
     while True:
         answer = await cases.page(1, state=state, limit=limit, cursor=cursor, **asked)
         found += answer["cases"]
@@ -70,13 +32,12 @@ async def page(cases: CaseStore, state: Any = "open", limit: int = 50, **asked: 
 
 
 async def test_references_have_neither_gaps_nor_races(store: Database) -> None:
-    cases = CaseStore(store)
     references: list[str] = []
 
     async def open_some(project: int, first: int) -> None:
         for number in range(first, first + 5):
-            opened = await cases.open(project, detection(number), NOW)
-            references.append(f"{project} {opened.reference}")
+            case = await opened(store, seen(number), project_id=project)
+            references.append(f"{project} {case.reference}")
 
     async with trio.open_nursery() as nursery:
         for first in (0, 5, 10, 15):
@@ -86,297 +47,158 @@ async def test_references_have_neither_gaps_nor_races(store: Database) -> None:
 
 
 async def test_a_number_is_not_lost_when_opening_fails(store: Database) -> None:
-    cases = CaseStore(store)
+    finding_id = await fire(store, seen())
+    await confirm(store, finding_id)
+    await execute(store, "alter table case_finding add constraint none check (false)")
     with pytest.raises(Exception):  # noqa: B017, PT011 - whatever the database says of it
-        await cases.open(1, detection(severity="terrible"), NOW)
-    assert (await cases.open(1, detection(), NOW)).reference == "C-1"
+        await CaseFindings(store).open(1, finding_id, RULE, NOW)
+    await execute(store, "alter table case_finding drop constraint none")
+    case = await CaseFindings(store).open(1, finding_id, RULE, NOW)
+    assert isinstance(case, Opened)
+    assert case.reference == "C-1"
 
 
-async def test_detectors_that_see_the_same_thing_at_once_open_one_case(store: Database) -> None:
-    cases = CaseStore(store)
-    new: list[bool] = []
+async def test_replicas_that_confirm_the_same_finding_at_once_open_one_case(store: Database) -> None:
+    finding_id = await fire(store, seen(current_value=0.5))
+    await confirm(store, finding_id)
+    how: list[str] = []
 
     async def see() -> None:
-        new.append((await cases.open(1, detection(current_value=0.5), NOW)).new)
+        case = await CaseFindings(store).open(1, finding_id, RULE, NOW)
+        assert isinstance(case, Opened)
+        how.append(case.how)
 
     async with trio.open_nursery() as nursery:
         for _ in range(6):
             nursery.start_soon(see)
-    assert sorted(new) == [False] * 5 + [True]
-    (case,) = await page(cases)
+    assert sorted(how) == ["known"] * 5 + ["opened"]
+    (case,) = await page(CaseStore(store))
     assert (case["reference"], case["current_value"], case["metric"]) == ("C-1", 0.5, "error_rate")
+    assert (case["finding_id"], case["severity"]) == (str(finding_id), "medium")
+
+
+async def test_only_a_confirmed_and_live_finding_gets_a_case(store: Database) -> None:
+    cases, finding_id = CaseFindings(store), await fire(store, seen())
+    assert await cases.open(1, finding_id, RULE, NOW) == NotOpened("NOT_CONFIRMED")
+    assert await cases.open(1, MISSING, RULE, NOW) == NotOpened("NOT_FOUND")
+    assert await cases.open(2, finding_id, RULE, NOW) == NotOpened("NOT_FOUND")
+    await confirm(store, finding_id)
+    await FindingStates(store).recover(1, finding_id, LATER)
+    assert await cases.open(1, finding_id, RULE, NOW) == NotOpened("CLOSED")
+    assert await page(CaseStore(store)) == []
 
 
 async def test_open_cases_are_worst_first_then_most_recently_opened(store: Database) -> None:
     cases = CaseStore(store)
-    for number, severity in enumerate(("low", "high", "medium", "high", "low")):
-        await cases.open(1, detection(number, severity=severity), NOW + timedelta(minutes=number))
+    for number, severity in enumerate((0.1, 0.9, 0.5, 0.66, 0.2)):
+        await opened(store, seen(number, severity=severity), at=NOW + timedelta(minutes=number))
     assert [case["reference"] for case in await page(cases, limit=2)] == ["C-4", "C-2", "C-3", "C-5", "C-1"]
     assert [case["reference"] for case in await page(cases, call_site_id="site-3")] == ["C-4"]
     assert await page(cases, detector="other") == []
 
 
 async def test_resolved_cases_are_newest_closure_first(store: Database) -> None:
-    cases = CaseStore(store)
-    for number in range(4):
-        await cases.open(1, detection(number, severity="high" if number else "low"), NOW)
-    for number, closed in ((1, 5), (2, 9), (3, 1)):
-        await run(
-            store,
-            "update detection_case set state = 'resolved', resolved_at = $2 where number = $1",
-            number,
-            NOW + timedelta(hours=closed),
-        )
+    cases, states = CaseStore(store), CaseStates(store)
+    made = [await opened(store, seen(number, severity=0.9 if number else 0.1)) for number in range(4)]
+    for number, closed in ((0, 5), (1, 9), (2, 1)):
+        await states.resolve(1, made[number].id, "fixed", AGENT, NOW + timedelta(hours=closed))
     assert [case["reference"] for case in await page(cases, "resolved", 1)] == ["C-2", "C-1", "C-3"]
     assert [case["reference"] for case in await page(cases)] == ["C-4"]
     assert await page(cases, "muted") == []
-    # What was resolved and comes back is a new case.
-    assert (await cases.open(1, detection(0), NOW)).new
 
 
-async def run(store: Database, sql: str, *values: Any) -> None:
-    async def work(connection: Connection) -> None:
-        await connection.execute(sql, *values)
-
-    await store.run(work)
+async def test_a_mute_that_has_ended_reads_as_open_page_by_page(store: Database) -> None:
+    cases, states = CaseStore(store), CaseStates(store)
+    for number in range(6):
+        case = await opened(store, seen(number, severity=number / 10), at=NOW + timedelta(seconds=number))
+        until = (None, NOW + timedelta(minutes=30), LATER + timedelta(hours=1))[number % 3]
+        if number < 5:
+            await states.mute(1, case.id, AGENT, NOW, until)
+    assert [case["reference"] for case in await page(cases, limit=1)] == ["C-6", "C-5", "C-2"]
+    assert [case["reference"] for case in await page(cases, "muted", limit=1)] == ["C-4", "C-3", "C-1"]
+    assert [case["muted_at"] for case in await page(cases)] == [None] * 3
+    told = await cases.one(1, "C-2", LATER)
+    assert told is not None
+    assert (told["state"], told["muted_at"], told["muted_until"]) == ("open", None, None)
+    before = await cases.one(1, "C-2", NOW)
+    assert before is not None
+    assert before["state"] == "muted"
 
 
 async def test_a_case_is_found_by_id_and_by_reference(store: Database) -> None:
     cases = CaseStore(store)
-    opened = await cases.open(1, detection(), NOW)
-    by_id = await cases.one(1, str(opened.id))
+    case = await opened(store, seen())
+    by_id = await cases.one(1, str(case.id), NOW)
     assert by_id is not None
-    assert by_id == await cases.one(1, "C-1") == await cases.one(1, " c-1 ")
-    assert [(event["kind"], event["actor"]) for event in by_id["events"]] == [("opened", "error-rate")]
+    assert by_id == await cases.one(1, "C-1", NOW) == await cases.one(1, " c-1 ", NOW)
+    assert [(event["kind"], event["actor"]) for event in by_id["events"]] == [("opened", "rule")]
     for name in ("C-2", "C-0", "C-1x", "1", "", "C-99999999999999999999", str(MISSING)):
-        assert await cases.one(1, name) is None
-    assert await cases.one(2, "C-1") is None
-
-
-async def test_the_report_of_a_case_is_null_while_it_runs(store: Database) -> None:
-    cases = CaseStore(store)
-    opened = await cases.open(1, detection(), NOW)
-    case = await cases.one(1, "C-1")
-    assert case is not None
-    assert (case["rca"], case["rca_report_id"], case["rca_available"]) == (None, None, False)
-    await run(
-        store,
-        "with r as (insert into rca_report (project_id, case_id, status, started_at)"
-        " values (1, $1, 'running', $2) returning id)"
-        " update detection_case set rca_report_id = r.id from r where number = 1",
-        opened.id,
-        NOW,
-    )
-    case = await cases.one(1, "C-1")
-    assert case is not None
-    assert case["rca"] is None
-    assert case["rca_report_id"] is not None
-    assert case["rca_available"] is False
-    await run(store, """update rca_report set status = 'done', report = '{"summary": "a timeout"}'""")
-    case = await cases.one(1, "C-1")
-    assert case is not None
-    assert (case["rca"], case["rca_available"]) == ({"summary": "a timeout"}, True)
+        assert await cases.one(1, name, NOW) is None
+    assert await cases.one(2, "C-1", NOW) is None
 
 
 async def test_a_case_shows_the_exemplars_that_are_still_there(store: Database) -> None:
     traces = [bytes([n]) * 16 for n in (1, 2)]
     await store_of(store).write(rows(*(one(1, trace_id=trace, name="ask") for trace in traces)))
     refs = [Ref("exemplar", trace_id=trace, rank=n) for n, trace in enumerate((*traces, b"\x09" * 16), 1)]
-    finding = await FindingStore(store).open(1, cause(), [Ref("member", trace_id=traces[0]), *refs])
-    await CaseStore(store).open(1, detection(finding_id=finding), NOW)
-    case = await CaseStore(store).one(1, "C-1")
+    await opened(store, seen(), [Ref("member", trace_id=traces[0]), *refs])
+    case = await CaseStore(store).one(1, "C-1", NOW)
     assert case is not None
-    assert case["finding_id"] == str(finding)
     assert [(e["trace_id"], e["rank"], e["duration_ms"]) for e in case["exemplars"]] == [
         (traces[0].hex(), 1, 1000.0),
         (traces[1].hex(), 2, 1000.0),
     ]
 
 
-async def evidence(store: Database, finding: UUID, **asked: Any) -> Any:
-    asked = {"role": None, "count_only": False, "limit": 100, "cursor": None} | asked
-    return await FindingStore(store).evidence(1, finding, **asked)
-
-
-async def test_evidence_is_one_ref_a_row_and_pages_in_order(store: Database) -> None:
-    trace, session = bytes(range(1, 17)), "s"
-    await store_of(store).write(rows(one(1, attributes={"session.id": session})))
-    refs = [
-        Ref("member", trace_id=trace, span_id=(1).to_bytes(8, "big")),
-        *(Ref("exemplar", trace_id=trace, rank=n) for n in range(1, 6)),
-        Ref("witness", session_id=session),
-        Ref("member", session_id=session, trace_id=trace),
+async def test_a_case_names_all_its_findings_causes_first(store: Database) -> None:
+    lists, case = CaseFindings(store), await opened(store, seen(1))
+    slow, dear = await fire(store, seen(2)), await fire(store, seen(3))
+    assert await lists.join(1, case.id, slow, "effect", 0.7, RULE, NOW)
+    assert await lists.join(1, case.id, dear, "effect", 0.5, RULE, LATER)
+    # Looked at again, it is a cause of its own; a call after an outage changes nothing.
+    for _ in range(2):
+        assert await lists.join(1, case.id, dear, "cause", None, AGENT, LATER)
+    told = await CaseStore(store).one(1, "C-1", NOW)
+    assert told is not None
+    assert [(f["role"], f["explained_share"], f["title"], f["status"]) for f in told["findings"]] == [
+        ("cause", None, "cause 1", "confirmed"),
+        ("cause", None, "cause 3", "withheld"),
+        ("effect", 0.7, "cause 2", "withheld"),
     ]
-    finding = await FindingStore(store).open(1, cause(), refs)
-    found: list[Any] = []
-    cursor = None
-    while True:
-        answer = await evidence(store, finding, limit=3, cursor=cursor)
-        found += answer["refs"]
-        cursor = answer["next_cursor"]
-        if cursor is None:
-            break
-    assert found == [
-        *({"role": "exemplar", "grain": "trace", "trace_id": trace.hex(), "rank": n} for n in range(1, 6)),
-        {"role": "member", "grain": "span", "trace_id": trace.hex(), "span_id": f"{1:016x}"},
-        {"role": "member", "grain": "trace", "session_id": session, "trace_id": trace.hex()},
-        {"role": "witness", "grain": "session", "session_id": session},
-    ]
-    assert answer["counts"] == answer["recorded_counts"]
-    assert answer["counts"] == {"exemplar": 5, "member": 2, "baseline": 0, "witness": 1, "changepoint": 0}
-    only = await evidence(store, finding, role="member")
-    assert [ref["role"] for ref in only["refs"]] == ["member", "member"]
-    counted = await evidence(store, finding, count_only=True)
-    assert (counted["refs"], counted["next_cursor"], counted["counts"]) == ([], None, answer["counts"])
-    assert await evidence(store, MISSING) is None
+    assert {f["detector"] for f in told["findings"]} == {"tool-errors"}
+    assert [event["kind"] for event in told["events"]] == ["opened", "joined", "joined"]
 
 
-async def test_counts_below_recorded_counts_mean_aged_out_data(store: Database) -> None:
-    await store_of(store).write(rows(one(1)))
-    trace = bytes(range(1, 17))
-    refs = [
-        Ref("member", trace_id=trace),
-        Ref("member", trace_id=b"\x07" * 16),
-        # Its trace is there, and the span is not; the other way round it is the trace that tells.
-        Ref("member", trace_id=trace, span_id=b"\x07" * 8),
-        Ref("member", session_id="gone"),
-        Ref("member", trace_id=b"\x07" * 16, session_id="s"),
-    ]
-    finding = await FindingStore(store).open(1, cause(), refs)
-    answer = await evidence(store, finding)
-    assert (answer["counts"]["member"], answer["recorded_counts"]["member"]) == (1, 5)
-    assert [ref["trace_id"] for ref in answer["refs"]] == [trace.hex()]
-    assert answer["counts"].keys() == answer["recorded_counts"].keys() == set(ROLES)
+async def test_nothing_joins_a_case_that_is_over_nor_leaves_one_that_is_not(store: Database) -> None:
+    lists, one_case, other = CaseFindings(store), await opened(store, seen(1)), await opened(store, seen(2))
+    finding_id = await fire(store, seen(3))
+    assert await lists.join(1, one_case.id, finding_id, "effect", 0.9, RULE, NOW)
+    assert not await lists.join(1, other.id, finding_id, "effect", 0.9, RULE, NOW)
+    assert not await lists.join(1, other.id, MISSING, "effect", 0.9, RULE, NOW)
+    assert not await lists.join(2, other.id, finding_id, "effect", 0.9, RULE, NOW)
+    await CaseStates(store).resolve(1, other.id, "fixed", AGENT, NOW)
+    assert not await lists.join(1, other.id, await fire(store, seen(4)), "cause", None, RULE, NOW)
 
 
-async def listed(store: Database, **asked: Any) -> Any:
-    asked = {"status": None, "call_site_id": None, "detector": None, "confirmed_only": True} | asked
-    return await FindingStore(store).list(1, **asked)
+async def test_an_effect_that_outlives_its_causes_gets_a_case_of_its_own(store: Database) -> None:
+    lists, case = CaseFindings(store), await opened(store, seen(1))
+    effect = await fire(store, seen(2))
+    await lists.join(1, case.id, effect, "effect", 0.9, RULE, NOW)
+    (cause,) = [row for row in await fetch(store, "select id from finding where title = 'cause 1'")]
+    await FindingStates(store).recover(1, cause["id"], LATER)
+    assert [row["reference"] for row in await page(CaseStore(store), "resolved")] == ["C-1"]
+    await confirm(store, effect)
+    own = await lists.open(1, effect, RULE, LATER)
+    assert isinstance(own, Opened)
+    assert (own.reference, own.how) == ("C-2", "opened")
 
 
-async def test_unconfirmed_findings_are_withheld_and_counted(store: Database) -> None:
-    findings = FindingStore(store)
-    await findings.open(1, cause(1), [])
-    await findings.open(1, cause(2, confirmed=False, triage_source="agent"), [])
-    await findings.open(1, cause(3, confirmed=False, triage_source="agent", status="closed"), [])
-    confirmed = await listed(store)
-    assert ([row["title"] for row in confirmed["findings"]], confirmed["withheld"]) == (["cause 1"], 2)
-    everything = await listed(store, confirmed_only=False)
-    assert [row["title"] for row in everything["findings"]] == ["cause 3", "cause 2", "cause 1"]
-    assert everything["withheld"] == 0
-    assert (await listed(store, status="closed"))["withheld"] == 1
-    assert "evidence" not in everything["findings"][0]
-
-
-async def test_a_listing_holds_200_findings_of_each_triage_source(store: Database) -> None:
-    await run(
-        store,
-        "insert into finding (project_id, title, detector, cause_kind, cause_key, status, first_seen_at,"
-        " last_seen_at, trace_count, triage_source, confirmed) select 1, 't', 'd', 'k', n::text, 'open', $1,"
-        " $1, 1, case when n < 260 then 'rule' else 'agent' end, true from generate_series(1, 300) n",
-        NOW,
-    )
-    assert len((await listed(store))["findings"]) == FINDINGS_SHOWN + 41
-
-
-async def test_a_cause_seen_again_keeps_its_evidence_and_recurs(store: Database) -> None:
-    findings = FindingStore(store)
-    first = await findings.open(1, cause(evidence={"rate": 0.5}), [Ref("member", trace_id=b"\x01" * 16)])
-    again = await findings.open(1, cause(last_seen_at=NOW + timedelta(hours=1)), [])
-    assert first == again
-    finding = await findings.one(1, first)
-    assert finding is not None
-    assert (finding["evidence"], finding["recurrences"]) == ({"rate": 0.5}, 1)
-    assert finding["last_seen_at"] == "2026-11-20T13:00:00.000000Z"
-    assert len(await fetch(store, "select from finding_evidence")) == 1
-    assert await findings.one(1, MISSING) is None
-
-
-# --- the taxonomy -----------------------------------------------------------------------------------------
-
-FILE = HELP[HELP.index("  packs:") :]
-
-
-async def test_importing_a_file_twice_is_the_same_as_once(store: Database, tmp_path: Path) -> None:
-    path = tmp_path / "taxonomy.yaml"
-    path.write_text(FILE, encoding="utf-8")
-    project = await ProjectStore(store).make_default()
-    shelf = TaxonomyStore(store)
-    await shelf.replace(project.id, read_file(path))
-    once = await shelf.failure_modes(project.id, ModeFilter())
-    await shelf.replace(project.id, read_file(path))
-    assert await shelf.failure_modes(project.id, ModeFilter()) == once
-    (mode,) = once
-    assert (mode["id"], mode["severity"], mode["compliance_tags"]) == ("invented-order", "high", ["accuracy"])
-    (intent,) = await fetch(store, "select call_site_id, intent, shape from call_site_intent")
-    assert tuple(intent) == ("reply", "Answers the customer", "chat")
-    await shelf.replace(project.id, read_taxonomy({}))
-    assert await shelf.failure_modes(project.id, ModeFilter()) == []
-
-
-@pytest.mark.parametrize(
-    ("asked", "ids"),
-    [
-        ({}, ["b", "c", "a"]),
-        ({"severity": "high"}, ["b"]),
-        ({"scope": "chain"}, ["c"]),
-        ({"layer": "B"}, ["c"]),
-        ({"chain_id": "flow"}, ["c"]),
-        ({"pack_id": "p"}, ["a"]),
-        ({"call_site_id": "reply"}, ["a"]),
-        ({"compliance_tag": "gdpr"}, ["b", "c"]),
-        ({"compliance_tag": "gdpr", "severity": "high"}, ["b"]),
-        ({"pack_id": "other"}, []),
-    ],
-)
-async def test_filters_of_failure_modes(store: Database, asked: dict[str, Any], ids: list[str]) -> None:
-    modes = [
-        {"id": "a", "severity": "low", "scope": "single_call", "call_site_id": "reply", "pack_id": "p"},
-        {"id": "b", "severity": "high", "scope": "trace", "compliance_tags": ["soc2", "gdpr"]},
-        {"id": "c", "severity": "medium", "scope": "chain", "chain_id": "flow", "layer": "B"}
-        | {"compliance_tags": ["gdpr"]},
-    ]
-    taxonomy = read_taxonomy(
-        {
-            "packs": [{"id": "p", "name": "P"}],
-            "chains": [{"id": "flow", "name": "Flow"}],
-            "failure_modes": [{"name": mode["id"], "layer": "A", **mode} for mode in modes],
-        }
-    )
-    project = await ProjectStore(store).make_default()
-    await TaxonomyStore(store).replace(project.id, taxonomy)
-    found = await TaxonomyStore(store).failure_modes(project.id, ModeFilter(**asked))
-    assert [mode["id"] for mode in found] == ids
-
-
-@pytest.mark.parametrize(
-    ("text", "offender"),
-    [
-        ("failure_modes: [{id: a}]", "name"),
-        ("failure_mods: []", "failure_mods"),
-        ("packs: [{id: a, name: x}, {id: a, name: y}]", "'a' more than once"),
-        ("failure_modes: [{id: a, name: x, severity: dire, scope: trace, layer: A}]", "dire"),
-        ("failure_modes: [{id: a, name: x, severity: low, scope: trace, layer: A, pack_id: p}]", "pack 'p'"),
-        (
-            "failure_modes: [{id: a, name: x, severity: low, scope: trace, layer: A, chain_id: c}]",
-            "chain 'c'",
-        ),
-        ('packs: [{id: a, name: "\\0"}]', "U+0000"),
-        ("[1, 2]", "object"),
-        ("{", "taxonomy.yaml"),
-        ("!!python/object/apply:os.system [true]", "taxonomy.yaml"),
-    ],
-)
-def test_a_file_that_cannot_be_used_is_refused_with_its_offender(
-    tmp_path: Path, text: str, offender: str
-) -> None:
-    path = tmp_path / "taxonomy.yaml"
-    path.write_text(text, encoding="utf-8")
-    with pytest.raises(BadTaxonomy, match=re.escape(offender)):
-        read_file(path)
-
-
-def test_json_is_a_taxonomy_file_as_well(tmp_path: Path) -> None:
-    path = tmp_path / "taxonomy.json"
-    path.write_text('{"packs": [{"id": "p", "name": "P"}]}')
-    assert [pack.id for pack in read_file(path).packs] == ["p"]
+async def test_a_rejected_cause_resolves_its_case_and_opens_none_again(store: Database) -> None:
+    case = await opened(store, seen())
+    (live,) = await fetch(store, "select id from finding")
+    states = FindingStates(store)
+    await states.rule(1, live["id"], Triage("negative", "reject", "noise"), AGENT, NOW)
+    (row,) = await page(CaseStore(store), "resolved")
+    assert (row["id"], row["resolution"]) == (str(case.id), "rejected")
+    again = await opened(store, seen(onset_at=LATER, detected_at=LATER))
+    assert (again.how, again.reference) == ("opened", "C-2")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -12,23 +12,27 @@ import attrs
 import pytest
 import trio
 
+from protocol.detection import RULE, Ref
 from protocol.storage import Freed, Outage
 from svc.domain.datasets import SPANS, TOOL_CALLS
 from svc.domain.retention import Override, Terms
 from svc.store.accounts.projects import ProjectStore
 from svc.store.aggregates.cubes import CubeStore
-from svc.store.detection.cases import CaseStore
-from svc.store.detection.findings import FindingStore, Ref
+from svc.store.detection.case_findings import CaseFindings
+from svc.store.detection.case_states import CaseStates
+from svc.store.detection.evidence import EvidenceStore
+from svc.store.detection.finding_states import FindingStates
 from svc.store.postgres.database import Connection, Database
 from svc.store.reads.query import QueryStore
 from svc.store.reads.sessions import SessionReads
 from svc.store.reads.spans import SpanFilter, SpanReads
 from svc.store.reads.traces import TraceReads
 from svc.store.retention import days as expiry
+from svc.store.retention import future
 from svc.store.retention import projects as expiry_rest
 from svc.store.retention.sweep import RetentionStore, read_override, write_override
 from svc.store.spans.traces import TraceStore
-from tests.store.detection.test_cases import cause, detection
+from tests.store.detection.detecting import AGENT, fire, opened, seen
 from tests.store.reads.test_query import question
 from tests.store.spans.test_writing import NOW, Clock, fetch, one, rows, store_of
 
@@ -213,8 +217,11 @@ async def test_thinning_goes_on_batch_by_batch(kept: Kept, monkeypatch: pytest.M
     assert max(step.rows for step in kept.freed) == 1
 
 
-async def cite(kept: Kept, *refs: Ref, status: str = "open") -> UUID:
-    return await FindingStore(kept.database).open(1, cause(status=status), refs)
+async def cite(kept: Kept, *refs: Ref, closed: bool = False) -> UUID:
+    finding_id = await fire(kept.database, seen(), refs)
+    if closed:
+        await FindingStates(kept.database).recover(1, finding_id, NOW)
+    return finding_id
 
 
 @pytest.mark.parametrize(
@@ -231,13 +238,13 @@ async def test_what_an_open_finding_cites_is_kept_whole_until_it_closes(kept: Ke
     assert after == before
     assert after is not None
     assert LONG in str(after["input"])
-    evidence = await FindingStore(kept.database).evidence(
+    evidence = await EvidenceStore(kept.database).page(
         1, finding_id, role=None, count_only=True, limit=1, cursor=None
     )
     assert evidence is not None
     assert evidence["counts"] == evidence["recorded_counts"]
     assert await kept.sweep() == {}, "a day that went is not made again for what stayed"
-    await fetch(kept.database, "update finding set status = 'closed'")
+    await FindingStates(kept.database).recover(1, finding_id, NOW)
     freed = await kept.sweep()
     assert (freed["span"], freed["trace"], freed["session"]) == (1, 1, 1)
     assert await kept.ages("span") == {0, 1, TERM - 1, TERM}
@@ -245,31 +252,36 @@ async def test_what_an_open_finding_cites_is_kept_whole_until_it_closes(kept: Ke
 
 
 async def test_what_a_closed_finding_cites_goes(kept: Kept) -> None:
-    await cite(kept, Ref("member", trace_id=trace_id(TERM + 5)), status="closed")
+    await cite(kept, Ref("member", trace_id=trace_id(TERM + 5)), closed=True)
     await kept.sweep()
     assert await kept.ages("span") == {0, 1, TERM - 1, TERM}
 
 
-async def test_an_unresolved_case_holds_what_its_finding_cites(kept: Kept) -> None:
-    finding_id = await cite(kept, Ref("member", trace_id=trace_id(TERM + 5)), status="closed")
-    opened = await CaseStore(kept.database).open(1, detection(1, finding_id=finding_id), NOW)
+async def test_an_unresolved_case_holds_what_its_findings_cite(kept: Kept) -> None:
+    case = await opened(kept.database, seen(1))
+    cites = await fire(kept.database, seen(2), [Ref("member", trace_id=trace_id(TERM + 5))])
+    await CaseFindings(kept.database).join(1, case.id, cites, "effect", 0.9, RULE, NOW)
+    await FindingStates(kept.database).recover(1, cites, NOW)
     await kept.sweep()
     assert TERM + 5 in await kept.ages("span")
-    await fetch(
-        kept.database,
-        "update detection_case set state = 'resolved', resolved_at = $2 where id = $1",
-        opened.id,
-        NOW,
-    )
+    await CaseStates(kept.database).resolve(1, case.id, "fixed", AGENT, NOW)
     await kept.sweep()
     assert TERM + 5 not in await kept.ages("span")
 
 
 async def test_the_trace_that_an_unresolved_case_is_about_is_kept(kept: Kept) -> None:
-    about = detection(1, subject_kind="trace", subject_id=trace_id(TERM + 5).hex())
-    await CaseStore(kept.database).open(1, about, NOW)
+    await opened(kept.database, seen(1, subject_kind="trace", subject_id=trace_id(TERM + 5).hex()))
     await kept.sweep()
     assert TERM + 5 in await kept.ages("span")
+
+
+async def test_a_sweep_writes_down_the_mutes_that_have_ended(kept: Kept) -> None:
+    case = await opened(kept.database, seen())
+    await CaseStates(kept.database).mute(1, case.id, AGENT, NOW, NOW + timedelta(minutes=1))
+    await kept.sweep(now=NOW + timedelta(hours=1))
+    assert [row["state"] for row in await fetch(kept.database, "select state from detection_case")] == [
+        "open"
+    ]
 
 
 async def test_thinning_leaves_what_is_cited(kept: Kept) -> None:
@@ -305,6 +317,45 @@ async def test_rows_of_no_regular_day_expire_too(kept: Kept) -> None:
     freed = await kept.sweep()
     assert 500 not in await kept.ages("span")
     assert freed["span"] == freed["span_payload"] == 1
+
+
+async def test_rows_of_days_that_never_come_expire_by_when_they_were_stored(kept: Kept) -> None:
+    """A clock that is years ahead: one trace stored long ago, one today, one that a finding cites."""
+    times = {77: (TERM + 5, 4000), 78: (0, 4000), 79: (TERM + 5, 4001)}
+    for number, (stored, ahead) in times.items():
+        kept.clock.now = NOW - stored * DAY
+        # Twice: what is seen again becomes a message.
+        for _ in range(2):
+            await store_of(kept.database, kept.clock).write(rows(tool(number, NOW + ahead * DAY)))
+        await kept.settle()
+    kept.clock.now = NOW
+    # A trace of today with one span of such a day.
+    late = one(99, trace_id=trace_id(0), start=NOW + 4002 * DAY)
+    await store_of(kept.database, kept.clock).write(rows(late))
+    await kept.settle()
+    await cite(kept, Ref("member", trace_id=trace_id(79)))
+    freed = await kept.sweep()
+    assert await kept.ages("span") & {-4000, -4001, -4002} == {-4000, -4001, -4002}
+    left = {row["trace_id"] for row in await fetch(kept.database, "select trace_id from span_default")}
+    assert left == {trace_id(78), trace_id(79), trace_id(0)}
+    for table in ("span_payload_default", "tool_call_default", "trace"):
+        found = {row["trace_id"] for row in await fetch(kept.database, f"select trace_id from {table}")}
+        assert found >= left - ({trace_id(0)} if table == "tool_call_default" else set()), table
+        assert trace_id(77) not in found, table
+    assert (freed["span"], freed["tool_call"], freed["span_payload"]) == (1, 1, 1)
+    assert {row["id"] for row in await fetch(kept.database, "select id from session")} >= {"s78", "s79"}
+    assert await kept.sweep() == {}
+    later = NOW + (TERM + 1) * DAY
+    await fetch(kept.database, "update trace set next_at = null")
+    await kept.sweep(now=later)
+    assert await kept.ages("span") & {-4000, -4001, -4002} == {-4001}
+    assert {(NOW.date() - day).days for day in await days_of(kept, "span_message")} <= {-4001}
+    assert {(NOW.date() - day).days for day in await days_of(kept, "span_payload")} == {-4001}
+
+
+async def days_of(kept: Kept, table: str) -> set[date]:
+    found = await fetch(kept.database, f"select started_at from {table}_default where project_id = 1")
+    return {row["started_at"].date() for row in found}
 
 
 async def test_what_has_just_been_written_late_is_not_lost_with_its_trace(kept: Kept) -> None:
@@ -415,31 +466,31 @@ async def test_detections_have_a_term_of_their_own(kept: Kept) -> None:
             "insert into l1_eval values (1, date_trunc('hour', $1::timestamptz), 'c', 1)",
             moment,
         )
-    findings, cases = FindingStore(kept.database), CaseStore(kept.database)
     ref = Ref("member", trace_id=trace_id(0))
-    for number, (status, seen) in enumerate([("closed", old), ("open", old), ("closed", new)], 1):
-        await findings.open(1, cause(number, status=status, first_seen_at=old, last_seen_at=seen), [ref])
-    linked = await findings.open(1, cause(4, status="closed", last_seen_at=old), [ref])
-    await cases.open(1, detection(1, finding_id=linked), old)
-    for number, moment in ((2, old), (3, new)):
-        opened = await cases.open(1, detection(number), old)
-        await fetch(
-            kept.database,
-            "update detection_case set state = 'resolved', resolved_at = $2 where id = $1",
-            opened.id,
-            moment,
-        )
+    states, cases = FindingStates(kept.database), CaseStates(kept.database)
+    for number, closed, at in ((1, True, old), (2, False, old), (3, True, new)):
+        finding_id = await fire(kept.database, seen(number, onset_at=old, detected_at=at), [ref])
+        if closed:
+            await states.recover(1, finding_id, at)
+    # Closed, but a case still lists it.
+    linked = await opened(kept.database, seen(4, detected_at=old), [ref])
+    await cases.resolve(1, linked.id, "fixed", AGENT, new)
+    for number, at in ((5, old), (6, new)):
+        case = await opened(kept.database, seen(number, detected_at=at))
+        await cases.resolve(1, case.id, "fixed", AGENT, at)
     freed = await kept.sweep(Terms(0, TERM))
     assert freed == {
         "classifier_event": 1,
         "l1_eval": 1,
         "detection_case": 1,
         "finding_evidence": 1,
-        "finding": 1,
+        # That of the case that went too.
+        "finding": 2,
     }
     left = await fetch(kept.database, "select cause_key from finding order by 1")
-    assert [row["cause_key"] for row in left] == ["Timeout-2", "Timeout-3", "Timeout-4"]
-    assert len(await fetch(kept.database, "select from case_event")) == 2
+    assert [row["cause_key"] for row in left] == ["Timeout-2", "Timeout-3", "Timeout-4", "Timeout-6"]
+    assert len(await fetch(kept.database, "select from case_finding")) == 2
+    assert len(await fetch(kept.database, "select from case_event")) == 4
     assert await kept.ages("span") == set(AGES)
 
 
@@ -527,19 +578,63 @@ async def test_the_plan_of_a_sweep_reads_no_day_from_end_to_end(kept: Kept) -> N
         " from generate_series(1, 20000) n",
         NOW,
     )
+    await fetch(
+        kept.database,
+        "insert into span (project_id, trace_id, span_id, kind, name, status, started_at, created_at,"
+        " call_site_id, tagged, frame) select 1 + n % 20, decode(md5(n::text), 'hex'), '\\x01', 'llm', 'n',"
+        " 'ok', $1, $2, 'c', true, 0 from generate_series(1, 20000) n",
+        NOW - 500 * DAY,
+        NOW,
+    )
+    await fetch(
+        kept.database,
+        "insert into tool_call (project_id, trace_id, span_id, index, embedded, name, status, call_site_id,"
+        " started_at, created_at) select 1 + n % 20, decode(md5(n::text), 'hex'), '\\x01', 0, false, 'n',"
+        " 'ok', 'c', $1, $2 from generate_series(1, 20000) n",
+        NOW - 500 * DAY,
+        NOW,
+    )
+    await fetch(
+        kept.database,
+        "insert into span_payload (project_id, trace_id, started_at, frame, body)"
+        " select 1 + n % 20, decode(md5(n::text), 'hex'), $1, 0, '' from generate_series(1, 20000) n",
+        NOW - 500 * DAY,
+    )
+    await fetch(
+        kept.database,
+        "insert into span_message (project_id, hash, started_at, body)"
+        " select 1 + n % 20, decode(md5(n::text), 'hex'), $1, '' from generate_series(1, 20000) n",
+        NOW - 500 * DAY,
+    )
     await fetch(kept.database, f"analyze {name}")
     await fetch(kept.database, "analyze trace")
+    for table in ("span", "span_payload", "tool_call", "span_message"):
+        await fetch(kept.database, f"analyze {table}_default")
     plans: list[str] = []
+    later = NOW + 4 * DAY
 
     async def work(connection: Connection) -> None:
         for sql, values in (
             (expiry._HOURS.format(relation=name), (1,)),
             (expiry._owners("span", name), ([1, 2], None)),
-            (expiry_rest._TRACES, (1, NOW - DAY, NOW - 90 * DAY, b"", 2000)),
+            *(
+                (
+                    expiry_rest._TRACES.replace("{expired}", expired),
+                    (1, NOW - DAY, NOW - 90 * DAY, b"", 2000, later),
+                )
+                for expired in (expiry_rest._PAST, expiry_rest._TO_COME)
+            ),
+            *(
+                (
+                    future._deletion(table, key, condition, counted=dataset is not None),
+                    (1, later, NOW - DAY) if dataset is not None else (1, later),
+                )
+                for table, key, condition, dataset in future._TABLES
+            ),
         ):
             plan = await connection.fetch(f"explain {sql}", *values)
             plans.append("\n".join(row[0] for row in plan))
 
     await kept.database.run(work)
     for plan in plans:
-        assert not re.search(rf"Seq Scan on ({name}|trace)\b", plan), plan
+        assert not re.search(rf"Seq Scan on ({name}|trace|\w+_default)\b", plan), plan

@@ -151,6 +151,31 @@ async def test_remapping_ends_where_writing_anew_would(store: Database) -> None:
     assert await everything(store) == right
 
 
+async def test_remapping_finds_the_failures_that_only_results_and_exceptions_tell(store: Database) -> None:
+    assert (await ProjectStore(store).make_default()).id == PROJECT
+    tool = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "look"}
+    failed = {**tool, "gen_ai.tool.call.result": '{"isError": true}'}
+    await store_of(store).write(
+        rows(one(1, attributes=tool), one(2, parent=1, attributes=failed), one(3, parent=1, attributes=tool))
+    )
+    await settled(store)
+    right = await everything(store)
+    assert [row["status"] for row in right["span"]] == ["ok", "error", "ok"]
+    assert (right["trace"][0]["error_count"], right["tool_call"][1]["error_type"]) == (1, "tool_error")
+    # What the mapping stored that knew status codes only.
+    await execute(
+        store,
+        "update span set status = 'ok', error_type = null",
+        "update tool_call set status = 'ok', error_type = null",
+        "update trace set stale = true, next_at = first_started_at",
+    )
+    await settled(store)
+    assert (await everything(store))["trace"][0]["error_count"] == 0
+    done = await run(rework_of(store, "remap"), apply=True)
+    assert (done.spans, done.changed_spans) == (3, 1)
+    assert await everything(store) == right
+
+
 async def test_a_preview_changes_nothing_and_says_what_the_real_thing_then_does(store: Database) -> None:
     await told(store)
     for work in (rework_of(store, "remap", DEAR), rework_of(store, "reprice", DEAR)):

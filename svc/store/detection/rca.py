@@ -1,0 +1,195 @@
+"""Reports of root-cause analysis: begun on a case, held by a lease while they run, ended once.
+
+Owns the table `rca_report`. The fronts call `start`, whoever analyses the other verbs. One report runs for a
+case at a time. Whoever claims one holds it for `LEASE_S`, renews it in time, and loses it otherwise: the next
+claim takes it over, and what the loser writes then is dropped.
+
+Ordering: `start` and `finish` take the project's turn first (`svc.store.detection.trail`). A claim does not,
+because it looks for work in all projects; it locks one report, waits for nobody and is waited for by the
+holder of that report only. Leases are told by the database's clock, the only one that all replicas share.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Final
+from uuid import UUID
+
+import attrs
+import msgspec
+
+from protocol.detection import SYSTEM, Author, RcaLease, RcaStarted
+from svc.store.detection.trail import audit, note, take_turn
+from svc.store.postgres.database import Connection, Database
+
+#: A lease, unless it is renewed; three renewals fit into it.
+LEASE_S: Final = 60.0
+#: A report that was claimed so often and never ended is given up.
+ATTEMPTS: Final = 5
+#: The longest reason of a failure that is kept.
+FAILURE_CHARS: Final = 500
+
+
+@attrs.define(eq=False)
+class RcaStore:
+    """All verbs raise `Outage`."""
+
+    database: Database
+
+    async def start(self, project_id: int, case_id: UUID, by: Author, now: datetime) -> RcaStarted | None:
+        """Begin a report and name it on the case, or name the one that runs; None: there is no such case."""
+
+        async def work(connection: Connection) -> RcaStarted | None:
+            await take_turn(connection, project_id)
+            # The case, and its report while that runs.
+            case = await connection.fetchrow(
+                "select r.id as running from detection_case c left join rca_report r"
+                " on r.project_id = c.project_id and r.id = c.rca_report_id and r.status = 'running'"
+                " where c.project_id = $1 and c.id = $2",
+                project_id,
+                case_id,
+            )
+            if case is None:
+                return None
+            if case["running"] is not None:
+                return RcaStarted(case["running"], new=False)
+            # The report, held by nobody yet, and its name on the case.
+            report_id: UUID = await connection.fetchval(
+                "with report as (insert into rca_report (project_id, case_id, status, started_at)"
+                " values ($1, $2, 'running', $3) returning id)"
+                " update detection_case c set rca_report_id = report.id from report"
+                " where c.project_id = $1 and c.id = $2 returning report.id",
+                project_id,
+                case_id,
+                now,
+            )
+            await note(connection, project_id, case_id, "rca_started", by.name, "", now)
+            await audit(connection, "case.rca", project_id, ("case", case_id), by, {})
+            return RcaStarted(report_id, new=True)
+
+        return await self.database.run(work)
+
+    async def claim(self, now: datetime) -> RcaLease | None:
+        """Hold the report that waits longest and that nobody holds, or nobody in time; None: there is none.
+
+        One that was claimed too often is failed on the way, with the reason.
+        """
+
+        async def work(connection: Connection) -> RcaLease | None:
+            while True:
+                # The oldest that is free; one that somebody is claiming right now is passed over.
+                found = await connection.fetchrow(
+                    "select r.project_id, r.id, r.case_id, r.attempts from rca_report r"
+                    " where r.status = 'running' and (r.lease_until is null or r.lease_until <= now())"
+                    " and not exists (select from project p where p.id = r.project_id"
+                    " and p.deleted_at is not null) order by r.started_at limit 1 for update skip locked"
+                )
+                if found is None:
+                    return None
+                if found["attempts"] < ATTEMPTS:
+                    return await _hold(connection, found)
+                await _give_up(connection, found, now)
+
+        return await self.database.run(work)
+
+    async def renew(self, lease: RcaLease) -> RcaLease | None:
+        """Hold on to a report for another `LEASE_S`; None: it is lost or ended, its work is for nothing."""
+        # As long as the token is known, even late: nobody has taken over.
+        rows = await self.database.fetch(
+            "update rca_report set lease_until = now() + $4 * interval '1 second'"
+            " where project_id = $1 and id = $2 and lease_token = $3 and status = 'running'"
+            " returning lease_until",
+            lease.project_id,
+            lease.report_id,
+            lease.token,
+            LEASE_S,
+        )
+        return attrs.evolve(lease, until=rows[0]["lease_until"]) if rows else None
+
+    async def release(self, lease: RcaLease, *, refund: bool) -> bool:
+        """Let go of a report, for the next to claim; `refund` gives the attempt back. False: it was lost."""
+        # Held by nobody, if it is held by this one.
+        rows = await self.database.fetch(
+            "update rca_report set lease_token = null, lease_until = null,"
+            " attempts = attempts - case when $4 then 1 else 0 end"
+            " where project_id = $1 and id = $2 and lease_token = $3 and status = 'running' returning id",
+            lease.project_id,
+            lease.report_id,
+            lease.token,
+            refund,
+        )
+        return bool(rows)
+
+    async def finish(self, lease: RcaLease, outcome: dict[str, Any] | str, by: Author, now: datetime) -> bool:
+        """End a report: with what it says, or with the reason why it failed. False: it was lost.
+
+        The first outcome stays; whoever wrote it hears True again.
+        """
+        report, failure = (None, outcome) if isinstance(outcome, str) else (outcome, None)
+
+        async def work(connection: Connection) -> bool:
+            await take_turn(connection, lease.project_id)
+            # The report, if it still runs and is still held by this one.
+            case_id = await connection.fetchval(
+                "update rca_report set status = $4::text, report = $5::text::jsonb, failure = $6,"
+                " finished_at = $7"
+                " where project_id = $1 and id = $2 and lease_token = $3 and status = 'running'"
+                " returning case_id",
+                lease.project_id,
+                lease.report_id,
+                lease.token,
+                "done" if failure is None else "failed",
+                None if report is None else msgspec.json.encode(report).decode(),
+                None if failure is None else failure[:FAILURE_CHARS],
+                now,
+            )
+            if case_id is None:
+                # Ended by this very lease before: the token stays with the outcome.
+                return bool(
+                    await connection.fetchval(
+                        "select true from rca_report where project_id = $1 and id = $2 and lease_token = $3",
+                        lease.project_id,
+                        lease.report_id,
+                        lease.token,
+                    )
+                )
+            kind = "rca_done" if failure is None else "rca_failed"
+            said = (failure or "")[:FAILURE_CHARS]
+            await note(connection, lease.project_id, case_id, kind, by.name, said, now)
+            return True
+
+        return await self.database.run(work)
+
+
+async def _hold(connection: Connection, found: Any) -> RcaLease:
+    # A token that nobody had before.
+    row: Any = await connection.fetchrow(
+        "update rca_report set lease_token = gen_random_uuid(), attempts = attempts + 1,"
+        " lease_until = now() + $3 * interval '1 second' where project_id = $1 and id = $2"
+        " returning lease_token, lease_until, attempts",
+        found["project_id"],
+        found["id"],
+        LEASE_S,
+    )
+    return RcaLease(
+        project_id=found["project_id"],
+        report_id=found["id"],
+        case_id=found["case_id"],
+        token=row["lease_token"],
+        until=row["lease_until"],
+        attempt=row["attempts"],
+    )
+
+
+async def _give_up(connection: Connection, found: Any, now: datetime) -> None:
+    said = f"given up after {found['attempts']} attempts, none of which came to an end"
+    # Failed; whoever held it last writes nothing any more.
+    await connection.execute(
+        "update rca_report set status = 'failed', failure = $3, finished_at = $4, lease_token = null,"
+        " lease_until = null where project_id = $1 and id = $2",
+        found["project_id"],
+        found["id"],
+        said,
+        now,
+    )
+    await note(connection, found["project_id"], found["case_id"], "rca_failed", SYSTEM.name, said, now)

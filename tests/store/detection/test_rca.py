@@ -1,0 +1,178 @@
+"""Reports of root-cause analysis: one a case, held by a lease, taken over from the dead, ended once."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+import pytest
+import trio
+
+from protocol.detection import RcaLease, RcaStarted
+from svc.store.accounts.projects import ProjectStore
+from svc.store.detection.cases import CaseStore
+from svc.store.detection.rca import ATTEMPTS, FAILURE_CHARS, RcaStore
+from svc.store.postgres.database import Database
+from tests.store.detection.detecting import AGENT, ANN, LATER, MISSING, execute, opened, seen
+from tests.store.detection.test_cases import page
+from tests.store.spans.test_writing import NOW, fetch
+
+
+async def case(store: Database, case_id: UUID) -> dict[str, Any]:
+    found = await CaseStore(store).one(1, str(case_id), LATER)
+    assert found is not None
+    return found
+
+
+async def steps(store: Database, case_id: UUID) -> list[str]:
+    return [event["kind"] for event in (await case(store, case_id))["events"]]
+
+
+async def started(store: Database, number: int = 1) -> tuple[UUID, UUID]:
+    """A case and the report that is begun on it."""
+    case_id = (await opened(store, seen(number))).id
+    begun = await RcaStore(store).start(1, case_id, AGENT, NOW)
+    assert begun is not None
+    return case_id, begun.report_id
+
+
+async def held(store: Database) -> RcaLease:
+    lease = await RcaStore(store).claim(NOW)
+    assert lease is not None
+    return lease
+
+
+async def die(store: Database) -> None:
+    """Every process that holds a report is gone for longer than its lease."""
+    await execute(store, "update rca_report set lease_until = now() where lease_until is not null")
+
+
+async def test_one_report_runs_at_a_time_and_shows_when_it_is_done(store: Database) -> None:
+    reports, case_id = RcaStore(store), (await opened(store, seen())).id
+    begun: list[RcaStarted | None] = []
+
+    async def start() -> None:
+        begun.append(await reports.start(1, case_id, AGENT, NOW))
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(4):
+            nursery.start_soon(start)
+    (report_id,) = {one.report_id for one in begun if one is not None}
+    assert sorted(one.new for one in begun if one is not None) == [False, False, False, True]
+    found = await case(store, case_id)
+    assert (found["rca"], found["rca_report_id"], found["rca_available"]) == (None, str(report_id), False)
+    lease = await held(store)
+    assert await reports.finish(lease, {"summary": "a timeout"}, AGENT, LATER)
+    # Called again after an outage, it is ended as it was.
+    assert await reports.finish(lease, {"summary": "another"}, AGENT, LATER)
+    found = await case(store, case_id)
+    assert (found["rca"], found["rca_report_id"]) == ({"summary": "a timeout"}, str(report_id))
+    assert found["rca_available"] is True
+    assert await steps(store, case_id) == ["opened", "rca_started", "rca_done"]
+    for project_id, asked in ((2, case_id), (1, MISSING)):
+        assert await reports.start(project_id, asked, AGENT, NOW) is None
+
+
+async def test_a_report_that_failed_says_why_and_does_not_read_as_one_that_runs(store: Database) -> None:
+    reports = RcaStore(store)
+    case_id, _ = await started(store)
+    assert await reports.finish(await held(store), "no credential " * 100, AGENT, LATER)
+    for found in (await case(store, case_id), (await page(CaseStore(store)))[0]):
+        assert (found["rca_report_id"], found["rca_available"]) == (None, False)
+    last = (await case(store, case_id))["events"][-1]
+    assert (last["kind"], len(last["summary"])) == ("rca_failed", FAILURE_CHARS)
+    # The next one may run.
+    again = await reports.start(1, case_id, AGENT, LATER)
+    assert again is not None
+    assert again.new
+
+
+async def test_of_many_replicas_each_holds_another_report_the_oldest_first(store: Database) -> None:
+    made = [await started(store, number) for number in range(3)]
+    claimed: list[RcaLease | None] = []
+
+    async def replica() -> None:
+        claimed.append(await RcaStore(store).claim(NOW))
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(5):
+            nursery.start_soon(replica)
+    leases = [lease for lease in claimed if lease is not None]
+    assert sorted(lease.report_id for lease in leases) == sorted(report_id for _, report_id in made)
+    assert len({lease.token for lease in leases}) == 3
+    assert {lease.attempt for lease in leases} == {1}
+    assert str(leases[0].token) not in repr(leases[0])
+
+
+async def test_a_report_whose_process_died_is_taken_over_and_the_dead_write_nothing(store: Database) -> None:
+    reports = RcaStore(store)
+    case_id, report_id = await started(store)
+    lost = await held(store)
+    assert await reports.claim(NOW) is None
+    await die(store)
+    lease = await held(store)
+    assert (lease.report_id, lease.case_id, lease.attempt) == (report_id, case_id, 2)
+    assert await reports.renew(lost) is None
+    assert not await reports.release(lost, refund=True)
+    assert not await reports.finish(lost, {"summary": "too late"}, AGENT, LATER)
+    assert await reports.finish(lease, {"summary": "a timeout"}, AGENT, LATER)
+    assert (await case(store, case_id))["rca"] == {"summary": "a timeout"}
+    assert (await steps(store, case_id)).count("rca_done") == 1
+
+
+async def test_who_renews_keeps_a_report_even_late_as_long_as_nobody_took_it(store: Database) -> None:
+    reports = RcaStore(store)
+    await started(store)
+    lease = await held(store)
+    await die(store)
+    renewed = await reports.renew(lease)
+    assert renewed is not None
+    assert (renewed.token, renewed.until > lease.until) == (lease.token, True)
+    assert await reports.claim(NOW) is None
+    assert await reports.finish(renewed, {"summary": "slow"}, AGENT, LATER)
+
+
+@pytest.mark.parametrize("refund", [True, False])
+async def test_a_report_that_is_let_go_is_claimed_at_once(store: Database, refund: bool) -> None:
+    await started(store)
+    assert await RcaStore(store).release(await held(store), refund=refund)
+    assert (await held(store)).attempt == (1 if refund else 2)
+
+
+async def test_a_report_that_kills_whoever_runs_it_is_given_up_with_a_reason(store: Database) -> None:
+    case_id, _ = await started(store, 1)
+    for attempt in range(1, ATTEMPTS + 1):
+        lease = await held(store)
+        assert lease.attempt == attempt
+        await die(store)
+    # The one behind it is not held up.
+    _, other = await started(store, 2)
+    assert (await held(store)).report_id == other
+    assert await RcaStore(store).renew(lease) is None
+    last = (await case(store, case_id))["events"][-1]
+    assert (last["kind"], last["actor"]) == ("rca_failed", "system")
+    assert last["summary"].startswith(f"given up after {ATTEMPTS} attempts")
+    (row,) = await fetch(store, "select status, failure from rca_report where case_id = $1", case_id)
+    assert (row["status"], row["failure"]) == ("failed", last["summary"])
+
+
+async def test_nobody_analyses_for_a_deleted_project(store: Database) -> None:
+    projects = ProjectStore(store)
+    assert (await projects.make_default()).id == 1
+    case_id = (await opened(store, seen())).id
+    assert await RcaStore(store).start(1, case_id, ANN, NOW) is not None
+    (row,) = await fetch(store, "select action, actor from audit_row")
+    assert tuple(row) == ("case.rca", ANN.name)
+    await projects.delete(1, actor=ANN.name)
+    assert await RcaStore(store).claim(NOW) is None
+
+
+async def test_a_report_that_ran_before_there_were_leases_is_claimed(store: Database) -> None:
+    case_id = (await opened(store, seen())).id
+    await execute(
+        store,
+        "insert into rca_report (project_id, case_id, status, started_at) values (1, $1, 'running', $2)",
+        case_id,
+        NOW,
+    )
+    assert (await held(store)).case_id == case_id
