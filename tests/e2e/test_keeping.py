@@ -7,8 +7,12 @@ from base64 import b64encode
 from pathlib import Path
 
 import httpx2
+import trio
 
-from tests.service import Service, running, until
+from svc.config.table import read_settings
+from svc.store.postgres.database import Connection
+from svc.wiring.open_store import open_store
+from tests.service import PLAIN, Service, running, until
 from tests.wire import request, span
 
 DAY_NS = 86_400 * 10**9
@@ -68,3 +72,36 @@ def test_the_sealing_key_is_changed_beside_the_service_without_losing_a_value(op
         assert "1 of 1 resealed" in service.command("secrets", "rotate")
         assert "planted-0815" not in service.log.read_text()
         assert "0 of 1 resealed" in service.command("secrets", "rotate")
+
+
+def test_a_sweeper_that_cannot_work_is_shown_and_tried_again_and_nobody_else_notices(
+    open_folder: Path,
+) -> None:
+    async def rename(service: Service, old: str, new: str) -> None:
+        async def work(connection: Connection) -> None:
+            await connection.execute(f"alter table {old} rename to {new}")
+
+        async with open_store(read_settings(service.env), as_it_is=True) as store:
+            await store.database.run(work)
+
+    with running(open_folder / "data", SVC_RETENTION_ENABLED="false") as service:
+        trio.run(rename, service, "retention_override", "hidden")
+    with running(open_folder / "data", errors_expected=True) as service:
+
+        def sweeper() -> dict[str, object]:
+            found: dict[str, object] = service.health()["components"]["actors"]["details"][
+                "retention-sweeper"
+            ]
+            return found
+
+        until(lambda: sweeper()["state"] == "failed" and int(str(sweeper()["crashes"])) >= 2)
+        assert "retention_override" in str(sweeper()["last_error"])
+        assert service.metric('svc_actor_crashes_total{actor="retention-sweeper"}') >= 2
+        assert service.health()["components"]["actors"]["status"] == "UP"
+        ready = httpx2.get(f"{service.url}/actuator/health/readiness", timeout=30, **PLAIN)
+        assert ready.status_code == 200
+        send_old_and_new(service)
+        service.wait_for_spans(2)
+        trio.run(rename, service, "hidden", "retention_override")
+        until(lambda: sweeper()["state"] == "running", timeout_s=60.0)
+        assert service.metric("svc_retention_sweeps_total") >= 1
