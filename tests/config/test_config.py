@@ -151,3 +151,9 @@ def test_a_bad_value_ends_the_command_with_its_sentence(tmp_path: Path) -> None:
     )
     assert done.returncode == 1
     assert done.stderr == "trace-svc: SVC_INGEST_OTLP_GRPC_PORT is 'nope'; expected a port, 1 to 65535\n"
+
+
+def test_a_blank_variable_is_its_default() -> None:
+    """A compose file passes on what nobody set as blank."""
+    blank = {row.name: " " for row in setting_rows()}
+    assert read_settings(blank) == read_settings({})

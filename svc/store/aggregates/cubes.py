@@ -24,6 +24,7 @@ from svc.domain.calendar import after, day_of, hour_of
 from svc.domain.datasets import DATASETS, SPANS, TOOL_CALLS, Dataset
 from svc.store.aggregates.blocks import build_blocks
 from svc.store.aggregates.counts import fold
+from svc.store.aggregates.projects import every_project
 from svc.store.aggregates.values import build_values
 from svc.store.postgres.clauses import by_each
 from svc.store.postgres.database import Connection, Database
@@ -78,7 +79,7 @@ class CubeStore:
         """Build what is closed and not built, and what is dirty, up to `limit` hours; and fold the counts."""
         await fold(self.database)
         done = 0
-        for project_id in await self._projects():
+        for project_id in await every_project(self.database):
             for dataset in CUBED:
                 done += await self._catch_up(project_id, dataset, now, limit - done)
                 if done >= limit:
@@ -87,13 +88,6 @@ class CubeStore:
             await self._build(project_id, DATASETS[name], hour, until=None)
             done += 1
         return Built(done, more=done >= limit)
-
-    async def _projects(self) -> list[int]:
-        # Every project; those without new rows cost one look each.
-        rows = await self.database.run(
-            lambda connection: connection.fetch("select id from project order by id"), readonly=True
-        )
-        return [row["id"] for row in rows]
 
     async def _dirty(self, limit: int) -> list[tuple[int, str, datetime]]:
         # Marked hours, oldest mark first.

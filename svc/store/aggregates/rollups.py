@@ -15,6 +15,7 @@ import attrs
 from protocol.storage import Built
 from svc.domain.calendar import hour_of
 from svc.store.aggregates.cubes import BUILD_TIMEOUT_S, GRACE, HOUR
+from svc.store.aggregates.projects import every_project
 from svc.store.postgres.database import Connection, Database
 
 DAY: Final = timedelta(days=1)
@@ -58,19 +59,12 @@ class RollupStore:
         """Roll up what is closed and not rolled up, at most `limit` hours."""
         closed_until = hour_of(now - GRACE)
         done = 0
-        for project_id in await self._projects():
+        for project_id in await every_project(self.database):
             while done < limit and await self._next_hour(project_id, closed_until):
                 done += 1
             if done >= limit:
                 return Built(done, more=True)
         return Built(done, more=False)
-
-    async def _projects(self) -> list[int]:
-        # Every project; those without news cost one look each.
-        rows = await self.database.run(
-            lambda connection: connection.fetch("select id from project order by id"), readonly=True
-        )
-        return [row["id"] for row in rows]
 
     async def _next_hour(self, project_id: int, closed_until: datetime) -> bool:
         """Roll up the next closed hour with anything in it, and the days that end before it."""
