@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any, Final, Literal
 
+import attrs
 from google.protobuf.message import DecodeError
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
@@ -16,7 +17,7 @@ from protocol.otlp.json import read_json
 from protocol.otlp.json_pieces import admit_json
 from protocol.otlp.limits import Limits
 from protocol.otlp.piecewise import admit_protobuf, smallest_over
-from protocol.otlp.screen import Screening, screen
+from protocol.otlp.screen import SNAKE_CASE, Screening, screen
 
 Form = Literal["protobuf", "json"]
 
@@ -25,6 +26,8 @@ Form = Literal["protobuf", "json"]
 INLINE_BYTES: Final[dict[Form, int]] = {"protobuf": 512 * 1024, "json": 64 * 1024}
 #: Spans that are screened in the loop: empty ones, of which a small body holds many, cost 3 µs each.
 _INLINE_SPANS: Final = 8192
+#: What a body says that was written from the names of the .proto files.
+_SNAKE_CASE: Final = (b'"resource_spans"', b'"scope_spans"')
 
 
 class NotHere(Exception):
@@ -42,6 +45,14 @@ def is_small(size_bytes: int, form: Form, limits: Limits) -> bool:
 
 def admit(plain: bytes, form: Form, limits: Limits, *, inline: bool) -> tuple[bytes, Screening]:
     """The body as protobuf that may be stored, without the spans that cannot be, and what was refused."""
+    body, screening = _admitted(plain, form, limits, inline=inline)
+    nothing = form == "json" and not screening.accepted + screening.rejected
+    if nothing and any(name in plain for name in _SNAKE_CASE):
+        screening = attrs.evolve(screening, warning=SNAKE_CASE)
+    return body, screening
+
+
+def _admitted(plain: bytes, form: Form, limits: Limits, *, inline: bool) -> tuple[bytes, Screening]:
     if not inline:
         return admit_json(plain, limits) if form == "json" else admit_protobuf(plain, limits)
     request: Any

@@ -22,6 +22,10 @@ NO_SPAN_ID: Final = bytes(8)
 _BAD_TRACE_ID: Final = "trace_id is not 16 bytes, or all zero"
 _BAD_SPAN_ID: Final = "span_id is not 8 bytes, or all zero"
 _NO_START: Final = "start_time_unix_nano is missing"
+SNAKE_CASE: Final = (
+    "the body holds no resourceSpans, and nothing was read: OTLP/JSON spells names in lowerCamelCase"
+    " (resourceSpans, scopeSpans, traceId), not in snake_case"
+)
 
 
 @attrs.frozen
@@ -31,6 +35,8 @@ class Screening:
     accepted: int
     rejected: int
     reasons: tuple[tuple[str, int], ...] = ()
+    #: What whoever wrote the exporter should know though nothing was refused.
+    warning: str = ""
 
     @classmethod
     def of(cls, accepted: int, refused: Counter[str]) -> Screening:
@@ -38,9 +44,9 @@ class Screening:
         return cls(accepted, refused.total(), tuple(refused.most_common()))
 
     def message(self) -> str:
-        """English for `partial_success.error_message`, empty when nothing was refused; under 1 KB always."""
+        """English for `partial_success.error_message`, empty when all is well; under 1 KB always."""
         if not self.rejected:
-            return ""
+            return self.warning
         reasons = "; ".join(f"{reason} ({count})" for reason, count in self.reasons)
         return f"{self.rejected} of {self.accepted + self.rejected} spans refused: {reasons}"
 

@@ -15,6 +15,7 @@ import httpx2
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
+from protocol.otlp.screen import SNAKE_CASE
 from tests import wire
 from tests.e2e.hostile import (
     MIB,
@@ -36,7 +37,7 @@ from tests.e2e.hostile import (
     unique,
     wait_for_spans,
 )
-from tests.service import Service, running, until
+from tests.service import PLAIN, Service, running, until
 
 pytestmark = pytest.mark.usefixtures("unharmed")
 
@@ -465,3 +466,27 @@ def _says_full_over_grpc(called: Called) -> None:
     in_details, in_trailer = retry_infos(called)
     assert in_details == in_trailer
     assert 1 <= in_details <= 5
+
+
+@pytest.mark.parametrize("padding", [0, 200_000], ids=["in the loop", "beside the loop"])
+def test_names_in_snake_case_are_told_with_nothing_rejected(service: Service, padding: int) -> None:
+    body = {
+        "resource_spans": [{"scope_spans": [{"spans": [{"trace_id": "0" * 31 + "1"}]}]}],
+        "x": "x" * padding,
+    }
+    answer = httpx2.post(
+        f"{service.url}/v1/traces",
+        json=body,
+        headers={"Authorization": f"Bearer {service.write_key}"},
+        timeout=30,
+        **PLAIN,
+    )
+    assert answer.status_code == 200
+    assert answer.json() == {"partialSuccess": {"rejectedSpans": "0", "errorMessage": SNAKE_CASE}}
+
+
+def test_an_empty_request_in_json_is_told_nothing(service: Service) -> None:
+    headers = {"Authorization": f"Bearer {service.write_key}"}
+    for body in ({}, {"resourceSpans": []}):
+        answer = httpx2.post(f"{service.url}/v1/traces", json=body, headers=headers, timeout=30, **PLAIN)
+        assert (answer.status_code, answer.json()) == (200, {})

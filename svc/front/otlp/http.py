@@ -154,9 +154,9 @@ def _unsupported(media_type: str, encoding: str, is_type: bool) -> Refusal:
 
 def _success(screening: Screening, form: Form) -> bytes:
     """An empty response when everything was taken, else one with `partial_success`."""
-    if not screening.rejected:
-        return b"{}" if form == "json" else b""
     message = screening.message()
+    if not message:
+        return b"{}" if form == "json" else b""
     if form == "json":
         partial = {"rejectedSpans": str(screening.rejected), "errorMessage": message}
         return msgspec.json.encode({"partialSuccess": partial})
