@@ -91,8 +91,18 @@ NO_SUCH_ORG: Final = Refusal(404, "NOT_FOUND", "no such organization")
 NO_SUCH_PROJECT: Final = Refusal(404, "NOT_FOUND", "no such project")
 
 # Accounts and sign-in.
-SIGNUP_REFUSED: Final = Refusal(403, "AUTH.SIGNUP_REFUSED", "this instance does not admit this address")
+# One text for whoever is not admitted: it must not tell which addresses are invited.
+SIGNUP_REFUSED: Final = Refusal(
+    403,
+    "AUTH.SIGNUP_REFUSED",
+    "this instance does not admit this address; an invitation opens with its secret, once, until it expires",
+)
 EMAIL_TAKEN: Final = Refusal(409, "CONFLICT", "this address has an account; sign in")
+LOOKS_ALIKE: Final = Refusal(
+    409,
+    "CONFLICT",
+    "this address looks like that of another account; write it in one alphabet",
+)
 BAD_EMAIL: Final = Refusal(400, "BAD_REQUEST", "email must be an address such as ada@example.org")
 BAD_DOMAIN: Final = Refusal(400, "BAD_REQUEST", "domains must be exact domain names")
 BAD_CREDENTIALS: Final = Refusal(401, "AUTH.BAD_CREDENTIALS", "the address or the password is wrong")
@@ -129,11 +139,34 @@ NO_SUCH_ACCOUNT: Final = Refusal(404, "NOT_FOUND", "nobody has signed up with th
 NO_SUCH_INVITATION: Final = Refusal(404, "NOT_FOUND", "no such invitation")
 LAST_OWNER: Final = Refusal(409, "CONFLICT", "the last owner cannot leave; make another owner first")
 OWNERS_ONLY: Final = Refusal(403, "FORBIDDEN", "only an owner may make, change or remove an owner")
+NOTHING_TO_CHANGE: Final = Refusal(400, "BAD_REQUEST", "give a name or a signup_role")
 ALREADY_MEMBER: Final = Refusal(409, "CONFLICT", "this address belongs to the organization already")
 ALREADY_INVITED: Final = Refusal(409, "CONFLICT", "this address is invited already")
 HAS_ACCOUNT: Final = Refusal(409, "CONFLICT", "this address has an account; add it as a member")
 
+# Who may join: told beside an answer, at the boot and by the doctor.
+SIGNUP_UNDECIDED: Final = (
+    "nobody has decided yet who may join; until then {who} may sign up and becomes {role}. "
+    "PUT {path} decides, proposed is mode {proposed}"
+)
+SIGNUP_OPEN: Final = (
+    "anyone who can reach this service may sign up (sign-up mode open), and it can be reached from outside; "
+    "set mode invite or domain with PUT /api/orgs/{slug}/signup-policy"
+)
+SIGNUP_UNPROVED: Final = (
+    "sign-up mode domain takes addresses at their word: whoever names one at a listed domain is admitted; "
+    "set up an identity provider (SSO_ISSUER_URL) and SVC_AUTH_PASSWORDS=false, or use mode invite"
+)
+
 # Integrations.
+ADDRESS_PRIVATE: Final = (
+    "its address is private or of this machine; SVC_INTEGRATION_ALLOWED_NETWORKS lists such networks that "
+    "may be reached"
+)
+ADDRESS_NEVER: Final = (
+    "its address is link-local, multicast or where a cloud tells machines their credentials: never "
+    "connected to, and no setting opens it"
+)
 NO_SUCH_INTEGRATION: Final = Refusal(404, "NOT_FOUND", "no such integration")
 BAD_INTEGRATION: Final = Refusal(400, "BAD_REQUEST", "the integration cannot be used as it is")
 INTEGRATION_TAKEN: Final = Refusal(409, "CONFLICT", "another integration of this kind has this name")

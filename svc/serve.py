@@ -31,6 +31,7 @@ from svc.store.postgres.database import Connection
 from svc.store.spans.dead_letters import DeadLetterStore
 from svc.wiring.house import House
 from svc.wiring.open_store import Store, open_store
+from svc.wiring.people import sign_up_warnings
 
 log = logging.getLogger(__name__)
 
@@ -90,6 +91,8 @@ async def _live(
     async with open_store(settings) as store:
         buried = await DeadLetterStore(store.database).count_spans()
         house = House(settings, store, prices, buried_before=buried)
+        for warning in await sign_up_warnings(settings, store.database):
+            log.warning(warning)
         async with trio.open_nursery() as loops:
             if settings.prices_file is not None:
                 loops.start_soon(_new_prices, settings.prices_file, house)

@@ -19,6 +19,7 @@ PASSWORD_MIN: Final = 8
 PASSWORD_MAX: Final = 200
 EMAIL_MAX: Final = 254
 NAME_MAX: Final = 100
+INVITATION_MAX: Final = 100
 #: Where an identity provider sends browsers back to.
 SSO_CALLBACK: Final = "/auth/sso/callback"
 
@@ -27,6 +28,12 @@ SignupMode = Literal["open", "domain", "invite"]
 
 _LABEL: Final = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
 _DOMAIN: Final = re.compile(rf"{_LABEL}(?:\.{_LABEL})*", re.ASCII)
+#: Characters that nobody sees although they are letters or marks (Unicode, Default_Ignorable_Code_Point).
+_UNSEEN: Final = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
+)
+#: Controls, bidirectional and other format marks, halves of pairs, private and unassigned ones, separators.
+_NO_TEXT: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zs", "Zl", "Zp"})
 _LOCAL: Final = re.compile(r"[^\s@\x00-\x20\x7f\"(),:;<>\[\]\\]{1,64}")
 
 
@@ -45,6 +52,8 @@ class SignUp(msgspec.Struct, forbid_unknown_fields=True):
 
     email: Annotated[str, Meta(max_length=EMAIL_MAX)]
     password: Annotated[str, Meta(min_length=PASSWORD_MIN, max_length=PASSWORD_MAX)]
+    #: The secret of an invitation, for whoever was given one.
+    invitation: Annotated[str, Meta(max_length=INVITATION_MAX)] | None = None
 
     def __repr__(self) -> str:
         return "SignUp(…)"
@@ -82,6 +91,19 @@ class Me(msgspec.Struct):
 
     account: AccountShown
     organizations: list[Belonging]
+
+
+class Undecided(msgspec.Struct):
+    """Nobody has said yet who may join: what is proposed, and how to decide, in words."""
+
+    proposed: SignupMode
+    message: str
+
+
+class SignedUp(Me, omit_defaults=True):
+    """Who has just signed up; the first account is asked at once who may join."""
+
+    signup_undecided: Undecided | msgspec.UnsetType = msgspec.UNSET
 
 
 class Mode(msgspec.Struct):
@@ -124,14 +146,44 @@ class SignupPolicy(msgspec.Struct, forbid_unknown_fields=True):
     domains: Annotated[list[str], Meta(max_length=1000)] = msgspec.field(default_factory=list)
 
 
+class SignupPolicyShown(msgspec.Struct, omit_defaults=True):
+    """The sign-up policy, and what its owner should know while there is something to know."""
+
+    mode: SignupMode
+    domains: list[str]
+    undecided: Undecided | msgspec.UnsetType = msgspec.UNSET
+    warnings: list[str] = msgspec.field(default_factory=list)
+
+
+def email_written(email: str) -> str:
+    """An address as it is shown: as its owner wrote it, in the compatible form (NFKC)."""
+    return unicodedata.normalize("NFKC", email.strip()).strip()
+
+
 def email_key(email: str) -> str | None:
-    """An address as it is compared, or None when it is none: one `@`, a plain local part, a domain name."""
-    plain = unicodedata.normalize("NFC", email.strip())
+    """An address as it is compared, or None when it is none.
+
+    One `@`, a plain local part without anything unseen in it, a domain name.
+    """
+    plain = email_written(email)
     local, at, domain = plain.rpartition("@")
     domain = domain.lower()
-    if not at or len(plain) > EMAIL_MAX or not _LOCAL.fullmatch(local) or not is_domain(domain):
+    key = unicodedata.normalize("NFKC", local.lower())
+    if (
+        not at
+        or len(plain) > EMAIL_MAX
+        or not _is_local(local)
+        or not _is_local(key)
+        or not is_domain(domain)
+    ):
         return None
-    return f"{local.lower()}@{domain}"
+    return f"{key}@{domain}"
+
+
+def _is_local(text: str) -> bool:
+    if _LOCAL.fullmatch(text) is None or _UNSEEN.search(text):
+        return False
+    return not any(unicodedata.category(letter) in _NO_TEXT for letter in text)
 
 
 def is_domain(text: str) -> bool:

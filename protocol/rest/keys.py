@@ -40,6 +40,8 @@ class KeyShown(msgspec.Struct):
     last_used_at: Instant | None
     revoked_at: Instant | None
     state: Literal["active", "revoked"]
+    #: Who saw its plaintext last, as the audit names them.
+    minted_by: str
 
 
 class KeyMinted(msgspec.Struct):

@@ -13,8 +13,11 @@ import msgspec
 from msgspec import Meta
 
 from protocol.rest.accounts import EMAIL_MAX, NAME_MAX, Instant, RoleName
+from protocol.tokens import Scope
 
 SLUG_MAX: Final = 50
+
+SignupRole = Literal["viewer", "member"]
 
 
 class OrgShown(msgspec.Struct):
@@ -23,12 +26,15 @@ class OrgShown(msgspec.Struct):
     slug: str
     name: str
     role: RoleName
+    #: What a sign-up without an invitation makes of a person.
+    signup_role: SignupRole
 
 
 class OrgChange(msgspec.Struct, forbid_unknown_fields=True):
     """What can be changed of an organization. The sign-up policy has a route of its own."""
 
-    name: Annotated[str, Meta(max_length=NAME_MAX)]
+    name: Annotated[str, Meta(max_length=NAME_MAX)] | None = None
+    signup_role: SignupRole | None = None
 
 
 class ProjectShown(msgspec.Struct):
@@ -87,14 +93,53 @@ class Removed(msgspec.Struct):
     removed: Literal[True] = True
 
 
+class RemovalQuery(msgspec.Struct, forbid_unknown_fields=True):
+    """What goes with a member: with `revoke_keys`, the keys that they minted."""
+
+    revoke_keys: bool = False
+
+
+class KeyLeft(msgspec.Struct):
+    """A key whose plaintext a member who goes has seen. `project` is a slug."""
+
+    id: str
+    project: str
+    name: str
+    scope: Scope
+    token_prefix: str
+
+
+class MemberRemoved(msgspec.Struct):
+    """A member is gone. `keys` are those that they minted and that were active, the newest first.
+
+    At most 1000 are listed; `key_count` says how many there are, `keys_revoked` how many of them this call
+    revoked: all or none.
+    """
+
+    keys: list[KeyLeft]
+    key_count: int
+    keys_revoked: int
+    removed: Literal[True] = True
+
+
 class InvitationShown(msgspec.Struct):
-    """A pending invitation: its address may sign up whatever the policy says."""
+    """A pending invitation: with its secret, its address may sign up whatever the policy says."""
 
     id: str
     email: str
     role: RoleName
     invited_by: str
     created_at: Instant
+    expires_at: Instant
+
+
+class InvitationMade(InvitationShown):
+    """A new invitation and its secret, which is never shown again: hand it to the one who is invited."""
+
+    secret: str
+
+    def __repr__(self) -> str:
+        return f"InvitationMade({self.id!r}, …)"
 
 
 class InvitationNew(msgspec.Struct, forbid_unknown_fields=True):

@@ -11,16 +11,20 @@ import os
 from collections.abc import Iterator, Mapping
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import attrs
 import httpx2
+import msgspec
 import trio
 
+from protocol.rest.accounts import Mode
 from protocol.storage import Outage
 from svc.commands.place import named_project
 from svc.commands.report import print_report
 from svc.config.checks import boot_refusals, boot_warnings
 from svc.config.table import BadSetting, Settings, setting_rows
+from svc.domain.access import signup_warnings
 from svc.ingest.prices import BadPrices, price_book
 from svc.runtime.clock import now
 from svc.secrets.own import kept_here, with_own_secrets
@@ -169,8 +173,8 @@ async def _service(settings: Settings) -> list[Finding]:
     try:
         with trio.fail_after(TIMEOUT_S):
             async with httpx2.AsyncClient() as client:
-                response = await client.get(f"{url}/actuator/health")
-                report = response.json()
+                report = (await client.get(f"{url}/actuator/health")).json()
+                mode = (await client.get(f"{url}/auth/mode")).json()
     except (httpx2.HTTPError, trio.TooSlowError, OSError, ValueError):
         return [Finding("warn", "service", f"nothing of ours answers at {url}; is it running?")]
     if not isinstance(report, dict) or "components" not in report:
@@ -179,4 +183,23 @@ async def _service(settings: Settings) -> list[Finding]:
     for name, part in report["components"].items():
         verdict = "ok" if part.get("status") == "UP" else "FAIL"
         findings.append(Finding(verdict, name, f"{part.get('status')} at {url}"))
-    return findings
+    return findings + _sign_up(settings, mode)
+
+
+def _sign_up(settings: Settings, told: Any) -> list[Finding]:
+    """Who may sign up, as the running service says it (`GET /auth/mode`); nothing while it cannot say."""
+    try:
+        signing = msgspec.convert(told["data"], Mode)
+    except (TypeError, KeyError, msgspec.ValidationError):
+        return []
+    if signing.auth == "disabled":
+        return []
+    warnings = signup_warnings(
+        signing.signup,
+        org_slug=DEFAULT_ORG,
+        reachable=not settings.local,
+        passwords=signing.auth == "password",
+    )
+    return [Finding("warn", "sign-up", text) for text in warnings] or [
+        Finding("ok", "sign-up", f"mode {signing.signup}")
+    ]

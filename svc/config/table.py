@@ -313,10 +313,23 @@ class Settings:
         "SVC_AUTH_TRIES_PER_ACCOUNT",
         integer(0, 10**6),
         "10",
-        "Failed sign-ins that one account may see within the window; 0 means any number.",
+        "Failed sign-ins that one account may see from one address within the window; 0 means any number.",
+    )
+    auth_tries_per_account_anywhere: int = setting(
+        "SVC_AUTH_TRIES_PER_ACCOUNT_ANYWHERE",
+        integer(0, 10**6),
+        "100",
+        "Failed sign-ins that one account may see from all addresses it is not known at; 0 means any number.",
+    )
+    auth_known_address_days: int = setting(
+        "SVC_AUTH_KNOWN_ADDRESS_DAYS",
+        integer(0, 365),
+        "30",
+        "How long an account is known at an address it signed in from, where strangers' tries do not count.",
+        unit="days",
     )
     auth_tries_window_s: float = setting(
-        "SVC_AUTH_TRIES_WINDOW_SECONDS", SECONDS, "300", "The window of the two limits above.", unit="s"
+        "SVC_AUTH_TRIES_WINDOW_SECONDS", SECONDS, "300", "The window of the limits above.", unit="s"
     )
     frontend_url: str | None = setting(
         "SVC_AUTH_FRONTEND_URL",

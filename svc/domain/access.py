@@ -10,7 +10,9 @@ from typing import Any, Final, Literal, get_args
 import attrs
 import msgspec
 
-from protocol.rest.accounts import SignupMode, SignupPolicy
+from protocol.refusals import SIGNUP_OPEN, SIGNUP_UNDECIDED, SIGNUP_UNPROVED
+from protocol.rest.accounts import SignupMode, SignupPolicy, Undecided
+from protocol.rest.orgs import SignupRole
 from protocol.tokens import Scope
 
 Role = Literal["owner", "admin", "member", "viewer"]
@@ -30,8 +32,6 @@ PERMISSIONS: Final[dict[Role, frozenset[OrgPermission]]] = {
 
 #: Whoever minted it (spec, "API key").
 KEY_ROLE: Final[Role] = "member"
-#: What a sign-up without an invitation makes of a person.
-SIGNUP_ROLE: Final[Role] = "member"
 
 
 def may(role: Role, permission: OrgPermission) -> bool:
@@ -72,8 +72,47 @@ def mode_of(policy: SignupPolicy | UnreadablePolicy) -> SignupMode:
     return "invite" if isinstance(policy, UnreadablePolicy) else policy.mode
 
 
+@attrs.frozen
+class Joining:
+    """Who may join an organization, as what when nobody invited them, and whether somebody decided that."""
+
+    policy: SignupPolicy | UnreadablePolicy
+    decided: bool
+    role: SignupRole
+
+    def undecided(self, org_slug: str, *, reachable: bool) -> Undecided | None:
+        """What an owner is asked, None once it was decided. `reachable`: from other machines than this."""
+        if self.decided:
+            return None
+        proposed: SignupMode = "invite" if reachable else "open"
+        return Undecided(
+            proposed,
+            SIGNUP_UNDECIDED.format(
+                who="anyone who can reach this service" if reachable else "anyone on this machine",
+                role=self.role,
+                path=f"/api/orgs/{org_slug}/signup-policy",
+                proposed=proposed,
+            ),
+        )
+
+
+def signup_warnings(mode: SignupMode, *, org_slug: str, reachable: bool, passwords: bool) -> list[str]:
+    """What is to be said aloud of a sign-up mode, one sentence each.
+
+    `reachable`: from other machines than this; `passwords`: people sign up with an address and a password.
+    """
+    if mode == "open" and reachable:
+        return [SIGNUP_OPEN.format(slug=org_slug)]
+    if mode == "domain" and passwords:
+        return [SIGNUP_UNPROVED]
+    return []
+
+
 def admits(policy: SignupPolicy | UnreadablePolicy, email_key: str, *, invited: bool, first: bool) -> bool:
-    """Whether a new account may be made (spec, "Authentication" 12): the first and the invited always."""
+    """Whether a new account may be made (spec, "Authentication" 12): the first and the invited always.
+
+    `invited`: an invitation of this address is pending, and it is proved that the address is theirs.
+    """
     if invited or first:
         return True
     if isinstance(policy, UnreadablePolicy):

@@ -23,6 +23,8 @@ import httpcore2
 import httpx2
 import trio
 
+from protocol.refusals import ADDRESS_NEVER, ADDRESS_PRIVATE
+
 Network = IPv4Network | IPv6Network
 
 TIMEOUT_S: Final = 10.0
@@ -34,9 +36,19 @@ LOCAL_NETWORKS: Final[tuple[Network, ...]] = tuple(
     for text in ("127.0.0.0/8", "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "::1/128", "fc00::/7")
 )
 #: Where clouds tell a machine its own credentials, beside the link-local ones. No list opens these.
-_METADATA: Final = frozenset(ip_address(text) for text in ("100.100.100.200", "fd00:ec2::254"))
-#: IPv6 that carries an IPv4 address inside, where a look at the outer one would miss it.
-_CARRIERS: Final = (ip_network("64:ff9b::/96"), ip_network("2002::/16"), ip_network("2001::/32"))
+_METADATA: Final = frozenset(
+    ip_address(text)
+    for text in ("100.100.100.200", "168.63.129.16", "192.0.0.192", "fd00:ec2::254", "fd20:ce::254")
+)
+#: IPv6 that carries an IPv4 address inside, where a look at the outer one would miss it, and how many bits
+#: stand behind that address.
+_CARRIERS: Final = (
+    (ip_network("::ffff:0:0/96"), 0),
+    (ip_network("::/96"), 0),
+    (ip_network("64:ff9b::/96"), 0),
+    (ip_network("2002::/16"), 80),
+)
+_TEREDO: Final = ip_network("2001::/32")
 
 
 class Unreached(Exception):
@@ -58,14 +70,31 @@ class AddressRule:
 
     def refuses(self, address: str) -> bool:
         """Whether a connection to this address must not be made."""
+        return self.why_not(address) is not None
+
+    def why_not(self, address: str) -> str | None:
+        """Why a connection to this address must not be made, None where it may."""
         found = ip_address(address.partition("%")[0])
+        inside = _carried(found)
+        if any(map(_never, {found, inside})):
+            return ADDRESS_NEVER
         if isinstance(found, IPv6Address) and found.ipv4_mapped is not None:
             found = found.ipv4_mapped
-        if found.is_link_local or found.is_multicast or found.is_unspecified or found in _METADATA:
-            return True
         if any(_within(found, network) for network in self.allowed):
-            return False
-        return not found.is_global or any(_within(found, carrier) for carrier in _CARRIERS)
+            return None
+        return ADDRESS_PRIVATE if not found.is_global or found != inside or _within(found, _TEREDO) else None
+
+
+def _never(address: IPv4Address | IPv6Address) -> bool:
+    return address.is_link_local or address.is_multicast or address.is_unspecified or address in _METADATA
+
+
+def _carried(address: IPv4Address | IPv6Address) -> IPv4Address | IPv6Address:
+    """The IPv4 address inside, or the address itself."""
+    for carrier, behind in _CARRIERS:
+        if _within(address, carrier) and address not in (IPv6Address("::"), IPv6Address("::1")):
+            return IPv4Address(int(address) >> behind & 0xFFFF_FFFF)
+    return address
 
 
 def _within(address: IPv4Address | IPv6Address, network: Network) -> bool:
@@ -164,8 +193,9 @@ class _Gate(httpcore2.AsyncNetworkBackend):
         except (OSError, UnicodeError):
             raise httpcore2.ConnectError from None
         addresses = [str(row[4][0]) for row in found]
-        if any(rule.refuses(address) for address in addresses):
-            raise AddressRefused("its address is private, of this machine or of its cloud: not allowed here")
+        for why_not in map(rule.why_not, addresses):
+            if why_not is not None:
+                raise AddressRefused(why_not)
         return addresses[0]
 
     async def sleep(self, seconds: float) -> None:

@@ -14,17 +14,21 @@ import trio
 from actors.keys import HASHERS, Keys
 from protocol.rest.accounts import SSO_CALLBACK
 from svc.config.table import Settings
+from svc.domain.access import mode_of, signup_warnings
 from svc.front.auth.callers import Callers
 from svc.front.auth.calls import Means
 from svc.front.auth.client import Surroundings
-from svc.front.auth.cookies import Seal
-from svc.front.auth.limits import Limit
+from svc.front.auth.cookies import Seal, derived_key
+from svc.front.auth.limits import Tries
 from svc.outside.http import LOCAL_NETWORKS, AddressRule, HttpClient, Network
 from svc.outside.oidc import IdentityProvider
 from svc.outside.reach import Providers
 from svc.secrets.sealing import Sealer
 from svc.store.accounts.accounts import AccountStore
+from svc.store.accounts.known import KnownAddresses
 from svc.store.accounts.logins import LoginStore
+from svc.store.accounts.orgs import OrgStore
+from svc.store.accounts.projects import ProjectStore
 from svc.store.postgres.database import Database
 from svc.wiring.keeping import default_terms
 
@@ -37,20 +41,26 @@ def means(
     now: Callable[[], datetime],
 ) -> Means:
     """What the handlers of the REST API call inwards. `hashers` bounds all bcrypt runs of the process."""
+    known_key = derived_key(settings.cookie_password, b"trace-svc known addresses")
     return Means(
         database=database,
         now=now,
         keys=keys,
         callers=Callers(
             keys,
-            LoginStore(database),
+            LoginStore(database, KnownAddresses(database, known_key, settings.auth_known_address_days)),
             Seal.of(settings.cookie_password),
             disabled=settings.auth_disabled,
         ),
         accounts=AccountStore(database, hashers),
         surroundings=surroundings(settings),
-        by_address=Limit(settings.auth_tries_per_address, settings.auth_tries_window_s),
-        by_account=Limit(settings.auth_tries_per_account, settings.auth_tries_window_s),
+        reachable=not settings.local,
+        tries=Tries.of(
+            settings.auth_tries_per_address,
+            settings.auth_tries_per_account,
+            settings.auth_tries_per_account_anywhere,
+            settings.auth_tries_window_s,
+        ),
         sso=_identity_provider(settings, now),
         sso_seal=Seal.of(settings.cookie_password, b"trace-svc sign-in under way"),
         passwords=settings.auth_passwords,
@@ -66,6 +76,20 @@ def account_store(database: Database) -> AccountStore:
     return AccountStore(database, trio.CapacityLimiter(HASHERS))
 
 
+async def sign_up_warnings(settings: Settings, database: Database) -> list[str]:
+    """What is to be said aloud at the boot of who may sign up, one sentence each."""
+    if settings.auth_disabled:
+        return []
+    org = await ProjectStore(database).the_org()
+    joining = await OrgStore(database).joining(org.id)
+    return signup_warnings(
+        mode_of(joining.policy),
+        org_slug=org.slug,
+        reachable=not settings.local,
+        passwords=settings.auth_passwords,
+    )
+
+
 def integration_networks(settings: Settings) -> tuple[Network, ...]:
     """The networks beside the public one that integrations may reach.
 
@@ -79,7 +103,7 @@ def integration_networks(settings: Settings) -> tuple[Network, ...]:
 def sign_ins(means: Means) -> Mapping[str, int]:
     """What was refused at the password doors, for metrics."""
     return {
-        "refused_tries": means.by_address.refused + means.by_account.refused,
+        "refused_tries": means.tries.refused,
         "refused_full": means.accounts.refused_full,
     }
 

@@ -100,8 +100,8 @@ class Browser:
     async def delete(self, path: str, **headers: str) -> Answer:
         return await self.call("DELETE", path, **headers)
 
-    async def sign_up(self, email: str, password: str = PASSWORD) -> Answer:
-        return await self.post("/auth/signup", {"email": email, "password": password})
+    async def sign_up(self, email: str, password: str = PASSWORD, **more: Any) -> Answer:
+        return await self.post("/auth/signup", {"email": email, "password": password, **more})
 
     async def sign_in(self, email: str, password: str = PASSWORD) -> Answer:
         return await self.post("/auth/login", {"email": email, "password": password})
@@ -145,7 +145,7 @@ class Replica:
         invited = await owner.post(ORG + "/invitations", {"email": email, "role": role})
         assert invited.status == 201, invited.body
         browser = self.browser()
-        assert (await browser.sign_up(email)).status == 201
+        assert (await browser.sign_up(email, invitation=invited.data["secret"])).status == 201
         return browser
 
     async def token(self, scope: str, project_id: int | None = None) -> str:
@@ -164,6 +164,7 @@ class Replica:
 async def replica(database: Database, *, cost: int = 4, **settings: str) -> AsyncIterator[Replica]:
     """A REST API on a database; limits are off and passwords cheap to hash unless the test sets them."""
     env = {"SVC_AUTH_TRIES_PER_ADDRESS": "0", "SVC_AUTH_TRIES_PER_ACCOUNT": "0", **settings}
+    env.setdefault("SVC_AUTH_TRIES_PER_ACCOUNT_ANYWHERE", "0")
     verdicts = Hearing()
     send, receive = trio.open_memory_channel[Verify](MAILBOX_BOUND)
     keys = Keys(verdicts, send)

@@ -75,7 +75,12 @@ def test_a_list_opens_private_networks(address: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "address", ["169.254.169.254", "100.100.100.200", "fd00:ec2::254", "fe80::1", "224.0.0.1", "0.0.0.0"]
+    "address",
+    [
+        *("169.254.169.254", "100.100.100.200", "fd00:ec2::254", "fe80::1", "224.0.0.1", "0.0.0.0"),
+        *("168.63.129.16", "192.0.0.192", "fd20:ce::254", "::ffff:169.254.169.254", "::a9fe:a9fe"),
+        *("64:ff9b::a9fe:a9fe", "2002:a9fe:a9fe::1", "::", "ff02::1"),
+    ],
 )
 def test_no_list_opens_link_local_addresses_and_the_metadata_of_clouds(address: str) -> None:
     everything = AddressRule((ip_network("0.0.0.0/0"), ip_network("::/0")))

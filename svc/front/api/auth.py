@@ -11,12 +11,16 @@ from __future__ import annotations
 from typing import Final
 from uuid import UUID
 
+import attrs
+from msgspec import UNSET
+
 from protocol.refusals import (
     API_UNAUTHORIZED,
     AUTH_DISABLED,
     BAD_CREDENTIALS,
     BAD_EMAIL,
     EMAIL_TAKEN,
+    LOOKS_ALIKE,
     NO_SUCH_SESSION,
     PASSWORDS_OFF,
     SIGNUP_REFUSED,
@@ -33,9 +37,11 @@ from protocol.rest.accounts import (
     PasswordChange,
     SessionShown,
     SignedOut,
+    SignedUp,
     SignIn,
     SignUp,
     email_key,
+    email_written,
 )
 from protocol.rest.query import timestamp
 from svc.domain.access import mode_of
@@ -43,20 +49,41 @@ from svc.front.api.routes import ApiReply, Route
 from svc.front.auth.callers import SingleUser
 from svc.front.auth.calls import Call, Means
 from svc.front.auth.cookies import clear_session, session_secret, set_session
-from svc.store.accounts import accounts
-from svc.store.accounts.accounts import Account
+from svc.store.accounts import admission
+from svc.store.accounts.admission import Account
 from svc.store.accounts.orgs import OrgStore
 from svc.store.accounts.projects import ProjectStore
 
 
-def limited(call: Call[object], account: str) -> None:
-    """Count one try at a password. Raises `Refused` with the seconds to wait when there were too many."""
-    # An address that is refused counts against no account: it could push others out of the table.
-    wait = call.means.by_address.try_(call.client.address)
+def limited_place(call: Call[object]) -> Refusal | None:
+    """Count one try of a client address; the seconds to wait when there were too many."""
+    return _told_to_wait(call.means, call.means.tries.place(call.client.place))
+
+
+def _told_to_wait(means: Means, wait: int | None) -> Refusal | None:
     if wait is None:
-        wait = call.means.by_account.try_(account)
-    if wait is not None:
-        raise Refused(TOO_MANY_TRIES.in_(wait))
+        return None
+    means.tries.refused += 1
+    return TOO_MANY_TRIES.in_(wait)
+
+
+async def _guess(call: Call[object], account: str, *, signed_in: bool = False) -> bool:
+    """Count a guess at an account's password. Raises `Refused` with the seconds to wait after too many.
+
+    Returns whether it goes on only because the account is known: `signed_in`, or it was so from this place.
+    """
+    means, place = call.means, call.client.place
+    refusal = limited_place(call)
+    if refusal is None:
+        wait = means.tries.guess(account, place)
+        if wait is None:
+            return False
+        if signed_in or await means.callers.logins.known.is_known(account, place):
+            wait = means.tries.guess_known(account, place)
+        refusal = _told_to_wait(means, wait)
+    if refusal is not None:
+        raise Refused(refusal)
+    return True
 
 
 def _refuse_passwords(means: Means) -> None:
@@ -73,6 +100,7 @@ async def signed_in(call: Call[object], account: Account) -> ApiReply:
     secret = await means.callers.logins.open(
         account.id,
         address=call.client.address,
+        place=call.client.place,
         user_agent=call.headers.get("user-agent", ""),
         replacing=session_secret(means.callers.seal, call.headers.get("cookie")),
     )
@@ -91,29 +119,48 @@ async def me_of(means: Means, account: Account) -> Me:
 
 async def sign_up(call: Call[SignUp]) -> ApiReply | Refusal:
     """Make an account, if the sign-up policy admits it, and sign in. The first account owns the instance."""
-    _refuse_passwords(call.means)
+    means = call.means
+    _refuse_passwords(means)
     key = email_key(call.body.email)
     if key is None:
         return BAD_EMAIL
-    limited(call, key)
-    match await call.means.accounts.sign_up(call.body.email, key, call.body.password):
-        case accounts.NotAdmitted():
+    refusal = limited_place(call) or _told_to_wait(means, means.tries.sign_up(key, call.client.place))
+    if refusal is not None:
+        return refusal
+    email, password, secret = email_written(call.body.email), call.body.password, call.body.invitation
+    match await means.accounts.sign_up(email, key, password, secret):
+        case admission.NotAdmitted():
             return SIGNUP_REFUSED
-        case accounts.EmailTaken():
+        case admission.EmailTaken():
             return EMAIL_TAKEN
+        case admission.LooksAlike():
+            return LOOKS_ALIKE
         case account:
-            return await signed_in(call, account)
+            reply = await signed_in(call, account)
+            return attrs.evolve(reply, data=await _asked(means, reply.data))
+
+
+async def _asked(means: Means, me: Me) -> SignedUp:
+    """Who signed up; an owner, while nobody has decided it, is asked who else may join."""
+    undecided = None
+    for place in me.organizations:
+        if place.role == "owner":
+            joining = await OrgStore(means.database).joining()
+            undecided = joining.undecided(place.slug, reachable=means.reachable)
+    return SignedUp(me.account, me.organizations, undecided or UNSET)
 
 
 async def sign_in(call: Call[SignIn]) -> ApiReply | Refusal:
     """Sign in with an address and a password."""
-    _refuse_passwords(call.means)
+    means = call.means
+    _refuse_passwords(means)
     key = email_key(call.body.email) or call.body.email.strip().lower()
-    limited(call, key)
-    account = await call.means.accounts.sign_in(key, call.body.password)
+    login = await means.callers.login(call.headers)
+    known = await _guess(call, key, signed_in=login is not None and login.email_key == key)
+    account = await means.accounts.sign_in(key, call.body.password)
     if account is None:
         return BAD_CREDENTIALS
-    call.means.by_account.forget(key)
+    means.tries.succeeded(key, call.client.place, as_known=known)
     return await signed_in(call, account)
 
 
@@ -138,11 +185,11 @@ async def me(call: Call[None]) -> Me | Refusal:
 
 async def mode(call: Call[None]) -> Mode:
     """How one signs in here, and whether anybody may make an account."""
-    policy = await OrgStore(call.means.database).signup_policy()
+    joining = await OrgStore(call.means.database).joining()
     return Mode(
         "disabled" if call.means.callers.disabled else "password" if call.means.passwords else "sso",
         call.means.sso is not None,
-        mode_of(policy),
+        mode_of(joining.policy),
         await call.means.accounts.any(),
     )
 
@@ -184,13 +231,13 @@ async def change_password(call: Call[PasswordChange]) -> Ended | Refusal:
     """Change my password; all my other sessions end."""
     login = call.person.login
     _refuse_passwords(call.means)
-    limited(call, login.email_key)
+    known = await _guess(call, login.email_key, signed_in=True)
     ended = await call.means.accounts.change_password(
         login.account_id, call.body.current_password, call.body.new_password, keep=login.id
     )
     if ended is None:
         return BAD_CREDENTIALS.saying("the current password is wrong")
-    call.means.by_account.forget(login.email_key)
+    call.means.tries.succeeded(login.email_key, call.client.place, as_known=known)
     return Ended(ended)
 
 
@@ -198,8 +245,8 @@ _TRIES: Final = (TOO_MANY_TRIES, AUTH_DISABLED, PASSWORDS_OFF)
 
 ROUTES: Final = (
     Route(
-        "POST", "/auth/signup", "PUBLIC", sign_up, Me, body=SignUp, status=201,
-        refusals=(SIGNUP_REFUSED, EMAIL_TAKEN, BAD_EMAIL, *_TRIES),
+        "POST", "/auth/signup", "PUBLIC", sign_up, SignedUp, body=SignUp, status=201,
+        refusals=(SIGNUP_REFUSED, EMAIL_TAKEN, LOOKS_ALIKE, BAD_EMAIL, *_TRIES),
     ),
     Route(
         "POST", "/auth/login", "PUBLIC", sign_in, Me, body=SignIn, refusals=(BAD_CREDENTIALS, *_TRIES)

@@ -56,6 +56,7 @@ def _shown(key: Key) -> KeyShown:
         None if key.last_used_at is None else timestamp(key.last_used_at),
         None if key.revoked_at is None else timestamp(key.revoked_at),
         "active" if key.revoked_at is None else "revoked",
+        key.minted_by,
     )
 
 

@@ -1,9 +1,14 @@
-"""`{o}/members` and `{o}/invitations`: who belongs to the organization, and who may come."""
+"""`{o}/members` and `{o}/invitations`: who belongs to the organization, and who may come.
+
+Secrets: that of an invitation leaves in the answer to its creation and is kept nowhere.
+"""
 
 from __future__ import annotations
 
 from typing import Final
 from uuid import UUID
+
+import msgspec
 
 from protocol.refusals import (
     ALREADY_INVITED,
@@ -12,27 +17,33 @@ from protocol.refusals import (
     FORBIDDEN,
     HAS_ACCOUNT,
     LAST_OWNER,
+    LOOKS_ALIKE,
     NO_SUCH_ACCOUNT,
     NO_SUCH_INVITATION,
     NO_SUCH_MEMBER,
     OWNERS_ONLY,
     Refusal,
 )
-from protocol.rest.accounts import email_key
+from protocol.rest.accounts import email_key, email_written
 from protocol.rest.orgs import (
+    InvitationMade,
     InvitationNew,
     InvitationShown,
+    KeyLeft,
     MemberChange,
     MemberNew,
+    MemberRemoved,
     MemberShown,
+    RemovalQuery,
     Removed,
 )
 from protocol.rest.query import timestamp
+from protocol.storage import Eviction
 from svc.domain.access import may
 from svc.front.api.routes import ORG, Route
 from svc.front.auth.callers import Person
 from svc.front.auth.calls import Call
-from svc.store.accounts.members import Changer, Denied, Invitation, Member, MemberStore
+from svc.store.accounts.members import Changer, Denied, Gone, Invitation, Member, MemberStore
 
 
 def _store(call: Call[object]) -> MemberStore:
@@ -52,6 +63,7 @@ def _refusal(denied: Denied, unknown: Refusal) -> Refusal:
         "member": ALREADY_MEMBER,
         "invited": ALREADY_INVITED,
         "account": HAS_ACCOUNT,
+        "alike": LOOKS_ALIKE,
     }[denied]
 
 
@@ -66,6 +78,7 @@ def _invitation(invitation: Invitation) -> InvitationShown:
         invitation.role,
         invitation.invited_by,
         timestamp(invitation.created_at),
+        timestamp(invitation.expires_at),
     )
 
 
@@ -99,8 +112,8 @@ async def patch_member(call: Call[MemberChange]) -> MemberShown | Refusal:
     return _shown(changed) if isinstance(changed, Member) else _refusal(changed, NO_SUCH_MEMBER)
 
 
-async def delete_member(call: Call[None]) -> Removed | Refusal:
-    """Take a member out of the organization, or leave it. The account stays."""
+async def delete_member(call: Call[None]) -> MemberRemoved | Refusal:
+    """Take a member out, or leave; revoke_keys=true revokes the keys that they minted. The account stays."""
     account_id = _id(call, "memberId")
     changer = _changer(call)
     leaves = isinstance(call.caller, Person) and call.caller.login.account_id == account_id
@@ -108,8 +121,16 @@ async def delete_member(call: Call[None]) -> Removed | Refusal:
         return FORBIDDEN.saying("this needs the role admin or owner, or to be yourself")
     if account_id is None:
         return NO_SUCH_MEMBER
-    removed = await _store(call).remove(account_id, changer, leaves=leaves)
-    return Removed() if isinstance(removed, Member) else _refusal(removed, NO_SUCH_MEMBER)
+    gone = await _store(call).remove(account_id, changer, leaves=leaves, revoke_keys=call.query.revoke_keys)
+    if not isinstance(gone, Gone):
+        return _refusal(gone, NO_SUCH_MEMBER)
+    for project_id in gone.project_ids:
+        call.means.keys.evict(Eviction(project_id=project_id))
+    return MemberRemoved(
+        [KeyLeft(key.id, key.project, key.name, key.scope, key.token_prefix) for key in gone.keys],
+        gone.key_count,
+        gone.keys_revoked,
+    )
 
 
 async def get_invitations(call: Call[None]) -> list[InvitationShown]:
@@ -117,13 +138,16 @@ async def get_invitations(call: Call[None]) -> list[InvitationShown]:
     return [_invitation(invitation) for invitation in await _store(call).invitations()]
 
 
-async def post_invitation(call: Call[InvitationNew]) -> InvitationShown | Refusal:
-    """Let an address sign up, whatever the sign-up policy says. Nothing is mailed: tell them yourself."""
+async def post_invitation(call: Call[InvitationNew]) -> InvitationMade | Refusal:
+    """Let an address sign up, whatever the policy says, with a secret shown once: nothing is mailed."""
     key = email_key(call.body.email)
     if key is None:
         return BAD_EMAIL
-    made = await _store(call).invite(call.body.email.strip(), key, call.body.role, _changer(call))
-    return _invitation(made) if isinstance(made, Invitation) else _refusal(made, NO_SUCH_INVITATION)
+    made = await _store(call).invite(email_written(call.body.email), key, call.body.role, _changer(call))
+    if not isinstance(made, tuple):
+        return _refusal(made, NO_SUCH_INVITATION)
+    invitation, secret = made
+    return InvitationMade(**msgspec.structs.asdict(_invitation(invitation)), secret=secret)
 
 
 async def delete_invitation(call: Call[None]) -> Removed | Refusal:
@@ -147,11 +171,14 @@ ROUTES: Final = (
         "PATCH", _MEMBER, "ORG_ADMIN", patch_member, MemberShown, body=MemberChange,
         refusals=(NO_SUCH_MEMBER, LAST_OWNER),
     ),
-    Route("DELETE", _MEMBER, "ORG_VIEW", delete_member, Removed, refusals=(NO_SUCH_MEMBER, LAST_OWNER)),
+    Route(
+        "DELETE", _MEMBER, "ORG_VIEW", delete_member, MemberRemoved, query=RemovalQuery,
+        refusals=(NO_SUCH_MEMBER, LAST_OWNER),
+    ),
     Route("GET", ORG + "/invitations", "ORG_ADMIN", get_invitations, list[InvitationShown]),
     Route(
-        "POST", ORG + "/invitations", "ORG_ADMIN", post_invitation, InvitationShown, body=InvitationNew,
-        status=201, refusals=(BAD_EMAIL, ALREADY_INVITED),
+        "POST", ORG + "/invitations", "ORG_ADMIN", post_invitation, InvitationMade, body=InvitationNew,
+        status=201, refusals=(BAD_EMAIL, ALREADY_INVITED, LOOKS_ALIKE),
     ),
     Route(
         "DELETE", ORG + "/invitations/{invitationId}", "ORG_ADMIN", delete_invitation, Removed,

@@ -4,39 +4,52 @@ from __future__ import annotations
 
 from typing import Final
 
-from protocol.refusals import BAD_DOMAIN, BLANK_NAME, Refusal
-from protocol.rest.accounts import SignupPolicy, is_domain
+import msgspec
+
+from protocol.refusals import BAD_DOMAIN, BLANK_NAME, NOTHING_TO_CHANGE, Refusal
+from protocol.rest.accounts import SignupPolicy, SignupPolicyShown, is_domain
 from protocol.rest.orgs import OrgChange, OrgShown
-from svc.domain.access import UnreadablePolicy
+from svc.domain.access import Joining, UnreadablePolicy, mode_of, signup_warnings
 from svc.front.api.routes import ORG, Route
 from svc.front.auth.calls import Call
 from svc.store.accounts.orgs import OrgStore
 from svc.store.accounts.projects import Org
 
 
-def _shown(call: Call[object], org: Org) -> OrgShown:
+def _shown(call: Call[object], org: Org, joining: Joining) -> OrgShown:
     assert call.role is not None, "a route of an organization has a role"
-    return OrgShown(org.slug, org.name, call.role)
+    return OrgShown(org.slug, org.name, call.role, joining.role)
 
 
 async def get_org(call: Call[None]) -> OrgShown:
     """The organization, and my role in it."""
-    return _shown(call, call.org)
+    return _shown(call, call.org, await OrgStore(call.means.database).joining(call.org.id))
 
 
 async def patch_org(call: Call[OrgChange]) -> OrgShown | Refusal:
-    """Rename the organization."""
-    name = call.body.name.strip()
-    if not name:
+    """Rename the organization, or say what a sign-up without an invitation makes of a person."""
+    name = None if call.body.name is None else call.body.name.strip()
+    if name == "":
         return BLANK_NAME
-    return _shown(call, await OrgStore(call.means.database).rename(call.org, name, call.caller.label))
+    if name is None and call.body.signup_role is None:
+        return NOTHING_TO_CHANGE
+    store = OrgStore(call.means.database)
+    changed = await store.change(call.org, name, call.body.signup_role, call.caller.label)
+    return _shown(call, changed, await store.joining(call.org.id))
 
 
-async def get_policy(call: Call[None]) -> SignupPolicy:
-    """Who may make an account."""
-    policy = await OrgStore(call.means.database).signup_policy(call.org.id)
+async def get_policy(call: Call[None]) -> SignupPolicyShown:
+    """Who may make an account; while nobody has decided it, what is proposed."""
+    means = call.means
+    joining = await OrgStore(means.database).joining(call.org.id)
     # What cannot be read admits the invited only, and that is what it is shown as.
-    return SignupPolicy("invite") if isinstance(policy, UnreadablePolicy) else policy
+    mode = mode_of(joining.policy)
+    return SignupPolicyShown(
+        mode,
+        [] if isinstance(joining.policy, UnreadablePolicy) else joining.policy.domains,
+        joining.undecided(call.org.slug, reachable=means.reachable) or msgspec.UNSET,
+        signup_warnings(mode, org_slug=call.org.slug, reachable=means.reachable, passwords=means.passwords),
+    )
 
 
 async def put_policy(call: Call[SignupPolicy]) -> SignupPolicy | Refusal:
@@ -53,8 +66,16 @@ async def put_policy(call: Call[SignupPolicy]) -> SignupPolicy | Refusal:
 
 ROUTES: Final = (
     Route("GET", ORG, "ORG_VIEW", get_org, OrgShown),
-    Route("PATCH", ORG, "ORG_ADMIN", patch_org, OrgShown, body=OrgChange, refusals=(BLANK_NAME,)),
-    Route("GET", ORG + "/signup-policy", "ORG_ADMIN", get_policy, SignupPolicy),
+    Route(
+        "PATCH",
+        ORG,
+        "ORG_ADMIN",
+        patch_org,
+        OrgShown,
+        body=OrgChange,
+        refusals=(BLANK_NAME, NOTHING_TO_CHANGE),
+    ),
+    Route("GET", ORG + "/signup-policy", "ORG_ADMIN", get_policy, SignupPolicyShown),
     Route(
         "PUT",
         ORG + "/signup-policy",

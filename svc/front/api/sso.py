@@ -18,6 +18,7 @@ import msgspec
 
 from protocol.refusals import (
     EMAIL_TAKEN,
+    LOOKS_ALIKE,
     SIGNUP_REFUSED,
     SSO_FAILED,
     SSO_OFF,
@@ -26,15 +27,15 @@ from protocol.refusals import (
     TOO_MANY_TRIES,
     Refusal,
 )
-from protocol.rest.accounts import SSO_CALLBACK, email_key
+from protocol.rest.accounts import SSO_CALLBACK, email_key, email_written
 from protocol.sign_on import Attempt, SsoFailed
 from protocol.storage import Outage
-from svc.front.api.auth import signed_in
+from svc.front.api.auth import limited_place, signed_in
 from svc.front.api.routes import ApiReply, Route
 from svc.front.auth.calls import Call
 from svc.front.auth.cookies import ATTEMPT_NAME, clear_attempt, named, set_attempt
 from svc.front.ports import SignOn
-from svc.store.accounts import accounts
+from svc.store.accounts import admission
 
 #: How long somebody may take at the provider.
 ATTEMPT_S: Final = 600
@@ -106,9 +107,9 @@ async def _came_back(call: Call[None], provider: SignOn) -> ApiReply | Refusal:
         return SSO_FAILED.saying("this sign-in was not begun in this browser, or too long ago; begin again")
     if call.query.error or not call.query.code:
         return SSO_FAILED.saying("the identity provider did not sign you in")
-    wait = call.means.by_address.try_(call.client.address)
-    if wait is not None:
-        return TOO_MANY_TRIES.in_(wait)
+    refusal = limited_place(call)
+    if refusal is not None:
+        return refusal
     try:
         identity = await provider.identity(Attempt(kept.state, kept.nonce, kept.verifier), call.query.code)
     except Outage:
@@ -118,15 +119,17 @@ async def _came_back(call: Call[None], provider: SignOn) -> ApiReply | Refusal:
     key = None if identity.email is None else email_key(identity.email)
     found = await call.means.accounts.sign_in_by_sso(
         (identity.issuer, identity.subject),
-        (identity.email, key) if identity.verified and identity.email and key else None,
+        (email_written(identity.email), key) if identity.verified and identity.email and key else None,
     )
     match found:
-        case accounts.Unverified():
+        case admission.Unverified():
             return SSO_UNVERIFIED
-        case accounts.NotAdmitted():
+        case admission.NotAdmitted():
             return SIGNUP_REFUSED
-        case accounts.EmailTaken():
+        case admission.EmailTaken():
             return EMAIL_TAKEN.saying("this address belongs to another identity at the provider")
+        case admission.LooksAlike():
+            return LOOKS_ALIKE
         case account:
             reply = await signed_in(call, account)
     return ApiReply(location=call.means.landing + kept.next, cookies=reply.cookies)
@@ -147,6 +150,6 @@ ROUTES: Final = (
     Route("GET", "/auth/sso/login", "PUBLIC", login, None, query=LoginQuery, status=303, refusals=_REFUSALS),
     Route(
         "GET", SSO_CALLBACK, "PUBLIC", callback, None, query=CallbackQuery, status=303,
-        refusals=(*_REFUSALS, SSO_UNVERIFIED, SIGNUP_REFUSED, EMAIL_TAKEN, TOO_MANY_TRIES),
+        refusals=(*_REFUSALS, SSO_UNVERIFIED, SIGNUP_REFUSED, EMAIL_TAKEN, LOOKS_ALIKE, TOO_MANY_TRIES),
     ),
 )  # fmt: skip

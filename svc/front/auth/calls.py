@@ -31,7 +31,7 @@ from svc.domain.retention import Terms
 from svc.front.auth.callers import NOBODY, Caller, Callers, KeyHolder, Nobody, Person, SingleUser
 from svc.front.auth.client import Client, Surroundings
 from svc.front.auth.cookies import Seal
-from svc.front.auth.limits import Limit
+from svc.front.auth.limits import Tries
 from svc.front.ports import Reach, Seals, SignOn
 from svc.store.accounts.accounts import AccountStore
 from svc.store.accounts.orgs import OrgStore
@@ -51,9 +51,10 @@ class Means:
     callers: Callers
     accounts: AccountStore
     surroundings: Surroundings
-    #: Tries at passwords: by client address, and by account.
-    by_address: Limit
-    by_account: Limit
+    #: Whether other machines than this can reach the service.
+    reachable: bool
+    #: Tries at passwords.
+    tries: Tries
     #: Whether people sign up and in with a password.
     passwords: bool
     #: The external identity provider, if there is one; what seals its cookie; where people land after it.

@@ -7,7 +7,7 @@ Forwarded headers are honoured only from the networks of `TRUSTED_PROXIES`, and 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from ipaddress import IPv4Network, IPv6Network, ip_address
+from ipaddress import IPv4Address, IPv4Network, IPv6Network, ip_address, ip_network
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -20,7 +20,7 @@ _PORTS: Final = {"http": 80, "https": 443}
 
 @attrs.frozen
 class Client:
-    """One request's other end. `address` is what limits are counted by, `scheme` how the request came.
+    """One request's other end. `scheme` is how the request came.
 
     `secure` says that browsers reach us over HTTPS, whatever the last hop speaks.
     """
@@ -28,6 +28,19 @@ class Client:
     address: str
     scheme: str
     secure: bool
+
+    @property
+    def place(self) -> str:
+        """What limits are counted by: an IPv4 address, or the /64 that a client of IPv6 moves within."""
+        try:
+            found = ip_address(self.address.partition("%")[0])
+        except ValueError:
+            return self.address
+        if isinstance(found, IPv4Address):
+            return str(found)
+        if found.ipv4_mapped is not None:
+            return str(found.ipv4_mapped)
+        return str(ip_network((found, 64), strict=False))
 
 
 @attrs.frozen

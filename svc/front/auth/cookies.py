@@ -38,9 +38,8 @@ class Seal:
 
     @classmethod
     def of(cls, password: str, purpose: bytes = b"trace-svc session cookie") -> Seal:
-        """The seal of a password. The password is a long random text, so one round of HKDF is enough."""
-        key = HKDF(algorithm=SHA256(), length=32, salt=None, info=purpose).derive(password.encode())
-        return cls(AESGCM(key), purpose)
+        """The seal of a password."""
+        return cls(AESGCM(derived_key(password, purpose)), purpose)
 
     def close(self, secret: bytes) -> str:
         """The sealed form, safe in a cookie."""
@@ -56,6 +55,11 @@ class Seal:
             return self._key.decrypt(raw[:_NONCE_BYTES], raw[_NONCE_BYTES:], self.purpose)
         except (Base64Error, UnicodeError, InvalidTag, ValueError):
             return None
+
+
+def derived_key(password: str, purpose: bytes) -> bytes:
+    """A key of 32 bytes for one purpose. The password is a long random text: one round of HKDF is enough."""
+    return HKDF(algorithm=SHA256(), length=32, salt=None, info=purpose).derive(password.encode())
 
 
 def session_secret(seal: Seal, header: str | None) -> bytes | None:

@@ -1,6 +1,7 @@
 """How often something may be tried: counted per name in a sliding window, refused with seconds to wait.
 
-Owns the counts of this process, bounded; replicas count for themselves. All verbs are synchronous.
+Owns the counts of this process, bounded; replicas count for themselves. All verbs are synchronous. Whether
+somebody is known is found out by the caller, who may look it up.
 """
 
 from __future__ import annotations
@@ -24,7 +25,6 @@ class Limit:
     most: int
     window_s: float
     clock: Callable[[], float] = trio.current_time
-    refused: int = 0
     _tries: OrderedDict[str, deque[float]] = attrs.field(factory=OrderedDict)
 
     def try_(self, name: str) -> int | None:
@@ -37,7 +37,6 @@ class Limit:
         while tries and tries[0] <= now - self.window_s:
             tries.popleft()
         if len(tries) >= self.most:
-            self.refused += 1
             return max(1, ceil(tries[0] + self.window_s - now))
         tries.append(now)
         while len(self._tries) > NAMES_BOUND:
@@ -47,3 +46,70 @@ class Limit:
     def forget(self, name: str) -> None:
         """A try that succeeded clears its name."""
         self._tries.pop(name, None)
+
+    def take_back(self, name: str) -> None:
+        """A try that succeeded does not count; those before it do."""
+        tries = self._tries.get(name)
+        if tries:
+            tries.pop()
+
+
+#: How many times as many tries at its password a place has that an account signed in from before.
+KNOWN_FACTOR: Final = 3
+
+
+@attrs.define(eq=False)
+class Tries:
+    """The limits on tries at passwords. A place is a client address (`Client.place`).
+
+    Guesses count by place, by account and place, and more widely by account from everywhere. The last two do
+    not hold for a place that the account is known at, which has a limit of its own: so a stranger locks
+    nobody out, and nobody guesses without end. `refused` counts what was told to wait.
+    """
+
+    by_place: Limit
+    by_account_here: Limit
+    by_account: Limit
+    by_account_known: Limit
+    refused: int = 0
+
+    @classmethod
+    def of(cls, per_place: int, per_account_here: int, per_account: int, window_s: float) -> Tries:
+        """The limits of the settings; 0 is no limit."""
+        return cls(
+            Limit(per_place, window_s),
+            Limit(per_account_here, window_s),
+            Limit(per_account, window_s),
+            Limit(per_account_here * KNOWN_FACTOR, window_s),
+        )
+
+    def place(self, place: str) -> int | None:
+        """Count a try of a place, before anything else: a place that is refused counts against no account.
+
+        Like all verbs here it returns None when the try may go on, else the seconds to wait.
+        """
+        return self.by_place.try_(place)
+
+    def sign_up(self, account: str, place: str) -> int | None:
+        """Count a sign-up, apart from the guesses at the account's password."""
+        return self.by_account_here.try_(f"new {_here(account, place)}")
+
+    def guess(self, account: str, place: str) -> int | None:
+        """Count a guess at an account's password from a place of which nothing is known."""
+        wait = self.by_account_here.try_(_here(account, place))
+        return self.by_account.try_(account) if wait is None else wait
+
+    def guess_known(self, account: str, place: str) -> int | None:
+        """Count a guess that `guess` told to wait, from a place that the account is known at."""
+        return self.by_account_known.try_(_here(account, place))
+
+    def succeeded(self, account: str, place: str, *, as_known: bool) -> None:
+        """The guess was right: this place begins anew. What came from elsewhere stays counted."""
+        self.by_account_here.forget(_here(account, place))
+        self.by_account_known.forget(_here(account, place))
+        if not as_known:
+            self.by_account.take_back(account)
+
+
+def _here(account: str, place: str) -> str:
+    return f"{account} {place}"

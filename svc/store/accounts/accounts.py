@@ -1,8 +1,6 @@
-"""Accounts: made under the sign-up policy, found by address, verified by password.
+"""Accounts: found by address, verified by password or by an identity provider.
 
-Owns the table `account` and who becomes what by signing up. A new account, its membership, the invitation it
-takes up and the audit row are one transaction under the organization's row lock, so that two first sign-ups
-cannot both become owner.
+Owns the table `account`, but for what a sign-up makes (`admission.py`).
 
 Secrets: only bcrypt hashes are stored. A password is hashed with SHA-256 first, because bcrypt reads no more
 than 72 bytes. Hashing takes a tenth of a second of a core: it runs in threads, under the limiter that the
@@ -14,7 +12,6 @@ from __future__ import annotations
 import unicodedata
 from base64 import b64encode
 from collections.abc import Callable, Sequence
-from datetime import datetime
 from hashlib import sha256
 from typing import Any, Final, TypeVar
 from uuid import UUID
@@ -24,7 +21,19 @@ import bcrypt
 import trio
 
 from protocol.storage import Outage
-from svc.domain.access import SIGNUP_ROLE, Role, UnreadablePolicy, admits, read_policy
+from svc.domain.access import Role
+from svc.store.accounts.admission import (
+    SHOWN,
+    Account,
+    ByIdentity,
+    ByPassword,
+    EmailTaken,
+    LooksAlike,
+    NotAdmitted,
+    Unverified,
+    admit,
+)
+from svc.store.accounts.admission import account as as_account
 from svc.store.accounts.audit import record
 from svc.store.accounts.logins import end_all
 from svc.store.accounts.projects import Org, the_org
@@ -36,32 +45,6 @@ T = TypeVar("T")
 BCRYPT_COST: Final = 11
 #: Hashes that may wait for their turn; two at a time, they take less than a second and a half.
 WAITING_BOUND: Final = 16
-
-
-@attrs.frozen
-class Account:
-    """An account as it may be shown."""
-
-    id: UUID
-    email: str
-    email_key: str
-    has_password: bool
-    created_at: datetime
-
-
-@attrs.frozen
-class NotAdmitted:
-    """The answer when the sign-up policy admits no such account."""
-
-
-@attrs.frozen
-class EmailTaken:
-    """The answer when the address has an account already."""
-
-
-@attrs.frozen
-class Unverified:
-    """The answer when an identity is new here and its provider does not vouch for its address."""
 
 
 @attrs.frozen
@@ -90,9 +73,6 @@ def _fits(password: str, hashed: bytes) -> bool:
     return bcrypt.checkpw(_digest(password), hashed)
 
 
-_SHOWN: Final = "id, email, email_key, password_hash is not null as has_password, created_at"
-
-
 @attrs.define(eq=False)
 class AccountStore:
     """Makes and finds accounts. `hashers` bounds how many passwords are hashed at once."""
@@ -102,11 +82,16 @@ class AccountStore:
     cost: int = BCRYPT_COST
     refused_full: int = 0
 
-    async def sign_up(self, email: str, email_key: str, password: str) -> Account | NotAdmitted | EmailTaken:
-        """A new account with its place in the organization, or why not. A refusal creates nothing."""
+    async def sign_up(
+        self, email: str, email_key: str, password: str, secret: str | None = None
+    ) -> Account | NotAdmitted | EmailTaken | LooksAlike:
+        """A new account with its place in the organization, or why not. A refusal creates nothing.
+
+        `secret` is that of an invitation.
+        """
         hashed = await self._in_turn(_hash, password, self.cost)
         return await self.database.run(
-            lambda connection: admit(connection, email.strip(), email_key, password_hash=hashed)
+            lambda connection: admit(connection, email, email_key, ByPassword(hashed, secret))
         )
 
     async def _in_turn(self, hash_: Callable[..., T], *arguments: Any) -> T:
@@ -121,17 +106,17 @@ class AccountStore:
         # The account and its hash; an unknown address is checked against nobody's.
         row = await self.database.run(
             lambda connection: connection.fetchrow(
-                f"select {_SHOWN}, password_hash from account where email_key = $1", email_key
+                f"select {SHOWN}, password_hash from account where email_key = $1", email_key
             ),
             readonly=True,
         )
         hashed = _nobodys_hash(self.cost) if row is None or not row["has_password"] else row["password_hash"]
         fits = await self._in_turn(_fits, password, hashed)
-        return _account(row) if row is not None and row["has_password"] and fits else None
+        return as_account(row) if row is not None and row["has_password"] and fits else None
 
     async def sign_in_by_sso(
         self, sso: tuple[str, str], verified: tuple[str, str] | None
-    ) -> Account | NotAdmitted | EmailTaken | Unverified:
+    ) -> Account | NotAdmitted | EmailTaken | LooksAlike | Unverified:
         """The account of an identity (issuer and subject), made or linked when it is seen first.
 
         `verified` is its address and how it is compared, if the provider vouches for it. An account with that
@@ -139,26 +124,28 @@ class AccountStore:
         sessions go. A new account is made only as the sign-up policy admits.
         """
 
-        async def work(connection: Connection) -> Account | NotAdmitted | EmailTaken | Unverified:
+        async def work(
+            connection: Connection,
+        ) -> Account | NotAdmitted | EmailTaken | LooksAlike | Unverified:
             org = await the_org(connection, lock=True)
             # Who it is, if it was here before.
             row = await connection.fetchrow(
-                f"select {_SHOWN} from account where sso_issuer = $1 and sso_subject = $2", *sso
+                f"select {SHOWN} from account where sso_issuer = $1 and sso_subject = $2", *sso
             )
             if row is not None:
-                return _account(row)
+                return as_account(row)
             if verified is None:
                 return Unverified()
             # Whoever has the address, unless it belongs to another identity.
             row = await connection.fetchrow(
                 "update account set sso_issuer = $2, sso_subject = $3, password_hash = null"
-                f" where email_key = $1 and sso_subject is null returning {_SHOWN}",
+                f" where email_key = $1 and sso_subject is null returning {SHOWN}",
                 verified[1],
                 *sso,
             )
             if row is None:
-                return await admit(connection, *verified, sso=sso)
-            account = _account(row)
+                return await admit(connection, *verified, ByIdentity(*sso))
+            account = as_account(row)
             await record(
                 connection,
                 "account.link",
@@ -175,10 +162,10 @@ class AccountStore:
         """An account by its id."""
         # One account.
         row = await self.database.run(
-            lambda connection: connection.fetchrow(f"select {_SHOWN} from account where id = $1", account_id),
+            lambda connection: connection.fetchrow(f"select {SHOWN} from account where id = $1", account_id),
             readonly=True,
         )
-        return None if row is None else _account(row)
+        return None if row is None else as_account(row)
 
     async def change_password(
         self, account_id: UUID, current: str, new: str, *, keep: UUID | None = None
@@ -229,23 +216,23 @@ class AccountStore:
         # One account.
         row = await self.database.run(
             lambda connection: connection.fetchrow(
-                f"select {_SHOWN} from account where email_key = $1", email_key
+                f"select {SHOWN} from account where email_key = $1", email_key
             ),
             readonly=True,
         )
-        return None if row is None else _account(row)
+        return None if row is None else as_account(row)
 
     async def all(self) -> Sequence[tuple[Account, Role | None]]:
         """Every account with its role in the organization, the oldest first."""
         # Who there is, members or not.
         rows = await self.database.run(
             lambda connection: connection.fetch(
-                f"select {_SHOWN}, (select role from membership m where m.account_id = account.id limit 1)"
+                f"select {SHOWN}, (select role from membership m where m.account_id = account.id limit 1)"
                 " as role from account order by created_at, id"
             ),
             readonly=True,
         )
-        return [(_account(row), row["role"]) for row in rows]
+        return [(as_account(row), row["role"]) for row in rows]
 
     async def any(self) -> bool:
         """Whether any account exists."""
@@ -255,74 +242,3 @@ class AccountStore:
                 lambda connection: connection.fetchval("select exists (select from account)"), readonly=True
             )
         )
-
-
-async def admit(
-    connection: Connection,
-    email: str,
-    email_key: str,
-    *,
-    password_hash: bytes | None = None,
-    sso: tuple[str, str] | None = None,
-) -> Account | NotAdmitted | EmailTaken:
-    """Make an account if the policy admits it, within the caller's transaction. `sso`: issuer and subject."""
-    org = await the_org(connection, lock=True)
-    # Whether this is the first account of all.
-    first = not await connection.fetchval("select exists (select from account)")
-    # The invitation of this address, if one is pending.
-    invited = await connection.fetchrow(
-        "select id::text, role from invitation where org_id = $1 and email_key = $2", org.id, email_key
-    )
-    policy = read_policy(
-        # The policy as it is stored.
-        await connection.fetchval("select signup_policy from organization where id = $1", org.id)
-    )
-    if not admits(policy, email_key, invited=invited is not None, first=first):
-        return NotAdmitted()
-    # The account, unless the address has one.
-    row = await connection.fetchrow(
-        "insert into account (email, email_key, password_hash, sso_issuer, sso_subject)"
-        f" values ($1, $2, $3, $4, $5) on conflict (email_key) do nothing returning {_SHOWN}",
-        email,
-        email_key,
-        password_hash,
-        *(sso or (None, None)),
-    )
-    if row is None:
-        return EmailTaken()
-    account = _account(row)
-    role: Role = "owner" if first else SIGNUP_ROLE if invited is None else invited["role"]
-    # Its place in the organization.
-    await connection.execute(
-        "insert into membership (org_id, account_id, role) values ($1, $2, $3)", org.id, account.id, role
-    )
-    await record(
-        connection,
-        "account.create",
-        actor=email_key,
-        org_id=org.id,
-        subject=("account", str(account.id)),
-        details={"role": role, "by": "sso" if sso else "password", "mode": _mode(policy)},
-    )
-    if invited is not None:
-        # It is taken up.
-        await connection.execute(
-            "delete from invitation where org_id = $1 and id = $2::uuid", org.id, UUID(invited["id"])
-        )
-        await record(
-            connection,
-            "invitation.accept",
-            actor=email_key,
-            org_id=org.id,
-            subject=("invitation", invited["id"]),
-            details={"role": role},
-        )
-    return account
-
-
-def _mode(policy: Any) -> str:
-    return "unreadable" if isinstance(policy, UnreadablePolicy) else policy.mode
-
-
-def _account(row: Any) -> Account:
-    return Account(row["id"], row["email"], row["email_key"], row["has_password"], row["created_at"])

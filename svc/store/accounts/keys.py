@@ -26,6 +26,8 @@ from svc.store.postgres.database import Connection, Database
 
 CHANNEL: Final = "svc_keys"
 BCRYPT_COST: Final = 10
+#: Keys of somebody that are listed at once.
+MINTED_SHOWN: Final = 1000
 
 
 @attrs.frozen
@@ -39,11 +41,23 @@ class Key:
     created_at: datetime
     last_used_at: datetime | None
     revoked_at: datetime | None
+    minted_by: str
 
     @property
     def state(self) -> str:
         """`active` or `revoked` (spec, "API key lifecycle")."""
         return "active" if self.revoked_at is None else "revoked"
+
+
+@attrs.frozen
+class KeyOfSomebody:
+    """An active key that somebody minted; `project` is a slug."""
+
+    id: str
+    project: str
+    name: str
+    scope: Scope
+    token_prefix: str
 
 
 @attrs.frozen
@@ -73,7 +87,7 @@ def _hash(token: str) -> bytes:
     return bcrypt.hashpw(token.encode(), bcrypt.gensalt(BCRYPT_COST))
 
 
-_SHOWN: Final = "id::text, name, scope, token_prefix, created_at, last_used_at, revoked_at"
+_SHOWN: Final = "id::text, name, scope, token_prefix, created_at, last_used_at, revoked_at, minted_by"
 
 
 @attrs.define(eq=False)
@@ -94,13 +108,14 @@ class KeyStore:
         async def work(connection: Connection) -> Key:
             # The new key; its secret as a hash only.
             row = await connection.fetchrow(
-                "insert into api_key (project_id, name, scope, token_prefix, secret_hash)"
-                f" values ($1, $2, $3, $4, $5) returning {_SHOWN}",
+                "insert into api_key (project_id, name, scope, token_prefix, secret_hash, minted_by)"
+                f" values ($1, $2, $3, $4, $5, $6) returning {_SHOWN}",
                 project_id,
                 name,
                 scope,
                 lookup_prefix(token),
                 hashed,
+                actor,
             )
             key = _key(row)
             await _record(connection, "key.create", project_id, key, actor)
@@ -131,15 +146,19 @@ class KeyStore:
         hashed = await trio.to_thread.run_sync(_hash, token, limiter=self.hashers)
 
         async def work(connection: Connection) -> Key | None:
-            # The new secret, unless the key was revoked meanwhile.
+            # The new secret, unless the key was revoked meanwhile. Who rotates sees the plaintext; behind
+            # a key stands whoever minted that one.
             row = await connection.fetchrow(
-                "update api_key set token_prefix = $3, secret_hash = $4"
+                "update api_key set token_prefix = $3, secret_hash = $4, minted_by = coalesce("
+                "(select by_key.minted_by from api_key by_key"
+                " where by_key.project_id = $1 and 'key:' || by_key.id::text = $5), $5)"
                 " where project_id = $1 and id = $2::uuid and revoked_at is null"
                 f" returning {_SHOWN}",
                 project_id,
                 UUID(key_id),
                 lookup_prefix(token),
                 hashed,
+                actor,
             )
             if row is None:
                 return None
@@ -239,19 +258,45 @@ class KeyStore:
         return None if row is None else _key(row)
 
 
-async def revoke_all(connection: Connection, project_id: int, actor: str) -> int:
-    """Revoke every key of a project within the caller's transaction. Returns how many were active."""
+async def revoke_all(
+    connection: Connection, project_id: int, actor: str, *, minted_by: str | None = None
+) -> int:
+    """Revoke the keys of a project within the caller's transaction: all, or those that somebody minted.
+
+    Returns how many were active.
+    """
     # Those that are active.
     rows = await connection.fetch(
-        f"update api_key set revoked_at = now() where project_id = $1 and revoked_at is null"
-        f" returning {_SHOWN}",
+        "update api_key set revoked_at = now() where project_id = $1 and revoked_at is null"
+        f" and ($2::text is null or minted_by = $2) returning {_SHOWN}",
         project_id,
+        minted_by,
     )
     for row in rows:
         await _record(connection, "key.revoke", project_id, _key(row), actor)
     # Every replica drops all it knows of the project, also keys that were revoked before.
     await connection.execute("select pg_notify($1, $2)", CHANNEL, f"project:{project_id}")
     return len(rows)
+
+
+async def minted(connection: Connection, org_id: int, minted_by: str) -> tuple[list[KeyOfSomebody], int]:
+    """The active keys in living projects whose plaintext somebody saw last, the newest first.
+
+    At most `MINTED_SHOWN` of them, and how many there are.
+    """
+    # The keys and their projects, and the whole count on each row.
+    rows = await connection.fetch(
+        "select k.id::text, p.slug, k.name, k.scope, k.token_prefix, count(*) over () as n"
+        " from api_key k join project p on p.id = k.project_id and p.deleted_at is null"
+        " where p.org_id = $1 and k.minted_by = $2 and k.revoked_at is null"
+        f" order by k.created_at desc, k.id limit {MINTED_SHOWN}",
+        org_id,
+        minted_by,
+    )
+    keys = [
+        KeyOfSomebody(row["id"], row["slug"], row["name"], row["scope"], row["token_prefix"]) for row in rows
+    ]
+    return keys, rows[0]["n"] if rows else 0
 
 
 async def _record(connection: Connection, action: Action, project_id: int, key: Key, actor: str) -> None:
@@ -264,7 +309,12 @@ async def _record(connection: Connection, action: Action, project_id: int, key: 
         org_id=org_id,
         project_id=project_id,
         subject=("key", key.id),
-        details={"name": key.name, "scope": key.scope, "token_prefix": key.token_prefix},
+        details={
+            "name": key.name,
+            "scope": key.scope,
+            "token_prefix": key.token_prefix,
+            "minted_by": key.minted_by,
+        },
     )
 
 

@@ -16,6 +16,7 @@ from uuid import UUID
 
 import attrs
 
+from svc.store.accounts.known import KnownAddresses, forget_addresses
 from svc.store.postgres.database import Connection, Database
 
 SESSION_DAYS: Final = 7
@@ -52,11 +53,15 @@ class LoginStore:
     """Opens, finds and ends sessions."""
 
     database: Database
+    known: KnownAddresses
 
     async def open(
-        self, account_id: UUID, *, address: str, user_agent: str, replacing: bytes | None
+        self, account_id: UUID, *, address: str, place: str, user_agent: str, replacing: bytes | None
     ) -> bytes:
-        """A new session; the one whose secret is `replacing` ends. Returns the secret, once."""
+        """A new session; the one whose secret is `replacing` ends. Returns the secret, once.
+
+        `address` is shown to the account's owner; `place` is what it is recognized by the next time.
+        """
         secret = secrets.token_bytes(SECRET_BYTES)
 
         async def work(connection: Connection) -> None:
@@ -82,6 +87,7 @@ class LoginStore:
                 f" order by created_at desc, id offset {SESSIONS_BOUND})",
                 account_id,
             )
+            await self.known.remember(connection, account_id, place)
 
         await self.database.run(work)
         return secret
@@ -142,7 +148,12 @@ class LoginStore:
 
 
 async def end_all(connection: Connection, account_id: UUID, *, but: UUID | None = None) -> int:
-    """End the sessions of an account within the caller's transaction. Returns how many there were."""
+    """End the sessions of an account within the caller's transaction. Returns how many there were.
+
+    When all of them end, the places they came from are forgotten too.
+    """
+    if but is None:
+        await forget_addresses(connection, account_id)
     # All of them, or all but the one that asks.
     ended = await connection.fetch(
         "delete from login_session where account_id = $1 and ($2::uuid is null or id <> $2) returning id",

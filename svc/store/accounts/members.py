@@ -1,6 +1,6 @@
 """Members and invitations of an organization.
 
-Owns writes to the tables `membership` and `invitation`, but for what a sign-up does (`accounts.py`).
+Owns writes to the tables `membership` and `invitation`, but for what a sign-up does (`admission.py`).
 Every change locks the organization's row first: so there is always an owner, and no invitation can meet the
 sign-up that takes it up half-way.
 """
@@ -15,7 +15,9 @@ from uuid import UUID
 import attrs
 
 from svc.domain.access import Role, may_grant
+from svc.store.accounts.admission import INVITATION_DAYS, looks_alike, new_secret
 from svc.store.accounts.audit import record
+from svc.store.accounts.keys import KeyOfSomebody, minted, revoke_all
 from svc.store.postgres.database import Connection, Database
 
 
@@ -25,28 +27,42 @@ class Member:
 
     id: UUID
     email: str
+    email_key: str
     role: Role
     created_at: datetime
 
 
 @attrs.frozen
+class Gone:
+    """A member who was taken out, the active keys that they minted, and what was revoked of them."""
+
+    keys: Sequence[KeyOfSomebody]
+    key_count: int
+    keys_revoked: int
+    #: Projects in which keys were revoked.
+    project_ids: Sequence[int]
+
+
+@attrs.frozen
 class Invitation:
-    """An address that may sign up in any mode."""
+    """An address that may sign up in any mode, with the secret of the invitation."""
 
     id: UUID
     email: str
     role: Role
     invited_by: str
     created_at: datetime
+    expires_at: datetime
 
 
 #: Why a change was not made.
-Denied = Literal["unknown", "last owner", "owners only", "member", "invited", "account"]
+Denied = Literal["unknown", "last owner", "owners only", "member", "invited", "account", "alike"]
 
 _MEMBER: Final = (
-    "select a.id, a.email, m.role, m.created_at from membership m join account a on a.id = m.account_id"
+    "select a.id, a.email, a.email_key, m.role, m.created_at"
+    " from membership m join account a on a.id = m.account_id"
 )
-_INVITATION: Final = "id, email, role, invited_by, created_at"
+_INVITATION: Final = "id, email, role, invited_by, created_at, expires_at"
 
 
 @attrs.frozen
@@ -129,10 +145,15 @@ class MemberStore:
 
         return await self.database.run(work)
 
-    async def remove(self, account_id: UUID, by: Changer, *, leaves: bool) -> Member | Denied:
-        """Take a member out; `leaves` says that they do it themselves. The account stays."""
+    async def remove(
+        self, account_id: UUID, by: Changer, *, leaves: bool, revoke_keys: bool
+    ) -> Gone | Denied:
+        """Take a member out; `leaves` says that they do it themselves. The account stays.
 
-        async def work(connection: Connection) -> Member | Denied:
+        `revoke_keys` revokes the keys that they minted, in all projects, in the same transaction.
+        """
+
+        async def work(connection: Connection) -> Gone | Denied:
             await _lock(connection, self.org_id)
             member = await self._find(connection, account_id)
             if member is None:
@@ -145,29 +166,59 @@ class MemberStore:
             await connection.execute(
                 "delete from membership where org_id = $1 and account_id = $2", self.org_id, account_id
             )
+            gone = await self._keys_of(connection, member, by, revoke=revoke_keys)
             await self._record(
-                connection, "member.remove", by, account_id, {"email": member.email, "role": member.role}
+                connection,
+                "member.remove",
+                by,
+                account_id,
+                {
+                    "email": member.email,
+                    "role": member.role,
+                    "keys": gone.key_count,
+                    "keys_revoked": gone.keys_revoked,
+                },
             )
-            return member
+            return gone
 
         return await self.database.run(work)
 
+    async def _keys_of(self, connection: Connection, member: Member, by: Changer, *, revoke: bool) -> Gone:
+        keys, count = await minted(connection, self.org_id, member.email_key)
+        if not revoke or not count:
+            return Gone(keys, count, 0, ())
+        # Where they are; there may be more than are listed.
+        rows = await connection.fetch(
+            "select distinct k.project_id from api_key k join project p on p.id = k.project_id"
+            " where p.org_id = $1 and k.minted_by = $2 and k.revoked_at is null",
+            self.org_id,
+            member.email_key,
+        )
+        revoked = 0
+        for row in rows:
+            revoked += await revoke_all(connection, row["project_id"], by.label, minted_by=member.email_key)
+        return Gone(keys, count, revoked, [row["project_id"] for row in rows])
+
     async def invitations(self) -> Sequence[Invitation]:
         """All pending invitations, the newest first."""
-        # Pending is all there is.
+        # What has expired admits nobody and is not shown.
         rows = await self.database.run(
             lambda connection: connection.fetch(
-                f"select {_INVITATION} from invitation where org_id = $1 order by created_at desc, id",
+                f"select {_INVITATION} from invitation where org_id = $1 and expires_at > now()"
+                " order by created_at desc, id",
                 self.org_id,
             ),
             readonly=True,
         )
         return [_invitation(row) for row in rows]
 
-    async def invite(self, email: str, email_key: str, role: Role, by: Changer) -> Invitation | Denied:
-        """Let an address sign up as something, whatever the policy says."""
+    async def invite(
+        self, email: str, email_key: str, role: Role, by: Changer
+    ) -> tuple[Invitation, str] | Denied:
+        """Let an address sign up as something, in any mode: the invitation and its secret, this once."""
+        secret, digest = new_secret()
 
-        async def work(connection: Connection) -> Invitation | Denied:
+        async def work(connection: Connection) -> tuple[Invitation, str] | Denied:
             await _lock(connection, self.org_id)
             if not may_grant(by.role, role):
                 return "owners only"
@@ -180,15 +231,23 @@ class MemberStore:
             )
             if known is not None:
                 return "member" if known["belongs"] else "account"
+            if await looks_alike(connection, email):
+                return "alike"
+            # Those that nobody took up in time make room.
+            await connection.execute(
+                "delete from invitation where org_id = $1 and expires_at <= now()", self.org_id
+            )
             # The invitation, unless one is pending.
             row = await connection.fetchrow(
-                "insert into invitation (org_id, email, email_key, role, invited_by)"
-                f" values ($1, $2, $3, $4, $5) on conflict do nothing returning {_INVITATION}",
+                "insert into invitation (org_id, email, email_key, role, invited_by, digest, expires_at)"
+                f" values ($1, $2, $3, $4, $5, $6, now() + interval '{INVITATION_DAYS} days')"
+                f" on conflict do nothing returning {_INVITATION}",
                 self.org_id,
                 email,
                 email_key,
                 role,
                 by.label,
+                digest,
             )
             if row is None:
                 return "invited"
@@ -201,7 +260,7 @@ class MemberStore:
                 subject=("invitation", str(made.id)),
                 details={"email": email_key, "role": role},
             )
-            return made
+            return made, secret
 
         return await self.database.run(work)
 

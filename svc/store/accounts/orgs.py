@@ -12,7 +12,9 @@ import attrs
 import msgspec
 
 from protocol.rest.accounts import SignupPolicy
-from svc.domain.access import Role, UnreadablePolicy, read_policy
+from protocol.rest.orgs import SignupRole
+from svc.domain.access import Joining, Role, UnreadablePolicy, read_policy
+from svc.store.accounts.admission import joining_of
 from svc.store.accounts.audit import record
 from svc.store.accounts.projects import Org, Project
 from svc.store.postgres.database import Connection, Database
@@ -59,36 +61,42 @@ class OrgStore:
 
         return await self.database.run(work, readonly=True)
 
-    async def rename(self, org: Org, name: str, actor: str) -> Org:
-        """Give an organization another name."""
+    async def change(self, org: Org, name: str | None, signup_role: SignupRole | None, actor: str) -> Org:
+        """Give an organization another name, its uninvited sign-ups another role, or both."""
+        details = {"name": name, "signup_role": signup_role}
 
-        async def work(connection: Connection) -> None:
+        async def work(connection: Connection) -> Org:
             # The slug stays: commands and addresses use it.
-            await connection.execute("update organization set name = $2 where id = $1", org.id, name)
+            changed = await connection.fetchval(
+                "update organization set name = coalesce($2, name), signup_role = coalesce($3, signup_role)"
+                " where id = $1 returning name",
+                org.id,
+                name,
+                signup_role,
+            )
             await record(
                 connection,
                 "org.update",
                 actor=actor,
                 org_id=org.id,
                 subject=("organization", org.slug),
-                details={"name": name},
+                details={field: value for field, value in details.items() if value is not None},
             )
+            return attrs.evolve(org, name=changed)
 
-        await self.database.run(work)
-        return attrs.evolve(org, name=name)
+        return await self.database.run(work)
 
-    async def signup_policy(self, org_id: int | None = None) -> SignupPolicy | UnreadablePolicy:
-        """The sign-up policy of an organization, or of the instance; open where there is nothing yet."""
-        # The policy as it is stored.
-        stored = await self.database.run(
-            lambda connection: connection.fetchval(
-                "select signup_policy from organization where $1::bigint is null or id = $1"
-                " order by id limit 1",
-                org_id,
-            ),
-            readonly=True,
-        )
-        return SignupPolicy("open") if stored is None else read_policy(stored)
+    async def joining(self, org_id: int | None = None) -> Joining:
+        """Who may join an organization, or the instance; open and undecided where there is nothing yet."""
+
+        async def work(connection: Connection) -> Joining:
+            # The organization of the instance is the oldest.
+            found = org_id or await connection.fetchval("select min(id) from organization")
+            if found is None:
+                return Joining(SignupPolicy("open"), False, "viewer")
+            return await joining_of(connection, found)
+
+        return await self.database.run(work, readonly=True)
 
     async def set_signup_policy(self, org: Org, policy: SignupPolicy, actor: str) -> SignupPolicy:
         """Replace the sign-up policy. Members and their sign-ins stay as they are."""
@@ -100,7 +108,7 @@ class OrgStore:
             )
             # What it is from now on.
             await connection.execute(
-                "update organization set signup_policy = $2::jsonb where id = $1",
+                "update organization set signup_policy = $2::jsonb, signup_decided_at = now() where id = $1",
                 org.id,
                 msgspec.json.encode(policy).decode(),
             )

@@ -206,6 +206,56 @@ async def test_reachability_is_tested_on_demand(api: Replica, provider: Provider
     assert len(provider.asked) == 3, "no redirect is followed"
 
 
+PRIVATE = (
+    "its address is private or of this machine; SVC_INTEGRATION_ALLOWED_NETWORKS lists such networks that "
+    "may be reached"
+)
+NEVER = (
+    "its address is link-local, multicast or where a cloud tells machines their credentials: never "
+    "connected to, and no setting opens it"
+)
+
+
+async def told_of(api: Replica, owner: Browser, address: str) -> Any:
+    """What a test of an integration at an address says."""
+    made = await added(owner, integration(name=address[:100], base_url=f"http://{address}/latest"))
+    return (await owner.post(f"{INTEGRATIONS}/{made['id']}/test")).data
+
+
+@pytest.mark.parametrize("networks", ["", "127.0.0.0/8", "0.0.0.0/0 ::/0"])
+async def test_no_setting_lets_an_integration_reach_the_metadata_of_a_cloud(
+    store: Database, networks: str
+) -> None:
+    async with replica(store, SVC_INTEGRATION_ALLOWED_NETWORKS=networks) as api:
+        owner = await api.owner()
+        for address in (
+            *("169.254.169.254", "2852039166", "0xa9fea9fe", "0251.0376.0251.0376"),
+            *("[::ffff:169.254.169.254]", "[64:ff9b::a9fe:a9fe]", "[2002:a9fe:a9fe::]", "[fe80::1]"),
+            *("[fd00:ec2::254]", "100.100.100.200", "168.63.129.16"),
+        ):
+            told = await told_of(api, owner, address)
+            assert (told["reachable"], told["status"], told["message"]) == (False, None, NEVER), address
+
+
+async def test_a_private_address_is_refused_with_the_setting_that_opens_it(
+    store: Database, provider: Provider
+) -> None:
+    here = provider.url.removeprefix("http://")
+    async with replica(store, SVC_HTTP_BIND="0.0.0.0:8000") as api:
+        owner = await api.owner()
+        for address in (here, here.replace("127.0.0.1", "localhost"), "10.0.0.1", "192.168.1.1", "[::1]"):
+            told = await told_of(api, owner, address)
+            assert (told["reachable"], told["message"]) == (False, PRIVATE), address
+        cookie = owner.cookie
+    assert provider.asked == []
+    opened = {"SVC_HTTP_BIND": "0.0.0.0:8000", "SVC_INTEGRATION_ALLOWED_NETWORKS": "127.0.0.0/8"}
+    async with replica(store, **opened) as api:
+        owner = api.browser(cookie=cookie)
+        made = next(row for row in (await owner.get(INTEGRATIONS)).data if row["name"] == here)
+        told = (await owner.post(f"{INTEGRATIONS}/{made['id']}/test")).data
+        assert (told["reachable"], len(provider.asked)) == (True, 1)
+
+
 async def test_a_secret_goes_nowhere_else_than_where_it_was_entered_for(
     api: Replica, provider: Provider
 ) -> None:
@@ -293,8 +343,7 @@ async def test_a_name_is_taken_once_and_free_again_after_removal(api: Replica) -
 async def test_members_look_and_do_not_touch_and_keys_only_read(api: Replica) -> None:
     owner = await api.owner()
     made = await added(owner, integration())
-    member = api.browser()
-    await member.sign_up("member@example.org")
+    member = await api.member("member@example.org", "member", owner)
     for somebody, reads in (
         (member, 200),
         (api.browser(key=await api.token("admin"), origin=None), 200),

@@ -151,10 +151,10 @@ async def test_the_sign_up_policy_holds_for_identities_too(api: Replica, issuer:
     assert not [c for c in refused.headers.getlist("set-cookie") if c.startswith("svc_session")]
     _, admitted = await signed_in(api, issuer, "bob", email="bob@example.org", email_verified=True)
     assert admitted.status == 303
-    invitation = {"email": "eve@elsewhere.org", "role": "viewer"}
+    invitation = {"email": "eve@elsewhere.org", "role": "admin"}
     assert (await owner.post(ORG + "/invitations", invitation)).status == 201
     eve, _ = await signed_in(api, issuer, "eve", email="eve@elsewhere.org", email_verified=True)
-    assert (await eve.get(ORG)).data["role"] == "viewer"
+    assert (await eve.get(ORG)).data["role"] == "admin"
 
 
 @pytest.mark.parametrize(

@@ -109,6 +109,49 @@ def test_comments_and_line_breaks_are_no_other_text() -> None:
     assert plain.digest != Migration(1, "x", "create table x (id text)").digest
 
 
+async def test_people_from_before_step_30_keep_what_they_had(empty_database: Database) -> None:
+    await migrate(empty_database, up_to=29)
+
+    async def before(connection: Connection) -> None:
+        await connection.execute(
+            "insert into organization (slug, name) values ('default', 'D');"
+            " insert into project (org_id, slug, name) select id, 'default', 'D' from organization;"
+            # A ligature; a fullwidth letter; two that meet in their compatible form.
+            " insert into account (email, email_key) values"
+            " ('a', 'o\ufb03ce@x.org'), ('b', '\uff42ob@x.org'), ('c', 'eve@x.org'), ('d', '\uff45ve@x.org');"
+            " insert into api_key (project_id, name, scope, token_prefix, secret_hash)"
+            " select id, n, 'write', 'svc_w_12345678', 'x'"
+            " from project, unnest('{made,rotated,ours}'::text[]) n"
+        )
+        for name, *actors in (("made", "bob"), ("rotated", "bob", "eve", "key:1"), ("ours",)):
+            for action, actor in zip(("key.create", "key.rotate", "key.rotate"), actors, strict=False):
+                await connection.execute(
+                    "insert into audit_row (org_id, action, actor, subject_kind, subject_id, details)"
+                    " select 1, $1, $2, 'key', id::text, '{}' from api_key where name = $3",
+                    action,
+                    actor,
+                    name,
+                )
+
+    async def after(connection: Connection) -> tuple[dict[str, str], list[str], tuple[Any, ...]]:
+        keys = await connection.fetch("select name, minted_by from api_key")
+        accounts = await connection.fetch("select email_key from account order by email")
+        org = await connection.fetchrow("select signup_role, signup_decided_at from organization")
+        assert org is not None
+        return (
+            {row["name"]: row["minted_by"] for row in keys},
+            [row[0] for row in accounts],
+            tuple(org.values()),
+        )
+
+    await empty_database.run(before)
+    await migrate(empty_database)
+    keys, accounts, org = await empty_database.run(after)
+    assert keys == {"made": "bob", "rotated": "eve", "ours": "unknown"}
+    assert accounts == ["office@x.org", "bob@x.org", "eve@x.org", "\uff45ve@x.org"]
+    assert org == ("viewer", None)
+
+
 async def test_payloads_stored_before_there_were_frames_are_read_after(empty_database: Database) -> None:
     await migrate(empty_database, up_to=15)
     start = datetime(2026, 11, 20, 13, 5, tzinfo=UTC)

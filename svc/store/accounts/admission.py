@@ -1,0 +1,238 @@
+"""Admission: a new account under the sign-up policy, with the place in the organization that it gets.
+
+Owns inserting into the table `account`, and the secrets of invitations. A new account, its membership, the
+invitation it takes up and the audit row are one transaction under the organization's row lock, so that two
+first sign-ups cannot both become owner.
+
+Ordering: whatever comes of it, the same statements run up to the answer "not admitted", and a secret is
+compared whether or not one is stored, so that neither text nor time tells which addresses are invited.
+
+Secrets: of an invitation's secret only the SHA-256 digest is stored; it has 32 random bytes.
+"""
+
+from __future__ import annotations
+
+import secrets
+from datetime import datetime
+from hashlib import sha256
+from hmac import compare_digest
+from typing import Any, Final
+from uuid import UUID
+
+import attrs
+
+from svc.domain.access import Joining, Role, UnreadablePolicy, admits, read_policy
+from svc.domain.likeness import likenesses
+from svc.store.accounts.audit import record
+from svc.store.accounts.projects import the_org
+from svc.store.postgres.database import Connection
+
+INVITATION_DAYS: Final = 7
+#: Accounts from before likenesses were kept that are looked at in one go.
+LIKENED_AT_ONCE: Final = 1000
+
+
+@attrs.frozen
+class Account:
+    """An account as it may be shown."""
+
+    id: UUID
+    email: str
+    email_key: str
+    has_password: bool
+    created_at: datetime
+
+
+@attrs.frozen
+class NotAdmitted:
+    """The answer when the sign-up policy admits no such account."""
+
+
+@attrs.frozen
+class EmailTaken:
+    """The answer when the address has an account already."""
+
+
+@attrs.frozen
+class LooksAlike:
+    """The answer when the address cannot be told by eye from that of another account."""
+
+
+@attrs.frozen
+class Unverified:
+    """The answer when an identity is new here and its provider does not vouch for its address."""
+
+
+@attrs.frozen
+class ByPassword:
+    """Comes with a password, and perhaps the secret of an invitation, which alone proves the address."""
+
+    password_hash: bytes = attrs.field(repr=False)
+    secret: str | None = attrs.field(default=None, repr=False)
+
+
+@attrs.frozen
+class ByIdentity:
+    """Comes from an identity provider, which vouches for the address."""
+
+    issuer: str
+    subject: str
+
+
+SHOWN: Final = "id, email, email_key, password_hash is not null as has_password, created_at"
+
+
+def account(row: Any) -> Account:
+    """The account of a row of `SHOWN`."""
+    return Account(row["id"], row["email"], row["email_key"], row["has_password"], row["created_at"])
+
+
+def new_secret() -> tuple[str, bytes]:
+    """The secret of an invitation, and what is stored of it."""
+    secret = secrets.token_urlsafe(32)
+    return secret, _digest(secret)
+
+
+def _digest(secret: str) -> bytes:
+    return sha256(secret.encode()).digest()
+
+
+async def admit(
+    connection: Connection, email: str, email_key: str, by: ByPassword | ByIdentity
+) -> Account | NotAdmitted | EmailTaken | LooksAlike:
+    """Make an account if the policy admits it, within the caller's transaction.
+
+    A secret that does not open the invitation of this very address admits nobody, whatever the policy says.
+    """
+    org = await the_org(connection, lock=True)
+    # Whether this is the first account of all.
+    first = not await connection.fetchval("select exists (select from account)")
+    invitation = await _invitation(connection, org.id, email_key, by)
+    joining = await joining_of(connection, org.id)
+    lost = invitation is None and isinstance(by, ByPassword) and by.secret is not None
+    if not first and (
+        lost or not admits(joining.policy, email_key, invited=invitation is not None, first=first)
+    ):
+        return NotAdmitted()
+    # Whether somebody has the address.
+    if await connection.fetchval("select exists (select from account where email_key = $1)", email_key):
+        return EmailTaken()
+    if await looks_alike(connection, email):
+        return LooksAlike()
+    role: Role = "owner" if first else joining.role if invitation is None else invitation.role
+    made = await _make(connection, org.id, email, email_key, by, role)
+    await record(
+        connection,
+        "account.create",
+        actor=email_key,
+        org_id=org.id,
+        subject=("account", str(made.id)),
+        details={
+            "role": role,
+            "by": "sso" if isinstance(by, ByIdentity) else "password",
+            "mode": "unreadable" if isinstance(joining.policy, UnreadablePolicy) else joining.policy.mode,
+        },
+    )
+    if invitation is not None:
+        await _take_up(connection, org.id, invitation, email_key, role)
+    return made
+
+
+@attrs.frozen
+class _Invited:
+    id: UUID
+    role: Role
+
+
+async def _invitation(
+    connection: Connection, org_id: int, email_key: str, by: ByPassword | ByIdentity
+) -> _Invited | None:
+    """The living invitation of an address, if it is proved that whoever comes is the one who was invited."""
+    # There is at most one of an address.
+    row = await connection.fetchrow(
+        "select id, role, digest from invitation where org_id = $1 and email_key = $2 and expires_at > now()",
+        org_id,
+        email_key,
+    )
+    if isinstance(by, ByIdentity):
+        proved = True
+    else:
+        stored = b"" if row is None else row["digest"] or b""
+        proved = compare_digest(stored, _digest(by.secret or ""))
+    return _Invited(row["id"], row["role"]) if row is not None and proved else None
+
+
+async def _make(
+    connection: Connection, org_id: int, email: str, email_key: str, by: ByPassword | ByIdentity, role: Role
+) -> Account:
+    known = (by.issuer, by.subject) if isinstance(by, ByIdentity) else (None, None)
+    # The account; the lock keeps the address free until here.
+    row = await connection.fetchrow(
+        "insert into account (email, email_key, password_hash, sso_issuer, sso_subject, likenesses)"
+        f" values ($1, $2, $3, $4, $5, $6) returning {SHOWN}",
+        email,
+        email_key,
+        by.password_hash if isinstance(by, ByPassword) else None,
+        *known,
+        likenesses(email),
+    )
+    made = account(row)
+    # Its place in the organization.
+    await connection.execute(
+        "insert into membership (org_id, account_id, role) values ($1, $2, $3)", org_id, made.id, role
+    )
+    return made
+
+
+async def _take_up(
+    connection: Connection, org_id: int, invitation: _Invited, email_key: str, role: Role
+) -> None:
+    # It serves once.
+    await connection.execute("delete from invitation where org_id = $1 and id = $2", org_id, invitation.id)
+    await record(
+        connection,
+        "invitation.accept",
+        actor=email_key,
+        org_id=org_id,
+        subject=("invitation", str(invitation.id)),
+        details={"role": role},
+    )
+
+
+async def joining_of(connection: Connection, org_id: int) -> Joining:
+    """Who may join an organization, within the caller's transaction."""
+    # What was decided, and what holds where nothing was.
+    row = await connection.fetchrow(
+        "select signup_policy, signup_decided_at is not null as decided, signup_role from organization"
+        " where id = $1",
+        org_id,
+    )
+    assert row is not None, "an organization is not deleted"
+    return Joining(read_policy(row["signup_policy"]), row["decided"], row["signup_role"])
+
+
+async def looks_alike(connection: Connection, email: str) -> bool:
+    """Whether an address cannot be told by eye from that of an account, within the caller's transaction."""
+    await _liken(connection)
+    # Any account that shares one of its likenesses.
+    return bool(
+        await connection.fetchval(
+            "select exists (select from account where likenesses && $1::text[])", likenesses(email)
+        )
+    )
+
+
+async def _liken(connection: Connection) -> None:
+    """Work out the likenesses of accounts from before they were kept; afterwards there are none."""
+    while True:
+        # Some of them.
+        rows = await connection.fetch(
+            f"select id, email from account where likenesses is null limit {LIKENED_AT_ONCE}"
+        )
+        if not rows:
+            return
+        # One after the other: an array of arrays would need them to be of one length.
+        await connection.executemany(
+            "update account set likenesses = $2 where id = $1",
+            [(row["id"], likenesses(row["email"])) for row in rows],
+        )
