@@ -257,7 +257,7 @@ def test_an_operator_gives_somebody_a_new_password(people: People) -> None:
     with httpx2.Client(base_url=url, headers={"Origin": url}, timeout=60, **PLAIN) as bob:
         assert bob.post("/auth/signup", json=body).status_code == 201
         listed = people.service.command("users", "list")
-        assert re.search(r"^bob@example\.org +member +password ", listed, re.MULTILINE)
+        assert re.search(r"^bob@example\.org +viewer +password ", listed, re.MULTILINE)
         password = people.service.command("users", "reset-password", "BOB@example.org").strip()
         assert bob.get("/auth/me").status_code == 401
         assert bob.post("/auth/login", json=body).status_code == 401
