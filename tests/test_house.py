@@ -22,7 +22,7 @@ BELOW = {"svc.store.postgres", "svc.store.aggregates", "svc.store.accounts"}
 SQL = {"attrs", "msgspec", "trio", "trio_asyncio", "asyncpg", "bcrypt", "structlog"}
 
 #: Rooms from the narrowest to the widest: which of our packages each may import, and which others. A room
-#: inside another is a room of its own. None: anything of ours.
+#: inside another is a room of its own. None: any other package.
 ROOMS: dict[str, tuple[set[str], set[str] | None]] = {
     "protocol": (
         {"protocol"},
