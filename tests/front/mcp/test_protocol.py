@@ -13,8 +13,9 @@ from protocol.refusals import PAYLOAD_TOO_LARGE, UNAVAILABLE
 from protocol.tokens import new_token
 from svc.config.table import read_settings
 from svc.front.mcp.endpoint import Mcp
-from svc.front.mcp.handlers import Reads
+from svc.front.mcp.reads import Reads
 from svc.front.mcp.tools import LISTED, TOOLS
+from svc.front.turns import Turns
 from svc.store.postgres.database import Database
 from svc.store.reads.query import QueryStore
 from svc.wiring.people import surroundings
@@ -380,7 +381,7 @@ def keys_with(token: str) -> Keys:
 async def test_with_authentication_disabled_there_is_no_endpoint(store: Database) -> None:
     token = new_token("admin")
     reads = Reads.of(store, QueryStore(store), Clock())
-    handler = Mcp(keys_with(token), reads, enabled=False)
+    handler = Mcp(keys_with(token), reads, Turns(4), enabled=False)
     for headers in ({}, {"authorization": f"Bearer {token}"}, {"origin": "https://evil.example"}):
         assert (await exchange(handler, b"{}", **headers))[0] == 404
 
@@ -388,7 +389,7 @@ async def test_with_authentication_disabled_there_is_no_endpoint(store: Database
 async def test_without_time_to_look_at_a_key_it_is_503_with_a_time_to_come_back(store: Database) -> None:
     # A mailbox that is full.
     send, _receive = trio.open_memory_channel[Verify](0)
-    handler = Mcp(Keys(Verdicts(), send), Reads.of(store, QueryStore(store), Clock()))
+    handler = Mcp(Keys(Verdicts(), send), Reads.of(store, QueryStore(store), Clock()), Turns(4))
     bearer = {"authorization": f"Bearer {new_token('admin')}"}
     start, end = await messages(handler, b"{}", **bearer)
     assert start["status"] == UNAVAILABLE.status == 503
@@ -400,7 +401,7 @@ async def test_without_time_to_look_at_a_key_it_is_503_with_a_time_to_come_back(
 @pytest.mark.errors_expected
 async def test_a_bug_is_minus_32603_and_says_nothing_more(store: Database) -> None:
     token = new_token("admin")
-    handler = Mcp(keys_with(token), Reads.of(store, None, Clock()))  # type: ignore[arg-type] # the bug
+    handler = Mcp(keys_with(token), Reads.of(store, None, Clock()), Turns(4))  # type: ignore[arg-type] # the bug
     body = json.dumps(
         envelope("tools/call", {"name": "query_count", "arguments": {"dataset": "spans"}}, id_="x")
     )
@@ -414,7 +415,7 @@ async def test_our_own_origin_may_call(store: Database) -> None:
     token = new_token("admin")
     settings = read_settings({"SITE_DOMAIN": "traces.example.com", "TLS_MODE": "upstream"})
     reads = Reads.of(store, QueryStore(store), Clock())
-    handler = Mcp(keys_with(token), reads, surroundings=surroundings(settings))
+    handler = Mcp(keys_with(token), reads, Turns(4), surroundings=surroundings(settings))
     for origin, host, status in (
         ("https://traces.example.com", "10.0.0.1", 200),
         ("http://10.0.0.1:8000", "10.0.0.1:8000", 200),
