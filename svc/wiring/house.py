@@ -6,6 +6,7 @@ another room is handed to it here.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from datetime import datetime
 from typing import Any
@@ -72,6 +73,9 @@ def sizes_for(settings: Settings) -> PoolSizes:
     return pool_sizes(decoders=settings.decoders, drainers=drainers(settings), embedded=settings.embedded)
 
 
+log = logging.getLogger(__name__)
+
+
 class House:
     """Everything between the database and the doors, built once."""
 
@@ -80,6 +84,12 @@ class House:
     ) -> None:
         self.settings, self.store, self.pools = settings, store, pools
         self.sizes = sizes_for(settings)
+        if self.sizes.decoders < settings.decoders:
+            log.warning(
+                "SVC_INGEST_DECODERS is %d; the database has connections for %d, so that many are started",
+                settings.decoders,
+                self.sizes.decoders,
+            )
         self.board = Board()
         self.tally, self.roller_tally, self.sweep_tally = Tally(), RollerTally(), SweepTally()
         dead_letters = DeadLetterStore(pools.ingest)
