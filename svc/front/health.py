@@ -151,6 +151,9 @@ class Health:
         details["pools"] = self.pools()
         if self.embedded is not None:
             details["embedded"] = self.embedded()
+            # It is known to have died sooner than a shared answer grows old.
+            if details["embedded"]["state"] != "running":
+                status = "DOWN"
         return {"status": status, "details": details}
 
     def actors(self) -> dict[str, Any]:
