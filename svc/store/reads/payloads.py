@@ -4,8 +4,8 @@ Called by the reads of spans and traces, with envelopes as `svc.store.spans.payl
 answer has no room for is left out and said: `payload_truncated`, with the size and the fields that are
 missing. Never reads the database and never cuts a value in two: half a conversation misleads.
 
-A payload in hand takes many times its bytes (measured 2026-11: 8 MiB of empty events make 1.6 GB of objects),
-so an envelope is counted before it is opened, one is opened at a time, and few threads do so at once.
+A payload in hand takes many times its bytes (an empty event has two, and becomes an object of hundreds), so
+an envelope is counted before it is opened, one is opened at a time, and few threads do so at once.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from svc.store.spans.payloads import Envelopes
 PAYLOAD_FIELDS: Final = ("input", "output", "attributes", "provided_usage", "events", "links")
 PREVIEWS: Final = ("input_preview", "output_preview")
 
-#: Fields of all envelopes that are opened for one answer: 0.3 s of a thread, and 60 MB (measured 2026-11).
+#: Fields of all envelopes that are opened for one answer; each becomes an object or two.
 MOST_FIELDS: Final = 100_000
 
 #: The room of an answer when nobody says otherwise (contract §5).
