@@ -1,4 +1,4 @@
-"""The partitioner: makes day partitions ahead of time, so that no write has to wait for one.
+"""The partitioner: makes day partitions ahead of time, and one by one those that writes left to it.
 
 Owns the rhythm only; the store knows the tables. Called by nobody; runs at start and then every hour.
 """
@@ -16,10 +16,12 @@ from actors.rounds import rounds
 from actors.supervision import Vitals
 
 ROUND_S: Final = 3600.0
+#: Between two days whose rows are brought home: moving them takes what ingest and questions share.
+PAUSE_S: Final = 1.0
 
 
 class Partitioner:
-    """Keeps today's, yesterday's and the next days' partitions in place."""
+    """Keeps the partitions of yesterday, today and tomorrow in place, and brings rows home to their days."""
 
     def __init__(self, *, calendar: Calendar, now: Callable[[], datetime], vitals: Vitals) -> None:
         self._calendar, self._now, self._vitals = calendar, now, vitals
@@ -30,4 +32,4 @@ class Partitioner:
 
     async def _make_days(self) -> float:
         await self._calendar.make_days(self._now())
-        return ROUND_S
+        return PAUSE_S if await self._calendar.bring_home(self._now()) else ROUND_S

@@ -121,6 +121,8 @@ class Calendar(Protocol):
 
     async def make_days(self, today: datetime) -> int: ...
 
+    async def bring_home(self, today: datetime) -> bool: ...
+
 
 class PurgeShelf(Protocol):
     """Where deleted projects are emptied. All verbs raise `Outage`."""

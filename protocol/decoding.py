@@ -35,7 +35,8 @@ class Prices(msgspec.Struct, frozen=True, tag=True):
 class Begin(msgspec.Struct, frozen=True, tag=True):
     """Where the database is, how loud the log, and the operator's prices if there are any.
 
-    `seen_fd` is the inherited file behind the memory of seen texts that all decoders share.
+    `seen_fd` is the inherited file behind the memory of seen texts that all decoders share, `pool_size` how
+    many connections this one may have, `trace_days` the install's term of retention.
     """
 
     host: str
@@ -46,6 +47,8 @@ class Begin(msgspec.Struct, frozen=True, tag=True):
     tls: str | None
     log_level: str
     seen_fd: int
+    pool_size: int
+    trace_days: int
     prices: Prices | None = None
 
 

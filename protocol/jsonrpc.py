@@ -17,6 +17,8 @@ INVALID_REQUEST: Final = -32600
 METHOD_NOT_FOUND: Final = -32601
 INVALID_PARAMS: Final = -32602
 INTERNAL_ERROR: Final = -32603
+#: Ours, of those that the text leaves to servers: a member of a batch that has no room or no time left.
+OVER_BUDGET: Final = -32000
 
 #: Messages of one batch that are answered; a longer one is refused whole.
 BATCH_BOUND: Final = 50

@@ -222,6 +222,33 @@ SEARCH_UNSUPPORTED: Final = Refusal(
     400, "QUERY.SEARCH_UNSUPPORTED", "dataset '{dataset}' does not support search"
 )
 
+Q_TOO_LONG: Final = Refusal(400, "BAD_REQUEST", "'q' has {length} characters; at most {most} are taken")
+
+# Questions of one key at once, and payloads.
+TOO_MANY_QUESTIONS: Final = Refusal(
+    429,
+    "RATE_LIMITED",
+    "this key has {most} questions under way, which is as many as it may (SVC_QUESTIONS_PER_KEY); ask again"
+    " when one is answered",
+    retry_after_s=1,
+)
+TOO_MANY_PAYLOADS: Final = Refusal(
+    429, "RATE_LIMITED", "other payloads are on their way out; ask again", retry_after_s=2
+)
+NO_PAYLOAD: Final = Refusal(
+    404, "NOT_FOUND", "there is no such span in this project, or its payload has aged out"
+)
+PAYLOAD_HOLDS_TOO_MUCH: Final = Refusal(
+    413, "PAYLOAD_TOO_LARGE", "the payload of this span holds more than this server reads back"
+)
+
+# Answers of the tools (contract §5): told as texts of tool errors and as JSON-RPC errors.
+ANSWER_TOO_LARGE: Final = (
+    "the answer would be larger than {most_mib} MiB; narrow the question, or ask for a smaller page"
+)
+BATCH_FULL: Final = "the answers of this batch fill their {most_mib} MiB; ask this one alone"
+BATCH_TOO_SLOW: Final = "the batch took longer than {seconds} s; ask this one in another"
+
 
 class Refused(Exception):
     """Carries a refusal out of the depth of one request; the front that serves the request catches it."""

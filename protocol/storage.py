@@ -21,6 +21,10 @@ class Outage(Exception):
     """Something outside is away (the database, a broker). Waiting helps; the text is for the operator."""
 
 
+class Slow(Outage):
+    """The database did not answer in time: it may be busy, or away."""
+
+
 class StoreRefused(Exception):
     """The database refuses this very data; trying the same again gives the same answer."""
 

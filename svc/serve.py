@@ -10,7 +10,9 @@ and the asyncio loop close.
 from __future__ import annotations
 
 import logging
+import os
 import signal
+import socket
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -22,16 +24,21 @@ from hypercorn.trio import serve as serve_http
 
 from actors.supervision import keep
 from svc.config.table import Settings
+from svc.domain.pricing import PriceBook
 from svc.front.server.connection import contain_connections
+from svc.front.server.listening import bound, free
+from svc.front.server.streams import MOST_STREAMS
 from svc.ingest.prices import BadPrices, price_book, read_prices
+from svc.runtime.files import quiet_capacity_errors, raise_file_limit
 from svc.store.accounts.audit import SYSTEM
 from svc.store.accounts.keys import KeyStore
 from svc.store.accounts.projects import ProjectStore
 from svc.store.postgres.database import Connection
 from svc.store.spans.dead_letters import DeadLetterStore
-from svc.wiring.house import House
+from svc.wiring.house import House, sizes_for
 from svc.wiring.open_store import Store, open_store
 from svc.wiring.people import sign_up_warnings
+from svc.wiring.pools import open_pools
 
 log = logging.getLogger(__name__)
 
@@ -88,12 +95,31 @@ async def _live(
     settings: Settings, stop: trio.Event, opening: trio.Event, task_status: trio.TaskStatus[Ready | None]
 ) -> None:
     prices = price_book(settings.prices_file)
+    raise_file_limit()
+    quiet_capacity_errors()
+    with bound(*settings.http_bind, "SVC_HTTP_BIND") as front:
+        if settings.transport in ("GRPC", "BOTH"):
+            free(settings.http_bind[0], settings.grpc_port, "SVC_INGEST_OTLP_GRPC_PORT")
+        await _run(settings, stop, opening, task_status, prices, front)
+
+
+async def _run(
+    settings: Settings,
+    stop: trio.Event,
+    opening: trio.Event,
+    task_status: trio.TaskStatus[Ready | None],
+    prices: PriceBook,
+    front: socket.socket,
+) -> None:
     async with open_store(settings) as store:
         buried = await DeadLetterStore(store.database).count_spans()
-        house = House(settings, store, prices, buried_before=buried)
         for warning in await sign_up_warnings(settings, store.database):
             log.warning(warning)
-        async with trio.open_nursery() as loops:
+        async with (
+            open_pools(store.database.address, sizes_for(settings)) as pools,
+            trio.open_nursery() as loops,
+        ):
+            house = House(settings, store, pools, prices, buried_before=buried)
             if settings.prices_file is not None:
                 loops.start_soon(_new_prices, settings.prices_file, house)
             for build, vitals in house.loops():
@@ -103,7 +129,7 @@ async def _live(
                     await lanes.start(partial(keep, partial(house.drainer, vitals), vitals))
                 async with trio.open_nursery() as doors:
                     opening.set()
-                    task_status.started(await _open_doors(house, doors))
+                    task_status.started(await _open_doors(house, doors, front))
                     await stop.wait()
                     # From here on everything must be over in time: requests first, then the spool.
                     lanes.cancel_scope.deadline = trio.current_time() + settings.shutdown_drain_s
@@ -139,24 +165,26 @@ async def _new_prices(path: Path, house: House) -> None:
                 log.info("prices are now %s", house.prices.version)
 
 
-async def _open_doors(house: House, doors: trio.Nursery) -> Ready:
+async def _open_doors(house: House, doors: trio.Nursery, front: socket.socket) -> Ready:
     settings = house.settings
-    contain_connections()
-    host, port = settings.http_bind
+    contain_connections(house.crowd)
+    host = settings.http_bind[0]
     grpc_port = None
     if settings.transport in ("GRPC", "BOTH"):
         await house.grpc.open(host, settings.grpc_port)
         grpc_port = settings.grpc_port
     door: Any = house.door  # Hypercorn spells out ASGI's dictionaries, key by key
     binds: list[str] = await doors.start(
-        partial(serve_http, door, _hypercorn(host, port), mode="asgi", shutdown_trigger=trio.sleep_forever)
+        partial(serve_http, door, _hypercorn(front), mode="asgi", shutdown_trigger=trio.sleep_forever)
     )
     return Ready(binds[0].removesuffix("/"), grpc_port, await _first_keys(house.store))
 
 
-def _hypercorn(host: str, port: int) -> HypercornConfig:
+def _hypercorn(front: socket.socket) -> HypercornConfig:
     config = HypercornConfig()
-    config.bind = [f"[{host}]:{port}" if ":" in host else f"{host}:{port}"]
+    # Hypercorn closes what it is given, and so do we.
+    config.bind = [f"fd://{os.dup(front.fileno())}"]
+    config.h2_max_concurrent_streams = MOST_STREAMS
     config.graceful_timeout = HTTP_GRACE_S
     config.backlog = 1024
     config.include_server_header = False

@@ -61,6 +61,19 @@ class FoundPage(msgspec.Struct):
     next_cursor: str | None
 
 
+class SpanPayload(msgspec.Struct):
+    """Everything a span said; beside these what `svc.domain.payload` knows of it."""
+
+    input: Any
+    output: Any
+    attributes: dict[str, Any]
+    provided_usage: dict[str, Any]
+    events: list[dict[str, Any]]
+    links: list[dict[str, Any]]
+    resource: dict[str, Any]
+    scope: dict[str, Any]
+
+
 class ErrorBody(msgspec.Struct):
     """Why a request failed."""
 

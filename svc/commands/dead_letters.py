@@ -27,7 +27,7 @@ from svc.store.postgres.partitions import DayPartitions
 from svc.store.spans.call_sites import CallSites
 from svc.store.spans.dead_letters import DeadLetterStore
 from svc.store.spans.writing import SpanStore
-from svc.wiring.open_store import Store, open_store
+from svc.wiring.open_store import open_store
 from svc.wiring.spools import collected_letters
 
 
@@ -59,9 +59,10 @@ async def run(arguments: argparse.Namespace, settings: Settings) -> None:
             case "show":
                 await _show(letters, arguments.id)
             case "replay":
-                await _replay(
-                    store, letters, price_book(settings.prices_file), None if arguments.all else arguments.ids
-                )
+                days = DayPartitions(store.database, settings.trace_ttl_days)
+                spans = SpanStore(store.database, days, CallSites())
+                ids = None if arguments.all else arguments.ids
+                await _replay(letters, price_book(settings.prices_file), spans, ids)
             case "drop":
                 dropped = await letters.drop(None if arguments.all else arguments.ids)
                 print(f"dropped {dropped} letters")
@@ -127,9 +128,10 @@ async def _show(letters: DeadLetterStore, letter_id: int) -> None:
         print(msgspec.json.format(msgspec.json.encode(told), indent=2).decode())
 
 
-async def _replay(store: Store, letters: DeadLetterStore, prices: PriceBook, ids: list[int] | None) -> None:
+async def _replay(
+    letters: DeadLetterStore, prices: PriceBook, spans: SpanStore, ids: list[int] | None
+) -> None:
     decode = decoder(prices)
-    spans = SpanStore(store.database, DayPartitions(store.database), CallSites())
 
     async def write(batch: Batch) -> Written:
         return await spans.write(list(decode(batch)))

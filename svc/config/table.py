@@ -271,6 +271,14 @@ class Settings:
         "SVC_RETENTION_ENABLED", BOOLEAN, "true", "Whether the hourly retention sweep deletes anything."
     )
 
+    questions_per_key: int = setting(
+        "SVC_QUESTIONS_PER_KEY",
+        integer(1, 64),
+        "4",
+        "Questions (queries, tool calls, reads of settings) that one key may have under way at once; more are"
+        " answered 429.",
+    )
+
     secret_key: bytes = setting(
         "SVC_SECRET_KEY",
         OWN_KEY,

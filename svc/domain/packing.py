@@ -226,20 +226,50 @@ class Frame:
 
     def span(self, span_id: bytes, messages: Mapping[bytes, bytes]) -> WireSpan:
         """A span of the frame; `messages` are the stored ones by hash. Raises `Unreadable`."""
-        entry = self._entries.get(span_id, self._only)
-        if entry is None:
-            raise Unreadable("the frame does not hold the span")
-        hashes, literals = entry
+        return open_envelope(self.envelope(span_id, messages))
+
+    def envelope(self, span_id: bytes, messages: Mapping[bytes, bytes]) -> bytes:
+        """The span as it came, not opened. Raises `Unreadable`."""
+        hashes, literals = self._entry(span_id)
         parts = [literals[0]]
         for digest, literal in zip(_split(hashes), literals[1:], strict=True):
             if digest not in messages:
                 raise Unreadable("a message of the payload is gone")
             parts += (_inflated(messages[digest]), literal)
-        return open_envelope(b"".join(parts))
+        return b"".join(parts)
+
+    def envelope_bytes(self, span_id: bytes, message_bytes: Mapping[bytes, int]) -> int:
+        """How long the envelope of a span is; `message_bytes` says it of messages. Raises `Unreadable`."""
+        hashes, literals = self._entry(span_id)
+        try:
+            # A text that a span repeats is stored once and stands in the envelope as often as it came.
+            said = sum(message_bytes[digest] for digest in _split(hashes))
+        except KeyError:
+            raise Unreadable("a message of the payload is gone") from None
+        return said + sum(map(len, literals))
+
+    def _entry(self, span_id: bytes) -> _Entry:
+        entry = self._entries.get(span_id, self._only)
+        if entry is None:
+            raise Unreadable("the frame does not hold the span")
+        return entry
 
 
 def _split(hashes: bytes) -> list[bytes]:
     return [hashes[start : start + _HASH_BYTES] for start in range(0, len(hashes), _HASH_BYTES)]
+
+
+#: The beginning of a stored text that says how long it is when it is inflated (RFC 8878, 3.1.1.1).
+HEAD_BYTES: Final = 18
+
+
+def inflated_bytes(head: bytes) -> int:
+    """How long a stored frame or message is, by its first `HEAD_BYTES`; without inflating any of it."""
+    try:
+        size = zstandard.frame_content_size(head)
+    except zstandard.ZstdError:
+        return 0
+    return max(size, 0)
 
 
 def _inflated(frame: bytes) -> bytes:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Any, Final, cast
+from typing import Any, cast
 
 import attrs
 import msgspec
 import trio
 from quart import Response, request
 from quart_trio import QuartTrio
+from quart_trio.wrappers import TrioRequest
 from werkzeug.exceptions import HTTPException, MethodNotAllowed, RequestEntityTooLarge
 
 from actors.keys import Grant, Keys
@@ -43,6 +44,7 @@ from protocol.rest.query import (
     TimeseriesBody,
     bounds,
     read_body,
+    searched,
 )
 from protocol.storage import Outage, StoreRefused
 from svc.front.api.routes import Api
@@ -55,9 +57,6 @@ from svc.front.openapi import document
 from svc.store.reads.query import QueryStore, ask
 
 log = logging.getLogger(__name__)
-
-#: No query needs more than this; ingest has its own limit.
-MAX_QUERY_BODY_BYTES: Final = 1024 * 1024
 
 Answer = Callable[[Grant, bytes], Awaitable[dict[str, Any]]]
 
@@ -75,7 +74,7 @@ class App:
     def build(self) -> QuartTrio:
         """The application with all its routes."""
         app = QuartTrio("trace-svc", static_folder=None)
-        app.config["MAX_CONTENT_LENGTH"] = MAX_QUERY_BODY_BYTES
+        app.request_class = _request_class(self.api)
         app.config["PROPAGATE_EXCEPTIONS"] = False
         # A path with doubled slashes is unknown, not a redirect to another.
         app.url_map.merge_slashes = False
@@ -116,7 +115,8 @@ class App:
                 return refusal_response(grant)
             started_s = trio.current_time()
             body = cast(bytes, await request.get_data(cache=False))
-            data = await answer(grant, body)
+            async with self.api.means.turns.turn(grant.key_id):
+                data = await answer(grant, body)
             self.metrics.query_s.labels(name).observe(trio.current_time() - started_s)
             return success_response(data)
 
@@ -141,7 +141,7 @@ class App:
         body = read_body(raw, SearchBody)
         question = ask(grant.project_id, body.dataset, bounds(body.range), body.filters)
         limit = _page(body.limit, SEARCH_LIMIT_DEFAULT, SEARCH_LIMIT_MAX)
-        return await self.queries.search(question, body.q, body.mode, limit, body.cursor)
+        return await self.queries.search(question, searched(body.q), body.mode, limit, body.cursor)
 
     async def _http_error(self, error: HTTPException) -> Response:
         if isinstance(error, RequestEntityTooLarge):
@@ -177,6 +177,18 @@ class App:
 
     async def _prometheus(self) -> Response:
         return Response(self.metrics.render(), content_type="text/plain; version=0.0.4; charset=utf-8")
+
+
+def _request_class(api: Api) -> type[TrioRequest]:
+    """Requests that take as much of a body as their route does."""
+
+    class Bounded(TrioRequest):
+        def __init__(self, method: str, scheme: str, path: str, *rest: Any, **named: Any) -> None:
+            # Quart makes the body before it routes, with one bound for all.
+            named["max_content_length"] = api.body_bytes(method, path)
+            super().__init__(method, scheme, path, *rest, **named)
+
+    return Bounded
 
 
 def _page(wanted: int | None, default: int, most: int) -> int:

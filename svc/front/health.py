@@ -7,7 +7,8 @@ question, whether the database answers, has a short deadline.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any, Literal
+from math import inf
+from typing import Any, Final, Literal
 
 import attrs
 import trio
@@ -15,10 +16,15 @@ import trio
 from actors.drainer import Tally
 from actors.spool.memory import SpoolState
 from actors.supervision import Board, Vitals
+from protocol.storage import Slow
 
 Status = Literal["UP", "DOWN"]
 
-DB_TIMEOUT_S = 2.0
+DB_TIMEOUT_S: Final = 2.0
+#: All who ask within this time share one question to the database.
+PULSE_S: Final = 1.0
+#: A database that answered anybody so lately is busy when it does not answer in time, and not away.
+BUSY_S: Final = 15.0
 
 
 @attrs.frozen
@@ -40,17 +46,61 @@ class Ledger:
         return self.received + self.recovered - went
 
 
+@attrs.define(eq=False)
+class Pulse:
+    """Whether the database answers, asked at most once a second however many want to know.
+
+    `ping` raises when it does not answer. `answered_s` says when it last answered anybody, on Trio's clock.
+    """
+
+    ping: Callable[[], Awaitable[None]]
+    answered_s: Callable[[], float]
+    _asked_s: float = -inf
+    _details: dict[str, Any] = attrs.field(factory=dict)
+    _under_way: trio.Event | None = None
+
+    async def beat(self) -> tuple[Status, dict[str, Any]]:
+        """UP or DOWN, and why.
+
+        Cancellation: somebody else who waits asks in place of who was cancelled.
+        """
+        while self._asked_s + PULSE_S <= trio.current_time():
+            if self._under_way is not None:
+                await self._under_way.wait()
+                continue
+            self._under_way = trio.Event()
+            try:
+                details = await self._ask()
+                self._asked_s, self._details = trio.current_time(), details
+            finally:
+                self._under_way.set()
+                self._under_way = None
+        return "DOWN" if "error" in self._details else "UP", dict(self._details)
+
+    async def _ask(self) -> dict[str, Any]:
+        text = "the database did not answer in time"
+        try:
+            with trio.fail_after(DB_TIMEOUT_S):
+                await self.ping()
+            return {}
+        except (trio.TooSlowError, Slow):
+            lately = trio.current_time() - self.answered_s() < BUSY_S
+            return {"busy" if lately else "error": text}
+        except Exception as error:
+            return {"error": str(error)[:200]}
+
+
 @attrs.frozen
 class Health:
-    """Everything that health reads. `ping` raises when the database does not answer."""
+    """Everything that health reads."""
 
     spool: Callable[[], SpoolState]
     tally: Tally
     drainers: tuple[Vitals, ...]
     spool_vitals: Vitals | None
     board: Board
-    ping: Callable[[], Awaitable[None]]
-    pool: Callable[[], dict[str, int]]
+    pulse: Pulse
+    pools: Callable[[], dict[str, dict[str, int]]]
     embedded: Callable[[], dict[str, Any]] | None
     max_lag_ms: int
     #: Spans that lay in the dead-letter store when the service started.
@@ -96,20 +146,14 @@ class Health:
 
     async def db(self) -> dict[str, Any]:
         """The database: whether it answers, the pool, and the embedded server when there is one."""
-        details: dict[str, Any] = {}
-        status: Status = "DOWN"
-        try:
-            with trio.fail_after(DB_TIMEOUT_S):
-                await self.ping()
-            status = "UP"
-        except trio.TooSlowError:
-            details["error"] = "the database did not answer in time"
-        except Exception as error:
-            details["error"] = str(error)[:200]
+        status, details = await self.pulse.beat()
         # After the answer: a server that came back while it was asked is not reported as away.
-        details["pool"] = self.pool()
+        details["pools"] = self.pools()
         if self.embedded is not None:
             details["embedded"] = self.embedded()
+            # It is known to have died sooner than a shared answer grows old.
+            if details["embedded"]["state"] != "running":
+                status = "DOWN"
         return {"status": status, "details": details}
 
     def actors(self) -> dict[str, Any]:

@@ -35,8 +35,10 @@ class Sources:
     sweep: SweepTally
     keys: Callable[[], Mapping[str, int]]
     sign_ins: Callable[[], Mapping[str, int]]
-    pool: Callable[[], dict[str, int]]
+    pools: Callable[[], dict[str, dict[str, int]]]
     outages: Callable[[], int]
+    turned_away: Callable[[], int]
+    shed: Callable[[], int]
     board: Board
     in_flight: Callable[[], int]
     ledger: Callable[[], Ledger]
@@ -79,12 +81,24 @@ class _Snapshots(Collector):
         for name, spans in attrs.asdict(s.ledger()).items():
             yield _gauge(f"svc_ledger_{name}_spans", f"Ledger of this process: {name}.", spans)
         yield _gauge("svc_ledger_balance_spans", "Ledger: zero at rest.", s.ledger().balance)
+        yield _counter("svc_http_shed", "Connections closed or refused: too many were open.", s.shed())
         yield _gauge("svc_http_in_flight", "HTTP requests inside.", s.in_flight())
 
     def _database(self) -> Iterable[Metric]:
-        pool = self._sources.pool()
-        yield _gauge("svc_db_connections", "Open database connections.", pool["size"])
-        yield _gauge("svc_db_idle_connections", "Idle database connections.", pool["idle"])
+        for name, key, text in (
+            ("svc_db_connections", "size", "Open database connections, by kind of work."),
+            ("svc_db_idle_connections", "idle", "Idle database connections, by kind of work."),
+            ("svc_db_max_connections", "max", "Most database connections, by kind of work."),
+        ):
+            gauge = GaugeMetricFamily(name, text, labels=["pool"])
+            for pool, state in self._sources.pools().items():
+                gauge.add_metric([pool], state[key])
+            yield gauge
+        yield _counter(
+            "svc_questions_refused",
+            "Questions of keys refused: too many at once.",
+            self._sources.turned_away(),
+        )
         yield _counter("svc_db_outages", "Times that the database was away.", self._sources.outages())
 
     def _actors(self) -> Iterable[Metric]:

@@ -27,7 +27,7 @@ QUERIES: Final = (
     ("facets", "The most frequent values of a field.", FacetsBody, Ranked),
     ("search", "Rows by text and filters, newest first.", SearchBody, FoundPage),
 )
-_QUERY_STATUSES: Final = (400, 401, 403, 413, 503)
+_QUERY_STATUSES: Final = (400, 401, 403, 413, 429, 503)
 _INGEST_STATUSES: Final = (400, 401, 403, 404, 408, 413, 415, 503)
 
 _MEANINGS: Final = {
@@ -43,7 +43,7 @@ _MEANINGS: Final = {
     409: "It conflicts with what is there.",
     413: "The body is too large.",
     415: "The content type or encoding is not taken.",
-    429: "Too many tries.",
+    429: "Too much at once; wait and try again.",
     503: "Not right now; try again.",
 }
 

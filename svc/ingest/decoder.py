@@ -50,7 +50,7 @@ from svc.runtime.asyncio_loop import asyncio_loop
 from svc.runtime.clock import now
 from svc.runtime.garbage import collect_seldom
 from svc.runtime.logging import set_up
-from svc.store.postgres.database import AWAY, Address, Database
+from svc.store.postgres.database import AWAY, WORK_TIMEOUT_S, Address, Database
 from svc.store.postgres.partitions import DayPartitions
 from svc.store.spans.call_sites import CallSites
 from svc.store.spans.exporters import ExporterStore
@@ -67,16 +67,19 @@ END_TIMEOUT_S: Final = 3.0
 #: Decoders take what the doors and the database leave. Measured November 2026 on two cores with two decoders:
 #: requests of one span 1,106/s against 610, stored in a flood 7,594 spans/s against 6,718.
 NICENESS: Final = 5
-#: Groups in hand at once need one connection each.
-POOL_SIZE: Final = 4
+
+#: A little more than a write group gets; the server itself ends what nobody else does.
+STATEMENT_TIMEOUT_S: Final = WORK_TIMEOUT_S + 2.0
 
 _RECEIVE_BYTES: Final = 1 << 20
 
 
 def decoder_process(
-    address: Address, log_level: str, prices: PriceBook
+    address: Address, log_level: str, prices: PriceBook, *, pool_size: int, trace_days: int
 ) -> Callable[[], AbstractAsyncContextManager[trio.abc.Stream]]:
     """How to launch a decoder that writes to this database and begins with the prices in force then.
+
+    It has `pool_size` connections; `trace_days` is the install's term of retention.
 
     All that are launched share one memory of seen texts, which lasts as long as this process.
     """
@@ -103,6 +106,8 @@ def decoder_process(
                 tls=address.tls,
                 log_level=log_level,
                 seen_fd=seen_fd,
+                pool_size=pool_size,
+                trace_days=trace_days,
                 prices=own_prices(prices),
             )
             with trio.fail_after(END_TIMEOUT_S):
@@ -180,13 +185,15 @@ async def _serve(orders_fd: int, answers_fd: int) -> None:
         address = Address(begin.host, begin.port, begin.user, begin.password, begin.database, begin.tls)
         async with (
             asyncio_loop(AWAY),
-            Database(address, pool_size=POOL_SIZE).opened() as database,
+            Database(
+                address, pool_size=begin.pool_size, statement_timeout_s=STATEMENT_TIMEOUT_S
+            ).opened() as database,
             trio.open_nursery() as nursery,
         ):
             prices, observations = PriceBook(), Observations()
             if begin.prices is not None:
                 prices.adopt(_read(begin.prices))
-            spans = SpanStore(database, DayPartitions(database), CallSites())
+            spans = SpanStore(database, DayPartitions(database, begin.trace_days), CallSites())
             seen = Seen(mmap(begin.seen_fd, SEEN_BYTES))
             os.close(begin.seen_fd)
             ingest = Ingest(decoder(prices, observations, seen), spans)

@@ -73,7 +73,9 @@ def read_prices(path: Path) -> OwnPrices:
         with path.open("rb") as file:
             raw = file.read(_MOST_BYTES + 1)
     except OSError as error:
-        raise _bad(path, f"cannot be read: {error.strerror or error}") from None
+        raise _bad(
+            path, f"cannot be read: {error.strerror or error}; SVC_PRICES_FILE names it, unset it or mend it"
+        ) from None
     return parse_prices(path, raw)
 
 

@@ -106,6 +106,13 @@ def _kept(path: Path, claim: Callable[[Path], None]) -> str:
 
 
 def _text(path: Path) -> str:
+    if path.is_symlink() or not path.is_file():
+        what = "a link" if path.is_symlink() else "a folder" if path.is_dir() else "no file"
+        variable = next(secret.variable for secret in SECRETS if secret.file == path.name)
+        raise BadSetting(
+            f"{path} is {what}; it must be a file that holds {variable}: remove it to have a new one made, or"
+            f" set {variable}"
+        )
     fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
     with open(fd, encoding="ascii", errors="replace") as file:
         os.fchmod(fd, 0o600)

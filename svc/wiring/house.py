@@ -6,6 +6,7 @@ another room is handed to it here.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from datetime import datetime
 from typing import Any
@@ -34,17 +35,19 @@ from svc.domain.rates import OwnPrices
 from svc.front.api.routes import Api
 from svc.front.api.table import ROUTES
 from svc.front.app import App
-from svc.front.health import Health, Ledger
+from svc.front.health import DB_TIMEOUT_S, Health, Ledger, Pulse
 from svc.front.mcp.endpoint import Mcp
-from svc.front.mcp.handlers import Reads
+from svc.front.mcp.reads import Reads
 from svc.front.metrics import Metrics, Sources
 from svc.front.otlp.grpc import OtlpGrpc
 from svc.front.otlp.http import OtlpHttp
 from svc.front.otlp.intake import Intake
+from svc.front.server.crowd import Crowd
 from svc.front.server.door import Door
 from svc.ingest.decoder import decoder_process
 from svc.ingest.writer import Ingest
 from svc.runtime.clock import now
+from svc.runtime.files import connections_allowed
 from svc.store.accounts.keys import KeyStore, matches
 from svc.store.aggregates.cubes import CubeStore
 from svc.store.aggregates.rollups import RollupStore
@@ -61,65 +64,72 @@ from svc.store.spans.writing import SpanStore
 from svc.wiring.keeping import optional_loops, retention_report
 from svc.wiring.open_store import Store
 from svc.wiring.people import means, sign_ins
+from svc.wiring.pools import Pools, PoolSizes, pool_sizes
 from svc.wiring.spools import Spooling, drainers, ingest_limits
+
+
+def sizes_for(settings: Settings) -> PoolSizes:
+    """How many connections each kind of work gets."""
+    return pool_sizes(decoders=settings.decoders, drainers=drainers(settings), embedded=settings.embedded)
+
+
+log = logging.getLogger(__name__)
 
 
 class House:
     """Everything between the database and the doors, built once."""
 
-    def __init__(self, settings: Settings, store: Store, prices: PriceBook, *, buried_before: int) -> None:
-        self.settings, self.store = settings, store
+    def __init__(
+        self, settings: Settings, store: Store, pools: Pools, prices: PriceBook, *, buried_before: int
+    ) -> None:
+        self.settings, self.store, self.pools = settings, store, pools
+        self.sizes = sizes_for(settings)
+        if self.sizes.decoders < settings.decoders:
+            log.warning(
+                "SVC_INGEST_DECODERS is %d; the database has connections for %d, so that many are started",
+                settings.decoders,
+                self.sizes.decoders,
+            )
         self.board = Board()
         self.tally, self.roller_tally, self.sweep_tally = Tally(), RollerTally(), SweepTally()
-        dead_letters = DeadLetterStore(store.database)
+        dead_letters = DeadLetterStore(pools.ingest)
         self.spooling = Spooling(settings, self.board, self.tally, dead_letters=dead_letters, now=now)
         self.spool = self.spooling.spool
         self.verdicts = Verdicts()
         send, self.questions = trio.open_memory_channel[Verify](MAILBOX_BOUND)
         self.keys = Keys(self.verdicts, send)
-        self.days = DayPartitions(store.database)
+        self.days = DayPartitions(pools.upkeep, settings.trace_ttl_days)
         self.hashers = trio.CapacityLimiter(HASHERS)
-        self.shelf = KeyStore(store.database, self.hashers)
+        self.shelf = KeyStore(pools.admission, self.hashers)
         self.metrics = Metrics()
         self.intake = Intake(
             self.spool, settings.max_body_bytes, now, trio.current_time, ingest_limits(settings)
         )
         self.prices, self.observations = prices, Observations()
         self.decoders = tuple(
-            Lane(self.board.enrol(f"decoder-{number}")) for number in range(1, settings.decoders + 1)
+            Lane(self.board.enrol(f"decoder-{number}")) for number in range(1, self.sizes.decoders + 1)
         )
         self.sink: BatchSink
         if self.decoders:
             self.sink = Decoders(self.decoders)
         else:
-            spans = SpanStore(store.database, self.days, CallSites())
+            spans = SpanStore(pools.ingest, DayPartitions(pools.ingest, settings.trace_ttl_days), CallSites())
             self.sink = Ingest(decoder(prices, self.observations), spans)
         self.drainer_vitals = tuple(
             self.board.enrol(f"drainer-{number}") for number in range(1, drainers(settings) + 1)
         )
-        self.health = Health(
-            spool=self.spool.state,
-            tally=self.tally,
-            drainers=self.drainer_vitals,
-            spool_vitals=self.spooling.vitals,
-            board=self.board,
-            ping=self._ping,
-            pool=store.database.pool_state,
-            embedded=None if store.embedded is None else store.embedded.snapshot,
-            max_lag_ms=settings.spool_max_lag_ms,
-            buried_before=buried_before,
-            ledger=self.ledger,
-            retention=lambda: retention_report(settings, self.sweep_tally),
-        )
-        queries = QueryStore(store.database)
-        self.means = means(settings, store.database, self.keys, self.hashers, now)
+        self.health = self._health(buried_before)
+        queries = QueryStore(pools.questions)
+        self.means = means(settings, pools.admission, pools.questions, self.keys, self.hashers, now)
         app = App(self.keys, queries, self.health, self.metrics, Api(self.means, ROUTES)).build()
         mcp = Mcp(
             self.keys,
-            Reads.of(store.database, queries, now),
+            Reads.of(pools.questions, queries, now),
+            self.means.turns,
             enabled=not settings.auth_disabled,
             surroundings=self.means.surroundings,
         )
+        self.crowd = Crowd(connections_allowed)
         self.door = self._door(mcp, app)
         self.grpc = OtlpGrpc(intake=self.intake, keys=self.keys, callers=self.means.callers)
         self.metrics.watch(self._sources())
@@ -132,6 +142,23 @@ class House:
         grpc_port = self.settings.grpc_port if transport in ("GRPC", "BOTH") else None
         return Door(otlp=http, mcp=mcp, app=app, grpc_port=grpc_port)
 
+    def _health(self, buried_before: int) -> Health:
+        embedded = self.store.embedded
+        return Health(
+            spool=self.spool.state,
+            tally=self.tally,
+            drainers=self.drainer_vitals,
+            spool_vitals=self.spooling.vitals,
+            board=self.board,
+            pulse=Pulse(self._ping, self.pools.answered_s),
+            pools=self.pools.state,
+            embedded=None if embedded is None else embedded.snapshot,
+            max_lag_ms=self.settings.spool_max_lag_ms,
+            buried_before=buried_before,
+            ledger=self.ledger,
+            retention=lambda: retention_report(self.settings, self.sweep_tally),
+        )
+
     def _sources(self) -> Sources:
         return Sources(
             spool=self.spool.state,
@@ -141,8 +168,10 @@ class House:
             sweep=self.sweep_tally,
             keys=lambda: keys_snapshot(self.verdicts),
             sign_ins=lambda: sign_ins(self.means),
-            pool=self.store.database.pool_state,
-            outages=lambda: self.store.database.outages,
+            pools=self.pools.state,
+            outages=self.pools.outages,
+            shed=lambda: self.crowd.shed,
+            turned_away=lambda: self.means.turns.refused,
             board=self.board,
             in_flight=lambda: self.door.in_flight,
             ledger=self.ledger,
@@ -167,10 +196,10 @@ class House:
             # The cheapest question.
             await connection.fetchval("select 1")
 
-        await self.store.database.run(work, transaction=False, timeout_s=2.0)
+        await self.pools.admission.run(work, transaction=False, timeout_s=DB_TIMEOUT_S)
 
     async def _server_time(self) -> datetime:
-        return await self.store.database.run(server_clock, transaction=False)
+        return await self.pools.upkeep.run(server_clock, transaction=False)
 
     def _builder(self, hours: Hours, name: str, round_s: float) -> tuple[Callable[[], Actor], Vitals]:
         vitals = self.board.enrol(name, spare=True)
@@ -197,14 +226,14 @@ class House:
                 cache,
             ),
             (lambda: KeyNews(verdicts=self.verdicts, shelf=self.shelf, vitals=news), news),
-            self._builder(CubeStore(self.store.database), "cube-builder", CUBES_ROUND_S),
+            self._builder(CubeStore(self.pools.upkeep), "cube-builder", CUBES_ROUND_S),
             (lambda: ExporterWriter(write=self._write_exporters, vitals=exporters), exporters),
-            self._builder(RollupStore(self.store.database), "rollup-writer", ROLLUPS_ROUND_S),
-            (lambda: Purger(shelf=PurgeStore(self.store.database), now=now, vitals=purger), purger),
+            self._builder(RollupStore(self.pools.upkeep), "rollup-writer", ROLLUPS_ROUND_S),
+            (lambda: Purger(shelf=PurgeStore(self.pools.upkeep), now=now, vitals=purger), purger),
             (lambda: Partitioner(calendar=self.days, now=now, vitals=partitioner), partitioner),
             (
                 lambda: TraceRoller(
-                    shelf=TraceStore(self.store.database),
+                    shelf=TraceStore(self.pools.upkeep),
                     now=self._server_time,
                     tally=self.roller_tally,
                     vitals=roller,
@@ -212,8 +241,14 @@ class House:
                 roller,
             ),
         ]
-        loops += optional_loops(self.settings, self.store.database, self.board, self.sweep_tally)
-        launch = decoder_process(self.store.database.address, self.settings.log_level, self.prices)
+        loops += optional_loops(self.settings, self.pools.upkeep, self.board, self.sweep_tally)
+        launch = decoder_process(
+            self.store.database.address,
+            self.settings.log_level,
+            self.prices,
+            pool_size=self.sizes.per_decoder,
+            trace_days=self.settings.trace_ttl_days,
+        )
         for lane in self.decoders:
             loops.append((lambda lane=lane: DecoderProcess(lane=lane, launch=launch), lane.vitals))  # type: ignore[misc]
         embedded = self.store.embedded
@@ -223,7 +258,7 @@ class House:
 
     async def _write_exporters(self) -> None:
         rejected = self.intake.tally.take_rejections()
-        await ExporterStore(self.store.database).add(self.observations.take(), rejected, now())
+        await ExporterStore(self.pools.upkeep).add(self.observations.take(), rejected, now())
 
     def adopt(self, own: OwnPrices) -> None:
         """Price by these from now on, in every process."""

@@ -23,6 +23,7 @@ from svc.store.postgres.database import AWAY, Address, Database, parse_url
 from svc.store.postgres.embedded.cluster import SystemAccount, claim_folder, open_home
 from svc.store.postgres.embedded.server import EmbeddedServer, open_embedded
 from svc.store.postgres.migrate import migrate
+from svc.wiring.pools import COMMAND_CONNECTIONS
 
 log = logging.getLogger(__name__)
 
@@ -54,13 +55,13 @@ async def open_store(settings: Settings, *, as_it_is: bool = False) -> AsyncIter
 async def _database(settings: Settings) -> AsyncIterator[Store]:
     address = served_address(settings)
     if address is not None:
-        async with Database(address).opened() as database:
+        async with Database(address, pool_size=COMMAND_CONNECTIONS).opened() as database:
             yield Store(database, None)
         return
     async with open_embedded(settings.data_dir) as embedded:
         served = embedded.served
         address = Address(str(served.socket_dir), served.port, served.user, served.password, served.database)
-        async with Database(address).opened() as database:
+        async with Database(address, pool_size=COMMAND_CONNECTIONS).opened() as database:
             yield Store(database, embedded)
 
 

@@ -20,6 +20,7 @@ from svc.front.auth.calls import Means
 from svc.front.auth.client import Surroundings
 from svc.front.auth.cookies import Seal, derived_key
 from svc.front.auth.limits import Tries
+from svc.front.turns import Turns
 from svc.outside.http import LOCAL_NETWORKS, AddressRule, HttpClient, Network
 from svc.outside.oidc import IdentityProvider
 from svc.outside.reach import Providers
@@ -36,11 +37,15 @@ from svc.wiring.keeping import default_terms
 def means(
     settings: Settings,
     database: Database,
+    questions: Database,
     keys: Keys,
     hashers: trio.CapacityLimiter,
     now: Callable[[], datetime],
 ) -> Means:
-    """What the handlers of the REST API call inwards. `hashers` bounds all bcrypt runs of the process."""
+    """What the handlers of the REST API call inwards. `hashers` bounds all bcrypt runs of the process.
+
+    `database` is for what is short, `questions` for what may take long.
+    """
     known_key = derived_key(settings.cookie_password, b"trace-svc known addresses")
     return Means(
         database=database,
@@ -67,6 +72,8 @@ def means(
         seals=Sealer.of(settings),
         reach=Providers(HttpClient(AddressRule(integration_networks(settings)))),
         terms=default_terms(settings),
+        questions=questions,
+        turns=Turns(settings.questions_per_key),
         landing="" if settings.frontend_url is None else _origin(settings.frontend_url),
     )
 

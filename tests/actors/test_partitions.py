@@ -9,7 +9,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from actors.partitions import ROUND_S, Partitioner
+from actors.partitions import PAUSE_S, ROUND_S, Partitioner
 from actors.supervision import Vitals, keep
 
 MIDNIGHT = datetime(2026, 11, 1, tzinfo=UTC)
@@ -22,6 +22,8 @@ class Calendar:
     asked_h: list[float] = attrs.field(factory=list)
     made_h: list[float] = attrs.field(factory=list)
     troubles: list[Exception] = attrs.field(factory=list)
+    lying: int = 0
+    home_h: list[float] = attrs.field(factory=list)
 
     async def make_days(self, today: datetime) -> int:
         hour = (today - MIDNIGHT) / timedelta(hours=1)
@@ -32,6 +34,14 @@ class Calendar:
         self.made_h.append(hour)
         await trio.lowlevel.checkpoint()
         return 3
+
+    async def bring_home(self, today: datetime) -> bool:
+        await trio.lowlevel.checkpoint()
+        if self.lying:
+            self.lying -= 1
+            self.home_h.append((today - MIDNIGHT) / timedelta(hours=1))
+            return True
+        return False
 
 
 @attrs.define
@@ -58,6 +68,13 @@ async def test_days_are_made_at_the_start_and_then_every_hour(autojump_clock: Mo
     await rig.run_for(3.5 * ROUND_S)
     assert rig.calendar.made_h == pytest.approx([0.0, 1.0, 2.0, 3.0], abs=1e-6)
     assert rig.vitals.snapshot() == {"state": "running", "crashes": 0}
+
+
+async def test_days_with_rows_to_move_are_made_one_after_the_other(autojump_clock: MockClock) -> None:
+    rig = Rig(Calendar(lying=40))
+    await rig.run_for(60 * PAUSE_S)
+    # Never several at once, and not one an hour either.
+    assert rig.calendar.home_h == pytest.approx([n * PAUSE_S / 3600 for n in range(40)], abs=1e-6)
 
 
 @pytest.mark.errors_expected

@@ -169,7 +169,7 @@ async def replica(database: Database, *, cost: int = 4, **settings: str) -> Asyn
     send, receive = trio.open_memory_channel[Verify](MAILBOX_BOUND)
     keys = Keys(verdicts, send)
     hashers = trio.CapacityLimiter(2)
-    means = people.means(read_settings(env), database, keys, hashers, now)
+    means = people.means(read_settings(env), database, database, keys, hashers, now)
     means = attrs.evolve(means, accounts=AccountStore(database, hashers, cost))
     hashed: list[str] = []
 

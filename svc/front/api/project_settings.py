@@ -57,6 +57,9 @@ async def put_retention(call: Call[RetentionChange]) -> RetentionShown:
     return _shown(call, override)
 
 
+#: Two thousand ways to fail, each with a page of text.
+MAX_TAXONOMY_BYTES: Final = 16 * 1024 * 1024
+
 BAD_TAXONOMY: Final = BAD_REQUEST.saying("the taxonomy cannot be used")
 
 
@@ -94,6 +97,7 @@ ROUTES: Final = (
         put_taxonomy,
         TaxonomyCounts,
         body=Taxonomy,
+        body_bytes=MAX_TAXONOMY_BYTES,
         refusals=(BAD_TAXONOMY,),
     ),
 )

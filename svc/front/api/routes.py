@@ -9,7 +9,7 @@ Secrets: bodies hold passwords and are never logged; a body that cannot be read 
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, Final, Literal, cast
 
 import attrs
@@ -20,6 +20,7 @@ from quart_trio import QuartTrio
 from protocol.refusals import BAD_REQUEST, Refusal, Refused
 from protocol.rest.query import read_body
 from svc.domain.access import Permission
+from svc.front.auth.callers import KeyHolder
 from svc.front.auth.calls import Call, Means, Rule, admit, lowered
 from svc.front.envelope import refusal_response, success_response
 
@@ -28,6 +29,9 @@ Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
 #: Path prefixes of the contract, `{o}` and `{p}`.
 ORG: Final = "/api/orgs/{orgSlug}"
 PROJECT: Final = ORG + "/projects/{projectSlug}"
+
+#: What bodies of questions and settings may weigh; ingest has its own limit.
+MAX_BODY_BYTES: Final = 1024 * 1024
 
 
 @attrs.frozen
@@ -43,12 +47,24 @@ class ApiReply:
     location: str | None = None
 
 
+@attrs.frozen
+class ApiStream:
+    """An answer that is sent piece by piece: JSON bytes, its envelope included, within so many seconds."""
+
+    pieces: AsyncIterator[bytes]
+    timeout_s: float
+
+
 Handler = Callable[[Call[Any]], Awaitable[Any]]
 
 
 @attrs.frozen
 class Route:
-    """One row of the table. `keys` is what a bearer key is told where no key may call, whatever its scope."""
+    """One row of the table.
+
+    `keys` is what a bearer key is told where no key may call, whatever its scope. `body_bytes` bounds its
+    body.
+    """
 
     method: Method
     path: str
@@ -60,6 +76,7 @@ class Route:
     status: int = 200
     refusals: tuple[Refusal, ...] = ()
     keys: Refusal | None = None
+    body_bytes: int = MAX_BODY_BYTES
 
     @property
     def name(self) -> str:
@@ -109,6 +126,13 @@ class Api:
     means: Means
     routes: tuple[Route, ...]
 
+    def body_bytes(self, method: str, path: str) -> int:
+        """How large the body of a request may be, by its method and path."""
+        for route in self.routes:
+            if route.body_bytes != MAX_BODY_BYTES and route.method == method and _fits(route.path, path):
+                return route.body_bytes
+        return MAX_BODY_BYTES
+
     def register(self, app: QuartTrio) -> None:
         """Put every route into the application."""
         for route in self.routes:
@@ -125,6 +149,8 @@ class Api:
             answer = await self._answer(route, path)
             if isinstance(answer, Refusal):
                 return refusal_response(answer)
+            if isinstance(answer, ApiStream):
+                return _streamed(answer)
             reply = answer if isinstance(answer, ApiReply) else ApiReply(answer)
             if isinstance(reply.data, Refusal):
                 response = refusal_response(reply.data)
@@ -151,7 +177,24 @@ class Api:
             call = attrs.evolve(call, body=read_body(raw, route.body))
         if route.query is not None:
             call = attrs.evolve(call, query=_read_query(route.query, request.args.to_dict()))
+        if isinstance(call.caller, KeyHolder):
+            async with self.means.turns.turn(call.caller.grant.key_id):
+                return await route.handler(call)
         return await route.handler(call)
+
+
+def _streamed(answer: ApiStream) -> Response:
+    response = Response(answer.pieces, content_type="application/json")
+    response.timeout = answer.timeout_s
+    response.headers["cache-control"] = "no-store"
+    return response
+
+
+def _fits(pattern: str, path: str) -> bool:
+    asked, given = pattern.split("/"), path.split("/")
+    return len(asked) == len(given) and all(
+        name.startswith("{") or name == segment for name, segment in zip(asked, given, strict=True)
+    )
 
 
 def _read_query(type_: type[msgspec.Struct], given: dict[str, str]) -> msgspec.Struct:

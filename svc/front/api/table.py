@@ -13,6 +13,7 @@ from svc.front.api import (
     orgs,
     project_settings,
     projects,
+    spans,
     sso,
 )
 from svc.front.api.routes import Route
@@ -27,4 +28,5 @@ ROUTES: Final[tuple[Route, ...]] = (
     *project_settings.ROUTES,
     *integrations.ROUTES,
     *ingest.ROUTES,
+    *spans.ROUTES,
 )

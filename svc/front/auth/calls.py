@@ -33,6 +33,7 @@ from svc.front.auth.client import Client, Surroundings
 from svc.front.auth.cookies import Seal
 from svc.front.auth.limits import Tries
 from svc.front.ports import Reach, Seals, SignOn
+from svc.front.turns import Turns
 from svc.store.accounts.accounts import AccountStore
 from svc.store.accounts.orgs import OrgStore
 from svc.store.accounts.projects import Org, Project
@@ -66,6 +67,9 @@ class Means:
     reach: Reach
     #: The install's terms of retention.
     terms: Terms
+    #: Where long questions are asked, and how many of them one caller may have under way.
+    questions: Database
+    turns: Turns
 
 
 @attrs.frozen

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from protocol.detection import CaseState, EvidenceRole, Severity
-from protocol.rest.query import FilterValue
+from protocol.rest.query import Q_MAX, FilterValue
 from protocol.taxonomy import FailureScope, Layer
 from protocol.text import clean
 from svc.domain.span import Kind, Status
@@ -30,7 +30,7 @@ _Detector = Annotated[str, Meta(description="Only those of this detector, named 
 _TraceId = Annotated[str, Meta(description="32 hexadecimal characters.")]
 _SpanId = Annotated[str, Meta(description="16 hexadecimal characters.")]
 _Kind = Annotated[Kind, Meta(description="What a span is.")]
-_Q = Annotated[str, Meta(description="A part of the text, in any case; no wildcards.")]
+_Q = Annotated[str, Meta(max_length=Q_MAX, description="A part of the text, in any case; no wildcards.")]
 _Mode = Annotated[Literal["keyword"], Meta(description="How `q` is understood.")]
 _Fields = Annotated[
     list[Literal["payload"]],
@@ -157,7 +157,13 @@ class ListTraces(Arguments):
         Annotated[Between, Meta(description="ISO 8601 instants, both inclusive on started_at.")] | UnsetType
     ) = UNSET
     q: (
-        Annotated[str, Meta(description="A part of the name, a preview, or the trace, session or user id.")]
+        Annotated[
+            str,
+            Meta(
+                max_length=Q_MAX,
+                description="A part of the name, a preview, or the trace, session or user id.",
+            ),
+        ]
         | UnsetType
     ) = UNSET
     limit: _Limit | UnsetType = UNSET
@@ -193,7 +199,9 @@ class ListSpans(Arguments):
     range: (
         Annotated[Between, Meta(description="ISO 8601 instants, both inclusive on created_at.")] | UnsetType
     ) = UNSET
-    q: Annotated[str, Meta(description="A part of the name or a preview.")] | UnsetType = UNSET
+    q: Annotated[str, Meta(max_length=Q_MAX, description="A part of the name or a preview.")] | UnsetType = (
+        UNSET
+    )
     mode: _Mode | UnsetType = UNSET
     fields: _Fields | UnsetType = UNSET
     limit: _Limit | UnsetType = UNSET

@@ -22,6 +22,7 @@ from protocol.jsonrpc import (
     INVALID_PARAMS,
     INVALID_REQUEST,
     METHOD_NOT_FOUND,
+    OVER_BUDGET,
     Fault,
     Message,
     Notification,
@@ -31,6 +32,9 @@ from protocol.jsonrpc import (
     success,
 )
 from protocol.refusals import (
+    ANSWER_TOO_LARGE,
+    BATCH_FULL,
+    BATCH_TOO_SLOW,
     BODY_TIMEOUT,
     MCP_SCOPE,
     METHOD_NOT_ALLOWED,
@@ -43,9 +47,12 @@ from protocol.storage import Outage, StoreRefused
 from protocol.tokens import Scope
 from svc.front.auth.bearer import authorize
 from svc.front.auth.client import Surroundings
-from svc.front.mcp.handlers import Reads, ToolError
+from svc.front.mcp.handlers import ToolError
+from svc.front.mcp.reads import Reads
 from svc.front.mcp.tools import BY_NAME, LISTED, BadArguments, Tool, instructions
 from svc.front.server.door import AsgiScope, Body, Receive, Send, refuse, respond
+from svc.front.turns import Turns
+from svc.store.reads.payloads import ROOM_BYTES, answer_bytes
 
 log = logging.getLogger(__name__)
 
@@ -55,6 +62,13 @@ KNOWN_VERSIONS: Final = frozenset({"2024-11-05", "2025-03-26", PROTOCOL_VERSION,
 SERVER_INFO: Final = {"name": "svc-mcp", "version": "0.1.0"}
 MAX_BODY_BYTES: Final = 1024 * 1024
 BODY_TIMEOUT_S: Final = 60.0
+
+MIB: Final = 1024 * 1024
+#: What the answers of a batch may weigh together (contract §5), and how long they may take.
+BATCH_BYTES: Final = 16 * MIB
+BATCH_TIMEOUT_S: Final = 60.0
+#: A member of a batch is not begun with less room.
+LEAST_ROOM_BYTES: Final = MIB // 2
 
 _SCOPES: Final[tuple[Scope, ...]] = ("admin",)
 _JSON: Final = b"application/json"
@@ -76,6 +90,7 @@ class Mcp:
 
     keys: Keys
     reads: Reads
+    turns: Turns
     enabled: bool = True
     surroundings: Surroundings = attrs.field(factory=Surroundings)
 
@@ -123,13 +138,32 @@ class Mcp:
                 f"unsupported MCP-Protocol-Version {version[:40]!r}; this server speaks {PROTOCOL_VERSION}",
             )
         if isinstance(messages, list):
-            answers = [answer for message in messages if (answer := await self._one(grant, message))]
+            answers = await self._batch(grant, messages)
             return _Reply(200, b"[" + b",".join(answers) + b"]") if answers else _Reply(204)
-        answer = await self._one(grant, messages)
+        answer = await self._one(grant, messages, ROOM_BYTES)
         return _Reply(204) if answer is None else _Reply(200, answer)
 
-    async def _one(self, grant: Grant, message: Message) -> bytes | None:
-        """The response to one message, or None when it wants none."""
+    async def _batch(self, grant: Grant, messages: list[Message]) -> list[bytes]:
+        """The responses to the messages of a batch, one after the other, within one room and one time."""
+        answers: list[bytes] = []
+        left = BATCH_BYTES
+        deadline = trio.current_time() + BATCH_TIMEOUT_S
+        for message in messages:
+            answer: bytes | None = None
+            if left < LEAST_ROOM_BYTES:
+                answer = _over(message, BATCH_FULL.format(most_mib=BATCH_BYTES // MIB))
+            else:
+                with trio.move_on_at(deadline) as time_left:
+                    answer = await self._one(grant, message, min(ROOM_BYTES, left))
+                if time_left.cancelled_caught:
+                    answer = _over(message, BATCH_TOO_SLOW.format(seconds=round(BATCH_TIMEOUT_S)))
+            if answer is not None:
+                answers.append(answer)
+                left -= len(answer)
+        return answers
+
+    async def _one(self, grant: Grant, message: Message, room_bytes: int) -> bytes | None:
+        """The response to one message, at most about `room_bytes` long; None when it wants none."""
         match message:
             case Notification():
                 return None
@@ -137,7 +171,7 @@ class Mcp:
                 return failure(message)
             case Request():
                 try:
-                    result = await self._result(grant, message)
+                    result = await self._result(grant, message, room_bytes)
                 except Exception:
                     log.exception("an MCP request failed: %s", message.method[:60])
                     result = Fault(INTERNAL_ERROR, "something went wrong on our side; the log names it")
@@ -145,7 +179,7 @@ class Mcp:
                     return failure(attrs.evolve(result, id=message.id))
                 return success(message.id, result)
 
-    async def _result(self, grant: Grant, request: Request) -> Any:
+    async def _result(self, grant: Grant, request: Request, room_bytes: int) -> Any:
         params = {} if request.params is None else request.params
         match request.method:
             case "initialize":
@@ -162,11 +196,11 @@ class Mcp:
                     return Fault(INVALID_PARAMS, "there is one page of tools and no cursor to it")
                 return LISTED
             case "tools/call":
-                return await self._call(grant, params)
+                return await self._call(grant, params, room_bytes)
             case other:
                 return Fault(METHOD_NOT_FOUND, f"method not found: {other[:200]}")
 
-    async def _call(self, grant: Grant, params: Any) -> Any:
+    async def _call(self, grant: Grant, params: Any, room_bytes: int) -> Any:
         if not isinstance(params, dict):
             return Fault(INVALID_PARAMS, "params must be an object with name and arguments")
         name, arguments = params.get("name"), params.get("arguments")
@@ -179,7 +213,7 @@ class Mcp:
             # A name that is withheld reads the same.
             return _said(f"unknown tool: {name[:100]}; tools/list shows what there is")
         try:
-            return _told(await self._run(tool, grant, arguments or {}))
+            return await self._run(tool, grant, arguments or {}, room_bytes)
         except BadArguments as error:
             return Fault(INVALID_PARAMS, str(error))
         except ToolError as error:
@@ -193,9 +227,13 @@ class Mcp:
                 "the store cannot answer right now, or not in time; try again, or narrow the question"
             )
 
-    async def _run(self, tool: Tool, grant: Grant, arguments: dict[str, Any]) -> bytes:
-        """The answer of a tool as JSON."""
-        return msgspec.json.encode(await tool.handler(self.reads, grant.project_id, tool.read(arguments)))
+    async def _run(self, tool: Tool, grant: Grant, arguments: dict[str, Any], room_bytes: int) -> Any:
+        """The answer of a tool, encoded in a thread: a page of payloads would hold up the doors."""
+        asked = tool.read(arguments)
+        async with self.turns.turn(grant.key_id):
+            reads = attrs.evolve(self.reads, room_bytes=room_bytes)
+            answer = await tool.handler(reads, grant.project_id, asked)
+            return await trio.to_thread.run_sync(_told, answer, room_bytes)
 
 
 async def _read(headers: dict[str, str], body: Body) -> bytes | Refusal:
@@ -240,13 +278,20 @@ async def _respond_empty(send: Send) -> None:
     await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-def _told(answer: bytes) -> dict[str, Any]:
-    """A tool's answer: the same JSON as a text and as an object."""
-    return {
-        "content": [{"type": "text", "text": answer.decode()}],
-        "structuredContent": msgspec.Raw(answer),
-        "isError": False,
-    }
+def _told(answer: dict[str, Any], room_bytes: int) -> msgspec.Raw:
+    """A tool's answer: the same JSON as a text and as an object. Raises `ToolError` when it has no room."""
+    encoded = msgspec.json.encode(answer)
+    if answer_bytes(encoded) > room_bytes:
+        raise ToolError(ANSWER_TOO_LARGE.format(most_mib=max(1, room_bytes // MIB)))
+    return msgspec.Raw(
+        b'{"content":[{"type":"text","text":%b}],"structuredContent":%b,"isError":false}'
+        % (msgspec.json.encode(encoded.decode()), encoded)
+    )
+
+
+def _over(message: Message, text: str) -> bytes | None:
+    """What a member of a batch is told that has no room or no time left."""
+    return failure(Fault(OVER_BUDGET, text, message.id)) if isinstance(message, Request) else None
 
 
 def _said(text: str) -> dict[str, Any]:

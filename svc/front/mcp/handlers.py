@@ -7,13 +7,12 @@ next; the stores' `Refused` and `Outage` pass through and are told by the caller
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from datetime import datetime, timedelta
+from functools import partial
 from importlib.metadata import version
 from typing import Any, Final, TypeVar
 from uuid import UUID
 
-import attrs
 from msgspec import UNSET, UnsetType
 
 from protocol.rest.query import (
@@ -26,18 +25,13 @@ from protocol.rest.query import (
 from svc.domain.datasets import DATASETS, METRIC_ROLLUPS, SPANS, Dataset
 from svc.domain.values import identifier
 from svc.front.mcp import arguments as a
+from svc.front.mcp.cut import with_places
+from svc.front.mcp.reads import Reads
 from svc.front.mcp.redaction import redacted
-from svc.store.detection.cases import CaseStore
-from svc.store.detection.evidence import EvidenceStore
-from svc.store.detection.findings import FindingStore
-from svc.store.detection.taxonomy import ModeFilter, TaxonomyStore
-from svc.store.postgres.database import Database
-from svc.store.reads.call_sites import CallSiteReads
-from svc.store.reads.projects import ProjectReads
-from svc.store.reads.query import QueryStore, Question, ask
-from svc.store.reads.sessions import SessionReads
-from svc.store.reads.spans import SpanFilter, SpanReads
-from svc.store.reads.traces import TraceFilter, TraceReads
+from svc.store.detection.taxonomy import ModeFilter
+from svc.store.reads.query import Question, ask
+from svc.store.reads.spans import SpanFilter
+from svc.store.reads.traces import TraceFilter
 
 PAGE_DEFAULT: Final = 50
 PAGE_MAX: Final = 100
@@ -54,41 +48,6 @@ Answer = dict[str, Any]
 
 class ToolError(Exception):
     """The tool cannot answer this; the text is for the agent that asked."""
-
-
-@attrs.frozen
-class Reads:
-    """Every store that a tool may read, and the clock."""
-
-    projects: ProjectReads
-    call_sites: CallSiteReads
-    taxonomy: TaxonomyStore
-    cases: CaseStore
-    findings: FindingStore
-    evidence: EvidenceStore
-    traces: TraceReads
-    spans: SpanReads
-    sessions: SessionReads
-    queries: QueryStore
-    now: Callable[[], datetime]
-
-    @classmethod
-    def of(cls, database: Database, queries: QueryStore, now: Callable[[], datetime]) -> Reads:
-        """All of them over one database."""
-        spans = SpanReads(database)
-        return cls(
-            ProjectReads(database),
-            CallSiteReads(database),
-            TaxonomyStore(database),
-            CaseStore(database),
-            FindingStore(database),
-            EvidenceStore(database),
-            TraceReads(database, spans),
-            spans,
-            SessionReads(database),
-            queries,
-            now,
-        )
 
 
 async def get_project(reads: Reads, project_id: int, _asked: a.GetProject) -> Answer:
@@ -211,9 +170,14 @@ async def get_trace(reads: Reads, project_id: int, asked: a.GetTrace) -> Answer:
     """One trace with its spans."""
     trace_id = _hex(asked.trace_id, 16)
     payload = bool(_given(asked.fields))
-    trace = None if trace_id is None else await reads.traces.one(project_id, trace_id, payload=payload)
+    trace = (
+        None
+        if trace_id is None
+        else await reads.traces.one(project_id, trace_id, payload=payload, room_bytes=reads.payload_bytes)
+    )
     if trace is None:
         raise _no_trace(asked.trace_id)
+    await with_places(trace["spans"], partial(reads.projects.slugs, project_id))
     return trace
 
 
@@ -232,7 +196,7 @@ async def list_spans(reads: Reads, project_id: int, asked: a.ListSpans) -> Answe
         trace_id = _hex(asked.trace_id, 16)
         if trace_id is None:
             raise _no_trace(asked.trace_id)
-    return await reads.spans.page(
+    page = await reads.spans.page(
         project_id,
         SpanFilter(
             trace_id=trace_id,
@@ -249,7 +213,10 @@ async def list_spans(reads: Reads, project_id: int, asked: a.ListSpans) -> Answe
         payload=payload,
         limit=_limit(asked.limit),
         cursor=_given(asked.cursor),
+        room_bytes=reads.payload_bytes,
     )
+    await with_places(page["spans"], partial(reads.projects.slugs, project_id))
+    return page
 
 
 async def get_span(reads: Reads, project_id: int, asked: a.GetSpan) -> Answer:
@@ -257,12 +224,13 @@ async def get_span(reads: Reads, project_id: int, asked: a.GetSpan) -> Answer:
     trace_id, span_id = _hex(asked.trace_id, 16), _hex(asked.span_id, 8)
     span = None
     if trace_id is not None and span_id is not None:
-        span = await reads.spans.one(project_id, trace_id, span_id)
+        span = await reads.spans.one(project_id, trace_id, span_id, room_bytes=reads.payload_bytes)
     if span is None:
         raise ToolError(
             f"there is no span {asked.span_id[:80]!r} in trace {asked.trace_id[:80]!r} of this project;"
             " get_trace and list_spans show both ids"
         )
+    await with_places([span], partial(reads.projects.slugs, project_id))
     return span
 
 

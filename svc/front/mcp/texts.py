@@ -67,15 +67,19 @@ DESCRIPTIONS: Final = {
         "get_trace": """
             One trace with its spans, oldest first and at most 200 (spans_truncated says when there are
             more, span_count is the true total). fields ["payload"] gives each span's full input and
-            output, which may be long: get_span reads one.""",
+            output, which may be long: get_span reads one. An answer holds at most 8 MiB:
+            payload_truncated says what is missing, how large it is, and the path that serves it whole
+            (GET it with the same key).""",
         "list_spans": """
             Spans, newest first by created_at (when they arrived). Filter by status=error and
             call_site_id to find failing ones. fields ["payload"] adds full input, output, attributes
             and provided_usage, and needs trace_id or a range of at most 24 hours.
-            payload_available=false without a preview: the text has aged out.""",
+            payload_available=false without a preview: the text has aged out. payload_truncated as in
+            get_trace.""",
         "get_span": """
             One span with everything it said: input, output, attributes, provided_usage, events, links.
-            Span ids are unique only within their trace, so trace_id is needed too.""",
+            Span ids are unique only within their trace, so trace_id is needed too. payload_truncated as
+            in get_trace.""",
         "list_sessions": """
             Sessions (conversations), most recently active first, identity only. Totals and traces:
             get_session.""",

@@ -15,7 +15,8 @@ import msgspec
 from svc.front.mcp import arguments as a
 from svc.front.mcp import handlers as h
 from svc.front.mcp import texts
-from svc.front.mcp.handlers import Reads, ToolError
+from svc.front.mcp.handlers import ToolError
+from svc.front.mcp.reads import Reads
 from svc.front.mcp.texts import ADD_TRACE_ID, SEARCH_ELSEWHERE
 
 

@@ -14,11 +14,15 @@ from contextlib import suppress
 from math import inf
 from typing import Any, Final
 
+import hypercorn.protocol as protocols
 import hypercorn.trio.run as worker
 import trio
 from hypercorn.events import Closed, Event, RawData, Updated
 from hypercorn.trio.task_group import TaskGroup
 from hypercorn.trio.tcp_server import TCPServer
+
+from svc.front.server.crowd import Crowd
+from svc.front.server.streams import Streams
 
 log = logging.getLogger(__name__)
 
@@ -38,6 +42,8 @@ class Connection(TCPServer):
     """
 
     _left = False
+    #: Set for the process by `contain_connections`.
+    crowd: Crowd
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
@@ -45,10 +51,19 @@ class Connection(TCPServer):
 
     async def run(self) -> None:
         """Serve until the connection closes, in whatever way."""
+        if not self.crowd.enter(self):
+            self.leave()
+            return
         try:
             await super().run()
         except* Exception as group:
             log.warning("a connection was dropped: %s", ", ".join(sorted(_kinds(group))))
+        finally:
+            self.crowd.gone(self)
+
+    def leave(self) -> None:
+        """Close at once; whoever reads or writes here is told."""
+        getattr(self.stream, "transport_stream", self.stream).socket.close()
 
     async def _read_data(self) -> None:
         while (data := await self._receive()) is not None:
@@ -121,6 +136,7 @@ class KeepAlive:
     async def restart(self, group: TaskGroup, _action: object) -> None:
         """The connection is idle from now on."""
         self._idle = True
+        self._connection.crowd.silent(self._connection)
         if self._patience is None:
             assert group._nursery is not None
             self._patience = trio.CancelScope()
@@ -130,6 +146,7 @@ class KeepAlive:
     async def stop(self) -> None:
         """The connection is busy."""
         self._idle = False
+        self._connection.crowd.busy(self._connection)
         if self._patience is not None:
             self._patience.deadline = inf
 
@@ -155,6 +172,8 @@ def _kinds(error: BaseException) -> set[str]:
     return {type(error).__name__}
 
 
-def contain_connections() -> None:
-    """Make Hypercorn's Trio worker use `Connection`; it offers no other way in."""
+def contain_connections(crowd: Crowd) -> None:
+    """Make Hypercorn's Trio worker use `Connection` and `Streams`; it offers no other way in."""
+    Connection.crowd = crowd
     worker.TCPServer = Connection  # type: ignore[attr-defined,assignment]
+    protocols.H2Protocol = Streams  # type: ignore[attr-defined,assignment]

@@ -1,6 +1,9 @@
 """Day partitions of the tables that traffic fills.
 
-Owns which days exist. The partitioner makes days ahead; a write makes the day it needs if it is missing; the
+Owns which days exist: those that somebody's term of retention still covers, up to one day ahead. What lies
+outside goes to the default partitions, or a clock that is wrong would make four tables for each day it names
+(a write key made 1,612, measured 2026-11). The partitioner makes the days ahead; a write makes a few of those
+it needs and leaves the others to the partitioner, which brings their rows home, a day at a time; the
 retention sweep drops days that have expired.
 
 Ordering: rows of a day may already stand in the default partition (a clock that ran ahead, or kept rows of a
@@ -9,7 +12,7 @@ dropped day). Making the day moves them in the same transaction, so that a row i
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import UTC, date, datetime, timedelta
 from typing import Final
 
@@ -21,25 +24,32 @@ from svc.store.postgres.database import Connection, Database
 DAILY: Final = ("span", "span_payload", "span_message", "tool_call")
 
 #: Days made ahead of time, counted from today; yesterday too, for spans around midnight.
-AHEAD: Final = range(-1, 4)
+AHEAD: Final = range(-1, 2)
 
-#: Times further away than this go to the default partition.
+#: How far back a day gets a partition where traces are kept for longer, or for ever.
 WINDOW_BACK_DAYS: Final = 400
-WINDOW_AHEAD_DAYS: Final = 3
+WINDOW_AHEAD_DAYS: Final = 1
+
+#: Days that one write may make: each is four tables, made while the write waits.
+MADE_BY_A_WRITE: Final = 2
 
 _LOCK: Final = 0x7061_7274
 
 
-def in_window(day: date, today: date) -> bool:
+def in_window(day: date, today: date, back_days: int = WINDOW_BACK_DAYS) -> bool:
     """Whether a day gets a partition of its own."""
-    return -WINDOW_BACK_DAYS <= (day - today).days <= WINDOW_AHEAD_DAYS
+    return -back_days <= (day - today).days <= WINDOW_AHEAD_DAYS
 
 
 @attrs.define(eq=False)
 class DayPartitions:
-    """Makes partitions and remembers which days it knows to exist. Implements the `Calendar` port."""
+    """Makes partitions and remembers which days it knows to exist. Implements the `Calendar` port.
+
+    `term_days` is the install's term of retention for traces; 0 is for ever. All verbs raise `Outage`.
+    """
 
     database: Database
+    term_days: int = 0
     _known: set[date] = attrs.field(factory=set)
 
     async def make_days(self, today: datetime) -> int:
@@ -54,11 +64,61 @@ class DayPartitions:
         """Make the partitions of these days where they are missing and inside the window."""
         today = now.date()
         missing = sorted(day for day in self.unknown(days) if in_window(day, today))
+        if any(day - today < timedelta(days=AHEAD.start) for day in missing):
+            back_days = await self.database.run(self._longest_term)
+            missing = [day for day in missing if in_window(day, today, back_days)]
         made = 0
         for day in missing:
             made += await self.database.run(lambda connection, day=day: _make(connection, day))  # type: ignore[misc]
             self._known.add(day)
         return made
+
+    async def ensure_some(self, days: Iterable[date], now: datetime) -> int:
+        """Within a write: make a few of these days, the newest first, and none that has rows to be moved.
+
+        Rows of the others go to the default partition, from where `bring_home` fetches them.
+        """
+        today = now.date()
+        wanted = sorted((day for day in self.unknown(days) if in_window(day, today)), reverse=True)
+        there = await self.database.run(_there) if wanted else set()
+        self._known |= there
+        lying = await self.database.run(lambda connection: _lying(connection, wanted)) if wanted else set()
+        near = {today + timedelta(days=offset) for offset in AHEAD}
+        makable = [day for day in wanted if day not in there and (day in near or day not in lying)]
+        return await self.ensure(makable[:MADE_BY_A_WRITE], now)
+
+    async def bring_home(self, today: datetime) -> bool:
+        """Make one day whose rows lie in the default partition. Returns whether there was one."""
+        back_days = await self.database.run(self._longest_term)
+        low = midnight(today.date() - timedelta(days=back_days))
+        high = midnight(today.date() + timedelta(days=WINDOW_AHEAD_DAYS + 1))
+
+        async def oldest(connection: Connection) -> datetime | None:
+            # The day that will expire first.
+            found: datetime | None = await connection.fetchval(
+                "select min(started_at) from span_default where started_at >= $1 and started_at < $2",
+                low,
+                high,
+            )
+            return found
+
+        lying = await self.database.run(oldest, readonly=True)
+        if lying is None:
+            return False
+        await self.database.run(lambda connection: _make(connection, lying.date()))
+        self._known.add(lying.date())
+        return True
+
+    async def _longest_term(self, connection: Connection) -> int:
+        # The longest that any project keeps its traces; none sets anything as a rule, and 0 is for ever.
+        row = await connection.fetchrow(
+            "select max(trace_ttl_days) as longest, bool_or(trace_ttl_days = 0) as for_ever"
+            " from retention_override"
+        )
+        assert row is not None, "an aggregate has a row"
+        if not self.term_days or row["for_ever"]:
+            return WINDOW_BACK_DAYS
+        return min(max(self.term_days, row["longest"] or 0), WINDOW_BACK_DAYS)
 
 
 def partition(table: str, day: date) -> str:
@@ -82,6 +142,22 @@ async def existing(connection: Connection) -> list[tuple[str, date]]:
         list(DAILY),
     )
     return [(row["parent"], date.fromisoformat(row["day"])) for row in rows]
+
+
+async def _there(connection: Connection) -> set[date]:
+    return {day for table, day in await existing(connection) if table == DAILY[0]}
+
+
+async def _lying(connection: Connection, days: Sequence[date]) -> set[date]:
+    """Those of the days that have spans in the default partition."""
+    # One look for each.
+    rows = await connection.fetch(
+        "select day from unnest($1::date[]) as asked (day) where exists (select from span_default"
+        " where started_at >= day::timestamp at time zone 'UTC'"
+        " and started_at < (day + 1)::timestamp at time zone 'UTC')",
+        list(days),
+    )
+    return {row["day"] for row in rows}
 
 
 async def lock_days(connection: Connection) -> None:

@@ -49,6 +49,17 @@ class ProjectReads:
 
     database: Database
 
+    async def slugs(self, project_id: int) -> tuple[str, str] | None:
+        """The slugs of its organization and its own, as they stand in paths; None when it is deleted."""
+        rows = await self.database.fetch(
+            # By key.
+            "select o.slug as org_slug, p.slug from project p join organization o on o.id = p.org_id"
+            " where p.id = $1 and p.deleted_at is null",
+            project_id,
+            timeout_s=READ_TIMEOUT_S,
+        )
+        return (rows[0]["org_slug"], rows[0]["slug"]) if rows else None
+
     async def one(self, project_id: int, now: datetime) -> dict[str, Any] | None:
         """`{id, slug, name, org, counts, packs, traces_last_day}`, or None when it is deleted."""
         rows = await self.database.fetch(

@@ -1,36 +1,30 @@
 """Spans read back: a page of them, one of them, and the payload behind each.
 
-Raises `Outage` when the database is away. Every statement is read-only and bounded in time. Payloads are
-mapped in a thread: 200 of them would hold up the doors.
+Raises `Outage` when the database is away. Every statement is read-only and bounded in time, every payload by
+the room that its answer has (`svc.store.reads.payloads`), which is told as `room_bytes`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
 
 import attrs
-import trio
 
-from protocol.otlp.reading import WireSpan
-from protocol.text import clean_value
 from svc.domain.calendar import after
 from svc.domain.datasets import SPANS
-from svc.domain.payload import payload_of
 from svc.domain.span import Kind, Status
 from svc.store.postgres.clauses import Where
 from svc.store.postgres.database import READ_TIMEOUT_S, Connection, Database
 from svc.store.postgres.keyset import Keyset
 from svc.store.postgres.rows import SPAN_COLUMNS, SPAN_EXTRAS, span_row
+from svc.store.reads.payloads import PREVIEWS, ROOM_BYTES, PayloadRows
 from svc.store.reads.search import Page, newest_rows, stretches, stretches_with
-from svc.store.spans.payloads import SpanKey, read_payloads
+from svc.store.spans.payloads import Envelopes, SpanKey, read_envelopes
 
 NEWEST_SPANS: Final = Keyset("spans", (("created_at", "moment"), ("trace_id", "bytes"), ("span_id", "bytes")))
 
-#: What a page shows of a payload, in place of the previews.
-PAYLOAD_FIELDS: Final = ("input", "output", "attributes", "provided_usage", "events", "links")
-_PREVIEWS: Final = ("input_preview", "output_preview")
 #: Filters without an index of their own, whose values are placed.
 _BY_PLACE: Final = ("kind", "name", "model_id")
 
@@ -65,14 +59,13 @@ class SpanPage:
     """Rows as they were read, and their payloads where those were wanted and have not aged out."""
 
     rows: Sequence[Any]
-    payloads: Mapping[tuple[bytes, bytes], WireSpan] | None
+    envelopes: Envelopes | None
 
-    async def shown(self) -> list[dict[str, Any]]:
+    async def shown(self, room_bytes: int) -> list[dict[str, Any]]:
         """The rows as they are shown: with previews, or with the payload in their place."""
-        payloads = self.payloads
-        if payloads is None:
+        if self.envelopes is None:
             return [span_row(row) for row in self.rows]
-        return await trio.to_thread.run_sync(lambda: [_with_payload(row, payloads) for row in self.rows])
+        return await PayloadRows(self.rows, _fields, self.envelopes).shown(room_bytes)
 
 
 @attrs.define(eq=False)
@@ -82,7 +75,14 @@ class SpanReads:
     database: Database
 
     async def page(
-        self, project_id: int, asked: SpanFilter, *, payload: bool, limit: int, cursor: str | None
+        self,
+        project_id: int,
+        asked: SpanFilter,
+        *,
+        payload: bool,
+        limit: int,
+        cursor: str | None,
+        room_bytes: int = ROOM_BYTES,
     ) -> dict[str, Any]:
         """`{spans, next_cursor}`, newest first by `created_at`."""
         where = self._where(project_id, asked)
@@ -97,14 +97,14 @@ class SpanReads:
             # One page and one row more; the payload is looked up for these rows only.
             rows = await _newest(connection, project_id, asked, place, where, order, limit + 1)
             page, next_cursor = NEWEST_SPANS.page(rows, limit)
-            return await _page(connection, project_id, page, payload=payload), next_cursor
+            return await _page(connection, project_id, page, room_bytes if payload else None), next_cursor
 
         # A plain page is one statement; anything else reads what must agree.
         several = payload or asked.trace_id is not None or _by_stretches(asked)
         page, next_cursor = await self.database.run(
             work, transaction=several, readonly=True, snapshot=True, timeout_s=READ_TIMEOUT_S
         )
-        return {"spans": await page.shown(), "next_cursor": next_cursor}
+        return {"spans": await page.shown(room_bytes), "next_cursor": next_cursor}
 
     def _where(self, project_id: int, asked: SpanFilter) -> Where:
         where = Where.of(project_id)
@@ -118,13 +118,31 @@ class SpanReads:
         where.equal("model_id", asked.model_id)
         where.equal("session_id", asked.session_id)
         where.within("created_at", asked.low, asked.high)
-        where.contains(("name", *_PREVIEWS), asked.q)
+        where.contains(("name", *PREVIEWS), asked.q)
         return where
 
-    async def one(self, project_id: int, trace_id: bytes, span_id: bytes) -> dict[str, Any] | None:
-        """A span with its whole payload, or None."""
+    async def one(
+        self, project_id: int, trace_id: bytes, span_id: bytes, *, room_bytes: int = ROOM_BYTES
+    ) -> dict[str, Any] | None:
+        """A span with its payload, as far as there is room, or None."""
+        found = await self._found(project_id, trace_id, span_id, room_bytes)
+        if found is None:
+            return None
+        row, envelopes = found
+        (shown,) = await PayloadRows([row], _fields, envelopes).shown(room_bytes, every_field=True)
+        return shown
 
-        async def work(connection: Connection) -> Any:
+    async def envelope(
+        self, project_id: int, trace_id: bytes, span_id: bytes, most_bytes: int
+    ) -> bytes | int | None:
+        """A span as it came; its length when that is more than `most_bytes`, None when it is not there."""
+        found = await self._found(project_id, trace_id, span_id, most_bytes)
+        return None if found is None else found[1].get((trace_id, span_id))
+
+    async def _found(
+        self, project_id: int, trace_id: bytes, span_id: bytes, most_bytes: int
+    ) -> tuple[Any, Envelopes] | None:
+        async def work(connection: Connection) -> tuple[Any, Envelopes] | None:
             where = Where.of(project_id)
             where.equal("trace_id", trace_id)
             where.equal("span_id", span_id)
@@ -136,20 +154,15 @@ class SpanReads:
             )
             if row is None:
                 return None
-            found = await read_payloads(connection, project_id, [_key(row)])
-            return row, found.get((trace_id, span_id))
+            return row, await read_envelopes(connection, project_id, [_key(row)], most_bytes)
 
-        # Three statements that need not agree: what goes between two of them is told as gone.
-        found = await self.database.run(work, transaction=False, timeout_s=READ_TIMEOUT_S)
-        if found is None:
-            return None
-        row, span = found
-        return await trio.to_thread.run_sync(lambda: {**_available(row, span), **_whole(span)})
+        # Statements that need not agree: what goes between two of them is told as gone.
+        return await self.database.run(work, transaction=False, timeout_s=READ_TIMEOUT_S)
 
     async def of_trace(
-        self, connection: Connection, project_id: int, trace: Any, *, payload: bool, limit: int
+        self, connection: Connection, project_id: int, trace: Any, *, room_bytes: int | None, limit: int
     ) -> SpanPage:
-        """The oldest spans of a trace row, at most `limit`."""
+        """The oldest spans of a trace row, at most `limit`; with payloads when there is room for them."""
         # Its bounds name the days to look into.
         rows = await connection.fetch(
             f"select s.*, {_AVAILABLE} from (select {_COLUMNS} from span"
@@ -161,7 +174,7 @@ class SpanReads:
             trace["last_started_at"],
             limit,
         )
-        return await _page(connection, project_id, rows, payload=payload)
+        return await _page(connection, project_id, rows, room_bytes)
 
 
 async def _newest(
@@ -202,10 +215,13 @@ def _values(asked: SpanFilter) -> dict[str, Any]:
     return {field: value for field in _BY_PLACE if (value := getattr(asked, field)) is not None}
 
 
-async def _page(connection: Connection, project_id: int, rows: Sequence[Any], *, payload: bool) -> SpanPage:
-    if not payload:
+async def _page(
+    connection: Connection, project_id: int, rows: Sequence[Any], room_bytes: int | None
+) -> SpanPage:
+    if room_bytes is None:
         return SpanPage(rows, None)
-    return SpanPage(rows, await read_payloads(connection, project_id, [_key(row) for row in rows]))
+    keys = [_key(row) for row in rows]
+    return SpanPage(rows, await read_envelopes(connection, project_id, keys, room_bytes))
 
 
 def _key(row: Any) -> SpanKey:
@@ -225,20 +241,5 @@ async def _narrow(connection: Connection, where: Where, project_id: int, trace_i
         where.within("started_at", bounds["first_started_at"], bounds["last_started_at"])
 
 
-def _available(row: Any, span: WireSpan | None) -> dict[str, Any]:
-    return {**span_row(row), "payload_available": span is not None}
-
-
-def _with_payload(row: Any, payloads: Mapping[tuple[bytes, bytes], WireSpan]) -> dict[str, Any]:
-    span = payloads.get((row["trace_id"], row["span_id"]))
-    fields = {name: value for name, value in _available(row, span).items() if name not in _PREVIEWS}
-    whole = _whole(span)
-    return {**fields, **{name: whole[name] for name in PAYLOAD_FIELDS}}
-
-
-def _whole(span: WireSpan | None) -> dict[str, Any]:
-    """Everything the span said; nulls when its payload has aged out."""
-    if span is None:
-        return dict.fromkeys(PAYLOAD_FIELDS)
-    cleaned: dict[str, Any] = clean_value(payload_of(span))
-    return cleaned
+def _fields(row: Any, available: bool) -> dict[str, Any]:
+    return {**span_row(row), "payload_available": available}

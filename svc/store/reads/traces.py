@@ -13,6 +13,7 @@ from svc.store.postgres.clauses import Where
 from svc.store.postgres.database import READ_TIMEOUT_S, Connection, Database
 from svc.store.postgres.keyset import Keyset
 from svc.store.postgres.rows import TRACE_COLUMNS, trace_row
+from svc.store.reads.payloads import ROOM_BYTES
 from svc.store.reads.spans import SpanReads
 from svc.store.reads.trace_search import Search, asked_for, newest_traces
 
@@ -84,7 +85,9 @@ class TraceReads:
         page, next_cursor = NEWEST_TRACES.page(rows, limit)
         return {"traces": [trace_row(row) for row in page], "next_cursor": next_cursor}
 
-    async def one(self, project_id: int, trace_id: bytes, *, payload: bool) -> dict[str, Any] | None:
+    async def one(
+        self, project_id: int, trace_id: bytes, *, payload: bool, room_bytes: int = ROOM_BYTES
+    ) -> dict[str, Any] | None:
         """A trace with its spans, oldest first and at most 200, or None."""
 
         async def work(connection: Connection) -> Any:
@@ -95,7 +98,11 @@ class TraceReads:
             if trace is None:
                 return None
             return trace, await self.spans.of_trace(
-                connection, project_id, trace, payload=payload, limit=SPANS_SHOWN + 1
+                connection,
+                project_id,
+                trace,
+                room_bytes=room_bytes if payload else None,
+                limit=SPANS_SHOWN + 1,
             )
 
         found = await self.database.run(work, readonly=True, snapshot=True, timeout_s=READ_TIMEOUT_S)
@@ -104,7 +111,7 @@ class TraceReads:
         trace, spans = found
         return {
             **trace_row(trace),
-            "spans": await attrs.evolve(spans, rows=spans.rows[:SPANS_SHOWN]).shown(),
+            "spans": await attrs.evolve(spans, rows=spans.rows[:SPANS_SHOWN]).shown(room_bytes),
             "spans_truncated": len(spans.rows) > SPANS_SHOWN,
         }
 

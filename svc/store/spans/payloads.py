@@ -10,17 +10,17 @@ A re-sent span names the frame of its new payload. The old one goes when no span
 from __future__ import annotations
 
 import secrets
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import date, datetime
-from typing import Any, Final
+from typing import Final
 
 import attrs
 
 from protocol.inflate import Unreadable
-from protocol.otlp.reading import WireSpan
+from protocol.otlp.reading import WireSpan, open_envelope
 from svc.domain.calendar import day_of
 from svc.domain.intake import StoredSpan
-from svc.domain.packing import Frame, frames, pack_message
+from svc.domain.packing import HEAD_BYTES, Frame, frames, inflated_bytes, pack_message
 from svc.store.postgres.database import Connection
 from svc.store.postgres.partitions import midnight
 
@@ -134,49 +134,141 @@ async def read_payloads(
     connection: Connection, project_id: int, spans: Sequence[SpanKey]
 ) -> dict[tuple[bytes, bytes], WireSpan]:
     """The whole spans behind these keys, by trace and span id; those that aged out are absent."""
-    asked: dict[tuple[bytes, datetime, int], list[bytes]] = {}
-    for trace_id, span_id, started_at, frame in spans:
-        asked.setdefault((trace_id, day_of(started_at), frame), []).append(span_id)
-    if not asked:
-        return {}
-    # The frames, each once; the bounds let the planner skip all other days.
-    rows: list[Any] = await connection.fetch(
-        "select p.trace_id, p.started_at, p.frame, p.body"
-        " from unnest($2::bytea[], $3::timestamptz[], $4::bigint[]) as asked (trace_id, started_at, frame)"
-        " join span_payload p using (trace_id, started_at, frame)"
-        " where p.project_id = $1 and p.started_at between $5 and $6",
-        project_id,
-        *(list(column) for column in zip(*asked, strict=True)),
-        min(day for _, day, _ in asked),
-        max(day for _, day, _ in asked),
-    )
-    opened: list[tuple[bytes, datetime, Frame, list[bytes]]] = []
-    for row in rows:
-        key = (row["trace_id"], row["started_at"], row["frame"])
-        try:
-            opened.append((row["trace_id"], row["started_at"], Frame(row["body"]), asked[key]))
-        except Unreadable:
-            continue
-    wanted = {(digest, day) for _, day, frame, ids in opened for digest in frame.needed(ids)}
-    stored = await _messages(connection, project_id, sorted(wanted))
     found: dict[tuple[bytes, bytes], WireSpan] = {}
-    for trace_id, day, opened_frame, span_ids in opened:
-        for span_id in span_ids:
+    for identity, whole in (await read_envelopes(connection, project_id, spans)).items():
+        if isinstance(whole, bytes):
             try:
-                found[trace_id, span_id] = opened_frame.span(span_id, stored.get(day, {}))
+                found[identity] = open_envelope(whole)
             except Unreadable:
                 continue
     return found
 
 
+#: By trace and span id: the span as it came, or how long it is when it was left where it is.
+Envelopes = dict[tuple[bytes, bytes], bytes | int]
+#: A trace, the midnight of a day, and the number of a frame.
+_Place = tuple[bytes, datetime, int]
+
+
+async def read_envelopes(
+    connection: Connection, project_id: int, spans: Sequence[SpanKey], most_bytes: int | None = None
+) -> Envelopes:
+    """The spans behind these keys as they came, not opened, together at most `most_bytes` long.
+
+    Those named first come first. Of what does not fit only the length is told, and nothing of it is fetched
+    or inflated; of a frame that is longer than all that is asked for, its own length. Those that aged out are
+    absent.
+    """
+    asked: dict[_Place, list[bytes]] = {}
+    for trace_id, span_id, started_at, frame in spans:
+        asked.setdefault((trace_id, day_of(started_at), frame), []).append(span_id)
+    found: Envelopes = {}
+    frames_found: dict[_Place, Frame] = {}
+    fitting: Collection[_Place] = asked
+    if most_bytes is not None:
+        heads = await _frames(connection, project_id, asked, heads=True)
+        fitting, found = _openable(heads, asked, _FRAMES_FOR_ONE * most_bytes)
+    for place, body in (await _frames(connection, project_id, fitting)).items():
+        try:
+            frames_found[place] = Frame(body)
+        except Unreadable:
+            continue
+    wanted = sorted({(d, place[1]) for place, f in frames_found.items() for d in f.needed(asked[place])})
+    if most_bytes is None:
+        taken = [(place, span_id) for place in frames_found for span_id in asked[place]]
+    else:
+        sizes = {
+            day: {digest: inflated_bytes(head) for digest, head in heads.items()}
+            for day, heads in (await _messages(connection, project_id, wanted, heads=True)).items()
+        }
+        taken, too_long = _fitting(frames_found, asked, sizes, most_bytes)
+        found |= too_long
+        wanted = sorted({(d, p[1]) for p, span_id in taken for d in frames_found[p].needed([span_id])})
+    stored = await _messages(connection, project_id, wanted)
+    for place, span_id in taken:
+        try:
+            found[place[0], span_id] = frames_found[place].envelope(span_id, stored.get(place[1], {}))
+        except Unreadable:
+            continue
+    return found
+
+
+#: A frame holds other spans beside those that are asked for, so frames may be longer than what is read of
+#: them, by this factor.
+_FRAMES_FOR_ONE: Final = 2
+
+
+def _openable(
+    heads: Mapping[_Place, bytes], asked: Mapping[_Place, Sequence[bytes]], most_bytes: int
+) -> tuple[list[_Place], Envelopes]:
+    """The frames that may be inflated together, and of the spans in the others the length of their frame."""
+    taken: list[_Place] = []
+    too_long: Envelopes = {}
+    for place, head in heads.items():
+        length = inflated_bytes(head)
+        if length <= most_bytes:
+            most_bytes -= length
+            taken.append(place)
+        else:
+            too_long |= {(place[0], span_id): length for span_id in asked[place]}
+    return taken, too_long
+
+
+def _fitting(
+    opened: Mapping[_Place, Frame],
+    asked: Mapping[_Place, Sequence[bytes]],
+    sizes: Mapping[datetime, Mapping[bytes, int]],
+    most_bytes: int,
+) -> tuple[list[tuple[_Place, bytes]], Envelopes]:
+    """The spans that fit together, and the lengths of the others."""
+    taken: list[tuple[_Place, bytes]] = []
+    too_long: Envelopes = {}
+    for place, frame in opened.items():
+        for span_id in asked[place]:
+            try:
+                length = frame.envelope_bytes(span_id, sizes.get(place[1], {}))
+            except Unreadable:
+                continue
+            if length <= most_bytes:
+                most_bytes -= length
+                taken.append((place, span_id))
+            else:
+                too_long[place[0], span_id] = length
+    return taken, too_long
+
+
+async def _frames(
+    connection: Connection, project_id: int, places: Collection[_Place], *, heads: bool = False
+) -> dict[_Place, bytes]:
+    """The stored frames of these places, in their order, or the beginning of each."""
+    if not places:
+        return {}
+    body = f"substring(p.body for {HEAD_BYTES})" if heads else "p.body"
+    # The frames, each once; the bounds let the planner skip all other days.
+    rows = await connection.fetch(
+        f"select p.trace_id, p.started_at, p.frame, {body} as body"
+        " from unnest($2::bytea[], $3::timestamptz[], $4::bigint[]) as asked (trace_id, started_at, frame)"
+        " join span_payload p using (trace_id, started_at, frame)"
+        " where p.project_id = $1 and p.started_at between $5 and $6",
+        project_id,
+        *(list(column) for column in zip(*places, strict=True)),
+        min(day for _, day, _ in places),
+        max(day for _, day, _ in places),
+    )
+    stored = {(row["trace_id"], row["started_at"], row["frame"]): row["body"] for row in rows}
+    return {place: stored[place] for place in places if place in stored}
+
+
 async def _messages(
-    connection: Connection, project_id: int, wanted: Sequence[tuple[bytes, datetime]]
+    connection: Connection, project_id: int, wanted: Sequence[tuple[bytes, datetime]], *, heads: bool = False
 ) -> dict[datetime, dict[bytes, bytes]]:
+    """The stored messages of these hashes, or the beginning of each, by day."""
     if not wanted:
         return {}
+    body = f"substring(m.body for {HEAD_BYTES})" if heads else "m.body"
     # The shared messages, by day.
     rows = await connection.fetch(
-        "select m.hash, m.started_at, m.body"
+        f"select m.hash, m.started_at, {body} as body"
         " from unnest($2::bytea[], $3::timestamptz[]) as asked (hash, started_at)"
         " join span_message m using (hash, started_at) where m.project_id = $1",
         project_id,

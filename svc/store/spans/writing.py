@@ -96,7 +96,7 @@ class SpanStore:
     async def _ensure_days(self, days: set[date]) -> None:
         new = self.days.unknown(days)
         if new:
-            await self.days.ensure(new, await self.database.run(self.clock, transaction=False))
+            await self.days.ensure_some(new, await self.database.run(self.clock, transaction=False))
 
     async def _write(
         self, connection: Connection, spans: list[StoredSpan], framed: Framed

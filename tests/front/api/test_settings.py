@@ -364,3 +364,16 @@ async def test_an_unknown_integration_is_not_found(api: Replica) -> None:
     owner = await api.owner()
     for name in ("nothing", "00000000-0000-4000-8000-000000000000"):
         assert (await owner.post(f"{INTEGRATIONS}/{name}/test")).status == 404
+
+
+async def test_a_taxonomy_may_be_larger_than_other_bodies_and_is_bounded(api: Replica) -> None:
+    owner = await api.owner()
+    modes = [
+        {"id": f"m{number}", "name": "n", "severity": "low", "scope": "trace", "layer": "A",
+         "description": "d" * 4000}
+        for number in range(500)
+    ]  # fmt: skip
+    assert (await owner.put(PROJECT + "/taxonomy", {"failure_modes": modes})).data["failure_modes"] == 500
+    large = b'{"failure_modes": [' + b" " * 17_000_000 + b"]}"
+    assert (await owner.put(PROJECT + "/taxonomy", large)).status == 413
+    assert (await owner.put(PROJECT + "/retention", b" " * 1_100_000)).status == 413

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 import trio
+import trio_asyncio
 
 from actors.keys import Grant, Keys, Verdicts, Verify
 from protocol.refusals import PAYLOAD_TOO_LARGE, UNAVAILABLE
 from protocol.tokens import new_token
 from svc.config.table import read_settings
+from svc.front.mcp import endpoint
 from svc.front.mcp.endpoint import Mcp
-from svc.front.mcp.handlers import Reads
+from svc.front.mcp.reads import Reads
 from svc.front.mcp.tools import LISTED, TOOLS
-from svc.store.postgres.database import Database
+from svc.front.turns import Turns
+from svc.store.postgres.database import Connection, Database
 from svc.store.reads.query import QueryStore
 from svc.wiring.people import surroundings
 from tests.e2e.hostile import client, minted, unharmed  # noqa: F401 - a fixture
@@ -380,7 +385,7 @@ def keys_with(token: str) -> Keys:
 async def test_with_authentication_disabled_there_is_no_endpoint(store: Database) -> None:
     token = new_token("admin")
     reads = Reads.of(store, QueryStore(store), Clock())
-    handler = Mcp(keys_with(token), reads, enabled=False)
+    handler = Mcp(keys_with(token), reads, Turns(4), enabled=False)
     for headers in ({}, {"authorization": f"Bearer {token}"}, {"origin": "https://evil.example"}):
         assert (await exchange(handler, b"{}", **headers))[0] == 404
 
@@ -388,7 +393,7 @@ async def test_with_authentication_disabled_there_is_no_endpoint(store: Database
 async def test_without_time_to_look_at_a_key_it_is_503_with_a_time_to_come_back(store: Database) -> None:
     # A mailbox that is full.
     send, _receive = trio.open_memory_channel[Verify](0)
-    handler = Mcp(Keys(Verdicts(), send), Reads.of(store, QueryStore(store), Clock()))
+    handler = Mcp(Keys(Verdicts(), send), Reads.of(store, QueryStore(store), Clock()), Turns(4))
     bearer = {"authorization": f"Bearer {new_token('admin')}"}
     start, end = await messages(handler, b"{}", **bearer)
     assert start["status"] == UNAVAILABLE.status == 503
@@ -400,7 +405,7 @@ async def test_without_time_to_look_at_a_key_it_is_503_with_a_time_to_come_back(
 @pytest.mark.errors_expected
 async def test_a_bug_is_minus_32603_and_says_nothing_more(store: Database) -> None:
     token = new_token("admin")
-    handler = Mcp(keys_with(token), Reads.of(store, None, Clock()))  # type: ignore[arg-type] # the bug
+    handler = Mcp(keys_with(token), Reads.of(store, None, Clock()), Turns(4))  # type: ignore[arg-type] # the bug
     body = json.dumps(
         envelope("tools/call", {"name": "query_count", "arguments": {"dataset": "spans"}}, id_="x")
     )
@@ -414,7 +419,7 @@ async def test_our_own_origin_may_call(store: Database) -> None:
     token = new_token("admin")
     settings = read_settings({"SITE_DOMAIN": "traces.example.com", "TLS_MODE": "upstream"})
     reads = Reads.of(store, QueryStore(store), Clock())
-    handler = Mcp(keys_with(token), reads, surroundings=surroundings(settings))
+    handler = Mcp(keys_with(token), reads, Turns(4), surroundings=surroundings(settings))
     for origin, host, status in (
         ("https://traces.example.com", "10.0.0.1", 200),
         ("http://10.0.0.1:8000", "10.0.0.1:8000", 200),
@@ -423,3 +428,82 @@ async def test_our_own_origin_may_call(store: Database) -> None:
     ):
         headers = {"authorization": f"Bearer {token}", "origin": origin, "host": host}
         assert (await exchange(handler, json.dumps(envelope("ping")).encode(), **headers))[0] == status
+
+
+# --- cost -------------------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def locked(store: Database) -> AsyncIterator[None]:
+    """Whoever reads the failure modes meanwhile waits."""
+    held, over = trio.Event(), trio.Event()
+
+    async def lock(connection: Connection) -> None:
+        await connection.execute("lock table failure_mode in access exclusive mode")
+        held.set()
+        await trio_asyncio.trio_as_aio(over.wait)()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(store.run, lock)
+        await held.wait()
+        yield
+        over.set()
+
+
+WAITS = {"name": "list_failure_modes", "arguments": {}}
+
+
+async def test_a_batch_has_one_time_for_all_its_members(
+    store: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(endpoint, "BATCH_TIMEOUT_S", 0.5)
+    token = new_token("admin")
+    handler = Mcp(keys_with(token), Reads.of(store, QueryStore(store), Clock()), Turns(4))
+    body = [envelope("ping", id_=0), *(envelope("tools/call", WAITS, id_=number) for number in range(1, 6))]
+    async with locked(store):
+        with trio.fail_after(5):
+            status, answer = await exchange(
+                handler, json.dumps(body).encode(), authorization=f"Bearer {token}"
+            )
+    told = json.loads(answer)
+    assert (status, [each["id"] for each in told]) == (200, [0, 1, 2, 3, 4, 5])
+    assert told[0]["result"] == {}
+    assert {each["error"]["code"] for each in told[1:]} == {-32000}
+    assert "longer than" in told[1]["error"]["message"]
+
+
+async def test_the_members_of_a_batch_never_run_side_by_side(store: Database) -> None:
+    token = new_token("admin")
+    # With a single turn for the key, members side by side would be refused.
+    handler = Mcp(keys_with(token), Reads.of(store, QueryStore(store), Clock()), Turns(1))
+    body = json.dumps([envelope("tools/call", WAITS, id_=number) for number in range(50)]).encode()
+    _, answer = await exchange(handler, body, authorization=f"Bearer {token}")
+    assert [each["result"]["isError"] for each in json.loads(answer)] == [False] * 50
+
+
+async def test_a_key_with_too_many_questions_is_told_in_a_tool_error(store: Database) -> None:
+    token = new_token("admin")
+    turns = Turns(1)
+    handler = Mcp(keys_with(token), Reads.of(store, QueryStore(store), Clock()), turns)
+    async with turns.turn("a-key"):
+        body = json.dumps(envelope("tools/call", WAITS)).encode()
+        _, answer = await exchange(handler, body, authorization=f"Bearer {token}")
+    told = json.loads(answer)["result"]
+    assert told["isError"]
+    assert told["content"][0]["text"] == (
+        "this key has 1 questions under way, which is as many as it may (SVC_QUESTIONS_PER_KEY); ask again"
+        " when one is answered"
+    )
+
+
+async def test_an_answer_without_room_says_what_to_do(
+    store: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(endpoint, "ROOM_BYTES", 2_000)
+    token = new_token("admin")
+    handler = Mcp(keys_with(token), Reads.of(store, QueryStore(store), Clock()), Turns(4))
+    body = json.dumps(envelope("tools/call", {"name": "describe_dataset", "arguments": {}})).encode()
+    _, answer = await exchange(handler, body, authorization=f"Bearer {token}")
+    told = json.loads(answer)["result"]
+    assert told["isError"]
+    assert "narrow the question" in told["content"][0]["text"]

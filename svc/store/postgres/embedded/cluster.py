@@ -133,7 +133,10 @@ def claim_folder(folder: Path, mode: int, owner: SystemAccount) -> None:
             os.mkdir(folder, 0o700)
         fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     except OSError as error:
-        raise EmbeddedServerError(f"cannot use the folder {folder}: {error.strerror}") from error
+        raise EmbeddedServerError(
+            f"cannot use the folder {folder}: {error.strerror}; remove it or make it a folder of ours,"
+            " or set SVC_DATA_DIR to another"
+        ) from error
     try:
         found = os.fstat(fd)
         if found.st_uid not in (owner.uid, os.geteuid()):

@@ -1,0 +1,28 @@
+"""What is left out of an answer of a tool, and where the whole of it is to be had.
+
+The stores say which payloads had no room (`payload_truncated`); here each learns the route that serves it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, Final
+
+from svc.front.api.spans import PAYLOAD_PATH
+
+#: Room kept for these texts: a few hundred bytes for each of 201 spans.
+KEPT_BYTES: Final = 256 * 1024
+
+
+async def with_places(
+    spans: Iterable[dict[str, Any]], slugs: Callable[[], Awaitable[tuple[str, str] | None]]
+) -> None:
+    """Add `whole` to every `payload_truncated`: GET it with the same key. `slugs`: organization, project."""
+    cut = [span for span in spans if "payload_truncated" in span]
+    place = await slugs() if cut else None
+    if place is None:
+        return
+    for span in cut:
+        span["payload_truncated"]["whole"] = PAYLOAD_PATH.format(
+            orgSlug=place[0], projectSlug=place[1], trace_id=span["trace_id"], span_id=span["span_id"]
+        )

@@ -1,0 +1,63 @@
+"""What the tools read: every store behind them over one database, the clock, and the room of an answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+
+import attrs
+
+from svc.front.mcp.cut import KEPT_BYTES
+from svc.store.detection.cases import CaseStore
+from svc.store.detection.evidence import EvidenceStore
+from svc.store.detection.findings import FindingStore
+from svc.store.detection.taxonomy import TaxonomyStore
+from svc.store.postgres.database import Database
+from svc.store.reads.call_sites import CallSiteReads
+from svc.store.reads.payloads import ROOM_BYTES
+from svc.store.reads.projects import ProjectReads
+from svc.store.reads.query import QueryStore
+from svc.store.reads.sessions import SessionReads
+from svc.store.reads.spans import SpanReads
+from svc.store.reads.traces import TraceReads
+
+
+@attrs.frozen
+class Reads:
+    """Every store that a tool may read, the clock, and the room that the answer has."""
+
+    projects: ProjectReads
+    call_sites: CallSiteReads
+    taxonomy: TaxonomyStore
+    cases: CaseStore
+    findings: FindingStore
+    evidence: EvidenceStore
+    traces: TraceReads
+    spans: SpanReads
+    sessions: SessionReads
+    queries: QueryStore
+    now: Callable[[], datetime]
+    room_bytes: int = ROOM_BYTES
+
+    @property
+    def payload_bytes(self) -> int:
+        """The room for payloads, beside what is said of those that have none."""
+        return max(0, self.room_bytes - KEPT_BYTES)
+
+    @classmethod
+    def of(cls, database: Database, queries: QueryStore, now: Callable[[], datetime]) -> Reads:
+        """All of them over one database."""
+        spans = SpanReads(database)
+        return cls(
+            ProjectReads(database),
+            CallSiteReads(database),
+            TaxonomyStore(database),
+            CaseStore(database),
+            FindingStore(database),
+            EvidenceStore(database),
+            TraceReads(database, spans),
+            spans,
+            SessionReads(database),
+            queries,
+            now,
+        )

@@ -1,0 +1,64 @@
+"""Turns: how many questions one key may have under way, so that none takes the database from others.
+
+The query API, the tools and the payload route take a turn for each question and hold it until the answer is
+made. Passive, one for the process. Never looks at what is asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Final
+
+import attrs
+import trio
+
+from protocol.refusals import TOO_MANY_QUESTIONS, Refused
+
+#: How long a question waits for a turn. A page that asks ten things at once is served; a flood is told.
+PATIENCE_S: Final = 1.0
+#: Questions that wait, for each that may be under way.
+WAITING_FOR_ONE: Final = 4
+
+
+@attrs.define(eq=False)
+class _Line:
+    turns: trio.CapacityLimiter
+    inside: int = 0
+
+
+@attrs.define(eq=False)
+class Turns:
+    """`most` questions of one key at once. `refused` counts those that were told to come back."""
+
+    most: int
+    refused: int = 0
+    _lines: dict[str, _Line] = attrs.field(factory=dict)
+
+    @asynccontextmanager
+    async def turn(self, key: str) -> AsyncIterator[None]:
+        """Hold a turn of this key. Raises `Refused` when none comes free in time or too many wait."""
+        line = self._lines.setdefault(key, _Line(trio.CapacityLimiter(self.most)))
+        if line.inside >= self.most * (1 + WAITING_FOR_ONE):
+            self.refused += 1
+            raise self._refused()
+        line.inside += 1
+        try:
+            token = object()
+            with trio.move_on_after(PATIENCE_S) as patience:
+                await line.turns.acquire_on_behalf_of(token)
+            if patience.cancelled_caught:
+                self.refused += 1
+                raise self._refused()
+            try:
+                yield
+            finally:
+                line.turns.release_on_behalf_of(token)
+        finally:
+            line.inside -= 1
+            if not line.inside:
+                # Only the keys that ask right now take room.
+                del self._lines[key]
+
+    def _refused(self) -> Refused:
+        return Refused(TOO_MANY_QUESTIONS.saying(TOO_MANY_QUESTIONS.message.format(most=self.most)))

@@ -1,0 +1,123 @@
+"""Payloads shown beside their rows, within the room that an answer has for them.
+
+Called by the reads of spans and traces, with envelopes as `svc.store.spans.payloads` gives them. What an
+answer has no room for is left out and said: `payload_truncated`, with the size and the fields that are
+missing. Never reads the database and never cuts a value in two: half a conversation misleads.
+
+A payload in hand takes many times its bytes (an empty event has two, and becomes an object of hundreds), so
+an envelope is counted before it is opened, one is opened at a time, and few threads do so at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import attrs
+import msgspec
+import trio
+
+from protocol.inflate import Unreadable
+from protocol.otlp.reading import open_envelope
+from protocol.rest.query import jsonable
+from protocol.text import clean_value
+from svc.domain.payload import payload_of
+from svc.domain.weight import fields_within
+from svc.store.spans.payloads import Envelopes
+
+#: What a page shows of a payload, in place of the previews.
+PAYLOAD_FIELDS: Final = ("input", "output", "attributes", "provided_usage", "events", "links")
+PREVIEWS: Final = ("input_preview", "output_preview")
+
+#: Fields of all envelopes that are opened for one answer; each becomes an object or two.
+MOST_FIELDS: Final = 100_000
+
+#: The room of an answer when nobody says otherwise (contract §5).
+ROOM_BYTES: Final = 8 * 1024 * 1024
+
+#: Threads that open payloads: two leave a core to those who ask for less.
+_openers: Final = trio.CapacityLimiter(2)
+
+
+def answer_bytes(encoded: bytes) -> int:
+    """What JSON takes in an answer of a tool, where it stands twice: as it is and quoted inside a text."""
+    return 2 * len(encoded) + encoded.count(b'"') + encoded.count(b"\\")
+
+
+@attrs.frozen
+class PayloadRows:
+    """Rows, what each shows without a payload, and the envelopes of those that still have one."""
+
+    rows: Sequence[Any]
+    fields: Callable[[Any, bool], dict[str, Any]]
+    envelopes: Envelopes
+
+    async def shown(self, room_bytes: int, *, every_field: bool = False) -> list[dict[str, Any]]:
+        """The rows with their payloads, in their order, as far as there is room.
+
+        `every_field` shows everything that is known of a payload and keeps the previews. Cancellation: is
+        waited for by the thread, which ends with the room.
+        """
+        return await trio.to_thread.run_sync(self._shown, room_bytes, every_field, limiter=_openers)
+
+    def _shown(self, room_bytes: int, every_field: bool) -> list[dict[str, Any]]:
+        shown: list[dict[str, Any]] = []
+        room = _Room(room_bytes)
+        for row in self.rows:
+            whole = self.envelopes.get((row["trace_id"], row["span_id"]))
+            fields = self.fields(row, whole is not None)
+            room.take(fields)
+            shown.append(fields)
+        for row, fields in zip(self.rows, shown, strict=True):
+            whole = self.envelopes.get((row["trace_id"], row["span_id"]))
+            said = dict.fromkeys(PAYLOAD_FIELDS) if whole is None else room.payload(whole, every_field)
+            fields |= said
+            if not every_field and "payload_truncated" not in said:
+                for name in PREVIEWS:
+                    del fields[name]
+        return shown
+
+
+class _Room:
+    """What is left of one answer."""
+
+    def __init__(self, size_bytes: int) -> None:
+        self._bytes, self._fields = size_bytes, MOST_FIELDS
+
+    def take(self, value: Any) -> bool:
+        """Whether a value fits; then it is counted."""
+        size = answer_bytes(msgspec.json.encode(value, enc_hook=jsonable))
+        fits = size <= self._bytes
+        if fits:
+            self._bytes -= size
+        return fits
+
+    def payload(self, whole: bytes | int, every_field: bool) -> dict[str, Any]:
+        """The payload of an envelope, null where there is no room."""
+        size = whole if isinstance(whole, int) else len(whole)
+        fields = None if isinstance(whole, int) else fields_within(whole, self._fields)
+        if isinstance(whole, int) or fields is None or size > self._bytes:
+            return _cut(dict.fromkeys(PAYLOAD_FIELDS), PAYLOAD_FIELDS, size)
+        self._fields -= fields
+        try:
+            said = said_in(whole)
+        except Unreadable:
+            return {**dict.fromkeys(PAYLOAD_FIELDS), "payload_available": False}
+        names = tuple(said) if every_field else PAYLOAD_FIELDS
+        shown, missing = {}, []
+        for name in names:
+            fits = self.take({name: said[name]})
+            shown[name] = said[name] if fits else None
+            if not fits:
+                missing.append(name)
+        return _cut(shown, missing, size) if missing else shown
+
+
+def said_in(envelope: bytes) -> dict[str, Any]:
+    """Everything a span said, as `svc.domain.payload` reads it. Raises `Unreadable`."""
+    cleaned: dict[str, Any] = clean_value(payload_of(open_envelope(envelope)))
+    return cleaned
+
+
+def _cut(shown: Mapping[str, Any], missing: Sequence[str], size_bytes: int) -> dict[str, Any]:
+    return {**shown, "payload_truncated": {"size_bytes": size_bytes, "missing": list(missing)}}

@@ -1,0 +1,52 @@
+"""Laws of the crowd: above the bound the one silent for longest goes, never one that is busy."""
+
+from __future__ import annotations
+
+import attrs
+from trio.testing import MockClock
+
+from svc.front.server.crowd import Crowd
+
+
+@attrs.define(eq=False)
+class Connection:
+    """Somebody who can be told to leave."""
+
+    left: bool = False
+
+    def leave(self) -> None:
+        self.left = True
+
+
+async def test_the_one_that_is_silent_for_longest_goes_first(autojump_clock: MockClock) -> None:
+    crowd = Crowd(lambda: 3)
+    first, second, third, fourth = (Connection() for _ in range(4))
+    assert all(crowd.enter(guest) for guest in (first, second, third))
+    # The first asks something and is answered: from then on it is the second that waits longest.
+    crowd.busy(first)
+    crowd.silent(first)
+    assert crowd.enter(fourth)
+    assert [guest.left for guest in (first, second, third, fourth)] == [False, True, False, False]
+    assert (len(crowd), crowd.shed) == (3, 1)
+
+
+async def test_none_that_is_busy_goes_and_then_the_newcomer_does(autojump_clock: MockClock) -> None:
+    crowd = Crowd(lambda: 1)
+    busy, late = Connection(), Connection()
+    assert crowd.enter(busy)
+    crowd.busy(busy)
+    assert not crowd.enter(late)
+    crowd.gone(busy)
+    assert crowd.enter(late)
+    assert not busy.left
+
+
+async def test_one_that_left_is_nobody(autojump_clock: MockClock) -> None:
+    crowd = Crowd(lambda: 1)
+    gone = Connection()
+    assert crowd.enter(gone)
+    crowd.gone(gone)
+    crowd.silent(gone)
+    assert len(crowd) == 0
+    assert crowd.enter(Connection())
+    assert not gone.left
