@@ -59,6 +59,8 @@ def map_span(span: WireSpan, prices: PriceBook) -> SpanRow:
     tokens = tokens_of(found)
     has_usage = tokens != (None, None, None, None, None)
     kind = kind_of(found, model is not None and (has_usage or bool(said_in or said_out)))
+    if span.events and (kind == "tool" or kind == "mcp"):
+        reading.hear_tool(span)
 
     started_at = instant(span.start_ns)
     status, error_type, error_message = _outcome(span, found, kind, said)

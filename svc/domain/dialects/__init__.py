@@ -180,6 +180,14 @@ class Reading:
         """What the model answered, as the first dialect that knows says it."""
         return _first(_sources(self.spoken)[1], span)
 
+    def hear_tool(self, span: WireSpan) -> None:
+        """Find the arguments and the result of a tool's span on its events, where its attributes say none."""
+        for dialect in _speakers(self.spoken):
+            if dialect.tool_exchange is not None:
+                for field, value in dialect.tool_exchange(span):
+                    if value is not None:
+                        self.found.setdefault(field, value)
+
     def documents(self, span: WireSpan) -> list[Any] | None:
         """What was retrieved, as the first dialect that knows says it. Read side only."""
         for dialect in _speakers(self.spoken):

@@ -72,6 +72,9 @@ CLIENTS = (
         surplus_cost=0.000015,
     ),
     Client("genai_openai", "genai", "llm, llm, llm, llm, embedding", thought=4, says_session=False),
+    # Neither mode says what was thought.
+    Client("strands_agent", "strands", "agent(step(llm tool) step(llm))"),
+    Client("strands_agent_latest", "strands", "agent(step(llm tool) step(llm))"),
     # Version 7 takes no metadata, so no session; its new shape does not say what was thought.
     Client("vercel_new", "js", "agent(step(llm tool) step(llm)), agent(step(llm))", says_session=False),
     Client("vercel_legacy", "js", "step(llm(tool) llm), step(llm)", thought=3, says_session=False),
