@@ -349,7 +349,15 @@ def _sources(spoken: int) -> tuple[tuple[Messages, ...], tuple[Messages, ...], t
 
 
 def _first(sources: tuple[Messages, ...], span: WireSpan) -> list[Any] | None:
+    hollow: list[Any] | None = None
     for source in sources:
         if (messages := source(span)) is not None:
-            return messages
-    return None
+            if not _is_hollow(messages):
+                return messages
+            hollow = hollow or messages
+    return hollow
+
+
+def _is_hollow(messages: list[Any]) -> bool:
+    """Whether one message without a part is all: LiteLLM's turn that only calls tools stands elsewhere."""
+    return len(messages) == 1 and type(only := messages[0]) is dict and only.get("parts") == []

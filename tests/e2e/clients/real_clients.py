@@ -75,6 +75,14 @@ CLIENTS = (
     # Neither mode says what was thought.
     Client("strands_agent", "strands", "agent(step(llm tool) step(llm))"),
     Client("strands_agent_latest", "strands", "agent(step(llm tool) step(llm))"),
+    # Its own callback; only the proxy says the session.
+    Client(
+        "litellm_calls",
+        "litellm",
+        "llm(step), llm(step), llm(step), embedding(step)",
+        thought=3,
+        says_session=False,
+    ),
     # Version 7 takes no metadata, so no session; its new shape does not say what was thought.
     Client("vercel_new", "js", "agent(step(llm tool) step(llm)), agent(step(llm))", says_session=False),
     Client("vercel_legacy", "js", "step(llm(tool) llm), step(llm)", thought=3, says_session=False),
