@@ -88,7 +88,7 @@ def map_span(span: WireSpan, prices: PriceBook) -> SpanRow:
         span_id=span.span_id,
         parent_span_id=span.parent_span_id or None,
         kind=kind,
-        name=name(span.name) or _UNNAMED,
+        name=name(get("title") or span.name) or _UNNAMED,
         status=status,
         error_type=error_type,
         error_message=error_message,

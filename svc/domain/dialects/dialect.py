@@ -25,6 +25,7 @@ Field = Literal[
     "session_id",
     "user_id",
     "call_site",
+    "title",
     "named",
     "tool_name",
     "tool_call_id",

@@ -1,9 +1,9 @@
 """LiteLLM, SDK and proxy, beside the GenAI conventions and OpenLLMetry's older ones.
 
 Owns: the keys under `litellm.*` and `gen_ai.cost.*`, the cost inside `hidden_params`, and the parts of
-usage inside `metadata.usage_object`. Called by the table of dialects. Its cost of input leaves out what cached
-tokens cost, or holds it, by version and provider: its total tells which. The proxy's own span repeats the
-request below it; the roll-up sees that by the response's id.
+usage inside `metadata.usage_object`. Called by the table of dialects. Its cost of input leaves out what
+cached tokens cost, or holds it, by version and provider: its total tells which. The proxy's own span
+repeats the request below it; the roll-up sees that by the response's id.
 """
 
 from __future__ import annotations

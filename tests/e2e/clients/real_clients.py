@@ -83,6 +83,14 @@ CLIENTS = (
         thought=3,
         says_session=False,
     ),
+    # A stream has a span for the request and one, in a trace of its own, for what came.
+    Client("logfire_openai", "logfire", "llm, llm, llm, llm, llm, embedding", thought=4),
+    Client(
+        "logfire_agents",
+        "logfire",
+        ", ".join(["workflow(step(agent(step(llm tool) step(llm))))"] * 2),
+        thought=4,
+    ),
     # Version 7 takes no metadata, so no session; its new shape does not say what was thought.
     Client("vercel_new", "js", "agent(step(llm tool) step(llm)), agent(step(llm))", says_session=False),
     Client("vercel_legacy", "js", "step(llm(tool) llm), step(llm)", thought=3, says_session=False),
