@@ -230,9 +230,14 @@ def _outcome(
         return "ok", None, None
     return (
         "error",
-        None if error_type is None else name(error_type),
+        None if error_type is None else name(_class_name(error_type)),
         None if message is None else clean(message[:MESSAGE_CHARS]),
     )
+
+
+def _class_name(error_type: str) -> str:
+    """The name in `<class 'x.Y'>`, as Python prints a class; anything else as it is."""
+    return error_type[8:-2] if error_type.startswith("<class '") and error_type.endswith("'>") else error_type
 
 
 def _input_preview(kind: Kind, found: Found, messages: list[Any] | None) -> str | None:
@@ -260,9 +265,11 @@ def _value_preview(kind: Kind, value: Any, reader: Any) -> str | None:
     """The conversation inside a chain's value when it holds one, else the value itself."""
     if value is None:
         return None
-    if kind != "tool" and kind != "mcp" and (messages := conversation(decoded(value))) is not None:
-        said = reader(messages)
-        if said is not None:
+    if kind != "tool" and kind != "mcp":
+        opened = decoded(value)
+        if opened == []:
+            return None
+        if (messages := conversation(opened)) is not None and (said := reader(messages)) is not None:
             return preview(said)
     return preview(text_of(value))
 
@@ -293,6 +300,8 @@ def _calls_in_answer(calls: Sequence[Asked], failures: Mapping[str, Failure]) ->
 
 
 def name_after_operation(span_name: str) -> str:
-    """The tool in `execute_tool search` or `tools/call search`; any other span name is the tool's own."""
+    """The tool in `execute_tool search`, `tools/call search` or `search.__call__`, else the span's name."""
     operation, _, rest = span_name.partition(" ")
-    return rest if rest and operation in ("execute_tool", MCP_CALL) else span_name or _UNNAMED
+    called = rest if rest and operation in ("execute_tool", MCP_CALL) else span_name
+    # What DSPy's tools are called by.
+    return called.removesuffix(".__call__") or _UNNAMED

@@ -96,6 +96,9 @@ class TraceRollup:
 #: Spans that are one call of a model each, so that two nested ones may be two calls.
 MODEL_CALLS: Final = frozenset({"llm", "reasoning", "embedding", "reranker"})
 
+#: Spans around calls that are no turn of their own.
+_WRAPPERS: Final = frozenset({"step", "workflow"})
+
 _T = TypeVar("_T", bound=Timed)
 _Summed = TypeVar("_Summed", int, Decimal)
 
@@ -104,9 +107,10 @@ def roll_up(rows: Sequence[RollupSpan]) -> TraceRollup:
     """The roll-up of the spans of one trace, in any order. Raises `ValueError` when there are none.
 
     Name, session, user and previews are the root's (no parent; the earliest when several), else the
-    earliest that has one, previews from llm spans first. Without a root, the earliest span whose parent is
-    not here stands for it. The call site is the root's if tagged, else the earliest tagged one, else the
-    root's. The trace has failed when its root has, or, as long as no root arrived, when any span has.
+    earliest that has one, previews from llm spans first; where the root is a wrapper that shows an object,
+    these before it. Without a root, the earliest span whose parent is not here stands for it. The call site
+    is the root's if tagged, else the earliest tagged one, else the root's. The trace has failed when its root
+    has, or, as long as no root arrived, when any span has.
     """
     if not rows:
         raise ValueError("a trace without spans has no roll-up")
@@ -151,9 +155,9 @@ def roll_up(rows: Sequence[RollupSpan]) -> TraceRollup:
         output_cost=_sum(row.output_cost for row in counted),
         total_cost=_sum(row.total_cost for row in counted),
         unpriced_spans=sum(row.cost_source == "unpriced" for row in counted),
-        input_preview=_first_said([head.input_preview], (row.input_preview for row in (*models, *ordered))),
-        output_preview=_first_said(
-            [head.output_preview], (row.output_preview for row in (*models[::-1], *ordered[::-1]))
+        input_preview=_turn(head, head.input_preview, [row.input_preview for row in (*models, *ordered)]),
+        output_preview=_turn(
+            head, head.output_preview, [row.output_preview for row in (*models[::-1], *ordered[::-1])]
         ),
         repeats=repeats,
     )
@@ -172,8 +176,11 @@ def _sum(values: Iterable[_Summed | None]) -> _Summed | None:
     return total
 
 
-def _first_said(*previews: Iterable[str | None]) -> str | None:
-    return next((said for group in previews for said in group if said), None)
+def _turn(head: RollupSpan, said: str | None, turns: Sequence[str | None]) -> str | None:
+    """What the head said, unless it is a wrapper around calls: what that is given is an object, no turn."""
+    if said and not (head.kind in _WRAPPERS and said[0] in "{["):
+        return said
+    return next((turn for turn in turns if turn), said)
 
 
 # --- usage that is not counted twice ---------------------------------------------------------------------

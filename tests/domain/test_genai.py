@@ -294,3 +294,24 @@ def test_an_event_that_holds_only_the_instructions_joins_the_input() -> None:
         {"role": "system", "parts": [{"type": "text", "text": "Be brief."}]},
         {"role": "user", "parts": [{"type": "text", "text": "Hi"}]},
     ]
+
+
+@pytest.mark.parametrize("key", ["gen_ai.input.messages", "gen_ai.prompt"])
+def test_an_empty_list_of_messages_is_no_text(key: str) -> None:
+    said = {"gen_ai.operation.name": "chat", key: "[]", "gen_ai.output.messages": " []"}
+    row = mapped(said)
+    assert (row.input_preview, row.output_preview) == (None, None)
+    payload = payload_of(wire(said))
+    assert (payload["input"] or None, payload["output"]) == (None, None)
+
+
+def test_a_class_as_python_prints_it_is_its_name() -> None:
+    failed = {"gen_ai.operation.name": "chat", "error.type": "<class 'openai.RateLimitError'>"}
+    assert mapped(failed, status_code=2).error_type == "openai.RateLimitError"
+    assert mapped({**failed, "error.type": "timeout"}, status_code=2).error_type == "timeout"
+
+
+def test_a_method_of_calling_is_not_the_tools_name() -> None:
+    tool = {"openinference.span.kind": "TOOL"}
+    assert mapped(tool, name="weather.__call__").tool_calls[0].name == "weather"
+    assert mapped(tool, name="weather").tool_calls[0].name == "weather"

@@ -613,3 +613,18 @@ def test_the_cost_of_a_repeat_is_neither_inferred_nor_unpriced() -> None:
     given.mark("twin")
     given.mark(None)
     assert given.cost_source == "provided"
+
+
+def test_a_wrapper_that_shows_an_object_is_previewed_by_its_first_and_last_turn() -> None:
+    turns = [
+        llm(2, 1, input_preview="Weather?", output_preview=None),
+        llm(3, 1, input_preview="sunny", output_preview="It is sunny."),
+    ]
+    shows = {"input_preview": '{"task": 1}', "output_preview": "[1]"}
+    rolled = roll_up([row(1, kind="step", **shows), *turns])
+    assert (rolled.input_preview, rolled.output_preview) == ("Weather?", "It is sunny.")
+    # Text is what was asked, an agent answers for itself, and where nobody else says anything so it stays.
+    rolled = roll_up([row(1, kind="workflow", input_preview="Plan", output_preview="Done"), *turns])
+    assert (rolled.input_preview, rolled.output_preview) == ("Plan", "Done")
+    assert roll_up([row(1, kind="agent", **shows), *turns]).input_preview == '{"task": 1}'
+    assert roll_up([row(1, kind="step", **shows)]).output_preview == "[1]"
