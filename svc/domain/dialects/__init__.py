@@ -354,12 +354,9 @@ def _first(sources: tuple[Messages, ...], span: WireSpan) -> list[Any] | None:
     hollow: list[Any] | None = None
     for source in sources:
         if (messages := source(span)) is not None:
-            if not _is_hollow(messages):
+            # One message without a part: LiteLLM's turn that only calls tools says so elsewhere.
+            if len(messages) == 1 and type(only := messages[0]) is dict and only.get("parts") == []:
+                hollow = hollow or messages
+            else:
                 return messages
-            hollow = hollow or messages
     return hollow
-
-
-def _is_hollow(messages: list[Any]) -> bool:
-    """Whether one message without a part is all: LiteLLM's turn that only calls tools stands elsewhere."""
-    return len(messages) == 1 and type(only := messages[0]) is dict and only.get("parts") == []

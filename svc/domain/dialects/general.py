@@ -15,8 +15,9 @@ from svc.domain.values import text
 
 def _identity(value: Any) -> str | None:
     # What Logfire writes in place of a value whose key holds "session", unless told otherwise: one for all.
-    said = text(value)
-    return None if said is not None and said.startswith("[Scrubbed due to ") else said
+    if type(value) is str and value.startswith("[Scrubbed due to "):
+        return None
+    return text(value)
 
 
 DIALECT: Final = Dialect(
