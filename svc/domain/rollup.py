@@ -27,7 +27,7 @@ class Timed(Protocol):
     ended_at: datetime | None
 
 
-class Placed(Protocol):
+class Linked(Protocol):
     """A span and what it stands below."""
 
     span_id: bytes
@@ -221,7 +221,7 @@ def _repeats(rows: Sequence[RollupSpan]) -> dict[bytes, Repeats]:
     return repeats
 
 
-def preorder(rows: Sequence[Placed]) -> tuple[list[int], list[int]]:
+def preorder(rows: Sequence[Linked]) -> tuple[list[int], list[int]]:
     """An order, depth first, with parents before children, and the place of each one's parent, -1 for none.
 
     A circle is cut at one of its spans.

@@ -110,6 +110,7 @@ class House:
             buried_before=buried_before,
             ledger=self.ledger,
             retention=lambda: retention_report(settings, self.sweep_tally),
+            refused=lambda: self.intake.tally.lately.told(),
         )
         queries = QueryStore(store.database)
         self.means = means(settings, store.database, self.keys, self.hashers, now)

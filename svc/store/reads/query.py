@@ -381,8 +381,7 @@ def _next(start: datetime, interval: str) -> datetime:
 
 def _shown(row: Any, dataset: Dataset) -> dict[str, Any]:
     fields = {name: _field_value(row, name) for name in dataset.shown}
-    if dataset is SPANS:
-        fields |= call_flag(row)
+    fields |= call_flag(row) if dataset is SPANS else {}
     identity = ":".join(str(jsonable(row[name])) for name in dataset.identity)
     return {"id": identity, "created_at": timestamp(row[dataset.time_column]), "fields": fields}
 
