@@ -24,6 +24,7 @@ from protocol.rest.query import timestamp
 from protocol.storage import Outage
 from svc.commands.place import default_project
 from svc.config.table import Settings
+from svc.domain.exporters import DEMO_SCOPE
 from svc.store.accounts.audit import OPERATOR
 from svc.store.accounts.keys import KeyStore
 from svc.wiring.open_store import open_store
@@ -220,7 +221,7 @@ def request_of(service: str, spans: list[Span]) -> ExportTraceServiceRequest:
     resource_spans = request.resource_spans.add()
     resource_spans.resource.attributes.extend(_pairs({"service.name": service}))
     scope_spans = resource_spans.scope_spans.add()
-    scope_spans.scope.name = "trace-svc.demo"
+    scope_spans.scope.name = DEMO_SCOPE
     scope_spans.spans.extend(spans)
     return request
 

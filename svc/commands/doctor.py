@@ -183,7 +183,20 @@ async def _service(settings: Settings) -> list[Finding]:
     for name, part in report["components"].items():
         verdict = "ok" if part.get("status") == "UP" else "FAIL"
         findings.append(Finding(verdict, name, f"{part.get('status')} at {url}"))
-    return findings + _sign_up(settings, mode)
+    return findings + _refused(report["components"]) + _sign_up(settings, mode)
+
+
+def _refused(components: Mapping[str, Any]) -> list[Finding]:
+    """Exports that the running service refused in the last minutes, a line for each cause."""
+    causes = components.get("ingest", {}).get("details", {}).get("refused_lately", [])
+    return [
+        Finding(
+            "warn",
+            "refused",
+            f"{one['count']} lately with {one['status']}: {one['message']} ({one['cause']})",
+        )
+        for one in causes
+    ]
 
 
 def _sign_up(settings: Settings, told: Any) -> list[Finding]:

@@ -16,7 +16,8 @@ from svc.domain.values import identifier
 _CHANGING: Final = re.compile(
     r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}"
     r"|(?<![0-9a-z])(?=[a-f]*[0-9])[0-9a-f]{8,}(?![0-9a-z])"
-    r"|[0-9]+"
+    r"|[0-9]+",
+    re.IGNORECASE,
 )
 _LOOSE_ENDS: Final = re.compile(r"(?<=[\s/:_.#-])[\s/:_.#-]+|^[\s/:_.#-]+|[\s/:_.#-]+$")
 
@@ -30,25 +31,25 @@ def infer_call_site(
     response_model: str | None,
     kind: str,
 ) -> str:
-    """`service/named/name` in lower case, the same over deploys and requests (contract §3).
+    """`service/named/name` as the application spells them, the same over deploys and requests (contract §3).
 
     `named` is the nearest agent, workflow or function. From both names ids and digits are stripped, and
     from the span's name its model, so that neither a new model nor a new instance makes a new call site.
     What is left empty is left out; a span of no name at all goes by its kind. Calls are remembered: pass
     short text.
     """
-    called = name.lower()
+    called = name
     for model in (request_model, response_model):
         if model:
-            called = re.sub(rf"(?<![\w.-]){re.escape(model.lower())}(?![\w.-])", "", called)
-    segments = [_service(service), _stripped(named.lower()) if named else "", _stripped(called) or kind]
+            called = re.sub(rf"(?<![\w.-]){re.escape(model)}(?![\w.-])", "", called, flags=re.IGNORECASE)
+    segments = [_service(service), _stripped(named) if named else "", _stripped(called) or kind]
     return identifier("/".join(segment for segment in segments if segment))
 
 
 def _service(service: str | None) -> str:
     # SDKs without a name make one up from the executable: `unknown_service:/usr/bin/node`.
     name = (service or "").partition(":")[0] if (service or "").startswith("unknown_service") else service
-    return (name or "unknown_service").strip().lower()
+    return (name or "unknown_service").strip()
 
 
 def _stripped(name: str) -> str:

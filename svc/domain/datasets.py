@@ -63,9 +63,9 @@ SPANS: Final = Dataset(
     name="spans",
     table="span",
     fields=(
-        *_facets(
-            "kind", "name", "call_site_id", "session_id", "status", "model_id", "provider", "cost_source"
-        ),
+        # Of spans that call a model, those whose usage repeats nothing are the calls.
+        *_facets("kind", "name", "call_site_id", "session_id", "status", "model_id", "provider"),
+        *_facets("cost_source", "usage_repeats"),
         *_filters("provided_model_name", "trace_id", "span_id", "user_id", "error_type"),
     ),
     searched=("name", "input_preview", "output_preview"),

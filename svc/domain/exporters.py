@@ -24,11 +24,15 @@ from svc.domain.rollup import MODEL_CALLS
 from svc.domain.span import EPOCH, SpanRow
 from svc.domain.values import NAME_CHARS, text
 
+#: The scope of the sample traces.
+DEMO_SCOPE: Final = "trace-svc.demo"
 #: Spans of an exporter that are looked into at once, and then one in so many.
 FIRST: Final = 16
 ONE_IN: Final = 128
 #: Exporters and days that are held between two rounds; further ones are counted together, under no name.
 _MOST_EXPORTERS: Final = 500
+#: Traces whose session is remembered between two rounds; of further ones each span stands for itself.
+_MOST_TRACES: Final = 10_000
 #: Keys kept of each exporter; further ones are counted together.
 _MOST_KEYS: Final = 60
 _KEY_CHARS: Final = 100
@@ -116,6 +120,9 @@ class Observations:
     _seen: dict[Key, SeenSpans] = attrs.field(factory=dict)
     _scope: Any = None
     _current: SeenSpans = attrs.field(factory=SeenSpans)
+    #: Traces that any span gave a session to, and model calls that gave none themselves.
+    _in_session: set[bytes] = attrs.field(factory=set)
+    _without: list[tuple[SeenSpans, bytes]] = attrs.field(factory=list)
 
     def note(self, project_id: int, received_at: datetime, span: WireSpan, row: SpanRow) -> None:
         """Count a span. Spans of one resource and scope share its object, which is what is compared."""
@@ -124,12 +131,19 @@ class Observations:
             self._current = self._of(project_id, received_at, span)
         seen = self._current
         seen.spans += 1
+        if row.session_id is not None and len(self._in_session) < _MOST_TRACES:
+            self._in_session.add(row.trace_id)
         if seen.spans > FIRST and seen.spans % ONE_IN:
             return
         _look(seen, received_at, span, row)
+        if row.session_id is None and row.kind in MODEL_CALLS and len(self._without) < _MOST_TRACES:
+            self._without.append((seen, row.trace_id))
 
     def take(self) -> dict[Key, SeenSpans]:
-        """All of it, and start anew."""
+        """All of it, and start anew. A call is in a session when any span of its trace was, in this round."""
+        for seen, trace_id in self._without:
+            seen.with_session += trace_id in self._in_session
+        self._in_session, self._without = set(), []
         taken, self._seen = self._seen, {}
         self._scope = None
         return taken

@@ -27,7 +27,12 @@ _TITLES: Final = {dialect.name: dialect.title for dialect in DIALECTS}
 _MAKERS: Final = (
     ("opentelemetry.instrumentation.genai", "genai"),
     ("opentelemetry.instrumentation.openai_v2", "genai"),
+    ("opentelemetry.instrumentation.google_genai", "genai"),
     ("opentelemetry.instrumentation.", "openllmetry"),
+    ("semantic_kernel", "semantic_kernel"),
+    ("strands", "strands"),
+    ("logfire", "logfire"),
+    ("litellm", "litellm"),
     ("openinference.", "openinference"),
     ("com.anthropic.sdk", "anthropic_sdk"),
     ("langfuse", "langfuse"),
@@ -45,6 +50,8 @@ _CONTENT: Final = {
     "langfuse": "pass input and output to the observation, or do not mask them",
     "claude_code": "set OTEL_LOG_USER_PROMPTS=1 and OTEL_LOG_TOOL_DETAILS=1",
     "anthropic_sdk": "the SDK's own spans never hold them, an instrumentation on top of it does",
+    "semantic_kernel": "set SEMANTICKERNEL_EXPERIMENTAL_GENAI_ENABLE_OTEL_DIAGNOSTICS_SENSITIVE=true and"
+    " instrument the SDK below it, for it writes a model's messages on log events alone",
     "genai": "set OTEL_SEMCONV_STABILITY_OPT_IN=gen_ai_latest_experimental and"
     " OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT=SPAN_ONLY; content on log events never comes with"
     " traces",
@@ -54,6 +61,9 @@ _SESSION: Final = {
     "openllmetry": 'call Traceloop.set_association_properties({"session_id": …})',
     "openinference": "wrap the call in openinference.instrumentation.using_session(…)",
     "langfuse": "use propagate_attributes(session_id=…)",
+    "strands": 'pass trace_attributes={"session.id": …} to the Agent',
+    "logfire": 'set the baggage "session.id" and pass add_baggage_to_attributes=True and a scrubbing callback'
+    " that lets it through to logfire.configure",
     "langsmith": "put session_id or thread_id into the run's metadata",
     "mlflow": "set the trace metadata mlflow.trace.session",
     "vercel": "before version 7 put sessionId into experimental_telemetry.metadata",
@@ -61,8 +71,8 @@ _SESSION: Final = {
 _ANY_SESSION: Final = "set the span attribute session.id (or gen_ai.conversation.id)"
 
 
-def exporter_report(exporter: Exporter, seen: SeenSpans) -> ExporterReport:
-    """One exporter, with advice."""
+def exporter_report(exporter: Exporter, seen: SeenSpans, *, calls_beside: bool = False) -> ExporterReport:
+    """One exporter, with advice. `calls_beside`: another library of its service tells the model calls."""
     calls = seen.model_calls
     return ExporterReport(
         service=exporter.service or None,
@@ -86,11 +96,11 @@ def exporter_report(exporter: Exporter, seen: SeenSpans) -> ExporterReport:
         ),
         unread_attributes=[Share(key, _part(count, seen.looked)) for key, count in seen.unread.most_common()],
         least_lag_s=None if seen.lag_s is None else round(seen.lag_s, 3),
-        advice=list(advice(exporter, seen)),
+        advice=list(advice(exporter, seen, calls_beside=calls_beside)),
     )
 
 
-def advice(exporter: Exporter, seen: SeenSpans) -> Iterator[str]:
+def advice(exporter: Exporter, seen: SeenSpans, *, calls_beside: bool = False) -> Iterator[str]:
     """What to change, a sentence each, the most telling first."""
     spoken = [name for name, _ in seen.dialects.most_common()]
     dialect = _maker(exporter.scope, spoken)
@@ -110,6 +120,12 @@ def advice(exporter: Exporter, seen: SeenSpans) -> Iterator[str]:
         yield (
             "none of its spans speaks of models: fine for a web framework, else instrument the library that"
             " calls them"
+        )
+    if seen.looked >= _ENOUGH and spoken and not seen.model_calls and not calls_beside:
+        yield (
+            "no model span is made by this instrumentation, so model, usage and cost are missing: instrument"
+            " the SDK that calls the model as well (openinference-instrumentation-openai,"
+            " opentelemetry-instrumentation-anthropic and their like)"
         )
     if seen.model_calls < _ENOUGH:
         return

@@ -59,6 +59,8 @@ def map_span(span: WireSpan, prices: PriceBook) -> SpanRow:
     tokens = tokens_of(found)
     has_usage = tokens != (None, None, None, None, None)
     kind = kind_of(found, model is not None and (has_usage or bool(said_in or said_out)))
+    if span.events and (kind == "tool" or kind == "mcp"):
+        reading.hear_tool(span)
 
     started_at = instant(span.start_ns)
     status, error_type, error_message = _outcome(span, found, kind, said)
@@ -86,7 +88,7 @@ def map_span(span: WireSpan, prices: PriceBook) -> SpanRow:
         span_id=span.span_id,
         parent_span_id=span.parent_span_id or None,
         kind=kind,
-        name=name(span.name) or _UNNAMED,
+        name=name(get("title") or span.name) or _UNNAMED,
         status=status,
         error_type=error_type,
         error_message=error_message,
@@ -228,9 +230,14 @@ def _outcome(
         return "ok", None, None
     return (
         "error",
-        None if error_type is None else name(error_type),
+        None if error_type is None else name(_class_name(error_type)),
         None if message is None else clean(message[:MESSAGE_CHARS]),
     )
+
+
+def _class_name(error_type: str) -> str:
+    """The name in `<class 'x.Y'>`, as Python prints a class; anything else as it is."""
+    return error_type[8:-2] if error_type.startswith("<class '") and error_type.endswith("'>") else error_type
 
 
 def _input_preview(kind: Kind, found: Found, messages: list[Any] | None) -> str | None:
@@ -258,9 +265,11 @@ def _value_preview(kind: Kind, value: Any, reader: Any) -> str | None:
     """The conversation inside a chain's value when it holds one, else the value itself."""
     if value is None:
         return None
-    if kind != "tool" and kind != "mcp" and (messages := conversation(decoded(value))) is not None:
-        said = reader(messages)
-        if said is not None:
+    if kind != "tool" and kind != "mcp":
+        opened = decoded(value)
+        if opened == []:
+            return None
+        if (messages := conversation(opened)) is not None and (said := reader(messages)) is not None:
             return preview(said)
     return preview(text_of(value))
 
@@ -291,6 +300,8 @@ def _calls_in_answer(calls: Sequence[Asked], failures: Mapping[str, Failure]) ->
 
 
 def name_after_operation(span_name: str) -> str:
-    """The tool in `execute_tool search` or `tools/call search`; any other span name is the tool's own."""
+    """The tool in `execute_tool search`, `tools/call search` or `search.__call__`, else the span's name."""
     operation, _, rest = span_name.partition(" ")
-    return rest if rest and operation in ("execute_tool", MCP_CALL) else span_name or _UNNAMED
+    called = rest if rest and operation in ("execute_tool", MCP_CALL) else span_name
+    # What DSPy's tools are called by.
+    return called.removesuffix(".__call__") or _UNNAMED

@@ -128,8 +128,10 @@ def messages_in(value: Any, role: str) -> list[Any] | None:
     """The messages in an attribute: a conversation in any style, else plain text said by `role`."""
     if value is None or value == "":
         return None
-    found = conversation(decoded(value))
-    if found is None and type(value) is str:
+    opened = decoded(value)
+    found = conversation(opened)
+    # An empty list in JSON is nobody's text.
+    if found is None and type(value) is str and opened != []:
         return [{"role": role, "content": value}]
     return found
 

@@ -34,6 +34,8 @@ def payload_of(span: WireSpan) -> dict[str, Any]:
     reading = read(attributes)
     # What calls a model and has no kind of its own is no tool and no retrieval.
     kind = kind_of(reading.found, False)
+    if _is_tool(kind):
+        reading.hear_tool(span)
     given, answered = _input(span, reading, kind), _output(span, reading, kind)
     return {
         "input": given,

@@ -65,6 +65,22 @@ SELF_HOSTED: Final = frozenset(
     | {"localai", "sglang", "tgi", "mlx"}
 )
 
+#: Frameworks that name themselves where the provider belongs: who serves the model is not said.
+FRAMEWORKS: Final = frozenset(
+    {"strands-agents", "strands_agents", "strands", "autogen", "ag2", "langgraph", "langchain", "llamaindex"}
+    | {
+        "llama_index",
+        "crewai",
+        "haystack",
+        "dspy",
+        "semantic-kernel",
+        "semantic_kernel",
+        "agno",
+        "smolagents",
+    }
+    | {"microsoft.agent_framework", "pydantic-ai", "pydantic_ai", "openai-agents", "openai_agents", "litellm"}
+)
+
 _ZERO: Final = Decimal(0)
 _UNUSED: Final = (None, None, None, None, None)
 _CACHED_LOOKUPS: Final = 4096
@@ -95,6 +111,11 @@ class PriceBook:
 
     def __init__(self, own: OwnPrices | None = None) -> None:
         self._providers: list[Provider] = get_snapshot().providers
+        #: By exact name: what has no provider is found by the name of its model.
+        self._named: dict[str, list[tuple[Provider, ModelInfo]]] = {}
+        for provider in self._providers:
+            for model in provider.models:
+                self._named.setdefault(model.id.lower(), []).append((provider, model))
         self._folded = functools.lru_cache(_CACHED_LOOKUPS)(self._fold)
         self.adopt(own)
 
@@ -126,6 +147,7 @@ class PriceBook:
     ) -> Priced:
         """The folded provider, the book's id of the model, and what five disjoint buckets cost then.
 
+        Where nobody names a provider, or a framework itself, it is the one by which the model was found.
         Audio tokens are parts of the input and of the output bucket.
         """
         # Cut before the look-ups, which remember what they were asked.
@@ -134,6 +156,8 @@ class PriceBook:
         entry = None if model is None or len(model) > NAME_CHARS else self._entry(folded, model, tier)
         if entry is None:
             return Priced(None, folded)
+        if folded is None:
+            folded = entry.provider
         buckets = (input_tokens, output_tokens, cache_read_tokens, cache_write_tokens, reasoning_tokens)
         if buckets == _UNUSED:
             return Priced(entry.model_id, folded)
@@ -156,9 +180,14 @@ class PriceBook:
             return Priced(entry.model_id, folded)
         return Priced(entry.model_id, folded, heard, answered, read, written, total)
 
-    def _fold(self, provider: str) -> str:
-        """A provider's spelling as the book's id, else in lower case without the name of an API behind it."""
+    def _fold(self, provider: str) -> str | None:
+        """A provider's spelling as the book's id, else in lower case without the name of an API behind it.
+
+        None for a framework.
+        """
         name = provider.strip().lower()
+        if name in FRAMEWORKS:
+            return None
         if name in PROVIDERS:
             return PROVIDERS[name]
         # Vercel and others append the API: `openai.responses`, `azure.chat`, `fake.chat`.
@@ -172,7 +201,8 @@ class PriceBook:
         model_ref = model.strip().lower()
         if not model_ref:
             return None
-        found = self._find_model(provider, model_ref)
+        maker, found = self._find_model(provider, model_ref) or (None, None)
+        maker_id = None if maker is None else maker.id
         listed = () if found is None else book_periods(found, tier)
         bare = model_ref.rpartition("/")[2]
         chosen = [
@@ -183,12 +213,13 @@ class PriceBook:
             and (price.service_tier is None or folded_tier(price.service_tier) == tier)
         ]
         if not chosen:
-            return None if found is None else RateEntry(found.id, listed)
+            return None if found is None else RateEntry(found.id, listed, maker_id)
         named = next((price.model_id for price in chosen if price.model_id is not None), None)
         periods = (*(period for price in chosen for period in own_periods(price, listed)), *listed)
-        return RateEntry(named or (bare if found is None else found.id), periods) if periods else None
+        model_id = named or (bare if found is None else found.id)
+        return RateEntry(model_id, periods, maker_id) if periods else None
 
-    def _find_model(self, provider: str | None, model_ref: str) -> ModelInfo | None:
+    def _find_model(self, provider: str | None, model_ref: str) -> tuple[Provider | None, ModelInfo] | None:
         maker, _, bare = model_ref.rpartition("/")
         named = None if provider is None else find_provider_by_id(self._providers, provider)
         if named is not None:
@@ -199,20 +230,29 @@ class PriceBook:
         elif provider in SELF_HOSTED:
             return None
         if maker:
-            prefix = find_provider_by_id(self._providers, self._folded(maker.rpartition("/")[2]))
+            spelled = self._folded(maker.rpartition("/")[2])
+            prefix = None if spelled is None else find_provider_by_id(self._providers, spelled)
             if prefix is not None and (found := self._in(prefix, model_ref, bare)) is not None:
                 return found
         for ref in dict.fromkeys((model_ref, bare)):
             for candidate in self._providers:
                 if candidate.model_match is not None and candidate.model_match.is_match(ref):
                     return self._in(candidate, ref, bare)
-        return None
+        return self._by_name(model_ref) if provider is None else None
 
-    def _in(self, provider: Provider, *refs: str) -> ModelInfo | None:
+    def _by_name(self, model_ref: str) -> tuple[Provider | None, ModelInfo] | None:
+        """The model of this very name, if one provider has it or all who have it ask the same."""
+        known = self._named.get(model_ref)
+        if known is None or any(model.prices != known[0][1].prices for _, model in known):
+            return None
+        provider, model = known[0]
+        return (provider if len(known) == 1 else None), model
+
+    def _in(self, provider: Provider, *refs: str) -> tuple[Provider, ModelInfo] | None:
         # Past the book's own look-up, which remembers every miss for ever: names come from clients.
         for ref in refs:
             if ref and (found := provider.find_model(ref, all_providers=self._providers)) is not None:
-                return found
+                return provider, found
         return None
 
 

@@ -130,10 +130,11 @@ class Period:
 
 @attrs.frozen(eq=False)
 class RateEntry:
-    """One model: its periods, of which the first that is active holds. None when nothing is known of it."""
+    """One model: its periods, of which the first that is active holds, and the provider it was found by."""
 
     model_id: str
     periods: tuple[Period, ...]
+    provider: str | None = None
 
     def rates(self, at: datetime, input_tokens: int) -> Rates | None:
         """The rates of a call at this time with this much input, cached or not."""

@@ -64,7 +64,7 @@ def repriced(row: SpanRow, prices: PriceBook) -> SpanRow:
         input_audio_tokens=row.input_audio_tokens,
         output_audio_tokens=row.output_audio_tokens,
     )
-    if row.cost_source == "provided":
+    if row.priced_by() == "provided":
         return attrs.evolve(row, model_id=priced.model_id)
     used = any((row.input_tokens, row.output_tokens, row.cache_read_tokens, row.cache_write_tokens,
                 row.reasoning_tokens))  # fmt: skip
@@ -77,14 +77,22 @@ def repriced(row: SpanRow, prices: PriceBook) -> SpanRow:
         cache_read_cost=priced.cache_read_cost,
         cache_write_cost=priced.cache_write_cost,
         total_cost=priced.total_cost,
-        cost_source="inferred" if known else "unpriced" if used else None,
+        cost_source=None
+        if row.usage_repeats is not None
+        else "inferred"
+        if known
+        else "unpriced"
+        if used
+        else None,
         price_book=prices.version if known or used else None,
     )
 
 
 def remapped(row: SpanRow, span: WireSpan, prices: PriceBook) -> SpanRow:
     """The span as the present mapping and these prices see it, at the time and place it is stored under."""
-    return attrs.evolve(map_span(span, prices), started_at=row.started_at, usage_repeats=row.usage_repeats)
+    made = attrs.evolve(map_span(span, prices), started_at=row.started_at)
+    made.mark(row.usage_repeats)
+    return made
 
 
 def differs(one: SpanRow, other: SpanRow) -> bool:

@@ -1,9 +1,9 @@
 """What the spans of a trace add up to.
 
-Owns: `roll_up` (the row of a trace), the rules by which usage is not counted twice, and
-`dedupe_tool_calls`. The trace roller calls it when a trace settles; the store writes the result. Never
-reads attributes, never touches the clock. Linear in the number of spans, whatever the links between them:
-parents may be missing, be the span itself, or go round in a circle.
+Owns: `roll_up` (the row of a trace), the rules by which usage is not counted twice, and `preorder` and
+`overlapping`, which `svc.domain.tool_calls` shares. The trace roller calls it when a trace settles; the store
+writes the result. Never reads attributes, never touches the clock. Linear in the number of spans, whatever
+the links between them: parents may be missing, be the span itself, or go round in a circle.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Final, Protocol, TypeVar
 
 import attrs
 
-from svc.domain.span import CostSource, Kind, Repeats, Status, ToolCall
+from svc.domain.span import CostSource, Kind, Repeats, Status
 
 
 class Timed(Protocol):
@@ -25,6 +25,13 @@ class Timed(Protocol):
     span_id: bytes
     started_at: datetime
     ended_at: datetime | None
+
+
+class Linked(Protocol):
+    """A span and what it stands below."""
+
+    span_id: bytes
+    parent_span_id: bytes | None
 
 
 class RollupSpan(Timed, Protocol):
@@ -54,13 +61,6 @@ class RollupSpan(Timed, Protocol):
     input_preview: str | None
     output_preview: str | None
     usage_repeats: Repeats | None
-
-
-class CallingSpan(Timed, Protocol):
-    """What the deduplication of tool calls needs of a span; `SpanRow` has it."""
-
-    kind: Kind
-    tool_calls: tuple[ToolCall, ...]
 
 
 @attrs.frozen(eq=False)
@@ -96,6 +96,9 @@ class TraceRollup:
 #: Spans that are one call of a model each, so that two nested ones may be two calls.
 MODEL_CALLS: Final = frozenset({"llm", "reasoning", "embedding", "reranker"})
 
+#: Spans around calls that are no turn of their own.
+_WRAPPERS: Final = frozenset({"step", "workflow"})
+
 _T = TypeVar("_T", bound=Timed)
 _Summed = TypeVar("_Summed", int, Decimal)
 
@@ -104,9 +107,10 @@ def roll_up(rows: Sequence[RollupSpan]) -> TraceRollup:
     """The roll-up of the spans of one trace, in any order. Raises `ValueError` when there are none.
 
     Name, session, user and previews are the root's (no parent; the earliest when several), else the
-    earliest that has one, previews from llm spans first. Without a root, the earliest span whose parent is
-    not here stands for it. The call site is the root's if tagged, else the earliest tagged one, else the
-    root's. The trace has failed when its root has, or, as long as no root arrived, when any span has.
+    earliest that has one, previews from llm spans first; where the root is a wrapper that shows an object,
+    these before it. Without a root, the earliest span whose parent is not here stands for it. The call site
+    is the root's if tagged, else the earliest tagged one, else the root's. The trace has failed when its root
+    has, or, as long as no root arrived, when any span has.
     """
     if not rows:
         raise ValueError("a trace without spans has no roll-up")
@@ -151,9 +155,9 @@ def roll_up(rows: Sequence[RollupSpan]) -> TraceRollup:
         output_cost=_sum(row.output_cost for row in counted),
         total_cost=_sum(row.total_cost for row in counted),
         unpriced_spans=sum(row.cost_source == "unpriced" for row in counted),
-        input_preview=_first_said([head.input_preview], (row.input_preview for row in (*models, *ordered))),
-        output_preview=_first_said(
-            [head.output_preview], (row.output_preview for row in (*models[::-1], *ordered[::-1]))
+        input_preview=_turn(head, head.input_preview, [row.input_preview for row in (*models, *ordered)]),
+        output_preview=_turn(
+            head, head.output_preview, [row.output_preview for row in (*models[::-1], *ordered[::-1])]
         ),
         repeats=repeats,
     )
@@ -172,8 +176,11 @@ def _sum(values: Iterable[_Summed | None]) -> _Summed | None:
     return total
 
 
-def _first_said(*previews: Iterable[str | None]) -> str | None:
-    return next((said for group in previews for said in group if said), None)
+def _turn(head: RollupSpan, said: str | None, turns: Sequence[str | None]) -> str | None:
+    """What the head said, unless it is a wrapper around calls: what that is given is an object, no turn."""
+    if said and not (head.kind in _WRAPPERS and said[0] in "{["):
+        return said
+    return next((turn for turn in turns if turn), said)
 
 
 # --- usage that is not counted twice ---------------------------------------------------------------------
@@ -192,15 +199,20 @@ def _repeats(rows: Sequence[RollupSpan]) -> dict[bytes, Repeats]:
 
     A span that is no model call of its own repeats its descendants as soon as one of them reports usage;
     one that gives a cost alone, as soon as one of them gives a cost. A model call repeats a descendant with
-    its response id, and its descendants together when their sum is its own; else both are calls. Of model
+    its response id, and its descendants together when their sum is its own; else both are calls. One without
+    usage repeats a call below it that has some, with nothing but steps between. Of model
     calls beside each other with one response id those that overlap in time are one call, and the first to
     start counts: two calls that follow each other are two, even if a gateway or a stand-in gives both
     answers one id.
     """
     reporting = [reports_usage(row) for row in rows]
-    if sum(reporting) + sum(row.total_cost is not None for row in rows) < 2:
+    telling = (
+        uses or row.total_cost is not None or row.kind == "llm"
+        for row, uses in zip(rows, reporting, strict=True)
+    )
+    if sum(telling) < 2:
         return {}
-    order, parents = _preorder(rows)
+    order, parents = preorder(rows)
     repeats: dict[bytes, Repeats] = {}
     answered_below = _same_response_below(rows, order, parents, reporting)
     for row in _once_told([row for i, row in enumerate(rows) if reporting[i] and i not in answered_below]):
@@ -209,7 +221,7 @@ def _repeats(rows: Sequence[RollupSpan]) -> dict[bytes, Repeats]:
     return repeats
 
 
-def _preorder(rows: Sequence[RollupSpan]) -> tuple[list[int], list[int]]:
+def preorder(rows: Sequence[Linked]) -> tuple[list[int], list[int]]:
     """An order, depth first, with parents before children, and the place of each one's parent, -1 for none.
 
     A circle is cut at one of its spans.
@@ -275,10 +287,10 @@ def _once_told(rows: Sequence[RollupSpan]) -> list[RollupSpan]:
     for row in rows:
         if row.response_id is not None:
             by_response[row.response_id].append(row)
-    return [again for group in by_response.values() for again in _overlapping(group)]
+    return [again for group in by_response.values() for again in overlapping(group)]
 
 
-def _overlapping(rows: Sequence[_T]) -> list[_T]:
+def overlapping(rows: Sequence[_T]) -> list[_T]:
     """Those that start while an earlier one, which stands for them, still runs; an open end runs for ever."""
     again: list[_T] = []
     first: _T | None = None
@@ -303,6 +315,7 @@ def _mark_ancestors(
     size = len(rows)
     usage_below = bytearray(size)
     cost_below = bytearray(size)
+    call_below = bytearray(size)
     given_below = [0] * size
     answered_by = [0] * size
     for i in reversed(order):
@@ -326,68 +339,15 @@ def _mark_ancestors(
             else:
                 given += own_given
                 answered += own_answered
+        elif row.kind == "llm" and call_below[i] and not uses and not costs:
+            repeats[row.span_id] = "descendant"
         parent = parents[i]
         if parent >= 0:
             usage_below[parent] |= uses | usage_below[i]
             cost_below[parent] |= costs | cost_below[i]
+            if row.kind == "llm":
+                call_below[parent] |= uses | call_below[i]
+            elif row.kind == "step":
+                call_below[parent] |= call_below[i]
             given_below[parent] += given
             answered_by[parent] += answered
-
-
-# --- tool calls that are not counted twice ---------------------------------------------------------------
-
-
-@attrs.define(eq=False)
-class _Embedded:
-    """A tool call inside an answer; its time is that of the span that holds it."""
-
-    span_id: bytes
-    started_at: datetime
-    ended_at: datetime | None
-    call: ToolCall
-
-
-def dedupe_tool_calls(rows: Sequence[CallingSpan]) -> frozenset[tuple[bytes, int]]:
-    """The tool calls inside answers, as span id and index, that the spans of the trace tell once more.
-
-    A tool's span tells every embedded call with its id. Where either has no id, one span tells one call of
-    its name, in order of time. Answers that overlap in time and hold a call of the same id tell it once.
-    """
-    if sum(len(row.tool_calls) for row in rows) < 2:
-        return frozenset()
-    ordered = sorted(rows, key=by_start)
-    spans: list[ToolCall] = []
-    embedded: list[_Embedded] = []
-    for row in ordered:
-        for call in row.tool_calls:
-            if row.kind in ("tool", "mcp"):
-                spans.append(call)
-            else:
-                embedded.append(_Embedded(row.span_id, row.started_at, row.ended_at, call))
-    ids = {call.call_id for call in spans if call.call_id is not None}
-    told = [e for e in embedded if e.call.call_id in ids]
-    told_ids = {e.call.call_id for e in told}
-    rest = [e for e in embedded if e.call.call_id not in ids]
-    by_id: defaultdict[str, list[_Embedded]] = defaultdict(list)
-    for e in rest:
-        if e.call.call_id is not None:
-            by_id[e.call.call_id].append(e)
-    again = [e for group in by_id.values() for e in _overlapping(group)]
-    told += again
-    twice = {id(e) for e in again}
-    # Each name keeps the spans that no id has matched yet: those with an id and those without.
-    unmatched: defaultdict[tuple[str, bool], int] = defaultdict(int)
-    for call in spans:
-        if call.call_id is None or call.call_id not in told_ids:
-            unmatched[call.name, call.call_id is not None] += 1
-    for e in rest:
-        if id(e) in twice:
-            continue
-        for span_has_id in (False, True):
-            if span_has_id and e.call.call_id is not None:
-                continue
-            if unmatched[e.call.name, span_has_id]:
-                unmatched[e.call.name, span_has_id] -= 1
-                told.append(e)
-                break
-    return frozenset((e.span_id, e.call.index) for e in told)

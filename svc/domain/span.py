@@ -121,3 +121,16 @@ class SpanRow:
             and self.cache_write_tokens is None
             and self.reasoning_tokens is None
         )
+
+    def priced_by(self) -> CostSource | None:
+        """What `cost_source` says of a span whose usage counts: a repeat's is cleared, its costs are not."""
+        if self.cost_source is not None:
+            return self.cost_source
+        if self.total_cost is not None:
+            return "provided" if self.price_book is None else "inferred"
+        return None if self.price_book is None else "unpriced"
+
+    def mark(self, repeats: Repeats | None) -> None:
+        """Say whether its usage repeats another's. A repeat is neither given, inferred nor unpriced."""
+        self.cost_source = self.priced_by() if repeats is None else None
+        self.usage_repeats = repeats

@@ -107,6 +107,8 @@ class Health:
     buried_before: int
     ledger: Callable[[], Ledger]
     retention: Callable[[], dict[str, Any]]
+    #: Exports refused in the last minutes, by cause.
+    refused: Callable[[], list[dict[str, Any]]]
 
     async def report(self) -> tuple[Status, dict[str, Any]]:
         """The whole report of `/actuator/health` (contract §7)."""
@@ -138,6 +140,8 @@ class Health:
             "drainer_alive": alive == len(self.drainers),
         }
         details["ledger"] = attrs.asdict(self.ledger()) | {"balance": self.ledger().balance}
+        if refused := self.refused():
+            details["refused_lately"] = refused
         concerned = self.drainers if self.spool_vitals is None else (self.spool_vitals, *self.drainers)
         waiting = [vitals.waiting_for for vitals in concerned if vitals.waiting_for is not None]
         if waiting:

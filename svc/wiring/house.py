@@ -157,6 +157,7 @@ class House:
             buried_before=buried_before,
             ledger=self.ledger,
             retention=lambda: retention_report(self.settings, self.sweep_tally),
+            refused=lambda: self.intake.tally.lately.told(),
         )
 
     def _sources(self) -> Sources:

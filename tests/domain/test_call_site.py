@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from svc.domain.call_site import infer_call_site
 from tests.domain import mapped
 
 
@@ -19,15 +20,15 @@ def site(name: str, attributes: dict[str, object] | None = None, service: str | 
 @pytest.mark.parametrize(
     ("name", "attributes", "expected"),
     [
-        ("ChatCompletion", {}, "shop/chatcompletion"),
+        ("ChatCompletion", {}, "shop/ChatCompletion"),
         ("chat gpt-4o", {"gen_ai.request.model": "gpt-4o"}, "shop/chat"),
         ("chat gpt-4o", {"gen_ai.request.model": "GPT-4o", "gen_ai.response.model": "gpt-5"}, "shop/chat"),
-        ("invoke_agent Weather", {"gen_ai.agent.name": "Weather"}, "shop/weather/invoke_agent weather"),
+        ("invoke_agent Weather", {"gen_ai.agent.name": "Weather"}, "shop/Weather/invoke_agent Weather"),
         ("step 12", {}, "shop/step"),
         ("job 3fa85f64-5717-4562-b3fc-2c963f66afa6 run", {}, "shop/job run"),
         ("load deadbeef01", {}, "shop/load"),
         ("facade", {}, "shop/facade"),
-        ("GET /users/42", {}, "shop/get users"),
+        ("GET /users/42", {}, "shop/GET users"),
         ("12345", {}, "shop/step"),
         ("", {"gen_ai.operation.name": "chat"}, "shop/llm"),
         ("run", {"code.function.name": "app.answer"}, "shop/app.answer/run"),
@@ -61,3 +62,15 @@ def test_every_span_has_a_short_call_site(name: str, service: str, agent: str) -
 @given(st.integers(0, 10**12), st.integers(0, 10**12), st.uuids(), st.uuids())
 def test_numbers_and_ids_do_not_make_new_call_sites(one: int, two: int, this: object, that: object) -> None:
     assert site(f"task {one} of {this}") == site(f"task {two} of {that}")
+
+
+def test_names_keep_their_spelling_and_those_that_differ_by_case_are_apart() -> None:
+    sites = {
+        infer_call_site(service, None, name, "GPT-4o", None, "llm")
+        for service in ("Shop", "shop")
+        for name in ("Chat gpt-4O", "chat gpt-4o")
+    }
+    assert sites == {"Shop/Chat", "Shop/chat", "shop/Chat", "shop/chat"}
+    assert (
+        infer_call_site("Shop", None, "Run 3F2A9C1B7D of ABCDEF", None, None, "step") == "Shop/Run of ABCDEF"
+    )

@@ -132,6 +132,7 @@ def test_an_exporter_that_says_everything_is_left_alone() -> None:
         ({"llm.request.type": "chat"}, "TRACELOOP_TRACE_CONTENT"),
         ({"ai.operationId": "ai.streamText.doStream"}, "sessionId into experimental_telemetry.metadata"),
         (CHAT, "set the span attribute session.id"),
+        ({"gen_ai.operation.name": "invoke_agent"}, "no model span is made by this instrumentation"),
         ({"http.route": "/"}, "none of its spans speaks of models"),
     ],
 )
@@ -145,6 +146,10 @@ def test_advice_names_what_to_change(attributes: dict[str, Any], words: str) -> 
         ("opentelemetry.instrumentation.anthropic", "Traceloop.set_association_properties"),
         ("opentelemetry.instrumentation.genai.openai", "CAPTURE_MESSAGE_CONTENT=SPAN_ONLY"),
         ("openinference.instrumentation.openai", "using_session"),
+        ("opentelemetry.instrumentation.google_genai", "CAPTURE_MESSAGE_CONTENT=SPAN_ONLY"),
+        ("semantic_kernel.utils.telemetry.model_diagnostics.decorators", "OTEL_DIAGNOSTICS_SENSITIVE=true"),
+        ("strands.telemetry.tracer", "trace_attributes"),
+        ("logfire.openai", "add_baggage_to_attributes"),
         ("com.anthropic.sdk.python", "an instrumentation on top of it"),
         ("gen_ai", "experimental_telemetry"),
         ("gen_ai.of.ours", "CAPTURE_MESSAGE_CONTENT=SPAN_ONLY"),
@@ -197,3 +202,31 @@ def test_a_resource_is_no_attribute_of_the_span() -> None:
     assert not found.unread
     assert is_read("gen_ai.prompt.3.role")
     assert not is_read("gen_ai.unheard.of")
+
+
+def test_a_call_is_in_the_session_of_its_trace() -> None:
+    root = wire({"session.id": "s"}, scope=WireScope("web", "", {}, b"", ""))
+    other = attrs.evolve(
+        root, trace_id=b"\x09" * 16, attributes=CHAT, scope=WireScope("lib", "", {}, b"", "")
+    )
+    call = attrs.evolve(other, trace_id=root.trace_id)
+    # Children come first.
+    found = {key[2].scope: counters for key, counters in noted(call, call, other, root).items()}
+    assert (found["lib"].model_calls, found["lib"].with_session) == (3, 2)
+
+
+def test_whoever_makes_no_model_span_is_not_asked_for_one_where_another_library_does() -> None:
+    agents = seen(**{"gen_ai.operation.name": "invoke_agent"})
+    assert not list(advice(Exporter("shop"), agents, calls_beside=True))
+
+
+def test_the_traces_that_are_remembered_are_bounded() -> None:
+    observations = Observations()
+    for number in range(20_000):
+        session = {"session.id": "s"} if number % 2 else {}
+        span = wire({**CHAT, **session}, trace_id=number.to_bytes(16, "big"))
+        observations.note(1, NOW, span, map_span(span, BOOK))
+    assert len(observations._in_session) <= 10_000
+    (found,) = observations.take().values()
+    assert found.with_session <= found.model_calls
+    assert not observations._in_session

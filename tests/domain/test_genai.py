@@ -207,3 +207,111 @@ def test_an_agent_run_of_pydantic_ai_splits_into_what_was_asked_and_what_was_ans
     row = mapped(span.attributes)
     assert (row.input_preview, row.output_preview) == ("Weather in Paris?", "It is 21C.")
     assert (row.provided_model_name, row.tool_calls) == ("gpt-4o", ())
+
+
+def strands(*events: Any, **said: Any) -> dict[str, Any]:
+    """A span as strands-agents writes it by default: all content on events."""
+    return {
+        "attributes": {"gen_ai.system": "strands-agents", **said},
+        "events": tuple(event(name, **fields) for name, fields in events),
+    }
+
+
+def test_a_choice_may_be_a_list_of_blocks() -> None:
+    blocks = [
+        {"text": "Let me look."},
+        {"toolUse": {"toolUseId": "call_1", "name": "look", "input": {"city": "Paris"}}},
+    ]
+    told = [{"toolResult": {"toolUseId": "call_0", "status": "success", "content": [{"text": "sunny"}]}}]
+    span = strands(
+        ("gen_ai.user.message", {"content": json.dumps([{"text": "Weather?"}])}),
+        ("gen_ai.tool.message", {"content": json.dumps(told)}),
+        ("gen_ai.choice", {"finish_reason": "tool_use", "message": json.dumps(blocks)}),
+        **{"gen_ai.operation.name": "chat"},
+    )
+    row = mapped(**span)
+    assert (row.kind, row.input_preview, row.output_preview) == ("llm", "Weather?", "Let me look.")
+    assert [(call.name, call.call_id) for call in row.tool_calls] == [("look", "call_1")]
+    payload = payload_of(wire(**span))
+    assert payload["input"][1]["parts"] == [
+        {"type": "tool_result", "id": "call_0", "name": None, "result": [{"text": "sunny"}]}
+    ]
+    assert payload["output"] == [
+        {
+            "role": "assistant",
+            "finish_reason": "tool_use",
+            "parts": [
+                {"type": "text", "text": "Let me look."},
+                {"type": "tool_call", "id": "call_1", "name": "look", "arguments": {"city": "Paris"}},
+            ],
+        }
+    ]
+
+
+def test_a_choice_may_be_bare_text() -> None:
+    span = strands(
+        ("gen_ai.choice", {"message": "It is sunny.", "finish_reason": "end_turn"}),
+        **{"gen_ai.operation.name": "invoke_agent"},
+    )
+    assert mapped(**span).output_preview == "It is sunny."
+    assert payload_of(wire(**span))["output"][0]["parts"] == [{"type": "text", "text": "It is sunny."}]
+
+
+def test_a_tools_span_may_tell_its_exchange_on_events() -> None:
+    span = strands(
+        ("gen_ai.tool.message", {"role": "tool", "content": '{"city": "Paris"}', "id": "call_1"}),
+        ("gen_ai.choice", {"message": '[{"text": "sunny"}]', "id": "call_1"}),
+        **{
+            "gen_ai.operation.name": "execute_tool",
+            "gen_ai.tool.name": "look",
+            "gen_ai.tool.call.id": "call_1",
+        },
+    )
+    row = mapped(**span)
+    assert (row.kind, row.input_preview, row.output_preview) == (
+        "tool",
+        '{"city": "Paris"}',
+        '[{"text": "sunny"}]',
+    )
+    tool = payload_of(wire(**span))["tool"]
+    assert (tool["arguments"], tool["result"]) == ({"city": "Paris"}, [{"text": "sunny"}])
+    # What attributes say is not said again by events.
+    span["attributes"]["gen_ai.tool.call.result"] = "rainy"
+    assert mapped(**span).output_preview == "rainy"
+
+
+def test_an_event_that_holds_only_the_instructions_joins_the_input() -> None:
+    details = "gen_ai.client.inference.operation.details"
+    span = strands(
+        (details, {"gen_ai.system_instructions": '[{"type": "text", "content": "Be brief."}]'}),
+        (details, {"gen_ai.input.messages": '[{"role": "user", "parts": [{"text": "Hi"}]}]'}),
+        (details, {"gen_ai.output.messages": '[{"role": "assistant", "parts": [{"text": "Hello"}]}]'}),
+        **{"gen_ai.operation.name": "chat"},
+    )
+    row = mapped(**span)
+    assert (row.input_preview, row.output_preview) == ("Hi", "Hello")
+    assert payload_of(wire(**span))["input"] == [
+        {"role": "system", "parts": [{"type": "text", "text": "Be brief."}]},
+        {"role": "user", "parts": [{"type": "text", "text": "Hi"}]},
+    ]
+
+
+@pytest.mark.parametrize("key", ["gen_ai.input.messages", "gen_ai.prompt"])
+def test_an_empty_list_of_messages_is_no_text(key: str) -> None:
+    said = {"gen_ai.operation.name": "chat", key: "[]", "gen_ai.output.messages": " []"}
+    row = mapped(said)
+    assert (row.input_preview, row.output_preview) == (None, None)
+    payload = payload_of(wire(said))
+    assert (payload["input"] or None, payload["output"]) == (None, None)
+
+
+def test_a_class_as_python_prints_it_is_its_name() -> None:
+    failed = {"gen_ai.operation.name": "chat", "error.type": "<class 'openai.RateLimitError'>"}
+    assert mapped(failed, status_code=2).error_type == "openai.RateLimitError"
+    assert mapped({**failed, "error.type": "timeout"}, status_code=2).error_type == "timeout"
+
+
+def test_a_method_of_calling_is_not_the_tools_name() -> None:
+    tool = {"openinference.span.kind": "TOOL"}
+    assert mapped(tool, name="weather.__call__").tool_calls[0].name == "weather"
+    assert mapped(tool, name="weather").tool_calls[0].name == "weather"

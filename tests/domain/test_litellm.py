@@ -49,6 +49,71 @@ def test_its_cost_is_kept_and_that_of_input_leaves_out_the_cache(names: tuple[st
     assert payload_of(wire(CALL))["time_to_first_token_ms"] == 250
 
 
+@pytest.mark.parametrize(("given", "tools"), [(0.000175, 0.0), (0.00005, 0.0), (0.000175, 0.0002)])
+def test_the_cost_of_cached_tokens_is_there_once_whether_or_not_that_of_input_holds_it(
+    given: float, tools: float
+) -> None:
+    said = {
+        "gen_ai.cost.input_cost": given,
+        "gen_ai.cost.output_cost": 0.00030000000000000003,
+        "gen_ai.cost.cache_read_cost": 0.000125,
+        "gen_ai.cost.tool_usage_cost": tools,
+        "gen_ai.cost.original_cost": 0.00047500000000000005 + tools,
+        # What was granted as a discount tells nothing of the parts.
+        "gen_ai.cost.total_cost": 0.0002375,
+    }
+    row = mapped({**CALL, **said})
+    assert (row.input_cost, row.cache_read_cost, row.output_cost) == (
+        Decimal("0.00005"),
+        Decimal("0.000125"),
+        Decimal("0.0003"),
+    )
+    assert row.total_cost == Decimal("0.0002375")
+
+
+@pytest.mark.parametrize("encode", [str, json.dumps])
+def test_the_parts_of_usage_stand_in_the_providers_object(encode: Any) -> None:
+    usage = {
+        "prompt_tokens": 120,
+        "completion_tokens": 30,
+        "prompt_tokens_details": {"cached_tokens": 60, "audio_tokens": 0},
+        "completion_tokens_details": {"reasoning_tokens": 12, "audio_tokens": None},
+        "cache_creation_input_tokens": 40,
+    }
+    said = {key: value for key, value in CALL.items() if "cache_read" not in key}
+    row = mapped({**said, "metadata.usage_object": encode(usage)})
+    assert buckets(row) == (20, 18, 60, 40, 12)
+    # What the span says by itself is heard first.
+    assert buckets(mapped({**CALL, "metadata.usage_object": encode(usage)}))[2] == 100
+
+
+def test_a_turn_of_tools_stands_beside_a_message_without_parts() -> None:
+    hollow = [{"role": "assistant", "parts": [], "finish_reason": "tool_calls"}]
+    said = {
+        **CALL,
+        "llm.request.type": "completion",
+        "gen_ai.output.messages": json.dumps(hollow),
+        "gen_ai.completion.0.function_call.name": "look",
+        "gen_ai.completion.0.function_call.arguments": '{"city": "Paris"}',
+    }
+    row = mapped(said)
+    assert ([call.name for call in row.tool_calls], row.output_preview) == (["look"], None)
+    assert payload_of(wire(said))["output"][0]["parts"] == [
+        {"type": "tool_call", "id": None, "name": "look", "arguments": {"city": "Paris"}}
+    ]
+    alone = {**CALL, "gen_ai.output.messages": json.dumps(hollow)}
+    assert payload_of(wire(alone))["output"] == hollow
+
+
+@pytest.mark.parametrize(
+    ("model", "provider"), [("openai/gpt-4o", "openai"), ("openrouter/openai/gpt-4o", "openrouter")]
+)
+def test_the_provider_stands_before_the_model_it_serves(model: str, provider: str) -> None:
+    said = {**CALL, "gen_ai.provider.name": "", "litellm.provider.model": model}
+    assert mapped(said).provider == provider
+    assert mapped({**CALL, "litellm.provider.model": "azure/gpt-4o"}).provider == "openai"
+
+
 @pytest.mark.parametrize(
     "said",
     [{"gen_ai.usage.cost": 0.5}, {"gen_ai.usage.cost": "0.5"}, {"hidden_params": '{"response_cost": 0.5}'}],

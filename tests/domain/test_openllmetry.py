@@ -167,7 +167,7 @@ def test_an_entity_that_is_no_tool_names_its_call_site_and_nothing_else() -> Non
         {"traceloop.span.kind": "task", "traceloop.entity.name": "Plan", "traceloop.entity.input": "{}"},
         name="plan.task",
     )
-    assert (row.call_site_id, row.tool_calls) == ("unknown_service/plan/plan.task", ())
+    assert (row.call_site_id, row.tool_calls) == ("unknown_service/Plan/plan.task", ())
 
 
 def test_the_hits_of_a_vector_database_are_documents() -> None:

@@ -243,3 +243,37 @@ def test_audio_tokens_are_a_part_of_their_bucket_at_a_rate_of_their_own() -> Non
     assert mixed.output_cost == 100 * Decimal(64) / 10**6
     plain = price("gpt-4o", "openai", input_tokens=1000, input_audio_tokens=400)
     assert plain.total_cost == price("gpt-4o", "openai", input_tokens=1000).total_cost
+
+
+@pytest.mark.parametrize("framework", ["strands-agents", "autogen", "LangGraph", None])
+def test_a_framework_is_no_provider_and_the_book_names_the_maker(framework: str | None) -> None:
+    assert price(None, framework).provider is None
+    priced = price("gpt-4o", framework, input_tokens=1000)
+    assert (priced.provider, priced.model_id, priced.total_cost) == ("openai", "gpt-4o", Decimal("0.0025"))
+    assert price("nobody's", framework).provider is None
+
+
+def test_a_provider_that_was_said_is_never_replaced() -> None:
+    assert price("gpt-4o", "my-gateway").provider == "my-gateway"
+    assert price("gpt-4o", "azure.ai.openai").provider == "azure"
+
+
+def test_a_model_of_one_name_and_price_needs_no_provider() -> None:
+    alone = price("mistral-embed", input_tokens=1000)
+    assert (alone.provider, alone.model_id, alone.total_cost is not None) == (
+        "mistral",
+        "mistral-embed",
+        True,
+    )
+    # Two sell it and ask the same.
+    shared = price("text-embedding-3-small", input_tokens=1000)
+    assert (shared.provider, shared.total_cost) == (None, Decimal("0.00002"))
+    dear = [
+        name
+        for name, known in BOOK._named.items()
+        if len(known) > 1 and any(model.prices != known[0][1].prices for _, model in known)
+    ]
+    assert any(price(name).model_id is None for name in dear)
+    # Elsewhere the same name may cost something else.
+    assert price("text-embedding-3-small", "my-gateway").model_id is None
+    assert price("mistral-embed", "ollama").model_id is None

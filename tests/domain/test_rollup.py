@@ -13,8 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from svc.domain.rollup import dedupe_tool_calls, roll_up
+from svc.domain.rollup import roll_up
 from svc.domain.span import SpanRow, ToolCall
+from svc.domain.tool_calls import dedupe_tool_calls
 from svc.domain.twins import mark_twins
 from tests.domain import buckets, mapped
 from tests.domain.speaking import CHAT, USAGES, WRAPPERS, shared
@@ -362,7 +363,7 @@ def test_every_shape_is_rolled_up_the_same_in_any_order(rows: list[SpanRow], shu
     rolled = roll_up(rows)
     counted = [span for span in rows if span.span_id not in rolled.repeats]
     assert rolled.span_count == len(rows)
-    assert all(reports(span) for span in rows if span.span_id in rolled.repeats)
+    assert all(reports(span) or span.kind == "llm" for span in rows if span.span_id in rolled.repeats)
     given_ = [span.input_tokens for span in counted if span.input_tokens is not None]
     assert rolled.input_tokens == (sum(given_) if given_ else None)
     costs = [span.total_cost for span in counted if span.total_cost is not None]
@@ -425,6 +426,14 @@ def test_fifty_thousand_spans_are_rolled_up_in_linear_time(shape: str) -> None:
     assert time.process_time() - start < 10
 
 
+def test_a_call_without_usage_repeats_the_one_below_it_that_has_some() -> None:
+    outer = row(1, kind="llm")
+    assert roll_up([outer, llm(2, 1)]).repeats == {sid(1): "descendant"}
+    assert roll_up([outer, row(3, 1, kind="step"), llm(2, 3)]).repeats == {sid(1): "descendant"}
+    assert roll_up([outer, row(3, 1, kind="tool"), llm(2, 3)]).repeats == {}
+    assert roll_up([outer, row(2, 1, kind="llm")]).repeats == {}
+
+
 # --- tool calls ------------------------------------------------------------------------------------------
 
 
@@ -468,6 +477,46 @@ def test_a_call_that_two_overlapping_answers_tell_is_told_once() -> None:
             asks(3, ("f", "a"), runs=(9, 10)),
         ]
     ) == {(sid(2), 0)}
+
+
+def below(parent: int, span: SpanRow, status: str = "ok") -> SpanRow:
+    calls = tuple(attrs.evolve(one, status=status) for one in span.tool_calls)
+    return attrs.evolve(span, parent_span_id=sid(parent), tool_calls=calls)
+
+
+def test_a_tools_span_inside_another_of_its_name_tells_the_same_call() -> None:
+    outer, inner = tool(1, "f"), below(1, tool(2, "f", "a"))
+    # The one with an id stands for both, and for the answer that asked.
+    assert dedupe_tool_calls([asks(3, ("f", "a")), outer, inner]) == {(sid(1), 0), (sid(3), 0)}
+    assert dedupe_tool_calls([tool(1, "f", "a"), below(1, tool(2, "f", "a"))]) == {(sid(2), 0)}
+    step = below(1, row(4, kind="step"))
+    assert dedupe_tool_calls([tool(1, "f", "a"), step, below(4, tool(2, "f"))]) == {(sid(2), 0)}
+
+
+def test_of_two_spans_that_tell_one_call_the_failed_one_counts() -> None:
+    assert dedupe_tool_calls([tool(1, "f", "a"), below(1, tool(2, "f"), "error")]) == {(sid(1), 0)}
+
+
+def test_another_name_another_id_or_an_agent_between_makes_another_call() -> None:
+    assert dedupe_tool_calls([tool(1, "f"), below(1, tool(2, "g"))]) == frozenset()
+    assert dedupe_tool_calls([tool(1, "f", "a"), below(1, tool(2, "f", "b"))]) == frozenset()
+    agent = below(1, row(4, kind="agent"))
+    assert dedupe_tool_calls([tool(1, "f"), agent, below(4, tool(2, "f"))]) == frozenset()
+    assert dedupe_tool_calls([tool(1, "f"), tool(2, "f")]) == frozenset()
+    itself = attrs.evolve(below(1, tool(2, "f")), name="span 1")
+    assert dedupe_tool_calls([tool(1, "f"), itself]) == frozenset()
+
+
+def test_spans_beside_each_other_with_one_id_tell_one_call_while_they_overlap() -> None:
+    first, beside, later = (
+        row(number, kind="tool", runs=runs, tool_calls=(call(0, "f", "a"),))
+        for number, runs in ((1, (1, 5)), (2, (2, 4)), (3, (5, 6)))
+    )
+    assert dedupe_tool_calls([first, beside, later]) == {(sid(2), 0)}
+
+
+def test_a_call_that_a_trace_of_its_own_tells_is_not_counted_here() -> None:
+    assert dedupe_tool_calls([attrs.evolve(tool(1, "f", "a"), usage_repeats="twin")]) == {(sid(1), 0)}
 
 
 names = st.sampled_from(["f", "g"])
@@ -539,3 +588,43 @@ def test_equal_calls_of_one_instrumentation_are_two_calls_whatever_their_id() ->
     rows = [attrs.evolve(told(n, n, runs=(1, 5)), name="chat") for n in (1, 2)]
     mark_twins(rows)
     assert [row.usage_repeats for row in rows] == [None, None]
+
+
+def test_a_tools_call_that_another_trace_tells_at_the_time_is_its_twin() -> None:
+    def telling(number: int, **fields: Any) -> SpanRow:
+        calls = (call(0, "f", "a"),)
+        return attrs.evolve(told(number, number, **fields), kind="tool", response_id=None, tool_calls=calls)
+
+    rows = [telling(1, runs=(1, 5)), telling(2, runs=(2, 4)), telling(3, runs=(6, 7))]
+    mark_twins(rows)
+    assert [row.usage_repeats for row in rows] == [None, "twin", None]
+
+
+def test_the_cost_of_a_repeat_is_neither_inferred_nor_unpriced() -> None:
+    for priced, source in (("gpt-4o", "inferred"), ("nobody's", "unpriced")):
+        said = {**CHAT, "gen_ai.request.model": priced, "gen_ai.usage.input_tokens": 5}
+        one = mapped(said)
+        assert one.cost_source == source
+        one.mark("descendant")
+        assert (one.usage_repeats, one.cost_source) == ("descendant", None)
+        one.mark(None)
+        assert (one.usage_repeats, one.cost_source) == (None, source)
+    given = mapped({**said, "gen_ai.usage.cost": 0.5})
+    given.mark("twin")
+    given.mark(None)
+    assert given.cost_source == "provided"
+
+
+def test_a_wrapper_that_shows_an_object_is_previewed_by_its_first_and_last_turn() -> None:
+    turns = [
+        llm(2, 1, input_preview="Weather?", output_preview=None),
+        llm(3, 1, input_preview="sunny", output_preview="It is sunny."),
+    ]
+    shows = {"input_preview": '{"task": 1}', "output_preview": "[1]"}
+    rolled = roll_up([row(1, kind="step", **shows), *turns])
+    assert (rolled.input_preview, rolled.output_preview) == ("Weather?", "It is sunny.")
+    # Text is what was asked, an agent answers for itself, and where nobody else says anything so it stays.
+    rolled = roll_up([row(1, kind="workflow", input_preview="Plan", output_preview="Done"), *turns])
+    assert (rolled.input_preview, rolled.output_preview) == ("Plan", "Done")
+    assert roll_up([row(1, kind="agent", **shows), *turns]).input_preview == '{"task": 1}'
+    assert roll_up([row(1, kind="step", **shows)]).output_preview == "[1]"

@@ -78,7 +78,7 @@ def test_the_inner_span_is_the_call_and_is_read_whole() -> None:
     assert buckets(row) == (20, 18, 100, None, 12)
     assert (row.input_preview, row.output_preview) == ("Weather in Paris?", None)
     assert [(call.name, call.call_id) for call in row.tool_calls] == [("get_weather", "call_1")]
-    assert row.call_site_id == "unknown_service/weather/ai.generatetext.dogenerate"
+    assert row.call_site_id == "unknown_service/weather/ai.generateText.doGenerate"
     payload = payload_of(wire(INNER))
     assert payload["input"][2]["parts"] == [
         {"type": "tool_call", "id": "call_0", "name": "get_weather", "arguments": {"city": "Paris"}}

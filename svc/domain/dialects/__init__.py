@@ -28,6 +28,7 @@ from svc.domain.dialects import (
     langfuse,
     langsmith,
     litellm,
+    logfire,
     mlflow,
     openinference,
     openlit,
@@ -62,6 +63,7 @@ DIALECTS: Final[tuple[Dialect, ...]] = (
     _GENAI,
     _OPENLLMETRY,
     _VERCEL,
+    logfire.DIALECT,
     _PYDANTIC_AI,
     litellm.DIALECT,
     _OPENLIT,
@@ -179,6 +181,14 @@ class Reading:
     def output_messages(self, span: WireSpan) -> list[Any] | None:
         """What the model answered, as the first dialect that knows says it."""
         return _first(_sources(self.spoken)[1], span)
+
+    def hear_tool(self, span: WireSpan) -> None:
+        """Find the arguments and the result of a tool's span on its events, where its attributes say none."""
+        for dialect in _speakers(self.spoken):
+            if dialect.tool_exchange is not None:
+                for field, value in dialect.tool_exchange(span):
+                    if value is not None:
+                        self.found.setdefault(field, value)
 
     def documents(self, span: WireSpan) -> list[Any] | None:
         """What was retrieved, as the first dialect that knows says it. Read side only."""
@@ -341,7 +351,12 @@ def _sources(spoken: int) -> tuple[tuple[Messages, ...], tuple[Messages, ...], t
 
 
 def _first(sources: tuple[Messages, ...], span: WireSpan) -> list[Any] | None:
+    hollow: list[Any] | None = None
     for source in sources:
         if (messages := source(span)) is not None:
-            return messages
-    return None
+            # One message without a part: LiteLLM's turn that only calls tools says so elsewhere.
+            if len(messages) == 1 and type(only := messages[0]) is dict and only.get("parts") == []:
+                hollow = hollow or messages
+            else:
+                return messages
+    return hollow

@@ -25,6 +25,7 @@ Field = Literal[
     "session_id",
     "user_id",
     "call_site",
+    "title",
     "named",
     "tool_name",
     "tool_call_id",
@@ -97,6 +98,8 @@ class Dialect:
     detail_readers: Mapping[str, DetailReader] = attrs.field(factory=dict)
     #: Retrieved documents in any style that `svc.domain.documents` reads; read side only.
     documents: Messages | None = None
+    #: Arguments and result of a tool's span, where they stand on its events.
+    tool_exchange: Callable[[WireSpan], Iterable[tuple[Field, Any]]] | None = None
     #: Whether the exporter's input holds what was cached; None when it counts as others do.
     counting: Literal["inclusive", "exclusive"] | None = None
     #: Whether its exporters write GenAI's keys for all that it has no own for.

@@ -7,11 +7,11 @@ table of dialects. Never reads log records: they do not travel with traces.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from protocol.otlp.reading import WireEvent, WireSpan
-from svc.domain.dialects.dialect import Attributes, Dialect
+from svc.domain.dialects.dialect import Attributes, Dialect, Field
 from svc.domain.messages import messages_in
 from svc.domain.span import Kind
 from svc.domain.values import decoded, milliseconds, present, text, unquoted
@@ -37,6 +37,7 @@ _ROLES_OF_EVENTS: Final = {
     "gen_ai.tool.message": "tool",
 }
 _DETAILS: Final = "gen_ai.client.inference.operation.details"
+_INSTRUCTIONS: Final = "gen_ai.system_instructions"
 
 
 def _kind(value: Any) -> Kind | None:
@@ -68,15 +69,21 @@ def _event_message(event: WireEvent, role: str) -> dict[str, Any]:
         message["content"] = content
     if (calls := decoded(fields.get("tool_calls"))) is not None:
         message["tool_calls"] = calls
-    if role == "tool" and "tool_call_id" not in message:
-        message["tool_call_id"] = fields.get("id")
+    # Without an id of its own its parts say which calls it answers.
+    if role == "tool" and "tool_call_id" not in message and "id" in fields:
+        message["tool_call_id"] = fields["id"]
     return message
 
 
 def _choice(event: WireEvent) -> dict[str, Any]:
-    inner = decoded(event.attributes.get("message"))
+    said = event.attributes.get("message")
+    inner = decoded(said)
     if type(inner) is not dict:
-        return _event_message(event, "assistant")
+        message = _event_message(event, "assistant")
+        # Strands writes the content alone: its blocks, or bare text.
+        if present(said) is not None and "content" not in message:
+            message["content"] = said if inner is None else inner
+        return message
     return {
         "role": "assistant",
         **inner,
@@ -95,6 +102,9 @@ def input_messages(span: WireSpan) -> list[Any] | None:
         if (role := _ROLES_OF_EVENTS.get(event.name)) is not None:
             found.append(_event_message(event, role))
         elif event.name == _DETAILS:
+            # Strands tells what the system was told in an event of its own.
+            if (told := event.attributes.get(_INSTRUCTIONS)) is not None:
+                found.append({"role": "system", "content": decoded(told) or told})
             found += messages_in(event.attributes.get("gen_ai.input.messages"), "user") or ()
         elif event.name == "gen_ai.content.prompt":
             found += messages_in(event.attributes.get("gen_ai.prompt"), "user") or ()
@@ -116,6 +126,16 @@ def output_messages(span: WireSpan) -> list[Any] | None:
         elif event.name == "gen_ai.content.completion":
             found += messages_in(event.attributes.get("gen_ai.completion"), "assistant") or ()
     return found or None
+
+
+def tool_exchange(span: WireSpan) -> Iterable[tuple[Field, Any]]:
+    """What a tool was called with and what it gave back, on the events that tell a model's messages."""
+    for event in span.events:
+        said = event.attributes.get
+        if event.name == "gen_ai.tool.message":
+            yield "tool_arguments", present(said("content"))
+        elif event.name == "gen_ai.choice":
+            yield "tool_result", present(said("message"))
 
 
 def _first_token_ms(value: Any, span: WireSpan) -> float | None:
@@ -183,7 +203,7 @@ DIALECT: Final = Dialect(
     },
     input_messages=input_messages,
     output_messages=output_messages,
-    instructions=("gen_ai.system_instructions",),
+    instructions=(_INSTRUCTIONS,),
     details={
         "agent": ("gen_ai.agent.name",),
         "workflow": ("gen_ai.workflow.name",),
@@ -198,6 +218,7 @@ DIALECT: Final = Dialect(
     },
     detail_readers={"gen_ai.server.time_to_first_token": _first_token_ms},
     documents=documents,
+    tool_exchange=tool_exchange,
     counting="inclusive",
     usage_prefixes=("gen_ai.usage.", "gen_ai.aggregated_usage."),
     reads=(

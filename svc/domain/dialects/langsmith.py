@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from protocol.otlp.reading import WireSpan
 from svc.domain.dialects.dialect import Attributes, Dialect, Field, Found
+from svc.domain.dialects.usage_objects import opened
 from svc.domain.documents import documents_in
 from svc.domain.messages import conversation
 from svc.domain.span import Kind
@@ -34,35 +35,24 @@ _COMPLETION: Final = "gen_ai.completion"
 _USAGE: Final = "langsmith.usage_metadata"
 _GIVEN: Final = "gen_ai.usage.input_token_details"
 _ANSWERED: Final = "gen_ai.usage.output_token_details"
-#: Details longer than this are none.
-_DETAILS_CHARS: Final = 1000
 
 
 def _kind(value: Any) -> Kind | None:
     return RUNS.get(value.lower()) if type(value) is str else None
 
 
-def _details(value: Any) -> dict[str, Any]:
-    """Details as JSON, or as Python prints a dict."""
-    if type(value) is str:
-        if len(value) > _DETAILS_CHARS:
-            return {}
-        value = decoded(value.replace("'", '"').replace("None", "null") if "'" in value else value)
-    return value if type(value) is dict else {}
-
-
 def _unwrapped(value: Any, key: str) -> Any:
     """What a run was given or answered when it is one thing under the usual key, else all of it."""
-    opened = decoded(value)
-    return opened[key] if type(opened) is dict and opened.keys() == {key} else value
+    whole = decoded(value)
+    return whole[key] if type(whole) is dict and whole.keys() == {key} else value
 
 
 def derive(attributes: Attributes, found: Found) -> Iterable[tuple[Field, Any]]:
     """Details of usage, and what a tool was called with."""
-    given, answered = _details(attributes.get(_GIVEN)), _details(attributes.get(_ANSWERED))
-    if usage := _details(attributes.get(_USAGE)):
-        given = given or _details(usage.get("input_token_details"))
-        answered = answered or _details(usage.get("output_token_details"))
+    given, answered = opened(attributes.get(_GIVEN)), opened(attributes.get(_ANSWERED))
+    if usage := opened(attributes.get(_USAGE)):
+        given = given or opened(usage.get("input_token_details"))
+        answered = answered or opened(usage.get("output_token_details"))
         yield "input_tokens", count(usage.get("input_tokens"))
         yield "output_tokens", count(usage.get("output_tokens"))
         yield "input_cost", money(usage.get("input_cost"))

@@ -1,8 +1,9 @@
 """LiteLLM, SDK and proxy, beside the GenAI conventions and OpenLLMetry's older ones.
 
-Owns: the keys under `litellm.*` and `gen_ai.cost.*`, and the cost inside `hidden_params`. Called by the table
-of dialects. Its cost of input leaves out what cached tokens cost. The proxy's own span repeats the request
-below it; the roll-up sees that by the response's id.
+Owns: the keys under `litellm.*` and `gen_ai.cost.*`, the cost inside `hidden_params`, and the parts of
+usage inside `metadata.usage_object`. Called by the table of dialects. Its cost of input leaves out what
+cached tokens cost, or holds it, by version and provider: its total tells which. The proxy's own span
+repeats the request below it; the roll-up sees that by the response's id.
 """
 
 from __future__ import annotations
@@ -12,11 +13,22 @@ from decimal import Decimal
 from typing import Any, Final
 
 from svc.domain.dialects.dialect import Attributes, Dialect, Field, Found
+from svc.domain.dialects.usage_objects import DETAILS, details_in, opened
 from svc.domain.span import Kind
-from svc.domain.values import decoded, money, present
+from svc.domain.values import decoded, money, present, text
 
 _COST: Final = "litellm.cost."
 _HIDDEN: Final = "hidden_params"
+_USAGE: Final = "metadata.usage_object"
+#: What a call costs in all, before discounts and margins where it says so.
+_WHOLE: Final = (
+    "litellm.cost.original",
+    "gen_ai.cost.original_cost",
+    "litellm.cost.total",
+    "gen_ai.cost.total_cost",
+)
+
+_ZERO: Final = Decimal(0)
 
 
 def _guardrail(value: Any) -> Kind | None:
@@ -27,13 +39,34 @@ def _first(attributes: Attributes, *keys: str) -> Decimal | None:
     return next((amount for key in keys if (amount := money(attributes.get(key))) is not None), None)
 
 
+def _left_out(attributes: Attributes, given: Decimal) -> Decimal:
+    """The cost of cached tokens, where the cost of input does not hold it yet.
+
+    Together the parts are the whole before any discount or margin, so that what exceeds it is there twice.
+    """
+    read = _first(attributes, "litellm.cost.cache_read", "gen_ai.cost.cache_read_cost") or _ZERO
+    written = _first(attributes, "litellm.cost.cache_creation", "gen_ai.cost.cache_creation_cost") or _ZERO
+    cached = read + written
+    if not cached or cached > given:
+        return cached
+    if (whole := _first(attributes, *_WHOLE)) is None:
+        return cached
+    besides = _first(attributes, "litellm.cost.output", "gen_ai.cost.output_cost") or _ZERO
+    besides += _first(attributes, "litellm.cost.tool_usage", "gen_ai.cost.tool_usage_cost") or _ZERO
+    # Closer to the whole with the cached part than without it: doubles are not exact.
+    return cached if given + besides + cached / 2 <= whole else _ZERO
+
+
 def derive(attributes: Attributes, found: Found) -> Iterable[tuple[Field, Any]]:
-    """The cost of all input, and the total that only the hidden parameters hold."""
+    """The cost of all input, the total that only the hidden parameters hold, usage's parts, the provider."""
     given = _first(attributes, "litellm.cost.input", "gen_ai.cost.input_cost")
     if given is not None:
-        read = _first(attributes, "litellm.cost.cache_read", "gen_ai.cost.cache_read_cost")
-        written = _first(attributes, "litellm.cost.cache_creation", "gen_ai.cost.cache_creation_cost")
-        yield "input_cost", given + (read or 0) + (written or 0)
+        yield "input_cost", given + _left_out(attributes, given)
+    if usage := opened(attributes.get(_USAGE)):
+        yield from details_in(usage)
+    if "provider" not in found and (model := text(attributes.get("litellm.provider.model"))) is not None:
+        maker, slash, _ = model.partition("/")
+        yield "provider", maker if slash else None
     if "total_cost" not in found and type(hidden := decoded(attributes.get(_HIDDEN))) is dict:
         yield "total_cost", money(hidden.get("response_cost"))
 
@@ -52,10 +85,10 @@ DIALECT: Final = Dialect(
     },
     readers={"litellm.guardrail.name": _guardrail},
     derive=derive,
-    derives=("input_cost", "total_cost"),
+    derives=("input_cost", "total_cost", "provider", *DETAILS),
     counting="inclusive",
     beside_genai=True,
-    marks=("litellm.cost.input", "gen_ai.cost.input_cost", _HIDDEN),
-    usage_prefixes=(_COST, "gen_ai.cost."),
+    marks=("litellm.cost.input", "gen_ai.cost.input_cost", "litellm.provider.model", _HIDDEN, _USAGE),
+    usage_prefixes=(_COST, "gen_ai.cost.", _USAGE),
     reads=("litellm.*",),
 )

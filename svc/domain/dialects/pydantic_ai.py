@@ -1,4 +1,4 @@
-"""What pydantic-ai and Logfire say beside the GenAI conventions, now and in their earlier formats.
+"""What pydantic-ai says beside the GenAI conventions, now and in its earlier formats.
 
 Owns: the cost of a call, the conversation of an agent run, the requests and answers that Logfire records, and
 the names used before the conventions. Called by the table of dialects. `gen_ai.aggregated_usage.*` sums the
@@ -66,7 +66,7 @@ def output_messages(span: WireSpan) -> list[Any] | None:
 
 DIALECT: Final = Dialect(
     name="pydantic_ai",
-    title="pydantic-ai and Logfire",
+    title="pydantic-ai",
     keys={
         "named": ("agent_name",),
         "cache_read_tokens": (
@@ -106,7 +106,6 @@ DIALECT: Final = Dialect(
     usage_prefixes=("operation.cost",),
     reads=(
         "model_request_parameters",
-        "logfire.*",
         "pydantic_ai.*",
     ),
 )

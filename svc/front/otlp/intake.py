@@ -37,6 +37,7 @@ from protocol.refusals import (
     over_limit,
 )
 from protocol.storage import Batch
+from svc.front.otlp.lately import RefusedLately
 
 log = logging.getLogger(__name__)
 
@@ -67,6 +68,12 @@ class IntakeTally:
     #: By status and code: how many since the last line in the log, and when that was.
     _unsaid: dict[tuple[int, str], int] = attrs.field(factory=dict)
     _said_s: dict[tuple[int, str], float] = attrs.field(factory=dict)
+    #: Refused requests of the last minutes.
+    lately: RefusedLately = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        """It goes by the same clock."""
+        self.lately = RefusedLately(self.clock)
 
     def refuse(self, refusal: Refusal) -> Refusal:
         """Count a refusal, name it in the log once a minute for each cause, and give it back.
@@ -76,6 +83,7 @@ class IntakeTally:
         key = str(refusal.status)
         self.refused[key] = self.refused.get(key, 0) + 1
         cause = (refusal.status, str((refusal.details or {}).get("reason", refusal.code)))
+        self.lately.note(cause, refusal.message)
         unsaid = self._unsaid.get(cause, 0) + 1
         now_s = self.clock()
         if now_s - self._said_s.get(cause, -inf) < REFUSAL_LINE_S:

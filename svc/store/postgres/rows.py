@@ -14,6 +14,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from protocol.rest.query import timestamp
+from svc.domain.rollup import MODEL_CALLS
 from svc.domain.span import TOKEN_BUCKETS
 
 TRACE_COLUMNS: Final = (
@@ -116,6 +117,11 @@ def trace_row(row: Any) -> dict[str, Any]:
     }
 
 
+def call_flag(row: Any) -> dict[str, bool]:
+    """`counts_as_call` of a span that calls a model: of those that tell one call, whether this is the one."""
+    return {"counts_as_call": row["usage_repeats"] is None} if row["kind"] in MODEL_CALLS else {}
+
+
 def span_row(row: Any) -> dict[str, Any]:
     """A span. The row has `payload_available` as well.
 
@@ -131,6 +137,7 @@ def span_row(row: Any) -> dict[str, Any]:
     return {
         **fields,
         **extras,
+        **call_flag(row),
         "latency_ms": latency_ms(row["started_at"], row["ended_at"]),
         "total_tokens": sum(known) if known else None,
         "payload_available": row["payload_available"],

@@ -32,7 +32,7 @@ from svc.store.aggregates.values import PLACED
 from svc.store.postgres.clauses import Where
 from svc.store.postgres.database import Connection, Database
 from svc.store.postgres.keyset import Keyset, KeyType
-from svc.store.postgres.rows import plain
+from svc.store.postgres.rows import call_flag, plain
 from svc.store.reads.search import Page, newest_rows, stretches, stretches_with
 
 INTERVALS: Final = ("hour", "day", "week", "month")
@@ -381,6 +381,7 @@ def _next(start: datetime, interval: str) -> datetime:
 
 def _shown(row: Any, dataset: Dataset) -> dict[str, Any]:
     fields = {name: _field_value(row, name) for name in dataset.shown}
+    fields |= call_flag(row) if dataset is SPANS else {}
     identity = ":".join(str(jsonable(row[name])) for name in dataset.identity)
     return {"id": identity, "created_at": timestamp(row[dataset.time_column]), "fields": fields}
 

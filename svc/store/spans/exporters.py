@@ -16,7 +16,7 @@ import msgspec
 
 from protocol.rest.ingest_report import ExporterReport, IngestReport, RefusedSpans
 from protocol.rest.query import timestamp
-from svc.domain.exporters import Exporter, Key, SeenSpans
+from svc.domain.exporters import DEMO_SCOPE, Exporter, Key, SeenSpans
 from svc.domain.ingest_report import exporter_report, worst_first
 from svc.store.postgres.database import Connection, Database
 
@@ -78,8 +78,15 @@ def _reports(rows: list[Any]) -> list[ExporterReport]:
     found: dict[Exporter, SeenSpans] = {}
     for row in rows:
         exporter = Exporter(*row[:5])
-        found.setdefault(exporter, SeenSpans()).merge(_seen(row))
-    return worst_first([exporter_report(exporter, seen) for exporter, seen in found.items()])[:MOST_SHOWN]
+        # What `trace-svc demo` sent says nothing of anybody's exporter.
+        if exporter.scope != DEMO_SCOPE:
+            found.setdefault(exporter, SeenSpans()).merge(_seen(row))
+    calling = {exporter.service for exporter, seen in found.items() if seen.model_calls}
+    reports = [
+        exporter_report(exporter, seen, calls_beside=exporter.service in calling)
+        for exporter, seen in found.items()
+    ]
+    return worst_first(reports)[:MOST_SHOWN]
 
 
 def _seen(row: Any) -> SeenSpans:

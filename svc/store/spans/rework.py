@@ -22,8 +22,9 @@ from svc.domain.datasets import SPANS, TOOL_CALLS
 from svc.domain.intake import StoredSpan
 from svc.domain.packing import Parts
 from svc.domain.rework import CHANGEABLE, Totals, differs, totals
-from svc.domain.rollup import dedupe_tool_calls, roll_up
+from svc.domain.rollup import roll_up
 from svc.domain.span import SpanRow, ToolCall
+from svc.domain.tool_calls import dedupe_tool_calls
 from svc.store.aggregates.cubes import mark_dirty
 from svc.store.postgres.clock import Clock, server_clock
 from svc.store.postgres.database import Connection, Database

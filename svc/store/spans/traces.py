@@ -16,9 +16,10 @@ from typing import Any, Final
 import attrs
 
 from protocol.storage import Settled
-from svc.domain.datasets import TOOL_CALLS
-from svc.domain.rollup import TraceRollup, dedupe_tool_calls, roll_up
+from svc.domain.datasets import SPANS, TOOL_CALLS
+from svc.domain.rollup import TraceRollup, roll_up
 from svc.domain.span import SpanRow, ToolCall
+from svc.domain.tool_calls import dedupe_tool_calls
 from svc.store.aggregates.cubes import mark_dirty
 from svc.store.postgres.database import Connection, Database
 
@@ -196,8 +197,10 @@ async def roll_trace(connection: Connection, trace: Any, now: datetime) -> bool:
         await connection.execute(_SETTLE, [key[0]], [key[1]])
         return True
     rows = [SpanRow(**dict(record.items())) for record in records]
+    for row in rows:
+        row.cost_source = row.priced_by()
     rollup = roll_up(rows)
-    await _mark_repeats(connection, key, rows, rollup)
+    await _mark_repeats(connection, key, rows, rollup, now)
     await _drop_repeated_tool_calls(connection, key, bounds, rows, now)
     quiet: bool = trace["due_at"] <= now
     soon = min(trace["due_at"], now + ROLL_EVERY)
@@ -207,22 +210,27 @@ async def roll_trace(connection: Connection, trace: Any, now: datetime) -> bool:
 
 
 async def _mark_repeats(
-    connection: Connection, key: TraceKey, rows: Sequence[SpanRow], rollup: TraceRollup
+    connection: Connection, key: TraceKey, rows: Sequence[SpanRow], rollup: TraceRollup, now: datetime
 ) -> None:
     changed = [row for row in rows if row.usage_repeats != rollup.repeats.get(row.span_id)]
     if not changed:
         return
+    for row in changed:
+        row.mark(rollup.repeats.get(row.span_id))
     # Spans whose usage turned out to repeat (or no longer to repeat) another's.
-    await connection.execute(
-        "update span s set usage_repeats = now.repeats"
-        " from unnest($3::bytea[], $4::timestamptz[], $5::text[]) as now (span_id, started_at, repeats)"
+    marked = await connection.fetch(
+        "update span s set usage_repeats = now.repeats, cost_source = now.cost_source"
+        " from unnest($3::bytea[], $4::timestamptz[], $5::text[], $6::text[])"
+        " as now (span_id, started_at, repeats, cost_source)"
         " where s.project_id = $1 and s.trace_id = $2 and s.span_id = now.span_id"
-        " and s.started_at = now.started_at",
+        " and s.started_at = now.started_at returning s.created_at",
         *key,
         [row.span_id for row in changed],
         [row.started_at for row in changed],
-        [rollup.repeats.get(row.span_id) for row in changed],
+        [row.usage_repeats for row in changed],
+        [row.cost_source for row in changed],
     )
+    await mark_dirty(connection, [(key[0], row["created_at"]) for row in marked], SPANS, now)
 
 
 async def _drop_repeated_tool_calls(

@@ -20,8 +20,9 @@ import attrs
 from protocol.storage import Written
 from svc.domain.calendar import day_of
 from svc.domain.intake import StoredSpan
-from svc.domain.rollup import TraceRollup, dedupe_tool_calls, roll_up
+from svc.domain.rollup import TraceRollup, roll_up
 from svc.domain.span import SpanRow
+from svc.domain.tool_calls import dedupe_tool_calls
 from svc.domain.twins import mark_twins
 from svc.store.aggregates.cubes import CUBED, mark_dirty
 from svc.store.postgres.clock import Clock, server_clock
@@ -143,7 +144,7 @@ def _rolled(group: list[StoredSpan]) -> TraceRollup:
     rows = [span.row for span in group]
     rollup = roll_up(rows)
     for row in rows:
-        row.usage_repeats = rollup.repeats.get(row.span_id)
+        row.mark(rollup.repeats.get(row.span_id))
     repeated = dedupe_tool_calls(rows)
     if repeated:
         for row in rows:

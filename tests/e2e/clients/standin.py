@@ -23,11 +23,12 @@ Event = tuple[str, dict[str, Any]]
 
 
 class StandIn:
-    """The running server. `calls` counts model calls by client and API."""
+    """The running server. `calls` counts model calls by client and API, `tools` the tools asked for."""
 
     def __init__(self, url: str) -> None:
         self.url = url
         self.calls: Counter[tuple[str, str]] = Counter()
+        self.tools: Counter[str] = Counter()
         self.numbers = itertools.count(1)
 
 
@@ -165,6 +166,7 @@ class _Handler(BaseHTTPRequestHandler):
         _, client, *_, api = self.path.partition("?")[0].split("/")
         number = next(self.standin.numbers)
         self.standin.calls[client, api] += 1
+        self.standin.tools[client] += _tool(body) is not None
         streamed = bool(body.get("stream"))
         match api:
             case "completions":

@@ -10,6 +10,7 @@ from google.rpc import error_details_pb2, status_pb2
 
 from actors.spool.memory import MemorySpool
 from protocol.refusals import BAD_REQUEST, NO_TENANT, SPOOL_FULL, UNKNOWN_KEY
+from svc.commands import doctor
 from svc.front.otlp.intake import REFUSAL_LINE_S, IntakeTally
 from svc.front.server.door import Door
 from tests.front.otlp.doors import Sender, http_door, intake, request
@@ -89,3 +90,12 @@ def test_a_cause_of_refusals_is_named_once_a_minute_with_their_number(
         "refused 100 exports with 401: no tenant context (no bearer token)",
     ]
     assert tally.refused == {"401": 201, "400": 1}
+
+
+def test_the_hosts_doctor_names_what_was_refused_lately_with_its_cause() -> None:
+    tally = IntakeTally(clock=lambda: 0.0)
+    tally.refuse(UNKNOWN_KEY)
+    components = {"ingest": {"details": {"refused_lately": tally.lately.told()}}}
+    (finding,) = doctor._refused(components)
+    assert finding.line() == "warn  refused     1 lately with 401: no tenant context (unknown key)"
+    assert doctor._refused({"ingest": {"details": {}}}) == doctor._refused({}) == []

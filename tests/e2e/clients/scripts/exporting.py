@@ -27,15 +27,18 @@ class _Traces(SpanProcessor):
 
 traces = _Traces()
 provider = TracerProvider(resource=Resource.create({"service.name": "client"}))
-provider.add_span_processor(traces)
-provider.add_span_processor(
+#: Also for those that make a provider of their own.
+processors = [
+    traces,
     BatchSpanProcessor(
         OTLPSpanExporter(
             endpoint=os.environ["SVC"] + "/v1/traces",
             headers={"Authorization": "Bearer " + os.environ["WRITE_KEY"]},
         )
-    )
-)
+    ),
+]
+for processor in processors:
+    provider.add_span_processor(processor)
 trace.set_tracer_provider(provider)
 
 

@@ -1,0 +1,56 @@
+"""Which exports were refused in the last minutes, by cause.
+
+Owns `RefusedLately`. The tally of the doors notes each refusal, `/actuator/health` shows them, and so does
+the host's doctor. Holds a fixed number of causes and minutes, whatever clients send; never a payload.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import attrs
+
+#: How far back refusals are remembered.
+MINUTES: Final = 10
+#: Causes that are told apart; further ones are left out.
+MOST_CAUSES: Final = 32
+
+Cause = tuple[int, str]
+
+
+@attrs.define(eq=False)
+class RefusedLately:
+    """Counts by cause and minute. `clock` is monotonic and in seconds."""
+
+    clock: Callable[[], float]
+    _causes: dict[Cause, tuple[str, dict[int, int]]] = attrs.field(factory=dict)
+
+    def note(self, cause: Cause, message: str, count: int = 1) -> None:
+        """So many refusals of a cause: the status and a word. The message is the one last answered."""
+        minute = int(self.clock() // 60)
+        if cause not in self._causes and len(self._causes) >= MOST_CAUSES:
+            self._forget(minute)
+            if len(self._causes) >= MOST_CAUSES:
+                return
+        counts = self._causes[cause][1] if cause in self._causes else {}
+        for past in [past for past in counts if past <= minute - MINUTES]:
+            del counts[past]
+        counts[minute] = counts.get(minute, 0) + count
+        self._causes[cause] = (message, counts)
+
+    def told(self) -> list[dict[str, Any]]:
+        """`{status, cause, message, count}` of each cause of the last minutes, the most frequent first."""
+        self._forget(int(self.clock() // 60))
+        found = [
+            {"status": status, "cause": cause, "message": message, "count": sum(counts.values())}
+            for (status, cause), (message, counts) in self._causes.items()
+        ]
+        return sorted(found, key=lambda one: (-int(one["count"]), str(one["cause"])))
+
+    def _forget(self, minute: int) -> None:
+        for cause, (_, counts) in list(self._causes.items()):
+            for past in [past for past in counts if past <= minute - MINUTES]:
+                del counts[past]
+            if not counts:
+                del self._causes[cause]
