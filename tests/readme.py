@@ -1,4 +1,4 @@
-"""Renews what the README takes from the code: `python -m tests.readme`."""
+"""Renews what the pages for users take from the code: `python -m tests.readme`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from svc.config.text import settings_markdown
 from svc.domain.dialects import general, understood
 from svc.front.mcp import tools
 
-README = Path(__file__).parent.parent / "README.md"
+ROOT = Path(__file__).parent.parent
+
+#: The pages for users, the README first.
+PAGES = (ROOT / "README.md", *sorted((ROOT / "deploy").glob("*.md")))
 
 
 #: The columns of the table of dialects, and the fields of which one makes a tick.
@@ -60,13 +63,27 @@ def renewed(text: str, mark: str, table: str) -> str:
     return re.sub(f"{start}.*{end}", lambda _: f"{start}\n{table}\n{end}", text, flags=re.DOTALL)
 
 
+def tables() -> dict[str, str]:
+    """Each table by the name of its two marks."""
+    return {
+        "settings": settings_markdown(),
+        "dialects": dialects_table(),
+        "tools": tools.markdown_table(),
+    }
+
+
+def whole() -> str:
+    """All pages, one after the other."""
+    return "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
+
+
 def main() -> None:
-    """Write each table between its two marks."""
-    text = README.read_text(encoding="utf-8")
-    text = renewed(text, "settings", settings_markdown())
-    text = renewed(text, "dialects", dialects_table())
-    text = renewed(text, "tools", tools.markdown_table())
-    README.write_text(text, encoding="utf-8")
+    """Write each table between its two marks, on whichever page has them."""
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        for mark, table in tables().items():
+            text = renewed(text, mark, table)
+        page.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -10,9 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from svc.config.text import settings_markdown
-from svc.front.mcp import tools
-from tests.readme import dialects_table
+from tests.readme import PAGES, tables, whole
 
 ROOT = Path(__file__).parent.parent
 
@@ -235,16 +233,16 @@ def test_the_repository_names_no_registry_and_no_machine() -> None:
     assert guilty == []
 
 
-def test_the_readme_holds_the_table_of_dialects() -> None:
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert dialects_table() in readme, "run `python -m tests.readme` to renew it"
+@pytest.mark.parametrize("mark", tables())
+def test_a_page_holds_the_table(mark: str) -> None:
+    assert f"<!-- {mark} -->\n{tables()[mark]}\n" in whole(), "run `python -m tests.readme` to renew it"
 
 
-def test_the_readme_holds_the_table_of_tools() -> None:
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert tools.markdown_table() in readme, "run `python -m tests.readme` to renew it"
+def test_the_readme_is_a_first_screen_and_no_manual() -> None:
+    assert len((ROOT / "README.md").read_text(encoding="utf-8")) < 12_000
 
 
-def test_the_readme_holds_the_settings_table() -> None:
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert settings_markdown() in readme, "run `python -m tests.readme` to renew it"
+def test_every_link_between_pages_leads_somewhere() -> None:
+    for page in PAGES:
+        for link in re.findall(r"\]\(([\w./-]+)\)", page.read_text(encoding="utf-8")):
+            assert (page.parent / link).exists(), (page, link)

@@ -1,4 +1,4 @@
-"""What the README shows, run as it stands there."""
+"""What the README and the pages beside it show, run as it stands there."""
 
 from __future__ import annotations
 
@@ -12,11 +12,13 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.test_exporters import JS, node
+from tests.readme import whole
 from tests.service import Service, until
 
 __all__ = ["node"]
 
-README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+#: All pages for users.
+README = whole()
 
 
 def blocks(language: str) -> list[str]:
@@ -50,7 +52,7 @@ def test_the_javascript_example_sends_a_trace(service: Service, env: dict[str, s
 
 def test_the_questions_are_answered(service: Service, env: dict[str, str]) -> None:
     lines = re.findall(r'^curl "\$SVC/v1/query/.*$', README, re.MULTILINE)
-    assert len(lines) == 4
+    assert len(lines) == 5
     assert shutil.which("curl"), "curl is missing; .ci/run must install it"
     for line in lines:
         done = subprocess.run(
@@ -69,6 +71,20 @@ def test_every_command_of_the_readme_exists() -> None:
             capture_output=True,
             timeout=30,
         )
+
+
+def test_the_standard_variables_of_exporters_suffice(service: Service, env: dict[str, str]) -> None:
+    (block,) = [block for block in blocks("") if "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT" in block]
+    send = (
+        "from opentelemetry.sdk.trace import TracerProvider;"
+        "from opentelemetry.sdk.trace.export import SimpleSpanProcessor;"
+        "from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter;"
+        "p = TracerProvider(); p.add_span_processor(SimpleSpanProcessor(OTLPSpanExporter()));"
+        "p.get_tracer('t').start_span('by the variables alone').end(); p.shutdown()"
+    )
+    script = f'{block}\n"{sys.executable}" -c "{send}"'
+    subprocess.run(["bash", "-euc", script], env=env, check=True, timeout=60)
+    service.wait_for_spans(1, name="by the variables alone")
 
 
 def test_the_map_names_every_room() -> None:

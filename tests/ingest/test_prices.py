@@ -14,6 +14,7 @@ import pytest
 
 from svc.domain.pricing import PriceBook, Priced
 from svc.ingest.prices import BadPrices, read_prices
+from tests.readme import whole
 from tests.service import TRACE_SVC, environment, running, until
 from tests.wire import request, span
 
@@ -160,7 +161,7 @@ def test_an_empty_file_changes_nothing(tmp_path: Path) -> None:
 
 
 def test_the_example_in_the_readme_is_a_price_file(tmp_path: Path) -> None:
-    readme = (Path(__file__).parents[2] / "README.md").read_text()
+    readme = whole()
     prices = book(tmp_path, readme.partition("```toml\n")[2].partition("```")[0])
     priced = cost(prices, "gpt-4o", provider="openai", service_tier="batch", input_tokens=MILLION)
     assert priced.total_cost == Decimal("2.0001")
