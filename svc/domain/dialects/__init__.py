@@ -110,6 +110,9 @@ _READERS: Final[Mapping[Field, Reader]] = {
 }
 
 _DETAILED: Final = (_GENAI, *(dialect for dialect in DIALECTS if dialect is not _GENAI))
+_FINISHED: Final = tuple(
+    (dialect, key) for dialect in _DETAILED for key in dialect.details.get("finish_reasons", ())
+)
 
 _KEYS_PER_DIALECT: Final = 1 << 10
 
@@ -279,6 +282,14 @@ def read_details(span: WireSpan) -> dict[Detail, Any]:
                 if detail not in found and (value := _detail(span, dialect, detail, key)) is not None:
                     found[detail] = value
     return found
+
+
+def finish_reasons(span: WireSpan) -> list[str]:
+    """Why the model stopped, as `read_details` says it, without the other details."""
+    for dialect, key in _FINISHED:
+        if key in span.attributes and (value := _detail(span, dialect, "finish_reasons", key)) is not None:
+            return list(value)
+    return []
 
 
 def _detail(span: WireSpan, dialect: Dialect, detail: Detail, key: str) -> Any:

@@ -1,0 +1,41 @@
+"""`cost_drift`: turns at a call site cost more than they used to.
+
+Owns: what a turn costs. It is the sum over the model calls of the trace that count; when one of them has no
+price, or nothing of the trace costs anything, or there is no root, nothing is known. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from svc.domain.detect.detector import Context, Detector
+from svc.domain.detect.duration_drift import FLOOR_TUNING
+from svc.domain.detect.observed import Observation, site, slot_of
+from svc.domain.detect.settled_trace import SettledTrace
+
+
+def observe(trace: SettledTrace, context: Context) -> Iterable[Observation]:
+    """The cost of the turn, if it is known. Usage that repeats another span's does not count."""
+    root = trace.root
+    if root is None:
+        return
+    counted = [row for row in trace.spans if row.usage_repeats is None]
+    if any(row.cost_source == "unpriced" for row in counted):
+        return
+    costs = [row.total_cost for row in counted if row.total_cost is not None]
+    if costs:
+        yield Observation(
+            "turn_cost", site(trace.call_site_id), slot_of(root.started_at), value=float(sum(costs))
+        )
+
+
+COST_DRIFT: Final = Detector(
+    name="cost_drift",
+    sentence="Turns at a call site cost more than they used to.",
+    grain="trace",
+    engine="drift",
+    measures=("turn_cost",),
+    observe=observe,
+    tuning={"w1_floor": FLOOR_TUNING},
+)

@@ -1,0 +1,60 @@
+"""`cut_output`: more answers of a call site are cut off or say nothing.
+
+Owns: when an answer is cut. A failed call has no answer, and where neither the reason it stopped nor its text
+was captured nobody knows. Pure.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import Final
+
+from svc.domain.detect.detector import Context, Detector, Tunable
+from svc.domain.detect.observed import WITNESSES, Observation, site, slot_of
+from svc.domain.detect.settled_trace import SettledTrace, SpanTexts
+from svc.domain.span import SpanRow
+
+#: How providers say that an answer ran into its limit, in lower case.
+CUT: Final = frozenset({"length", "max_tokens", "max_output_tokens", "model_length", "token_limit"})
+
+
+def observe(trace: SettledTrace, context: Context) -> Iterable[Observation]:
+    """One unit for each call site that answers; failed when any of its answers is cut or blank."""
+    units: defaultdict[str, list[tuple[SpanRow, str | None]]] = defaultdict(list)
+    for row in trace.spans:
+        texts = trace.texts.get(row.span_id)
+        if row.kind != "llm" or row.status != "ok" or texts is None:
+            continue
+        if texts.finish_reasons or texts.answered:
+            units[site(row.call_site_id)].append((row, _fault(row, texts)))
+    for subject, answers in units.items():
+        faulty = [(row, fault) for row, fault in answers if fault is not None]
+        yield Observation(
+            "cut_rate",
+            subject,
+            slot_of(answers[0][0].started_at),
+            failed=bool(faulty),
+            witnesses=tuple(row.span_id for row, _ in faulty)[:WITNESSES],
+            signature=faulty[0][1] if faulty else None,
+        )
+
+
+def _fault(row: SpanRow, texts: SpanTexts) -> str | None:
+    if any(reason in CUT for reason in texts.finish_reasons):
+        return "length"
+    silent = texts.answered and not texts.media and not (texts.said or "").strip()
+    if silent and not texts.calls and not row.tool_calls:
+        return "blank"
+    return None
+
+
+CUT_OUTPUT: Final = Detector(
+    name="cut_output",
+    sentence="More answers of a call site are cut off at their limit, or say nothing at all.",
+    grain="span",
+    engine="rate",
+    measures=("cut_rate",),
+    observe=observe,
+    tuning={"rise": Tunable(2.0, 1.25, 10.0)},
+)

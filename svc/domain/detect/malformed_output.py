@@ -1,0 +1,180 @@
+"""`malformed_output`: more answers of a call site are not the JSON that they should be.
+
+Owns: what an answer must be. Where the taxonomy has a schema for the call site, that says it. Where it has
+none, the answers themselves do: every trace is counted under the shape of its answers, and `learned` reads
+from the shapes of the reference whether they are JSON at all and which keys they always have; a call site
+whose answers are prose is left alone, and says so. Counted by shape, what was learned never depends on the
+order in which traces were folded. Pure.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import attrs
+import msgspec
+
+from svc.domain.detect.detector import Context, Detector, Schema, Tunable
+from svc.domain.detect.observed import WITNESSES, Observation, site, slot_of
+from svc.domain.detect.settled_trace import SettledTrace, SpanTexts
+from svc.domain.span import SpanRow
+
+#: So many answers tell what a call site answers, and so large a share must agree.
+LEARNED_FROM: Final = 200
+LEARNED_SHARE: Final = 0.99
+#: An object with more keys, or with longer ones, is a map from data to data: its keys are no shape.
+SHAPE_KEYS: Final = 24
+_KEY_CHARS: Final = 64
+_SHAPE_CHARS: Final = 190
+#: A longer text is not parsed; it is told apart as one that nobody looked at.
+PARSED_CHARS: Final = 1 << 20
+
+#: Shapes: an object and its keys, behind a fence or bare; another JSON value; an object whose keys are data;
+#: and what is no JSON.
+PROSE: Final = '["prose"]'
+
+
+def observe(trace: SettledTrace, context: Context) -> Iterable[Observation]:
+    """One unit for each call site that answers with text: under its schema, else by its shape."""
+    answers: defaultdict[str, list[tuple[SpanRow, str]]] = defaultdict(list)
+    for row in trace.spans:
+        texts = trace.texts.get(row.span_id)
+        if row.kind == "llm" and row.status == "ok" and texts is not None and _is_final(row, texts):
+            answers[row.call_site_id].append((row, texts.said or ""))
+    for call_site_id, given in answers.items():
+        slot = slot_of(given[0][0].started_at)
+        if (entry := context.schemas.get(call_site_id)) is not None:
+            yield _against(entry[1], site(call_site_id), slot, given)
+            yield Observation("seen_schema", site(call_site_id), slot, detail=entry[0])
+        else:
+            # What every answer of the trace has.
+            shape = common_shape([shape_of(said) for _, said in given])
+            yield Observation(
+                "output_shape",
+                site(call_site_id),
+                slot,
+                detail=shape,
+                witnesses=tuple(row.span_id for row, _ in given)[:WITNESSES] if shape == PROSE else (),
+            )
+
+
+def _is_final(row: SpanRow, texts: SpanTexts) -> bool:
+    """Whether the answer is for whoever asked, not a step on the way to it."""
+    return not texts.calls and not row.tool_calls and bool((texts.said or "").strip())
+
+
+def _against(schema: Schema, subject: str, slot: int, given: list[tuple[SpanRow, str]]) -> Observation:
+    failing = [(row, fault) for row, said in given if (fault := _fault(schema, said)) is not None]
+    return Observation(
+        "malformed_rate",
+        subject,
+        slot,
+        failed=bool(failing),
+        witnesses=tuple(row.span_id for row, _ in failing)[:WITNESSES],
+        signature=failing[0][1] if failing else None,
+    )
+
+
+def _fault(schema: Schema, said: str) -> str | None:
+    value = _parsed(said)
+    if value is msgspec.UNSET:
+        return "not JSON"
+    return None if schema.is_valid(value) else "against the schema"
+
+
+def _parsed(said: str) -> Any:
+    """The value of a JSON text, `UNSET` when it is none."""
+    if len(said) > PARSED_CHARS:
+        return msgspec.UNSET
+    try:
+        return msgspec.json.decode(said.strip())
+    except (msgspec.DecodeError, RecursionError, UnicodeError):
+        return msgspec.UNSET
+
+
+def shape_of(said: str) -> str:
+    """The shape of one answer: JSON text of `[word, keys…]`."""
+    head = said.lstrip()[:1]
+    if head == "`":
+        fenced = said.strip().removeprefix("```json").removeprefix("```").removesuffix("```")
+        value, word = _parsed(fenced), "fenced"
+    elif head not in ("{", "["):
+        return PROSE
+    else:
+        value, word = _parsed(said), "object"
+    if type(value) is not dict:
+        return PROSE if value is msgspec.UNSET else _shape("value")
+    keys = sorted(value)
+    if len(keys) > SHAPE_KEYS or any(len(key) > _KEY_CHARS for key in keys):
+        return _shape(word, "…")
+    shape = _shape(word, *keys)
+    return shape if len(shape) <= _SHAPE_CHARS else _shape(word, "…")
+
+
+def _shape(*parts: str) -> str:
+    return msgspec.json.encode(parts).decode()
+
+
+def common_shape(shapes: list[str]) -> str:
+    """What all of the shapes have: prose as soon as one is prose, else the keys that none lacks."""
+    if len(set(shapes)) == 1:
+        return shapes[0]
+    opened = [msgspec.json.decode(shape, type=list[str]) for shape in shapes]
+    words = {shape[0] for shape in opened}
+    if "prose" in words:
+        return PROSE
+    if "value" in words:
+        return _shape("value")
+    # A fence around one of them is a fence; an object whose keys are data lacks nothing that can be named.
+    word = "fenced" if "fenced" in words else "object"
+    named = [set(shape[1:]) for shape in opened if shape[1:] != ["…"]]
+    return _shape(word, *sorted(set.intersection(*named))) if named else _shape(word, "…")
+
+
+@attrs.frozen
+class Learned:
+    """What the answers of a reference have in common: words of shapes, and the keys of nearly all."""
+
+    words: frozenset[str]
+    keys: frozenset[str]
+
+    def fits(self, shape: str) -> bool:
+        """Whether an answer of this shape is as it should be."""
+        word, *keys = msgspec.json.decode(shape, type=list[str])
+        return word in self.words and (keys == ["…"] or self.keys <= set(keys))
+
+
+def learned(units: Mapping[str, int]) -> Learned | None:
+    """What a reference teaches, given its units by shape; None for too few, or when they are no JSON."""
+    total = sum(units.values())
+    if total < LEARNED_FROM:
+        return None
+    words: defaultdict[str, int] = defaultdict(int)
+    keys: defaultdict[str, int] = defaultdict(int)
+    for shape, n in units.items():
+        word, *named = msgspec.json.decode(shape, type=list[str])
+        words[word] += n
+        for key in named:
+            keys[key] += n
+    if words["prose"] > (1 - LEARNED_SHARE) * total:
+        return None
+    usual = frozenset(
+        word for word, n in words.items() if word != "prose" and n > (1 - LEARNED_SHARE) * total
+    )
+    return Learned(
+        usual, frozenset(key for key, n in keys.items() if key != "…" and n >= LEARNED_SHARE * total)
+    )
+
+
+MALFORMED_OUTPUT: Final = Detector(
+    name="malformed_output",
+    sentence="More answers of a call site break its schema, or the JSON that it has always answered with.",
+    grain="span",
+    engine="rate",
+    measures=("malformed_rate", "output_shape"),
+    also=("seen_schema",),
+    observe=observe,
+    tuning={"rise": Tunable(2.0, 1.25, 10.0)},
+)

@@ -1,0 +1,127 @@
+"""What detectors see of one trace, before anything is counted: observations, and the measures they are of.
+
+Owns: `Observation`, the closed list `MEASURES` and the names of subjects. Detectors make observations, the
+store folds them into tallies, the engines judge the sums. Never decides whether anything is wrong.
+
+A rate has one observation for each trace and subject, failed when any of its calls failed: by call, retries
+would make a false alarm of nearly every bucket. A size has one for each value.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+from typing import Final, Literal
+
+import attrs
+import msgspec
+import numpy as np
+
+from svc.domain.detect.histogram import UNIT_DOLLARS, UNIT_MS, bins_of
+from svc.domain.detect.slots import slot_at
+from svc.domain.values import identifier
+
+MeasureName = Literal[
+    "tool_error_rate",
+    "tool_duration",
+    "turn_duration",
+    "turn_cost",
+    "malformed_rate",
+    "output_shape",
+    "loop_rate",
+    "cut_rate",
+    "answered_model",
+    "seen_release",
+    "seen_prompt",
+    "seen_tools",
+    "seen_schema",
+]
+
+
+@attrs.frozen
+class Measure:
+    """What is counted under a name. `unit` is the lower end of a size's first bin, None for rates.
+
+    A measure with `details` counts each subject under as many values as it has, up to a bound.
+    """
+
+    unit: float | None = None
+    details: bool = False
+
+
+#: Every measure.
+MEASURES: Final[dict[MeasureName, Measure]] = {
+    "tool_error_rate": Measure(),
+    "tool_duration": Measure(unit=UNIT_MS),
+    "turn_duration": Measure(unit=UNIT_MS),
+    "turn_cost": Measure(unit=UNIT_DOLLARS),
+    "malformed_rate": Measure(),
+    "output_shape": Measure(details=True),
+    "loop_rate": Measure(),
+    "cut_rate": Measure(),
+    "answered_model": Measure(details=True),
+    "seen_release": Measure(details=True),
+    "seen_prompt": Measure(details=True),
+    "seen_tools": Measure(details=True),
+    "seen_schema": Measure(details=True),
+}
+
+#: A call site of the subject's own, and a tool.
+SITE: Final = "site:"
+TOOL: Final = "tool:"
+#: Spans that an observation names at most, the first ones by start.
+WITNESSES: Final = 8
+
+#: What one call of a tool does not share with the next: UUIDs, long hexadecimal words, long numbers.
+_CHANGING: Final = re.compile(
+    r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}"
+    r"|(?<![0-9a-z])(?=[a-f]*[0-9])[0-9a-f]{8,}(?![0-9a-z])"
+    r"|(?<![0-9])[0-9]{4,}(?![0-9])"
+)
+
+
+@attrs.frozen
+class Observation:
+    """One thing seen of one trace: a unit of a rate, which failed or not, or a value of a size.
+
+    `slot` is that of the first span it speaks of. `witnesses` are the spans that show the failure, at most
+    `WITNESSES`, and `signature` says in a few words what kind it is; both are empty where nothing failed.
+    Values are in milliseconds or US dollars.
+    """
+
+    measure: MeasureName
+    subject: str
+    slot: int
+    failed: bool = False
+    value: float | None = None
+    detail: str = ""
+    witnesses: tuple[bytes, ...] = ()
+    signature: str | None = None
+
+    @property
+    def bin(self) -> int:
+        """The bin of a size, 0 for anything else."""
+        unit = MEASURES[self.measure].unit
+        if unit is None or self.value is None:
+            return 0
+        return int(bins_of(np.array([self.value]), unit)[0])
+
+
+def slot_of(moment: datetime) -> int:
+    """The slot that an aware moment lies in."""
+    return slot_at(moment.timestamp())
+
+
+def site(call_site_id: str) -> str:
+    """The subject of a call site."""
+    return SITE + call_site_id
+
+
+def tool(name: str) -> str:
+    """The subject of a tool, the same over calls and deploys."""
+    return TOOL + (_CHANGING.sub("#", name.strip().lower()) or "unknown")
+
+
+def detail(*parts: object) -> str:
+    """Several values as one detail: a JSON array, cut like any identifier."""
+    return identifier(msgspec.json.encode(parts).decode())

@@ -1,0 +1,75 @@
+"""The table of detectors: which there are, and what each says of itself.
+
+Owns: `DETECTORS`, and `observe`, which asks all of them about one trace. Whoever folds traces calls it; the
+README, REST, MCP and the pages show the rows. A new detector is one file in this package and one line here.
+Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import attrs
+
+from svc.domain.detect import marks
+from svc.domain.detect.agent_loop import AGENT_LOOP
+from svc.domain.detect.cost_drift import COST_DRIFT
+from svc.domain.detect.cut_output import CUT_OUTPUT
+from svc.domain.detect.detector import Context, Detector
+from svc.domain.detect.duration_drift import DURATION_DRIFT
+from svc.domain.detect.encoded import FRUSTRATION, GROUNDEDNESS
+from svc.domain.detect.malformed_output import MALFORMED_OUTPUT
+from svc.domain.detect.model_change import MODEL_CHANGE
+from svc.domain.detect.new_signature import NEW_SIGNATURE
+from svc.domain.detect.observed import Observation
+from svc.domain.detect.settled_trace import SettledTrace
+from svc.domain.detect.tool_error import TOOL_ERROR
+
+DETECTORS: Final[Mapping[str, Detector]] = {
+    detector.name: detector
+    for detector in (
+        TOOL_ERROR,
+        DURATION_DRIFT,
+        COST_DRIFT,
+        MALFORMED_OUTPUT,
+        AGENT_LOOP,
+        CUT_OUTPUT,
+        NEW_SIGNATURE,
+        MODEL_CHANGE,
+        FRUSTRATION,
+        GROUNDEDNESS,
+    )
+}
+
+
+@attrs.frozen(eq=False)
+class Observed:
+    """What was seen of one trace, and the detectors that could not look at it, each with the error's type."""
+
+    observations: tuple[Observation, ...]
+    failed: Mapping[str, str]
+
+
+def observe(trace: SettledTrace, context: Context) -> Observed:
+    """What every detector sees of a trace. One that raises is left out alone, all that it saw with it."""
+    seen: list[Observation] = list(marks.observe(trace))
+    failed: dict[str, str] = {}
+    for detector in DETECTORS.values():
+        if detector.observe is None:
+            continue
+        try:
+            seen += tuple(detector.observe(trace, context))
+        except Exception as error:  # what one detector cannot stand must not cost the others their sight
+            failed[detector.name] = type(error).__name__
+    return Observed(tuple(seen), failed)
+
+
+def detectors_table() -> str:
+    """The table as the README holds it."""
+    rows = [
+        f"| `{detector.name}` | {detector.sentence} | {detector.grain} |"
+        + (f" {detector.unavailable} |" if detector.unavailable else " always |")
+        for detector in DETECTORS.values()
+    ]
+    return "\n".join(("| Detector | What it finds | Tells of | Runs |", "|---|---|---|---|", *rows))

@@ -1,0 +1,52 @@
+"""`tool_error`: a tool fails in more of the traces that call it than it used to.
+
+Owns: what of a trace counts as a call of a tool and as its failure. What a failing call is was decided when
+its span was mapped: a status, an error type, an exception, a result that says so. An empty result, slowness
+and prose are none. Pure.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import Final
+
+from svc.domain.detect.detector import Context, Detector, Tunable
+from svc.domain.detect.new_signature import signature_of
+from svc.domain.detect.observed import WITNESSES, Observation, slot_of, tool
+from svc.domain.detect.settled_trace import SettledTrace
+from svc.domain.span import SpanRow, ToolCall
+
+#: The least factor by which a rate must rise to be looked for.
+_RISE: Final = Tunable(2.0, 1.25, 10.0)
+
+
+def observe(trace: SettledTrace, context: Context) -> Iterable[Observation]:
+    """One unit for each tool that the trace calls; failed when any of its calls failed."""
+    calls: defaultdict[str, list[tuple[SpanRow, ToolCall]]] = defaultdict(list)
+    for row in trace.spans:
+        for call in row.tool_calls:
+            calls[tool(call.name)].append((row, call))
+    for subject, made in calls.items():
+        failing = [(row, call) for row, call in made if call.status == "error"]
+        yield Observation(
+            "tool_error_rate",
+            subject,
+            slot_of(made[0][0].started_at),
+            failed=bool(failing),
+            witnesses=tuple(dict.fromkeys(row.span_id for row, _ in failing))[:WITNESSES],
+            signature=signature_of(failing[0][1].error_type, failing[0][1].error_message)
+            if failing
+            else None,
+        )
+
+
+TOOL_ERROR: Final = Detector(
+    name="tool_error",
+    sentence="A tool fails in more of the traces that call it than it used to.",
+    grain="trace",
+    engine="rate",
+    measures=("tool_error_rate",),
+    observe=observe,
+    tuning={"rise": _RISE},
+)
