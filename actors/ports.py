@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import Literal, Protocol
 
 from protocol.broker import Inbox, Lane, Published
+from protocol.detection_rounds import Folded
 from protocol.storage import (
     Batch,
     Built,
@@ -40,6 +41,8 @@ __all__ = [
     "Connect",
     "Deleted",
     "Eviction",
+    "FoldShelf",
+    "Folded",
     "Freed",
     "Graveyard",
     "Hours",
@@ -84,6 +87,16 @@ class TraceShelf(Protocol):
     """Where the roller finds traces that are due. Raises `Outage`."""
 
     async def settle(self, now: datetime, limit: int) -> Settled: ...
+
+
+class FoldShelf(Protocol):
+    """Where the folder finds settled traces that detectors have not counted. All verbs raise `Outage`."""
+
+    async def waiting(self) -> Sequence[int]: ...
+
+    async def fold(self, project_id: int) -> Folded: ...
+
+    async def to_hours(self, project_id: int) -> bool: ...
 
 
 class Hours(Protocol):

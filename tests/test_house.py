@@ -35,7 +35,8 @@ ROOMS: dict[str, tuple[set[str], set[str] | None]] = {
     "svc/store/aggregates": (STORE | {"svc.store.postgres", "svc.store.aggregates"}, SQL),
     "svc/store/accounts": (STORE | {"svc.store.postgres", "svc.store.accounts"}, SQL),
     "svc/store/spans": (STORE | BELOW | {"svc.store.spans"}, SQL),
-    "svc/store/detection": (STORE | BELOW | {"svc.store.detection"}, SQL),
+    # What detectors count they read from stored traces.
+    "svc/store/detection": (STORE | BELOW | {"svc.store.spans", "svc.store.detection"}, SQL),
     # What a finding cites outlives its day, so the sweep asks which findings are over.
     "svc/store/retention": (STORE | BELOW | {"svc.store.retention", "svc.store.detection"}, SQL),
     "svc/store/reads": ({"protocol", "svc.domain", "svc.store"}, SQL),

@@ -1,12 +1,13 @@
-"""What a call site should answer: whether the JSON Schema that its owners wrote is one.
+"""What a call site should answer: whether the JSON Schema that its owners wrote is one, and compiling it.
 
-Called by whoever takes a taxonomy, before it is stored. Never follows a reference out of the schema.
+Called by whoever takes a taxonomy, before it is stored, and by the fold. Never follows a reference out of the
+schema.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
+from typing import Any, Final
 
 import jsonschema_rs
 import msgspec
@@ -31,3 +32,15 @@ def check_output_schemas(sites: Iterable[CallSiteIntent]) -> None:
         except (jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError, ValueError) as error:
             said = str(error).partition("\n")[0]
             raise BadTaxonomy(f"{about} is no JSON Schema: {said[:300]}") from None
+
+
+def compiled_schema(text: str) -> jsonschema_rs.Validator | None:
+    """A stored schema, ready to check answers; None for one that cannot be used, such as by a reference."""
+    try:
+        return jsonschema_rs.validator_for(msgspec.json.decode(text), retriever=_refused)
+    except (jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError, ValueError):
+        return None
+
+
+def _refused(uri: str) -> Any:
+    raise ValueError("a schema refers to nothing outside of itself")

@@ -14,6 +14,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from actors.drainer import Tally
+from actors.folder import FolderTally
 from actors.roller import RollerTally
 from actors.spool.memory import SpoolState
 from actors.supervision import Board
@@ -32,6 +33,7 @@ class Sources:
     intake: IntakeTally
     tally: Tally
     roller: RollerTally
+    folder: FolderTally
     sweep: SweepTally
     keys: Callable[[], Mapping[str, int]]
     sign_ins: Callable[[], Mapping[str, int]]
@@ -112,6 +114,16 @@ class _Snapshots(Collector):
         yield crashes
         yield _counter("svc_traces_rolled", "Traces looked at by the roller.", s.roller.rolled)
         yield _counter("svc_traces_settled", "Traces settled.", s.roller.settled)
+        yield _counter("svc_traces_folded", "Traces counted by the detectors.", s.folder.traces)
+        yield _counter("svc_traces_folded_again", "Traces counted anew after a change.", s.folder.again)
+        yield _counter("svc_fold_left_out", "Observations without a bucket: too many.", s.folder.left_out)
+        yield _counter("svc_fold_unread_payloads", "Payloads beyond a round's bounds.", s.folder.unread)
+        raised = CounterMetricFamily(
+            "svc_detector_failures", "Traces at which a detector raised.", labels=["detector"]
+        )
+        for name, traces in sorted(s.folder.failures.items()):
+            raised.add_metric([name], traces)
+        yield raised
         yield _counter("svc_retention_sweeps", "Retention sweeps completed.", s.sweep.sweeps)
         yield _counter("svc_retention_dropped_days", "Days dropped, one for each table.", s.sweep.days)
         yield _counter("svc_retention_freed_rows", "Rows that expired, about.", s.sweep.rows)

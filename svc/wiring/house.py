@@ -16,6 +16,7 @@ import trio
 from actors.decoders import DecoderProcess, Decoders, Lane
 from actors.drainer import Drainer, Tally
 from actors.exporters import ExporterWriter
+from actors.folder import FolderTally, TraceFolder
 from actors.hours import CUBES_ROUND_S, ROLLUPS_ROUND_S, HourBuilder
 from actors.keys import HASHERS, MAILBOX_BOUND, KeyCache, KeyNews, Keys, Verdicts, Verify
 from actors.keys import snapshot as keys_snapshot
@@ -51,6 +52,7 @@ from svc.runtime.files import connections_allowed
 from svc.store.accounts.keys import KeyStore, matches
 from svc.store.aggregates.cubes import CubeStore
 from svc.store.aggregates.rollups import RollupStore
+from svc.store.detection.folding import FoldStore
 from svc.store.postgres.clock import server_clock
 from svc.store.postgres.database import Connection
 from svc.store.postgres.partitions import DayPartitions
@@ -92,6 +94,7 @@ class House:
             )
         self.board = Board()
         self.tally, self.roller_tally, self.sweep_tally = Tally(), RollerTally(), SweepTally()
+        self.folder_tally = FolderTally()
         dead_letters = DeadLetterStore(pools.ingest)
         self.spooling = Spooling(settings, self.board, self.tally, dead_letters=dead_letters, now=now)
         self.spool = self.spooling.spool
@@ -166,6 +169,7 @@ class House:
             intake=self.intake.tally,
             tally=self.tally,
             roller=self.roller_tally,
+            folder=self.folder_tally,
             sweep=self.sweep_tally,
             keys=lambda: keys_snapshot(self.verdicts),
             sign_ins=lambda: sign_ins(self.means),
@@ -213,6 +217,7 @@ class House:
         partitioner = self.board.enrol("partitioner", spare=True)
         exporters = self.board.enrol("exporter-writer", spare=True)
         purger = self.board.enrol("purger", spare=True)
+        folder = self.board.enrol("trace-folder", spare=True)
         loops: list[tuple[Callable[[], Actor], Vitals]] = [
             (
                 lambda: KeyCache(
@@ -240,6 +245,12 @@ class House:
                     vitals=roller,
                 ),
                 roller,
+            ),
+            (
+                lambda: TraceFolder(
+                    shelf=FoldStore(self.pools.upkeep), tally=self.folder_tally, vitals=folder
+                ),
+                folder,
             ),
         ]
         loops += optional_loops(self.settings, self.pools.upkeep, self.board, self.sweep_tally)

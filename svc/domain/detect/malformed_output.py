@@ -17,7 +17,7 @@ import attrs
 import msgspec
 
 from svc.domain.detect.detector import Context, Detector, Schema, Tunable
-from svc.domain.detect.observed import WITNESSES, Observation, site, slot_of
+from svc.domain.detect.observed import OTHER, WITNESSES, Observation, site, slot_of
 from svc.domain.detect.settled_trace import SettledTrace, SpanTexts
 from svc.domain.span import SpanRow
 
@@ -51,13 +51,7 @@ def observe(trace: SettledTrace, context: Context) -> Iterable[Observation]:
         else:
             # What every answer of the trace has.
             shape = common_shape([shape_of(said) for _, said in given])
-            yield Observation(
-                "output_shape",
-                site(call_site_id),
-                slot,
-                detail=shape,
-                witnesses=tuple(row.span_id for row, _ in given)[:WITNESSES] if shape == PROSE else (),
-            )
+            yield Observation("output_shape", site(call_site_id), slot, detail=shape)
 
 
 def _is_final(row: SpanRow, texts: SpanTexts) -> bool:
@@ -141,13 +135,16 @@ class Learned:
     keys: frozenset[str]
 
     def fits(self, shape: str) -> bool:
-        """Whether an answer of this shape is as it should be."""
+        """Whether an answer of this shape is as it should be; what has no shape of its own passes."""
+        if shape == OTHER:
+            return True
         word, *keys = msgspec.json.decode(shape, type=list[str])
         return word in self.words and (keys == ["…"] or self.keys <= set(keys))
 
 
 def learned(units: Mapping[str, int]) -> Learned | None:
     """What a reference teaches, given its units by shape; None for too few, or when they are no JSON."""
+    units = {shape: n for shape, n in units.items() if shape != OTHER}
     total = sum(units.values())
     if total < LEARNED_FROM:
         return None

@@ -69,6 +69,8 @@ MEASURES: Final[dict[MeasureName, Measure]] = {
 #: A call site of the subject's own, and a tool.
 SITE: Final = "site:"
 TOOL: Final = "tool:"
+#: The detail of what there is no room for under its own.
+OTHER: Final = '["other"]'
 #: Spans that an observation names at most, the first ones by start.
 WITNESSES: Final = 8
 

@@ -103,6 +103,12 @@ class SizeTallies:
         return _sized(np.array(slots, np.int64), np.array(bins, np.int64), np.array(counts, np.int64))
 
     @classmethod
+    def of_rows(cls, rows: Iterable[tuple[int, int, int]]) -> SizeTallies:
+        """From rows of slot, bin and count in any order; rows of one slot and bin are added up."""
+        table = np.array(list(rows), dtype=np.int64).reshape(-1, 3)
+        return _sized(table[:, 0], table[:, 1], table[:, 2])
+
+    @classmethod
     def of_values(cls, slots: Ints, bins: Ints) -> SizeTallies:
         """From the slot and the bin (see `histogram.bins_of`) of each value."""
         return _sized(slots, bins, np.ones(len(slots), np.int64))

@@ -17,6 +17,7 @@ import trio
 from protocol.detection import CLOSED_STATUSES
 from protocol.storage import Freed
 from svc.domain.retention import Cutoffs
+from svc.store.detection.tidying import let_go
 from svc.store.postgres.database import Connection, Database
 from svc.store.retention.days import BATCH_PAUSE_S, STEP_TIMEOUT_S
 from svc.store.retention.future import future
@@ -38,7 +39,10 @@ with batch as materialized (
     for update of t skip locked
 ), gone as (
     delete from trace t using batch b
-    where t.project_id = $1 and t.trace_id = b.trace_id and b.empty returning t.session_id
+    where t.project_id = $1 and t.trace_id = b.trace_id and b.empty returning t.trace_id, t.session_id
+), forgotten as (
+    -- What it was counted as stays counted; it will not change any more.
+    delete from trace_fold f using gone where f.project_id = $1 and f.trace_id = gone.trace_id
 )
 select last.started_at, last.trace_id, (select count(*) from batch) as seen,
     (select count(*) from gone) as n,
@@ -160,6 +164,7 @@ async def sweep_project(
             await _repeat(database, table, statement, freed, project_id, cut.detections)
         for table, statement in (("finding_evidence", _EVIDENCE), ("finding", _FINDINGS)):
             await _repeat(database, table, statement, freed, project_id, cut.detections, CLOSED_STATUSES)
+        await let_go(database, project_id, cut.detections, freed)
 
 
 async def _repeat(

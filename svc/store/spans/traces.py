@@ -4,7 +4,8 @@ A new trace is rolled up from the spans in hand and inserted complete. A known o
 due later; the roller rolls it up wholesale from its stored spans. So a trace row is always the roll-up of
 some set of its spans, never a sum of increments, and nothing can be counted twice.
 
-A trace is settled 2 s after its last batch when its root has arrived, else after 10 s (contract §3).
+A trace is settled 2 s after its last batch when its root has arrived, else after 10 s (contract §3). Each
+time it settles, the same statement puts it into `fold_due`, from which detectors count it.
 """
 
 from __future__ import annotations
@@ -88,10 +89,13 @@ _DUE: Final = (
     " where next_at <= $1 order by next_at limit $2 for update skip locked"
 )
 
-# Quiet and unchanged since its last roll-up: nothing to do but to say so.
+# Quiet and unchanged since its last roll-up: nothing to do but to say so, and to have it folded.
 _SETTLE: Final = (
+    "with settled as ("
     "update trace t set next_at = null from unnest($1::bigint[], $2::bytea[]) as quiet (project_id, trace_id)"
     " where t.project_id = quiet.project_id and t.trace_id = quiet.trace_id"
+    " returning t.project_id, t.trace_id)"
+    " insert into fold_due (project_id, trace_id) select project_id, trace_id from settled"
 )
 
 # Unchanged but not quiet yet: look again when it is due.
@@ -116,11 +120,13 @@ _SPANS: Final = (
     f"select {SPAN_FIELDS} from span where project_id = $1 and trace_id = $2 and started_at between $3 and $4"
 )
 
-# The new roll-up of one trace.
+# The new roll-up of one trace, which is folded anew when it is settled by it.
 _ROLL: Final = (
-    "update trace set stale = false, next_at = $3, "
+    "with rolled as (update trace set stale = false, next_at = $3, "
     + ", ".join(f"{name} = ${4 + index}" for index, (name, _) in enumerate(_ROLLED_COLUMNS))
-    + " where project_id = $1 and trace_id = $2"
+    + " where project_id = $1 and trace_id = $2 returning project_id, trace_id, next_at)"
+    " insert into fold_due (project_id, trace_id)"
+    " select project_id, trace_id from rolled where next_at is null"
 )
 
 

@@ -1,0 +1,27 @@
+"""What the rounds of detection say to whoever runs them. Shapes only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import attrs
+
+
+@attrs.frozen
+class Folded:
+    """One round of folding a project.
+
+    `traces` were folded, of them `again` such as had been folded before; `spans` is what they have.
+    `left_out` counts observations for which there was no bucket left, `unread` payloads that were beyond the
+    bounds of a round, `failures` the traces at which a detector raised, by its name. `more` says that others
+    are waiting, `held` is false when another replica has the project.
+    """
+
+    traces: int = 0
+    spans: int = 0
+    again: int = 0
+    left_out: int = 0
+    unread: int = 0
+    failures: Mapping[str, int] = attrs.field(factory=dict)
+    more: bool = False
+    held: bool = True

@@ -1,0 +1,271 @@
+"""Folding: settled traces become tallies, each exactly once, and anew when they change.
+
+Owns the tables `fold_due`, `fold_state` and `trace_fold`, and the order of a round: hold the project, read
+some traces, let the detectors look at them outside any transaction, then in one transaction take their places
+off the queue, take out what they were folded as, and put in what they are now. A crash anywhere before the
+commit leaves everything as it was. Whoever lost the project meanwhile writes nothing. The folder calls it.
+
+A trace of which spans or payloads have aged out since stays as it was folded: what was counted stays counted.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+from uuid import UUID, uuid4
+
+import attrs
+import trio
+
+from protocol.detection_rounds import Folded
+from svc.domain.detect.detector import Context, Schema
+from svc.domain.detect.observed import Observation, detail, slot_of
+from svc.domain.detect.settled_trace import SettledTrace, texts_of
+from svc.domain.detect.table import observe
+from svc.domain.output_schema import compiled_schema
+from svc.store.detection.settled_traces import Due, DueTrace, due_traces
+from svc.store.detection.tallies import (
+    BucketName,
+    Entry,
+    Horizon,
+    Resolved,
+    Witness,
+    add_witnesses,
+    change,
+    drop_witnesses,
+    packed,
+    resolve,
+    unpacked,
+)
+from svc.store.detection.tidying import to_hours
+from svc.store.postgres.database import Connection, Database
+
+#: How long a replica that died in a round keeps a project from the others: longer than a round may take.
+HELD_S: Final = 180
+#: Projects that one look finds at most.
+PROJECTS: Final = 1_000
+#: Compiled schemas that are remembered; then all are forgotten.
+_SCHEMAS_BOUND: Final = 512
+
+# Whose traces wait: one step down the key for each project. Those of a deleted one are left to the purge.
+_WAITING: Final = """
+with recursive step (id) as (
+    (select min(project_id) from fold_due)
+    union all
+    select (select min(project_id) from fold_due where project_id > step.id)
+    from step where step.id is not null
+)
+select s.id from step s where s.id is not null
+  and not exists (select from project p where p.id = s.id and p.deleted_at is not null) limit $1
+"""
+
+# Hold a project, unless somebody else does.
+_HOLD: Final = """
+insert into fold_state as s (project_id, holder, held_until)
+values ($1, $2, clock_timestamp() + make_interval(secs => $3))
+on conflict (project_id) do update set holder = excluded.holder, held_until = excluded.held_until
+where s.holder is null or s.holder = excluded.holder or s.held_until < clock_timestamp()
+returning holder
+"""
+
+# Whether it is still held, until the end of this transaction.
+_STILL: Final = """
+select hours_before, gone_before from fold_state where project_id = $1 and holder = $2 for update
+"""
+
+# Whoever comes next may have it.
+_GIVE_UP: Final = "update fold_state set holder = null where project_id = $1 and holder = $2"
+
+# What call sites should answer, and a hash of it.
+_SCHEMAS: Final = """
+select call_site_id, output_schema::text as schema, md5(output_schema::text) as hash from call_site_intent
+where project_id = $1 and output_schema is not null
+"""
+
+# Take places off the queue; those that somebody took meanwhile are not among them.
+_TAKE: Final = """
+delete from fold_due where project_id = $1 and place = any($2::bigint[]) returning trace_id
+"""
+
+# What these traces were folded as.
+_FOLDED: Final = """
+select trace_id, spans, texts, body from trace_fold where project_id = $1 and trace_id = any($2::bytea[])
+"""
+
+# What they are folded as now.
+_NOTE: Final = """
+insert into trace_fold (project_id, trace_id, slot, spans, texts, body)
+select $1, * from unnest($2::bytea[], $3::integer[], $4::integer[], $5::integer[], $6::bytea[])
+on conflict (project_id, trace_id) do update
+set slot = excluded.slot, spans = excluded.spans, texts = excluded.texts, body = excluded.body
+"""
+
+
+@attrs.frozen(eq=False)
+class _Looked:
+    """A trace after the detectors looked at it."""
+
+    due: DueTrace
+    slot: int
+    observations: Sequence[Observation]
+
+
+@attrs.define(eq=False)
+class FoldStore:
+    """Implements the `FoldShelf` port. Each is a holder of its own. All verbs raise `Outage`."""
+
+    database: Database
+    holder: UUID = attrs.field(factory=uuid4)
+    _schemas: dict[str, Schema] = attrs.field(factory=dict)
+
+    async def waiting(self) -> Sequence[int]:
+        """Projects with traces to fold."""
+        return [row["id"] for row in await self.database.fetch(_WAITING, PROJECTS)]
+
+    async def fold(self, project_id: int) -> Folded:
+        """One round of a project: at most so many traces as `settled_traces` allows."""
+        if not await self._hold(project_id):
+            return Folded(held=False)
+        due, context = await self.database.run(
+            lambda connection: self._read(connection, project_id), readonly=True, snapshot=True
+        )
+        if not due.places:
+            await self.database.fetch(_GIVE_UP, project_id, self.holder)
+            return Folded()
+        looked: list[_Looked] = []
+        failures: Counter[str] = Counter()
+        for trace in due.traces:
+            if trace.rows:
+                seen = observe(_settled(trace), context)
+                failures.update(seen.failed.keys())
+                looked.append(_Looked(trace, slot_of(trace.rows[0].started_at), seen.observations))
+            # A round takes tenths of a second: others want to be served in between.
+            await trio.lowlevel.checkpoint()
+        done = await self.database.run(lambda connection: self._write(connection, project_id, due, looked))
+        return attrs.evolve(
+            done,
+            more=due.more,
+            unread=sum(one.due.unread for one in looked),
+            failures=dict(failures),
+        )
+
+    async def to_hours(self, project_id: int) -> bool:
+        """Bring some of a project's old tallies to hours. Whether there is more to do."""
+        return await to_hours(self.database, project_id)
+
+    async def _hold(self, project_id: int) -> bool:
+        rows = await self.database.fetch(_HOLD, project_id, self.holder, HELD_S)
+        return bool(rows)
+
+    async def _read(self, connection: Connection, project_id: int) -> tuple[Due, Context]:
+        due = await due_traces(connection, project_id)
+        schemas: dict[str, tuple[str, Schema]] = {}
+        for row in await connection.fetch(_SCHEMAS, project_id) if due.traces else ():
+            if (compiled := self._compiled(row["schema"], row["hash"])) is not None:
+                schemas[row["call_site_id"]] = (detail(row["hash"][:12]), compiled)
+        return due, Context(schemas=schemas)
+
+    def _compiled(self, text: str, digest: str) -> Schema | None:
+        if (known := self._schemas.get(digest)) is not None:
+            return known
+        if len(self._schemas) >= _SCHEMAS_BOUND:
+            self._schemas.clear()
+        if (compiled := compiled_schema(text)) is not None:
+            self._schemas[digest] = compiled
+        return compiled
+
+    async def _write(
+        self, connection: Connection, project_id: int, due: Due, looked: Sequence[_Looked]
+    ) -> Folded:
+        held = await connection.fetchrow(_STILL, project_id, self.holder)
+        if held is None:
+            return Folded(held=False)
+        horizon = Horizon(held["hours_before"], held["gone_before"])
+        places = [place for at in due.places.values() for place in at]
+        taken = {row["trace_id"] for row in await connection.fetch(_TAKE, project_id, places)}
+        before = {row["trace_id"]: row for row in await connection.fetch(_FOLDED, project_id, sorted(taken))}
+        fresh = [
+            one
+            for one in looked
+            if one.due.trace_id in taken and not _aged(before.get(one.due.trace_id), one.due)
+        ]
+        resolved = await resolve(connection, project_id, (seen for one in fresh for seen in one.observations))
+        entries = {one.due.trace_id: _folded(one.observations, resolved) for one in fresh}
+        old = {trace_id: unpacked(before[trace_id]["body"]) for trace_id in entries if trace_id in before}
+        await drop_witnesses(connection, project_id, _flat(old))
+        await add_witnesses(connection, project_id, _witnesses(fresh, resolved, horizon))
+        await change(
+            connection,
+            project_id,
+            horizon,
+            add=(entry for _, entry in _flat(entries)),
+            subtract=(entry for _, entry in _flat(old)),
+        )
+        await _note(connection, project_id, fresh, entries)
+        await connection.execute(_GIVE_UP, project_id, self.holder)
+        return Folded(
+            traces=len(fresh),
+            spans=sum(len(one.due.rows) for one in fresh),
+            again=len(old),
+            left_out=resolved.left_out,
+        )
+
+
+def _settled(trace: DueTrace) -> SettledTrace:
+    kinds = {row.span_id: row.kind for row in trace.rows}
+    texts = {span_id: texts_of(span, kinds[span_id]) for span_id, span in trace.payloads.items()}
+    return SettledTrace.of(trace.rows, trace.call_site_id, texts)
+
+
+def _aged(before: Any, trace: DueTrace) -> bool:
+    """Whether some of what the trace was folded from is gone."""
+    return before is not None and (len(trace.rows) < before["spans"] or len(trace.payloads) < before["texts"])
+
+
+def _name(seen: Observation) -> BucketName:
+    return seen.measure, seen.subject, seen.detail
+
+
+def _folded(observations: Iterable[Observation], resolved: Resolved) -> list[Entry]:
+    """What a trace is counted as, one entry a cell, in order."""
+    cells: dict[tuple[int, int, int], list[int]] = {}
+    for seen in observations:
+        if (bucket_id := resolved.ids.get(_name(seen))) is not None:
+            cell = cells.setdefault((bucket_id, seen.slot, seen.bin), [0, 0])
+            cell[0] += 1
+            cell[1] += seen.failed
+    return [(*key, units, failures) for key, (units, failures) in sorted(cells.items())]
+
+
+def _flat(entries: Mapping[bytes, Sequence[Entry]]) -> Iterable[tuple[bytes, Entry]]:
+    return [(trace_id, entry) for trace_id, of_trace in entries.items() for entry in of_trace]
+
+
+def _witnesses(looked: Sequence[_Looked], resolved: Resolved, horizon: Horizon) -> list[Witness]:
+    found: dict[tuple[int, int, bytes], Witness] = {}
+    for one in looked:
+        for seen in one.observations:
+            bucket_id = resolved.ids.get(_name(seen))
+            if seen.failed and bucket_id is not None and horizon.place(seen.slot) is not None:
+                key = (bucket_id, seen.slot, one.due.trace_id)
+                found.setdefault(key, (*key, seen.witnesses, seen.signature))
+    return list(found.values())
+
+
+async def _note(
+    connection: Connection,
+    project_id: int,
+    looked: Sequence[_Looked],
+    entries: Mapping[bytes, Sequence[Entry]],
+) -> None:
+    if looked:
+        await connection.execute(
+            _NOTE,
+            project_id,
+            [one.due.trace_id for one in looked],
+            [one.slot for one in looked],
+            [len(one.due.rows) for one in looked],
+            [len(one.due.payloads) for one in looked],
+            [packed(entries[one.due.trace_id]) for one in looked],
+        )

@@ -1,0 +1,191 @@
+"""Reading settled traces for the fold: rows, tool calls and payloads of a few traces at a time.
+
+Owns: `due_traces`, bounded in traces, spans and bytes. The fold calls it in a transaction that only reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import attrs
+
+from protocol.otlp.reading import WireSpan
+from svc.domain.calendar import day_of
+from svc.domain.detect.settled_trace import TEXTUAL
+from svc.domain.rollup import by_start
+from svc.domain.span import SpanRow, ToolCall
+from svc.store.postgres.database import Connection
+from svc.store.spans.payloads import SpanKey, read_payloads
+from svc.store.spans.traces import SPAN_FIELDS
+
+#: A round takes at most so many traces, and stops adding them at so many spans and bytes of payloads.
+ROUND_TRACES: Final = 200
+ROUND_SPANS: Final = 2_000
+ROUND_BYTES: Final = 8 * 1024 * 1024
+#: Of one trace at most so many spans are read, the first ones by start, and of them so many payloads.
+TRACE_SPANS: Final = 20_000
+TRACE_TEXTS: Final = 1_000
+
+# What settled longest ago.
+_DUE: Final = "select place, trace_id from fold_due where project_id = $1 order by place limit $2"
+
+# The traces behind it.
+_TRACES: Final = (
+    "select trace_id, call_site_id, first_started_at, last_started_at, span_count from trace"
+    " where project_id = $1 and trace_id = any($2::bytea[])"
+)
+
+# Their spans, from the days they have spans in.
+_SPANS: Final = (
+    f"select {SPAN_FIELDS}, frame from span where project_id = $1 and trace_id = any($2::bytea[])"
+    " and started_at between $3 and $4 order by trace_id, started_at, span_id"
+)
+
+# Their tool calls.
+_CALLS: Final = (
+    "select trace_id, span_id, index, name, call_id, status, error_type, error_message from tool_call"
+    " where project_id = $1 and trace_id = any($2::bytea[]) and started_at between $3 and $4"
+    " order by trace_id, span_id, index"
+)
+
+# How large frames are; their length stands beside them, none is fetched.
+_SIZES: Final = (
+    "select p.trace_id, p.started_at, p.frame, octet_length(p.body) as bytes"
+    " from unnest($2::bytea[], $3::timestamptz[], $4::bigint[]) as asked (trace_id, started_at, frame)"
+    " join span_payload p using (trace_id, started_at, frame)"
+    " where p.project_id = $1 and p.started_at between $5 and $6"
+)
+
+
+@attrs.frozen(eq=False)
+class DueTrace:
+    """A trace to be folded: its rows in order of start, and the payloads of its textual spans by span id.
+
+    `unread` counts those that were left out because there are too many of them.
+    """
+
+    trace_id: bytes
+    call_site_id: str
+    rows: Sequence[SpanRow]
+    payloads: Mapping[bytes, WireSpan] = attrs.field(repr=False)
+    unread: int
+
+
+@attrs.frozen(eq=False)
+class Due:
+    """What a round takes on: places in the queue by trace, the traces that are still there, and whether more
+    are waiting.
+    """
+
+    places: Mapping[bytes, Sequence[int]]
+    traces: Sequence[DueTrace]
+    more: bool
+
+
+async def due_traces(connection: Connection, project_id: int) -> Due:
+    """The traces that settled longest ago, as many as a round may take."""
+    queued = await connection.fetch(_DUE, project_id, ROUND_TRACES)
+    places: dict[bytes, list[int]] = {}
+    for row in queued:
+        places.setdefault(row["trace_id"], []).append(row["place"])
+    found = await connection.fetch(_TRACES, project_id, list(places))
+    known = {row["trace_id"]: row for row in found}
+    chosen: list[Any] = []
+    later: set[bytes] = set()
+    spans = 0
+    for trace_id in places:
+        # Of one that has gone only the place is left to be cleared.
+        if (trace := known.get(trace_id)) is not None:
+            if chosen and spans + trace["span_count"] > ROUND_SPANS:
+                later.add(trace_id)
+            else:
+                spans += trace["span_count"]
+                chosen.append(trace)
+    traces = await _read(connection, project_id, chosen)
+    later |= {row["trace_id"] for row in chosen} - {trace.trace_id for trace in traces}
+    taken = {trace_id: at for trace_id, at in places.items() if trace_id not in later}
+    return Due(taken, traces, more=bool(later) or len(queued) == ROUND_TRACES)
+
+
+async def _read(connection: Connection, project_id: int, chosen: Sequence[Any]) -> list[DueTrace]:
+    if not chosen:
+        return []
+    bounds = (min(row["first_started_at"] for row in chosen), max(row["last_started_at"] for row in chosen))
+    rows: dict[bytes, list[SpanRow]] = {row["trace_id"]: [] for row in chosen}
+    frames: dict[tuple[bytes, bytes], int] = {}
+    cursor = connection.cursor(_SPANS, project_id, list(rows), *bounds, prefetch=ROUND_SPANS)
+    async for record in cursor:
+        fields = dict(record.items())
+        frame = fields.pop("frame")
+        if len(of_trace := rows[fields["trace_id"]]) < TRACE_SPANS:
+            of_trace.append(SpanRow(**fields))
+            frames[fields["trace_id"], fields["span_id"]] = frame
+    calls: dict[tuple[bytes, bytes], list[ToolCall]] = {}
+    for record in await connection.fetch(_CALLS, project_id, list(rows), *bounds):
+        fields = dict(record.items())
+        calls.setdefault((fields.pop("trace_id"), fields.pop("span_id")), []).append(ToolCall(**fields))
+    wanted: dict[bytes, list[SpanKey]] = {}
+    for trace_id, of_trace in rows.items():
+        of_trace.sort(key=by_start)
+        for row in of_trace:
+            row.tool_calls = tuple(calls.get((trace_id, row.span_id), ()))
+        wanted[trace_id] = [
+            (trace_id, row.span_id, row.started_at, frames[trace_id, row.span_id])
+            for row in of_trace
+            if row.kind in TEXTUAL
+        ]
+    read = await _affordable(connection, project_id, wanted)
+    payloads = await read_payloads(connection, project_id, [key for keys in read.values() for key in keys])
+    of_trace_payloads: dict[bytes, dict[bytes, WireSpan]] = {trace_id: {} for trace_id in rows}
+    for (trace_id, span_id), span in payloads.items():
+        of_trace_payloads[trace_id][span_id] = span
+    return [
+        DueTrace(
+            row["trace_id"],
+            row["call_site_id"],
+            rows[row["trace_id"]],
+            of_trace_payloads[row["trace_id"]],
+            len(wanted[row["trace_id"]]) - len(read[row["trace_id"]]),
+        )
+        for row in chosen
+        if row["trace_id"] in read
+    ]
+
+
+async def _affordable(
+    connection: Connection, project_id: int, wanted: Mapping[bytes, Sequence[SpanKey]]
+) -> dict[bytes, list[SpanKey]]:
+    """The payloads to read, by trace: whole traces up to the budget of a round, of each what fits into it."""
+    asked = {(trace, day_of(at), frame) for keys in wanted.values() for trace, _, at, frame in keys}
+    if not asked:
+        return {trace_id: [] for trace_id in wanted}
+    rows = await connection.fetch(
+        _SIZES,
+        project_id,
+        [trace for trace, _, _ in asked],
+        [day for _, day, _ in asked],
+        [frame for _, _, frame in asked],
+        min(day for _, day, _ in asked),
+        max(day for _, day, _ in asked),
+    )
+    sizes = {(row["trace_id"], row["started_at"], row["frame"]): row["bytes"] for row in rows}
+    read: dict[bytes, list[SpanKey]] = {}
+    spent = 0
+    for trace_id, keys in wanted.items():
+        kept: list[SpanKey] = []
+        opened: set[tuple[bytes, Any, int]] = set()
+        used = 0
+        for key in keys[:TRACE_TEXTS]:
+            frame = (key[0], day_of(key[2]), key[3])
+            if frame not in opened:
+                used += sizes.get(frame, 0)
+                if used > ROUND_BYTES:
+                    break
+                opened.add(frame)
+            kept.append(key)
+        spent += min(used, ROUND_BYTES)
+        if read and spent > ROUND_BYTES:
+            break
+        read[trace_id] = kept
+    return read

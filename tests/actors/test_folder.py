@@ -1,0 +1,132 @@
+"""Laws of the folder: its rhythm, its fairness, and that a backlog outlives it."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import attrs
+import pytest
+import trio
+import trio.testing
+from trio.testing import MockClock
+
+from actors.folder import BACKLOG_PAUSE_S, ROUND_S, TIDY_S, FolderTally, TraceFolder
+from actors.rounds import OUTAGE_PAUSE_S
+from actors.supervision import Vitals
+from protocol.detection_rounds import Folded
+from protocol.storage import Outage
+from tests.actors.every_await import Strike, at_every_await
+
+
+@attrs.define
+class Shelf:
+    """Traces that wait, by project, ten a round; `others` are held by another replica."""
+
+    due: dict[int, int] = attrs.field(factory=dict)
+    others: frozenset[int] = frozenset()
+    troubles: list[Exception] = attrs.field(factory=list)
+    folded: list[int] = attrs.field(factory=list)
+    asked_s: list[float] = attrs.field(factory=list)
+    tidied: Counter[int] = attrs.field(factory=Counter)
+    untidy: int = 0
+    said: Folded | None = None
+
+    async def waiting(self) -> list[int]:
+        self.asked_s.append(trio.current_time())
+        await trio.lowlevel.checkpoint()
+        if self.troubles:
+            raise self.troubles.pop(0)
+        return [project_id for project_id, due in self.due.items() if due]
+
+    async def fold(self, project_id: int) -> Folded:
+        await trio.lowlevel.checkpoint()
+        if project_id in self.others:
+            return Folded(held=False)
+        traces = min(self.due[project_id], 10)
+        self.due[project_id] -= traces
+        self.folded.append(project_id)
+        # The answer to a commit that the asker may not live to hear.
+        await trio.lowlevel.checkpoint()
+        if self.said is not None:
+            return self.said
+        return Folded(traces=traces, spans=2 * traces, more=self.due[project_id] > 0)
+
+    async def to_hours(self, project_id: int) -> bool:
+        await trio.lowlevel.checkpoint()
+        self.tidied[project_id] += 1
+        self.untidy -= 1
+        return self.untidy > 0
+
+
+def folder(shelf: Shelf, tally: FolderTally | None = None, vitals: Vitals | None = None) -> TraceFolder:
+    return TraceFolder(shelf=shelf, tally=tally or FolderTally(), vitals=vitals or Vitals("trace-folder"))
+
+
+async def run_for(seconds: float, shelf: Shelf, tally: FolderTally | None = None) -> None:
+    with trio.move_on_after(seconds):
+        await folder(shelf, tally).run()
+
+
+async def test_it_looks_every_few_seconds_and_hurries_through_a_backlog(
+    autojump_clock: MockClock,
+) -> None:
+    shelf, tally = Shelf({1: 25}), FolderTally()
+    await run_for(ROUND_S, shelf, tally)
+    gaps = [later - earlier for earlier, later in zip(shelf.asked_s, shelf.asked_s[1:], strict=False)]
+    assert gaps == pytest.approx([BACKLOG_PAUSE_S, BACKLOG_PAUSE_S])
+    assert (tally.traces, tally.spans, tally.rounds) == (25, 50, 3)
+
+
+async def test_a_busy_project_keeps_no_other_from_its_turn(autojump_clock: MockClock) -> None:
+    shelf = Shelf({1: 1000, 2: 10, 3: 10})
+    await run_for(0.01, shelf)
+    assert shelf.folded == [1, 2, 3]
+
+
+async def test_a_project_that_another_replica_holds_is_left_to_it(autojump_clock: MockClock) -> None:
+    shelf, tally = Shelf({1: 10, 2: 10}, others=frozenset({1})), FolderTally()
+    await run_for(2.5 * ROUND_S, shelf, tally)
+    assert (shelf.folded, tally.rounds, shelf.due) == ([2], 1, {1: 10, 2: 0})
+
+
+async def test_it_waits_through_an_outage_and_says_so(autojump_clock: MockClock) -> None:
+    shelf, vitals = Shelf({1: 10}, troubles=[Outage("away")]), Vitals("trace-folder")
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(folder(shelf, vitals=vitals).run)
+        await trio.testing.wait_all_tasks_blocked()
+        assert (vitals.state, vitals.waiting_for) == ("waiting", "away")
+        await trio.sleep(OUTAGE_PAUSE_S * 1.5)
+        assert (vitals.state, shelf.due) == ("running", {1: 0})
+        nursery.cancel_scope.cancel()
+
+
+async def test_old_tallies_are_tidied_step_by_step_and_then_now_and_then(autojump_clock: MockClock) -> None:
+    shelf = Shelf({1: 55}, untidy=3)
+    await run_for(ROUND_S, shelf)
+    assert shelf.tidied == {1: 3}
+    shelf.due = {1: 10}
+    await run_for(TIDY_S / 2, shelf)
+    assert shelf.tidied == {1: 4}
+
+
+async def test_what_detectors_failed_at_is_counted_and_told_by_name_only(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    shelf = Shelf({1: 10}, said=Folded(traces=10, failures={"cost_drift": 3}, left_out=2, unread=1, again=4))
+    tally = FolderTally()
+    with caplog.at_level("WARNING"):
+        await run_for(1.0, shelf, tally)
+    assert tally.failures == {"cost_drift": 3}
+    assert (tally.left_out, tally.unread, tally.again) == (2, 1, 4)
+    assert [r.getMessage() for r in caplog.records] == ["the detector cost_drift could not look at 3 traces"]
+
+
+def test_struck_at_any_await_a_backlog_is_folded_by_the_next() -> None:
+    async def scenario(strike: Strike) -> None:
+        shelf = Shelf({1: 25, 2: 5})
+        with trio.move_on_after(1.0):
+            await strike.run(lambda: folder(shelf).run())
+        await run_for(1.0, shelf)
+        assert shelf.due == {1: 0, 2: 0}
+
+    assert at_every_await(scenario) > 8
