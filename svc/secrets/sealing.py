@@ -10,6 +10,7 @@ Secrets: plaintext is returned by `open` and kept nowhere.
 from __future__ import annotations
 
 import hashlib
+import hmac
 import secrets
 from base64 import b64decode, b64encode
 from binascii import Error as Base64Error
@@ -30,6 +31,11 @@ _TAG_BYTES: Final = 16
 def key_id(key: bytes) -> bytes:
     """The id of a key: it tells keys apart and tells nothing of them."""
     return hashlib.sha256(b"trace-svc sealing key id\x00" + key).digest()[:_ID_BYTES]
+
+
+def marking_key(settings: Settings) -> bytes:
+    """The key under which detected secrets are told apart; it opens nothing that is sealed."""
+    return hmac.digest(settings.secret_key, b"trace-svc marks of detected secrets", "sha256")
 
 
 @attrs.frozen

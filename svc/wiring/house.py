@@ -49,6 +49,7 @@ from svc.ingest.decoder import decoder_process
 from svc.ingest.writer import Ingest
 from svc.runtime.clock import now
 from svc.runtime.files import connections_allowed
+from svc.secrets.sealing import marking_key
 from svc.store.accounts.keys import KeyStore, matches
 from svc.store.aggregates.cubes import CubeStore
 from svc.store.aggregates.rollups import RollupStore
@@ -248,7 +249,9 @@ class House:
             ),
             (
                 lambda: TraceFolder(
-                    shelf=FoldStore(self.pools.upkeep), tally=self.folder_tally, vitals=folder
+                    shelf=FoldStore(self.pools.upkeep, secret_key=marking_key(self.settings)),
+                    tally=self.folder_tally,
+                    vitals=folder,
                 ),
                 folder,
             ),

@@ -27,10 +27,11 @@ class Schema(Protocol):
 @attrs.frozen(eq=False)
 class Context:
     """What an observer knows beside the trace: what call sites should answer, by id, each schema with a hash
-    of its text.
+    of its text; and the key under which secrets are told apart, without which nobody looks for them.
     """
 
     schemas: Mapping[str, tuple[str, Schema]] = attrs.field(factory=dict)
+    secret_key: bytes = attrs.field(default=b"", repr=False)
 
 
 @attrs.frozen

@@ -23,6 +23,7 @@ from svc.domain.detect.malformed_output import MALFORMED_OUTPUT
 from svc.domain.detect.model_change import MODEL_CHANGE
 from svc.domain.detect.new_signature import NEW_SIGNATURE
 from svc.domain.detect.observed import Observation
+from svc.domain.detect.secret_leak import SECRET_LEAK
 from svc.domain.detect.settled_trace import SettledTrace
 from svc.domain.detect.tool_error import TOOL_ERROR
 
@@ -32,6 +33,7 @@ DETECTORS: Final[Mapping[str, Detector]] = {
         TOOL_ERROR,
         DURATION_DRIFT,
         COST_DRIFT,
+        SECRET_LEAK,
         MALFORMED_OUTPUT,
         AGENT_LOOP,
         CUT_OUTPUT,

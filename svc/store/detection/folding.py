@@ -116,6 +116,8 @@ class FoldStore:
     """Implements the `FoldShelf` port. Each is a holder of its own. All verbs raise `Outage`."""
 
     database: Database
+    #: The key under which secrets are told apart.
+    secret_key: bytes = attrs.field(default=b"", repr=False)
     holder: UUID = attrs.field(factory=uuid4)
     _schemas: dict[str, Schema] = attrs.field(factory=dict)
 
@@ -164,7 +166,7 @@ class FoldStore:
         for row in await connection.fetch(_SCHEMAS, project_id) if due.traces else ():
             if (compiled := self._compiled(row["schema"], row["hash"])) is not None:
                 schemas[row["call_site_id"]] = (detail(row["hash"][:12]), compiled)
-        return due, Context(schemas=schemas)
+        return due, Context(schemas=schemas, secret_key=self.secret_key)
 
     def _compiled(self, text: str, digest: str) -> Schema | None:
         if (known := self._schemas.get(digest)) is not None:

@@ -25,6 +25,7 @@ from svc.store.detection.tidying import FINE, let_go, to_hours
 from svc.store.postgres.database import Connection, Database
 from svc.store.spans.traces import TraceStore
 from tests.actors.every_await import Strike
+from tests.domain.detect.test_secrets import POSITIVES
 from tests.store.spans.test_rework import BOOK, DEAR, rework_of
 from tests.store.spans.test_rework import run as rework
 from tests.store.spans.test_writing import NOW, PROJECT, fetch, on_server, one, rows, store_of
@@ -484,6 +485,38 @@ async def test_a_schema_of_the_taxonomy_judges_answers_and_a_reference_out_of_it
     await fold_all(store)
     assert cell(await counted(store), "malformed_rate", "site:writer") == []
     assert cell(await counted(store), "output_shape", "site:writer") == [(1, 0)]
+
+
+async def test_of_a_planted_secret_only_what_may_be_told_is_in_any_table_of_the_fold(
+    store: Database, caplog: pytest.LogCaptureFixture
+) -> None:
+    await begin(store)
+    told = {form: make() for form, make in POSITIVES.items()}
+    for number, (text, _) in enumerate(told.values(), start=1):
+        spans = story(number)
+        attributes = CHAT | {"gen_ai.output.messages": [{"role": "assistant", "content": f"see: {text}"}]}
+        arguments = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "push"}
+        arguments["gen_ai.tool.call.arguments"] = text
+        trace_id = number.to_bytes(16, "big")
+        spans[1] = one(2, trace_id=trace_id, parent=1, name="chat", attributes=attributes)
+        spans[2] = one(3, trace_id=trace_id, parent=1, name="execute_tool push", attributes=arguments)
+        await write(store, *spans)
+    await settle(store)
+    await fold_all(store, FoldStore(store, secret_key=b"k" * 32))
+    found = await fetch(
+        store, "select distinct detail from tally_bucket where measure in ('secret_high', 'secret_low')"
+    )
+    assert {row["detail"] for row in found} >= told.keys()
+    stored = caplog.text
+    for table_name in ("tally", "tally_bucket", "tally_witness", "trace_fold", "fold_due", "fold_state"):
+        for row in await fetch(
+            store, f"select t::text as whole, row_to_json(t)::text as json from {table_name} t"
+        ):
+            stored += row["whole"] + row["json"]
+    for form, (_, token) in told.items():
+        for part in (token, token[5:], token[-12:]):
+            assert part not in stored, form
+            assert part.encode().hex() not in stored, form
 
 
 # --- bounds -----------------------------------------------------------------------------------------------

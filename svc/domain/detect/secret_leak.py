@@ -1,0 +1,72 @@
+"""`secret_leak`: a model or a tool puts a secret into what it says.
+
+Owns: where secrets are looked for, and how much a sighting weighs there. In what a model answers a form of
+the high band speaks for itself; in what tools are given or return, where applications hand each other keys
+all day, and when the user said it first, every form is low. Pure; what is observed is the form, the first
+characters, the length and the mark of a secret, never the secret.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from svc.domain.detect.detector import Context, Detector
+from svc.domain.detect.observed import WITNESSES, MeasureName, Observation, site, slot_of
+from svc.domain.detect.secrets import FoundSecret, find_secrets
+from svc.domain.detect.settled_trace import CALLED, SettledTrace, SpanTexts
+from svc.domain.span import SpanRow
+
+
+def observe(trace: SettledTrace, context: Context) -> Iterable[Observation]:
+    """One failing unit for each call site and form; its signature lists what may be told of the secrets."""
+    if not context.secret_key:
+        return
+    found: dict[tuple[MeasureName, str, str], tuple[int, dict[bytes, None], dict[str, None]]] = {}
+    for row in trace.spans:
+        if (texts := trace.texts.get(row.span_id)) is None:
+            continue
+        for secret, high in _secrets(row, texts, context.secret_key, trace):
+            measure: MeasureName = "secret_high" if high else "secret_low"
+            key = (measure, site(row.call_site_id), secret.pattern)
+            _, spans, told = found.setdefault(key, (slot_of(row.started_at), {}, {}))
+            spans[row.span_id] = told[secret.signature] = None
+    for (measure, subject, pattern), (slot, spans, told) in found.items():
+        yield Observation(
+            measure,
+            subject,
+            slot,
+            failed=True,
+            detail=pattern,
+            witnesses=tuple(spans)[:WITNESSES],
+            signature=",".join(list(told)[:WITNESSES]),
+        )
+
+
+def _secrets(
+    row: SpanRow, texts: SpanTexts, key: bytes, trace: SettledTrace
+) -> Iterator[tuple[FoundSecret, bool]]:
+    if row.kind in CALLED:
+        for said in (texts.arguments, texts.result):
+            yield from ((secret, False) for secret in find_secrets(said or "", key))
+        return
+    for call in texts.calls:
+        yield from ((secret, False) for secret in find_secrets(call.arguments or "", key))
+    said = texts.said or ""
+    for secret in find_secrets(said, key):
+        spoken = said.encode("utf-8", "replace")[secret.start : secret.end].decode("utf-8", "replace")
+        yield secret, secret.band == "high" and not _given(spoken, trace)
+
+
+def _given(spoken: str, trace: SettledTrace) -> bool:
+    return any(spoken in texts.given() for texts in trace.texts.values())
+
+
+SECRET_LEAK: Final = Detector(
+    name="secret_leak",
+    sentence="A model or a tool puts a key, a token or a password into what it says.",
+    grain="span",
+    engine="event",
+    measures=("secret_high", "secret_low"),
+    observe=observe,
+)
