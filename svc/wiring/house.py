@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 import trio
 
@@ -69,6 +69,9 @@ from svc.wiring.open_store import Store
 from svc.wiring.people import means, sign_ins
 from svc.wiring.pools import Pools, PoolSizes, pool_sizes
 from svc.wiring.spools import Spooling, drainers, ingest_limits
+
+#: With more spans than this accepted and not stored, ingest needs the machine.
+BUSY_SPANS: Final = 2_000
 
 
 def sizes_for(settings: Settings) -> PoolSizes:
@@ -250,6 +253,7 @@ class House:
             (
                 lambda: TraceFolder(
                     shelf=FoldStore(self.pools.upkeep, secret_key=marking_key(self.settings)),
+                    busy=lambda: self.spool.state().waiting_spans > BUSY_SPANS,
                     tally=self.folder_tally,
                     vitals=folder,
                 ),

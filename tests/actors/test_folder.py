@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 
 import attrs
 import pytest
@@ -10,7 +11,7 @@ import trio
 import trio.testing
 from trio.testing import MockClock
 
-from actors.folder import BACKLOG_PAUSE_S, ROUND_S, TIDY_S, FolderTally, TraceFolder
+from actors.folder import BACKLOG_PAUSE_S, BUSY_PAUSE_S, ROUND_S, TIDY_S, FolderTally, TraceFolder
 from actors.rounds import OUTAGE_PAUSE_S
 from actors.supervision import Vitals
 from protocol.detection_rounds import Folded
@@ -58,8 +59,15 @@ class Shelf:
         return self.untidy > 0
 
 
-def folder(shelf: Shelf, tally: FolderTally | None = None, vitals: Vitals | None = None) -> TraceFolder:
-    return TraceFolder(shelf=shelf, tally=tally or FolderTally(), vitals=vitals or Vitals("trace-folder"))
+def folder(
+    shelf: Shelf,
+    tally: FolderTally | None = None,
+    vitals: Vitals | None = None,
+    busy: Callable[[], bool] = lambda: False,
+) -> TraceFolder:
+    return TraceFolder(
+        shelf=shelf, busy=busy, tally=tally or FolderTally(), vitals=vitals or Vitals("trace-folder")
+    )
 
 
 async def run_for(seconds: float, shelf: Shelf, tally: FolderTally | None = None) -> None:
@@ -75,6 +83,17 @@ async def test_it_looks_every_few_seconds_and_hurries_through_a_backlog(
     gaps = [later - earlier for earlier, later in zip(shelf.asked_s, shelf.asked_s[1:], strict=False)]
     assert gaps == pytest.approx([BACKLOG_PAUSE_S, BACKLOG_PAUSE_S])
     assert (tally.traces, tally.spans, tally.rounds) == (25, 50, 3)
+
+
+async def test_while_ingest_is_busy_it_takes_one_round_at_a_time(autojump_clock: MockClock) -> None:
+    shelf = Shelf({1: 1000, 2: 1000})
+    with trio.move_on_after(3.5 * BUSY_PAUSE_S):
+        await folder(shelf, busy=lambda: True).run()
+    assert shelf.folded == [1, 2, 1, 2]
+    shelf.folded.clear()
+    with trio.move_on_after(0.01):
+        await folder(shelf, busy=lambda: False).run()
+    assert shelf.folded == [1, 2]
 
 
 async def test_a_busy_project_keeps_no_other_from_its_turn(autojump_clock: MockClock) -> None:

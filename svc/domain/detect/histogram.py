@@ -34,6 +34,12 @@ def bins_of(values: Floats, unit: float) -> Ints:
     return np.clip(np.floor(logs + 1e-9), 0, BINS - 1).astype(np.int64)
 
 
+def bin_of(value: float, unit: float) -> int:
+    """The bin of one value, as `bins_of` has it: an array of one costs seven times as much (2026-11)."""
+    log = math.log(max(value, unit) / unit) / LN_RATIO
+    return min(max(math.floor(log + 1e-9), 0), BINS - 1)
+
+
 @attrs.frozen
 class Histogram:
     """Counts above zero by bin, bins ascending. Raises `ValueError` when they are not so."""

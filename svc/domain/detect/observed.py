@@ -15,9 +15,8 @@ from typing import Final, Literal
 
 import attrs
 import msgspec
-import numpy as np
 
-from svc.domain.detect.histogram import UNIT_DOLLARS, UNIT_MS, bins_of
+from svc.domain.detect.histogram import UNIT_DOLLARS, UNIT_MS, bin_of
 from svc.domain.detect.slots import slot_at
 from svc.domain.values import identifier
 
@@ -110,7 +109,7 @@ class Observation:
         unit = MEASURES[self.measure].unit
         if unit is None or self.value is None:
             return 0
-        return int(bins_of(np.array([self.value]), unit)[0])
+        return bin_of(self.value, unit)
 
 
 def slot_of(moment: datetime) -> int:

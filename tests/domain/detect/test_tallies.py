@@ -18,6 +18,7 @@ from svc.domain.detect.histogram import (
     UNIT_DOLLARS,
     UNIT_MS,
     Histogram,
+    bin_of,
     bins_of,
     log_distance,
     winsorised,
@@ -41,6 +42,14 @@ def same(one: RateTallies | SizeTallies, other: RateTallies | SizeTallies) -> bo
 
 def histograms(rows: list[tuple[int, list[float]]]) -> list[tuple[int, Histogram]]:
     return [(slot, Histogram.of_values(values, UNIT_MS)) for slot, values in rows]
+
+
+@given(VALUES)
+def test_one_value_lies_in_the_bin_that_many_lie_in(values: list[float]) -> None:
+    borders = [math.exp(n * LN_RATIO) for n in range(BINS + 2)]
+    for unit in (UNIT_MS, UNIT_DOLLARS):
+        several = [*values, *(unit * border for border in borders)]
+        assert [bin_of(value, unit) for value in several] == bins_of(np.array(several), unit).tolist()
 
 
 # --- slots -----------------------------------------------------------------------------------------------
