@@ -14,7 +14,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -156,6 +156,11 @@ def running(
             subprocess.run(["cp", "-a", _made_once(), folder], check=True)
         with _started(folder, Path(fresh), settings, errors_expected=errors_expected) as service:
             yield service
+
+
+def measured(**settings: str) -> AbstractContextManager[Service]:
+    """A service for a bench: an empty folder, and as many decoders as it has by itself."""
+    return running(first=True, **{"SVC_INGEST_DECODERS": "", **settings})
 
 
 @cache

@@ -40,7 +40,7 @@ from svc.wiring.open_store import open_store
 from tests import wire
 from tests.bench.load import Result, fresh, generate, make_template
 from tests.kafka.broker import JARS, started
-from tests.service import PLAIN, Service, environment, running, until
+from tests.service import PLAIN, Service, environment, measured, until
 
 LIMIT_SPANS = 20_000
 
@@ -169,7 +169,7 @@ def main() -> None:
         os.chmod(folder, 0o755)
         limits = Limits(trio.run(copy_limit, rows, Path(folder) / "copy"), decode)
     warm = argparse.Namespace(**{**vars(arguments), "seconds": 3.0})
-    with running() as service:
+    with measured() as service:
         load(service, arguments.batch, warm, None)
         flood, stored = load(service, arguments.batch, arguments, None)
         before = waits(service)
@@ -223,7 +223,7 @@ def modes(arguments: argparse.Namespace, warm: argparse.Namespace) -> dict[str, 
         else:
             print("no broker: Java or Kafka is missing", file=sys.stderr)
         for mode, setting in list(settings.items()) * arguments.rounds:
-            with running(**setting) as service:
+            with measured(**setting) as service:
                 load(service, arguments.batch, warm, None)
                 rates.setdefault(mode, []).append(load(service, arguments.batch, arguments, None)[1])
     return rates

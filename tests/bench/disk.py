@@ -27,7 +27,7 @@ from svc.store.spans.payloads import read_payloads
 from svc.wiring.open_store import open_store
 from tests import wire
 from tests.bench.load import text
-from tests.service import Service, running
+from tests.service import Service, measured
 
 #: What one message says; two are new in a turn.
 MESSAGE_BYTES: Final = 1000
@@ -121,8 +121,8 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=20)
     arguments = parser.parse_args()
     for apart in (False, True):
-        raw_bytes, spans, grown = measured(arguments.conversations, arguments.turns, apart=apart)
-        total = sum(grown.values())
+        raw_bytes, spans, more = growth(arguments.conversations, arguments.turns, apart=apart)
+        total = sum(more.values())
         print(
             f"\n{arguments.conversations} conversations of {arguments.turns} turns, {spans:,} spans, ", end=""
         )
@@ -130,13 +130,13 @@ def main() -> None:
         print("| | MB | share |\n|---|---|---|")
         print(f"| payloads as they were sent | {raw_bytes / 1e6:.1f} | 1 |")
         print(f"| tables and indexes; at most 0.25 is wanted | {total / 1e6:.1f} | {total / raw_bytes:.3f} |")
-        for name, size in sorted(grown.items(), key=lambda item: -item[1])[:5]:
+        for name, size in sorted(more.items(), key=lambda item: -item[1])[:5]:
             print(f"| of that `{name}` | {size / 1e6:.1f} | {size / raw_bytes:.3f} |")
 
 
-def measured(conversations: int, count: int, *, apart: bool) -> tuple[int, int, dict[str, int]]:
+def growth(conversations: int, count: int, *, apart: bool) -> tuple[int, int, dict[str, int]]:
     """The bytes that were sent, the spans in them, and by how many bytes each table has grown."""
-    with running() as service:
+    with measured() as service:
         before = trio.run(_ask, service, sizes)
         raw_bytes, sent = 0, {}
         for spans in turns(conversations, count, apart=apart):

@@ -34,7 +34,7 @@ from svc.store.postgres.partitions import DayPartitions
 from svc.wiring.open_store import open_store
 from tests import wire
 from tests.bench.load import text
-from tests.service import Service, running
+from tests.service import Service, measured
 
 DAYS = 30
 #: Spans with the rare word, each the root of its trace, and tool calls with it.
@@ -230,7 +230,7 @@ class History:
 @contextmanager
 def history(spans: int) -> Iterator[History]:
     """A service that is filled with so many spans."""
-    with running() as service:
+    with measured() as service:
         started_s = time.perf_counter()
         admin_key, finding_id = trio.run(fill, dict(service.env), spans)
         readable = send_readable(service)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from tests.bench.__main__ import latency, machine, percentile
 from tests.bench.load import Result, generate
-from tests.service import Service, running, until
+from tests.service import Service, measured, until
 
 EVERY_S = 30.0
 
@@ -32,7 +32,7 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--per-second", type=float, default=30.0, help="requests of 100 spans each second")
     arguments = parser.parse_args()
-    with running() as service:
+    with measured() as service:
         results: list[Result] = []
 
         def load() -> None:
