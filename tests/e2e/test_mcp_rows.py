@@ -322,7 +322,7 @@ def test_findings_are_confirmed_unless_asked_and_the_withheld_are_counted(servic
 #: The datasets as the contract prints them: facets, what else is filterable, searched by, time column.
 DESCRIBED = {
     "spans": (
-        "kind name call_site_id session_id status model_id provider cost_source",
+        "kind name call_site_id session_id status model_id provider cost_source usage_repeats",
         "provided_model_name trace_id span_id user_id error_type",
         "list_spans",
         "created_at",

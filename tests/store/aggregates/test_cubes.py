@@ -15,6 +15,7 @@ from svc.domain.datasets import SPANS
 from svc.store.accounts.projects import ProjectStore
 from svc.store.aggregates.cubes import GRACE, HOUR, CubeStore, mark_dirty
 from svc.store.postgres.database import Connection, Database
+from svc.store.postgres.migrate import migrations
 from svc.store.reads.query import QueryStore
 from svc.store.reads.spans import SpanFilter, SpanReads
 from tests.store.reads.test_query import question
@@ -118,6 +119,31 @@ async def test_the_cube_agrees_with_the_rows_at_every_moment(
     await cubes.build(clock.now + timedelta(hours=2), 1000)
     assert await raw(store, "select count(*) from cube_dirty") == [(0,)]
     await agree(store, None, None, dice)
+
+
+async def test_hours_built_before_repeats_were_counted_count_them_after_the_migration(
+    store: Database, clock: Clock
+) -> None:
+    usage = {"gen_ai.request.model": "gpt-4o", "gen_ai.usage.input_tokens": 5}
+    agent = one(1, attributes={"gen_ai.operation.name": "invoke_agent", **usage})
+    call = one(2, parent=1, attributes={"gen_ai.operation.name": "chat", **usage})
+    await store_of(store, clock).write(rows(agent, call))
+    await CubeStore(store).build(clock.now + 30 * HOUR, 100)
+    kept = [
+        f"select value, n from {table} where field = 'usage_repeats' order by value"
+        for table in ("cube", "cube_day")
+    ]
+    built = [await raw(store, sql) for sql in kept]
+    assert built == [[("descendant", 1), (None, 1)]] * 2
+    (step,) = [step for step in migrations() if step.number == 40]
+
+    async def anew(connection: Connection) -> None:
+        await connection.execute("delete from cube where field = 'usage_repeats'")
+        await connection.execute("delete from cube_day where field = 'usage_repeats'")
+        await connection.execute(step.sql)
+
+    await store.run(anew)
+    assert [await raw(store, sql) for sql in kept] == built
 
 
 async def test_an_hour_is_built_only_when_nothing_can_be_on_the_way(store: Database, clock: Clock) -> None:

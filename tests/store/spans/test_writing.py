@@ -296,8 +296,28 @@ async def test_usage_of_an_agent_that_arrives_after_its_models_is_not_counted_tw
         pass
     (trace,) = await fetch(store, "select total_tokens from trace")
     assert trace["total_tokens"] == 110
-    repeats = await fetch(store, "select usage_repeats from span order by span_id")
-    assert [row["usage_repeats"] for row in repeats] == ["descendant", None]
+    repeats = await fetch(store, "select usage_repeats, cost_source from span order by span_id")
+    # What repeats is neither inferred nor unpriced, though it was when it came.
+    assert [tuple(row) for row in repeats] == [("descendant", None), (None, "inferred")]
+
+
+async def test_an_agent_whose_models_lose_their_usage_is_priced_again(store: Database) -> None:
+    clock = Clock()
+    spans, shelf = store_of(store, clock), TraceStore(store)
+    usage = {"gen_ai.usage.input_tokens": 100, "gen_ai.request.model": "gpt-4o"}
+    chat = {"gen_ai.operation.name": "chat"}
+    await spans.write(
+        rows(
+            one(1, attributes={"gen_ai.operation.name": "invoke_agent", **usage}),
+            one(2, parent=1, attributes={**chat, **usage}),
+        )
+    )
+    told = "select usage_repeats, cost_source from span order by span_id"
+    assert [tuple(row) for row in await fetch(store, told)] == [("descendant", None), (None, "inferred")]
+    await spans.write(rows(one(2, parent=1, attributes=chat)))
+    while (await shelf.settle(clock.now + timedelta(seconds=11), 10)).seen:
+        pass
+    assert [tuple(row) for row in await fetch(store, told)] == [(None, "inferred"), (None, None)]
 
 
 async def test_an_embedded_tool_call_that_a_later_tool_span_tells_is_one_call(store: Database) -> None:
