@@ -442,9 +442,12 @@ def test_a_full_spool_is_503_and_what_was_acknowledged_is_stored_in_the_end(crow
         assert refusal(send(crowded, b"\xff")) == NO_TENANT
 
         asked_s = time.monotonic()
-        report = health(crowded)
+        health(crowded)
         assert time.monotonic() - asked_s < 6
-        assert report["status"] == report["components"]["db"]["status"] == "DOWN"
+        # A database that is slow to answer is busy at first, and away when it stays so.
+        until(lambda: health(crowded)["components"]["db"]["status"] == "DOWN", timeout_s=60)
+        report = health(crowded)
+        assert report["status"] == "DOWN"
         ingest = report["components"]["ingest"]["details"]
         assert ingest["bytes"] == ingest["max_bytes"] == BUDGET_BYTES
         assert ingest["depth"] == fitting + 1

@@ -32,10 +32,14 @@ def settled(service: Service) -> bool:
 
 
 def test_expired_spans_go_by_command_and_by_the_sweeper(open_folder: Path) -> None:
-    with running(open_folder / "data", SVC_RETENTION_ENABLED="false") as service:
+    # A day has a partition of its own while the longest term in force reaches it.
+    with running(
+        open_folder / "data", SVC_RETENTION_ENABLED="false", SVC_RETENTION_TRACE_TTL_DAYS="200"
+    ) as service:
         send_old_and_new(service)
         service.wait_for_spans(2)
         until(lambda: settled(service))
+    with running(open_folder / "data", SVC_RETENTION_ENABLED="false") as service:
         assert service.health()["components"]["retention"]["details"]["enabled"] is False
         assert "retention-sweeper" not in service.health()["components"]["actors"]["details"]
         shown = service.command("retention", "show")
@@ -85,7 +89,7 @@ def test_a_sweeper_that_cannot_work_is_shown_and_tried_again_and_nobody_else_not
             await store.database.run(work)
 
     with running(open_folder / "data", SVC_RETENTION_ENABLED="false") as service:
-        trio.run(rename, service, "retention_override", "hidden")
+        trio.run(rename, service, "kept_trace", "hidden")
     with running(open_folder / "data", errors_expected=True) as service:
 
         def sweeper() -> dict[str, object]:
@@ -95,13 +99,13 @@ def test_a_sweeper_that_cannot_work_is_shown_and_tried_again_and_nobody_else_not
             return found
 
         until(lambda: sweeper()["state"] == "failed" and int(str(sweeper()["crashes"])) >= 2)
-        assert "retention_override" in str(sweeper()["last_error"])
+        assert "kept_trace" in str(sweeper()["last_error"])
         assert service.metric('svc_actor_crashes_total{actor="retention-sweeper"}') >= 2
         assert service.health()["components"]["actors"]["status"] == "UP"
         ready = httpx2.get(f"{service.url}/actuator/health/readiness", timeout=30, **PLAIN)
         assert ready.status_code == 200
         send_old_and_new(service)
         service.wait_for_spans(2)
-        trio.run(rename, service, "hidden", "retention_override")
+        trio.run(rename, service, "hidden", "kept_trace")
         until(lambda: sweeper()["state"] == "running", timeout_s=60.0)
         assert service.metric("svc_retention_sweeps_total") >= 1

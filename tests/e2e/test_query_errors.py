@@ -377,7 +377,7 @@ def test_q_takes_every_sign_literally(service: Service) -> None:
     assert found("nul\x00") == found("\x00") == {"nul\ufffd"}
     assert found("%%") == found("\\%") == found("' or 1=1 --") == set()
     assert len(found("")) == len(found("  ")) == len(names)
-    assert found("x" * 900_000) == set()
+    assert found("x" * 1_000) == set()
 
 
 @pytest.mark.parametrize(
