@@ -182,7 +182,8 @@ async def _affordable(
     connection: Connection, project_id: int, wanted: Mapping[bytes, Sequence[SpanKey]]
 ) -> dict[bytes, list[SpanKey]]:
     """The payloads to read, by trace: whole traces up to the budget of a round, of each what fits into it."""
-    asked = {_place(key) for keys in wanted.values() for key in keys}
+    places = {trace_id: [_place(key) for key in keys] for trace_id, keys in wanted.items()}
+    asked = {place for of_trace in places.values() for place in of_trace}
     if not asked:
         return {trace_id: [] for trace_id in wanted}
     rows = await connection.fetch(
@@ -201,8 +202,7 @@ async def _affordable(
         kept: list[SpanKey] = []
         opened: set[_Place] = set()
         used = 0
-        for key in keys[:TRACE_TEXTS]:
-            place = _place(key)
+        for key, place in zip(keys[:TRACE_TEXTS], places[trace_id], strict=False):
             if place not in opened:
                 used += sizes.get(place, 0)
                 if used > ROUND_BYTES:
