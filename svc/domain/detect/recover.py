@@ -17,8 +17,9 @@ import numpy as np
 
 from protocol.detection import ESCALATES_BY, REOPENS_WITHIN
 from svc.domain.detect import beta
+from svc.domain.detect.arrays import Floats, Ints
 from svc.domain.detect.bars import GRAIN
-from svc.domain.detect.slots import SLOT_S, SLOTS_PER_WINDOW, Floats, Ints
+from svc.domain.detect.slots import SLOT_S, SLOTS_PER_WINDOW
 
 #: The old rate must be a hundred times likelier than the present one …
 RETURNED: Final = round(math.log(100) * GRAIN)
