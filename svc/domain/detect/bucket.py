@@ -1,0 +1,48 @@
+"""What a detector keeps of one subject: the state of the engine that judges it, whichever that is.
+
+Owns: `Bucket` and `BucketState`. The judge makes them, the store keeps them, lists show them. Pure.
+"""
+
+from __future__ import annotations
+
+import attrs
+
+from svc.domain.detect.drift_engine import DriftSettings, DriftState
+from svc.domain.detect.malformed_output import Learned
+from svc.domain.detect.observed import MeasureName
+from svc.domain.detect.rate_engine import RateSettings, RateState
+from svc.domain.detect.states import BucketReport, Hindrance, drift_view, rate_view, report
+
+
+@attrs.frozen(order=True)
+class Bucket:
+    """A measure of a subject: a call site or a tool, as `observed.site` and `observed.tool` name it."""
+
+    measure: MeasureName
+    subject: str
+
+
+@attrs.frozen
+class BucketState:
+    """The state after the slots before `cursor`: of a rate, or of a size, or of neither for events.
+
+    `learned` is what the answers of a call site have in common where no schema says it; `prose` that they
+    were looked at and are no JSON, so that nothing is judged.
+    """
+
+    cursor: int
+    rate: RateState | None = None
+    drift: DriftState | None = None
+    learned: Learned | None = None
+    prose: bool = False
+
+    def reported(self, now: int, months: float, floor: float, *, muted: bool = False) -> BucketReport | None:
+        """What the bucket says of itself at this slot, None where only events count."""
+        hindrance: Hindrance | None = "no_schema_and_not_json" if self.prose else None
+        if self.rate is not None:
+            view = rate_view(self.rate, RateSettings(months=months))
+            return report(view, now, hindrance=hindrance, muted=muted)
+        if self.drift is not None:
+            view = drift_view(self.drift, DriftSettings(months=months, floor=floor))
+            return report(view, now, hindrance=hindrance, muted=muted)
+        return BucketReport("quiet", hindrance) if hindrance else None
