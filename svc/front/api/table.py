@@ -6,6 +6,10 @@ from typing import Final
 
 from svc.front.api import (
     auth,
+    cases,
+    classifier_reads,
+    classifiers,
+    findings,
     ingest,
     integrations,
     keys,
@@ -29,4 +33,8 @@ ROUTES: Final[tuple[Route, ...]] = (
     *integrations.ROUTES,
     *ingest.ROUTES,
     *spans.ROUTES,
+    *classifiers.ROUTES,
+    *classifier_reads.ROUTES,
+    *findings.ROUTES,
+    *cases.ROUTES,
 )

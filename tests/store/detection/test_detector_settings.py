@@ -16,7 +16,8 @@ from tests.store.spans.test_writing import fetch
 @pytest.fixture
 async def settings(store: Database) -> DetectorSettingStore:
     project = await ProjectStore(store).make_default()
-    assert project is not None and project.id == 1
+    assert project is not None
+    assert project.id == 1
     return DetectorSettingStore(store)
 
 

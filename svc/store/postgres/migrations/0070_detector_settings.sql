@@ -11,3 +11,6 @@ create table detector_setting (
     tuning     jsonb not null default '{}',
     primary key (project_id, detector)
 );
+
+-- The newest firings of one detector.
+create index classifier_event_of on classifier_event (project_id, classifier_id, created_at desc, id desc);
