@@ -97,7 +97,9 @@ class Detection:
     """What a detector saw when it fired: the cause, its subject, the measured values, and why it matters.
 
     `detected_at` and `onset_at` are event times: the watermark at which it fired, and when it began,
-    somewhere from `onset_low_at` to `onset_high_at`. `severity` goes from 0 to 1; what is not `harmful` (an
+    somewhere from `onset_low_at` to `onset_high_at`. `seen_at` is until when it was measured (None: no
+    further than it fired), `recurrences` how often it fired again since, `recovered_at` when it was over.
+    `severity` goes from 0 to 1; what is not `harmful` (an
     improvement) is for information whatever its size. `reference` names what of the detector's the present is
     compared with (its bucket); None when it compares with nothing, so that nothing can be absorbed. `payload`
     is for those who read the finding.
@@ -124,18 +126,22 @@ class Detection:
     reference: str | None = None
     payload: Mapping[str, Any] = attrs.field(factory=dict)
     triage_source: TriageSource = "rule"
+    seen_at: datetime | None = None
+    recurrences: int = 0
+    recovered_at: datetime | None = None
 
 
 @attrs.frozen
 class Fired:
     """The finding behind a firing, and what the firing did to it.
 
-    `opened`: it is new. `raised`: it was live and grew. `repeated`: the same firing was told before.
-    `closed`: it belongs to a finding that is closed, and reopens nothing.
+    `opened`: it is new. `raised`: it was live and fired again. `repeated`: no more than its values are new.
+    `closed`: it belongs to a finding that is closed, and reopens nothing. `waits`: its cause has an earlier
+    finding, which is over and whose case has not heard of that; tell it again then.
     """
 
     finding_id: UUID
-    did: Literal["opened", "raised", "repeated", "closed"]
+    did: Literal["opened", "raised", "repeated", "closed", "waits"]
     case_id: UUID | None = None
 
 
@@ -150,6 +156,9 @@ class LiveFinding:
     last_seen_at: datetime
     severity: float
     reference: str | None
+    #: Who decided of it: rule, agent, person, or nobody.
+    decided_by: str | None
+    recovered_at: datetime | None
     #: The unresolved case that lists it, and as what.
     case_id: UUID | None
     role: CausalRole | None

@@ -67,8 +67,9 @@ class FindingStates:
     async def fire(self, project_id: int, seen: Detection, refs: Iterable[Ref]) -> Fired:
         """Open the finding of a cause, withheld, or bring the live one up to date.
 
-        A later firing raises recurrences and renews values; evidence is appended at any rate, each reference
-        once. The case that lists the finding follows, and says so when it grew worse.
+        What was measured later renews its values and counts how often it fired again; evidence is appended
+        at any rate, each reference once. The case that lists the finding follows, and says so when it grew
+        worse.
         """
         refs = tuple(refs)
 
@@ -76,7 +77,8 @@ class FindingStates:
             await take_turn(connection, project_id)
             # The live finding of the cause, or the one that was seen last.
             known = await connection.fetchrow(
-                "select f.id, f.closed_at, f.last_seen_at, l.case_id from finding f"
+                "select f.id, f.closed_at, f.last_seen_at, f.recovered_at, f.recurrences, l.case_id"
+                " from finding f"
                 " left join case_finding l on l.project_id = f.project_id and l.finding_id = f.id"
                 " where f.project_id = $1 and f.detector = $2 and f.cause_kind = $3 and f.cause_key = $4"
                 " order by f.closed_at is null desc, f.last_seen_at desc limit 1",
@@ -86,6 +88,9 @@ class FindingStates:
                 seen.cause.key,
             )
             if known is not None and known["closed_at"] is None:
+                over = known["recovered_at"]
+                if over is not None and seen.onset_at > over:
+                    return Fired(known["id"], "waits", known["case_id"])
                 return await _raise(connection, project_id, known, seen, refs)
             if known is not None and seen.onset_at <= known["last_seen_at"]:
                 return Fired(known["id"], "closed", known["case_id"])
@@ -229,9 +234,9 @@ async def _insert(connection: Connection, project_id: int, seen: Detection, prev
     finding_id: UUID = await connection.fetchval(
         "insert into finding (project_id, detector, cause_kind, cause_key, status, confirmed, triage_source,"
         " subject_kind, subject_id, metric, reference, onset_at, first_seen_at, last_seen_at, previous_id,"
-        f" evidence, {', '.join(_SEEN)})"
-        " values ($1, $2, $3, $4, 'withheld', false, $5, $6, $7, $8, $9, $10, $11, $11, $12,"
-        f" $13::text::jsonb, {', '.join(f'${14 + n}' for n in range(len(_SEEN)))}) returning id",
+        f" evidence, recurrences, recovered_at, {', '.join(_SEEN)})"
+        " values ($1, $2, $3, $4, 'withheld', false, $5, $6, $7, $8, $9, $10, $11, $12, $13,"
+        f" $14::text::jsonb, $15, $16, {', '.join(f'${17 + n}' for n in range(len(_SEEN)))}) returning id",
         project_id,
         seen.cause.detector,
         seen.cause.kind,
@@ -243,8 +248,11 @@ async def _insert(connection: Connection, project_id: int, seen: Detection, prev
         seen.reference,
         seen.onset_at,
         seen.detected_at,
+        seen.seen_at or seen.detected_at,
         previous_id,
         msgspec.json.encode(seen.payload).decode(),
+        seen.recurrences,
+        seen.recovered_at,
         *_seen(seen),
     )
     return finding_id
@@ -253,23 +261,27 @@ async def _insert(connection: Connection, project_id: int, seen: Detection, prev
 async def _raise(
     connection: Connection, project_id: int, known: Any, seen: Detection, refs: Iterable[Ref]
 ) -> Fired:
-    """Bring a live finding up to date; told before, only what its evidence lacks is new."""
+    """Bring a live finding up to date; of what was measured earlier only its evidence is new."""
     finding_id: UUID = known["id"]
-    later = seen.detected_at > known["last_seen_at"]
-    if later:
+    seen_at = seen.seen_at or seen.detected_at
+    renews = seen_at >= known["last_seen_at"]
+    again = seen.recurrences > known["recurrences"]
+    if renews:
         # What it says now. Onset and subject stay: they tell which finding it is.
         await connection.execute(
-            "update finding set recurrences = recurrences + 1, last_seen_at = $3,"
-            " evidence = $4::text::jsonb,"
-            f" {', '.join(f'{name} = ${5 + n}' for n, name in enumerate(_SEEN))}"
+            "update finding set recurrences = greatest(recurrences, $3), last_seen_at = $4,"
+            " recovered_at = $5, evidence = $6::text::jsonb,"
+            f" {', '.join(f'{name} = ${7 + n}' for n, name in enumerate(_SEEN))}"
             " where project_id = $1 and id = $2",
             project_id,
             finding_id,
-            seen.detected_at,
+            seen.recurrences,
+            seen_at,
+            seen.recovered_at,
             msgspec.json.encode(seen.payload).decode(),
             *_seen(seen),
         )
     await append(connection, project_id, finding_id, refs)
-    if later and known["case_id"] is not None:
+    if renews and known["case_id"] is not None:
         await escalate(connection, project_id, known["case_id"], finding_id, seen)
-    return Fired(finding_id, "raised" if later else "repeated", known["case_id"])
+    return Fired(finding_id, "raised" if renews and again else "repeated", known["case_id"])

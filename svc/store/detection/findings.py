@@ -69,7 +69,9 @@ class FindingStore:
         # Down the index of live causes; a project has a handful.
         rows = await self.database.fetch(
             "select f.id, f.detector, f.cause_kind, f.cause_key, f.status, f.onset_at, f.last_seen_at,"
-            " f.severity, f.reference, c.id as case_id, case when c.id is not null then l.role end as role"
+            " f.severity, f.reference, f.recovered_at,"
+            " case when f.triage_verdict <> 'unclear' then f.ruled_by_kind end as decided_by,"
+            " c.id as case_id, case when c.id is not null then l.role end as role"
             " from finding f left join case_finding l on l.project_id = f.project_id and l.finding_id = f.id"
             " left join detection_case c on c.project_id = l.project_id and c.id = l.case_id"
             " and c.state <> 'resolved'"
@@ -87,6 +89,8 @@ class FindingStore:
                 last_seen_at=row["last_seen_at"],
                 severity=row["severity"],
                 reference=row["reference"],
+                decided_by=row["decided_by"],
+                recovered_at=row["recovered_at"],
                 case_id=row["case_id"],
                 role=row["role"],
             )

@@ -24,6 +24,7 @@ from svc.domain.detect.observed import Observation, detail, slot_of
 from svc.domain.detect.settled_trace import SettledTrace, texts_of
 from svc.domain.detect.table import observe
 from svc.domain.output_schema import compiled_schema
+from svc.store.detection.due import note_changes
 from svc.store.detection.settled_traces import Due, DueTrace, due_traces
 from svc.store.detection.tallies import (
     BucketName,
@@ -204,6 +205,7 @@ class FoldStore:
             add=(entry for _, entry in _flat(entries)),
             subtract=(entry for _, entry in _flat(old)),
         )
+        await note_changes(connection, project_id, (entry for _, entry in (*_flat(entries), *_flat(old))))
         await _note(connection, project_id, fresh, entries)
         await connection.execute(_GIVE_UP, project_id, self.holder)
         return Folded(

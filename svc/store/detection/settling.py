@@ -43,7 +43,7 @@ async def escalate(
         " where project_id = $1 and id = $2",
         project_id,
         case_id,
-        seen.detected_at,
+        seen.seen_at or seen.detected_at,
         worst,
         band(worst),
         worse,

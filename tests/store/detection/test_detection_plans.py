@@ -216,7 +216,9 @@ def verbs_of(explaining: Any, store: Database) -> dict[str, Any]:
             " where l.finding_id = f.id and c.state = 'open') limit 1",
         )
         refs = [Ref("member", trace_id=bytes([n]) * 16) for n in range(50)]
-        what = seen(detected_at=DAY + timedelta(days=9), severity=0.9, cause=Cause(*row.values()))
+        what = seen(
+            seen_at=DAY + timedelta(days=9), recurrences=10_000, severity=0.9, cause=Cause(*row.values())
+        )
         assert (await findings.fire(1, what, refs)).did == "raised"
 
     async def open_one() -> None:

@@ -126,7 +126,9 @@ async def test_a_firing_raises_recurrences_and_renews_values_once(store: Databas
     told: list[str] = []
 
     async def replica() -> None:
-        now = seen(detected_at=LATER, title="worse", severity=0.9, trace_count=8, payload={"rate": 0.7})
+        now = seen(
+            seen_at=LATER, recurrences=1, title="worse", severity=0.9, trace_count=8, payload={"rate": 0.7}
+        )
         told.append((await states.fire(1, now, [])).did)
 
     async with trio.open_nursery() as nursery:
@@ -144,6 +146,16 @@ async def test_a_firing_raises_recurrences_and_renews_values_once(store: Databas
         "2026-11-20T13:00:00.000000Z",
     )
     assert await findings.one(1, MISSING) is None
+
+
+async def test_what_is_over_waits_until_its_case_has_heard_of_it(store: Database) -> None:
+    states = FindingStates(store)
+    first = await states.fire(1, seen(seen_at=LATER, recovered_at=LATER), [])
+    back = seen(detected_at=LATER + 2 * MINUTE, onset_at=LATER + MINUTE)
+    assert (await states.fire(1, back, [])).did == "waits"
+    await states.recover(1, first.finding_id, LATER)
+    again = await states.fire(1, back, [])
+    assert (again.did, again.finding_id == first.finding_id) == ("opened", False)
 
 
 async def test_an_improvement_is_for_information_however_large(store: Database) -> None:

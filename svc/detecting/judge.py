@@ -1,0 +1,288 @@
+"""The judge of one detector: what changed of its subjects, slot by slot as if live, becomes findings.
+
+Owns the order of a look: hold a project, judge each subject that is due up to the watermark, tell what
+changed to the findings, gather their evidence, then keep the state and settle what was due. A crash anywhere
+before the last step leaves the look to be done again, which tells the same things and changes nothing. There
+is one judge for each detector, so that one that raises is left out alone. Never confirms a finding and never
+opens a case: that is the case keeper's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+from uuid import UUID
+
+import attrs
+import trio
+
+from protocol.detection import Detection, Firing
+from svc.detecting.looks import Looks, Scope
+from svc.domain.detect import severity
+from svc.domain.detect.bucket import Bucket, BucketState
+from svc.domain.detect.changes import Change
+from svc.domain.detect.drift_engine import DriftSettings
+from svc.domain.detect.drift_reference import FLOOR
+from svc.domain.detect.histogram import UNIT_DOLLARS, bin_of
+from svc.domain.detect.judging import (
+    Judgement,
+    cleared,
+    judge_answers,
+    judge_rate,
+    judge_size,
+    moved,
+    needs_from,
+)
+from svc.domain.detect.observed import MEASURES
+from svc.domain.detect.rate_engine import RateSettings
+from svc.domain.detect.slots import SLOTS_PER_DAY, slot_at
+from svc.domain.detect.tallies import RateTallies, SizeTallies
+from svc.domain.detect.telling import Told, instant, subject_of, told
+from svc.store.detection.due import DueBucket, Judged
+from svc.store.detection.witnesses import BASELINE_SLOTS, Gather, Spread
+
+#: Pages of evidence that one look gathers of one finding.
+PAGES: Final = 20
+
+
+@attrs.define(eq=False)
+class Judge(Looks):
+    """Judges the rates or sizes of one detector."""
+
+    async def subject(self, scope: Scope, bucket: Bucket, due: Sequence[DueBucket]) -> bool:
+        """Judge one subject up to the watermark."""
+        stores, name, until = self.stores, self.detector.name, scope.look.until
+        first = await stores.witnesses.first_slot(scope.project_id, bucket)
+        if first is None:
+            return False
+        since = min((one.from_slot for one in due), default=until)
+        kept = await stores.states.before(scope.project_id, name, bucket, since)
+        if kept is None and first < scope.look.fine_from:
+            # What it was judged from is no longer there slot by slot.
+            kept = await stores.states.oldest(scope.project_id, name, bucket)
+        judged, counted = await self._judged(scope, bucket, kept, first)
+        move = scope.moves.get(_reference(bucket))
+        state, checkpoints, since_kept = judged.state, judged.checkpoints, 0 if kept is None else kept.cursor
+        if move is not None:
+            from_slot = slot_at(move.from_at.timestamp())
+            present = moved(state, counted.between(from_slot, until), from_slot, until)
+            if present is not None and await stores.references.applied(
+                scope.project_id, move, instant(until)
+            ):
+                # Nothing goes back behind what people said is normal now.
+                state, checkpoints, since_kept = present, (present,), -1
+        else:
+            outcome = await self._tell(scope, bucket, judged, counted)
+            if outcome == "waits":
+                return True
+            if outcome == "closed":
+                state = cleared(state)
+        written = Judged(bucket, state, since_kept, checkpoints)
+        await stores.due.settle(scope.project_id, name, due, until, written)
+        return False
+
+    async def _judged(
+        self, scope: Scope, bucket: Bucket, kept: BucketState | None, first: int
+    ) -> tuple[Judgement, RateTallies | SizeTallies]:
+        stores, project_id, until = self.stores, scope.project_id, scope.look.until
+        begin = needs_from(kept, first)
+        whole = (bucket.measure, bucket.subject, "")
+        # What the rule, a person or a move reads may lie before what the engine needs.
+        reach = min([begin, *(slot_at(m.from_at.timestamp()) for m in scope.moves.values())])
+        if MEASURES[bucket.measure].unit is not None:
+            sizes = await stores.tallies.sizes(project_id, whole, reach, until)
+            drift = DriftSettings(months=scope.months, floor=scope.tuning.get("w1_floor", FLOOR))
+            return await trio.to_thread.run_sync(judge_size, kept, first, sizes, drift, until), sizes
+        settings = RateSettings(months=scope.months)
+        if bucket.measure == "output_shape":
+            shapes = await stores.witnesses.details(project_id, bucket, min(reach, first), until)
+            judged = judge_answers(kept, first, shapes, settings, until)
+            return judged, RateTallies.of(())
+        rates = await stores.tallies.rates(project_id, whole, reach, until)
+        return await trio.to_thread.run_sync(judge_rate, kept, first, rates, settings, until), rates
+
+    async def _tell(
+        self, scope: Scope, bucket: Bucket, judged: Judgement, counted: RateTallies | SizeTallies
+    ) -> str:
+        """Tell the findings what changed, oldest first, and close those that late news undid."""
+        keys: set[str] = set()
+        outcome = "told"
+        for change in sorted(judged.changes, key=lambda one: one.fired):
+            words = await self._words(scope, bucket, change, judged, counted)
+            keys.add(words.cause.key)
+            detection = self._detection(scope, bucket, change, words)
+            fired = await self.stores.verbs.fire(scope.project_id, detection, ())
+            if fired.did == "waits":
+                return "waits"
+            if fired.did == "closed":
+                outcome = "closed" if change.recovered is None else outcome
+                continue
+            if fired.did in ("opened", "raised"):
+                await self._note(scope.project_id, bucket, change, words)
+            await self._gather(scope, bucket, change, fired.finding_id, judged.state)
+        for finding in scope.live:
+            # It was judged from before it began, and is not there any more.
+            undone = finding.reference == _reference(bucket) and finding.cause.key not in keys
+            if undone and finding.recovered_at is None and finding.decided_by != "person":
+                await self.stores.verbs.recover(scope.project_id, finding.id, instant(scope.look.until))
+        return outcome
+
+    async def _words(
+        self,
+        scope: Scope,
+        bucket: Bucket,
+        change: Change,
+        judged: Judgement,
+        counted: RateTallies | SizeTallies,
+    ) -> Told:
+        """The change in words, with what the rule needs to decide of it."""
+        project_id, end = scope.project_id, _end(change, scope.look.until)
+        first = change.onset.median
+        details = _failing(judged.state)
+        if change.shown is None and change.direction == "up":
+            spread = await self.stores.witnesses.spread(
+                project_id, bucket, first, end, await self._misfits(scope, bucket, judged.state, details)
+            )
+            touched = change.now.failures if change.now is not None else spread.traces
+        else:
+            spread = await self.stores.witnesses.spread_of_members(project_id, bucket, first, end)
+            touched = change.shown.rows if change.shown is not None else spread.traces
+        traces = await self.stores.witnesses.traces(project_id, first, end)
+        words = told(self.detector.name, bucket, change, min(touched / traces, 1.0) if traces else 0.0)
+        signatures = await self.stores.witnesses.signatures(project_id, bucket, first, end)
+        return attrs.evolve(
+            words,
+            payload={
+                **words.payload,
+                "traces": spread.traces if change.shown is None else touched,
+                "signatures": [
+                    {"signature": one.name, "traces": one.traces, "since": instant(one.first).isoformat()}
+                    for one in signatures
+                ],
+                "rule": _rule(change, spread, end, _dollars(bucket, change, counted)),
+            },
+        )
+
+    async def _misfits(
+        self, scope: Scope, bucket: Bucket, state: BucketState, details: bool
+    ) -> frozenset[str] | None:
+        if not details or state.learned is None:
+            return None
+        shapes = await self.stores.witnesses.details(scope.project_id, bucket, 0, scope.look.until)
+        return frozenset(shape for shape in shapes if not state.learned.fits(shape))
+
+    def _detection(self, scope: Scope, bucket: Bucket, change: Change, words: Told) -> Detection:
+        kind, name = subject_of(bucket)
+        end = _end(change, scope.look.until)
+        return Detection(
+            cause=words.cause,
+            title=words.title,
+            basis=words.basis,
+            severity=words.severity,
+            subject_kind=kind,
+            subject_id=name,
+            subject_label=name,
+            detected_at=instant(change.fired + 1),
+            onset_at=instant(change.onset.median),
+            onset_low_at=instant(change.onset.low),
+            onset_high_at=instant(change.onset.high),
+            harmful=words.harmful,
+            trace_count=int(words.payload["traces"]),
+            metric=words.metric,
+            call_site_id=name if kind == "call_site" else None,
+            current_value=words.current,
+            baseline_value=words.baseline,
+            delta=None if words.current is None or words.baseline is None else words.current - words.baseline,
+            reference=_reference(bucket),
+            payload=words.payload,
+            seen_at=instant(end),
+            recurrences=change.recurrences,
+            recovered_at=None if change.recovered is None else instant(change.recovered),
+        )
+
+    async def _note(self, project_id: int, bucket: Bucket, change: Change, words: Told) -> None:
+        """One firing, about the trace that showed it last."""
+        kind, name = subject_of(bucket)
+        trace_id = await self.stores.witnesses.newest(
+            project_id, bucket, change.onset.low, change.last_fired + 1, failing=change.now is not None
+        )
+        if trace_id is None:
+            return
+        band = severity.band(words.severity, harmful=words.harmful)
+        firing = Firing(
+            classifier_id=self.detector.name,
+            severity="low" if band == "info" else band,
+            confidence="high" if change.confirmed else "medium",
+            subject_kind="trace",
+            summary=words.title,
+            trace_id=trace_id,
+            call_site_id=name if kind == "call_site" else None,
+        )
+        await self.stores.firings.record(project_id, [firing], instant(change.last_fired + 1))
+
+    async def _gather(
+        self, scope: Scope, bucket: Bucket, change: Change, finding_id: UUID, state: BucketState
+    ) -> None:
+        near: tuple[int, ...] = ()
+        if change.shown is not None:
+            # Quantiles are in units of the axis.
+            near = tuple(bin_of(value, 1.0) for value in (change.shown.p50, change.shown.p95))
+        want = Gather(
+            finding_id=finding_id,
+            bucket=bucket,
+            first=change.onset.median,
+            end=_end(change, scope.look.until),
+            baseline=None
+            if change.usual is None
+            else (max(change.usual.first, change.usual.end - BASELINE_SLOTS), change.usual.end),
+            details=await self._misfits(scope, bucket, state, _failing(state)),
+            near=near,
+        )
+        for _ in range(PAGES):
+            if not await self.stores.witnesses.gather(scope.project_id, want):
+                return
+
+
+def _reference(bucket: Bucket) -> str:
+    return f"{bucket.measure}:{bucket.subject}"
+
+
+def _failing(state: BucketState) -> bool:
+    return state.learned is not None
+
+
+def _end(change: Change, until: int) -> int:
+    """Until when a change was seen: its recovery, if it recovered."""
+    return until if change.recovered is None else change.recovered
+
+
+def _dollars(bucket: Bucket, change: Change, counted: RateTallies | SizeTallies) -> float:
+    """What a day costs more, by the medians."""
+    if bucket.measure != "turn_cost" or change.shown is None or change.direction == "down":
+        return 0.0
+    more = (change.shown.p50 - change.shown.usual_p50) * UNIT_DOLLARS
+    days = max((_end(change, change.last_fired + 1) - change.onset.median) / SLOTS_PER_DAY, 0.25)
+    return more * change.shown.rows / min(days, 7.0)
+
+
+def _rule(change: Change, spread: Spread, end: int, dollars_a_day: float) -> dict[str, Any]:
+    """What the rule weighs, as `svc.domain.detect.confirm.Evidence` has it."""
+    usual = change.usual
+    return {
+        "harmful": change.direction == "up",
+        "rarer": change.confirmed,
+        "slots": spread.slots,
+        "traces": spread.traces,
+        "sessions": spread.sessions,
+        "reference": [0, 0] if usual is None else [usual.first, usual.end],
+        "blocks": 0 if usual is None else usual.blocks,
+        "seen_at": end - 1,
+        "rate": None if change.was is None or change.now is None else [change.was.rate, change.now.rate],
+        "ratio": None if change.shown is None else max(change.shown.ratio, _tail_ratio(change)),
+        "dollars_a_day": dollars_a_day,
+    }
+
+
+def _tail_ratio(change: Change) -> float:
+    shown = change.shown
+    return 0.0 if shown is None or not shown.usual_p95 else shown.p95 / shown.usual_p95

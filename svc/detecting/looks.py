@@ -1,0 +1,153 @@
+"""What every judge of a detector does alike: look at each project in which something is due, one at a time.
+
+Owns `Looks`, the order of a look, and what it knows beside its tallies. A judge says what to do with a
+subject. There is one judge for each detector, so that one that raises is left out alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final, Protocol
+
+import attrs
+import trio
+
+from protocol.detection import LiveFinding, ReferenceMove
+from protocol.storage import Outage
+from svc.domain.detect.bars import months_between_alarms
+from svc.domain.detect.bucket import Bucket
+from svc.domain.detect.detector import Detector
+from svc.store.detection.bucket_states import BucketStates
+from svc.store.detection.due import DueBucket, DueStore, Look
+from svc.store.detection.finding_states import FindingStates
+from svc.store.detection.findings import FindingStore
+from svc.store.detection.firings import ClassifierEventStore
+from svc.store.detection.references import ReferenceStore
+from svc.store.detection.tallies import TallyStore
+from svc.store.detection.witnesses import WitnessStore
+
+#: How soon a judge comes back when slots are still being counted, or a case is to hear of something first.
+SOON_S: Final = 5.0
+
+
+class Tuned(Protocol):
+    """What a project sets of a detector."""
+
+    @property
+    def enabled(self) -> bool: ...
+    @property
+    def tuning(self) -> Mapping[str, float]: ...
+
+
+class Settings(Protocol):
+    """Where that is read."""
+
+    async def of(self, project_id: int) -> Mapping[str, Tuned]: ...
+
+
+@attrs.frozen(eq=False)
+class Stores:
+    """What judges read and write."""
+
+    due: DueStore
+    states: BucketStates
+    tallies: TallyStore
+    witnesses: WitnessStore
+    findings: FindingStore
+    verbs: FindingStates
+    references: ReferenceStore
+    firings: ClassifierEventStore
+    settings: Settings
+
+
+@attrs.frozen(eq=False)
+class Scope:
+    """What one look at a project knows beside its tallies."""
+
+    project_id: int
+    look: Look
+    months: float
+    tuning: Mapping[str, float]
+    live: Sequence[LiveFinding]
+    moves: Mapping[str, ReferenceMove]
+
+
+@attrs.define(eq=False)
+class Looks:
+    """Looks at all projects for one detector; what to do with a subject is the judge's. `at_once` is for
+    those whose single sightings count, which need no watermark.
+    """
+
+    detector: Detector
+    stores: Stores
+    interval_s: float
+    false_alarms_per_month: float
+    at_once: bool = False
+
+    async def round(self) -> float:
+        """Judge what is due in every project. Returns the seconds until it is worth looking again.
+
+        A project that cannot be judged keeps no other from its turn; what it raised goes up at the end.
+        """
+        soon = False
+        failed: Exception | None = None
+        for project_id in await self.stores.due.waiting(self.detector.name):
+            try:
+                soon |= await self._project(project_id)
+            except Outage:
+                raise
+            except Exception as error:
+                failed = failed or error
+        if failed is not None:
+            raise failed
+        return min(SOON_S, self.interval_s) if soon else self.interval_s
+
+    async def _project(self, project_id: int) -> bool:
+        stores, name = self.stores, self.detector.name
+        tuned = (await stores.settings.of(project_id))[name]
+        if not tuned.enabled:
+            return False
+        look = await stores.due.take(project_id, name, at_once=self.at_once)
+        if look is None:
+            return False
+        try:
+            months = months_between_alarms(
+                # In steps of twice as many, so that a new subject does not move the bars of all others.
+                1 << max(await stores.states.armed(project_id) - 1, 0).bit_length(),
+                self.false_alarms_per_month,
+            )
+            scope = Scope(
+                project_id,
+                look,
+                months,
+                tuned.tuning,
+                [one for one in await stores.findings.live(project_id) if one.cause.detector == name],
+                {
+                    move.reference: move
+                    for move in await stores.references.pending(project_id)
+                    if move.detector == name
+                },
+            )
+            waits = False
+            for bucket, due in self._subjects(scope).items():
+                waits |= await self.subject(scope, bucket, due)
+                await trio.lowlevel.checkpoint()
+        except Exception as error:
+            if not isinstance(error, Outage):
+                await stores.due.give_up(project_id, name, None, type(error).__name__)
+            raise
+        await stores.due.give_up(project_id, name, look.until)
+        return waits or not look.quiet
+
+    async def subject(self, scope: Scope, bucket: Bucket, due: Sequence[DueBucket]) -> bool:
+        """Judge one subject. Whether it waits for a case to hear of something first."""
+        raise NotImplementedError
+
+    def _subjects(self, scope: Scope) -> Mapping[Bucket, Sequence[DueBucket]]:
+        """What is due, and what people have asked of besides."""
+        subjects = dict(scope.look.due)
+        for reference in scope.moves:
+            measure, _, subject = reference.partition(":")
+            if measure in self.detector.measures:
+                subjects.setdefault(Bucket(measure, subject), ())
+        return subjects

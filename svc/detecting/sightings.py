@@ -1,0 +1,364 @@
+"""Judges of single sightings: secrets that leak, failures of a new kind, models that answer for others.
+
+Owns what each of the three makes of the traces behind a subject. Nothing is kept of a subject but how far it
+was looked at: each look reads the traces again and tells the same findings. Secrets: what is told of one is
+its form, its first characters and its length, as the fold wrote them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+from uuid import UUID
+
+import attrs
+import msgspec
+
+from protocol.detection import Cause, Detection, Firing, Ref
+from svc.detecting.looks import Looks, Scope
+from svc.domain.detect import severity
+from svc.domain.detect.bucket import Bucket, BucketState
+from svc.domain.detect.model_change import CHANGED_CALLS, CHANGED_SHARE
+from svc.domain.detect.new_signature import BASELINE_FAILURES, NEW_SESSIONS, NEW_SHARE, NEW_TRACES
+from svc.domain.detect.slots import SLOTS_PER_DAY
+from svc.domain.detect.telling import instant, moment, share, subject_of
+from svc.store.detection.due import DueBucket, Judged
+from svc.store.detection.witnesses import Sighting
+
+#: How sure a form of secret is where it was seen, by the measure it is counted under.
+_SECRET_BANDS: Final[Mapping[str, float]] = {"secret_high": severity.SECRET, "secret_low": 0.5}
+#: What a model usually answers is known after so long, or after so many calls and a day.
+KNOWN_SLOTS: Final = 7 * SLOTS_PER_DAY
+KNOWN_CALLS: Final = 500
+
+
+@attrs.define(eq=False)
+class Sightings(Looks):
+    """Keeps how far a subject was looked at; what was seen there is `seen`'s to tell."""
+
+    async def subject(self, scope: Scope, bucket: Bucket, due: Sequence[DueBucket]) -> bool:
+        """Look at one subject."""
+        if await self.seen(scope, bucket, due):
+            return True
+        if due:
+            state = BucketState(scope.look.until)
+            await self.stores.due.settle(
+                scope.project_id, self.detector.name, due, scope.look.until, Judged(bucket, state, 0, ())
+            )
+        return False
+
+    async def seen(self, scope: Scope, bucket: Bucket, due: Sequence[DueBucket]) -> bool:
+        """Tell what there is to tell. Whether a finding waits for its case."""
+        raise NotImplementedError
+
+    async def tell(
+        self, scope: Scope, detection: Detection, sightings: Sequence[Sighting], confidence: str
+    ) -> tuple[UUID, str]:
+        """Tell a finding with the traces that show it, and note a firing for each that is new."""
+        project_id = scope.project_id
+        refs = [
+            *(Ref("changepoint", trace_id=one.trace_id, span_id=_first(one)) for one in sightings[:1]),
+            *(
+                Ref("witness", trace_id=one.trace_id, span_id=span_id)
+                for one in sightings
+                for span_id in one.spans or (None,)
+            ),
+        ]
+        exemplars: dict[str | None, Sighting] = {}
+        for one in sightings:
+            exemplars.setdefault(one.signature, one)
+        for rank, one in enumerate(list(exemplars.values())[:3], start=1):
+            refs.append(Ref("exemplar", trace_id=one.trace_id, span_id=_first(one), rank=rank))
+        fired = await self.stores.verbs.fire(project_id, detection, ())
+        if fired.did in ("closed", "waits"):
+            return fired.finding_id, fired.did
+        known = await self.stores.witnesses.cited(project_id, fired.finding_id)
+        fresh = [one for one in sightings if one.trace_id not in known]
+        band = severity.band(detection.severity, harmful=detection.harmful)
+        for one in fresh:
+            firing = Firing(
+                classifier_id=self.detector.name,
+                severity="low" if band == "info" else band,
+                confidence=confidence,
+                subject_kind="span" if one.spans else "trace",
+                summary=detection.title,
+                trace_id=one.trace_id,
+                span_id=_first(one),
+                call_site_id=detection.call_site_id,
+            )
+            await self.stores.firings.record(project_id, [firing], instant(one.slot + 1))
+        await self.stores.verbs.fire(project_id, detection, refs)
+        return fired.finding_id, fired.did
+
+    async def _after(self, project_id: int, finding_id: UUID) -> int:
+        """The slot after which a closed cause may come back."""
+        return await self.stores.witnesses.last_seen(project_id, finding_id)
+
+
+def _first(one: Sighting) -> bytes | None:
+    return one.spans[0] if one.spans else None
+
+
+@attrs.define(eq=False)
+class SecretJudge(Sightings):
+    """One sighting is enough, and nobody waits for a watermark."""
+
+    async def seen(self, scope: Scope, bucket: Bucket, due: Sequence[DueBucket]) -> bool:
+        """A finding for each form that a call site says."""
+        waits = False
+        for one in due:
+            sightings = await self.stores.witnesses.sightings(scope.project_id, [one.id], 0, scope.look.until)
+            waits |= await self._form(scope, bucket, one.detail, sightings)
+        return waits
+
+    async def _form(self, scope: Scope, bucket: Bucket, form: str, sightings: Sequence[Sighting]) -> bool:
+        while sightings:
+            detection = _secret(self.detector.name, bucket, form, sightings)
+            confidence = "high" if bucket.measure == "secret_high" else "low"
+            finding_id, did = await self.tell(scope, detection, sightings, confidence)
+            if did != "closed":
+                return did == "waits"
+            # What came after the last that a person has seen to is new.
+            after = await self._after(scope.project_id, finding_id)
+            later = [one for one in sightings if one.slot >= after]
+            if len(later) == len(sightings):
+                return False
+            sightings = later
+        return False
+
+
+def _secret(detector: str, bucket: Bucket, form: str, sightings: Sequence[Sighting]) -> Detection:
+    kind, name = subject_of(bucket)
+    high = bucket.measure == "secret_high"
+    first, last = sightings[0].slot, sightings[-1].slot
+    traces = len({one.trace_id for one in sightings})
+    told = sorted({part for one in sightings for part in (one.signature or "").split(",") if part})
+    secrets = [_shown(part) for part in told]
+    distinct = len({part.rsplit(":", 1)[-1] for part in told})
+    where = "says" if high else "passes on what looks like"
+    return Detection(
+        cause=Cause(detector, bucket.measure, f"secret:{name}:{form}"),
+        title=f"`{name}` {where} a secret: {form} ({secrets[0] if secrets else 'unknown'})",
+        basis=(
+            f"{distinct} different secret{'s' if distinct != 1 else ''} of the form {form} in {traces} "
+            f"trace{'s' if traces != 1 else ''} since {moment(first)}; "
+            + ("its form leaves no doubt." if high else "its form alone leaves room for doubt.")
+        ),
+        severity=_SECRET_BANDS[bucket.measure],
+        subject_kind=kind,
+        subject_id=name,
+        subject_label=name,
+        detected_at=instant(first + 1),
+        onset_at=instant(first),
+        onset_low_at=instant(first),
+        onset_high_at=instant(first),
+        trace_count=traces,
+        metric="secrets",
+        call_site_id=name,
+        current_value=float(traces),
+        baseline_value=0.0,
+        delta=float(traces),
+        seen_at=instant(last + 1),
+        recurrences=traces - 1,
+        payload={
+            "measure": bucket.measure,
+            "bucket": bucket.subject,
+            "form": form,
+            "band": "high" if high else "low",
+            "secrets": secrets[:8],
+            "distinct": distinct,
+            **({"confirm": "at_once"} if high else {"withheld": "its form is of the low band"}),
+        },
+    )
+
+
+def _shown(signature: str) -> str:
+    """What may be shown of a secret: first characters and length."""
+    parts = signature.split(":")
+    return f"{parts[1]}…, {parts[2]} characters" if len(parts) >= 4 else "unknown"
+
+
+@attrs.define(eq=False)
+class SignatureJudge(Sightings):
+    """A failure of a kind that the tool never had, measured against the reference of its failures."""
+
+    async def seen(self, scope: Scope, bucket: Bucket, due: Sequence[DueBucket]) -> bool:
+        """A finding for each new kind."""
+        project_id, until = scope.project_id, scope.look.until
+        state = await self.stores.states.before(project_id, "tool_error", bucket, until)
+        if state is None or state.rate is None or (usual := state.rate.reference) is None:
+            return False
+        witnesses = self.stores.witnesses
+        known = await witnesses.signatures(project_id, bucket, usual.first, usual.end, 1_000)
+        if sum(one.traces for one in known) < BASELINE_FAILURES:
+            return False
+        names = {one.name for one in known}
+        sightings = await witnesses.sightings(project_id, [one.id for one in due], usual.end, until)
+        waits = False
+        for name in sorted({one.signature for one in sightings if one.signature} - names):
+            waits |= await self._kind(scope, bucket, name, sightings)
+        return waits
+
+    async def _kind(self, scope: Scope, bucket: Bucket, name: str, sightings: Sequence[Sighting]) -> bool:
+        wanted = scope.tuning.get("share", NEW_SHARE)
+        fired = new_since(name, sightings, wanted)
+        if fired is None:
+            return False
+        begun, at = fired
+        of_kind = [one for one in sightings if one.signature == name and one.slot >= begun]
+        last = of_kind[-1].slot
+        over = scope.look.until - last > SLOTS_PER_DAY and any(one.slot > last for one in sightings)
+        kind, tool = subject_of(bucket)
+        label = name.rpartition(":")[0] or name
+        lately = [one for one in sightings if begun <= one.slot <= last]
+        portion = len(of_kind) / max(len(lately), 1)
+        detection = Detection(
+            cause=Cause(self.detector.name, bucket.measure, f"signature:{tool}:{name.rpartition(':')[2]}"),
+            title=f"`{tool}` fails in a new way: {label}",
+            basis=f"{len(of_kind)} traces since {moment(begun)}, {share(portion)} of its failures since "
+            "then; none of the failures before were of this kind.",
+            severity=severity.of_rate(0.0, portion, 0.0),
+            subject_kind=kind,
+            subject_id=tool,
+            subject_label=tool,
+            detected_at=instant(at + 1),
+            onset_at=instant(begun),
+            onset_low_at=instant(begun),
+            onset_high_at=instant(begun),
+            trace_count=len(of_kind),
+            metric="traces",
+            current_value=float(len(of_kind)),
+            baseline_value=0.0,
+            delta=float(len(of_kind)),
+            seen_at=instant(last + 1),
+            recovered_at=instant(last + 1) if over else None,
+            payload={
+                "measure": bucket.measure,
+                "bucket": bucket.subject,
+                "signature": name,
+                "share": round(portion, 4),
+                "withheld": "a new kind of failure is confirmed together with its tool's failures",
+                "with": "tool_error",
+            },
+        )
+        _, did = await self.tell(scope, detection, of_kind, "high")
+        return did == "waits"
+
+
+def new_since(name: str, sightings: Sequence[Sighting], wanted: float) -> tuple[int, int] | None:
+    """When a kind of failure began, and the slot in which it counted as new; None: it does not yet.
+
+    `sightings` are all failures since the reference, by slot.
+    """
+    for place, one in enumerate(sightings):
+        if one.signature != name:
+            continue
+        day = [s for s in sightings[: place + 1] if s.slot > one.slot - SLOTS_PER_DAY]
+        mine = [s for s in day if s.signature == name]
+        sessions = {s.session for s in mine}
+        traces = {s.trace_id for s in mine}
+        enough = len(traces) >= max(NEW_TRACES, wanted * len({s.trace_id for s in day}))
+        if enough and len(sessions) >= NEW_SESSIONS:
+            return mine[0].slot, one.slot
+    return None
+
+
+@attrs.define(eq=False)
+class ModelJudge(Sightings):
+    """Another model answers though the same one is asked for: information, and a mark on every chart."""
+
+    async def seen(self, scope: Scope, bucket: Bucket, due: Sequence[DueBucket]) -> bool:
+        """A finding for each answer that a model never had."""
+        counts = await self.stores.witnesses.details(scope.project_id, bucket, 0, scope.look.until)
+        by_asked: dict[str, dict[str, list[tuple[int, int]]]] = {}
+        for models, rows in counts.items():
+            pair = _models(models)
+            if pair is not None:
+                slots = list(zip(rows.slots.tolist(), rows.units.tolist(), strict=True))
+                by_asked.setdefault(pair[0], {})[pair[1]] = slots
+        waits = False
+        wanted = scope.tuning.get("share", CHANGED_SHARE)
+        for asked, answers in sorted(by_asked.items()):
+            for answered, begun, at, portion in new_models(answers, wanted):
+                detection = _model(self.detector.name, bucket, asked, answered, begun, at, portion)
+                _, did = await self.tell(scope, detection, (), "high")
+                waits |= did == "waits"
+        return waits
+
+
+def _models(detail: str) -> tuple[str, str] | None:
+    """The model asked for and the one that answered, where both are known."""
+    try:
+        named: Any = msgspec.json.decode(detail)
+    except msgspec.DecodeError:
+        return None
+    if isinstance(named, list) and len(named) == 2 and all(isinstance(one, str) for one in named):
+        return named[0], named[1]
+    return None
+
+
+def new_models(
+    answers: Mapping[str, Sequence[tuple[int, int]]], wanted: float
+) -> list[tuple[str, int, int, float]]:
+    """Answering models that are new: name, first slot, the slot in which each counted, and its share then.
+
+    `answers` are slots and calls of each answering model of one that was asked for.
+    """
+    found: list[tuple[str, int, int, float]] = []
+    everything = sorted((slot, n, model) for model, slots in answers.items() for slot, n in slots)
+    if not everything:
+        return []
+    first = everything[0][0]
+    for model, slots in sorted(answers.items()):
+        begun = slots[0][0]
+        before = [(slot, n) for slot, n, other in everything if slot < begun and other != model]
+        known = begun - first >= KNOWN_SLOTS or (
+            begun - first >= SLOTS_PER_DAY and sum(n for _, n in before) >= KNOWN_CALLS
+        )
+        if not known:
+            continue
+        calls: Counter[bool] = Counter()
+        for slot, n, other in everything:
+            if begun <= slot < begun + SLOTS_PER_DAY:
+                calls[other == model] += n
+                total = calls.total()
+                if other == model and total >= CHANGED_CALLS and calls[True] >= wanted * total:
+                    found.append((model, begun, slot, calls[True] / total))
+                    break
+    return found
+
+
+def _model(
+    detector: str, bucket: Bucket, asked: str, answered: str, begun: int, at: int, portion: float
+) -> Detection:
+    kind, name = subject_of(bucket)
+    return Detection(
+        cause=Cause(detector, bucket.measure, f"model:{name}:{asked}:{answered}"),
+        title=f"`{name}` is answered by {answered} where {asked} is asked for",
+        basis=f"Since {moment(begun)} {share(portion)} of the calls that ask for {asked} are answered by "
+        f"{answered}, which never answered them before.",
+        severity=severity.of_rate(0.0, portion, 0.0),
+        subject_kind=kind,
+        subject_id=name,
+        subject_label=name,
+        detected_at=instant(at + 1),
+        onset_at=instant(begun),
+        onset_low_at=instant(begun),
+        onset_high_at=instant(begun),
+        harmful=False,
+        metric="share",
+        call_site_id=name,
+        current_value=portion,
+        baseline_value=0.0,
+        delta=portion,
+        seen_at=instant(at + 1),
+        payload={
+            "measure": bucket.measure,
+            "bucket": bucket.subject,
+            "asked": asked,
+            "answered": answered,
+            "share": round(portion, 4),
+            "withheld": "a change of model is a mark, not a fault",
+        },
+    )

@@ -1,0 +1,176 @@
+"""One look at one subject: what is kept of it and what was counted since, in; what changed, out.
+
+Owns: `judge_rate`, `judge_answers` and `judge_size`, which hand a subject to its engine and bring what it
+says into the shape that findings are made of. The judge calls them, a backtest too. Nothing here reads a
+clock or a table, and a look that goes on from a kept state says what one from the start would have said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import attrs
+import numpy as np
+
+from svc.domain.detect.bucket import BucketState
+from svc.domain.detect.changes import Change, of_drift, of_early, of_rate
+from svc.domain.detect.drift_engine import DriftSettings, DriftState, judge_drift
+from svc.domain.detect.drift_reference import expected_drift
+from svc.domain.detect.malformed_output import learned
+from svc.domain.detect.rate_engine import RateJudgement, RateSettings, RateState, judge_rates
+from svc.domain.detect.rate_reference import ARMED_AT, expected_reference
+from svc.domain.detect.slots import SLOTS_PER_DAY, SLOTS_PER_WINDOW, day_start
+from svc.domain.detect.tallies import RateTallies, SizeTallies
+
+#: Answers that are no JSON are looked at again when so many days have passed.
+PROSE_AGAIN_SLOTS: Final = 7 * SLOTS_PER_DAY
+
+
+@attrs.frozen(eq=False)
+class Judgement:
+    """What a look came to: the state to keep, the changes that were live in it, oldest first, and the states
+    at midnights on the way.
+    """
+
+    state: BucketState
+    changes: Sequence[Change]
+    checkpoints: Sequence[BucketState]
+
+
+def needs_from(kept: BucketState | None, first: int) -> int:
+    """The first slot whose tallies a look from this state needs; `first` is the subject's first slot."""
+    if kept is None:
+        return day_start(first)
+    inner = kept.rate or kept.drift
+    return day_start(first) if inner is None else inner.needs_from
+
+
+def judge_rate(
+    kept: BucketState | None, first: int, tallies: RateTallies, settings: RateSettings, until: int
+) -> Judgement:
+    """A rate whose failures were counted as such."""
+    state = kept.rate if kept is not None and kept.rate is not None else RateState.start(day_start(first))
+    judged = judge_rates(tallies, settings, state, until)
+    return _rated(judged, BucketState(judged.state.cursor, rate=judged.state))
+
+
+def _rated(judged: RateJudgement, kept: BucketState) -> Judgement:
+    state = judged.state
+    changes = [
+        *(of_rate(alarm, "up", state.units_a_day) for alarm in judged.rises),
+        *(of_rate(alarm, "down", state.units_a_day) for alarm in judged.falls),
+    ]
+    if state.early is not None and state.first_seen is not None:
+        changes.insert(0, of_early(state.early, state.first_seen, state.armed, state.early.seen))
+    checkpoints = [attrs.evolve(kept, cursor=one.cursor, rate=one) for one in judged.checkpoints]
+    return Judgement(kept, changes, checkpoints)
+
+
+def judge_answers(
+    kept: BucketState | None,
+    first: int,
+    shapes: Mapping[str, RateTallies],
+    settings: RateSettings,
+    until: int,
+) -> Judgement:
+    """Answers of a call site by shape, where no schema says what they should be.
+
+    What they have in common is learned once there are enough of them, from the first ones; prose is left
+    alone, and looked at again later. Until it is known nothing is judged: the state stays where it began.
+    """
+    known = kept if kept is not None else BucketState(day_start(first))
+    if known.learned is None:
+        begun = known.cursor
+        if known.prose:
+            if until - begun < PROSE_AGAIN_SLOTS:
+                return Judgement(known, (), ())
+            begun = until - PROSE_AGAIN_SLOTS
+        enough = _enough(shapes, begun, until)
+        if enough is None:
+            return Judgement(attrs.evolve(known, rate=_gathering(shapes, begun, until)), (), ())
+        taught = learned(
+            {
+                shape: int(rows.between(begun, enough).units.sum())
+                for shape, rows in shapes.items()
+                if len(rows.between(begun, enough).slots)
+            }
+        )
+        if taught is None:
+            return Judgement(BucketState(until, prose=True), (), ())
+        known = BucketState(begun, learned=taught, rate=RateState.start(day_start(begun)))
+    if known.learned is None or known.rate is None:
+        raise AssertionError("what is known of answers has a rate")
+    fits = known.learned.fits
+    rows = RateTallies.of(
+        (int(slot), int(n), 0 if fits(shape) else int(n))
+        for shape, of_shape in shapes.items()
+        for slot, n in zip(of_shape.slots.tolist(), of_shape.units.tolist(), strict=True)
+    )
+    judged = judge_rates(rows, settings, known.rate, until)
+    return _rated(judged, attrs.evolve(known, cursor=judged.state.cursor, rate=judged.state))
+
+
+def _enough(shapes: Mapping[str, RateTallies], first: int, until: int) -> int | None:
+    """The end of the slots that are enough to learn from, None as long as they are not."""
+    rows = RateTallies.of(
+        (int(slot), int(n), 0)
+        for of_shape in shapes.values()
+        for slot, n in zip(of_shape.slots.tolist(), of_shape.units.tolist(), strict=True)
+        if first <= slot < until
+    )
+    units = np.cumsum(rows.units)
+    for least, span in ARMED_AT:
+        ready = np.flatnonzero((units >= least) & (rows.slots + 1 - first >= span))
+        if len(ready):
+            return int(rows.slots[ready[0]]) + 1
+    return None
+
+
+def _gathering(shapes: Mapping[str, RateTallies], first: int, until: int) -> RateState:
+    """A state that says how many answers there are so far; it is made anew at each look."""
+    slots = [int(slot) for rows in shapes.values() for slot in rows.between(first, until).slots]
+    units = sum(int(rows.between(first, until).units.sum()) for rows in shapes.values())
+    return attrs.evolve(
+        RateState.start(first),
+        learned=units,
+        first_seen=min(slots, default=None),
+        last_seen=max(slots, default=None),
+    )
+
+
+def judge_size(
+    kept: BucketState | None, first: int, tallies: SizeTallies, settings: DriftSettings, until: int
+) -> Judgement:
+    """A duration or a cost."""
+    state = kept.drift if kept is not None and kept.drift is not None else DriftState.start(day_start(first))
+    judged = judge_drift(tallies, settings, state, until)
+    rows_a_day = judged.state.rows_a_day
+    changes = [of_drift(alarm, rows_a_day) for alarm in (*judged.ups, *judged.downs)]
+    return Judgement(
+        BucketState(judged.state.cursor, drift=judged.state),
+        changes,
+        [BucketState(one.cursor, drift=one) for one in judged.checkpoints],
+    )
+
+
+def cleared(state: BucketState) -> BucketState:
+    """After people decided of its alarms: nothing has climbed, what is usual stays."""
+    return attrs.evolve(
+        state,
+        rate=None if state.rate is None else state.rate.cleared(),
+        drift=None if state.drift is None else state.drift.cleared(),
+    )
+
+
+def moved(state: BucketState, run: RateTallies | SizeTallies, first: int, until: int) -> BucketState | None:
+    """With the run from slot `first` on as what is usual; None as long as it is too short for that."""
+    if state.rate is not None and isinstance(run, RateTallies):
+        usual = expected_reference(run)
+        return None if usual is None else attrs.evolve(state, rate=state.rate.cleared(usual))
+    if state.drift is not None and state.drift.reference is not None and isinstance(run, SizeTallies):
+        # Windows begin on a border of six hours.
+        begun = first + -first % SLOTS_PER_WINDOW
+        present = expected_drift(run.between(begun, until), begun, until, state.drift.reference)
+        return None if present is None else attrs.evolve(state, drift=state.drift.cleared(present))
+    return None

@@ -1,0 +1,238 @@
+"""What a finding says: its key, its title and one sentence of proof, and the figures behind them.
+
+Owns: the words of every detector, and how rates, durations, money and rarity are written. The judge calls it.
+Pure; a text never holds what a user wrote but names of tools and call sites.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import attrs
+
+from protocol.detection import Cause
+from svc.domain.detect import severity
+from svc.domain.detect.bucket import Bucket
+from svc.domain.detect.changes import Change
+from svc.domain.detect.histogram import UNIT_DOLLARS
+from svc.domain.detect.observed import SITE, TOOL
+from svc.domain.detect.slots import SLOT_S, slot_start_s
+
+#: How a rate is told: the short name in keys, who fails, and in which way.
+_RATES: Final[Mapping[str, tuple[str, str, str, str]]] = {
+    "tool_error_rate": ("tool_error_rate", "fails more often", "fails less often", "traces"),
+    "malformed_rate": ("malformed", "breaks its form more often", "breaks its form less often", "answers"),
+    "output_shape": ("malformed", "breaks its form more often", "breaks its form less often", "answers"),
+    "loop_rate": ("loop", "loops more often", "loops less often", "traces"),
+    "cut_rate": ("cut", "is cut off or silent more often", "is cut off or silent less often", "answers"),
+}
+#: How a size is told: the words for more and less, and what is measured.
+_SIZES: Final[Mapping[str, tuple[str, str, str]]] = {
+    "turn_duration": ("slower", "faster", "turns"),
+    "tool_duration": ("slower", "faster", "calls"),
+    "turn_cost": ("dearer", "cheaper", "turns"),
+}
+#: Chance that is rarer than this is not told by the year.
+_RAREST_YEARS: Final = 1_000
+
+
+@attrs.frozen
+class Told:
+    """A change in words and figures. `severity` is 0 to 1; values are shares, milliseconds or US dollars."""
+
+    cause: Cause
+    title: str
+    basis: str
+    severity: float
+    harmful: bool
+    metric: str
+    current: float | None
+    baseline: float | None
+    payload: Mapping[str, Any]
+
+
+def subject_of(bucket: Bucket) -> tuple[str, str]:
+    """The kind of a bucket's subject, and its own name."""
+    if bucket.subject.startswith(TOOL):
+        return "tool", bucket.subject.removeprefix(TOOL)
+    return "call_site", bucket.subject.removeprefix(SITE)
+
+
+def instant(slot: int) -> datetime:
+    """The moment at which a slot begins."""
+    return datetime.fromtimestamp(slot_start_s(slot), UTC)
+
+
+def key_of(bucket: Bucket, direction: str) -> str:
+    """The key of what happened to a bucket; one finding of it is live at a time."""
+    _, name = subject_of(bucket)
+    if bucket.measure in _SIZES:
+        more, less, _ = _SIZES[bucket.measure]
+        return f"{bucket.measure}:{bucket.subject}:{more if direction == 'up' else less}"
+    short = _RATES[bucket.measure][0]
+    if short == "tool_error_rate":
+        return f"{short}:{name}:{direction}"
+    return f"{short}:{name}" if direction == "up" else f"{short}:{name}:down"
+
+
+def told(detector: str, bucket: Bucket, change: Change, reach: float) -> Told:
+    """A change in words, where it touches the share `reach` of the project's traces."""
+    tell = _size if bucket.measure in _SIZES else _rate
+    title, basis, worth, metric, current, baseline, figures = tell(bucket, change, reach)
+    harmful = change.direction == "up" and change.arm != "early"
+    payload = {
+        "measure": bucket.measure,
+        "bucket": bucket.subject,
+        "direction": change.direction,
+        "arm": change.arm,
+        "statistic": round(change.statistic, 3),
+        "bar": round(change.bar, 3),
+        "phi": round(change.phi, 3),
+        "onset": [instant(slot).isoformat() for slot in (change.onset.low, change.onset.high)],
+        "detected_at": instant(change.fired + 1).isoformat(),
+        "severity": round(worth, 3),
+        "reach": round(reach, 4),
+        "chance_days": None if change.chance_days is None else round(change.chance_days, 1),
+        "reference": None
+        if change.usual is None
+        else [instant(change.usual.first).isoformat(), instant(change.usual.end).isoformat()],
+        **figures,
+    }
+    cause = Cause(detector, bucket.measure, key_of(bucket, change.direction))
+    return Told(cause, title, basis, worth, harmful, metric, current, baseline, payload)
+
+
+def _rate(bucket: Bucket, change: Change, reach: float) -> tuple[Any, ...]:
+    _, name = subject_of(bucket)
+    _, more, less, units = _RATES[bucket.measure]
+    now, was = change.now, change.was
+    if now is None:
+        raise ValueError("a change of a rate without a rate")
+    figures: dict[str, Any] = {
+        "current": {"value": now.rate, "interval": list(now.interval), "units": now.units,
+                    "failures": now.failures},
+    }  # fmt: skip
+    if was is None:
+        title = f"`{name}` has failed from its first day: {share(now.rate)} of {units}"
+        basis = (
+            f"{count(now.failures)} of {count(now.units)} {units} since {moment(change.onset.median)}; "
+            "there is nothing earlier to compare with."
+        )
+        return title, basis, severity.of_rate(0, now.rate, reach), "rate", now.rate, None, figures
+    figures["reference_value"] = {
+        "value": was.rate, "interval": list(was.interval), "units": was.units, "failures": was.failures,
+    }  # fmt: skip
+    words = more if change.direction == "up" else less
+    title = f"`{name}` {words}: {share(was.rate)} → {share(now.rate)} of {units}"
+    basis = (
+        f"{count(now.failures)} of {count(now.units)} {units} {_since(change)} against "
+        f"{count(was.failures)} of {count(was.units)} {_before(change)}; {rarity(change.chance_days)}."
+    )
+    worth = severity.of_rate(was.rate, now.rate, reach)
+    return title, basis, worth, "rate", now.rate, was.rate, figures
+
+
+def _size(bucket: Bucket, change: Change, reach: float) -> tuple[Any, ...]:
+    _, name = subject_of(bucket)
+    more, less, units = _SIZES[bucket.measure]
+    word = more if change.direction == "up" else less
+    shown = change.shown
+    if shown is None:
+        title = f"`{name}` is {word}"
+        return title, f"{_since(change)}; {rarity(change.chance_days)}.", 0.0, "ratio", None, None, {}
+    cost = bucket.measure == "turn_cost"
+    write = money if cost else duration
+    unit = UNIT_DOLLARS if cost else 1.0
+    p50, usual_p50 = shown.p50 * unit, shown.usual_p50 * unit
+    p95, usual_p95 = shown.p95 * unit, shown.usual_p95 * unit
+    # A change of the tail alone moves no median: the quantile that moved more is the one to tell.
+    tail = abs(p95 / usual_p95 - 1) > 2 * abs(p50 / usual_p50 - 1)
+    mark, was, now = ("p95", usual_p95, p95) if tail else ("p50", usual_p50, p50)
+    title = f"`{name}` is {word}: {mark} {write(was)} → {write(now)} ({times(now / was)})"
+    basis = (
+        f"{count(shown.rows)} {units} {_since(change)} have p50 {write(p50)} and p95 {write(p95)} against "
+        f"{write(usual_p50)} and {write(usual_p95)} {_before(change)}; {rarity(change.chance_days)}."
+    )
+    figures = {
+        "current": {"p50": p50, "p95": p95, "rows": shown.rows},
+        "reference_value": {"p50": usual_p50, "p95": usual_p95},
+        "w1": shown.w1,
+        "ratio": shown.ratio,
+        "unit": "usd" if cost else "ms",
+    }
+    metric = f"{mark}_cost" if cost else f"{mark}_ms"
+    return title, basis, severity.of_ratio(shown.ratio, reach), metric, now, was, figures
+
+
+def _since(change: Change) -> str:
+    half = (change.onset.high - change.onset.low) / 2
+    return f"since {moment(change.onset.median)} (±{span(half)})"
+
+
+def _before(change: Change) -> str:
+    if change.usual is None:
+        return "before"
+    return f"in the {span(change.usual.end - change.usual.first)} before"
+
+
+def moment(slot: int) -> str:
+    """The start of a slot in words, UTC."""
+    return f"{instant(slot):%-d %b %H:%M} UTC"
+
+
+def span(slots: float) -> str:
+    """A stretch of slots in its largest unit."""
+    seconds = slots * SLOT_S
+    if seconds >= 2 * 86_400:
+        return f"{seconds / 86_400:.0f} days"
+    if seconds >= 5_400:
+        return f"{seconds / 3_600:.0f} h"
+    return f"{max(seconds / 60, 5):.0f} min"
+
+
+def share(rate: float) -> str:
+    """A share in percent, with two figures."""
+    percent = rate * 100
+    return f"{percent:.0f} %" if percent >= 10 or percent == 0 else f"{percent:.2g} %"
+
+
+def count(n: int) -> str:
+    """A whole number with its thousands set apart."""
+    return f"{n:,}"
+
+
+def times(ratio: float) -> str:
+    """How many times."""
+    return f"×{ratio:.2g}" if ratio < 10 else f"×{ratio:.0f}"
+
+
+def duration(ms: float) -> str:
+    """A duration in the unit that suits it."""
+    if ms < 1_000:
+        return f"{ms:.0f} ms"
+    if ms < 120_000:
+        return f"{ms / 1_000:.1f} s"
+    return f"{ms / 60_000:.1f} min"
+
+
+def money(usd: float) -> str:
+    """US dollars, with two figures below a cent."""
+    return f"${usd:,.2f}" if usd >= 0.1 else f"${usd:.2g}"
+
+
+def rarity(days: float | None) -> str:
+    """How often chance alone would do this."""
+    if days is None:
+        return "chance alone was not weighed"
+    years = days / 365.25
+    if years >= _RAREST_YEARS:
+        often = f"less than once in {_RAREST_YEARS:,} years"
+    elif years >= 2:
+        often = f"once in {years:.0f} years"
+    elif days >= 60:
+        often = f"once in {days / (365.25 / 12):.0f} months"
+    else:
+        often = f"once in {max(days, 1):.0f} days"
+    return f"chance alone does this {often} of this traffic"

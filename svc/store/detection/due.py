@@ -1,0 +1,288 @@
+"""What is to be judged: slots of buckets that changed, how far events reach, and whose turn it is.
+
+Owns the tables `tally_due` and `judge_state`, and what the fold notes of time in `fold_state`. The fold calls
+`note_changes` in its transaction; judges hold a project, read what is due, and settle it. Never judges.
+
+Ordering: a slot is judged when it lies before the watermark, ten minutes behind the newest event, and when
+nothing before it was counted within the last `QUIET_S`: spans of a history that is sent in one go come in any
+order, and half a slot looks like a fault. Traces that last for hours must not hold everything up, so after
+`PATIENCE_S` the watermark alone counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+from uuid import UUID, uuid4
+
+import attrs
+
+from svc.domain.detect.bucket import Bucket, BucketState
+from svc.domain.detect.observed import MeasureName
+from svc.domain.detect.slots import slot_at, watermark
+from svc.domain.detect.table import DETECTORS
+from svc.store.detection.bucket_states import write_state
+from svc.store.detection.tallies import Entry
+from svc.store.postgres.database import Connection, Database
+
+#: What was counted longer ago than this is followed by nothing older, as far as one can tell.
+QUIET_S: Final = 20
+PATIENCE_S: Final = 300
+#: How long a judge that died keeps a project from the others: longer than a look may take.
+HELD_S: Final = 300
+#: Projects that one look finds, and subjects that one look takes on, at most.
+PROJECTS: Final = 1_000
+SUBJECTS: Final = 20_000
+
+#: Which detectors judge a measure.
+JUDGES: Final[Sequence[tuple[MeasureName, str]]] = tuple(
+    (measure, detector.name) for detector in DETECTORS.values() for measure in detector.measures
+)
+
+# What changed is due for every detector that judges its measure.
+_NOTE: Final = """
+insert into tally_due as due (project_id, detector, bucket_id, from_slot, last_slot)
+select $1, j.detector, c.bucket_id, c.first, c.last
+from unnest($2::bigint[], $3::integer[], $4::integer[]) as c (bucket_id, first, last)
+join tally_bucket b on b.project_id = $1 and b.id = c.bucket_id
+join unnest($5::text[], $6::text[]) as j (measure, detector) on j.measure = b.measure
+order by 2, 3
+on conflict (project_id, detector, bucket_id) do update
+set from_slot = least(due.from_slot, excluded.from_slot),
+    last_slot = greatest(due.last_slot, excluded.last_slot), turn = due.turn + 1
+"""
+
+# How far events reach, and the earliest slot counted lately.
+_TOUCH: Final = f"""
+update fold_state set
+    newest_slot = greatest(newest_slot, $2),
+    before_low = case
+        when touched_since > clock_timestamp() - interval '{QUIET_S} s' then before_low
+        when touched_since > clock_timestamp() - interval '{2 * QUIET_S} s' then touched_low end,
+    touched_low = case
+        when touched_since > clock_timestamp() - interval '{QUIET_S} s' then least(touched_low, $3)
+        else $3 end,
+    touched_since = case
+        when touched_since > clock_timestamp() - interval '{QUIET_S} s' then touched_since
+        else clock_timestamp() end
+where project_id = $1
+"""
+
+# Whose slots are due: one step down the key for each project.
+_WAITING: Final = """
+select distinct d.project_id as id from tally_due d
+where d.detector = $1
+  and not exists (select from project p where p.id = d.project_id and p.deleted_at is not null)
+order by 1 limit $2
+"""
+
+# Hold a project, unless somebody else does.
+_HOLD: Final = """
+insert into judge_state as s (project_id, detector, holder, held_until, judged_at)
+values ($1, $2, $3, clock_timestamp() + make_interval(secs => $4), clock_timestamp())
+on conflict (project_id, detector) do update set holder = excluded.holder, held_until = excluded.held_until
+where s.holder is null or s.holder = excluded.holder or s.held_until < clock_timestamp()
+returning extract(epoch from clock_timestamp() - judged_at)::float as waited_s
+"""
+
+# How far it may be judged.
+_REACH: Final = f"""
+select newest_slot, hours_before, gone_before, extract(epoch from clock_timestamp())::float as now_s,
+    least(case when touched_since > clock_timestamp() - interval '{2 * QUIET_S} s' then touched_low end,
+          case when touched_since > clock_timestamp() - interval '{QUIET_S} s' then before_low end) as recent
+from fold_state where project_id = $1
+"""
+
+# What is due before a slot.
+_DUE: Final = """
+select b.measure, b.subject, b.detail, d.bucket_id, d.from_slot, d.last_slot, d.turn
+from tally_due d join tally_bucket b on b.project_id = d.project_id and b.id = d.bucket_id
+where d.project_id = $1 and d.detector = $2 and d.from_slot < $3
+order by b.measure, b.subject, b.detail limit $4
+"""
+
+# Judged up to a slot: what lies before it is settled, unless it changed meanwhile.
+_SETTLE: Final = """
+delete from tally_due d using unnest($3::bigint[], $4::bigint[]) as n (bucket_id, turn)
+where d.project_id = $1 and d.detector = $2 and d.bucket_id = n.bucket_id and d.turn = n.turn
+  and d.last_slot < $5
+"""
+_REST: Final = """
+update tally_due d set from_slot = $5 from unnest($3::bigint[], $4::bigint[]) as n (bucket_id, turn)
+where d.project_id = $1 and d.detector = $2 and d.bucket_id = n.bucket_id and d.turn = n.turn
+  and d.from_slot < $5
+"""
+
+# Buckets of which nothing is left are nobody's business any more.
+_GONE: Final = """
+delete from tally_due d where d.project_id = $1 and d.detector = $2
+and not exists (select from tally_bucket b where b.project_id = d.project_id and b.id = d.bucket_id)
+"""
+
+
+async def note_changes(connection: Connection, project_id: int, entries: Iterable[Entry]) -> None:
+    """Note what was counted, and what no longer is, for those who judge. The caller holds the project."""
+    reached: dict[int, tuple[int, int]] = {}
+    for bucket_id, slot, *_ in entries:
+        first, last = reached.get(bucket_id, (slot, slot))
+        reached[bucket_id] = min(first, slot), max(last, slot)
+    if not reached:
+        return
+    await connection.execute(
+        _NOTE,
+        project_id,
+        list(reached),
+        [first for first, _ in reached.values()],
+        [last for _, last in reached.values()],
+        [measure for measure, _ in JUDGES],
+        [detector for _, detector in JUDGES],
+    )
+    await connection.execute(
+        _TOUCH,
+        project_id,
+        max(last for _, last in reached.values()),
+        min(first for first, _ in reached.values()),
+    )
+
+
+@attrs.frozen
+class DueBucket:
+    """A bucket that changed from a slot on, and the turn that tells whether it changes meanwhile."""
+
+    id: int
+    detail: str
+    from_slot: int
+    last_slot: int
+    turn: int
+
+
+@attrs.frozen(eq=False)
+class Judged:
+    """What a look at a subject came to: its state, and the midnights on the way there from `since` on."""
+
+    bucket: Bucket
+    state: BucketState
+    since: int
+    checkpoints: Sequence[BucketState]
+
+
+@attrs.frozen(eq=False)
+class Look:
+    """What a judge takes on: what is due by subject, and the slot up to which it may be judged.
+
+    `quiet` is false while older slots are still being counted: then nothing is due, and the judge comes back
+    soon. `fine_from` is the first slot of which tallies of five minutes are kept.
+    """
+
+    until: int
+    due: Mapping[Bucket, Sequence[DueBucket]]
+    quiet: bool
+    fine_from: int
+
+
+@attrs.define(eq=False)
+class DueStore:
+    """What is due for detectors. Each is a holder of its own. All verbs raise `Outage`."""
+
+    database: Database
+    holder: UUID = attrs.field(factory=uuid4)
+
+    async def waiting(self, detector: str) -> Sequence[int]:
+        """Projects in which something is due."""
+        return [row["id"] for row in await self.database.fetch(_WAITING, detector, PROJECTS)]
+
+    async def take(self, project_id: int, detector: str, *, at_once: bool = False) -> Look | None:
+        """Hold a project and see what is due in it; None: another has it.
+
+        `at_once` waits for no watermark.
+        """
+        held = await self.database.fetch(_HOLD, project_id, detector, self.holder, HELD_S)
+        if not held:
+            return None
+        rows = await self.database.fetch(_REACH, project_id)
+        if not rows or (newest := rows[0]["newest_slot"]) is None:
+            return Look(0, {}, quiet=True, fine_from=0)
+        now, recent = slot_at(rows[0]["now_s"]), rows[0]["recent"]
+        # Clocks ahead of ours say nothing of how far events reach.
+        until = newest + 1 if at_once else min(newest, now) + watermark(0.0)
+        quiet = True
+        if recent is not None and recent < until and not at_once and held[0]["waited_s"] < PATIENCE_S:
+            until, quiet = recent, False
+        due: dict[Bucket, list[DueBucket]] = {}
+        for row in await self.database.fetch(_DUE, project_id, detector, until, SUBJECTS):
+            of_subject = due.setdefault(Bucket(row["measure"], row["subject"]), [])
+            of_subject.append(
+                DueBucket(row["bucket_id"], row["detail"], row["from_slot"], row["last_slot"], row["turn"])
+            )
+        return Look(until, due, quiet, max(rows[0]["hours_before"], rows[0]["gone_before"]))
+
+    async def still(self, project_id: int, detector: str) -> bool:
+        """Hold on to a project; False: another has it."""
+        return bool(await self.database.fetch(_HOLD, project_id, detector, self.holder, HELD_S))
+
+    async def settle(
+        self,
+        project_id: int,
+        detector: str,
+        judged: Sequence[DueBucket],
+        until: int,
+        write: Judged | None,
+    ) -> bool:
+        """Keep what a look at a subject came to. False: another has the project, nothing was written."""
+
+        async def work(connection: Connection) -> bool:
+            # Still ours, until the end of this transaction.
+            mine = await connection.fetchval(
+                "select true from judge_state where project_id = $1 and detector = $2 and holder = $3"
+                " for update",
+                project_id,
+                detector,
+                self.holder,
+            )
+            if not mine:
+                return False
+            if write is not None:
+                await write_state(
+                    connection, project_id, detector, write.bucket, write.state, since=write.since,
+                    checkpoints=write.checkpoints,
+                )  # fmt: skip
+            ids, turns = [one.id for one in judged], [one.turn for one in judged]
+            for statement in (_SETTLE, _REST):
+                await connection.execute(statement, project_id, detector, ids, turns, until)
+            return True
+
+        return await self.database.run(work)
+
+    async def give_up(
+        self, project_id: int, detector: str, until: int | None, failure: str | None = None
+    ) -> None:
+        """Let others have the project; say how far it was judged, and what went wrong."""
+
+        async def work(connection: Connection) -> None:
+            await connection.execute(_GONE, project_id, detector)
+            # Free, and how it went.
+            await connection.execute(
+                "update judge_state set holder = null, held_until = null,"
+                " until_slot = coalesce($4, until_slot),"
+                " judged_at = case when $4::integer is null and $5::text is null then judged_at"
+                " else clock_timestamp() end,"
+                " failure = $5::text, failed_at = case when $5 is not null then clock_timestamp() end"
+                " where project_id = $1 and detector = $2 and holder = $3",
+                project_id,
+                detector,
+                self.holder,
+                until,
+                failure,
+            )
+
+        await self.database.run(work)
+
+    async def health(self, project_id: int) -> Mapping[str, Any]:
+        """When each detector judged the project last, up to which slot, and what went wrong then."""
+        # By the key.
+        rows = await self.database.fetch(
+            "select detector, judged_at, until_slot, failed_at, failure from judge_state"
+            " where project_id = $1",
+            project_id,
+        )
+        return {row["detector"]: row for row in rows}

@@ -1,0 +1,386 @@
+"""What stands behind a change: how widely it is spread, its kinds of failure, the evidence of a finding.
+
+Owns reads of `tally_witness` and `trace_fold` for whoever judges, and the columns of `finding` that say how
+far its evidence has been gathered. Never decides of a finding.
+
+Evidence is gathered a page at a time, in order of slots, so that a finding of a busy subject costs each look
+the same; none of its roles is a sample.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+from uuid import UUID
+
+import attrs
+
+from protocol.detection import EVIDENCE_ROLES, Ref
+from svc.domain.detect.bucket import Bucket
+from svc.domain.detect.slots import SLOTS_PER_DAY, slot_at
+from svc.domain.detect.tallies import RateTallies
+from svc.store.detection.evidence import append
+from svc.store.detection.tallies import unpacked
+from svc.store.detection.trail import take_turn
+from svc.store.postgres.database import READ_TIMEOUT_S, Connection, Database
+
+#: Traces that one page of evidence looks at.
+PAGE: Final = 5_000
+#: Sessions are counted up to so many traces.
+SESSIONS_OF: Final = 1_000
+#: Evidence of what was usual reaches back so far from the end of the reference.
+BASELINE_SLOTS: Final = 3 * SLOTS_PER_DAY
+#: Single sightings that one look brings at most, the newest.
+SIGHTINGS: Final = 5_000
+#: Traces that stand for the others.
+EXEMPLARS: Final = 3
+#: Call sites of a tool, and kinds of failure, that are told at most.
+SITES: Final = 200
+SIGNATURES: Final = 8
+
+# Units and failures of each detail of a subject by slot.
+_DETAILS: Final = """
+select b.detail, t.slot, sum(t.units)::bigint as units, sum(t.failures)::bigint as failures
+from tally_bucket b join tally t on t.project_id = b.project_id and t.bucket_id = b.id
+where b.project_id = $1 and b.measure = $2 and b.subject = $3 and t.slot >= $4 and t.slot < $5
+group by 1, 2 order by 1, 2
+"""
+
+# The first slot of a subject that is still counted.
+_FIRST: Final = """
+select min(f.slot) as slot from tally_bucket b join lateral (
+    select slot from tally t where t.project_id = b.project_id and t.bucket_id = b.id order by slot limit 1
+) f on true where b.project_id = $1 and b.measure = $2 and b.subject = $3
+"""
+
+# How widely failures are spread; a trace outside any session is one of its own.
+_SPREAD: Final = f"""
+select count(distinct w.slot) as slots, count(distinct w.trace_id) as traces,
+    count(distinct coalesce(t.session_id, encode(w.trace_id, 'hex'))) as sessions
+from (
+    select w.slot, w.trace_id from tally_bucket b
+    join tally_witness w on w.project_id = b.project_id and w.bucket_id = b.id
+    where b.project_id = $1 and b.measure = $2 and b.subject = $3 and (not $6 or b.detail = any($7::text[]))
+      and w.slot >= $4 and w.slot < $5 order by w.slot limit {SESSIONS_OF}
+) w left join trace t on t.project_id = $1 and t.trace_id = w.trace_id
+"""
+
+# Kinds of failure, the most frequent first.
+_SIGNATURES: Final = """
+select w.signature, count(*) as n, min(w.slot) as first from tally_bucket b
+join tally_witness w on w.project_id = b.project_id and w.bucket_id = b.id
+where b.project_id = $1 and b.measure = $2 and b.subject = $3 and w.slot >= $4 and w.slot < $5
+  and w.signature is not null
+group by 1 order by 2 desc, 1 limit $6
+"""
+
+# A page of traces by the slot of their first span, with what each was counted as.
+_FOLDS: Final = f"""
+select slot, trace_id, body from trace_fold
+where project_id = $1 and slot >= $2 and slot < $3 and (slot, trace_id) > ($4, $5)
+order by slot, trace_id limit {PAGE}
+"""
+
+# Failing traces of these buckets, in order.
+_FAILING: Final = f"""
+select w.slot, w.trace_id, w.spans, w.signature from tally_witness w
+where w.project_id = $1 and w.bucket_id = any($2::bigint[]) and w.slot >= $3 and w.slot < $4
+order by w.slot, w.trace_id limit {PAGE}
+"""
+
+# What stands behind buckets, the newest first.
+_SIGHTINGS: Final = f"""
+select w.slot, w.trace_id, w.spans, w.signature,
+    coalesce(t.session_id, encode(w.trace_id, 'hex')) as session
+from (
+    select * from tally_witness where project_id = $1 and bucket_id = any($2::bigint[])
+    and slot >= $3 and slot < $4 order by slot desc, trace_id desc limit {SIGHTINGS}
+) w left join trace t on t.project_id = w.project_id and t.trace_id = w.trace_id
+order by w.slot desc, w.trace_id desc
+"""
+
+# The buckets of a subject.
+_BUCKETS: Final = """
+select id, detail from tally_bucket where project_id = $1 and measure = $2 and subject = $3
+"""
+
+
+@attrs.frozen
+class Spread:
+    """How widely something is seen: slots, traces, sessions, the last counted up to `SESSIONS_OF` traces."""
+
+    slots: int
+    traces: int
+    sessions: int
+
+
+@attrs.frozen
+class Signature:
+    """A kind of failure, how many traces have it, and the first slot in which it was seen."""
+
+    name: str
+    traces: int
+    first: int
+
+
+@attrs.frozen
+class Sighting:
+    """A trace behind something seen: the spans that show it, its kind, and its session, or itself."""
+
+    slot: int
+    trace_id: bytes
+    spans: tuple[bytes, ...]
+    signature: str | None
+    session: str
+
+
+@attrs.frozen(eq=False)
+class Gather:
+    """What evidence a finding wants: members and failures in `[first, end)`, and the baseline's slots.
+
+    `details` are those of a subject that count as failing; None: what was counted as such.
+    """
+
+    finding_id: UUID
+    bucket: Bucket
+    first: int
+    end: int
+    baseline: tuple[int, int] | None
+    members: bool = True
+    details: frozenset[str] | None = None
+    #: Bins nearest to the new median and 95 % mark, for sizes.
+    near: tuple[int, ...] = ()
+
+
+@attrs.define(eq=False)
+class WitnessStore:
+    """All verbs raise `Outage`; slots are half open, `[first, end)`."""
+
+    database: Database
+
+    async def first_slot(self, project_id: int, bucket: Bucket) -> int | None:
+        """The first slot of a subject that is still counted, None without any."""
+        rows = await self._read(_FIRST, project_id, bucket.measure, bucket.subject)
+        return rows[0]["slot"] if rows else None
+
+    async def details(
+        self, project_id: int, bucket: Bucket, first: int, end: int
+    ) -> Mapping[str, RateTallies]:
+        """The counts of each detail of a subject."""
+        rows = await self._read(_DETAILS, project_id, bucket.measure, bucket.subject, first, end)
+        found: dict[str, list[tuple[int, int, int]]] = {}
+        for row in rows:
+            found.setdefault(row["detail"], []).append((row["slot"], row["units"], row["failures"]))
+        return {detail: RateTallies.of(of_detail) for detail, of_detail in found.items()}
+
+    async def spread(
+        self, project_id: int, bucket: Bucket, first: int, end: int, details: frozenset[str] | None = None
+    ) -> Spread:
+        """How widely the failures of a subject are spread."""
+        [row] = await self._read(
+            _SPREAD,
+            project_id,
+            bucket.measure,
+            bucket.subject,
+            first,
+            end,
+            details is not None,
+            sorted(details or ()),
+        )
+        return Spread(row["slots"], row["traces"], row["sessions"])
+
+    async def spread_of_members(self, project_id: int, bucket: Bucket, first: int, end: int) -> Spread:
+        """How widely a subject is seen at all, by its first `SESSIONS_OF` traces."""
+        ids = {row["id"] for row in await self._buckets(project_id, bucket)}
+        rows = await self._read(_FOLDS, project_id, first, end, first, b"")
+        seen = [(row["slot"], row["trace_id"]) for row in rows if _counted(row["body"], ids)][:SESSIONS_OF]
+        # By key, one after the other.
+        sessions = await self._read(
+            "select count(distinct coalesce(t.session_id, encode(n.trace_id, 'hex'))) as n"
+            " from unnest($2::bytea[]) as n (trace_id)"
+            " left join trace t on t.project_id = $1 and t.trace_id = n.trace_id",
+            project_id,
+            [trace_id for _, trace_id in seen],
+        )
+        return Spread(len({slot for slot, _ in seen}), len(seen), sessions[0]["n"])
+
+    async def traces(self, project_id: int, first: int, end: int) -> int:
+        """How many traces of the project were counted."""
+        # Along the index.
+        rows = await self._read(
+            "select count(*) as n from trace_fold where project_id = $1 and slot >= $2 and slot < $3",
+            project_id,
+            first,
+            end,
+        )
+        return int(rows[0]["n"])
+
+    async def newest(
+        self, project_id: int, bucket: Bucket, first: int, end: int, *, failing: bool
+    ) -> bytes | None:
+        """The newest trace that fails, or that is counted at all, among the newest `PAGE` of the project."""
+        ids = {row["id"] for row in await self._buckets(project_id, bucket)}
+        # Backwards along the index.
+        rows = await self._read(
+            "select trace_id, body from trace_fold where project_id = $1 and slot >= $2 and slot < $3"
+            f" order by slot desc, trace_id desc limit {PAGE}",
+            project_id,
+            first,
+            end,
+        )
+        for row in rows:
+            if any(entry[0] in ids and (entry[4] or not failing) for entry in unpacked(row["body"])):
+                return bytes(row["trace_id"])
+        return None
+
+    async def signatures(
+        self, project_id: int, bucket: Bucket, first: int, end: int, limit: int = SIGNATURES
+    ) -> Sequence[Signature]:
+        """Kinds of failure of a subject, the most frequent first."""
+        rows = await self._read(_SIGNATURES, project_id, bucket.measure, bucket.subject, first, end, limit)
+        return [Signature(row["signature"], row["n"], row["first"]) for row in rows]
+
+    async def sightings(
+        self, project_id: int, bucket_ids: Sequence[int], first: int, end: int
+    ) -> Sequence[Sighting]:
+        """What stands behind buckets, in order, at most the newest `SIGHTINGS`."""
+        rows = await self._read(_SIGHTINGS, project_id, list(bucket_ids), first, end)
+        return [
+            Sighting(row["slot"], row["trace_id"], tuple(row["spans"]), row["signature"], row["session"])
+            for row in reversed(rows)
+        ]
+
+    async def cited(self, project_id: int, finding_id: UUID) -> frozenset[bytes]:
+        """The traces that a finding cites as witnesses."""
+        # Along the key.
+        rows = await self._read(
+            "select distinct trace_id from finding_evidence where project_id = $1 and finding_id = $2"
+            f" and role = {EVIDENCE_ROLES.index('witness') + 1} and trace_id is not null",
+            project_id,
+            finding_id,
+        )
+        return frozenset(row["trace_id"] for row in rows)
+
+    async def last_seen(self, project_id: int, finding_id: UUID) -> int:
+        """The first slot after a finding was seen last."""
+        # By the key.
+        rows = await self._read(
+            "select extract(epoch from last_seen_at)::float as at from finding"
+            " where project_id = $1 and id = $2",
+            project_id,
+            finding_id,
+        )
+        return slot_at(rows[0]["at"]) + 1 if rows else 0
+
+    async def gather(self, project_id: int, want: Gather) -> bool:
+        """Append the next page of a finding's evidence. Whether there is more to gather by now."""
+
+        async def work(connection: Connection) -> bool:
+            await take_turn(connection, project_id)
+            # How far it is gathered.
+            at = await connection.fetchrow(
+                "select gathered_slot, gathered_id from finding where project_id = $1 and id = $2",
+                project_id,
+                want.finding_id,
+            )
+            if at is None:
+                return False
+            rows = await connection.fetch(_BUCKETS, project_id, want.bucket.measure, want.bucket.subject)
+            ids = [row["id"] for row in rows]
+            failing = [r["id"] for r in rows if want.details is None or r["detail"] in want.details]
+            refs: list[Ref] = []
+            if not at["gathered_slot"]:
+                refs += await _firsts(connection, project_id, want, failing)
+            place = max(at["gathered_slot"], want.first), at["gathered_id"]
+            page = await connection.fetch(_FOLDS, project_id, place[0], want.end, *place)
+            full = len(page) == PAGE
+            end = page[-1]["slot"] if full else want.end
+            for row in await connection.fetch(_FAILING, project_id, failing, place[0], end + full):
+                refs += _shown(row)
+            if want.members:
+                known = set(ids)
+                refs += [
+                    Ref("member", trace_id=row["trace_id"]) for row in page if _counted(row["body"], known)
+                ]
+            await append(connection, project_id, want.finding_id, refs)
+            # So far.
+            await connection.execute(
+                "update finding set gathered_slot = $3, gathered_id = $4 where project_id = $1 and id = $2",
+                project_id,
+                want.finding_id,
+                end,
+                page[-1]["trace_id"] if full else b"",
+            )
+            return full
+
+        return await self.database.run(work)
+
+    async def _buckets(self, project_id: int, bucket: Bucket) -> list[Any]:
+        return await self._read(_BUCKETS, project_id, bucket.measure, bucket.subject)
+
+    async def _read(self, statement: str, *values: Any) -> list[Any]:
+        return await self.database.fetch(statement, *values, timeout_s=READ_TIMEOUT_S)
+
+
+def _counted(body: bytes, ids: set[int]) -> bool:
+    return any(entry[0] in ids for entry in unpacked(body))
+
+
+def _shown(row: Any, role: Any = "witness") -> list[Ref]:
+    """The spans that show a failure, or its trace where none was named."""
+    spans = [Ref(role, trace_id=row["trace_id"], span_id=span_id) for span_id in row["spans"]]
+    return spans or [Ref(role, trace_id=row["trace_id"])]
+
+
+async def _firsts(connection: Connection, project_id: int, want: Gather, failing: list[int]) -> list[Ref]:
+    """What is gathered once: where it began, traces that stand for others, and what was usual."""
+    refs: list[Ref] = []
+    page = await connection.fetch(_FAILING, project_id, failing, want.first, want.end)
+    seen: set[str | None] = set()
+    for row in page:
+        if not refs:
+            refs += _shown(row, "changepoint")[:1]
+        if row["signature"] not in seen and len(seen) < EXEMPLARS:
+            seen.add(row["signature"])
+            refs.append(attrs.evolve(_shown(row, "exemplar")[0], rank=len(seen)))
+    ids = {
+        row["id"]
+        for row in await connection.fetch(_BUCKETS, project_id, want.bucket.measure, want.bucket.subject)
+    }
+    if want.near:
+        refs += await _nearest(connection, project_id, want, ids)
+    if want.baseline is not None and want.members:
+        first, end = want.baseline
+        place: tuple[int, bytes] = first, b""
+        while True:
+            rows = await connection.fetch(_FOLDS, project_id, first, end, *place)
+            refs += [Ref("baseline", trace_id=row["trace_id"]) for row in rows if _counted(row["body"], ids)]
+            if len(rows) < PAGE:
+                break
+            place = rows[-1]["slot"], rows[-1]["trace_id"]
+    return refs
+
+
+async def _nearest(connection: Connection, project_id: int, want: Gather, ids: set[int]) -> list[Ref]:
+    """Of the newest traces those whose values lie nearest to the marks."""
+    # The newest page, backwards along the index.
+    rows = await connection.fetch(
+        "select slot, trace_id, body from trace_fold where project_id = $1 and slot >= $2 and slot < $3"
+        f" order by slot desc, trace_id desc limit {PAGE}",
+        project_id,
+        want.first,
+        want.end,
+    )
+    values = [
+        (entry[2], row["trace_id"]) for row in rows for entry in unpacked(row["body"]) if entry[0] in ids
+    ]
+    refs: list[Ref] = []
+    for rank, near in enumerate(want.near, start=1):
+        left = [value for value in values if value[1] not in {ref.trace_id for ref in refs}]
+        if left:
+            refs.append(Ref("exemplar", trace_id=min(left, key=lambda v: abs(v[0] - near))[1], rank=rank))
+    # The first one after the change.
+    for row in await connection.fetch(_FOLDS, project_id, want.first, want.end, want.first, b""):
+        if _counted(row["body"], ids):
+            return [*refs, Ref("changepoint", trace_id=row["trace_id"])]
+    return refs
