@@ -261,27 +261,29 @@ class BacktestAsked(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class BacktestAlarm(msgspec.Struct):
-    """An alarm that would have been raised; `recovered_at` is null while it would still be live."""
+    """An alarm that would have been raised. `confirmed`: it became ten times rarer than an alarm has to be;
+    `recovered_at` is null while it would still be live.
+    """
 
     measure: str
     subject: str
     direction: Literal["up", "down"]
     fired_at: Instant
     onset_at: Instant
-    confirmed_at: Instant | None
+    confirmed: bool
     recovered_at: Instant | None
     recurrences: int
 
 
 class BacktestShown(msgspec.Struct):
     """What a detector would have said of what was counted. `left_out`: buckets there was no time for, the
-    quietest ones.
+    quietest ones; `implied_false_alarm_rate`: alarms a month that chance raises over the others.
     """
 
     days: int
     tuning: dict[str, float]
     buckets: int
     left_out: int
-    implied_false_alarm_rate: float | None
+    implied_false_alarm_rate: float
     alarms: list[BacktestAlarm]
     alarms_truncated: bool

@@ -7,7 +7,6 @@ is half open, `[first, end)`.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Final, TypeVar
 
 import numpy as np
@@ -42,11 +41,6 @@ def slot_at(epoch_s: float) -> int:
 def slot_start_s(slot: int) -> int:
     """When the slot begins, in seconds since 1970."""
     return slot * SLOT_S
-
-
-def slot_moment(slot: int) -> datetime:
-    """When the slot begins."""
-    return datetime.fromtimestamp(slot_start_s(slot), UTC)
 
 
 def watermark(newest_s: float) -> int:

@@ -21,12 +21,12 @@ from protocol.rest.classifiers import (
     TuningShown,
 )
 from protocol.rest.query import timestamp
-from svc.domain.detect.bars import months_between_alarms
 from svc.domain.detect.detector import Detector
-from svc.domain.detect.slots import slot_moment
 from svc.domain.detect.table import DETECTORS, lacking
+from svc.domain.detect.telling import instant
 from svc.front.api.routes import PROJECT, Route
 from svc.front.auth.calls import Call
+from svc.store.detection.backtest import budget_months
 from svc.store.detection.detector_health import DetectorHealth, DetectorHealthStore
 from svc.store.detection.detector_settings import DetectorSetting, DetectorSettingStore
 
@@ -113,7 +113,7 @@ def _instant(moment: datetime | None) -> str | None:
 
 
 def _slot(slot: int | None) -> str | None:
-    return None if slot is None else timestamp(slot_moment(slot))
+    return None if slot is None else timestamp(instant(slot))
 
 
 async def put_enabled(call: Call[EnabledChange]) -> ClassifierShown:
@@ -171,8 +171,7 @@ def implied_false_alarms(detector: Detector, buckets: dict[str, int], budget: fl
     """
     if detector.engine == "event":
         return None
-    months = months_between_alarms(sum(buckets.values()), budget)
-    return buckets.get(detector.name, 0) / months
+    return buckets.get(detector.name, 0) / budget_months(sum(buckets.values()), budget)
 
 
 _UNAVAILABLE: Final[tuple[Refusal, ...]] = (NO_SUCH_DETECTOR, DETECTOR_UNAVAILABLE)

@@ -6,6 +6,7 @@ from typing import Final
 
 from svc.front.api import (
     auth,
+    buckets,
     cases,
     classifier_reads,
     classifiers,
@@ -35,6 +36,7 @@ ROUTES: Final[tuple[Route, ...]] = (
     *spans.ROUTES,
     *classifiers.ROUTES,
     *classifier_reads.ROUTES,
+    *buckets.ROUTES,
     *findings.ROUTES,
     *cases.ROUTES,
 )

@@ -107,3 +107,28 @@ class DetectorHealthStore:
             timeout_s=READ_TIMEOUT_S,
         )
         return {row["detector"]: row["n"] for row in rows}
+
+    async def newest_slot(self, project_id: int) -> int | None:
+        """The newest slot that was counted, None before anything was."""
+        # By its key.
+        rows = await self.database.fetch(
+            "select newest_slot from fold_state where project_id = $1", project_id
+        )
+        return rows[0]["newest_slot"] if rows else None
+
+    async def muted(self, project_id: int, detector: str, now: datetime) -> set[str]:
+        """The references of a detector whose live findings stand in muted cases."""
+        # Along the index of live causes.
+        rows = await self.database.fetch(
+            "select distinct f.reference from finding f"
+            " join case_finding l on l.project_id = f.project_id and l.finding_id = f.id"
+            " join detection_case c on c.project_id = l.project_id and c.id = l.case_id"
+            " where f.project_id = $1 and f.detector = $2 and f.closed_at is null"
+            " and f.reference is not null and c.state = 'muted'"
+            " and (c.muted_until is null or c.muted_until > $3)",
+            project_id,
+            detector,
+            now,
+            timeout_s=READ_TIMEOUT_S,
+        )
+        return {row["reference"] for row in rows}

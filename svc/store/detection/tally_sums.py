@@ -13,7 +13,8 @@ import attrs
 from svc.domain.detect import beta
 from svc.domain.detect.histogram import Histogram
 from svc.domain.detect.observed import MEASURES, TOOL, MeasureName
-from svc.domain.detect.slots import SLOTS_PER_DAY, slot_moment
+from svc.domain.detect.slots import SLOTS_PER_DAY
+from svc.domain.detect.telling import instant
 from svc.store.postgres.database import READ_TIMEOUT_S, Database
 from svc.store.postgres.rows import plain
 
@@ -57,8 +58,7 @@ class TallySums:
         for row in rows:
             days.setdefault(row["day"], []).append(row)
         return [
-            {"day": plain(slot_moment(day * SLOTS_PER_DAY)), **_summed(rows, unit)}
-            for day, rows in days.items()
+            {"day": plain(instant(day * SLOTS_PER_DAY)), **_summed(rows, unit)} for day, rows in days.items()
         ]
 
     async def tool_error_rates(
@@ -79,7 +79,7 @@ class TallySums:
                     "rate": row["failures"] / row["units"],
                     "low": low,
                     "high": high,
-                    "last_called_at": plain(slot_moment(row["last"])),
+                    "last_called_at": plain(instant(row["last"])),
                 }
             )
         return told

@@ -132,8 +132,8 @@ async def test_the_implied_false_alarms_share_one_budget_over_all_buckets(
         "insert into bucket_state select 1, d, 'm', n::text, 0, '' from generate_series(1, 300) n,"
         " unnest(array['tool_error', 'cut_output']) d where d = 'tool_error' or n <= 100",
     )
-    # 400 buckets, two alarms a month: each runs 200 of its own months.
-    assert await rates() == {"tool_error": 1.5, "cut_output": 0.5}
+    # 400 buckets count as 512, two alarms a month: each runs 256 of its own months.
+    assert await rates() == {"tool_error": 300 / 256, "cut_output": 100 / 256}
     await execute(api.database, "delete from bucket_state where subject <> '1'")
     # None runs for fewer than 50.
     assert await rates() == {"tool_error": 0.02, "cut_output": 0.02}

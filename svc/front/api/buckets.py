@@ -1,0 +1,169 @@
+"""`{p}/classifiers/{id}/buckets` and `/backtest`: what each bucket says of itself, and what would have fired.
+
+Both take CPU time that grows with the buckets, so they think in threads: one listing and one backtest at a
+time for the process. Nothing is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import trio
+
+from protocol.refusals import (
+    BACKTEST_RUNNING,
+    DETECTOR_UNAVAILABLE,
+    NO_BACKTEST,
+    NO_SUCH_DETECTOR,
+    NOT_TUNABLE,
+    Refusal,
+)
+from protocol.rest.classifiers import (
+    BacktestAlarm,
+    BacktestAsked,
+    BacktestShown,
+    BucketPage,
+    BucketShown,
+    BucketsQuery,
+)
+from protocol.rest.query import timestamp
+from svc.domain.detect.bucket import Bucket, BucketState
+from svc.domain.detect.changes import Change
+from svc.domain.detect.drift_reference import FLOOR
+from svc.domain.detect.slots import LATENESS_S, SLOT_S
+from svc.domain.detect.telling import instant
+from svc.front.api.classifiers import CLASSIFIER, check_tunables, running
+from svc.front.api.routes import Route
+from svc.front.auth.calls import Call
+from svc.store.detection.backtest import ALARMS, BacktestStore, budget_months
+from svc.store.detection.bucket_states import BucketStates
+from svc.store.detection.detector_health import DetectorHealthStore
+from svc.store.detection.detector_settings import DetectorSettingStore, tuned
+from svc.store.postgres.keyset import Keyset
+
+_BUCKETS: Final = Keyset("buckets", (("measure", "text"), ("subject", "text")))
+
+_listing: Final = trio.CapacityLimiter(1)
+_backtesting: Final = trio.CapacityLimiter(1)
+
+
+async def get_buckets(call: Call[None]) -> BucketPage:
+    """What each bucket of a detector says of itself: learning, armed, in alarm, stale, or quiet and why."""
+    detector, query = running(call), call.query
+    database, project_id = call.means.questions, call.project.id
+    states = BucketStates(database)
+    health = DetectorHealthStore(database)
+    kept = await states.all(project_id, detector.name)
+    muted = await health.muted(project_id, detector.name, call.means.now())
+    newest = await health.newest_slot(project_id)
+    months = budget_months(await states.armed(project_id), call.means.false_alarms_per_month)
+    setting = (await DetectorSettingStore(database).of(project_id))[detector.name]
+    floor = setting.tuning.get("w1_floor", FLOOR)
+    shown = await trio.to_thread.run_sync(_reported, kept, newest, months, floor, muted, limiter=_listing)
+    counts: dict[str, int] = {}
+    for one in shown:
+        counts[one.state] = counts.get(one.state, 0) + 1
+    place = _BUCKETS.place(query.cursor)
+    wanted = [
+        one
+        for one in shown
+        if query.state in (None, one.state) and (place is None or [one.measure, one.subject] > place)
+    ]
+    rows = wanted[: query.limit]
+    more = len(wanted) > query.limit
+    cursor = _BUCKETS.cursor({"measure": rows[-1].measure, "subject": rows[-1].subject}) if more else None
+    return BucketPage(rows, counts, cursor)
+
+
+def _reported(
+    kept: Mapping[Bucket, BucketState], newest: int | None, months: float, floor: float, muted: set[str]
+) -> list[BucketShown]:
+    """Every bucket that has something to say, by name."""
+    found = []
+    for bucket, state in sorted(kept.items()):
+        # The watermark of the project; a bucket may have been judged past it before the newest went.
+        now = state.cursor if newest is None else max(state.cursor, newest - LATENESS_S // SLOT_S)
+        report = state.reported(now, months, floor, muted=f"{bucket.measure}:{bucket.subject}" in muted)
+        if report is None:
+            continue
+        found.append(
+            BucketShown(
+                bucket.measure,
+                bucket.subject,
+                report.state,
+                report.reason,
+                report.have,
+                report.need,
+                report.eta_days,
+                report.ratio,
+                report.smallest,
+                timestamp(instant(state.cursor)),
+            )
+        )
+    return found
+
+
+async def post_backtest(call: Call[BacktestAsked]) -> BacktestShown | Refusal:
+    """Say what a detector would have raised over the tallies that are kept; nothing is written."""
+    detector = running(call)
+    if detector.engine == "event":
+        return NO_BACKTEST
+    if call.body.tuning is not None:
+        check_tunables(detector, call.body.tuning)
+        tuning: Mapping[str, float] = tuned(detector, call.body.tuning)
+    else:
+        tuning = (await DetectorSettingStore(call.means.questions).of(call.project.id))[detector.name].tuning
+    try:
+        _backtesting.acquire_nowait()
+    except trio.WouldBlock:
+        return BACKTEST_RUNNING
+    try:
+        done = await BacktestStore(call.means.questions).run(
+            call.project.id,
+            detector,
+            tuning,
+            days=call.body.days,
+            false_alarms_per_month=call.means.false_alarms_per_month,
+        )
+    finally:
+        _backtesting.release()
+    return BacktestShown(
+        call.body.days,
+        dict(tuning),
+        done.buckets,
+        done.left_out,
+        done.buckets / done.months,
+        [_alarm(bucket, change) for bucket, change in done.alarms[:ALARMS]],
+        len(done.alarms) > ALARMS,
+    )
+
+
+def _alarm(bucket: Bucket, change: Change) -> BacktestAlarm:
+    def at(slot: Any) -> str:
+        return timestamp(instant(slot))
+
+    return BacktestAlarm(
+        bucket.measure,
+        bucket.subject,
+        change.direction,
+        at(change.fired + 1),
+        at(change.onset.median),
+        change.confirmed,
+        None if change.recovered is None else at(change.recovered),
+        change.recurrences,
+    )
+
+
+_REFUSALS: Final[tuple[Refusal, ...]] = (NO_SUCH_DETECTOR, DETECTOR_UNAVAILABLE)
+
+ROUTES: Final = (
+    Route(
+        "GET", CLASSIFIER + "/buckets", "ORG_VIEW", get_buckets, BucketPage, query=BucketsQuery,
+        refusals=_REFUSALS,
+    ),
+    Route(
+        "POST", CLASSIFIER + "/backtest", "ORG_MANAGE", post_backtest, BacktestShown, body=BacktestAsked,
+        refusals=(*_REFUSALS, NOT_TUNABLE, NO_BACKTEST, BACKTEST_RUNNING),
+    ),
+)  # fmt: skip
