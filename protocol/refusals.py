@@ -208,6 +208,23 @@ NOT_ABSORBABLE: Final = Refusal(
 )
 SUPERSEDED: Final = Refusal(409, "CONFLICT", "its cause is live in another case")
 OVERRULED: Final = Refusal(409, "CONFLICT", "somebody of a higher rank has decided already")
+#: What the stores of findings and of cases say no with, as people hear it.
+FINDING_REFUSALS: Final = {
+    "NOT_FOUND": NO_SUCH_FINDING,
+    "CLOSED": ALREADY_RESOLVED,
+    "OVERRULED": OVERRULED,
+    "NOT_ABSORBABLE": NOT_ABSORBABLE,
+}
+CASE_REFUSALS: Final = {
+    "NOT_FOUND": NO_SUCH_CASE,
+    "REASON_REQUIRED": REASON_REQUIRED,
+    "ALREADY_RESOLVED": ALREADY_RESOLVED,
+    "ALREADY_MUTED": ALREADY_MUTED,
+    "NOT_MUTED": NOT_MUTED,
+    "NOT_RESOLVED": NOT_RESOLVED,
+    "NOT_ABSORBABLE": NOT_ABSORBABLE,
+    "SUPERSEDED": SUPERSEDED,
+}
 MUTE_IN_THE_PAST: Final = Refusal(400, "BAD_REQUEST", "'until' must be an instant to come")
 BACKTEST_RUNNING: Final = Refusal(
     429, "RATE_LIMITED", "other backtests are running; ask again", retry_after_s=5

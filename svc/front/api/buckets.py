@@ -1,7 +1,7 @@
 """`{p}/classifiers/{id}/buckets` and `/backtest`: what each bucket says of itself, and what would have fired.
 
-Both take CPU time that grows with the buckets, so they think in threads: one listing and one backtest at a
-time for the process. Nothing is written.
+Both take CPU time that grows with the buckets, so the stores think in threads, and one backtest runs at a
+time in a process. Nothing is written.
 """
 
 from __future__ import annotations
@@ -28,39 +28,32 @@ from protocol.rest.classifiers import (
     BucketsQuery,
 )
 from protocol.rest.query import timestamp
-from svc.domain.detect.bucket import Bucket, BucketState
+from svc.domain.detect.bucket import Bucket
 from svc.domain.detect.changes import Change
-from svc.domain.detect.drift_reference import FLOOR
-from svc.domain.detect.slots import LATENESS_S, SLOT_S
 from svc.domain.detect.telling import instant
 from svc.front.api.classifiers import CLASSIFIER, check_tunables, running
 from svc.front.api.routes import Route
 from svc.front.auth.calls import Call
-from svc.store.detection.backtest import ALARMS, BacktestStore, budget_months
-from svc.store.detection.bucket_states import BucketStates
-from svc.store.detection.detector_health import DetectorHealthStore
+from svc.store.detection.backtest import ALARMS, BacktestStore
+from svc.store.detection.bucket_reports import BucketReported, BucketReports
 from svc.store.detection.detector_settings import DetectorSettingStore, tuned
 from svc.store.postgres.keyset import Keyset
 
 _BUCKETS: Final = Keyset("buckets", (("measure", "text"), ("subject", "text")))
 
-_listing: Final = trio.CapacityLimiter(1)
 _backtesting: Final = trio.CapacityLimiter(1)
 
 
 async def get_buckets(call: Call[None]) -> BucketPage:
     """What each bucket of a detector says of itself: learning, armed, in alarm, stale, or quiet and why."""
     detector, query = running(call), call.query
-    database, project_id = call.means.questions, call.project.id
-    states = BucketStates(database)
-    health = DetectorHealthStore(database)
-    kept = await states.all(project_id, detector.name)
-    muted = await health.muted(project_id, detector.name, call.means.now())
-    newest = await health.newest_slot(project_id)
-    months = budget_months(await states.armed(project_id), call.means.false_alarms_per_month)
-    setting = (await DetectorSettingStore(database).of(project_id))[detector.name]
-    floor = setting.tuning.get("w1_floor", FLOOR)
-    shown = await trio.to_thread.run_sync(_reported, kept, newest, months, floor, muted, limiter=_listing)
+    reports = await BucketReports(call.means.questions).of(
+        call.project.id,
+        detector.name,
+        false_alarms_per_month=call.means.false_alarms_per_month,
+        now=call.means.now(),
+    )
+    shown = [_shown(one) for one in reports]
     counts: dict[str, int] = {}
     for one in shown:
         counts[one.state] = counts.get(one.state, 0) + 1
@@ -76,32 +69,20 @@ async def get_buckets(call: Call[None]) -> BucketPage:
     return BucketPage(rows, counts, cursor)
 
 
-def _reported(
-    kept: Mapping[Bucket, BucketState], newest: int | None, months: float, floor: float, muted: set[str]
-) -> list[BucketShown]:
-    """Every bucket that has something to say, by name."""
-    found = []
-    for bucket, state in sorted(kept.items()):
-        # The watermark of the project; a bucket may have been judged past it before the newest went.
-        now = state.cursor if newest is None else max(state.cursor, newest - LATENESS_S // SLOT_S)
-        report = state.reported(now, months, floor, muted=f"{bucket.measure}:{bucket.subject}" in muted)
-        if report is None:
-            continue
-        found.append(
-            BucketShown(
-                bucket.measure,
-                bucket.subject,
-                report.state,
-                report.reason,
-                report.have,
-                report.need,
-                report.eta_days,
-                report.ratio,
-                report.smallest,
-                timestamp(instant(state.cursor)),
-            )
-        )
-    return found
+def _shown(one: BucketReported) -> BucketShown:
+    report = one.report
+    return BucketShown(
+        one.bucket.measure,
+        one.bucket.subject,
+        report.state,
+        report.reason,
+        report.have,
+        report.need,
+        report.eta_days,
+        report.ratio,
+        report.smallest,
+        timestamp(instant(one.cursor)),
+    )
 
 
 async def post_backtest(call: Call[BacktestAsked]) -> BacktestShown | Refusal:

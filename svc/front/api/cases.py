@@ -13,13 +13,12 @@ from protocol.detection import CaseMoved, CaseRefusal
 from protocol.refusals import (
     ALREADY_MUTED,
     ALREADY_RESOLVED,
+    CASE_REFUSALS,
     MUTE_IN_THE_PAST,
     NO_SUCH_CASE,
     NOT_ABSORBABLE,
     NOT_MUTED,
-    NOT_RESOLVED,
     REASON_REQUIRED,
-    SUPERSEDED,
     Refusal,
     Refused,
 )
@@ -44,18 +43,6 @@ from svc.store.detection.rca import RcaStore
 
 _CASES: Final = PROJECT + "/cases"
 _CASE: Final = _CASES + "/{caseId}"
-
-#: What a store says no with, as clients hear it.
-CASE_REFUSALS: Final = {
-    "NOT_FOUND": NO_SUCH_CASE,
-    "REASON_REQUIRED": REASON_REQUIRED,
-    "ALREADY_RESOLVED": ALREADY_RESOLVED,
-    "ALREADY_MUTED": ALREADY_MUTED,
-    "NOT_MUTED": NOT_MUTED,
-    "NOT_RESOLVED": NOT_RESOLVED,
-    "NOT_ABSORBABLE": NOT_ABSORBABLE,
-    "SUPERSEDED": SUPERSEDED,
-}
 
 
 async def get_cases(call: Call[None]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from uuid import UUID
 from protocol.detection import FindingRefusal, NotOpened, Ruled, Triage
 from protocol.refusals import (
     ALREADY_RESOLVED,
+    FINDING_REFUSALS,
     NO_SUCH_FINDING,
     NOT_ABSORBABLE,
     OVERRULED,
@@ -39,14 +40,6 @@ from svc.store.detection.findings import FindingStore
 
 _FINDINGS: Final = PROJECT + "/findings"
 _FINDING: Final = _FINDINGS + "/{findingId}"
-
-#: What a store says no with, as clients hear it.
-FINDING_REFUSALS: Final = {
-    "NOT_FOUND": NO_SUCH_FINDING,
-    "CLOSED": ALREADY_RESOLVED,
-    "OVERRULED": OVERRULED,
-    "NOT_ABSORBABLE": NOT_ABSORBABLE,
-}
 
 
 def _id(call: Call[object]) -> UUID:
