@@ -141,7 +141,7 @@ def _secret(detector: str, bucket: Bucket, form: str, sightings: Sequence[Sighti
         cause=Cause(detector, bucket.measure, f"secret:{name}:{form}"),
         title=f"`{name}` {where} a secret: {form} ({secrets[0] if secrets else 'unknown'})",
         basis=(
-            f"{distinct} different secret{'s' if distinct != 1 else ''} of the form {form} in {traces} "
+            f"{distinct} secret{'s' if distinct != 1 else ''} of the form {form} in {traces} "
             f"trace{'s' if traces != 1 else ''} since {moment(first)}; "
             + ("its form leaves no doubt." if high else "its form alone leaves room for doubt.")
         ),

@@ -1,0 +1,165 @@
+"""Judges, keepers and stores over a real database, and traffic that is written, settled and folded at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+import attrs
+
+from svc.detecting.case_keeper import CaseKeeper
+from svc.detecting.judge import Judge
+from svc.detecting.looks import Looks, Stores
+from svc.detecting.sightings import ModelJudge, SecretJudge, SignatureJudge
+from svc.domain.detect.table import DETECTORS
+from svc.store.detection.bucket_states import BucketStates
+from svc.store.detection.case_findings import CaseFindings
+from svc.store.detection.case_states import CaseStates
+from svc.store.detection.casework import CaseworkStore
+from svc.store.detection.due import DueStore
+from svc.store.detection.finding_states import FindingStates
+from svc.store.detection.findings import FindingStore
+from svc.store.detection.firings import ClassifierEventStore
+from svc.store.detection.folding import FoldStore
+from svc.store.detection.references import ReferenceStore
+from svc.store.detection.tallies import TallyStore
+from svc.store.detection.witnesses import WitnessStore
+from svc.store.postgres.database import Connection, Database
+from svc.store.spans.traces import TraceStore
+from tests.detecting.story import Story
+from tests.store.detection.test_folding import begin, fold_all, write
+from tests.store.spans.test_writing import fetch
+
+INTERVAL_S: Final = 60.0
+BATCH: Final = 1_500
+
+
+@attrs.define
+class Tuned:
+    """What a test sets of a detector."""
+
+    enabled: bool = True
+    tuning: Mapping[str, float] = attrs.field(factory=dict)
+
+
+@attrs.define
+class Settings:
+    """Every detector as it comes, but for those named."""
+
+    named: dict[str, Tuned] = attrs.field(factory=dict)
+
+    async def of(self, project_id: int) -> Mapping[str, Tuned]:
+        return {name: self.named.get(name, Tuned()) for name in DETECTORS}
+
+
+@attrs.define(eq=False)
+class House:
+    """All that detects, over one database."""
+
+    database: Database
+    settings: Settings = attrs.field(factory=Settings)
+    due: DueStore = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.due = DueStore(self.database)
+
+    @property
+    def stores(self) -> Stores:
+        database = self.database
+        return Stores(
+            due=self.due,
+            states=BucketStates(database),
+            tallies=TallyStore(database),
+            witnesses=WitnessStore(database),
+            findings=FindingStore(database),
+            verbs=FindingStates(database),
+            references=ReferenceStore(database),
+            firings=ClassifierEventStore(database),
+            settings=self.settings,
+        )
+
+    def judges(self) -> list[Looks]:
+        """One judge a detector that reads tallies."""
+        made: list[Looks] = []
+        special = {"secret_leak": SecretJudge, "new_signature": SignatureJudge, "model_change": ModelJudge}
+        for name, detector in DETECTORS.items():
+            if not detector.measures:
+                continue
+            judge = special.get(name, Judge)
+            made.append(judge(detector, self.stores, INTERVAL_S, 2.0, name == "secret_leak"))
+        return made
+
+    def keeper(self) -> CaseKeeper:
+        database = self.database
+        return CaseKeeper(
+            CaseworkStore(database),
+            self.due,
+            TallyStore(database),
+            FindingStates(database),
+            CaseFindings(database),
+            CaseStates(database),
+            lambda: datetime.now(UTC),
+        )
+
+    async def look(self, rounds: int = 3) -> None:
+        """Judge everything and see to the cases, until nobody waits for anybody any more."""
+        for _ in range(rounds):
+            for judge in self.judges():
+                await judge.round()
+            await self.keeper().round()
+
+    async def rest(self) -> None:
+        """As if nothing had been counted for a while."""
+        await execute(
+            self.database, "update fold_state set touched_since = clock_timestamp() - interval '1 hour'"
+        )
+
+    async def told(self, *columns: str) -> list[tuple[Any, ...]]:
+        """The findings in the order of their firing."""
+        rows = await fetch(
+            self.database,
+            f"select {', '.join(columns)} from finding order by first_seen_at, cause_key",
+        )
+        return [tuple(row.values()) for row in rows]
+
+    async def cases(self) -> list[dict[str, Any]]:
+        """The cases, each with the keys it lists by role."""
+        rows = await fetch(
+            self.database,
+            "select c.number, c.detector, c.state, c.resolution, c.title,"
+            " array_agg(l.role || ' ' || f.cause_key order by l.role, f.cause_key) as listed"
+            " from detection_case c join case_finding l on l.case_id = c.id"
+            " join finding f on f.id = l.finding_id group by c.id, 1, 2, 3, 4, 5 order by 1",
+        )
+        return [dict(row.items()) for row in rows]
+
+
+async def execute(database: Database, *statements: str) -> None:
+    async def work(connection: Connection) -> None:
+        for statement in statements:
+            await connection.execute(statement)
+
+    await database.run(work)
+
+
+async def replay(
+    database: Database, *stories: Story, until: datetime | None = None, since: datetime | None = None
+) -> int:
+    """Write, settle and fold the traces of stories that lie between two moments. Returns how many."""
+    await begin(database)
+    written, batch = 0, []
+    for story in stories:
+        for at, spans in story.traces():
+            if (since is None or at >= since) and (until is None or at < until):
+                batch += spans
+                written += 1
+            if len(batch) >= BATCH:
+                await write(database, *batch)
+                batch = []
+    if batch:
+        await write(database, *batch)
+    for _ in range(written // 10_000 + 2):
+        await TraceStore(database).settle(datetime.now(UTC) + timedelta(days=40), 10_000)
+    await fold_all(database, FoldStore(database, secret_key=b"k" * 32))
+    return written
