@@ -41,6 +41,9 @@ TRIAGE_SOURCES: Final[tuple[TriageSource, ...]] = get_args(TriageSource)
 #: `positive` confirms a finding, `negative` rejects it, `unclear` leaves it as it is.
 Verdict = Literal["positive", "negative", "unclear"]
 
+#: Which firings of a detector are shown: all of them, or those that are sure.
+DetectorMode = Literal["discovery", "tracking"]
+
 
 @attrs.frozen
 class Author:

@@ -186,6 +186,50 @@ UNAVAILABLE: Final = Refusal(
 )
 STOPPING: Final = Refusal(503, "UNAVAILABLE", "the service is stopping; try again", retry_after_s=5)
 
+# Detectors, findings, cases; the command line says the same.
+NO_SUCH_DETECTOR: Final = Refusal(404, "NOT_FOUND", "there is no classifier of this name")
+NO_TOOL_RATES: Final = Refusal(404, "NOT_FOUND", "only tool_error has tool error rates")
+DETECTOR_UNAVAILABLE: Final = Refusal(
+    409, "DETECTOR_UNAVAILABLE", "this classifier cannot run here: it {reason}"
+)
+NOT_TUNABLE: Final = Refusal(422, "NOT_TUNABLE", "this classifier has no tunable '{name}'; it has: {names}")
+NO_BACKTEST: Final = Refusal(
+    422, "NO_BACKTEST", "one event is enough for this classifier, so there is nothing to run again"
+)
+NO_SUCH_FINDING: Final = Refusal(404, "NOT_FOUND", "no such finding")
+NO_SUCH_CASE: Final = Refusal(404, "NOT_FOUND", "no such case")
+REASON_REQUIRED: Final = Refusal(400, "REASON_REQUIRED", "say why: reason must not be blank")
+ALREADY_RESOLVED: Final = Refusal(409, "ALREADY_RESOLVED", "it is resolved already")
+ALREADY_MUTED: Final = Refusal(409, "ALREADY_MUTED", "it is muted already")
+NOT_MUTED: Final = Refusal(409, "NOT_MUTED", "it is not muted")
+NOT_RESOLVED: Final = Refusal(409, "NOT_RESOLVED", "it is not resolved")
+NOT_ABSORBABLE: Final = Refusal(
+    409, "NOT_ABSORBABLE", "nothing here compares with a usual value that could move; resolve it instead"
+)
+SUPERSEDED: Final = Refusal(409, "CONFLICT", "its cause is live in another case")
+OVERRULED: Final = Refusal(409, "CONFLICT", "somebody of a higher rank has decided already")
+#: What the stores of findings and of cases say no with, as people hear it.
+FINDING_REFUSALS: Final = {
+    "NOT_FOUND": NO_SUCH_FINDING,
+    "CLOSED": ALREADY_RESOLVED,
+    "OVERRULED": OVERRULED,
+    "NOT_ABSORBABLE": NOT_ABSORBABLE,
+}
+CASE_REFUSALS: Final = {
+    "NOT_FOUND": NO_SUCH_CASE,
+    "REASON_REQUIRED": REASON_REQUIRED,
+    "ALREADY_RESOLVED": ALREADY_RESOLVED,
+    "ALREADY_MUTED": ALREADY_MUTED,
+    "NOT_MUTED": NOT_MUTED,
+    "NOT_RESOLVED": NOT_RESOLVED,
+    "NOT_ABSORBABLE": NOT_ABSORBABLE,
+    "SUPERSEDED": SUPERSEDED,
+}
+MUTE_IN_THE_PAST: Final = Refusal(400, "BAD_REQUEST", "'until' must be an instant to come")
+BACKTEST_RUNNING: Final = Refusal(
+    429, "RATE_LIMITED", "other backtests are running; ask again", retry_after_s=5
+)
+
 # Ingest pressure (spec, "Other"; contract §2).
 SPOOL_FULL: Final = Refusal(503, "UNAVAILABLE", "the ingest buffer is full; try again", retry_after_s=2)
 NEVER_FITS: Final = PAYLOAD_TOO_LARGE.saying("the batch is larger than the whole ingest buffer")

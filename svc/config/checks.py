@@ -97,6 +97,11 @@ def boot_warnings(settings: Settings, env: Mapping[str, str]) -> list[str]:
             "SVC_AUTH_COOKIE_PASSWORD is the published placeholder, so anyone could forge a session cookie; "
             "set it to a long random text"
         )
+    if settings.encoder_api_key is not None and settings.encoder_url is None:
+        warnings.append(
+            "SVC_OBSERVER_ENCODER_API_KEY has no effect without SVC_OBSERVER_ENCODER_URL; frustration and "
+            "groundedness stay unavailable"
+        )
     if settings.trusted_proxies and (settings.site_domain is None or settings.tls_mode != "upstream"):
         warnings.append(
             "TRUSTED_PROXIES has no effect; it needs SITE_DOMAIN and TLS_MODE=upstream, so forwarded headers "

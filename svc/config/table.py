@@ -37,6 +37,7 @@ from svc.config.types import (
     OPTIONAL_NETWORKS,
     OWN_KEY,
     OWN_PASSWORD,
+    PER_MONTH,
     PORT,
     SECONDS,
     TEXT,
@@ -396,6 +397,20 @@ class Settings:
     )
     cloud_region: str | None = setting(
         "CLOUD_REGION", OPTIONAL, "", "Ambient region for one cloud model provider."
+    )
+    detectors_interval_s: int = setting(
+        "SVC_DETECTORS_INTERVAL_SECONDS",
+        integer(1, 86_400),
+        "60",
+        "How often detectors look at what was counted since their last look.",
+        unit="s",
+    )
+    false_alarms_per_month: float = setting(
+        "SVC_DETECTORS_FALSE_ALARMS_PER_MONTH",
+        PER_MONTH,
+        "2",
+        "Alarms that chance alone may raise in a project, over all its detectors; with fewer a real change is"
+        " told later.",
     )
     encoder_url: str | None = setting(
         "SVC_OBSERVER_ENCODER_URL", WEB_URL, "", "Encoder classifier service; blank in the open edition."

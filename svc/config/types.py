@@ -75,6 +75,13 @@ def _seconds(raw: str) -> float:
     return value
 
 
+def _a_month(raw: str) -> float:
+    value = float(raw)
+    if not 0.01 <= value <= 1_000:
+        raise ValueError
+    return value
+
+
 def _host_port(raw: str) -> tuple[str, int]:
     host, colon, port = raw.rpartition(":")
     host = host.strip("[]")
@@ -135,6 +142,7 @@ DAYS = Type("integer", "a whole number of days, 0 or more", _within(0, 36_500))
 BYTES = Type("integer", "a whole number of bytes, 1024 or more", _within(1024, 2**50))
 COUNT = Type("integer", "a whole number, 1 or more", _within(1, 10**9))
 SECONDS = Type("number", "a number of seconds, 0 to 86400", _seconds)
+PER_MONTH = Type("number", "a number from 0.01 to 1000", _a_month)
 BIND = Type("host:port", "host:port, such as 127.0.0.1:8000", _host_port)
 HOSTNAME = Type("hostname", "a bare hostname without scheme, port or path", _hostname)
 WEB_URL = Type("URL", "an http or https URL", _optionally(_url("http", "https")))

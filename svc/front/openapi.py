@@ -43,6 +43,7 @@ _MEANINGS: Final = {
     409: "It conflicts with what is there.",
     413: "The body is too large.",
     415: "The content type or encoding is not taken.",
+    422: "It can be read, and means nothing here.",
     429: "Too much at once; wait and try again.",
     503: "Not right now; try again.",
 }

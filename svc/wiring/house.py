@@ -131,7 +131,7 @@ class House:
         app = App(self.keys, queries, self.health, self.metrics, Api(self.means, ROUTES)).build()
         mcp = Mcp(
             self.keys,
-            Reads.of(pools.questions, queries, now),
+            Reads.of(pools.questions, queries, now, self.means.installed),
             self.means.turns,
             enabled=not settings.auth_disabled,
             surroundings=self.means.surroundings,

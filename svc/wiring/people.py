@@ -72,10 +72,17 @@ def means(
         seals=Sealer.of(settings),
         reach=Providers(HttpClient(AddressRule(integration_networks(settings)))),
         terms=default_terms(settings),
+        installed=installed(settings),
+        false_alarms_per_month=settings.false_alarms_per_month,
         questions=questions,
         turns=Turns(settings.questions_per_key),
         landing="" if settings.frontend_url is None else _origin(settings.frontend_url),
     )
+
+
+def installed(settings: Settings) -> frozenset[str]:
+    """What detectors may need that not every install has, as far as this one has it."""
+    return frozenset() if settings.encoder_url is None else frozenset({"encoder"})
 
 
 def account_store(database: Database) -> AccountStore:

@@ -157,3 +157,30 @@ def test_a_blank_variable_is_its_default() -> None:
     """A compose file passes on what nobody set as blank."""
     blank = {row.name: " " for row in setting_rows()}
     assert read_settings(blank) == read_settings({})
+
+
+def test_detectors_look_once_a_minute_and_may_be_wrong_twice_a_month() -> None:
+    usual = read_settings({})
+    assert (usual.detectors_interval_s, usual.false_alarms_per_month) == (60, 2.0)
+    own = {"SVC_DETECTORS_INTERVAL_SECONDS": "5", "SVC_DETECTORS_FALSE_ALARMS_PER_MONTH": "0.5"}
+    assert (read_settings(own).detectors_interval_s, read_settings(own).false_alarms_per_month) == (5, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("name", "bad"),
+    [
+        *(("SVC_DETECTORS_FALSE_ALARMS_PER_MONTH", bad) for bad in ("0", "-1", "nan", "inf", "many")),
+        *(("SVC_DETECTORS_INTERVAL_SECONDS", bad) for bad in ("0", "0.5", "86401")),
+    ],
+)
+def test_a_budget_without_alarms_and_a_beat_without_rest_refuse_the_boot(name: str, bad: str) -> None:
+    with pytest.raises(BadSetting, match=name):
+        read_settings({name: bad})
+
+
+def test_a_key_of_an_encoder_that_is_not_named_is_told() -> None:
+    env = {**SECRETS, "SVC_OBSERVER_ENCODER_API_KEY": "k"}
+    (warning,) = boot_warnings(read_settings(env), env)
+    assert warning.startswith("SVC_OBSERVER_ENCODER_API_KEY")
+    named = {**env, "SVC_OBSERVER_ENCODER_URL": "https://encoder.example"}
+    assert boot_warnings(read_settings(named), named) == []

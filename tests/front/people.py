@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from datetime import datetime
 from typing import Any
 
 import attrs
@@ -161,7 +162,9 @@ class Replica:
 
 
 @asynccontextmanager
-async def replica(database: Database, *, cost: int = 4, **settings: str) -> AsyncIterator[Replica]:
+async def replica(
+    database: Database, *, cost: int = 4, clock: Callable[[], datetime] = now, **settings: str
+) -> AsyncIterator[Replica]:
     """A REST API on a database; limits are off and passwords cheap to hash unless the test sets them."""
     env = {"SVC_AUTH_TRIES_PER_ADDRESS": "0", "SVC_AUTH_TRIES_PER_ACCOUNT": "0", **settings}
     env.setdefault("SVC_AUTH_TRIES_PER_ACCOUNT_ANYWHERE", "0")
@@ -169,7 +172,7 @@ async def replica(database: Database, *, cost: int = 4, **settings: str) -> Asyn
     send, receive = trio.open_memory_channel[Verify](MAILBOX_BOUND)
     keys = Keys(verdicts, send)
     hashers = trio.CapacityLimiter(2)
-    means = people.means(read_settings(env), database, database, keys, hashers, now)
+    means = people.means(read_settings(env), database, database, keys, hashers, clock)
     means = attrs.evolve(means, accounts=AccountStore(database, hashers, cost))
     hashed: list[str] = []
 

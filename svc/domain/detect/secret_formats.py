@@ -17,7 +17,7 @@ import attrs
 
 Band = Literal["high", "low"]
 
-VERSION: Final = 1
+VERSION: Final = 2
 
 _BASE62: Final = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _W: Final = "[0-9A-Za-z]"
@@ -140,7 +140,13 @@ FORMATS: Final[tuple[SecretFormat, ...]] = (
     ),
     _F("azure-storage", f"AccountKey=(?P<s>{_B}{{86}}==)", public=False),
     _F("jwt", f"eyJ{_U}{{10,400}}\\.eyJ{_U}{{10,900}}\\.{_U}{{16,600}}"),
-    _F("bearer", "(?i:authorization: ?bearer) (?P<s>[0-9A-Za-z_.-]{20,200})", public=False, entropy=3.5),
+    # In JSON names and values have quotes, in JSON inside of JSON quotes have backslashes.
+    _F(
+        "bearer",
+        "(?i:authorization\\\\{0,3}[\"']?: ?\\\\{0,3}[\"']?bearer) (?P<s>[0-9A-Za-z_.-]{20,200})",
+        public=False,
+        entropy=3.5,
+    ),
     _F(
         "url-password",
         "[a-z][a-z0-9+.-]{1,15}://[^\\s:/@\"']{1,64}:(?P<s>[^\\s/@\"']{8,128})@[0-9A-Za-z.-]",
@@ -148,7 +154,7 @@ FORMATS: Final[tuple[SecretFormat, ...]] = (
     ),
     _F(
         "assigned",
-        "(?i:password|passwd|secret|token|api[_-]?key)[\"']?\\s{0,3}[=:]\\s{0,3}[\"']?"
+        "(?i:password|passwd|secret|token|api[_-]?key)\\\\{0,3}[\"']?\\s{0,3}[=:]\\s{0,3}\\\\{0,3}[\"']?"
         "(?P<s>[0-9A-Za-z_+/.~!@#$%^&*-]{16,128})",
         public=False,
         entropy=3.5,

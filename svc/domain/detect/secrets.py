@@ -41,6 +41,14 @@ _NEVER: Final = re.compile(
 _UUID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 _HASH: Final = re.compile(r"[0-9a-f]{32}|[0-9a-f]{40}|[0-9a-f]{64}", re.IGNORECASE)
 _BREAK: Final = re.compile(rb"[^0-9A-Za-z+/=_,-]")
+#: In JSON the end of a line is two characters, the second of which is a letter.
+_ESCAPES: Final = (b"\\n", b"\\r", b"\\t")
+#: Behind the line of a private key that tells it: the other lines, and the last one where it is there.
+_KEY_LINES: Final = re.compile(
+    rb"[0-9A-Za-z+/=]{0,64}(?:(?:\\[rn]|\s){1,4}[0-9A-Za-z+/=]{8,})*"
+    rb"(?:(?:\\[rn]|\s){1,4}[0-9A-Za-z+/=]{1,7}(?=(?:\\[rn]|\s){1,4}-))?"
+    rb"(?:(?:\\[rn]|\s){0,4}-----END [A-Z0-9 ]{0,40}PRIVATE KEY-----)?"
+)
 _WORD: Final = frozenset(b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_")
 
 _exact: Final = tuple((form, re.compile(form.pattern.encode())) for form in FORMATS)
@@ -112,7 +120,8 @@ def masked(text: str) -> str:
         secret = data[start:end].decode("utf-8", "replace")
         hidden = f"[{form.id} {_leading(form, secret)}… {len(secret)} characters]"
         whole += [data[at:start], hidden.encode()]
-        at = end
+        rest = _KEY_LINES.match(data, end) if form.id == "private-key" else None
+        at = end if rest is None else rest.end()
     return text if not whole else b"".join([*whole, data[at:]]).decode("utf-8", "replace")
 
 
@@ -144,6 +153,8 @@ def _at(data: bytes, start: int) -> tuple[SecretFormat, int, int] | None:
         low, high = match.span("s") if "s" in pattern.groupindex else match.span()
         before = data[low - 1] if low else 0
         after = data[high] if high < len(data) else 0
+        if data[max(low - 2, 0) : low] in _ESCAPES:
+            before = 0
         if (form.public and before in _WORD) or (after in _WORD and data[high - 1] in _WORD):
             continue
         if _is_secret(form, data[low:high].decode("utf-8", "replace"), data, low):

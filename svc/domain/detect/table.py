@@ -7,7 +7,7 @@ Pure.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Final
 
 import attrs
@@ -65,6 +65,13 @@ def observe(trace: SettledTrace, context: Context) -> Observed:
         except Exception as error:  # what one detector cannot stand must not cost the others their sight
             failed[detector.name] = type(error).__name__
     return Observed(tuple(seen), failed)
+
+
+def lacking(detector: Detector, installed: Collection[str]) -> str | None:
+    """Why a detector cannot run where this is installed; None when it can."""
+    if detector.needs is None or detector.needs in installed:
+        return None
+    return detector.unavailable
 
 
 def detectors_table() -> str:

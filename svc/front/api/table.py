@@ -6,6 +6,11 @@ from typing import Final
 
 from svc.front.api import (
     auth,
+    buckets,
+    cases,
+    classifier_reads,
+    classifiers,
+    findings,
     ingest,
     integrations,
     keys,
@@ -29,4 +34,9 @@ ROUTES: Final[tuple[Route, ...]] = (
     *integrations.ROUTES,
     *ingest.ROUTES,
     *spans.ROUTES,
+    *classifiers.ROUTES,
+    *classifier_reads.ROUTES,
+    *buckets.ROUTES,
+    *findings.ROUTES,
+    *cases.ROUTES,
 )

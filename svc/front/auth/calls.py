@@ -15,6 +15,7 @@ import attrs
 from werkzeug.datastructures import Headers
 
 from actors.keys import Keys
+from protocol.detection import Author
 from protocol.refusals import (
     API_KEY_READS,
     API_KEY_SCOPE,
@@ -67,6 +68,9 @@ class Means:
     reach: Reach
     #: The install's terms of retention.
     terms: Terms
+    #: What detectors need and this install has, and the project's budget of false alarms.
+    installed: frozenset[str]
+    false_alarms_per_month: float
     #: Where long questions are asked, and how many of them one caller may have under way.
     questions: Database
     turns: Turns
@@ -107,6 +111,11 @@ class Call(Generic[B]):
         """The project of the path."""
         assert self.maybe_project is not None, "the path names no project"
         return self.maybe_project
+
+    @property
+    def author(self) -> Author:
+        """Whoever calls, as what they do to findings and cases tells it: a key acts for a person."""
+        return Author("person", self.caller.label)
 
     @property
     def person(self) -> Person:

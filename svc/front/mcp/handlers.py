@@ -23,6 +23,7 @@ from protocol.rest.query import (
     instant,
 )
 from svc.domain.datasets import DATASETS, METRIC_ROLLUPS, SPANS, Dataset
+from svc.domain.detect.table import DETECTORS, lacking
 from svc.domain.values import identifier
 from svc.front.mcp import arguments as a
 from svc.front.mcp.cut import with_places
@@ -56,14 +57,19 @@ async def get_project(reads: Reads, project_id: int, _asked: a.GetProject) -> An
     if project is None:
         raise ToolError("the project of this key was deleted")
     spans = await reads.queries.count(_everything(project_id, SPANS))
-    traces_last_day = project.pop("traces_last_day")
+    watched = {name: project.pop(name) for name in ("call_sites_swept", "traces_last_day")}
+    settings = await reads.detectors.of(project_id)
+    enabled = [
+        name
+        for name, detector in DETECTORS.items()
+        if settings[name].enabled and lacking(detector, reads.installed) is None
+    ]
     return {
         **project,
         "pipeline_version": PIPELINE_VERSION,
         "counts": {"spans": spans["count"], **project["counts"]},
         "judge_runtime": None,
-        # No classifier runs in this release, so none is enabled and none sweeps.
-        "watching": {"enabled_classifiers": [], "call_sites_swept": 0, "traces_last_day": traces_last_day},
+        "watching": {"enabled_classifiers": enabled, **watched},
     }
 
 

@@ -9,6 +9,7 @@ import attrs
 
 from svc.front.mcp.cut import KEPT_BYTES
 from svc.store.detection.cases import CaseStore
+from svc.store.detection.detector_settings import DetectorSettingStore
 from svc.store.detection.evidence import EvidenceStore
 from svc.store.detection.findings import FindingStore
 from svc.store.detection.taxonomy import TaxonomyStore
@@ -36,7 +37,10 @@ class Reads:
     spans: SpanReads
     sessions: SessionReads
     queries: QueryStore
+    detectors: DetectorSettingStore
     now: Callable[[], datetime]
+    #: What detectors need and this install has.
+    installed: frozenset[str] = frozenset()
     room_bytes: int = ROOM_BYTES
 
     @property
@@ -45,7 +49,13 @@ class Reads:
         return max(0, self.room_bytes - KEPT_BYTES)
 
     @classmethod
-    def of(cls, database: Database, queries: QueryStore, now: Callable[[], datetime]) -> Reads:
+    def of(
+        cls,
+        database: Database,
+        queries: QueryStore,
+        now: Callable[[], datetime],
+        installed: frozenset[str] = frozenset(),
+    ) -> Reads:
         """All of them over one database."""
         spans = SpanReads(database)
         return cls(
@@ -59,5 +69,7 @@ class Reads:
             spans,
             SessionReads(database),
             queries,
+            DetectorSettingStore(database),
             now,
+            installed,
         )

@@ -54,6 +54,7 @@ Action = Literal[
     "case.absorb",
     "case.reopen",
     "case.rca",
+    "detector.update",
 ]
 
 

@@ -151,6 +151,17 @@ class CaseStore:
 
         return await self.database.run(work, readonly=True, snapshot=True, timeout_s=READ_TIMEOUT_S)
 
+    async def id_of(self, project_id: int, name: str) -> UUID | None:
+        """The stored id of a case by that or by its reference; None when there is none."""
+        column, value = _named(name)
+        if column is None:
+            return None
+        # By one of its two keys.
+        rows = await self.database.fetch(
+            f"select id from detection_case where project_id = $1 and {column} = $2", project_id, value
+        )
+        return rows[0]["id"] if rows else None
+
 
 #: What stands in each state; a mute that has ended is open.
 _PARTS: Final[dict[CaseState, tuple[str, ...]]] = {

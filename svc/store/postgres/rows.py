@@ -14,6 +14,9 @@ from typing import Any, Final
 from uuid import UUID
 
 from protocol.rest.query import timestamp
+from svc.domain.detect.masking import masked_head
+from svc.domain.mapping import MESSAGE_CHARS
+from svc.domain.messages import PREVIEW_CHARS
 from svc.domain.rollup import MODEL_CALLS
 from svc.domain.span import TOKEN_BUCKETS
 
@@ -63,6 +66,13 @@ SPAN_COLUMNS: Final = (
 #: Shown beside those of the contract, where there is something to show.
 SPAN_EXTRAS: Final = ("error_message", *TOKEN_BUCKETS, "price_book", "usage_repeats")
 
+#: Columns that hold what somebody said, and how much of it at most.
+_SAID: Final = {
+    "input_preview": PREVIEW_CHARS,
+    "output_preview": PREVIEW_CHARS,
+    "error_message": MESSAGE_CHARS,
+}
+
 SESSION_COLUMNS: Final = ("id", "user_id", "started_at", "last_activity_at")
 
 
@@ -88,12 +98,16 @@ _PRINTERS: Final = _Printers()
 
 
 def shown(row: Any, columns: Iterable[str]) -> dict[str, Any]:
-    """These columns of a row, ready for JSON."""
+    """These columns of a row, ready for JSON; in what somebody said secrets are hidden."""
     fields = {}
     for column in columns:
         value = row[column]
         printer = _PRINTERS[type(value)]
-        fields[column] = value if printer is None else printer(value)
+        if printer is not None:
+            value = printer(value)
+        elif value and column in _SAID:
+            value = masked_head(value, _SAID[column])
+        fields[column] = value
     return fields
 
 
@@ -106,6 +120,12 @@ def plain(value: Any) -> Any:
 def latency_ms(started_at: datetime, ended_at: datetime | None) -> float | None:
     """How long something took, in milliseconds; null while it has no end."""
     return None if ended_at is None else (ended_at - started_at).total_seconds() * 1000.0
+
+
+def printed(row: Any, column: str) -> Any:
+    """One column, ready for JSON; in what somebody said secrets are hidden (`svc.domain.detect.masking`)."""
+    value = row[column]
+    return masked_head(value, _SAID[column]) if value and column in _SAID else plain(value)
 
 
 def trace_row(row: Any) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from protocol.inflate import Unreadable
 from protocol.otlp.reading import open_envelope
 from protocol.rest.query import jsonable
 from protocol.text import clean_value
+from svc.domain.detect.masking import masked_value
 from svc.domain.payload import payload_of
 from svc.domain.weight import fields_within
 from svc.store.spans.payloads import Envelopes
@@ -114,9 +115,9 @@ class _Room:
 
 
 def said_in(envelope: bytes) -> dict[str, Any]:
-    """Everything a span said, as `svc.domain.payload` reads it. Raises `Unreadable`."""
+    """Everything a span said, as `svc.domain.payload` reads it, secrets hidden. Raises `Unreadable`."""
     cleaned: dict[str, Any] = clean_value(payload_of(open_envelope(envelope)))
-    return cleaned
+    return {name: masked_value(value) for name, value in cleaned.items()}
 
 
 def _cut(shown: Mapping[str, Any], missing: Sequence[str], size_bytes: int) -> dict[str, Any]:

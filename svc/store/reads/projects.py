@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import attrs
 
+from svc.domain.detect.observed import SITE
 from svc.store.postgres.database import READ_TIMEOUT_S, Database
 
 #: Tables that stay small, whose rows are counted, by the name of the count.
@@ -20,6 +21,7 @@ _COUNTED: Final = {
 #: Tables that grow with traffic: their counts are kept (`svc.store.aggregates.counts`). Spans are counted by
 #: the cubes.
 _KEPT: Final = {"traces": "trace", "sessions": "session"}
+_WATCHED: Final = ("traces_last_day", "call_sites_swept")
 
 # Who it is, how much it holds and what it engages. One statement, so that all of it is of one moment.
 _PROJECT: Final = (
@@ -37,6 +39,8 @@ _PROJECT: Final = (
     + ", (select count(*) from detection_case d where d.project_id = $1 and d.state = 'open')"
     " as open_cases,"
     " (select count(*) from trace t where t.project_id = $1 and t.started_at >= $2) as traces_last_day,"
+    " (select count(distinct b.subject) from tally_bucket b where b.project_id = $1"
+    f" and b.subject like '{SITE}%') as call_sites_swept,"
     " array(select array[k.id, k.name, k.version] from pack k where k.project_id = $1 order by k.id)"
     " as packs"
     " from project p join organization o on o.id = p.org_id where p.id = $1 and p.deleted_at is null"
@@ -61,7 +65,7 @@ class ProjectReads:
         return (rows[0]["org_slug"], rows[0]["slug"]) if rows else None
 
     async def one(self, project_id: int, now: datetime) -> dict[str, Any] | None:
-        """`{id, slug, name, org, counts, packs, traces_last_day}`, or None when it is deleted."""
+        """Who it is, what it holds, what it engages, what detectors looked at; None when it is deleted."""
         rows = await self.database.fetch(
             _PROJECT, project_id, now - timedelta(days=1), timeout_s=READ_TIMEOUT_S
         )
@@ -69,7 +73,7 @@ class ProjectReads:
             return None
         (row,) = rows
         return {
-            **{name: row[name] for name in ("id", "slug", "name", "org", "traces_last_day")},
+            **{name: row[name] for name in ("id", "slug", "name", "org", *_WATCHED)},
             "counts": {name: row[name] for name in (*_KEPT, *_COUNTED, "open_cases")},
             "packs": [
                 {"id": pack_id, "name": name, "version": version} for pack_id, name, version in row["packs"]

@@ -32,7 +32,7 @@ from svc.store.aggregates.values import PLACED
 from svc.store.postgres.clauses import Where
 from svc.store.postgres.database import Connection, Database
 from svc.store.postgres.keyset import Keyset, KeyType
-from svc.store.postgres.rows import call_flag, plain
+from svc.store.postgres.rows import call_flag, printed
 from svc.store.reads.search import Page, newest_rows, stretches, stretches_with
 
 INTERVALS: Final = ("hour", "day", "week", "month")
@@ -390,7 +390,7 @@ def _field_value(row: Any, name: str) -> Any:
     # Usage that repeats another span's is not shown as this span's own (contract §3).
     if name.endswith("_tokens") and row["usage_repeats"] is not None:
         return None
-    return plain(row[name])
+    return printed(row, name)
 
 
 def _newest(dataset: Dataset) -> Keyset:

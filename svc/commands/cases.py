@@ -1,0 +1,162 @@
+"""`trace-svc cases list | show | resolve | mute | unmute | absorb`: outages and changes, beside a server.
+
+What moves a case is recorded in its trail and in the audit, as the operator's.
+"""
+
+from __future__ import annotations
+
+import argparse
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+from uuid import UUID
+
+from protocol.detection import Author, CaseRefusal
+from protocol.operator import OperatorError
+from protocol.refusals import CASE_REFUSALS, NO_SUCH_CASE
+from protocol.rest.query import timestamp
+from svc.commands.columns import print_columns, printable
+from svc.commands.place import name_project, named_project
+from svc.commands.printing import figure, minute, offer_json, print_json
+from svc.config.table import Settings
+from svc.store.accounts.audit import OPERATOR
+from svc.store.detection.case_states import CaseStates
+from svc.store.detection.cases import CaseStore
+from svc.store.postgres.database import Database
+from svc.wiring.open_store import open_store
+
+#: The author of what the command line does.
+_OPERATOR: Final = Author("person", OPERATOR)
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """The verbs and their arguments."""
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="verb")
+    listing = verbs.add_parser("list", help="cases, worst first")
+    listing.add_argument(
+        "--state", choices=("open", "muted", "resolved"), default="open", help="default: %(default)s"
+    )
+    listing.add_argument("--detector", help="only of this detector")
+    listing.add_argument("--call-site", help="only of this call site")
+    listing.add_argument("--limit", type=int, default=100, help="at most so many (default: %(default)s)")
+    showing = verbs.add_parser("show", help="one case with its findings and its trail")
+    resolving = verbs.add_parser("resolve", help="close a case, and say why")
+    muting = verbs.add_parser("mute", help="keep a case out of sight")
+    muting.add_argument("--days", type=float, help="for so many days (default: until somebody unmutes it)")
+    unmuting = verbs.add_parser("unmute", help="bring a muted case back into sight")
+    absorbing = verbs.add_parser("absorb", help="close a case because it tells the new normal")
+    for verb in (showing, resolving, muting, unmuting, absorbing):
+        verb.add_argument("case", help="its reference, C-12, or its id")
+    for verb in (resolving, absorbing):
+        verb.add_argument("--reason", default="", help="why")
+    for verb in (listing, showing, resolving, muting, unmuting, absorbing):
+        name_project(verb)
+        offer_json(verb)
+
+
+async def run(arguments: argparse.Namespace, settings: Settings) -> None:
+    """Run one verb. Raises `OperatorError` for a case that is not there, or that cannot be moved so."""
+    now = datetime.now(UTC)
+    if arguments.verb == "list" and not 1 <= arguments.limit <= 1_000:
+        raise OperatorError("--limit must be from 1 to 1000")
+    if arguments.verb == "mute" and arguments.days is not None and not 0 < arguments.days <= 36_500:
+        raise OperatorError("--days must be above 0")
+    async with open_store(settings) as store:
+        project = await named_project(store, arguments)
+        cases = CaseStore(store.database)
+        if arguments.verb == "list":
+            page = await cases.page(
+                project.id,
+                state=arguments.state,
+                detector=arguments.detector,
+                call_site_id=arguments.call_site,
+                limit=arguments.limit,
+                cursor=None,
+                now=now,
+            )
+            print_json(page) if arguments.json else _print_list(page)
+        elif arguments.verb == "show":
+            case = await cases.one(project.id, arguments.case, now)
+            if case is None:
+                raise OperatorError(NO_SUCH_CASE.message)
+            print_json(case) if arguments.json else _print_one(case)
+        else:
+            case_id = await cases.id_of(project.id, arguments.case)
+            if case_id is None:
+                raise OperatorError(NO_SUCH_CASE.message)
+            await _move(store.database, project.id, case_id, arguments, now)
+
+
+async def _move(
+    database: Database, project_id: int, case_id: UUID, arguments: argparse.Namespace, now: datetime
+) -> None:
+    states = CaseStates(database)
+    match arguments.verb:
+        case "resolve":
+            moved = await states.resolve(project_id, case_id, arguments.reason, _OPERATOR, now)
+        case "absorb":
+            moved = await states.absorb(project_id, case_id, arguments.reason, _OPERATOR, now)
+        case "mute":
+            until = None if arguments.days is None else now + timedelta(days=arguments.days)
+            moved = await states.mute(project_id, case_id, _OPERATOR, now, until)
+        case _:
+            moved = await states.unmute(project_id, case_id, _OPERATOR, now)
+    if isinstance(moved, CaseRefusal):
+        by = "" if moved.by is None else f" (by {moved.by}"
+        at = "" if moved.at is None or not by else f", {minute(timestamp(moved.at))}"
+        raise OperatorError(CASE_REFUSALS[moved.code].message + (f"{by}{at})" if by else ""))
+    if arguments.json:
+        print_json({"reference": moved.reference, "state": moved.state})
+    else:
+        print(f"{moved.reference} is {moved.state}")
+
+
+def _print_list(page: dict[str, Any]) -> None:
+    rows = [("CASE", "SEVERITY", "STATE", "SINCE", "LAST SEEN", "DETECTOR", "TITLE")]
+    for one in page["cases"]:
+        rows.append(
+            (
+                one["reference"],
+                one["severity"],
+                one["state"],
+                minute(one["onset_at"]),
+                minute(one["last_seen_at"]),
+                one["detector"],
+                one["title"],
+            )
+        )
+    print_columns(rows)
+    if page["next_cursor"] is not None:
+        print("there are more; --limit shows them")
+
+
+def _print_one(one: dict[str, Any]) -> None:
+    print(printable(f"{one['reference']}  {one['title']}"))
+    if one["basis"]:
+        print(printable(one["basis"]))
+    how = f", {one['resolution']}: {one['resolution_reason'] or '-'}" if one["resolution"] else ""
+    until = f" until {minute(one['muted_until'])}" if one["muted_until"] else ""
+    print_columns(
+        [
+            ("state", f"{one['state']}{until}{how}"),
+            ("severity", one["severity"]),
+            ("since", f"{minute(one['onset_at'])}, last seen {minute(one['last_seen_at'])}"),
+            ("value", f"{figure(one['current_value'])}, usually {figure(one['baseline_value'])}"),
+            ("analysed", "yes" if one["rca_available"] else "runs" if one["rca_report_id"] else "no"),
+        ]
+    )
+    rows = [("FINDING", "ROLE", "STATUS", "EXPLAINED", "TITLE")]
+    for finding in one["findings"]:
+        share = finding["explained_share"]
+        rows.append(
+            (
+                finding["id"],
+                finding["role"],
+                finding["status"],
+                "-" if share is None else f"{share:.0%}",
+                finding["title"],
+            )
+        )
+    print_columns(rows)
+    for step in one["events"]:
+        said = f"{minute(step['created_at'])}  {step['kind']} by {step['actor']}  {step['summary']}"
+        print(printable(said.rstrip()))

@@ -1,0 +1,165 @@
+"""`trace-svc detectors list | backtest`: what watches a project, and what would have fired.
+
+Works beside a running server and writes nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter
+from datetime import UTC, datetime
+from typing import Any
+
+from protocol.operator import OperatorError
+from protocol.refusals import DETECTOR_UNAVAILABLE, NO_BACKTEST, NO_SUCH_DETECTOR
+from protocol.rest.query import timestamp
+from svc.commands.columns import print_columns
+from svc.commands.place import name_project, named_project
+from svc.commands.printing import minute, offer_json, print_json
+from svc.config.table import Settings
+from svc.domain.detect.detector import Detector
+from svc.domain.detect.table import DETECTORS, lacking
+from svc.domain.detect.telling import instant
+from svc.store.detection.backtest import BacktestStore
+from svc.store.detection.bucket_reports import BucketReports
+from svc.store.detection.detector_settings import DetectorSettingStore
+from svc.store.postgres.database import Database
+from svc.wiring.open_store import open_store
+from svc.wiring.people import installed
+
+#: Nobody else waits for a command.
+BACKTEST_TIME_S = 300.0
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """The verbs and their arguments."""
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="verb")
+    listing = verbs.add_parser("list", help="which detectors there are, and what their buckets say")
+    backtest = verbs.add_parser("backtest", help="what they would have raised over the tallies that are kept")
+    backtest.add_argument("--days", type=int, default=28, help="how many days back (default: %(default)s)")
+    backtest.add_argument("--detector", help="only this one (default: every one that judges rates or sizes)")
+    for verb in (listing, backtest):
+        name_project(verb)
+        offer_json(verb)
+
+
+async def run(arguments: argparse.Namespace, settings: Settings) -> None:
+    """Run one verb. Raises `OperatorError` for a detector or a project that cannot be."""
+    if arguments.verb == "backtest":
+        if not 1 <= arguments.days <= 35:
+            raise OperatorError("--days must be from 1 to 35: tallies of five minutes are kept no longer")
+        chosen = _judging(arguments.detector, settings)
+    async with open_store(settings) as store:
+        project = await named_project(store, arguments)
+        if arguments.verb == "list":
+            rows = await _listed(store.database, project.id, settings)
+            print_json(rows) if arguments.json else _print_list(rows)
+            return
+        tests = [
+            await _backtested(store.database, project.id, detector, arguments.days, settings)
+            for detector in chosen
+        ]
+    print_json(tests) if arguments.json else _print_backtests(tests, arguments.days)
+
+
+def _judging(name: str | None, settings: Settings) -> list[Detector]:
+    if name is None:
+        return [one for one in DETECTORS.values() if one.engine != "event"]
+    detector = DETECTORS.get(name)
+    if detector is None:
+        raise OperatorError(f"{NO_SUCH_DETECTOR.message}; there are {', '.join(DETECTORS)}")
+    if (reason := lacking(detector, installed(settings))) is not None:
+        raise OperatorError(DETECTOR_UNAVAILABLE.message.format(reason=reason))
+    if detector.engine == "event":
+        raise OperatorError(NO_BACKTEST.message)
+    return [detector]
+
+
+async def _listed(database: Database, project_id: int, settings: Settings) -> list[dict[str, Any]]:
+    own = await DetectorSettingStore(database).of(project_id)
+    rows = []
+    for name, detector in DETECTORS.items():
+        reason = lacking(detector, installed(settings))
+        reports = await BucketReports(database).of(
+            project_id,
+            name,
+            false_alarms_per_month=settings.false_alarms_per_month,
+            now=datetime.now(UTC),
+        )
+        rows.append(
+            {
+                "id": name,
+                "state": "unavailable" if reason else "running" if own[name].enabled else "disabled",
+                "reason": reason,
+                "mode": own[name].mode,
+                "tuning": dict(own[name].tuning),
+                "buckets": dict(Counter(one.report.state for one in reports)),
+                "description": detector.sentence,
+            }
+        )
+    return rows
+
+
+def _print_list(rows: list[dict[str, Any]]) -> None:
+    lines = [("DETECTOR", "STATE", "MODE", "BUCKETS", "WHAT IT FINDS")]
+    for row in rows:
+        said = ", ".join(f"{n} {state}" for state, n in sorted(row["buckets"].items()))
+        what = row["description"] if row["reason"] is None else f"it {row['reason']}"
+        lines.append((row["id"], row["state"], row["mode"], said or "-", what))
+    print_columns(lines)
+
+
+async def _backtested(
+    database: Database, project_id: int, detector: Detector, days: int, settings: Settings
+) -> dict[str, Any]:
+    tuning = (await DetectorSettingStore(database).of(project_id))[detector.name].tuning
+    done = await BacktestStore(database).run(
+        project_id,
+        detector,
+        tuning,
+        days=days,
+        false_alarms_per_month=settings.false_alarms_per_month,
+        time_s=BACKTEST_TIME_S,
+    )
+    return {
+        "id": detector.name,
+        "buckets": done.buckets,
+        "left_out": done.left_out,
+        "implied_false_alarm_rate": done.buckets / done.months,
+        "alarms": [
+            {
+                "measure": bucket.measure,
+                "subject": bucket.subject,
+                "direction": change.direction,
+                "fired_at": timestamp(instant(change.fired + 1)),
+                "onset_at": timestamp(instant(change.onset.median)),
+                "confirmed": change.confirmed,
+                "recovered_at": None if change.recovered is None else timestamp(instant(change.recovered)),
+                "recurrences": change.recurrences,
+            }
+            for bucket, change in done.alarms
+        ],
+    }
+
+
+def _print_backtests(tests: list[dict[str, Any]], days: int) -> None:
+    for test in tests:
+        left = f", {test['left_out']} left out" if test["left_out"] else ""
+        print(
+            f"{test['id']}: {len(test['alarms'])} alarms in {days} days over {test['buckets']} buckets{left};"
+            f" chance alone raises {test['implied_false_alarm_rate']:.2g} a month"
+        )
+        if test["alarms"]:
+            rows = [("FIRED", "SINCE", "OVER", "WAY", "CONFIRMED", "BUCKET")]
+            rows += [
+                (
+                    minute(one["fired_at"]),
+                    minute(one["onset_at"]),
+                    minute(one["recovered_at"]),
+                    one["direction"],
+                    "yes" if one["confirmed"] else "no",
+                    f"{one['measure']} {one['subject']}",
+                )
+                for one in test["alarms"]
+            ]
+            print_columns(rows)

@@ -1,0 +1,101 @@
+"""`trace-svc findings list | show`: the causes behind firings, beside a running server. Writes nothing."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+from uuid import UUID
+
+from protocol.operator import OperatorError
+from protocol.refusals import NO_SUCH_FINDING
+from svc.commands.columns import print_columns, printable
+from svc.commands.place import name_project, named_project
+from svc.commands.printing import figure, minute, offer_json, print_json
+from svc.config.table import Settings
+from svc.store.detection.evidence import EvidenceStore
+from svc.store.detection.findings import FindingStore
+from svc.store.postgres.database import Database
+from svc.wiring.open_store import open_store
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """The verbs and their arguments."""
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="verb")
+    listing = verbs.add_parser("list", help="findings, newest first")
+    listing.add_argument("--all", action="store_true", help="also those that nobody has confirmed")
+    listing.add_argument("--detector", help="only of this detector")
+    listing.add_argument("--call-site", help="only of this call site")
+    showing = verbs.add_parser("show", help="one finding, with what was measured")
+    showing.add_argument("id", help="the id that `findings list` shows")
+    for verb in (listing, showing):
+        name_project(verb)
+        offer_json(verb)
+
+
+async def run(arguments: argparse.Namespace, settings: Settings) -> None:
+    """Run one verb. Raises `OperatorError` for a finding or a project that is not there."""
+    async with open_store(settings) as store:
+        project = await named_project(store, arguments)
+        if arguments.verb == "list":
+            found = await FindingStore(store.database).list(
+                project.id,
+                status=None,
+                call_site_id=arguments.call_site,
+                detector=arguments.detector,
+                confirmed_only=not arguments.all,
+            )
+            print_json(found) if arguments.json else _print_list(found)
+        else:
+            finding = await _one(store.database, project.id, arguments.id)
+            print_json(finding) if arguments.json else _print_one(finding)
+
+
+def _print_list(found: dict[str, Any]) -> None:
+    rows = [("ID", "STATUS", "SEVERITY", "SINCE", "LAST SEEN", "DETECTOR", "TITLE")]
+    for one in found["findings"]:
+        rows.append(
+            (
+                one["id"],
+                one["status"],
+                one["severity"],
+                minute(one["onset_at"]),
+                minute(one["last_seen_at"]),
+                one["detector"],
+                one["title"],
+            )
+        )
+    print_columns(rows)
+    if found["withheld"]:
+        print(f"{found['withheld']} more that nobody has confirmed; --all shows them")
+
+
+async def _one(database: Database, project_id: int, name: str) -> dict[str, Any]:
+    try:
+        finding_id = UUID(name)
+    except ValueError:
+        raise OperatorError(NO_SUCH_FINDING.message) from None
+    found = await FindingStore(database).one(project_id, finding_id)
+    evidence = await EvidenceStore(database).page(
+        project_id, finding_id, role=None, count_only=True, limit=1, cursor=None
+    )
+    if found is None or evidence is None:
+        raise OperatorError(NO_SUCH_FINDING.message)
+    return {**found, "counts": evidence["counts"], "recorded_counts": evidence["recorded_counts"]}
+
+
+def _print_one(one: dict[str, Any]) -> None:
+    print(printable(one["title"]))
+    if one["basis"]:
+        print(printable(one["basis"]))
+    ruled = f", {one['triageVerdict']}: {one['triageSummary']}" if one["triageVerdict"] else ""
+    print_columns(
+        [
+            ("id", one["id"]),
+            ("status", f"{one['status']}, severity {one['severity']}{ruled}"),
+            ("detector", one["detector"]),
+            ("since", f"{minute(one['onset_at'])}, last seen {minute(one['last_seen_at'])}"),
+            ("value", f"{figure(one['current_value'])}, usually {figure(one['baseline_value'])}"),
+            ("traces", str(one["trace_count"])),
+            ("evidence", ", ".join(f"{n} {role}" for role, n in one["counts"].items() if n) or "-"),
+        ]
+    )

@@ -1,0 +1,30 @@
+"""What commands that show detections share: JSON for programs, instants and figures for people."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+import msgspec
+
+from protocol.rest.query import jsonable
+
+
+def offer_json(parser: argparse.ArgumentParser) -> None:
+    """Add `--json`."""
+    parser.add_argument("--json", action="store_true", help="print JSON, as the REST API answers it")
+
+
+def print_json(value: Any) -> None:
+    """One value, on lines of its own."""
+    print(msgspec.json.format(msgspec.json.encode(value, enc_hook=jsonable), indent=2).decode())
+
+
+def minute(instant: str | None) -> str:
+    """An instant to the minute, `-` for none."""
+    return "-" if instant is None else f"{instant[:10]} {instant[11:16]}"
+
+
+def figure(value: float | None) -> str:
+    """A figure with what matters of it."""
+    return "-" if value is None else f"{value:.4g}"

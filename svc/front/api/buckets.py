@@ -1,0 +1,150 @@
+"""`{p}/classifiers/{id}/buckets` and `/backtest`: what each bucket says of itself, and what would have fired.
+
+Both take CPU time that grows with the buckets, so the stores think in threads, and one backtest runs at a
+time in a process. Nothing is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import trio
+
+from protocol.refusals import (
+    BACKTEST_RUNNING,
+    DETECTOR_UNAVAILABLE,
+    NO_BACKTEST,
+    NO_SUCH_DETECTOR,
+    NOT_TUNABLE,
+    Refusal,
+)
+from protocol.rest.classifiers import (
+    BacktestAlarm,
+    BacktestAsked,
+    BacktestShown,
+    BucketPage,
+    BucketShown,
+    BucketsQuery,
+)
+from protocol.rest.query import timestamp
+from svc.domain.detect.bucket import Bucket
+from svc.domain.detect.changes import Change
+from svc.domain.detect.telling import instant
+from svc.front.api.classifiers import CLASSIFIER, check_tunables, running
+from svc.front.api.routes import Route
+from svc.front.auth.calls import Call
+from svc.store.detection.backtest import ALARMS, BacktestStore
+from svc.store.detection.bucket_reports import BucketReported, BucketReports
+from svc.store.detection.detector_settings import DetectorSettingStore, tuned
+from svc.store.postgres.keyset import Keyset
+
+_BUCKETS: Final = Keyset("buckets", (("measure", "text"), ("subject", "text")))
+
+_backtesting: Final = trio.CapacityLimiter(1)
+
+
+async def get_buckets(call: Call[None]) -> BucketPage:
+    """What each bucket of a detector says of itself: learning, armed, in alarm, stale, or quiet and why."""
+    detector, query = running(call), call.query
+    reports = await BucketReports(call.means.questions).of(
+        call.project.id,
+        detector.name,
+        false_alarms_per_month=call.means.false_alarms_per_month,
+        now=call.means.now(),
+    )
+    shown = [_shown(one) for one in reports]
+    counts: dict[str, int] = {}
+    for one in shown:
+        counts[one.state] = counts.get(one.state, 0) + 1
+    place = _BUCKETS.place(query.cursor)
+    wanted = [
+        one
+        for one in shown
+        if query.state in (None, one.state) and (place is None or [one.measure, one.subject] > place)
+    ]
+    rows = wanted[: query.limit]
+    more = len(wanted) > query.limit
+    cursor = _BUCKETS.cursor({"measure": rows[-1].measure, "subject": rows[-1].subject}) if more else None
+    return BucketPage(rows, counts, cursor)
+
+
+def _shown(one: BucketReported) -> BucketShown:
+    report = one.report
+    return BucketShown(
+        one.bucket.measure,
+        one.bucket.subject,
+        report.state,
+        report.reason,
+        report.have,
+        report.need,
+        report.eta_days,
+        report.ratio,
+        report.smallest,
+        timestamp(instant(one.cursor)),
+    )
+
+
+async def post_backtest(call: Call[BacktestAsked]) -> BacktestShown | Refusal:
+    """Say what a detector would have raised over the tallies that are kept; nothing is written."""
+    detector = running(call)
+    if detector.engine == "event":
+        return NO_BACKTEST
+    if call.body.tuning is not None:
+        check_tunables(detector, call.body.tuning)
+        tuning: Mapping[str, float] = tuned(detector, call.body.tuning)
+    else:
+        tuning = (await DetectorSettingStore(call.means.questions).of(call.project.id))[detector.name].tuning
+    try:
+        _backtesting.acquire_nowait()
+    except trio.WouldBlock:
+        return BACKTEST_RUNNING
+    try:
+        done = await BacktestStore(call.means.questions).run(
+            call.project.id,
+            detector,
+            tuning,
+            days=call.body.days,
+            false_alarms_per_month=call.means.false_alarms_per_month,
+        )
+    finally:
+        _backtesting.release()
+    return BacktestShown(
+        call.body.days,
+        dict(tuning),
+        done.buckets,
+        done.left_out,
+        done.buckets / done.months,
+        [_alarm(bucket, change) for bucket, change in done.alarms[:ALARMS]],
+        len(done.alarms) > ALARMS,
+    )
+
+
+def _alarm(bucket: Bucket, change: Change) -> BacktestAlarm:
+    def at(slot: Any) -> str:
+        return timestamp(instant(slot))
+
+    return BacktestAlarm(
+        bucket.measure,
+        bucket.subject,
+        change.direction,
+        at(change.fired + 1),
+        at(change.onset.median),
+        change.confirmed,
+        None if change.recovered is None else at(change.recovered),
+        change.recurrences,
+    )
+
+
+_REFUSALS: Final[tuple[Refusal, ...]] = (NO_SUCH_DETECTOR, DETECTOR_UNAVAILABLE)
+
+ROUTES: Final = (
+    Route(
+        "GET", CLASSIFIER + "/buckets", "ORG_VIEW", get_buckets, BucketPage, query=BucketsQuery,
+        refusals=_REFUSALS,
+    ),
+    Route(
+        "POST", CLASSIFIER + "/backtest", "ORG_MANAGE", post_backtest, BacktestShown, body=BacktestAsked,
+        refusals=(*_REFUSALS, NOT_TUNABLE, NO_BACKTEST, BACKTEST_RUNNING),
+    ),
+)  # fmt: skip

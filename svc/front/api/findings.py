@@ -1,0 +1,144 @@
+"""`{p}/findings`: causes behind firings, what they were measured by, and what people say of them.
+
+A ruling is shown here; over MCP it is not. Triage by agents is no matter of this file.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+from uuid import UUID
+
+from protocol.detection import FindingRefusal, NotOpened, Ruled, Triage
+from protocol.refusals import (
+    ALREADY_RESOLVED,
+    FINDING_REFUSALS,
+    NO_SUCH_FINDING,
+    NOT_ABSORBABLE,
+    OVERRULED,
+    Refusal,
+    Refused,
+)
+from protocol.rest.cases import (
+    BaselineQuery,
+    EvidencePage,
+    EvidenceQuery,
+    FindingList,
+    FindingResolution,
+    FindingResolved,
+    FindingsQuery,
+    FindingWhole,
+)
+from protocol.rest.query import timestamp
+from protocol.text import clean
+from svc.front.api.classifier_reads import named
+from svc.front.api.routes import PROJECT, Route
+from svc.front.auth.calls import Call
+from svc.store.detection.case_findings import CaseFindings
+from svc.store.detection.evidence import EvidenceStore
+from svc.store.detection.finding_states import FindingStates
+from svc.store.detection.findings import FindingStore
+
+_FINDINGS: Final = PROJECT + "/findings"
+_FINDING: Final = _FINDINGS + "/{findingId}"
+
+
+def _id(call: Call[object]) -> UUID:
+    try:
+        return UUID(call.path["findingId"])
+    except ValueError:
+        raise Refused(NO_SUCH_FINDING) from None
+
+
+async def get_findings(call: Call[None]) -> dict[str, Any]:
+    """Findings, newest first, at most 200 of each triage source."""
+    query: FindingsQuery = call.query
+    return await FindingStore(call.means.questions).list(
+        call.project.id,
+        status=query.status,
+        call_site_id=named(query.call_site_id),
+        detector=named(query.detector),
+        confirmed_only=query.include == "confirmed",
+    )
+
+
+async def get_finding(call: Call[None]) -> dict[str, Any] | Refusal:
+    """One finding with what was measured and what was decided of it."""
+    found = await FindingStore(call.means.questions).one(call.project.id, _id(call))
+    return NO_SUCH_FINDING if found is None else found
+
+
+async def get_evidence(call: Call[None]) -> dict[str, Any] | Refusal:
+    """The references behind a finding, one a measured row."""
+    query: EvidenceQuery = call.query
+    found = await EvidenceStore(call.means.questions).page(
+        call.project.id,
+        _id(call),
+        role=query.role,
+        count_only=query.count_only,
+        limit=query.limit,
+        cursor=query.cursor,
+    )
+    return NO_SUCH_FINDING if found is None else found
+
+
+async def get_baseline_events(call: Call[None]) -> dict[str, Any] | Refusal:
+    """What the present was compared with, one reference a measured row."""
+    query: BaselineQuery = call.query
+    found = await EvidenceStore(call.means.questions).page(
+        call.project.id,
+        _id(call),
+        role="baseline",
+        count_only=False,
+        limit=query.limit,
+        cursor=query.cursor,
+    )
+    return NO_SUCH_FINDING if found is None else found
+
+
+async def post_resolution(call: Call[FindingResolution]) -> FindingResolved | Refusal:
+    """Say that a finding is the new normal, or a real deviation, which confirms it and opens its case."""
+    states, finding_id, now = FindingStates(call.means.database), _id(call), call.means.now()
+    if call.body.action == "expected":
+        ruled = await states.expect(call.project.id, finding_id, call.author, now)
+        return _resolved(ruled)
+    ruling = Triage("positive", "confirm", clean(call.body.reason.strip()))
+    ruled = await states.rule(call.project.id, finding_id, ruling, call.author, now)
+    if not isinstance(ruled, Ruled):
+        return _resolved(ruled)
+    opened = await CaseFindings(call.means.database).open(call.project.id, finding_id, call.author, now)
+    if isinstance(opened, NotOpened):
+        # Closed by somebody between the two.
+        return _resolved(FindingRefusal("CLOSED"))
+    return FindingResolved(ruled.status, str(opened.id))
+
+
+def _resolved(ruled: Ruled | FindingRefusal) -> FindingResolved | Refusal:
+    if isinstance(ruled, FindingRefusal):
+        return told_by(FINDING_REFUSALS[ruled.code], ruled.by, ruled.at)
+    return FindingResolved(ruled.status, None if ruled.case_id is None else str(ruled.case_id))
+
+
+def told_by(refusal: Refusal, by: str | None, at: Any) -> Refusal:
+    """The refusal with who was there first, and when."""
+    if by is None:
+        return refusal
+    return refusal.saying(refusal.message, by=by, at=None if at is None else timestamp(at))
+
+
+ROUTES: Final = (
+    Route("GET", _FINDINGS, "ORG_VIEW", get_findings, FindingList, query=FindingsQuery),
+    Route("GET", _FINDING, "ORG_VIEW", get_finding, FindingWhole, refusals=(NO_SUCH_FINDING,)),
+    Route(
+        "GET", _FINDING + "/evidence", "ORG_VIEW", get_evidence, EvidencePage, query=EvidenceQuery,
+        refusals=(NO_SUCH_FINDING,),
+    ),
+    Route(
+        "GET", _FINDING + "/baseline-events", "ORG_VIEW", get_baseline_events, EvidencePage,
+        query=BaselineQuery, refusals=(NO_SUCH_FINDING,),
+    ),
+    Route(
+        "POST", _FINDING + "/resolution", "ORG_MANAGE", post_resolution, FindingResolved,
+        body=FindingResolution,
+        refusals=(NO_SUCH_FINDING, ALREADY_RESOLVED, OVERRULED, NOT_ABSORBABLE),
+    ),
+)  # fmt: skip

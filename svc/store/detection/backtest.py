@@ -1,0 +1,147 @@
+"""What a detector would have said: its engine run again over the tallies that are kept.
+
+Reads tallies and judges them from the start, with a tuning that need not be the one in force; nothing is
+written. The front and the command line call it. Bounds: the busiest `SUBJECTS` of a detector, and a time; how
+many are left out for want of either is told. Only what stands slot by slot is judged: older tallies are by
+the hour, in which one bad five minutes cannot be seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import attrs
+import trio
+
+from svc.domain.detect.bars import months_between_alarms
+from svc.domain.detect.bucket import Bucket
+from svc.domain.detect.changes import Change
+from svc.domain.detect.detector import Detector
+from svc.domain.detect.drift_engine import DriftSettings
+from svc.domain.detect.drift_reference import FLOOR
+from svc.domain.detect.judging import Judgement, judge_answers, judge_rate, judge_size
+from svc.domain.detect.observed import MEASURES
+from svc.domain.detect.rate_engine import RateSettings
+from svc.domain.detect.slots import LATENESS_S, SLOT_S, SLOTS_PER_DAY
+from svc.store.detection.bucket_states import BucketStates
+from svc.store.detection.tallies import TallyStore
+from svc.store.detection.witnesses import WitnessStore
+from svc.store.postgres.database import READ_TIMEOUT_S, Database
+
+#: Subjects that one backtest judges, the busiest first.
+SUBJECTS: Final = 500
+#: How long one may take before the rest is left out.
+TIME_S: Final = 20.0
+#: Alarms that are told, the newest.
+ALARMS: Final = 1_000
+
+# How far what was counted reaches, and from where it stands slot by slot.
+_REACH: Final = """
+select newest_slot, greatest(hours_before, gone_before) as first from fold_state where project_id = $1
+"""
+
+# The subjects of a measure with their first slot, the busiest first.
+_SUBJECTS: Final = """
+select b.subject, min(t.slot) as first, sum(t.units)::bigint as units, count(*) over () as subjects
+from tally_bucket b join tally t on t.project_id = b.project_id and t.bucket_id = b.id
+where b.project_id = $1 and b.measure = $2 and t.slot >= $3 and t.slot < $4 and t.units > 0
+group by 1 order by 3 desc, 1 limit $5
+"""
+
+
+@attrs.frozen
+class Backtest:
+    """What came of it: how many subjects were judged, how many left out, and the alarms, newest first."""
+
+    buckets: int
+    left_out: int
+    months: float
+    alarms: Sequence[tuple[Bucket, Change]]
+
+
+@attrs.define(eq=False)
+class BacktestStore:
+    """Raises `Outage`."""
+
+    database: Database
+
+    async def run(
+        self,
+        project_id: int,
+        detector: Detector,
+        tuning: Mapping[str, float],
+        *,
+        days: int,
+        false_alarms_per_month: float,
+        time_s: float = TIME_S,
+    ) -> Backtest:
+        """The alarms of a detector that would have fired within so many days before the watermark.
+
+        Judges in a thread, subject by subject. Cancellation: is waited for by the subject under way.
+        """
+        months = budget_months(await BucketStates(self.database).armed(project_id), false_alarms_per_month)
+        rows = await self.database.fetch(_REACH, project_id)
+        if not rows or rows[0]["newest_slot"] is None:
+            return Backtest(0, 0, months, ())
+        until = rows[0]["newest_slot"] - LATENESS_S // SLOT_S
+        since = until - days * SLOTS_PER_DAY
+        deadline = trio.current_time() + time_s
+        alarms: list[tuple[Bucket, Change]] = []
+        subjects, left_out = await self._subjects(project_id, detector, rows[0]["first"], until)
+        judged = 0
+        for bucket, first in subjects:
+            if trio.current_time() > deadline:
+                left_out += 1
+                continue
+            judgement = await self._judged(project_id, bucket, first, until, months, tuning)
+            judged += 1
+            alarms += [(bucket, change) for change in judgement.changes if change.fired >= since]
+        alarms.sort(key=lambda one: (-one[1].fired, one[0]))
+        return Backtest(judged, left_out, months, alarms)
+
+    async def _subjects(
+        self, project_id: int, detector: Detector, first: int, until: int
+    ) -> tuple[list[tuple[Bucket, int]], int]:
+        """The busiest subjects of all measures with their first slots, and how many there are beyond."""
+        found: list[tuple[int, Bucket, int]] = []
+        there = 0
+        for measure in detector.measures:
+            # Down the keys of the measure's subjects.
+            rows = await self.database.fetch(
+                _SUBJECTS, project_id, measure, first, until, SUBJECTS, timeout_s=READ_TIMEOUT_S
+            )
+            found += [(row["units"], Bucket(measure, row["subject"]), row["first"]) for row in rows]
+            there += rows[0]["subjects"] if rows else 0
+        found.sort(key=lambda one: (-one[0], one[1]))
+        return [(bucket, at) for _, bucket, at in found[:SUBJECTS]], there - min(len(found), SUBJECTS)
+
+    async def _judged(
+        self,
+        project_id: int,
+        bucket: Bucket,
+        first: int,
+        until: int,
+        months: float,
+        tuning: Mapping[str, float],
+    ) -> Judgement:
+        whole = (bucket.measure, bucket.subject, "")
+        tallies = TallyStore(self.database)
+        settings: Any
+        if MEASURES[bucket.measure].unit is not None:
+            sizes = await tallies.sizes(project_id, whole, first, until)
+            settings = DriftSettings(months=months, floor=tuning.get("w1_floor", FLOOR))
+            return await trio.to_thread.run_sync(judge_size, None, first, sizes, settings, until)
+        settings = RateSettings(months=months)
+        if MEASURES[bucket.measure].details:
+            shapes = await WitnessStore(self.database).details(project_id, bucket, first, until)
+            return await trio.to_thread.run_sync(judge_answers, None, first, shapes, settings, until)
+        rates = await tallies.rates(project_id, whole, first, until)
+        return await trio.to_thread.run_sync(judge_rate, None, first, rates, settings, until)
+
+
+def budget_months(buckets: int, false_alarms_per_month: float) -> float:
+    """How many of its own months each bucket runs between false alarms, in steps of twice as many buckets, so
+    that a new subject does not move the bars of all others.
+    """
+    return months_between_alarms(1 << max(buckets - 1, 0).bit_length(), false_alarms_per_month)

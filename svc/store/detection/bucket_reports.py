@@ -1,0 +1,73 @@
+"""What the buckets of a detector say of themselves: learning, armed, in alarm, stale, or quiet and why.
+
+Reads the states that the judge keeps, how far events reach, and which findings are muted. The front and the
+command line ask. Bars are worked out in a thread, one listing at a time, because the first look at many kinds
+of traffic takes up to a second of CPU. Never judges.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from datetime import datetime
+from typing import Final
+
+import attrs
+import trio
+
+from svc.domain.detect.bucket import Bucket, BucketState
+from svc.domain.detect.drift_reference import FLOOR
+from svc.domain.detect.slots import LATENESS_S, SLOT_S
+from svc.domain.detect.states import BucketReport
+from svc.store.detection.backtest import budget_months
+from svc.store.detection.bucket_states import BucketStates
+from svc.store.detection.detector_health import DetectorHealthStore
+from svc.store.detection.detector_settings import DetectorSettingStore
+from svc.store.postgres.database import Database
+
+_listing: Final = trio.CapacityLimiter(1)
+
+
+@attrs.frozen
+class BucketReported:
+    """A bucket, up to which slot it was judged, and what it says."""
+
+    bucket: Bucket
+    cursor: int
+    report: BucketReport
+
+
+@attrs.define(eq=False)
+class BucketReports:
+    """Raises `Outage`."""
+
+    database: Database
+
+    async def of(
+        self, project_id: int, detector: str, *, false_alarms_per_month: float, now: datetime
+    ) -> list[BucketReported]:
+        """Every bucket of a detector that has something to say, by name; there are at most `STATES_READ`."""
+        states, health = BucketStates(self.database), DetectorHealthStore(self.database)
+        kept = await states.all(project_id, detector)
+        muted = await health.muted(project_id, detector, now)
+        newest = await health.newest_slot(project_id)
+        months = budget_months(await states.armed(project_id), false_alarms_per_month)
+        setting = (await DetectorSettingStore(self.database).of(project_id))[detector]
+        floor = setting.tuning.get("w1_floor", FLOOR)
+        return await trio.to_thread.run_sync(_told, kept, newest, months, floor, muted, limiter=_listing)
+
+
+def _told(
+    kept: Mapping[Bucket, BucketState],
+    newest: int | None,
+    months: float,
+    floor: float,
+    muted: Collection[str],
+) -> list[BucketReported]:
+    found = []
+    for bucket, state in sorted(kept.items()):
+        # The watermark of the project; a bucket may have been judged past it before the newest went.
+        now = state.cursor if newest is None else max(state.cursor, newest - LATENESS_S // SLOT_S)
+        report = state.reported(now, months, floor, muted=f"{bucket.measure}:{bucket.subject}" in muted)
+        if report is not None:
+            found.append(BucketReported(bucket, state.cursor, report))
+    return found
