@@ -11,6 +11,7 @@ everyone else holds a handle or a passive object that the wiring lends.
       │   TraceRoller ──settle──▶ store ◀──build── HourBuilder × 2
       │                             "   ◀──make─── Partitioner
       │   ExporterWriter ──add──▶   "   ◀─expire── RetentionSweeper, ◀─empty── Purger
+      │   CaseAnalyst ──report──▶   "
       │                               ◀─count─── Heartbeat ──▶ its host
       │
       └──verify──▶ KeyCache ──look up──▶ store ──revocations──▶ KeyNews ──evict──▶ Verdicts
@@ -20,5 +21,5 @@ The spool and the table of verdicts are passive: they hold state, the actors hol
 
 Read in this order: `supervision`, `ports`, `spool`, `drainer`, `decoders`, `keys`, `roller`; then the other
 spools (`disk_spool`, `broker_spool`) and the quiet loops (`partitions`, `hours`, `sweeper`, `exporters`,
-`purger`, all of them `rounds`).
+`purger`, `analyst`, all of them `rounds`).
 """
