@@ -11,7 +11,7 @@ everyone else holds a handle or a passive object that the wiring lends.
       │   TraceRoller ──settle──▶ store ◀──build── HourBuilder × 2
       │                             "   ◀──make─── Partitioner
       │   ExporterWriter ──add──▶   "   ◀─expire── RetentionSweeper, ◀─empty── Purger
-      │   DetectingProcess ══▶ TraceFolder and other rounds ──count──▶ "  (a process of its own)
+      │   DetectingProcess ══▶ TraceFolder, judges, CaseAnalyst ────▶ "  (a process of its own)
       │                               ◀─count─── Heartbeat ──▶ its host
       │
       └──verify──▶ KeyCache ──look up──▶ store ──revocations──▶ KeyNews ──evict──▶ Verdicts
@@ -21,5 +21,6 @@ The spool and the table of verdicts are passive: they hold state, the actors hol
 
 Read in this order: `supervision`, `ports`, `spool`, `drainer`, `decoders`, `keys`, `roller`; then the other
 spools (`disk_spool`, `broker_spool`), the quiet loops (`partitions`, `hours`, `sweeper`, `exporters`,
-`purger`, all of them `rounds`), and `detecting` with what runs in the other process (`folder`).
+`purger`, all of them `rounds`), and `detecting` with what runs in the other process (`folder`,
+`analyst`).
 """

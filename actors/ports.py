@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
+from uuid import UUID
 
 from protocol.broker import Inbox, Lane, Published
+from protocol.detection import DueCase, RcaLease, RcaStarted
 from protocol.detection_rounds import Folded
 from protocol.storage import (
     Batch,
@@ -52,6 +54,7 @@ __all__ = [
     "Offered",
     "Outage",
     "PurgeShelf",
+    "ReportShelf",
     "Retention",
     "Settled",
     "SinkLost",
@@ -97,6 +100,26 @@ class FoldShelf(Protocol):
     async def fold(self, project_id: int) -> Folded: ...
 
     async def to_hours(self, project_id: int) -> bool: ...
+
+
+class ReportShelf(Protocol):
+    """Where the analyst finds cases without a report by rule, and makes one. All verbs raise `Outage`."""
+
+    async def due(self) -> Sequence[DueCase]: ...
+
+    async def start(self, project_id: int, case_id: UUID, now: datetime) -> RcaStarted | None: ...
+
+    async def claim(self, now: datetime) -> RcaLease | None: ...
+
+    async def renew(self, lease: RcaLease) -> RcaLease | None: ...
+
+    async def release(self, lease: RcaLease, *, refund: bool) -> bool: ...
+
+    async def analyse(self, lease: RcaLease, now: datetime) -> dict[str, Any] | str:
+        """The report, or a sentence when there is nothing to analyse."""
+        ...
+
+    async def finish(self, lease: RcaLease, outcome: dict[str, Any] | str, now: datetime) -> bool: ...
 
 
 class Hours(Protocol):

@@ -29,7 +29,9 @@ _Text: TypeAlias = Annotated[str, msgspec.Meta(max_length=TEXT_CHARS)]
 
 
 class StartDetecting(msgspec.Struct, frozen=True, tag=True):
-    """Where the database is, how many connections to it, how loud the log, and the key of secrets' marks."""
+    """Where the database is, how many connections to it, how loud the log, the key of secrets' marks, how
+    often detectors look, and how many false alarms a project may have a month.
+    """
 
     host: str
     port: int
@@ -40,6 +42,8 @@ class StartDetecting(msgspec.Struct, frozen=True, tag=True):
     log_level: str
     pool_size: int
     secret_key: bytes
+    interval_s: float
+    false_alarms_per_month: float
 
 
 class IngestBusy(msgspec.Struct, frozen=True, tag=True):

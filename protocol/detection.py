@@ -259,6 +259,18 @@ class ReferenceMove:
     finding_id: UUID
 
 
+#: Who makes a report of root-cause analysis.
+RcaEngine = Literal["rule", "agent"]
+
+
+@attrs.frozen
+class DueCase:
+    """A case that has no report by rule since it opened last."""
+
+    project_id: int
+    case_id: UUID
+
+
 @attrs.frozen
 class RcaStarted:
     """The report that runs for a case; `new` when it was begun by this call."""

@@ -3,25 +3,27 @@
 Makes two keys for the default project, sends, asks the query API what it now says, prints the answers and
 revokes the keys. The traces begin within the last hour, speak OTel GenAI and OpenInference, and hold a tool
 that fails, cached tokens, sessions and one model that has no price.
+
+With `--weeks` it sends the story of `demo_story` instead, with past event times: enough for detectors to
+learn what is usual and to find what was planted. Sent again it adds nothing: it goes where it was.
 """
 
 from __future__ import annotations
 
 import argparse
 import random
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 import httpx2
-import msgspec
 import trio
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
 from protocol.rest.query import timestamp
 from protocol.storage import Outage
+from svc.commands.demo_story import Attributes, StoryTrace, as_json, pairs, probe, request_of, traces_of
 from svc.commands.place import default_project
 from svc.config.table import Settings
 from svc.domain.exporters import DEMO_SCOPE
@@ -32,6 +34,11 @@ from svc.wiring.open_store import open_store
 TRACES: Final = 24
 TIMEOUT_S: Final = 15.0
 ARRIVAL_TIMEOUT_S: Final = 30.0
+#: The longest story; and how long sending it and its arrival may take.
+WEEKS: Final = 4
+STORY_TIMEOUT_S: Final = 600.0
+#: Spans of one request of the story.
+REQUEST_SPANS: Final = 400
 
 _QUESTIONS: Final = (
     "Which of my orders is late?",
@@ -47,22 +54,6 @@ _ANSWERS: Final = (
 )
 _MODELS: Final = (("openai", "gpt-4o"), ("openai", "gpt-4o-mini"), ("anthropic", "claude-sonnet-4-5"))
 _PRIVATE_MODEL: Final = ("in-house", "house-llm-13b")
-
-Attributes = dict[str, str | int | float]
-
-
-def _pairs(attributes: Attributes) -> list[KeyValue]:
-    return [KeyValue(key=key, value=_value(value)) for key, value in attributes.items()]
-
-
-def _value(value: str | int | float) -> AnyValue:
-    if isinstance(value, str):
-        return AnyValue(string_value=value)
-    return AnyValue(int_value=value) if isinstance(value, int) else AnyValue(double_value=value)
-
-
-def _json(value: Any) -> str:
-    return msgspec.json.encode(value).decode()
 
 
 class _Story:
@@ -86,7 +77,7 @@ class _Story:
             kind=Span.SPAN_KIND_CLIENT,
             start_time_unix_nano=start,
             end_time_unix_nano=start + int(took.total_seconds() * 1e9),
-            attributes=_pairs(attributes),
+            attributes=pairs(attributes),
         )
         if error is not None:
             span.status.CopyFrom(Status(code=Status.STATUS_CODE_ERROR, message=error))
@@ -121,8 +112,8 @@ def _support_agent(dice: random.Random, started_at: datetime, session: str, turn
         f"chat {model}",
         {
             **chat,
-            "gen_ai.input.messages": _json(said),
-            "gen_ai.output.messages": _json([{"role": "assistant", "parts": [call]}]),
+            "gen_ai.input.messages": as_json(said),
+            "gen_ai.output.messages": as_json([{"role": "assistant", "parts": [call]}]),
             "gen_ai.usage.input_tokens": 420 + 13 * turn,
             "gen_ai.usage.cache_read.input_tokens": 256,
             "gen_ai.usage.output_tokens": 31,
@@ -135,7 +126,7 @@ def _support_agent(dice: random.Random, started_at: datetime, session: str, turn
             "gen_ai.operation.name": "execute_tool",
             "gen_ai.tool.name": "lookup_order",
             "gen_ai.tool.call.id": f"call-{turn}",
-            "gen_ai.tool.call.arguments": _json(call["arguments"]),
+            "gen_ai.tool.call.arguments": as_json(call["arguments"]),
             **({"error.type": "TimeoutError"} if failed else {"gen_ai.tool.call.result": '{"late": true}'}),
             **who,
         },
@@ -146,8 +137,8 @@ def _support_agent(dice: random.Random, started_at: datetime, session: str, turn
         f"chat {model}",
         {
             **chat,
-            "gen_ai.input.messages": _json([*said, {"role": "assistant", "parts": [call]}]),
-            "gen_ai.output.messages": _json(
+            "gen_ai.input.messages": as_json([*said, {"role": "assistant", "parts": [call]}]),
+            "gen_ai.output.messages": as_json(
                 [
                     {
                         "role": "assistant",
@@ -215,20 +206,15 @@ def traces(dice: random.Random, now: datetime) -> Iterator[tuple[str, list[Span]
             yield "doc-search", _document_search(dice, started_at, session, number).spans
 
 
-def request_of(service: str, spans: list[Span]) -> ExportTraceServiceRequest:
-    """One export request."""
-    request = ExportTraceServiceRequest()
-    resource_spans = request.resource_spans.add()
-    resource_spans.resource.attributes.extend(_pairs({"service.name": service}))
-    scope_spans = resource_spans.scope_spans.add()
-    scope_spans.scope.name = DEMO_SCOPE
-    scope_spans.spans.extend(spans)
-    return request
-
-
 def add(parser: argparse.ArgumentParser) -> None:
-    """Its one argument."""
+    """Its arguments."""
     parser.add_argument("--url", help="address of the service (default: the configured one)")
+    parser.add_argument(
+        "--weeks",
+        type=int,
+        choices=range(1, WEEKS + 1),
+        help="send so many weeks of a small application's traces up to last midnight, with planted faults",
+    )
 
 
 async def run(arguments: argparse.Namespace, settings: Settings) -> None:
@@ -241,7 +227,10 @@ async def run(arguments: argparse.Namespace, settings: Settings) -> None:
         query = await keys.create(project.id, "demo (query)", "query", actor=OPERATOR)
         try:
             async with httpx2.AsyncClient(base_url=base, timeout=TIMEOUT_S) as client:
-                await _send_and_ask(client, write.plaintext, query.plaintext)
+                if arguments.weeks is None:
+                    await _send_and_ask(client, write.plaintext, query.plaintext)
+                else:
+                    await _send_weeks(client, write.plaintext, query.plaintext, arguments.weeks)
         except httpx2.TransportError as error:
             raise Outage(f"no service answers at {base}; start it with `make run`") from error
         finally:
@@ -258,7 +247,7 @@ async def _send_and_ask(client: httpx2.AsyncClient, write: str, query: str) -> N
     for service, spans in traces(random.Random(), now):  # noqa: S311 - sample data
         response = await client.post(
             "/v1/traces",
-            content=request_of(service, spans).SerializeToString(),
+            content=request_of({"service.name": service}, DEMO_SCOPE, spans).SerializeToString(),
             headers={"Authorization": f"Bearer {write}", "Content-Type": "application/x-protobuf"},
         )
         if response.status_code != 200:
@@ -272,6 +261,61 @@ async def _send_and_ask(client: httpx2.AsyncClient, write: str, query: str) -> N
     await ask.show()
 
 
+def midnight(moment: datetime) -> datetime:
+    """The beginning of its UTC day."""
+    return moment.replace(hour=0, minute=0, second=0, microsecond=0)
+
+
+async def _send_weeks(client: httpx2.AsyncClient, write: str, query: str, weeks: int) -> None:
+    ask = _Asker(client, query, datetime.now(UTC))
+    ends_at = await ask.story_end(probe(7 * weeks)) or midnight(datetime.now(UTC))
+    before, sent, traces_sent = await ask.count(), 0, 0
+    last = b""
+    with trio.fail_after(STORY_TIMEOUT_S):
+        for day in range(7 * weeks):
+            story = list(traces_of(day, 7 * weeks, ends_at))
+            for body, spans in _requests(story):
+                await _post_patiently(client, write, body)
+                sent += spans
+            traces_sent += len(story)
+            last = story[-1].spans[0].trace_id if story else last
+            print(f"\rday {day + 1} of {7 * weeks}: {sent:,} spans", end="", file=sys.stderr, flush=True)
+        print(file=sys.stderr)
+        print(f"sent {traces_sent} traces with {sent} spans to {client.base_url}")
+        # The last one is there, and nothing comes any more.
+        now = -1
+        while not await ask.count(trace_id=last.hex()) or now != await ask.count():
+            now = await ask.count()
+            await trio.sleep(0.5)
+    print(f"stored and queryable: {now - before} new spans\n")
+    await ask.show()
+
+
+def _requests(story: Sequence[StoryTrace]) -> Iterator[tuple[bytes, int]]:
+    """Bodies with their number of spans, each of one resource."""
+    for version in sorted({str(trace.resource["service.version"]) for trace in story}):
+        mine = [trace for trace in story if trace.resource["service.version"] == version]
+        spans = [span for trace in mine for span in trace.spans]
+        for n in range(0, len(spans), REQUEST_SPANS):
+            some = spans[n : n + REQUEST_SPANS]
+            yield request_of(mine[0].resource, DEMO_SCOPE, some).SerializeToString(), len(some)
+
+
+async def _post_patiently(client: httpx2.AsyncClient, write: str, body: bytes) -> None:
+    """Send a body, waiting as long as a full service asks for."""
+    while True:
+        response = await client.post(
+            "/v1/traces",
+            content=body,
+            headers={"Authorization": f"Bearer {write}", "Content-Type": "application/x-protobuf"},
+        )
+        if response.status_code == 200:
+            return
+        if response.status_code != 503:
+            raise Outage(f"the OTLP door answered {response.status_code}: {response.text[:200]}")
+        await trio.sleep(float(response.headers.get("Retry-After", "1")))
+
+
 class _Asker:
     """Asks the query API about the spans of the demo."""
 
@@ -279,9 +323,17 @@ class _Asker:
         self._client, self._key = client, key
         self._range = {"from": timestamp(since - timedelta(seconds=5))}
 
-    async def count(self) -> int:
-        answer: int = (await self._post("count", {"dataset": "spans"}))["count"]
+    async def count(self, **filters: str) -> int:
+        answer: int = (await self._post("count", {"dataset": "spans", "filters": filters}))["count"]
         return answer
+
+    async def story_end(self, trace_id: bytes) -> datetime | None:
+        """The end of the story that was sent before, None when none was."""
+        asked = {"dataset": "spans", "filters": {"trace_id": trace_id.hex()}, "limit": 1}
+        rows = (await self._post("search", asked))["rows"]
+        if not rows:
+            return None
+        return midnight(datetime.fromisoformat(rows[0]["fields"]["started_at"])) + timedelta(days=1)
 
     async def show(self) -> None:
         """Facets by kind and model, and the failing tool calls."""

@@ -8,18 +8,17 @@ stand for themselves. All it does may be done again. Never decides over people o
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
 import attrs
-import numpy as np
 import trio
 
-from protocol.detection import RULE, Triage
+from protocol.detection import RULE, NotOpened, Triage
 from svc.domain.detect import confirm
-from svc.domain.detect.bucket import Bucket
-from svc.domain.detect.histogram import CENTRES
+from svc.domain.detect.bucket import Watched
 from svc.domain.detect.join import (
     EXPLAINED_SHARE,
     Candidate,
@@ -70,6 +69,8 @@ class CaseKeeper:
     lists: CaseFindings
     states: CaseStates
     now: Callable[[], datetime]
+    #: What was done: findings `confirmed`, cases `opened`, findings `recovered`.
+    counts: Counter[str] = attrs.field(factory=Counter)
     round_s: float = ROUND_S
 
     async def round(self) -> float:
@@ -111,6 +112,7 @@ class CaseKeeper:
         for one in standing:
             if one.recovered_at is not None and not one.closed:
                 await self.findings.recover(project_id, one.id, one.recovered_at)
+                self.counts["recovered"] += 1
 
     async def _withhold(self, project_id: int, one: Standing, why: str) -> None:
         if one.summary != why:
@@ -169,6 +171,7 @@ class CaseKeeper:
             if role.role == "cause" and not one.confirmed:
                 ruling = Triage("positive", "open_case", _because(one))
                 await self.findings.rule(project_id, one.id, ruling, RULE, now)
+                self.counts["confirmed"] += 1
         # The case that is there already, the oldest of them; else one for the first cause.
         listed = [
             one.standing for one in group if one.standing.case_id is not None and one.standing.case_open
@@ -178,9 +181,10 @@ class CaseKeeper:
             case_id: Any = min(listed, key=lambda one: one.onset_at).case_id
         else:
             opened = await self.lists.open(project_id, leader.id, RULE, now)
-            case_id = getattr(opened, "id", None)
-            if case_id is None:
+            if isinstance(opened, NotOpened):
                 return
+            case_id = opened.id
+            self.counts["opened"] += opened.how != "known"
         for role in told:
             one = by_key[role.key].standing
             share = None if role.explained_share is None else round(role.explained_share, 3)
@@ -217,13 +221,11 @@ class CaseKeeper:
             was = _rate(int(before.units.sum()), int(before.failures.sum()))
             return explained_share(_rate(*present) - was, max(_rate(*without), 0.0) - was)
         sizes = (await self.tallies.sizes(project_id, whole, first, end)).between(first, end)
-        before_sizes = (await self.tallies.sizes(project_id, whole, *usual)).between(*usual)
-        bins = np.bincount(sizes.bins, weights=sizes.counts, minlength=len(CENTRES))
-        less = bins.copy()
-        for bin_, units, _ in taken:
-            less[bin_] = max(less[bin_] - units, 0)
-        was = _mean(np.bincount(before_sizes.bins, weights=before_sizes.counts, minlength=len(CENTRES)))
-        return explained_share(_mean(bins) - was, (_mean(less) if less.sum() else was) - was)
+        usually = (await self.tallies.sizes(project_id, whole, *usual)).between(*usual).mean() or 0.0
+        less = sizes.mean((bin_, units) for bin_, units, _ in taken)
+        return explained_share(
+            (sizes.mean() or usually) - usually, (usually if less is None else less) - usually
+        )
 
     async def _by_tool(self, project_id: int, effect: _Known, cause: _Known) -> float:
         """How much of slower turns a slower tool explains, by what both grew a trace."""
@@ -237,8 +239,7 @@ class CaseKeeper:
             first, end = effect.candidate.onset.median, slot_at(effect.standing.last_seen_at.timestamp())
             now = (await self.tallies.sizes(project_id, whole, first, end)).between(first, end)
             was = (await self.tallies.sizes(project_id, whole, *usual)).between(*usual)
-            means = [_mean(np.bincount(t.bins, weights=t.counts, minlength=len(CENTRES))) for t in (now, was)]
-            grown.append(means[0] - means[1])
+            grown.append((now.mean() or 0.0) - (was.mean() or 0.0))
             rows.append(float(now.counts.sum()))
         calls = rows[0] / rows[1] if rows[1] else 0.0
         return explained_by_tool(grown[0] * calls, grown[1])
@@ -277,9 +278,9 @@ def _because(one: Standing) -> str:
     return "Confirmed: all conditions of the rule hold."
 
 
-def _bucket(one: Standing) -> Bucket | None:
+def _bucket(one: Standing) -> Watched | None:
     measure, _, subject = (one.reference or "").partition(":")
-    return Bucket(measure, subject) if measure in MEASURES else None
+    return Watched(measure, subject) if measure in MEASURES else None
 
 
 def _usual(one: Standing) -> tuple[int, int] | None:
@@ -289,9 +290,3 @@ def _usual(one: Standing) -> tuple[int, int] | None:
 
 def _rate(units: int, failures: int) -> float:
     return failures / units if units > 0 else 0.0
-
-
-def _mean(counts: Any) -> float:
-    """The mean of a histogram in units of its axis, 0 of none."""
-    total = float(np.sum(counts))
-    return float(np.sum(counts * np.exp(CENTRES))) / total if total else 0.0

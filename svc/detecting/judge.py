@@ -19,7 +19,7 @@ import trio
 from protocol.detection import Detection, Firing
 from svc.detecting.looks import Looks, Scope
 from svc.domain.detect import severity
-from svc.domain.detect.bucket import Bucket, BucketState
+from svc.domain.detect.bucket import BucketState, Watched
 from svc.domain.detect.changes import Change
 from svc.domain.detect.drift_engine import DriftSettings
 from svc.domain.detect.drift_reference import FLOOR
@@ -38,8 +38,8 @@ from svc.domain.detect.rate_engine import RateSettings
 from svc.domain.detect.slots import SLOTS_PER_DAY, slot_at
 from svc.domain.detect.tallies import RateTallies, SizeTallies
 from svc.domain.detect.telling import Told, instant, subject_of, told
-from svc.store.detection.due import DueBucket, Judged
-from svc.store.detection.witnesses import BASELINE_SLOTS, Gather, Spread
+from svc.store.detection.due import DueBucket, LookDone
+from svc.store.detection.witnesses import BASELINE_SLOTS, Breadth, Gather
 
 #: Pages of evidence that one look gathers of one finding.
 PAGES: Final = 20
@@ -49,7 +49,7 @@ PAGES: Final = 20
 class Judge(Looks):
     """Judges the rates or sizes of one detector."""
 
-    async def subject(self, scope: Scope, bucket: Bucket, due: Sequence[DueBucket]) -> bool:
+    async def subject(self, scope: Scope, bucket: Watched, due: Sequence[DueBucket]) -> bool:
         """Judge one subject up to the watermark."""
         stores, name, until = self.stores, self.detector.name, scope.look.until
         first = await stores.witnesses.first_slot(scope.project_id, bucket)
@@ -80,15 +80,15 @@ class Judge(Looks):
                 return True
             if outcome == "closed":
                 state = cleared(state)
-        written = Judged(bucket, state, since_kept, checkpoints)
+        written = LookDone(bucket, state, since_kept, checkpoints)
         await stores.due.settle(scope.project_id, name, due, until, written)
         return False
 
-    def _lives(self, scope: Scope, bucket: Bucket) -> bool:
+    def _lives(self, scope: Scope, bucket: Watched) -> bool:
         return any(finding.reference == _reference(bucket) for finding in scope.live)
 
     async def _judged(
-        self, scope: Scope, bucket: Bucket, kept: BucketState | None, first: int
+        self, scope: Scope, bucket: Watched, kept: BucketState | None, first: int
     ) -> tuple[Judgement, RateTallies | SizeTallies]:
         stores, project_id, until = self.stores, scope.project_id, scope.look.until
         begin = needs_from(kept, first)
@@ -108,7 +108,7 @@ class Judge(Looks):
         return await trio.to_thread.run_sync(judge_rate, kept, first, rates, settings, until), rates
 
     async def _tell(
-        self, scope: Scope, bucket: Bucket, judged: Judgement, counted: RateTallies | SizeTallies
+        self, scope: Scope, bucket: Watched, judged: Judgement, counted: RateTallies | SizeTallies
     ) -> str:
         """Tell the findings what changed, oldest first, and close those that late news undid."""
         keys: set[str] = set()
@@ -136,7 +136,7 @@ class Judge(Looks):
     async def _words(
         self,
         scope: Scope,
-        bucket: Bucket,
+        bucket: Watched,
         change: Change,
         judged: Judgement,
         counted: RateTallies | SizeTallies,
@@ -170,14 +170,14 @@ class Judge(Looks):
         )
 
     async def _misfits(
-        self, scope: Scope, bucket: Bucket, state: BucketState, details: bool
+        self, scope: Scope, bucket: Watched, state: BucketState, details: bool
     ) -> frozenset[str] | None:
         if not details or state.learned is None:
             return None
         shapes = await self.stores.witnesses.details(scope.project_id, bucket, 0, scope.look.until)
         return frozenset(shape for shape in shapes if not state.learned.fits(shape))
 
-    def _detection(self, scope: Scope, bucket: Bucket, change: Change, words: Told) -> Detection:
+    def _detection(self, scope: Scope, bucket: Watched, change: Change, words: Told) -> Detection:
         kind, name = subject_of(bucket)
         end = _end(change, scope.look.until)
         return Detection(
@@ -206,7 +206,7 @@ class Judge(Looks):
             recovered_at=None if change.recovered is None else instant(change.recovered),
         )
 
-    async def _note(self, project_id: int, bucket: Bucket, change: Change, words: Told) -> None:
+    async def _note(self, project_id: int, bucket: Watched, change: Change, words: Told) -> None:
         """One firing, about the trace that showed it last."""
         kind, name = subject_of(bucket)
         trace_id = await self.stores.witnesses.newest(
@@ -227,7 +227,7 @@ class Judge(Looks):
         await self.stores.firings.record(project_id, [firing], instant(change.last_fired + 1))
 
     async def _gather(
-        self, scope: Scope, bucket: Bucket, change: Change, finding_id: UUID, state: BucketState
+        self, scope: Scope, bucket: Watched, change: Change, finding_id: UUID, state: BucketState
     ) -> None:
         near: tuple[int, ...] = ()
         if change.shown is not None:
@@ -249,7 +249,7 @@ class Judge(Looks):
                 return
 
 
-def _reference(bucket: Bucket) -> str:
+def _reference(bucket: Watched) -> str:
     return f"{bucket.measure}:{bucket.subject}"
 
 
@@ -262,7 +262,7 @@ def _end(change: Change, until: int) -> int:
     return until if change.recovered is None else change.recovered
 
 
-def _dollars(bucket: Bucket, change: Change, counted: RateTallies | SizeTallies) -> float:
+def _dollars(bucket: Watched, change: Change, counted: RateTallies | SizeTallies) -> float:
     """What a day costs more, by the medians."""
     if bucket.measure != "turn_cost" or change.shown is None or change.direction == "down":
         return 0.0
@@ -271,7 +271,7 @@ def _dollars(bucket: Bucket, change: Change, counted: RateTallies | SizeTallies)
     return more * change.shown.rows / min(days, 7.0)
 
 
-def _rule(change: Change, spread: Spread, end: int, dollars_a_day: float) -> dict[str, Any]:
+def _rule(change: Change, spread: Breadth, end: int, dollars_a_day: float) -> dict[str, Any]:
     """What the rule weighs, as `svc.domain.detect.confirm.Evidence` has it."""
     usual = change.usual
     return {

@@ -6,6 +6,7 @@ subject. There is one judge for each detector, so that one that raises is left o
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Final, Protocol
 
@@ -15,7 +16,7 @@ import trio
 from protocol.detection import LiveFinding, ReferenceMove
 from protocol.storage import Outage
 from svc.domain.detect.bars import months_between_alarms
-from svc.domain.detect.bucket import Bucket
+from svc.domain.detect.bucket import Watched
 from svc.domain.detect.detector import Detector
 from svc.store.detection.bucket_states import BucketStates
 from svc.store.detection.due import DueBucket, DueStore, Look
@@ -39,7 +40,7 @@ class Tuned(Protocol):
     def tuning(self) -> Mapping[str, float]: ...
 
 
-class Settings(Protocol):
+class SettingsShelf(Protocol):
     """Where that is read."""
 
     async def of(self, project_id: int) -> Mapping[str, Tuned]: ...
@@ -57,7 +58,7 @@ class Stores:
     verbs: FindingStates
     references: ReferenceStore
     firings: ClassifierEventStore
-    settings: Settings
+    settings: SettingsShelf
 
 
 @attrs.frozen(eq=False)
@@ -82,6 +83,8 @@ class Looks:
     stores: Stores
     interval_s: float
     false_alarms_per_month: float
+    #: What was done: `looks` at projects, `subjects` judged, projects that `failed`.
+    counts: Counter[str] = attrs.field(factory=Counter)
     at_once: bool = False
 
     async def round(self) -> float:
@@ -98,6 +101,7 @@ class Looks:
                 raise
             except Exception as error:
                 failed = failed or error
+                self.counts["failed"] += 1
         if failed is not None:
             raise failed
         return min(SOON_S, self.interval_s) if soon else self.interval_s
@@ -110,6 +114,7 @@ class Looks:
         look = await stores.due.take(project_id, name, at_once=self.at_once)
         if look is None:
             return False
+        self.counts["looks"] += 1
         try:
             months = months_between_alarms(
                 # In steps of twice as many, so that a new subject does not move the bars of all others.
@@ -131,6 +136,7 @@ class Looks:
             waits = False
             for bucket, due in self._subjects(scope).items():
                 waits |= await self.subject(scope, bucket, due)
+                self.counts["subjects"] += 1
                 await trio.lowlevel.checkpoint()
         except Exception as error:
             if not isinstance(error, Outage):
@@ -139,15 +145,15 @@ class Looks:
         await stores.due.give_up(project_id, name, look.until, waits=waits)
         return waits or not look.quiet
 
-    async def subject(self, scope: Scope, bucket: Bucket, due: Sequence[DueBucket]) -> bool:
+    async def subject(self, scope: Scope, bucket: Watched, due: Sequence[DueBucket]) -> bool:
         """Judge one subject. Whether it waits for a case to hear of something first."""
         raise NotImplementedError
 
-    def _subjects(self, scope: Scope) -> Mapping[Bucket, Sequence[DueBucket]]:
+    def _subjects(self, scope: Scope) -> Mapping[Watched, Sequence[DueBucket]]:
         """What is due, and what people have asked of besides."""
         subjects = dict(scope.look.due)
         for reference in scope.moves:
             measure, _, subject = reference.partition(":")
             if measure in self.detector.measures:
-                subjects.setdefault(Bucket(measure, subject), ())
+                subjects.setdefault(Watched(measure, subject), ())
         return subjects

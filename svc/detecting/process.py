@@ -24,7 +24,13 @@ _ONE_THREAD: Final = {
 
 
 def detecting_process(
-    address: Address, log_level: str, *, pool_size: int, secret_key: bytes
+    address: Address,
+    log_level: str,
+    *,
+    pool_size: int,
+    secret_key: bytes,
+    interval_s: float,
+    false_alarms_per_month: float,
 ) -> Callable[[], AbstractAsyncContextManager[trio.abc.Stream]]:
     """How to launch a process that reads from and writes to this database."""
     start = StartDetecting(
@@ -37,6 +43,8 @@ def detecting_process(
         log_level=log_level,
         pool_size=pool_size,
         secret_key=secret_key,
+        interval_s=interval_s,
+        false_alarms_per_month=false_alarms_per_month,
     )
 
     @asynccontextmanager

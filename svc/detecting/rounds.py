@@ -10,13 +10,34 @@ a second leaves it to the others in between, or runs in a thread.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import UTC, datetime
 from typing import Final
 
 import attrs
 
+from actors.analyst import CaseAnalyst
 from actors.folder import TraceFolder
+from svc.detecting.case_keeper import AHEAD, ROUND_S, CaseKeeper
+from svc.detecting.judge import Judge
+from svc.detecting.looks import Looks, Stores
+from svc.detecting.sightings import ModelJudge, SecretJudge, SignatureJudge
+from svc.domain.detect.detector import Detector
+from svc.domain.detect.table import DETECTORS
+from svc.store.detection.bucket_states import BucketStates
+from svc.store.detection.case_findings import CaseFindings
+from svc.store.detection.case_states import CaseStates
+from svc.store.detection.casework import CaseworkStore
+from svc.store.detection.detector_settings import DetectorSettingStore
+from svc.store.detection.due import DueStore
+from svc.store.detection.finding_states import FindingStates
+from svc.store.detection.findings import FindingStore
+from svc.store.detection.firings import ClassifierEventStore
 from svc.store.detection.folding import FoldStore
+from svc.store.detection.references import ReferenceStore
+from svc.store.detection.rule_reports import RuleReports
+from svc.store.detection.tallies import TallyStore
+from svc.store.detection.witnesses import WitnessStore
 from svc.store.postgres.database import Database
 
 #: Does a piece of work and says for how many seconds to rest.
@@ -30,6 +51,23 @@ class RoundMeans:
     database: Database
     secret_key: bytes = attrs.field(repr=False)
     busy: Callable[[], bool]
+    interval_s: float
+    false_alarms_per_month: float
+
+    def stores(self) -> Stores:
+        """What judges read and write."""
+        database = self.database
+        return Stores(
+            due=DueStore(database),
+            states=BucketStates(database),
+            tallies=TallyStore(database),
+            witnesses=WitnessStore(database),
+            findings=FindingStore(database),
+            verbs=FindingStates(database),
+            references=ReferenceStore(database),
+            firings=ClassifierEventStore(database),
+            settings=DetectorSettingStore(database),
+        )
 
 
 @attrs.frozen
@@ -45,4 +83,59 @@ def _trace_folder(means: RoundMeans, counts: Counter[str]) -> Work:
     return TraceFolder(shelf=shelf, busy=means.busy, counts=counts).round
 
 
-ROUNDS: Final = (Round("trace-folder", _trace_folder),)
+def _judge(detector: Detector) -> Callable[[RoundMeans, Counter[str]], Work]:
+    kind = _SIGHTINGS.get(detector.name, Judge)
+
+    def build(means: RoundMeans, counts: Counter[str]) -> Work:
+        return kind(
+            detector,
+            means.stores(),
+            means.interval_s,
+            means.false_alarms_per_month,
+            counts,
+            at_once=detector.name in AHEAD,
+        ).round
+
+    return build
+
+
+def _case_keeper(means: RoundMeans, counts: Counter[str]) -> Work:
+    database = means.database
+    return CaseKeeper(
+        work=CaseworkStore(database),
+        due=DueStore(database),
+        tallies=TallyStore(database),
+        findings=FindingStates(database),
+        lists=CaseFindings(database),
+        states=CaseStates(database),
+        now=_now,
+        counts=counts,
+        round_s=min(ROUND_S, means.interval_s),
+    ).round
+
+
+def _case_analyst(means: RoundMeans, counts: Counter[str]) -> Work:
+    return CaseAnalyst(shelf=RuleReports(means.database), now=_now, counts=counts).round
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+#: Detectors whose single sightings count; all others are judged by an engine.
+_SIGHTINGS: Final[Mapping[str, type[Looks]]] = {
+    "secret_leak": SecretJudge,
+    "new_signature": SignatureJudge,
+    "model_change": ModelJudge,
+}
+
+ROUNDS: Final = (
+    Round("trace-folder", _trace_folder),
+    *(
+        Round(f"judge-{name.replace('_', '-')}", _judge(detector))
+        for name, detector in DETECTORS.items()
+        if detector.measures
+    ),
+    Round("case-keeper", _case_keeper),
+    Round("case-analyst", _case_analyst),
+)

@@ -101,7 +101,14 @@ async def _live(orders_fd: int, answers_fd: int) -> None:
             nursery.start_soon(_end_on_sigterm, nursery.cancel_scope)
             busy = False
             kept = [KeptRound(row, Vitals(row.name, spare=True)) for row in ROUNDS]
-            await keep_rounds(nursery, RoundMeans(database, start.secret_key, lambda: busy), kept)
+            means = RoundMeans(
+                database=database,
+                secret_key=start.secret_key,
+                busy=lambda: busy,
+                interval_s=start.interval_s,
+                false_alarms_per_month=start.false_alarms_per_month,
+            )
+            await keep_rounds(nursery, means, kept)
             nursery.start_soon(_report, kept, answers)
             collect_seldom()
             while (message := await _next(orders, frames)) is not None:

@@ -9,21 +9,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 from uuid import UUID
 
 import attrs
-import msgspec
 
 from protocol.detection import Cause, Detection, Firing, Ref
 from svc.detecting.looks import Looks, Scope
 from svc.domain.detect import severity
-from svc.domain.detect.bucket import Bucket, BucketState
-from svc.domain.detect.model_change import CHANGED_CALLS, CHANGED_SHARE
+from svc.domain.detect.bucket import BucketState, Watched
+from svc.domain.detect.model_change import CHANGED_CALLS, CHANGED_SHARE, models_of
 from svc.domain.detect.new_signature import BASELINE_FAILURES, NEW_SESSIONS, NEW_SHARE, NEW_TRACES
 from svc.domain.detect.slots import SLOTS_PER_DAY
 from svc.domain.detect.telling import instant, moment, share, subject_of
-from svc.store.detection.due import DueBucket, Judged
+from svc.store.detection.due import DueBucket, LookDone
 from svc.store.detection.witnesses import Sighting
 
 #: How sure a form of secret is where it was seen, by the measure it is counted under.
@@ -37,18 +36,18 @@ KNOWN_CALLS: Final = 500
 class Sightings(Looks):
     """Keeps how far a subject was looked at; what was seen there is `seen`'s to tell."""
 
-    async def subject(self, scope: Scope, bucket: Bucket, due: Sequence[DueBucket]) -> bool:
+    async def subject(self, scope: Scope, bucket: Watched, due: Sequence[DueBucket]) -> bool:
         """Look at one subject."""
         if await self.seen(scope, bucket, due):
             return True
         if due:
             state = BucketState(scope.look.until)
             await self.stores.due.settle(
-                scope.project_id, self.detector.name, due, scope.look.until, Judged(bucket, state, 0, ())
+                scope.project_id, self.detector.name, due, scope.look.until, LookDone(bucket, state, 0, ())
             )
         return False
 
-    async def seen(self, scope: Scope, bucket: Bucket, due: Sequence[DueBucket]) -> bool:
+    async def seen(self, scope: Scope, bucket: Watched, due: Sequence[DueBucket]) -> bool:
         """Tell what there is to tell. Whether a finding waits for its case."""
         raise NotImplementedError
 
@@ -104,7 +103,7 @@ def _first(one: Sighting) -> bytes | None:
 class SecretJudge(Sightings):
     """One sighting is enough, and nobody waits for a watermark."""
 
-    async def seen(self, scope: Scope, bucket: Bucket, due: Sequence[DueBucket]) -> bool:
+    async def seen(self, scope: Scope, bucket: Watched, due: Sequence[DueBucket]) -> bool:
         """A finding for each form that a call site says."""
         waits = False
         for one in due:
@@ -112,7 +111,7 @@ class SecretJudge(Sightings):
             waits |= await self._form(scope, bucket, one.detail, sightings)
         return waits
 
-    async def _form(self, scope: Scope, bucket: Bucket, form: str, sightings: Sequence[Sighting]) -> bool:
+    async def _form(self, scope: Scope, bucket: Watched, form: str, sightings: Sequence[Sighting]) -> bool:
         while sightings:
             detection = _secret(self.detector.name, bucket, form, sightings)
             confidence = "high" if bucket.measure == "secret_high" else "low"
@@ -128,7 +127,7 @@ class SecretJudge(Sightings):
         return False
 
 
-def _secret(detector: str, bucket: Bucket, form: str, sightings: Sequence[Sighting]) -> Detection:
+def _secret(detector: str, bucket: Watched, form: str, sightings: Sequence[Sighting]) -> Detection:
     kind, name = subject_of(bucket)
     high = bucket.measure == "secret_high"
     first, last = sightings[0].slot, sightings[-1].slot
@@ -163,7 +162,7 @@ def _secret(detector: str, bucket: Bucket, form: str, sightings: Sequence[Sighti
         recurrences=traces - 1,
         payload={
             "measure": bucket.measure,
-            "bucket": bucket.subject,
+            "subject": bucket.subject,
             "form": form,
             "band": "high" if high else "low",
             "secrets": secrets[:8],
@@ -183,7 +182,7 @@ def _shown(signature: str) -> str:
 class SignatureJudge(Sightings):
     """A failure of a kind that the tool never had, measured against the reference of its failures."""
 
-    async def seen(self, scope: Scope, bucket: Bucket, due: Sequence[DueBucket]) -> bool:
+    async def seen(self, scope: Scope, bucket: Watched, due: Sequence[DueBucket]) -> bool:
         """A finding for each new kind."""
         project_id, until = scope.project_id, scope.look.until
         state = await self.stores.states.before(project_id, "tool_error", bucket, until)
@@ -200,7 +199,7 @@ class SignatureJudge(Sightings):
             waits |= await self._kind(scope, bucket, name, sightings)
         return waits
 
-    async def _kind(self, scope: Scope, bucket: Bucket, name: str, sightings: Sequence[Sighting]) -> bool:
+    async def _kind(self, scope: Scope, bucket: Watched, name: str, sightings: Sequence[Sighting]) -> bool:
         wanted = scope.tuning.get("share", NEW_SHARE)
         fired = new_since(name, sightings, wanted)
         if fired is None:
@@ -235,7 +234,7 @@ class SignatureJudge(Sightings):
             recovered_at=instant(last + 1) if over else None,
             payload={
                 "measure": bucket.measure,
-                "bucket": bucket.subject,
+                "subject": bucket.subject,
                 "signature": name,
                 "share": round(portion, 4),
                 "withheld": "a new kind of failure is confirmed together with its tool's failures",
@@ -268,12 +267,12 @@ def new_since(name: str, sightings: Sequence[Sighting], wanted: float) -> tuple[
 class ModelJudge(Sightings):
     """Another model answers though the same one is asked for: information, and a mark on every chart."""
 
-    async def seen(self, scope: Scope, bucket: Bucket, due: Sequence[DueBucket]) -> bool:
+    async def seen(self, scope: Scope, bucket: Watched, due: Sequence[DueBucket]) -> bool:
         """A finding for each answer that a model never had."""
         counts = await self.stores.witnesses.details(scope.project_id, bucket, 0, scope.look.until)
         by_asked: dict[str, dict[str, list[tuple[int, int]]]] = {}
         for models, rows in counts.items():
-            pair = _models(models)
+            pair = models_of(models)
             if pair is not None:
                 slots = list(zip(rows.slots.tolist(), rows.units.tolist(), strict=True))
                 by_asked.setdefault(pair[0], {})[pair[1]] = slots
@@ -285,17 +284,6 @@ class ModelJudge(Sightings):
                 _, did = await self.tell(scope, detection, (), "high")
                 waits |= did == "waits"
         return waits
-
-
-def _models(detail: str) -> tuple[str, str] | None:
-    """The model asked for and the one that answered, where both are known."""
-    try:
-        named: Any = msgspec.json.decode(detail)
-    except msgspec.DecodeError:
-        return None
-    if isinstance(named, list) and len(named) == 2 and all(isinstance(one, str) for one in named):
-        return named[0], named[1]
-    return None
 
 
 def new_models(
@@ -330,7 +318,7 @@ def new_models(
 
 
 def _model(
-    detector: str, bucket: Bucket, asked: str, answered: str, begun: int, at: int, portion: float
+    detector: str, bucket: Watched, asked: str, answered: str, begun: int, at: int, portion: float
 ) -> Detection:
     kind, name = subject_of(bucket)
     return Detection(
@@ -355,7 +343,7 @@ def _model(
         seen_at=instant(at + 1),
         payload={
             "measure": bucket.measure,
-            "bucket": bucket.subject,
+            "subject": bucket.subject,
             "asked": asked,
             "answered": answered,
             "share": round(portion, 4),

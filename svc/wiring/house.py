@@ -273,6 +273,8 @@ class House:
             self.settings.log_level,
             pool_size=DETECTING_CONNECTIONS,
             secret_key=marking_key(self.settings),
+            interval_s=self.settings.detectors_interval_s,
+            false_alarms_per_month=self.settings.false_alarms_per_month,
         )
         return (
             lambda: DetectingProcess(

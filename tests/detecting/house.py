@@ -87,7 +87,7 @@ class House:
             if not detector.measures:
                 continue
             judge = special.get(name, Judge)
-            made.append(judge(detector, self.stores, INTERVAL_S, 2.0, name == "secret_leak"))
+            made.append(judge(detector, self.stores, INTERVAL_S, 2.0, at_once=name == "secret_leak"))
         return made
 
     def keeper(self) -> CaseKeeper:

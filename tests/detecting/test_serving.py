@@ -19,7 +19,7 @@ from svc.detecting.serving import KeptRound, keep_rounds
 from svc.store.postgres.database import Address, Database
 
 #: Nothing in these rounds asks for it.
-MEANS = RoundMeans(Database(Address("/nowhere", 1, "u", "p", "d")), b"", lambda: False)
+MEANS = RoundMeans(Database(Address("/nowhere", 1, "u", "p", "d")), b"", lambda: False, 60.0, 2.0)
 
 
 @attrs.define

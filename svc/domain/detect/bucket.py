@@ -1,6 +1,6 @@
 """What a detector keeps of one subject: the state of the engine that judges it, whichever that is.
 
-Owns: `Bucket` and `BucketState`. The judge makes them, the store keeps them, lists show them. Pure.
+Owns: `Watched` and `BucketState`. The judge makes them, the store keeps them, lists show them. Pure.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from svc.domain.detect.states import BucketReport, Hindrance, drift_view, rate_v
 
 
 @attrs.frozen(order=True)
-class Bucket:
+class Watched:
     """A measure of a subject: a call site or a tool, as `observed.site` and `observed.tool` name it."""
 
     measure: MeasureName

@@ -6,7 +6,9 @@ Owns: which model answered which request, and when an answering model counts as 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Final
+from typing import Any, Final
+
+import msgspec
 
 from svc.domain.detect.detector import Context, Detector, Tunable
 from svc.domain.detect.observed import Observation, detail, site, slot_of
@@ -27,6 +29,17 @@ def observe(trace: SettledTrace, context: Context) -> Iterable[Observation]:
             seen.setdefault((site(row.call_site_id), models), slot_of(row.started_at))
     for (subject, models), slot in seen.items():
         yield Observation("answered_model", subject, slot, detail=models)
+
+
+def models_of(detail_text: str) -> tuple[str, str] | None:
+    """The model asked for and the one that answered, of a detail of `answered_model`; None: one is unknown."""
+    try:
+        named: Any = msgspec.json.decode(detail_text)
+    except msgspec.DecodeError:
+        return None
+    if isinstance(named, list) and len(named) == 2 and all(isinstance(one, str) for one in named):
+        return named[0], named[1]
+    return None
 
 
 def new_answers(

@@ -13,7 +13,7 @@ import attrs
 import numpy as np
 
 from svc.domain.detect.arrays import Flags, Floats, Ints
-from svc.domain.detect.histogram import BINS, Histogram
+from svc.domain.detect.histogram import BINS, CENTRES, Histogram
 
 
 @attrs.frozen(eq=False)
@@ -143,6 +143,14 @@ class SizeTallies:
         cells = np.zeros(size * BINS)
         cells += np.bincount(groups * BINS + self.bins, weights=self.counts, minlength=size * BINS)
         return cells.reshape(size, BINS)
+
+    def mean(self, less: Iterable[tuple[int, int]] = ()) -> float | None:
+        """The mean in units of the axis, without so many rows of these bins; None of none."""
+        counts = np.bincount(self.bins, weights=self.counts, minlength=BINS)
+        for bin_, rows in less:
+            counts[bin_] = max(counts[bin_] - rows, 0.0)
+        total = float(counts.sum())
+        return float((counts * np.exp(CENTRES)).sum()) / total if total else None
 
     def tails(self, thresholds: Ints) -> RateTallies:
         """Rows at or above the bin that `thresholds` names for each of them, as failures, by slot."""

@@ -14,7 +14,7 @@ import attrs
 
 from protocol.detection import Cause
 from svc.domain.detect import severity
-from svc.domain.detect.bucket import Bucket
+from svc.domain.detect.bucket import Watched
 from svc.domain.detect.changes import Change
 from svc.domain.detect.histogram import UNIT_DOLLARS
 from svc.domain.detect.observed import SITE, TOOL
@@ -53,7 +53,7 @@ class Told:
     payload: Mapping[str, Any]
 
 
-def subject_of(bucket: Bucket) -> tuple[str, str]:
+def subject_of(bucket: Watched) -> tuple[str, str]:
     """The kind of a bucket's subject, and its own name."""
     if bucket.subject.startswith(TOOL):
         return "tool", bucket.subject.removeprefix(TOOL)
@@ -65,7 +65,7 @@ def instant(slot: int) -> datetime:
     return datetime.fromtimestamp(slot_start_s(slot), UTC)
 
 
-def key_of(bucket: Bucket, direction: str) -> str:
+def key_of(bucket: Watched, direction: str) -> str:
     """The key of what happened to a bucket; one finding of it is live at a time."""
     _, name = subject_of(bucket)
     if bucket.measure in _SIZES:
@@ -77,14 +77,14 @@ def key_of(bucket: Bucket, direction: str) -> str:
     return f"{short}:{name}" if direction == "up" else f"{short}:{name}:down"
 
 
-def told(detector: str, bucket: Bucket, change: Change, reach: float) -> Told:
+def told(detector: str, bucket: Watched, change: Change, reach: float) -> Told:
     """A change in words, where it touches the share `reach` of the project's traces."""
     tell = _size if bucket.measure in _SIZES else _rate
     title, basis, worth, metric, current, baseline, figures = tell(bucket, change, reach)
     harmful = change.direction == "up" and change.arm != "early"
     payload = {
         "measure": bucket.measure,
-        "bucket": bucket.subject,
+        "subject": bucket.subject,
         "direction": change.direction,
         "arm": change.arm,
         "statistic": round(change.statistic, 3),
@@ -104,7 +104,7 @@ def told(detector: str, bucket: Bucket, change: Change, reach: float) -> Told:
     return Told(cause, title, basis, worth, harmful, metric, current, baseline, payload)
 
 
-def _rate(bucket: Bucket, change: Change, reach: float) -> tuple[Any, ...]:
+def _rate(bucket: Watched, change: Change, reach: float) -> tuple[Any, ...]:
     _, name = subject_of(bucket)
     _, more, less, units = _RATES[bucket.measure]
     now, was = change.now, change.was
@@ -134,7 +134,7 @@ def _rate(bucket: Bucket, change: Change, reach: float) -> tuple[Any, ...]:
     return title, basis, worth, "rate", now.rate, was.rate, figures
 
 
-def _size(bucket: Bucket, change: Change, reach: float) -> tuple[Any, ...]:
+def _size(bucket: Watched, change: Change, reach: float) -> tuple[Any, ...]:
     _, name = subject_of(bucket)
     more, less, units = _SIZES[bucket.measure]
     word = more if change.direction == "up" else less

@@ -28,7 +28,7 @@ from protocol.rest.classifiers import (
     BucketsQuery,
 )
 from protocol.rest.query import timestamp
-from svc.domain.detect.bucket import Bucket
+from svc.domain.detect.bucket import Watched
 from svc.domain.detect.changes import Change
 from svc.domain.detect.telling import instant
 from svc.front.api.classifiers import CLASSIFIER, check_tunables, running
@@ -120,7 +120,7 @@ async def post_backtest(call: Call[BacktestAsked]) -> BacktestShown | Refusal:
     )
 
 
-def _alarm(bucket: Bucket, change: Change) -> BacktestAlarm:
+def _alarm(bucket: Watched, change: Change) -> BacktestAlarm:
     def at(slot: Any) -> str:
         return timestamp(instant(slot))
 

@@ -15,7 +15,7 @@ import attrs
 import trio
 
 from svc.domain.detect.bars import months_between_alarms
-from svc.domain.detect.bucket import Bucket
+from svc.domain.detect.bucket import Watched
 from svc.domain.detect.changes import Change
 from svc.domain.detect.detector import Detector
 from svc.domain.detect.drift_engine import DriftSettings
@@ -57,7 +57,7 @@ class Backtest:
     buckets: int
     left_out: int
     months: float
-    alarms: Sequence[tuple[Bucket, Change]]
+    alarms: Sequence[tuple[Watched, Change]]
 
 
 @attrs.define(eq=False)
@@ -87,7 +87,7 @@ class BacktestStore:
         until = rows[0]["newest_slot"] - LATENESS_S // SLOT_S
         since = until - days * SLOTS_PER_DAY
         deadline = trio.current_time() + time_s
-        alarms: list[tuple[Bucket, Change]] = []
+        alarms: list[tuple[Watched, Change]] = []
         subjects, left_out = await self._subjects(project_id, detector, rows[0]["first"], until)
         judged = 0
         for bucket, first in subjects:
@@ -102,16 +102,16 @@ class BacktestStore:
 
     async def _subjects(
         self, project_id: int, detector: Detector, first: int, until: int
-    ) -> tuple[list[tuple[Bucket, int]], int]:
+    ) -> tuple[list[tuple[Watched, int]], int]:
         """The busiest subjects of all measures with their first slots, and how many there are beyond."""
-        found: list[tuple[int, Bucket, int]] = []
+        found: list[tuple[int, Watched, int]] = []
         there = 0
         for measure in detector.measures:
             # Down the keys of the measure's subjects.
             rows = await self.database.fetch(
                 _SUBJECTS, project_id, measure, first, until, SUBJECTS, timeout_s=READ_TIMEOUT_S
             )
-            found += [(row["units"], Bucket(measure, row["subject"]), row["first"]) for row in rows]
+            found += [(row["units"], Watched(measure, row["subject"]), row["first"]) for row in rows]
             there += rows[0]["subjects"] if rows else 0
         found.sort(key=lambda one: (-one[0], one[1]))
         return [(bucket, at) for _, bucket, at in found[:SUBJECTS]], there - min(len(found), SUBJECTS)
@@ -119,7 +119,7 @@ class BacktestStore:
     async def _judged(
         self,
         project_id: int,
-        bucket: Bucket,
+        bucket: Watched,
         first: int,
         until: int,
         months: float,

@@ -14,7 +14,7 @@ from typing import Final
 import attrs
 import trio
 
-from svc.domain.detect.bucket import Bucket, BucketState
+from svc.domain.detect.bucket import BucketState, Watched
 from svc.domain.detect.drift_reference import FLOOR
 from svc.domain.detect.slots import LATENESS_S, SLOT_S
 from svc.domain.detect.states import BucketReport
@@ -31,7 +31,7 @@ _listing: Final = trio.CapacityLimiter(1)
 class BucketReported:
     """A bucket, up to which slot it was judged, and what it says."""
 
-    bucket: Bucket
+    bucket: Watched
     cursor: int
     report: BucketReport
 
@@ -57,7 +57,7 @@ class BucketReports:
 
 
 def _told(
-    kept: Mapping[Bucket, BucketState],
+    kept: Mapping[Watched, BucketState],
     newest: int | None,
     months: float,
     floor: float,

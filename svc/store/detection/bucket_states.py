@@ -12,7 +12,7 @@ from typing import Any, Final
 import attrs
 import msgspec
 
-from svc.domain.detect.bucket import Bucket, BucketState
+from svc.domain.detect.bucket import BucketState, Watched
 from svc.domain.detect.slots import SLOTS_PER_DAY
 from svc.store.postgres.database import READ_TIMEOUT_S, Connection, Database
 
@@ -74,7 +74,7 @@ async def write_state(
     connection: Connection,
     project_id: int,
     detector: str,
-    bucket: Bucket,
+    bucket: Watched,
     state: BucketState,
     *,
     since: int,
@@ -97,19 +97,19 @@ class BucketStates:
 
     database: Database
 
-    async def before(self, project_id: int, detector: str, bucket: Bucket, slot: int) -> BucketState | None:
+    async def before(self, project_id: int, detector: str, bucket: Watched, slot: int) -> BucketState | None:
         """The newest state that holds nothing of this slot or later; None when there is none."""
         key = (project_id, detector, bucket.measure, bucket.subject)
         rows = await self.database.fetch(_FROM, *key, slot, timeout_s=READ_TIMEOUT_S)
         return _decode(rows[0]["body"]) if rows else None
 
-    async def oldest(self, project_id: int, detector: str, bucket: Bucket) -> BucketState | None:
+    async def oldest(self, project_id: int, detector: str, bucket: Watched) -> BucketState | None:
         """The oldest checkpoint, for a change that came later than any can answer for."""
         key = (project_id, detector, bucket.measure, bucket.subject)
         rows = await self.database.fetch(_OLDEST, *key, timeout_s=READ_TIMEOUT_S)
         return _decode(rows[0]["body"]) if rows else None
 
-    async def all(self, project_id: int, detector: str) -> Mapping[Bucket, BucketState]:
+    async def all(self, project_id: int, detector: str) -> Mapping[Watched, BucketState]:
         """The state of every subject of a detector, at most `STATES_READ`, by name."""
         # Along the key.
         rows = await self.database.fetch(
@@ -119,7 +119,7 @@ class BucketStates:
             detector,
             timeout_s=READ_TIMEOUT_S,
         )
-        return {Bucket(row["measure"], row["subject"]): _decode(row["body"]) for row in rows}
+        return {Watched(row["measure"], row["subject"]): _decode(row["body"]) for row in rows}
 
     async def armed(self, project_id: int) -> int:
         """How many subjects have been judged, over all detectors."""

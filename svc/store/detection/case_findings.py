@@ -174,10 +174,10 @@ async def _return(
 
 async def unresolve(connection: Connection, project_id: int, case_id: UUID, now: datetime) -> None:
     """Open a resolved case, or mute it again while its mute has not ended. In the project's turn."""
-    # As it was before it was resolved.
+    # As it was before it was resolved, but for the rule, which is to look at it anew.
     await connection.execute(
-        "update detection_case set resolved_at = null, resolution = null, resolution_reason = null,"
-        " resolved_by = null, state = case when muted_at is not null"
+        "update detection_case set rule_report_due = true, resolved_at = null, resolution = null,"
+        " resolution_reason = null, resolved_by = null, state = case when muted_at is not null"
         " and (muted_until is null or muted_until > $3) then 'muted' else 'open' end"
         " where project_id = $1 and id = $2",
         project_id,

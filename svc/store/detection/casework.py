@@ -15,7 +15,7 @@ import attrs
 import msgspec
 
 from protocol.detection import EVIDENCE_ROLES, Cause, EvidenceRole
-from svc.domain.detect.bucket import Bucket
+from svc.domain.detect.bucket import Watched
 from svc.store.detection.tallies import unpacked
 from svc.store.detection.trail import take_turn
 from svc.store.postgres.database import READ_TIMEOUT_S, Connection, Database
@@ -147,7 +147,7 @@ class CaseworkStore:
         return frozenset(row["id"] for row in rows)
 
     async def counted(
-        self, project_id: int, bucket: Bucket, traces: Collection[bytes], first: int
+        self, project_id: int, bucket: Watched, traces: Collection[bytes], first: int
     ) -> Sequence[tuple[int, int, int]]:
         """What these traces were counted as in a bucket: bin, units and failures of each count."""
         # By the unique key.

@@ -17,7 +17,7 @@ from uuid import UUID, uuid4
 
 import attrs
 
-from svc.domain.detect.bucket import Bucket, BucketState
+from svc.domain.detect.bucket import BucketState, Watched
 from svc.domain.detect.observed import MeasureName
 from svc.domain.detect.slots import slot_at, watermark
 from svc.domain.detect.table import DETECTORS
@@ -101,7 +101,7 @@ where d.project_id = $1 and d.detector = $2 and d.from_slot < $3
 order by b.measure, b.subject, b.detail limit $4
 """
 
-# Judged up to a slot: what lies before it is settled, unless it changed meanwhile.
+# LookDone up to a slot: what lies before it is settled, unless it changed meanwhile.
 _SETTLE: Final = """
 delete from tally_due d using unnest($3::bigint[], $4::bigint[]) as n (bucket_id, turn)
 where d.project_id = $1 and d.detector = $2 and d.bucket_id = n.bucket_id and d.turn = n.turn
@@ -157,10 +157,10 @@ class DueBucket:
 
 
 @attrs.frozen(eq=False)
-class Judged:
+class LookDone:
     """What a look at a subject came to: its state, and the midnights on the way there from `since` on."""
 
-    bucket: Bucket
+    bucket: Watched
     state: BucketState
     since: int
     checkpoints: Sequence[BucketState]
@@ -175,7 +175,7 @@ class Look:
     """
 
     until: int
-    due: Mapping[Bucket, Sequence[DueBucket]]
+    due: Mapping[Watched, Sequence[DueBucket]]
     quiet: bool
     fine_from: int
 
@@ -208,9 +208,9 @@ class DueStore:
         quiet = True
         if recent is not None and recent < until and not at_once and held[0]["waited_s"] < PATIENCE_S:
             until, quiet = recent, False
-        due: dict[Bucket, list[DueBucket]] = {}
+        due: dict[Watched, list[DueBucket]] = {}
         for row in await self.database.fetch(_DUE, project_id, detector, until, SUBJECTS):
-            of_subject = due.setdefault(Bucket(row["measure"], row["subject"]), [])
+            of_subject = due.setdefault(Watched(row["measure"], row["subject"]), [])
             of_subject.append(
                 DueBucket(row["bucket_id"], row["detail"], row["from_slot"], row["last_slot"], row["turn"])
             )
@@ -226,7 +226,7 @@ class DueStore:
         detector: str,
         judged: Sequence[DueBucket],
         until: int,
-        write: Judged | None,
+        write: LookDone | None,
     ) -> bool:
         """Keep what a look at a subject came to. False: another has the project, nothing was written."""
 

@@ -1,8 +1,10 @@
 """Reports of root-cause analysis: begun on a case, held by a lease while they run, ended once.
 
-Owns the table `rca_report`. The fronts call `start`, whoever analyses the other verbs. One report runs for a
-case at a time. Whoever claims one holds it for `LEASE_S`, renews it in time, and loses it otherwise: the next
-claim takes it over, and what the loser writes then is dropped.
+Owns the table `rca_report`. The fronts call `start`, whoever analyses the other verbs. One report of an
+engine runs for a case at a time. The case names the one that was begun last, but never the rule's in place
+of an agent's that runs; when that fails, the last one that was done. Whoever claims a report holds it for
+`LEASE_S`, renews it in time, and loses it otherwise: the next claim takes it over, and what the loser writes
+then is dropped.
 
 Ordering: `start` and `finish` take the project's turn first (`svc.store.detection.trail`). A claim does not,
 because it looks for work in all projects; it locks one report, waits for nobody and is waited for by the
@@ -18,7 +20,7 @@ from uuid import UUID
 import attrs
 import msgspec
 
-from protocol.detection import SYSTEM, Author, RcaLease, RcaStarted
+from protocol.detection import SYSTEM, Author, DueCase, RcaEngine, RcaLease, RcaStarted
 from svc.store.detection.trail import audit, note, take_turn
 from svc.store.postgres.database import Connection, Database
 
@@ -28,6 +30,16 @@ LEASE_S: Final = 60.0
 ATTEMPTS: Final = 5
 #: The longest reason of a failure that is kept.
 FAILURE_CHARS: Final = 500
+#: Cases that are found due at a time.
+DUE_CASES: Final = 50
+
+# Unresolved cases for which the rule has begun nothing since they opened; what it failed at it leaves.
+_DUE: Final = (
+    "select c.project_id, c.id as case_id from detection_case c"
+    " where c.rule_report_due and c.state <> 'resolved'"
+    " and not exists (select from project p where p.id = c.project_id and p.deleted_at is not null)"
+    f" order by c.opened_at limit {DUE_CASES}"
+)
 
 
 @attrs.define(eq=False)
@@ -36,41 +48,66 @@ class RcaStore:
 
     database: Database
 
-    async def start(self, project_id: int, case_id: UUID, by: Author, now: datetime) -> RcaStarted | None:
-        """Begin a report and name it on the case, or name the one that runs; None: there is no such case."""
+    async def due(self) -> list[DueCase]:
+        """Unresolved cases, open or muted, without a report by rule since they opened, the oldest first."""
+        rows = await self.database.fetch(_DUE)
+        return [DueCase(row["project_id"], row["case_id"]) for row in rows]
+
+    async def start(
+        self,
+        project_id: int,
+        case_id: UUID,
+        by: Author,
+        now: datetime,
+        *,
+        engine: RcaEngine = "rule",
+        if_due: bool = False,
+    ) -> RcaStarted | None:
+        """Begin a report and name it on the case, or name the one that runs; None: there is no such case, or,
+        with `if_due`, the rule has begun one since it opened.
+        """
 
         async def work(connection: Connection) -> RcaStarted | None:
             await take_turn(connection, project_id)
-            # The case, and its report while that runs.
+            # The case, whether the rule has still to look, and its report of this engine while that runs.
             case = await connection.fetchrow(
-                "select r.id as running from detection_case c left join rca_report r"
-                " on r.project_id = c.project_id and r.id = c.rca_report_id and r.status = 'running'"
-                " where c.project_id = $1 and c.id = $2",
+                "select c.rule_report_due as due, (select r.id from rca_report r"
+                " where r.project_id = c.project_id and r.case_id = c.id and r.status = 'running'"
+                " and r.engine = $3 limit 1) as running"
+                " from detection_case c where c.project_id = $1 and c.id = $2",
                 project_id,
                 case_id,
+                engine,
             )
-            if case is None:
+            if case is None or (if_due and not case["due"]):
                 return None
+            if engine == "rule":
+                # Whoever begins it, the rule looks at the case.
+                await connection.execute(
+                    "update detection_case set rule_report_due = false where project_id = $1 and id = $2",
+                    project_id,
+                    case_id,
+                )
             if case["running"] is not None:
                 return RcaStarted(case["running"], new=False)
-            # The report, held by nobody yet, and its name on the case.
+            # The report, held by nobody yet.
             report_id: UUID = await connection.fetchval(
-                "with report as (insert into rca_report (project_id, case_id, status, started_at)"
-                " values ($1, $2, 'running', $3) returning id)"
-                " update detection_case c set rca_report_id = report.id from report"
-                " where c.project_id = $1 and c.id = $2 returning report.id",
+                "insert into rca_report (project_id, case_id, status, started_at, engine)"
+                " values ($1, $2, 'running', $3, $4) returning id",
                 project_id,
                 case_id,
                 now,
+                engine,
             )
+            await _name(connection, project_id, case_id, report_id, instead_of_agents=engine == "agent")
             await note(connection, project_id, case_id, "rca_started", by.name, "", now)
             await audit(connection, "case.rca", project_id, ("case", case_id), by, {})
             return RcaStarted(report_id, new=True)
 
         return await self.database.run(work)
 
-    async def claim(self, now: datetime) -> RcaLease | None:
-        """Hold the report that waits longest and that nobody holds, or nobody in time; None: there is none.
+    async def claim(self, now: datetime, *, engine: RcaEngine = "rule") -> RcaLease | None:
+        """Hold the engine's report that waits longest and that nobody holds, or nobody in time, if any does.
 
         One that was claimed too often is failed on the way, with the reason.
         """
@@ -80,9 +117,11 @@ class RcaStore:
                 # The oldest that is free; one that somebody is claiming right now is passed over.
                 found = await connection.fetchrow(
                     "select r.project_id, r.id, r.case_id, r.attempts from rca_report r"
-                    " where r.status = 'running' and (r.lease_until is null or r.lease_until <= now())"
+                    " where r.status = 'running' and r.engine = $1"
+                    " and (r.lease_until is null or r.lease_until <= now())"
                     " and not exists (select from project p where p.id = r.project_id"
-                    " and p.deleted_at is not null) order by r.started_at limit 1 for update skip locked"
+                    " and p.deleted_at is not null) order by r.started_at limit 1 for update skip locked",
+                    engine,
                 )
                 if found is None:
                     return None
@@ -153,12 +192,44 @@ class RcaStore:
                         lease.token,
                     )
                 )
+            if failure is None:
+                await _name(connection, lease.project_id, case_id, lease.report_id, instead_of_agents=False)
+            else:
+                await _name_last_done(connection, lease.project_id, case_id, lease.report_id)
             kind = "rca_done" if failure is None else "rca_failed"
             said = (failure or "")[:FAILURE_CHARS]
             await note(connection, lease.project_id, case_id, kind, by.name, said, now)
             return True
 
         return await self.database.run(work)
+
+
+async def _name(
+    connection: Connection, project_id: int, case_id: UUID, report_id: UUID, *, instead_of_agents: bool
+) -> None:
+    # The case's report, unless an agent's that runs is to stay.
+    await connection.execute(
+        "update detection_case c set rca_report_id = $3 where c.project_id = $1 and c.id = $2"
+        " and ($4 or not exists (select from rca_report r where r.project_id = c.project_id"
+        " and r.id = c.rca_report_id and r.id <> $3 and r.status = 'running' and r.engine = 'agent'))",
+        project_id,
+        case_id,
+        report_id,
+        instead_of_agents,
+    )
+
+
+async def _name_last_done(connection: Connection, project_id: int, case_id: UUID, failed_id: UUID) -> None:
+    # What was found before a failure is shown again, if anything was.
+    await connection.execute(
+        "update detection_case c set rca_report_id = coalesce((select r.id from rca_report r"
+        " where r.project_id = c.project_id and r.case_id = c.id and r.status = 'done'"
+        " order by r.finished_at desc, r.id limit 1), c.rca_report_id)"
+        " where c.project_id = $1 and c.id = $2 and c.rca_report_id = $3",
+        project_id,
+        case_id,
+        failed_id,
+    )
 
 
 async def _hold(connection: Connection, found: Any) -> RcaLease:
@@ -192,4 +263,5 @@ async def _give_up(connection: Connection, found: Any, now: datetime) -> None:
         said,
         now,
     )
+    await _name_last_done(connection, found["project_id"], found["case_id"], found["id"])
     await note(connection, found["project_id"], found["case_id"], "rca_failed", SYSTEM.name, said, now)

@@ -16,7 +16,7 @@ from uuid import UUID
 import attrs
 
 from protocol.detection import EVIDENCE_ROLES, Ref
-from svc.domain.detect.bucket import Bucket
+from svc.domain.detect.bucket import Watched
 from svc.domain.detect.slots import SLOTS_PER_DAY, slot_at
 from svc.domain.detect.tallies import RateTallies
 from svc.store.detection.evidence import append
@@ -106,7 +106,7 @@ select id, detail from tally_bucket where project_id = $1 and measure = $2 and s
 
 
 @attrs.frozen
-class Spread:
+class Breadth:
     """How widely something is seen: slots, traces, sessions, the last counted up to `SESSIONS_OF` traces."""
 
     slots: int
@@ -142,7 +142,7 @@ class Gather:
     """
 
     finding_id: UUID
-    bucket: Bucket
+    bucket: Watched
     first: int
     end: int
     baseline: tuple[int, int] | None
@@ -158,13 +158,13 @@ class WitnessStore:
 
     database: Database
 
-    async def first_slot(self, project_id: int, bucket: Bucket) -> int | None:
+    async def first_slot(self, project_id: int, bucket: Watched) -> int | None:
         """The first slot of a subject that is still counted, None without any."""
         rows = await self._read(_FIRST, project_id, bucket.measure, bucket.subject)
         return rows[0]["slot"] if rows else None
 
     async def details(
-        self, project_id: int, bucket: Bucket, first: int, end: int
+        self, project_id: int, bucket: Watched, first: int, end: int
     ) -> Mapping[str, RateTallies]:
         """The counts of each detail of a subject."""
         rows = await self._read(_DETAILS, project_id, bucket.measure, bucket.subject, first, end)
@@ -174,8 +174,8 @@ class WitnessStore:
         return {detail: RateTallies.of(of_detail) for detail, of_detail in found.items()}
 
     async def spread(
-        self, project_id: int, bucket: Bucket, first: int, end: int, details: frozenset[str] | None = None
-    ) -> Spread:
+        self, project_id: int, bucket: Watched, first: int, end: int, details: frozenset[str] | None = None
+    ) -> Breadth:
         """How widely the failures of a subject are spread."""
         [row] = await self._read(
             _SPREAD,
@@ -187,9 +187,9 @@ class WitnessStore:
             details is not None,
             sorted(details or ()),
         )
-        return Spread(row["slots"], row["traces"], row["sessions"])
+        return Breadth(row["slots"], row["traces"], row["sessions"])
 
-    async def spread_of_members(self, project_id: int, bucket: Bucket, first: int, end: int) -> Spread:
+    async def spread_of_members(self, project_id: int, bucket: Watched, first: int, end: int) -> Breadth:
         """How widely a subject is seen at all, by its first `SESSIONS_OF` traces."""
         ids = {row["id"] for row in await self._buckets(project_id, bucket)}
         rows = await self._read(_FOLDS, project_id, first, end, first, b"")
@@ -202,7 +202,7 @@ class WitnessStore:
             project_id,
             [trace_id for _, trace_id in seen],
         )
-        return Spread(len({slot for slot, _ in seen}), len(seen), sessions[0]["n"])
+        return Breadth(len({slot for slot, _ in seen}), len(seen), sessions[0]["n"])
 
     async def traces(self, project_id: int, first: int, end: int) -> int:
         """How many traces of the project were counted."""
@@ -216,7 +216,7 @@ class WitnessStore:
         return int(rows[0]["n"])
 
     async def newest(
-        self, project_id: int, bucket: Bucket, first: int, end: int, *, failing: bool
+        self, project_id: int, bucket: Watched, first: int, end: int, *, failing: bool
     ) -> bytes | None:
         """The newest trace that fails, or that is counted at all, among the newest `PAGE` of the project."""
         ids = {row["id"] for row in await self._buckets(project_id, bucket)}
@@ -234,7 +234,7 @@ class WitnessStore:
         return None
 
     async def signatures(
-        self, project_id: int, bucket: Bucket, first: int, end: int, limit: int = SIGNATURES
+        self, project_id: int, bucket: Watched, first: int, end: int, limit: int = SIGNATURES
     ) -> Sequence[Signature]:
         """Kinds of failure of a subject, the most frequent first."""
         rows = await self._read(_SIGNATURES, project_id, bucket.measure, bucket.subject, first, end, limit)
@@ -315,7 +315,7 @@ class WitnessStore:
 
         return await self.database.run(work)
 
-    async def _buckets(self, project_id: int, bucket: Bucket) -> list[Any]:
+    async def _buckets(self, project_id: int, bucket: Watched) -> list[Any]:
         return await self._read(_BUCKETS, project_id, bucket.measure, bucket.subject)
 
     async def _read(self, statement: str, *values: Any) -> list[Any]:

@@ -240,6 +240,7 @@ def verbs_of(explaining: Any, store: Database) -> dict[str, Any]:
 
     async def analyse() -> None:
         reports = RcaStore(explaining)
+        await reports.due()
         await on_open(reports.start, AGENT, DAY)
         lease = await reports.claim(DAY)
         assert lease is not None

@@ -8,8 +8,9 @@ from uuid import UUID
 import pytest
 import trio
 
-from protocol.detection import RcaLease, RcaStarted
+from protocol.detection import RULE, RcaLease, RcaStarted
 from svc.store.accounts.projects import ProjectStore
+from svc.store.detection.case_states import CaseStates
 from svc.store.detection.cases import CaseStore
 from svc.store.detection.rca import ATTEMPTS, FAILURE_CHARS, RcaStore
 from svc.store.postgres.database import Database
@@ -176,3 +177,53 @@ async def test_a_report_that_ran_before_there_were_leases_is_claimed(store: Data
         NOW,
     )
     assert (await held(store)).case_id == case_id
+
+
+async def test_the_rule_and_agents_keep_to_reports_of_their_own(store: Database) -> None:
+    reports, case_id = RcaStore(store), (await opened(store, seen())).id
+    for engine in ("rule", "agent"):
+        assert await reports.claim(NOW, engine=engine) is None
+        begun = [await reports.start(1, case_id, AGENT, NOW, engine=engine) for _ in range(2)]
+        assert [one.new for one in begun if one is not None] == [True, False]
+    rule = await reports.claim(NOW)
+    agent = await reports.claim(NOW, engine="agent")
+    assert rule is not None
+    assert agent is not None
+    assert rule.report_id != agent.report_id
+    # While the agent's runs, the case has none; when it fails, what the rule found.
+    assert await reports.finish(rule, {"summary": "by rule"}, RULE, LATER)
+    found = await case(store, case_id)
+    assert (found["rca"], found["rca_report_id"]) == (None, str(agent.report_id))
+    assert await reports.finish(agent, "no credential", AGENT, LATER)
+    found = await case(store, case_id)
+    assert (found["rca"], found["rca_available"]) == ({"summary": "by rule"}, True)
+    # The rule's does not take the place of an agent's that runs, an agent's takes that of any.
+    await reports.start(1, case_id, AGENT, LATER, engine="agent")
+    await reports.start(1, case_id, RULE, LATER)
+    found = await case(store, case_id)
+    again = await reports.claim(LATER, engine="agent")
+    assert again is not None
+    assert found["rca_report_id"] == str(again.report_id)
+
+
+async def test_a_case_is_due_once_for_each_time_it_opens(store: Database) -> None:
+    await ProjectStore(store).make_default()
+    reports, case_id = RcaStore(store), (await opened(store, seen())).id
+    other = (await opened(store, seen(2))).id
+    assert {due.case_id for due in await reports.due()} == {case_id, other}
+    await CaseStates(store).mute(1, other, ANN, NOW)
+    for failing in (False, True):
+        await reports.start(1, case_id, RULE, NOW)
+        assert {due.case_id for due in await reports.due()} == {other}
+        lease = await held(store)
+        await reports.finish(lease, "why" if failing else {"summary": "found"}, RULE, NOW)
+        assert {due.case_id for due in await reports.due()} == {other}
+        # An agent's is no report by rule, and a resolved case needs none until it opens again.
+        await reports.start(1, other, AGENT, NOW, engine="agent")
+        assert {due.case_id for due in await reports.due()} == {other}
+        await CaseStates(store).resolve(1, case_id, "mended", ANN, NOW)
+        assert {due.case_id for due in await reports.due()} == {other}
+        await CaseStates(store).reopen(1, case_id, ANN, NOW)
+        assert {due.case_id for due in await reports.due()} == {case_id, other}
+    await ProjectStore(store).delete(1, actor=ANN.name)
+    assert await reports.due() == []

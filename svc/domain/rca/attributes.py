@@ -1,0 +1,153 @@
+"""Reading the attributes of a trace for a root-cause analysis, from what was folded and from payloads.
+
+Owns: the words for turns and sizes, the keys that look like a tenant's, and what a bucket of the tallies says
+of a trace that was counted in it. The store calls it for each unit. Pure, and never keeps a text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from protocol.otlp.reading import WireSpan
+from svc.domain.detect.observed import OTHER, SITE, MeasureName
+from svc.domain.dialects import read
+from svc.domain.messages import normal
+from svc.domain.rca.population import JOINED, TENANT, AttributeName, Mark
+from svc.domain.values import name, text
+
+#: Buckets that say what a call site was and who answered it.
+TELLING: Final[tuple[MeasureName, ...]] = (
+    "seen_release",
+    "seen_prompt",
+    "seen_tools",
+    "seen_schema",
+    "answered_model",
+)
+#: Values of one attribute in one trace that are told apart.
+_VALUES: Final = 4
+#: Tenant-like keys of one span that are read.
+_KEYS: Final = 20
+#: A value is no mark when its call site was first seen less than an hour before.
+_SETTLED_SLOTS: Final = 12
+
+_TENANT_LIKE: Final = re.compile(
+    r"(?:^|[._-])(?:tenant|customer|client|account|org|organi[sz]ation|workspace|team|company|plan|tier|segment"
+    r"|region|country|locale|language|channel|experiment|variant|cohort)(?:[._-]?(?:id|name|slug|code|type))?$",
+    re.IGNORECASE,
+)
+_ENVIRONMENT: Final = ("deployment.environment.name", "deployment.environment")
+_TURNS: Final = ((1, "1"), (2, "2"), (5, "3 to 5"), (10, "6 to 10"))
+_SIZES: Final = ((256, "under 256"), (1024, "256 to 1k"), (4096, "1k to 4k"), (16384, "4k to 16k"))
+
+BucketOf = tuple[MeasureName, str, str]
+
+
+def turn_word(turn: int) -> str:
+    """Which turn of its session a trace is, counted from one."""
+    return next((word for most, word in _TURNS if turn <= most), "later than 10")
+
+
+def size_word(chars: int) -> str:
+    """How long a text is, in characters."""
+    return next((word for end, word in _SIZES if chars < end), "16k and more")
+
+
+def joined(values: Iterable[str]) -> str:
+    """Several values of one attribute as one, in order."""
+    return JOINED.join(sorted(set(values))[:_VALUES])
+
+
+def told_by(bucket: BucketOf) -> tuple[tuple[AttributeName, str], ...]:
+    """What a trace has that was counted in this bucket."""
+    measure, _, said = bucket
+    if not said or said == OTHER:
+        return ()
+    match measure:
+        case "seen_release":
+            return (("release", said),)
+        case "seen_prompt":
+            return (("prompt", said),)
+        case "seen_tools":
+            return (("tool_definitions", said),)
+        case "seen_schema":
+            return (("schema", _parts(said)[0] or said),)
+        case "answered_model":
+            asked, answered = (*_parts(said), None, None)[:2]
+            models = (("requested_model", asked), ("answered_model", answered))
+            return tuple((attribute, model) for attribute, model in models if model)
+    return ()
+
+
+def _parts(said: str) -> tuple[str | None, ...]:
+    try:
+        found = msgspec.json.decode(said, type=list[str | None])
+    except msgspec.DecodeError:
+        # Cut because it was too long.
+        return (None,)
+    return tuple(found) or (None,)
+
+
+def attributes_of_buckets(buckets: Iterable[BucketOf]) -> dict[AttributeName, str]:
+    """What a trace has, by the buckets that it was counted in."""
+    found: defaultdict[AttributeName, set[str]] = defaultdict(set)
+    for bucket in buckets:
+        for attribute, value in told_by(bucket):
+            found[attribute].add(value)
+    return {attribute: joined(values) for attribute, values in found.items()}
+
+
+def marks_of(first_seen: Mapping[BucketOf, int]) -> list[Mark]:
+    """The marks among buckets, given the first slot of each: a call site's first values are none."""
+    first: dict[tuple[str, AttributeName, str], int] = {}
+    since: dict[tuple[str, AttributeName], int] = {}
+    for bucket, slot in first_seen.items():
+        for attribute, value in told_by(bucket):
+            key = (bucket[1], attribute, value)
+            first[key] = min(slot, first.get(key, slot))
+            since[key[:2]] = min(slot, since.get(key[:2], slot))
+    return [
+        Mark(attribute, value, subject.removeprefix(SITE), slot)
+        for (subject, attribute, value), slot in first.items()
+        if slot >= since[subject, attribute] + _SETTLED_SLOTS
+    ]
+
+
+def attributes_of_span(span: WireSpan) -> dict[AttributeName, str]:
+    """What the resource and the attributes of a span say of where it ran and for whom."""
+    resource = span.resource.attributes
+    found: dict[AttributeName, str] = {}
+    environments = [said for key in _ENVIRONMENT if (said := text(resource.get(key))) is not None]
+    if environments:
+        found["environment"] = name(environments[0])
+    if (host := text(resource.get("host.name"))) is not None:
+        found["host"] = name(host)
+    tenants = {
+        key: said
+        for attributes in (resource, span.attributes)
+        for key, value in attributes.items()
+        if _TENANT_LIKE.search(key) and (said := _short(value)) is not None
+    }
+    return found | {TENANT + name(key): tenants[key] for key in sorted(tenants)[:_KEYS]}
+
+
+def _short(value: Any) -> str | None:
+    said = text(value)
+    return None if said is None else name(said)
+
+
+def message_size(span: WireSpan) -> str | None:
+    """How long the first message of a user in a model's input is; None when none was captured."""
+    try:
+        messages = normal(read(span.attributes).input_messages(span) or [])
+    except RecursionError:
+        # Deeper than anybody could mean.
+        return None
+    for message in messages:
+        if message["role"] == "user":
+            return size_word(sum(len(part.get("text") or "") for part in message["parts"]))
+    return None

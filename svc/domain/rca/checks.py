@@ -1,0 +1,162 @@
+"""Every check of a root-cause analysis, each with its assessment and the measurement behind it.
+
+Owns: `told`, the rows of `ruled_out`. Ids of checks are stable, `<group>.<attribute>`, `sample`, `marks`,
+`parts.<name>` and `signatures`: agents go through the same list. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from svc.domain.rca import figures
+from svc.domain.rca.parts import Factor, Portion, others, signature_shares, tool_shares
+from svc.domain.rca.population import LEAST_UNITS, Claim, Mark, Population, label_of
+from svc.domain.rca.shares import AttributeCheck, ValueRow
+from svc.domain.rca.verdict import CONTRIBUTES, EXPLAINS, Assessment, Judged, assessed, is_new_kind
+
+#: Parts, marks and signatures that are told each.
+TOLD: Final = 5
+#: A figure that moved less than this share has nothing to do with the change.
+ALIKE: Final = 0.1
+_FACTORS: Final = {
+    "calls": "calls a turn",
+    "tokens_per_call": "tokens a call",
+    "uncached_share": "share of tokens not from the cache",
+    "price": "dollars a million such tokens",
+}
+_BESIDE: Final = {
+    "calls": "model calls a trace",
+    "tokens_per_call": "tokens a call",
+    "cached_share": "share of cached tokens",
+    "repeats": "most calls of one tool a trace",
+}
+
+
+def told(
+    claim: Claim, before: Population, after: Population, marks: Sequence[Mark], judged: Judged
+) -> list[dict[str, Any]]:
+    """The checks in their order."""
+    n, m = len(before.units), len(after.units)
+    enough = min(n, m) >= LEAST_UNITS
+    found = [
+        _check(
+            "sample",
+            "ruled_out" if enough else "unknown",
+            f"{figures.count(n)} traces before and {figures.count(m)} since"
+            + ("" if enough else f"; at least {LEAST_UNITS} a side are needed"),
+        )
+    ]
+    found += [_attribute(claim, check, enough) for check in judged.checks]
+    found.append(_marks(claim, marks))
+    found += [_factor(factor) for factor in judged.factors]
+    if claim.rate:
+        found += [
+            _portion("signatures", claim, part, is_new_kind(part, before))
+            for part in signature_shares(before, after)[:TOLD]
+        ]
+    elif not claim.money:
+        found += [_portion("parts.time", claim, part) for part in tool_shares(before, after)[:TOLD]]
+    found += [
+        _check(
+            f"parts.{one.name}",
+            "ruled_out" if abs(one.after - one.before) <= ALIKE * abs(one.before) else "unknown",
+            f"{_BESIDE[one.name]}: {_plain(one.name, one.before)} → {_plain(one.name, one.after)}",
+        )
+        for one in others(before, after)
+        if not any(factor.name == one.name for factor in judged.factors)
+    ]
+    return found
+
+
+def _check(name: str, assessment: Assessment, measurement: str) -> dict[str, Any]:
+    return {"check": name, "assessment": assessment, "measurement": measurement}
+
+
+def _attribute(claim: Claim, check: AttributeCheck, enough: bool) -> dict[str, Any]:
+    name = f"{check.group}.{check.name.removeprefix('tenant:')}"
+    if not check.usable:
+        n, m = check.known
+        said = f"the {label_of(check.name)} is known of {n} traces before and {m} since"
+        return _check(name, "unknown", said)
+    values = {row.value for row in check.rows}
+    if len(values) == 1:
+        return _check(name, "ruled_out", f"{figures.value(values.pop())} before and since")
+    moved = f"shares moved by {figures.whole(check.variation)} ({figures.chance(check.p_value)})"
+    if check.explained is None:
+        explains = "what follows from that alone cannot be told, for too little of before is left"
+    else:
+        explains = f"{figures.whole(check.explained)} of the change follows from that alone"
+    parts = [moved, explains]
+    if check.everywhere is not None:
+        parts.append(
+            "the change stands inside every value"
+            if check.everywhere
+            else "the change stands inside some values only"
+        )
+    if check.mark is not None:
+        parts.append(f"{figures.value(check.mark.value)} was first seen {figures.moment(check.mark.slot)}")
+    holder = max((row for row in check.rows if row.stands), key=_weight, default=None)
+    if holder is not None and (holder.holds or holder.contribution >= CONTRIBUTES):
+        parts.append(_holder(claim, holder))
+    return _check(name, assessed(check) if enough else "unknown", "; ".join(parts))
+
+
+def _weight(row: ValueRow) -> float:
+    return row.contribution - row.share_after
+
+
+def _holder(claim: Claim, row: ValueRow) -> str:
+    held = (
+        f"{figures.whole(row.coverage)} of the failures"
+        if claim.rate
+        else f"{figures.whole(row.contribution)} of the change"
+    )
+    return f"{figures.value(row.value)} holds {held} with {figures.whole(row.share_after)} of the traffic"
+
+
+def _marks(claim: Claim, marks: Sequence[Mark]) -> dict[str, Any]:
+    near = sorted((mark for mark in marks if claim.near(mark)), key=lambda mark: -mark.slot)
+    if not near:
+        return _check("marks", "ruled_out", "nothing was first seen in the hours before the onset")
+    said = "; ".join(
+        f"{label_of(mark.attribute)} {figures.value(mark.value)} at {figures.value(mark.call_site_id)}"
+        f" {figures.moment(mark.slot)}"
+        for mark in near[:TOLD]
+    )
+    more = f"; and {len(near) - TOLD} more" if len(near) > TOLD else ""
+    return _check("marks", "contributing", f"first seen before the onset: {said}{more}")
+
+
+def _factor(factor: Factor) -> dict[str, Any]:
+    return _check(
+        f"parts.{factor.name}",
+        _assessment(factor.share),
+        f"{_FACTORS[factor.name]}: {_plain(factor.name, factor.before)} →"
+        f" {_plain(factor.name, factor.after)}, {figures.dollars(factor.dollars)} a turn"
+        f" ({_part(factor.share)} of the change)",
+    )
+
+
+def _part(share: float) -> str:
+    """A part of a change, which may lie beyond all of it or against it."""
+    return f"{100 * share:.0f} %"
+
+
+def _portion(name: str, claim: Claim, part: Portion, counts: bool = True) -> dict[str, Any]:
+    show = figures.percent if claim.rate else figures.duration
+    return _check(
+        f"{name}.{part.name[: figures.VALUE_CHARS]}",
+        _assessment(part.share) if counts else "ruled_out",
+        f"{show(part.before)} → {show(part.after)} a trace ({_part(part.share)} of the change)",
+    )
+
+
+def _assessment(share: float) -> Assessment:
+    return "explains" if share >= EXPLAINS else "contributing" if share >= CONTRIBUTES else "ruled_out"
+
+
+def _plain(name: str, value: float) -> str:
+    if name in ("uncached_share", "cached_share"):
+        return figures.percent(value)
+    return figures.dollars(value * 1e6) if name == "price" else figures.count(value)

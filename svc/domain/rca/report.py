@@ -1,0 +1,320 @@
+"""The report of a root-cause analysis by rule, as it is stored and shown.
+
+Owns: `report_of` and its shape `{engine, verdict, summary, ruled_out[{check, assessment, measurement}],
+hypotheses[{title, confidence, rationale, evidence_trace_ids, citations}], settle[], populations,
+detailed_report}`. The analyst stores it. A reader finds verdict, summary, hypotheses and detailed report in
+an agent's report too; `check` is the id that an agent's checklist goes by. Cites traces of the finding's
+evidence only, and says "because" only where a mark stands before the onset and half is explained. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+from protocol.detection import EvidenceRole
+from svc.domain.rca import checks, figures
+from svc.domain.rca.population import Claim, Mark, Population, Unit, label_of
+from svc.domain.rca.shares import AttributeCheck
+from svc.domain.rca.statistics import wilson
+from svc.domain.rca.verdict import Concentration, Judged, judge, shifts_traffic
+
+ENGINE: Final = "rule"
+SUMMARY_CHARS: Final = 600
+TITLE_CHARS: Final = 120
+REPORT_CHARS: Final = 20_000
+HYPOTHESES: Final = 4
+CITED: Final = 5
+_CITED_ROLES: Final[tuple[EvidenceRole, ...]] = ("witness", "exemplar", "changepoint", "member")
+
+_LACKING: Final = {
+    "sample": "too few traces on one side to tell",
+    "attributes": "too little is known of the traces to tell",
+    "pattern": "the change sits in no one place, and not everywhere either",
+}
+_SETTLE_LACKING: Final = {
+    "sample": "More traffic: at least 50 traces on either side of the onset.",
+    "attributes": "Attributes on the spans: `service.version`, `user.id`, a tenant, the models asked for.",
+    "pattern": "A failing trace beside a healthy one of the same hour, until something tells them apart.",
+}
+
+
+def report_of(claim: Claim, before: Population, after: Population, marks: Sequence[Mark]) -> dict[str, Any]:
+    """The whole report on a claim, ready for JSON."""
+    judged = judge(claim, before, after, marks)
+    ruled_out = checks.told(claim, before, after, marks, judged)
+    hypotheses = _hypotheses(claim, after, judged)
+    settle = _settle(judged)
+    moved = moved_of(claim, before, after)
+    summary = _summary(claim, moved, judged)
+    return {
+        "engine": ENGINE,
+        "verdict": judged.verdict,
+        "summary": summary[:SUMMARY_CHARS],
+        "ruled_out": ruled_out,
+        "hypotheses": hypotheses,
+        "settle": settle,
+        "populations": {"before": _side(before), "after": _side(after)},
+        "detailed_report": _detailed(summary, moved, ruled_out, hypotheses, settle, (before, after))[
+            :REPORT_CHARS
+        ],
+    }
+
+
+def moved_of(claim: Claim, before: Population, after: Population) -> str:
+    """What changed, in a sentence."""
+    if claim.rate:
+        told = []
+        for side in (before, after):
+            low, high = map(figures.percent, wilson(side.failures, len(side.units)))
+            share = side.failures / len(side.units) if side.units else 0.0
+            told.append(
+                f"{figures.count(side.failures)} of {figures.count(len(side.units))} traces"
+                f" ({figures.percent(share)}, 95 % between {low} and {high})"
+            )
+        return f"Before {told[0]} failed, since then {told[1]}."
+    show = figures.dollars if claim.money else figures.duration
+    old, new = (_middle(side.units) for side in (before, after))
+    return f"The median went from {show(old)} to {show(new)}."
+
+
+def _middle(units: Sequence[Unit]) -> float:
+    sizes = sorted(unit.size or 0.0 for unit in units)
+    return sizes[len(sizes) // 2] if sizes else 0.0
+
+
+def _side(population: Population) -> dict[str, Any]:
+    return {
+        "from": figures.iso(population.first),
+        "to": figures.iso(population.end),
+        "traces": len(population.units),
+        "of": population.total,
+        "failures": population.failures,
+        "noted": population.noted,
+    }
+
+
+def _summary(claim: Claim, moved: str, judged: Judged) -> str:
+    since = f"Since {figures.moment(claim.onset)}"
+    return f"{since}: {_why(claim, judged)}. {moved}"
+
+
+def _why(claim: Claim, judged: Judged) -> str:
+    """The verdict in half a sentence."""
+    joint = "because" if judged.certain else "since"
+    if judged.lacking is not None:
+        return f"no cause found, {_LACKING[judged.lacking]}"
+    if judged.cause is not None and judged.verdict == "traffic_shift":
+        check = judged.cause
+        return (
+            f"the traffic shifted: {label_of(check.name)} moved by {figures.whole(check.variation)},"
+            f" and {_explained(check)} follows from that alone"
+        )
+    if judged.cause is not None:
+        return f"{_worse(claim)} {joint} {_replacement(judged.cause)}"
+    if judged.place is not None:
+        reason = f"{_worse(claim)} because of this: " if judged.certain else ""
+        mark = judged.mark
+        seen = "" if mark is None else f", and was first seen {figures.moment(mark.slot)}"
+        return f"{reason}{_holds(claim, judged.place)}{seen}"
+    return "the behaviour changed everywhere: inside every group of users, models and releases that is known"
+
+
+def _worse(claim: Claim) -> str:
+    how = "fails more often" if claim.rate else "costs more" if claim.money else "is slower"
+    return f"{_subject(claim)} {how}"
+
+
+def _subject(claim: Claim) -> str:
+    return figures.value(claim.subject.partition(":")[2] or claim.subject)
+
+
+def _explained(check: AttributeCheck) -> str:
+    if check.explained is None:
+        return "how much of the change cannot be told, for nothing of before is left,"
+    return f"{figures.whole(check.explained)} of the change"
+
+
+def _replacement(check: AttributeCheck) -> str:
+    mark = check.mark
+    taken = "" if mark is None else f" {figures.value(mark.value)}, first seen {figures.moment(mark.slot)}"
+    row = next((r for r in check.rows if mark is not None and mark.value in r.value), None)
+    share = "" if row is None else f", now with {figures.whole(row.share_after)} of the traffic"
+    return f"another {label_of(check.name)} took over:{taken}{share}"
+
+
+def _holds(claim: Claim, place: Concentration) -> str:
+    """ "holds 71 % of the failures with 19 % of the traffic"."""
+    if place.attribute is not None and place.row is not None:
+        row = place.row
+        what = f"{label_of(place.attribute.name)} {figures.value(row.value)}"
+        held = (
+            f"{figures.whole(row.coverage)} of the failures"
+            if claim.rate
+            else f"{figures.whole(place.share)} of the change"
+        )
+        return f"{what} holds {held} with {figures.whole(row.share_after)} of the traffic"
+    if place.kind == "signature":
+        part = place.portion
+        rates = (
+            ""
+            if part is None
+            else f", {figures.percent(part.before)} → {figures.percent(part.after)} of traces"
+        )
+        return (
+            f"one kind of failure, {figures.value(place.name)}, makes"
+            f" {figures.whole(place.share)} of the rise{rates}"
+        )
+    part = place.portion
+    times = (
+        "" if part is None else f", {figures.duration(part.before)} → {figures.duration(part.after)} a trace"
+    )
+    return f"the time in {figures.value(place.name)} makes {figures.whole(place.share)} of the change{times}"
+
+
+def _hypotheses(claim: Claim, after: Population, judged: Judged) -> list[dict[str, Any]]:
+    told: list[dict[str, Any]] = []
+    if judged.cause is not None:
+        check = judged.cause
+        new = {row.value for row in check.rows if row.share_after > row.share_before}
+        shifted = judged.verdict == "traffic_shift"
+        told.append(
+            _hypothesis(
+                f"{label_of(check.name)} shifted" if shifted else f"Another {label_of(check.name)}",
+                "high" if judged.certain else "medium",
+                f"The shares moved by {figures.whole(check.variation)}"
+                f" ({figures.chance(check.p_value)}); {_explained(check)} follows from it."
+                + ("" if check.mark is None else f" First seen {figures.moment(check.mark.slot)}."),
+                _cited(claim, after, lambda unit: unit.attributes.get(check.name) in new),
+            )
+        )
+    for place in judged.places:
+        told.append(
+            _hypothesis(
+                _place_title(place),
+                "high" if place.share >= 0.8 and place is judged.place else "medium",
+                _sentence(_holds(claim, place)) + _odds(place),
+                _cited(claim, after, lambda unit, place=place: _inside(unit, place)),
+            )
+        )
+    for check in judged.checks:
+        if check.group == "who" and check is not judged.cause and shifts_traffic(check):
+            told.append(
+                _hypothesis(
+                    f"{label_of(check.name)} shifted",
+                    "low",
+                    f"{_sentence(_explained(check))} follows from moved shares alone.",
+                    _cited(claim, after, lambda unit: True),
+                )
+            )
+    if not told and judged.verdict == "behavior_change":
+        told.append(
+            _hypothesis(
+                "Something outside of what the spans say",
+                "low",
+                "The change stands inside every group that is known: a service behind it, its data, or the"
+                " provider.",
+                _cited(claim, after, lambda unit: True),
+            )
+        )
+    return told[:HYPOTHESES]
+
+
+def _hypothesis(title: str, confidence: str, rationale: str, traces: list[str]) -> dict[str, Any]:
+    return {
+        "title": _sentence(title)[:TITLE_CHARS],
+        "confidence": confidence,
+        "rationale": rationale,
+        "evidence_trace_ids": traces,
+        "citations": [],
+    }
+
+
+def _sentence(said: str) -> str:
+    return said[:1].upper() + said[1:]
+
+
+def _place_title(place: Concentration) -> str:
+    if place.attribute is not None:
+        return f"{label_of(place.attribute.name)} {figures.value(place.name)}"
+    return (
+        f"{'A kind of failure' if place.kind == 'signature' else 'The time in'} {figures.value(place.name)}"
+    )
+
+
+def _odds(place: Concentration) -> str:
+    if place.row is None or place.row.odds is None:
+        return "."
+    odds = place.row.odds
+    reach = f"95 %: {figures.times(odds.low)} to {figures.times(odds.high)}"
+    return f": the odds are {figures.times(odds.ratio)} times those of the others ({reach})."
+
+
+def _inside(unit: Unit, place: Concentration) -> bool:
+    if place.attribute is not None:
+        return unit.attributes.get(place.attribute.name) == place.name
+    if place.kind == "signature":
+        return unit.signature == place.name
+    return place.name in unit.tool_ms or place.name == "models"
+
+
+def _cited(claim: Claim, after: Population, belongs: Any) -> list[str]:
+    """Traces of the finding's evidence that are of this kind, failing ones where failing is counted."""
+    inside = {unit.trace_id for unit in after.units if belongs(unit) and (unit.failed or not claim.rate)}
+    evidence = dict.fromkeys(t for role in _CITED_ROLES for t in claim.evidence.get(role, ()))
+    return [trace_id.hex() for trace_id in evidence if trace_id in inside][:CITED]
+
+
+def _settle(judged: Judged) -> list[str]:
+    """What would settle it."""
+    if judged.lacking is not None:
+        return [_SETTLE_LACKING[judged.lacking]]
+    told = []
+    if judged.verdict in ("model_change", "definition_change") and judged.cause is not None:
+        told.append(
+            f"Bring the former {label_of(judged.cause.name)} back for a part of the traffic:"
+            " the change goes with it, or it was something else."
+        )
+    elif judged.verdict == "traffic_shift":
+        told.append("The same requests as before, played again: with them the figures are the old ones.")
+    elif judged.place is not None and judged.place.attribute is not None:
+        told.append(
+            f"What is different for {figures.value(judged.place.name)}: one of its failing traces beside a"
+            " healthy one of another value, at the same hour."
+        )
+    elif judged.place is not None and judged.place.kind == "signature":
+        told.append("The message behind this kind of failure, and what its service did at the onset.")
+    else:
+        told.append("The logs and deploys of what the tool or model depends on, around the onset.")
+    unknown = [label_of(check.name) for check in judged.checks if not check.usable and not min(check.known)]
+    if unknown:
+        told.append(f"What no span says: {', '.join(unknown[:6])}.")
+    return told
+
+
+def _detailed(
+    summary: str,
+    moved: str,
+    ruled_out: Iterable[dict[str, str]],
+    hypotheses: Iterable[dict[str, Any]],
+    settle: Iterable[str],
+    sides: tuple[Population, Population],
+) -> str:
+    lines = ["## What changed", "", summary, ""]
+    for name, side in zip(("Before", "After"), sides, strict=True):
+        lines.append(
+            f"- {name}: {figures.moment(side.first)} to {figures.moment(side.end)},"
+            f" {figures.count(len(side.units))} of {figures.count(side.total)} traces."
+            + (f" {side.noted}" if side.noted else "")
+        )
+    lines += ["", "## Hypotheses", ""]
+    lines += [f"- **{one['title']}** ({one['confidence']}): {one['rationale']}" for one in hypotheses] or [
+        "None."
+    ]
+    lines += ["", "## Checks", "", "| Check | Assessment | Measurement |", "|---|---|---|"]
+    lines += [
+        f"| {one['check']} | {one['assessment'].replace('_', ' ')} | {one['measurement'].replace('|', '/')} |"
+        for one in ruled_out
+    ]
+    lines += ["", "## What would settle it", "", *(f"- {said}" for said in settle)]
+    return "\n".join(lines)

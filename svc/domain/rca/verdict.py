@@ -1,0 +1,189 @@
+"""The verdict of a root-cause analysis: rules in order, the first that holds.
+
+Owns: the verdicts, the assessment of each check, and `Judged`, which `report` puts into words.
+Pure; it words nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, Literal
+
+import attrs
+
+from svc.domain.rca.parts import Factor, Portion, cost_factors, signature_shares, tool_shares
+from svc.domain.rca.population import GROUPS, LEAST_UNITS, Claim, Group, Mark, Population
+from svc.domain.rca.shares import AttributeCheck, ValueRow, check_attributes
+
+RcaVerdict = Literal["behavior_change", "traffic_shift", "definition_change", "model_change", "inconclusive"]
+Assessment = Literal["ruled_out", "contributing", "explains", "unknown"]
+
+#: Shares that moved so far, with a mark, are a change of the model or the definition.
+REPLACED: Final = 0.3
+#: Shares that moved so far may be a shift of traffic.
+SHIFTED: Final = 0.15
+EXPLAINS: Final = 0.5
+CONTRIBUTES: Final = 0.2
+#: So much of a change inside one value is its place, when it has at most half as much of the traffic.
+PLACE_SHARE: Final = 0.6
+PLACE_TRAFFIC: Final = 0.5
+#: Units of a place without which it is none.
+PLACE_UNITS: Final = 5
+
+
+@attrs.frozen
+class Concentration:
+    """Where most of a change sits: a value of an attribute, a tool, or a kind of failure."""
+
+    kind: Literal["value", "tool", "signature"]
+    name: str
+    share: float
+    attribute: AttributeCheck | None = None
+    row: ValueRow | None = None
+    portion: Portion | None = None
+
+
+@attrs.frozen(eq=False)
+class Judged:
+    """What was decided, and of what. `cause` is the attribute that a verdict of its group rests on, `place`
+    where the change sits. `lacking` says why nothing was found.
+    """
+
+    verdict: RcaVerdict
+    checks: tuple[AttributeCheck, ...]
+    cause: AttributeCheck | None = None
+    place: Concentration | None = None
+    places: tuple[Concentration, ...] = ()
+    factors: tuple[Factor, ...] = ()
+    lacking: Literal["sample", "attributes", "pattern"] | None = None
+
+    @property
+    def mark(self) -> Mark | None:
+        """The mark that the verdict rests on."""
+        if self.cause is not None:
+            return self.cause.mark
+        check = None if self.place is None else self.place.attribute
+        return None if check is None else check.mark
+
+    @property
+    def certain(self) -> bool:
+        """Whether it may be told as the reason: a mark stands before the onset, and half is explained."""
+        check = self.cause if self.cause is not None else self.place and self.place.attribute
+        return bool(check and check.mark and check.explained is not None and check.explained >= EXPLAINS)
+
+
+def judge(claim: Claim, before: Population, after: Population, marks: Sequence[Mark]) -> Judged:
+    """The verdict on a claim."""
+    checks = check_attributes(claim, before, after, marks)
+    factors = cost_factors(before, after) if claim.money else ()
+    if min(len(before.units), len(after.units)) < LEAST_UNITS:
+        return Judged("inconclusive", checks, factors=factors, lacking="sample")
+    places = _places(claim, before, after, checks)
+    base = Judged("inconclusive", checks, places=places, factors=factors)
+    for group, verdict in _REPLACEMENTS:
+        if (cause := _replaced(checks, group)) is not None:
+            return attrs.evolve(base, verdict=verdict, cause=cause)
+    shifts = [c for c in checks if c.group == "who" and shifts_traffic(c)]
+    if shifts:
+        return attrs.evolve(
+            base, verdict="traffic_shift", cause=max(shifts, key=lambda c: c.explained or 0.0)
+        )
+    known = {check.group for check in checks if check.usable}
+    if places:
+        return attrs.evolve(base, verdict="behavior_change", place=places[0])
+    told = [check.everywhere for check in checks if check.everywhere is not None]
+    if len(known) < 2:
+        return attrs.evolve(base, lacking="attributes")
+    if told and all(told):
+        return attrs.evolve(base, verdict="behavior_change")
+    return attrs.evolve(base, lacking="pattern")
+
+
+_REPLACEMENTS: Final[tuple[tuple[Group, RcaVerdict], ...]] = (
+    ("model", "model_change"),
+    ("definition", "definition_change"),
+)
+
+
+def _replaced(checks: Sequence[AttributeCheck], group: Group) -> AttributeCheck | None:
+    """The attribute of a group that was replaced, unless the change stands among what was not."""
+    found = [check for check in checks if check.group == group and replaced(check)]
+    # An explained share that cannot be measured, because all is new, is no argument against it.
+    return max(found, key=lambda c: (1.0 if c.explained is None else c.explained, c.variation), default=None)
+
+
+def replaced(check: AttributeCheck) -> bool:
+    """Whether another value took over, was first seen close before the onset, and is not cleared."""
+    cleared = check.explained is not None and check.explained < CONTRIBUTES
+    return check.moved and check.variation >= REPLACED and check.mark is not None and not cleared
+
+
+def shifts_traffic(check: AttributeCheck) -> bool:
+    """Whether who asks has moved, and the change follows from it."""
+    return check.moved and check.variation >= SHIFTED and (check.explained or 0.0) >= EXPLAINS
+
+
+def assessed(check: AttributeCheck) -> Assessment:
+    """What an attribute has to do with the change."""
+    if not check.usable:
+        return "unknown"
+    explained = check.explained or 0.0
+    if check.moved and check.variation >= SHIFTED and explained >= EXPLAINS:
+        return "explains"
+    if any(is_place(row) for row in check.rows):
+        return "explains"
+    if replaced(check) or any(row.holds for row in check.rows):
+        return "contributing"
+    if check.moved and explained >= CONTRIBUTES:
+        return "contributing"
+    return "ruled_out"
+
+
+def is_place(row: ValueRow) -> bool:
+    """Whether most of the change sits in a value with far less of the traffic."""
+    return (
+        row.stands
+        and row.after >= PLACE_UNITS
+        and row.contribution >= PLACE_SHARE
+        and row.share_after <= PLACE_TRAFFIC * row.contribution
+    )
+
+
+def is_new_kind(part: Portion, before: Population) -> bool:
+    """Whether a kind of failure makes more of the rise than of the failures before: else it says nothing."""
+    return part.before <= PLACE_TRAFFIC * part.share * before.mean
+
+
+def _places(
+    claim: Claim, before: Population, after: Population, checks: Sequence[AttributeCheck]
+) -> tuple[Concentration, ...]:
+    """Where most of the change sits, the narrowest first: values, then tools, then signatures."""
+    found = [
+        Concentration("value", row.value, row.contribution, attribute=check, row=row)
+        for check in checks
+        for row in check.rows
+        if is_place(row)
+    ]
+    found.sort(key=lambda p: (_order(p.attribute), -(p.share / max(p.row.share_after, 1e-9) if p.row else 0)))
+    if claim.rate:
+        found += [
+            Concentration("signature", part.name, part.share, portion=part)
+            for part in signature_shares(before, after)
+            if part.share >= PLACE_SHARE and is_new_kind(part, before)
+        ]
+    elif not claim.money:
+        found += [
+            Concentration("tool", part.name, part.share, portion=part)
+            for part in tool_shares(before, after)
+            if part.share >= PLACE_SHARE and part.name != claim.subject.removeprefix("tool:")
+        ]
+    return tuple(found)
+
+
+def _order(check: AttributeCheck | None) -> tuple[int, int]:
+    """Those with a mark first; then releases, tenants and users, models, definitions."""
+    if check is None:
+        return 1, 0
+    order: tuple[Group, ...] = ("release", "who", "model", "definition")
+    assert set(order) == set(GROUPS)
+    return (0 if check.mark else 1), order.index(check.group)

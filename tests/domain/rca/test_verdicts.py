@@ -1,0 +1,243 @@
+"""Laws of the verdicts: a planted cause is found, named, and told in words no stronger than it is."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+import msgspec
+import pytest
+
+from svc.domain.rca.population import Mark
+from svc.domain.rca.report import report_of
+from tests.domain.rca.populations import ONSET, Plant, claim, population
+
+
+def analysed(plant: Plant, *marks: Mark, n: int = 1000, **about: Any) -> dict[str, Any]:
+    before, after = population(plant, after=False, n=n), population(plant, after=True, n=n)
+    told = report_of(claim(after, **about), before, after, marks)
+    assert msgspec.json.decode(msgspec.json.encode(told)) == told
+    assert told["engine"] == "rule"
+    assert told["settle"]
+    evidence = {u.trace_id.hex() for u in after.units if u.failed or not about.get("rate", True)}
+    for one in told["hypotheses"]:
+        assert set(one["evidence_trace_ids"]) <= evidence
+    assert ("because" in told["summary"]) <= bool(marks)
+    return told
+
+
+def check(told: Mapping[str, Any], name: str) -> dict[str, Any]:
+    (found,) = [one for one in told["ruled_out"] if one["check"] == name]
+    return dict(found)
+
+
+def failing(dice: random.Random, rate: float) -> dict[str, Any]:
+    failed = dice.random() < rate
+    return {"failed": failed, "signature": "TimeoutError" if failed else None}
+
+
+def test_one_tenant_that_fails_is_named_with_its_share_of_the_failures_and_of_the_traffic() -> None:
+    def plant(dice: random.Random, after: bool) -> dict[str, Any]:
+        return {
+            "given": lambda attributes: failing(
+                dice, 0.5 if after and attributes["tenant:tenant.id"] == "acme" else 0.02
+            )
+        }
+
+    told = analysed(plant)
+    assert told["verdict"] == "behavior_change"
+    assert "`acme` holds" in told["summary"]
+    assert "of the failures with" in told["summary"]
+    assert told["hypotheses"][0]["evidence_trace_ids"]
+    assert check(told, "who.tenant.id")["assessment"] == "explains"
+    for name in ("release.environment", "who.session_turn", "definition.prompt", "model.answered_model"):
+        assert check(told, name)["assessment"] == "ruled_out", check(told, name)
+    assert check(told, "release.host")["assessment"] == "unknown"
+    assert check(told, "sample")["assessment"] == "ruled_out"
+
+
+def test_a_release_on_half_of_the_traffic_that_fails_is_told_as_the_reason() -> None:
+    def plant(dice: random.Random, after: bool) -> dict[str, Any]:
+        new = after and dice.random() < 0.45
+        return {
+            "attributes": {"release": "1.1" if new else "1.0"},
+            **failing(dice, 0.4 if new else 0.02),
+        }
+
+    told = analysed(plant, Mark("release", "1.1", "desk", ONSET - 5))
+    assert told["verdict"] == "behavior_change"
+    assert "because" in told["summary"]
+    assert "release `1.1` holds" in told["summary"]
+    assert told["hypotheses"][0]["confidence"] == "high"
+    unmarked = analysed(plant)
+    assert "because" not in unmarked["summary"]
+    assert "release `1.1` holds" in unmarked["summary"]
+
+
+@pytest.mark.parametrize(
+    ("attribute", "verdict"),
+    [
+        ("answered_model", "model_change"),
+        ("requested_model", "model_change"),
+        ("prompt", "definition_change"),
+        ("tool_definitions", "definition_change"),
+    ],
+)
+def test_what_took_over_shortly_before_the_onset_is_the_change(attribute: str, verdict: str) -> None:
+    def plant(dice: random.Random, after: bool) -> dict[str, Any]:
+        new = after and dice.random() < 0.7
+        return {
+            "attributes": {attribute: "new"} if new else {},
+            **failing(dice, 0.4 if new else 0.05),
+        }
+
+    told = analysed(plant, Mark(attribute, "new", "desk", ONSET - 20))
+    assert told["verdict"] == verdict
+    assert "because" in told["summary"]
+    assert "`new`" in told["summary"]
+    # First seen days before, it is none of it; what is in its place is told as a place or as nothing.
+    old = analysed(plant, Mark(attribute, "new", "desk", ONSET - 2000))
+    assert old["verdict"] not in ("model_change", "definition_change")
+
+
+def test_what_replaced_everything_is_told_by_its_date_and_not_as_the_reason() -> None:
+    def plant(dice: random.Random, after: bool) -> dict[str, Any]:
+        return {
+            "attributes": {"answered_model": "next"} if after else {},
+            **failing(dice, 0.4 if after else 0.05),
+        }
+
+    told = analysed(plant, Mark("answered_model", "next", "desk", ONSET - 1))
+    assert told["verdict"] == "model_change"
+    assert "because" not in told["summary"]
+    assert "since another answering model took over: `next`" in told["summary"]
+
+
+def test_a_new_model_among_which_the_old_one_fails_as_much_is_not_the_change() -> None:
+    def plant(dice: random.Random, after: bool) -> dict[str, Any]:
+        new = after and dice.random() < 0.5
+        return {
+            "attributes": {"answered_model": "new"} if new else {},
+            **failing(dice, 0.4 if after else 0.05),
+        }
+
+    told = analysed(plant, Mark("answered_model", "new", "desk", ONSET - 20))
+    assert told["verdict"] == "behavior_change"
+    assert "everywhere" in told["summary"]
+    assert check(told, "model.answered_model")["assessment"] == "ruled_out"
+
+
+def test_traffic_that_shifts_to_who_always_failed_is_a_shift_of_traffic() -> None:
+    def plant(dice: random.Random, after: bool) -> dict[str, Any]:
+        hard = dice.random() < (0.7 if after else 0.1)
+        return {
+            "attributes": {"tenant:tenant.id": "hard" if hard else dice.choice(("acme", "beta"))},
+            **failing(dice, 0.4 if hard else 0.02),
+        }
+
+    told = analysed(plant)
+    assert told["verdict"] == "traffic_shift"
+    assert "moved by" in told["summary"]
+    assert "because" not in told["summary"]
+
+
+def test_longer_first_messages_that_cost_more_are_a_shift_of_traffic_with_the_cost_taken_apart() -> None:
+    def plant(dice: random.Random, after: bool) -> dict[str, Any]:
+        long = dice.random() < (0.8 if after else 0.1)
+        tokens = (8000 if long else 1000) + dice.randrange(200)
+        return {
+            "attributes": {"message_size": "16k and more" if long else "under 256"},
+            "size": tokens * 2.5e-6,
+            "cost": tokens * 2.5e-6,
+            "tokens": tokens,
+            "calls": 2,
+        }
+
+    told = analysed(plant, rate=False, money=True, subject="site:desk")
+    assert told["verdict"] == "traffic_shift"
+    assert check(told, "parts.tokens_per_call")["assessment"] == "explains"
+    assert check(told, "parts.price")["assessment"] == "ruled_out"
+    assert "$" in told["summary"]
+
+
+def test_a_change_that_stands_everywhere_is_a_change_of_behaviour() -> None:
+    told = analysed(lambda dice, after: failing(dice, 0.3 if after else 0.03))
+    assert told["verdict"] == "behavior_change"
+    assert "everywhere" in told["summary"]
+
+
+def test_a_new_kind_of_failure_is_named() -> None:
+    def plant(dice: random.Random, after: bool) -> dict[str, Any]:
+        fields = failing(dice, 0.3 if after else 0.03)
+        return fields | ({"signature": "QuotaError:1a"} if fields["failed"] and after else {})
+
+    told = analysed(plant)
+    assert told["verdict"] == "behavior_change"
+    assert "QuotaError" in told["summary"]
+    assert check(told, "signatures.QuotaError:1a")["assessment"] == "explains"
+
+
+def test_a_tool_that_makes_turns_slow_is_named() -> None:
+    def plant(dice: random.Random, after: bool) -> dict[str, Any]:
+        tool = dice.lognormvariate(7.5 if after else 6, 0.3)
+        model = dice.lognormvariate(7, 0.3)
+        return {"size": tool + model, "tool_ms": {"search": tool, "mail": 20.0}, "model_ms": model}
+
+    told = analysed(plant, rate=False, subject="site:desk")
+    assert told["verdict"] == "behavior_change"
+    assert "`search` makes" in told["summary"]
+    assert check(told, "parts.time.models")["assessment"] == "ruled_out"
+
+
+def test_fewer_than_fifty_traces_a_side_tell_nothing() -> None:
+    told = analysed(lambda dice, after: failing(dice, 0.9 if after else 0.0), n=49)
+    assert told["verdict"] == "inconclusive"
+    assert "too few traces" in told["summary"]
+    assert {one["assessment"] for one in told["ruled_out"] if one["check"].startswith("who.")} == {"unknown"}
+
+
+def test_traces_without_attributes_tell_nothing() -> None:
+    before, after = (
+        population(lambda dice, late: failing(dice, 0.4 if late else 0.02), after=late)
+        for late in (False, True)
+    )
+    bare = [
+        attrs.evolve(side, units=tuple(attrs.evolve(u, attributes={}, signature=None) for u in side.units))
+        for side in (before, after)
+    ]
+    told = report_of(claim(bare[1]), bare[0], bare[1], ())
+    assert told["verdict"] == "inconclusive"
+    assert "too little is known" in told["summary"]
+    assert {o["assessment"] for o in told["ruled_out"] if o["check"].startswith(("who", "model"))} == {
+        "unknown"
+    }
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_where_nothing_is_planted_no_place_and_no_shift_is_told(seed: int) -> None:
+    def plant(dice: random.Random, after: bool) -> dict[str, Any]:
+        return failing(dice, 0.12 if after else 0.03)
+
+    before, after = (population(plant, after=late, seed=seed, n=400) for late in (False, True))
+    told = report_of(claim(after), before, after, ())
+    assert told["verdict"] in ("behavior_change", "inconclusive")
+    assert not any(one["title"].startswith(("Release", "`tenant")) for one in told["hypotheses"])
+
+
+def test_what_clients_wrote_cannot_leave_its_place() -> None:
+    nasty = "a`b|c\n## head" + "x" * 500
+
+    def plant(dice: random.Random, after: bool) -> dict[str, Any]:
+        bad = dice.random() < 0.2
+        return {
+            "attributes": {"tenant:tenant.id": nasty if bad else "acme"},
+            **failing(dice, 0.6 if after and bad else 0.02),
+        }
+
+    told = analysed(plant)
+    assert len(told["summary"]) <= 600
+    assert "\n" not in told["summary"]
+    assert "\n## head" not in told["detailed_report"]
+    assert len(told["detailed_report"]) <= 20_000
