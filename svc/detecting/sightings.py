@@ -7,7 +7,6 @@ its form, its first characters and its length, as the fold wrote them.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Final
 from uuid import UUID
@@ -18,8 +17,8 @@ from protocol.detection import Cause, Detection, Firing, Ref
 from svc.detecting.looks import Looks, Scope
 from svc.domain.detect import severity
 from svc.domain.detect.bucket import BucketState, Watched
-from svc.domain.detect.model_change import CHANGED_CALLS, CHANGED_SHARE, models_of
-from svc.domain.detect.new_signature import BASELINE_FAILURES, NEW_SESSIONS, NEW_SHARE, NEW_TRACES
+from svc.domain.detect.model_change import CHANGED_SHARE, models_of, new_models
+from svc.domain.detect.new_signature import BASELINE_FAILURES, NEW_SHARE, new_since
 from svc.domain.detect.slots import SLOTS_PER_DAY
 from svc.domain.detect.telling import instant, moment, share, subject_of
 from svc.store.detection.due import DueBucket, LookDone
@@ -27,9 +26,6 @@ from svc.store.detection.witnesses import Sighting
 
 #: How sure a form of secret is where it was seen, by the measure it is counted under.
 _SECRET_BANDS: Final[Mapping[str, float]] = {"secret_high": severity.SECRET, "secret_low": 0.5}
-#: What a model usually answers is known after so long, or after so many calls and a day.
-KNOWN_SLOTS: Final = 7 * SLOTS_PER_DAY
-KNOWN_CALLS: Final = 500
 
 
 @attrs.define(eq=False)
@@ -245,24 +241,6 @@ class SignatureJudge(Sightings):
         return did == "waits"
 
 
-def new_since(name: str, sightings: Sequence[Sighting], wanted: float) -> tuple[int, int] | None:
-    """When a kind of failure began, and the slot in which it counted as new; None: it does not yet.
-
-    `sightings` are all failures since the reference, by slot.
-    """
-    for place, one in enumerate(sightings):
-        if one.signature != name:
-            continue
-        day = [s for s in sightings[: place + 1] if s.slot > one.slot - SLOTS_PER_DAY]
-        mine = [s for s in day if s.signature == name]
-        sessions = {s.session for s in mine}
-        traces = {s.trace_id for s in mine}
-        enough = len(traces) >= max(NEW_TRACES, wanted * len({s.trace_id for s in day}))
-        if enough and len(sessions) >= NEW_SESSIONS:
-            return mine[0].slot, one.slot
-    return None
-
-
 @attrs.define(eq=False)
 class ModelJudge(Sightings):
     """Another model answers though the same one is asked for: information, and a mark on every chart."""
@@ -284,37 +262,6 @@ class ModelJudge(Sightings):
                 _, did = await self.tell(scope, detection, (), "high")
                 waits |= did == "waits"
         return waits
-
-
-def new_models(
-    answers: Mapping[str, Sequence[tuple[int, int]]], wanted: float
-) -> list[tuple[str, int, int, float]]:
-    """Answering models that are new: name, first slot, the slot in which each counted, and its share then.
-
-    `answers` are slots and calls of each answering model of one that was asked for.
-    """
-    found: list[tuple[str, int, int, float]] = []
-    everything = sorted((slot, n, model) for model, slots in answers.items() for slot, n in slots)
-    if not everything:
-        return []
-    first = everything[0][0]
-    for model, slots in sorted(answers.items()):
-        begun = slots[0][0]
-        before = [(slot, n) for slot, n, other in everything if slot < begun and other != model]
-        known = begun - first >= KNOWN_SLOTS or (
-            begun - first >= SLOTS_PER_DAY and sum(n for _, n in before) >= KNOWN_CALLS
-        )
-        if not known:
-            continue
-        calls: Counter[bool] = Counter()
-        for slot, n, other in everything:
-            if begun <= slot < begun + SLOTS_PER_DAY:
-                calls[other == model] += n
-                total = calls.total()
-                if other == model and total >= CHANGED_CALLS and calls[True] >= wanted * total:
-                    found.append((model, begun, slot, calls[True] / total))
-                    break
-    return found
 
 
 def _model(

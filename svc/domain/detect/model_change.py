@@ -5,7 +5,8 @@ Owns: which model answered which request, and when an answering model counts as 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -13,10 +14,14 @@ import msgspec
 from svc.domain.detect.detector import Context, Detector, Tunable
 from svc.domain.detect.observed import Observation, detail, site, slot_of
 from svc.domain.detect.settled_trace import SettledTrace
+from svc.domain.detect.slots import SLOTS_PER_DAY
 
 #: Calls that must be there before a share of them means anything.
 CHANGED_CALLS: Final = 50
 CHANGED_SHARE: Final = 0.2
+#: What a model usually answers is known after so long, or after so many calls and a day.
+KNOWN_SLOTS: Final = 7 * SLOTS_PER_DAY
+KNOWN_CALLS: Final = 500
 
 
 def observe(trace: SettledTrace, context: Context) -> Iterable[Observation]:
@@ -32,7 +37,10 @@ def observe(trace: SettledTrace, context: Context) -> Iterable[Observation]:
 
 
 def models_of(detail_text: str) -> tuple[str, str] | None:
-    """The model asked for and the one that answered, of a detail of `answered_model`; None: one is unknown."""
+    """The model asked for and the one that answered, of a detail of `answered_model`.
+
+    None where one of them is unknown.
+    """
     try:
         named: Any = msgspec.json.decode(detail_text)
     except msgspec.DecodeError:
@@ -42,22 +50,35 @@ def models_of(detail_text: str) -> tuple[str, str] | None:
     return None
 
 
-def new_answers(
-    reference: Mapping[str, Mapping[str, int]], lately: Mapping[str, Mapping[str, int]], *, share: float
-) -> list[tuple[str, str]]:
-    """Requested and answering models that are new: asked for in the reference, and never so answered there.
+def new_models(
+    answers: Mapping[str, Sequence[tuple[int, int]]], wanted: float
+) -> list[tuple[str, int, int, float]]:
+    """Answering models that are new: name, first slot, the slot in which each counted, and its share then.
 
-    Both are units by requested, then by answering model.
+    `answers` are slots and calls of each answering model of one that was asked for.
     """
-    return [
-        (asked, answered)
-        for asked, answers in sorted(lately.items())
-        for answered, n in sorted(answers.items())
-        if asked in reference
-        and answered not in reference[asked]
-        and sum(answers.values()) >= CHANGED_CALLS
-        and n >= share * sum(answers.values())
-    ]
+    found: list[tuple[str, int, int, float]] = []
+    everything = sorted((slot, n, model) for model, slots in answers.items() for slot, n in slots)
+    if not everything:
+        return []
+    first = everything[0][0]
+    for model, slots in sorted(answers.items()):
+        begun = slots[0][0]
+        before = [(slot, n) for slot, n, other in everything if slot < begun and other != model]
+        known = begun - first >= KNOWN_SLOTS or (
+            begun - first >= SLOTS_PER_DAY and sum(n for _, n in before) >= KNOWN_CALLS
+        )
+        if not known:
+            continue
+        calls: Counter[bool] = Counter()
+        for slot, n, other in everything:
+            if begun <= slot < begun + SLOTS_PER_DAY:
+                calls[other == model] += n
+                total = calls.total()
+                if other == model and total >= CHANGED_CALLS and calls[True] >= wanted * total:
+                    found.append((model, begun, slot, calls[True] / total))
+                    break
+    return found
 
 
 MODEL_CHANGE: Final = Detector(

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
-from typing import Final
-
-import attrs
+from collections.abc import Sequence
+from typing import Final, Protocol
 
 from svc.domain.detect.detector import Detector, Tunable
+from svc.domain.detect.slots import SLOTS_PER_DAY
 
 #: So much of a message is read; what it says first says what went wrong.
 _MESSAGE_CHARS: Final = 240
@@ -47,32 +46,38 @@ def signature_of(error_type: str | None, message: str | None) -> str:
     )
 
 
-@attrs.frozen
-class SeenFailures:
-    """Failures of one signature within a day: in how many traces, of how many sessions."""
+class FailingTrace(Protocol):
+    """A failing trace: its slot, its kind, and its session, or itself where it has none."""
 
-    traces: int
-    sessions: int
+    @property
+    def slot(self) -> int: ...
+    @property
+    def trace_id(self) -> bytes: ...
+    @property
+    def signature(self) -> str | None: ...
+    @property
+    def session(self) -> str: ...
 
 
-def new_signatures(
-    baseline: Mapping[str, int], last_day: Mapping[str, SeenFailures], *, share: float
-) -> list[str]:
-    """The signatures of the last 24 hours that are new, most frequent first.
+def new_since(name: str, failures: Sequence[FailingTrace], wanted: float) -> tuple[int, int] | None:
+    """When a kind of failure began, and the slot in which it counted as new; None: it does not yet.
 
-    `baseline` are the failures of the reference by signature. Fewer than `BASELINE_FAILURES` tell nothing.
+    `failures` are all failures since the reference, by slot.
     """
-    if sum(baseline.values()) < BASELINE_FAILURES:
-        return []
-    failures = sum(seen.traces for seen in last_day.values())
-    found = [
-        (-seen.traces, signature)
-        for signature, seen in last_day.items()
-        if signature not in baseline
-        and seen.traces >= max(NEW_TRACES, share * failures)
-        and seen.sessions >= NEW_SESSIONS
-    ]
-    return [signature for _, signature in sorted(found)]
+    begun = 0
+    for place, one in enumerate(failures):
+        while failures[begun].slot <= one.slot - SLOTS_PER_DAY:
+            begun += 1
+        if one.signature != name:
+            continue
+        day = failures[begun : place + 1]
+        mine = [s for s in day if s.signature == name]
+        sessions = {s.session for s in mine}
+        traces = {s.trace_id for s in mine}
+        enough = len(traces) >= max(NEW_TRACES, wanted * len({s.trace_id for s in day}))
+        if enough and len(sessions) >= NEW_SESSIONS:
+            return mine[0].slot, one.slot
+    return None
 
 
 NEW_SIGNATURE: Final = Detector(

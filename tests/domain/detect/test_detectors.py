@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from typing import Any
 
 import attrs
@@ -12,10 +13,11 @@ import pytest
 from svc.domain.detect import table
 from svc.domain.detect.detector import Context
 from svc.domain.detect.malformed_output import LEARNED_FROM, common_shape, learned, shape_of
-from svc.domain.detect.model_change import new_answers
-from svc.domain.detect.new_signature import SeenFailures, new_signatures, signature_of
+from svc.domain.detect.model_change import models_of, new_models
+from svc.domain.detect.new_signature import new_since, signature_of
 from svc.domain.detect.observed import MEASURES, Observation, slot_of
 from svc.domain.detect.settled_trace import SettledTrace
+from svc.domain.detect.slots import SLOTS_PER_DAY
 from svc.domain.detect.table import DETECTORS, detectors_table, observe
 from tests.domain.detect.traces import NOON, agent, called, chat, settled
 
@@ -133,17 +135,33 @@ def test_a_signature_is_the_kind_of_a_failure_and_quotes_nothing_of_it() -> None
     assert signature_of(None, None) == "error"
 
 
-def test_a_signature_is_new_only_against_enough_failures_in_enough_traces_and_sessions() -> None:
-    day = {
-        "new": SeenFailures(6, 2),
-        "old": SeenFailures(20, 9),
-        "rare": SeenFailures(4, 2),
-        "one": SeenFailures(9, 1),
-    }
-    baseline = {"old": 50}
-    assert new_signatures(baseline, day, share=0.1) == ["new"]
-    assert new_signatures({"old": 49}, day, share=0.1) == []
-    assert new_signatures(baseline, day, share=0.2) == []
+@attrs.frozen
+class Failed:
+    slot: int
+    trace_id: bytes
+    signature: str
+    session: str
+
+
+def failed(signature: str, slots: Iterable[int], sessions: int) -> list[Failed]:
+    return [
+        Failed(slot, f"{signature}{n}".encode(), signature, f"s{n % sessions}")
+        for n, slot in enumerate(slots)
+    ]
+
+
+def test_a_signature_is_new_only_in_enough_traces_and_sessions_of_a_day() -> None:
+    usual = failed("old", range(0, 40, 2), 9)
+
+    def since(*others: Failed, share: float = 0.1) -> tuple[int, int] | None:
+        return new_since("new", sorted((*usual, *others), key=lambda one: one.slot), share)
+
+    assert since(*failed("new", range(10, 20, 2), 2)) == (10, 18)
+    assert since(*failed("new", range(10, 18, 2), 2)) is None
+    assert since(*failed("new", range(10, 20, 2), 1)) is None
+    # Five in a day, not five in all; and a fifth of what fails, not one among many.
+    assert since(*failed("new", range(0, 5 * SLOTS_PER_DAY, SLOTS_PER_DAY), 2)) is None
+    assert since(*failed("new", range(30, 40, 2), 2), share=0.3) is None
 
 
 # --- sizes ------------------------------------------------------------------------------------------------
@@ -334,12 +352,18 @@ def test_what_is_learned_is_json_with_the_keys_of_nearly_all_and_prose_teaches_n
 # --- model_change and marks -------------------------------------------------------------------------------
 
 
-def test_an_answering_model_is_new_only_where_the_same_model_was_asked_for_before() -> None:
-    reference = {"gpt": {"gpt-1": 500}}
-    assert new_answers(reference, {"gpt": {"gpt-1": 40, "gpt-2": 10}}, share=0.2) == [("gpt", "gpt-2")]
-    assert new_answers(reference, {"gpt": {"gpt-1": 41, "gpt-2": 8}}, share=0.2) == []
-    assert new_answers(reference, {"gpt": {"gpt-2": 49}}, share=0.2) == []
-    assert new_answers(reference, {"other": {"other-1": 90}}, share=0.2) == []
+def test_an_answering_model_is_new_only_where_another_has_answered_for_long_enough() -> None:
+    week = 7 * SLOTS_PER_DAY
+    usual = [(slot, 10) for slot in range(0, week + 100, 10)]
+    swap = [(slot, 10) for slot in range(week, week + 100, 10)]
+    assert new_models({"a": usual, "b": swap}, 0.2) == [("b", week, week + 20, 0.6)]
+    # Too few calls, too small a share, too young a history, and what was always there.
+    assert new_models({"a": usual, "b": [(week, 1)]}, 0.2) == []
+    assert new_models({"a": usual, "b": swap}, 0.6) == []
+    assert new_models({"a": usual[-20:], "b": swap}, 0.2) == []
+    assert new_models({"b": swap}, 0.2) == []
+    assert models_of('["gpt-4o","gpt-4o-mini"]') == ("gpt-4o", "gpt-4o-mini")
+    assert [models_of(text) for text in ('["gpt-4o",null]', '["other"]', "{", "7")] == [None] * 4
 
 
 def test_models_releases_prompts_and_tools_are_counted_once_a_trace_and_call_site() -> None:
