@@ -27,7 +27,8 @@ def bodies(size: int) -> Iterator[tuple[str, str, bytes]]:
     for name, body in protobuf_amplifiers(size // 2 - 512).items():
         yield "protobuf", name, body
     for name, body in json_amplifiers(size // 3 - 512).items():
-        yield "json", name, body
+        if len(body) >= MIB:
+            yield "json", name, body
 
 
 def processor_s(service: Service) -> float:
