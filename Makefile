@@ -6,7 +6,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 SOURCES := svc actors protocol tests
 
-.PHONY: run test together test-versions test-clients check bench bench-read bench-disk bench-detect soak chaos format clean
+.PHONY: run test together test-versions test-clients check bench bench-read bench-disk bench-detect soak chaos hostile format clean
 
 run: .venv/.run
 	@exec $(BIN)/trace-svc serve
@@ -54,6 +54,11 @@ test-versions:
 
 soak: .venv/.dev
 	$(BIN)/python -m tests.bench.soak
+
+hostile: .venv/.dev
+	HOSTILE=full $(BIN)/python -m pytest tests/e2e/test_hostile_bodies.py tests/e2e/test_small_requests.py \
+	    tests/e2e/test_large_bodies.py tests/e2e/test_mcp_filters.py tests/e2e/test_query_errors.py
+	$(BIN)/python -m tests.bench.hostile
 
 chaos: .venv/.dev
 	CHAOS_ROUNDS=20 $(BIN)/python -m pytest tests/chaos tests/e2e/test_broker_mode.py

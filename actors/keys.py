@@ -67,16 +67,26 @@ class Busy:
 
 
 @attrs.frozen
+class WasRevoked:
+    """The answer for the token of a key that was revoked, or whose project was deleted."""
+
+
+#: What is known of a token for a while; None for "nobody's".
+Known = Grant | WasRevoked | None
+Answered = Known | Busy
+
+
+@attrs.frozen
 class Verify:
-    """A question: whose token is this? Answered with a grant, None for "nobody's", or `Busy`."""
+    """A question: whose token is this?"""
 
     token: str = attrs.field(repr=False)
-    reply: Reply[Grant | Busy | None]
+    reply: Reply[Answered]
 
 
 @attrs.frozen
 class _Verdict:
-    grant: Grant | None
+    known: Known
     until_s: float
 
 
@@ -102,23 +112,23 @@ class Verdicts:
             self.misses += 1
             return None
         self.hits += 1
-        if verdict.grant is not None:
-            self.used.add(verdict.grant.key_id)
+        if isinstance(verdict.known, Grant):
+            self.used.add(verdict.known.key_id)
         return verdict
 
     def last_known(self, token: str) -> Grant | None:
         """The grant that the store gave a token last, however long ago, unless it was evicted by name."""
         verdict = self._table.get(_digest(token))
-        return None if verdict is None else verdict.grant
+        return verdict.known if verdict is not None and isinstance(verdict.known, Grant) else None
 
-    def put(self, token: str, grant: Grant | None, ttl_s: float | None = None) -> None:
+    def put(self, token: str, known: Known, ttl_s: float | None = None) -> None:
         """Remember a verdict for its time to live."""
         if ttl_s is None:
-            ttl_s = NEGATIVE_TTL_S if grant is None else POSITIVE_TTL_S
-        self._table[_digest(token)] = _Verdict(grant, self._clock() + ttl_s)
+            ttl_s = POSITIVE_TTL_S if isinstance(known, Grant) else NEGATIVE_TTL_S
+        self._table[_digest(token)] = _Verdict(known, self._clock() + ttl_s)
         self._table.move_to_end(_digest(token))
-        if grant is not None:
-            self.used.add(grant.key_id)
+        if isinstance(known, Grant):
+            self.used.add(known.key_id)
         while len(self._table) > VERDICTS_BOUND:
             self._table.popitem(last=False)
 
@@ -157,13 +167,13 @@ class Verdicts:
         self.epoch += 1
         if notice.key_id is None and notice.project_id is None:
             for digest, verdict in self._table.items():
-                self._table[digest] = _Verdict(verdict.grant, -inf)
+                self._table[digest] = _Verdict(verdict.known, -inf)
             return
         self._table = OrderedDict(
             (digest, verdict)
             for digest, verdict in self._table.items()
-            if verdict.grant is None
-            or (notice.key_id != verdict.grant.key_id and notice.project_id != verdict.grant.project_id)
+            if not isinstance(verdict.known, Grant)
+            or (notice.key_id != verdict.known.key_id and notice.project_id != verdict.known.project_id)
         )
 
     def __len__(self) -> int:
@@ -179,14 +189,14 @@ class Keys:
     _verdicts: Verdicts
     _mailbox: trio.MemorySendChannel[Verify]
 
-    async def verify(self, token: str) -> Grant | Busy | None:
+    async def verify(self, token: str) -> Answered:
         """Whose token this is. A text that is no token, and a known token, are answered at once."""
         if not is_token(token):
             return None
         verdict = self._verdicts.find(token)
         if verdict is not None:
-            return verdict.grant
-        reply: Reply[Grant | Busy | None] = Reply()
+            return verdict.known
+        reply: Reply[Answered] = Reply()
         try:
             self._mailbox.send_nowait(Verify(token, reply))
         except trio.WouldBlock:
@@ -222,7 +232,7 @@ class KeyCache:
         self._matches, self._now, self._vitals = matches, now, vitals
         #: The wiring lends the one that passwords are hashed under too.
         self._hashers = hashers or trio.CapacityLimiter(HASHERS)
-        self._flights: dict[str, list[Reply[Grant | Busy | None]]] = {}
+        self._flights: dict[str, list[Reply[Answered]]] = {}
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Answer until the mailbox is closed. A question in hand when this crashes is told so at once."""
@@ -250,7 +260,7 @@ class KeyCache:
 
     async def _fly(self, token: str) -> None:
         try:
-            answer: Grant | Busy | None = await self._verdict(token)
+            answer: Answered = await self._verdict(token)
             self._vitals.works()
         except Outage as outage:
             self._vitals.waits(str(outage))
@@ -269,21 +279,19 @@ class KeyCache:
         self._verdicts.put(token, grant, OUTAGE_TTL_S)
         return grant
 
-    async def _verdict(self, token: str) -> Grant | Busy | None:
+    async def _verdict(self, token: str) -> Answered:
         tried: dict[bytes, bool] = {}
         for _ in range(ROUNDS):
             epoch = self._verdicts.epoch
-            grant = await self._match(token, await self._shelf.active_keys(lookup_prefix(token)), tried)
-            if isinstance(grant, Busy):
-                return grant
+            answer = await self._match(token, await self._shelf.keys_behind(lookup_prefix(token)), tried)
+            if isinstance(answer, Busy):
+                return answer
             if self._verdicts.epoch == epoch:
-                self._verdicts.put(token, grant)
-                return grant
+                self._verdicts.put(token, answer)
+                return answer
         return Busy()
 
-    async def _match(
-        self, token: str, records: Sequence[KeyRecord], tried: dict[bytes, bool]
-    ) -> Grant | Busy | None:
+    async def _match(self, token: str, records: Sequence[KeyRecord], tried: dict[bytes, bool]) -> Answered:
         for record in records:
             known = self._verdicts.proves(token, record.secret_hash)
             if known is None and record.secret_hash not in tried:
@@ -295,7 +303,10 @@ class KeyCache:
                 if tried[record.secret_hash]:
                     self._verdicts.proven(token, record.secret_hash)
             if known or tried.get(record.secret_hash):
-                return Grant(record.key_id, record.project_id, record.scope)
+                # Only whoever holds the whole token hears that it was revoked, and at the same cost.
+                return (
+                    WasRevoked() if record.revoked else Grant(record.key_id, record.project_id, record.scope)
+                )
         return None
 
     async def _note_used(self) -> None:

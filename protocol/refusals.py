@@ -41,6 +41,7 @@ class Refusal:
 # Ingest over HTTP (spec, "Credential errors by surface").
 NO_TENANT: Final = Refusal(401, "UNAUTHORIZED", "no tenant context", {"reason": "no bearer token"})
 UNKNOWN_KEY: Final = Refusal(401, "UNAUTHORIZED", "no tenant context", {"reason": "unknown key"})
+REVOKED_KEY: Final = Refusal(401, "UNAUTHORIZED", "no tenant context", {"reason": "revoked"})
 INGEST_NO_PROJECT: Final = Refusal(403, "FORBIDDEN", "OTLP ingest requires a project-scoped token")
 INGEST_SCOPE: Final = Refusal(
     403, "FORBIDDEN", "this API key is not scoped for ingest (needs a write or mcp key)"
@@ -272,7 +273,7 @@ Q_TOO_LONG: Final = Refusal(400, "BAD_REQUEST", "'q' has {length} characters; at
 TOO_MANY_QUESTIONS: Final = Refusal(
     429,
     "RATE_LIMITED",
-    "this key has {most} questions under way, which is as many as it may (SVC_QUESTIONS_PER_KEY); ask again"
+    "{who} has {most} questions under way, which is as many as it may (SVC_QUESTIONS_PER_KEY); ask again"
     " when one is answered",
     retry_after_s=1,
 )

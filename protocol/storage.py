@@ -107,7 +107,7 @@ class Settled:
 
 @attrs.frozen
 class KeyRecord:
-    """A stored, active key of a living project, as needed for verification.
+    """A stored key, as needed for verification. `revoked` is also one of a deleted project.
 
     Secrets: `secret_hash` is a bcrypt hash; it is left out of the repr.
     """
@@ -116,6 +116,7 @@ class KeyRecord:
     project_id: int
     scope: Scope
     secret_hash: bytes = attrs.field(repr=False)
+    revoked: bool = False
 
 
 @attrs.frozen

@@ -276,8 +276,8 @@ class Settings:
         "SVC_QUESTIONS_PER_KEY",
         integer(1, 64),
         "4",
-        "Questions (queries, tool calls, reads of settings) that one key may have under way at once; more are"
-        " answered 429.",
+        "Questions (queries, tool calls, reads and writes of settings) that one key, or one person who has"
+        " signed in, may have under way at once; more are answered 429.",
     )
 
     secret_key: bytes = setting(

@@ -1,7 +1,7 @@
-"""Turns: how many questions one key may have under way, so that none takes the database from others.
+"""Turns: how many questions one caller may have under way, so that none takes the database from others.
 
-The query API, the tools and the payload route take a turn for each question and hold it until the answer is
-made. Passive, one for the process. Never looks at what is asked.
+The query API, the REST API, the tools and the payload route take a turn for each question and hold it until
+the answer is made. Passive, one for the process. Never looks at what is asked.
 """
 
 from __future__ import annotations
@@ -29,27 +29,28 @@ class _Line:
 
 @attrs.define(eq=False)
 class Turns:
-    """`most` questions of one key at once. `refused` counts those that were told to come back."""
+    """`most` questions of one caller at once. `refused` counts those that were told to come back."""
 
     most: int
     refused: int = 0
     _lines: dict[str, _Line] = attrs.field(factory=dict)
 
     @asynccontextmanager
-    async def turn(self, key: str) -> AsyncIterator[None]:
-        """Hold a turn of this key. Raises `Refused` when none comes free in time or too many wait."""
+    async def turn(self, key: str, who: str = "this key") -> AsyncIterator[None]:
+        """Hold a turn of the caller with this key, told as `who`.
+
+        Raises `Refused` when none comes free in time or too many wait.
+        """
         line = self._lines.setdefault(key, _Line(trio.CapacityLimiter(self.most)))
         if line.inside >= self.most * (1 + WAITING_FOR_ONE):
-            self.refused += 1
-            raise self._refused()
+            raise self._refused(who)
         line.inside += 1
         try:
             token = object()
             with trio.move_on_after(PATIENCE_S) as patience:
                 await line.turns.acquire_on_behalf_of(token)
             if patience.cancelled_caught:
-                self.refused += 1
-                raise self._refused()
+                raise self._refused(who)
             try:
                 yield
             finally:
@@ -57,8 +58,9 @@ class Turns:
         finally:
             line.inside -= 1
             if not line.inside:
-                # Only the keys that ask right now take room.
+                # Only the callers that ask right now take room.
                 del self._lines[key]
 
-    def _refused(self) -> Refused:
-        return Refused(TOO_MANY_QUESTIONS.saying(TOO_MANY_QUESTIONS.message.format(most=self.most)))
+    def _refused(self, who: str) -> Refused:
+        self.refused += 1
+        return Refused(TOO_MANY_QUESTIONS.saying(TOO_MANY_QUESTIONS.message.format(who=who, most=self.most)))

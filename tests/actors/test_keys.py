@@ -30,6 +30,7 @@ from actors.keys import (
     ROUNDS,
     VERDICTS_BOUND,
     VERIFY_TIMEOUT_S,
+    Answered,
     Busy,
     Grant,
     KeyCache,
@@ -37,6 +38,7 @@ from actors.keys import (
     Keys,
     Verdicts,
     Verify,
+    WasRevoked,
     snapshot,
 )
 from actors.reply import Reply
@@ -48,8 +50,6 @@ from tests.actors.every_await import Strike, at_every_await
 NOW = datetime(2026, 11, 1, tzinfo=UTC)
 GRANT = Grant("k1", 7, "write")
 PATIENCE_S = 5.0
-
-Answer = Grant | Busy | None
 
 
 @attrs.define
@@ -71,7 +71,7 @@ class Shelf:
         record = KeyRecord(grant.key_id, grant.project_id, grant.scope, token.encode())
         self.records.append((lookup_prefix(token), record))
 
-    async def active_keys(self, lookup_prefix: str) -> Sequence[KeyRecord]:
+    async def keys_behind(self, lookup_prefix: str) -> Sequence[KeyRecord]:
         self.lookups.append(lookup_prefix)
         await trio.lowlevel.checkpoint()
         if self.troubles:
@@ -148,7 +148,7 @@ class House:
         self.send, self.receive = trio.open_memory_channel[Verify](bound)
         self.keys = Keys(self.verdicts, self.send)
         self.vitals = Vitals("key-cache")
-        self.answers: list[Answer] = []
+        self.answers: list[Answered] = []
 
     def cache(self) -> KeyCache:
         return KeyCache(
@@ -171,7 +171,10 @@ class House:
 
     def revoke(self, key_id: str) -> None:
         """What the front does: the row first, then the handle."""
-        self.shelf.records = [entry for entry in self.shelf.records if entry[1].key_id != key_id]
+        self.shelf.records = [
+            (prefix, attrs.evolve(record, revoked=record.revoked or record.key_id == key_id))
+            for prefix, record in self.shelf.records
+        ]
         self.keys.evict(Eviction(key_id=key_id))
 
     async def ask(self, token: str) -> None:
@@ -227,6 +230,32 @@ async def test_a_token_with_the_prefix_of_another_is_refused(house: House) -> No
     async with house.running():
         assert await house.keys.verify(forged) is None
         assert await house.keys.verify(token) == GRANT
+
+
+async def test_who_holds_a_revoked_key_is_told_so_and_nobody_else_is(house: House) -> None:
+    token = house.token()
+    forged = token[:-1] + ("A" if token[-1] != "A" else "B")
+    house.revoke("k1")
+    async with house.running():
+        assert [await house.keys.verify(token) for _ in range(3)] == [WasRevoked()] * 3
+        assert [await house.keys.verify(forged) for _ in range(3)] == [None] * 3
+    # Remembered like any other refusal, and bought at the price of one hash either way; a wrong guess
+    # behind a proven key costs none.
+    assert house.hasher.calls == [token]
+    assert len(house.shelf.lookups) == 2
+    assert house.verdicts.last_known(token) is None
+
+
+@pytest.mark.parametrize("revoked", [True, False])
+async def test_a_guess_costs_the_same_behind_a_living_and_a_revoked_key(house: House, revoked: bool) -> None:
+    token = house.token()
+    if revoked:
+        house.revoke("k1")
+    forged = token[:-1] + ("A" if token[-1] != "A" else "B")
+    async with house.running():
+        assert await house.keys.verify(forged) is None
+    assert house.hasher.calls == [forged]
+    assert len(house.shelf.lookups) == 1
 
 
 async def test_two_keys_behind_one_prefix_are_told_apart(house: House) -> None:
@@ -358,7 +387,7 @@ async def test_a_revoked_key_is_refused_on_the_next_request(house: House) -> Non
         assert await house.keys.verify(token) == GRANT
         assert await house.keys.verify(other) is not None
         house.revoke("k1")
-        assert await house.keys.verify(token) is None
+        assert await house.keys.verify(token) == WasRevoked()
         assert await house.keys.verify(other) is not None
     assert len(house.shelf.lookups) == 3
 
@@ -378,8 +407,8 @@ async def test_a_key_revoked_during_its_check_does_not_come_back(house: House, w
             house.revoke("k1")
             store_gate.set()
             hash_gate.set()
-        assert house.answers == [None]
-        assert await house.keys.verify(token) is None
+        assert house.answers == [WasRevoked()]
+        assert await house.keys.verify(token) == WasRevoked()
 
 
 async def test_a_check_read_again_does_not_hash_again(house: House) -> None:
@@ -415,7 +444,7 @@ def test_a_key_revoked_at_any_await_of_its_check_is_refused_afterwards() -> None
             for _ in range(2):
                 await house.ask(token)
                 if strike.fell:
-                    assert await house.keys.verify(token) is None
+                    assert await house.keys.verify(token) == WasRevoked()
             house.send.close()
 
         async with trio.open_nursery() as nursery:
@@ -768,7 +797,7 @@ async def test_a_lost_line_voids_the_checks_in_flight(house: House) -> None:
         async with trio.open_nursery() as askers:
             askers.start_soon(house.ask, token)
             await wait_all_tasks_blocked()
-            # Revoked by another process, whose notice is never heard.
+            # WasRevoked by another process, whose notice is never heard.
             house.shelf.records.clear()
             house.shelf.lines[0].close()
             await wait_all_tasks_blocked()

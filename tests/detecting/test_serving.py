@@ -16,6 +16,7 @@ from protocol.framing import Frames
 from protocol.storage import Outage
 from svc.detecting.rounds import ROUNDS, Round, RoundMeans, Work
 from svc.detecting.serving import KeptRound, keep_rounds
+from svc.domain.detect.table import DETECTORS
 from svc.store.postgres.database import Address, Database
 
 #: Nothing in these rounds asks for it.
@@ -90,4 +91,6 @@ def test_a_report_is_bounded_whatever_a_round_counts_or_says() -> None:
 
 
 def test_names_of_rounds_are_the_ones_that_operators_know() -> None:
-    assert [row.name for row in ROUNDS] == ["trace-folder"]
+    judges = [f"judge-{name.replace('_', '-')}" for name, one in DETECTORS.items() if one.measures]
+    assert len(judges) == 9
+    assert [row.name for row in ROUNDS] == ["trace-folder", *judges, "case-keeper", "case-analyst"]

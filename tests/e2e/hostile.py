@@ -38,6 +38,8 @@ from svc.wiring.open_store import open_store
 from tests.service import Service, until
 
 EXPORT = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
+#: `make hostile` asks for the sizes and rounds of the attacks as they were described.
+FULL = os.environ.get("HOSTILE") == "full"
 MIB = 1024 * 1024
 
 T = TypeVar("T")

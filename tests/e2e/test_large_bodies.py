@@ -13,10 +13,10 @@ import pytest
 
 from tests import wire
 from tests.amplifiers import JSON_SPAN, json_amplifiers, json_body, protobuf_amplifiers
-from tests.e2e.hostile import MIB
+from tests.e2e.hostile import FULL, MIB
 from tests.service import PLAIN, Service, running, until
 
-BUDGET = 48 * MIB
+BUDGET = (128 if FULL else 48) * MIB
 
 
 @pytest.fixture(scope="module")
@@ -63,9 +63,13 @@ class Watch:
 
 AMPLIFIERS = {
     ("protobuf", name): body
-    for name, body in protobuf_amplifiers(8 * MIB).items()
+    for name, body in protobuf_amplifiers((31 if FULL else 8) * MIB).items()
     if name in ("spans", "groups beside a span", "events", "values")
-} | {("json", name): body for name, body in json_amplifiers(5 * MIB).items() if name in ("spans", "groups")}
+} | {
+    ("json", name): body
+    for name, body in json_amplifiers((20 if FULL else 5) * MIB).items()
+    if name in ("spans", "groups")
+}
 
 
 @pytest.mark.parametrize(("form", "name"), AMPLIFIERS)

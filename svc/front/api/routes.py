@@ -20,7 +20,7 @@ from quart_trio import QuartTrio
 from protocol.refusals import BAD_REQUEST, Refusal, Refused
 from protocol.rest.query import read_body
 from svc.domain.access import Permission
-from svc.front.auth.callers import KeyHolder
+from svc.front.auth.callers import KeyHolder, Nobody, Person, SingleUser
 from svc.front.auth.calls import Call, Means, Rule, admit, lowered
 from svc.front.envelope import refusal_response, success_response
 
@@ -177,10 +177,16 @@ class Api:
             call = attrs.evolve(call, body=read_body(raw, route.body))
         if route.query is not None:
             call = attrs.evolve(call, query=_read_query(route.query, request.args.to_dict()))
-        if isinstance(call.caller, KeyHolder):
-            async with self.means.turns.turn(call.caller.grant.key_id):
+        match call.caller:
+            case Nobody():
+                # They are limited by their tries.
                 return await route.handler(call)
-        return await route.handler(call)
+            case KeyHolder(grant):
+                turn = self.means.turns.turn(grant.key_id)
+            case Person() | SingleUser() as caller:
+                turn = self.means.turns.turn(f"person:{caller.label}", "this person")
+        async with turn:
+            return await route.handler(call)
 
 
 def _streamed(answer: ApiStream) -> Response:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from actors.keys import Busy, Grant, Keys
-from protocol.refusals import NO_TENANT, UNAVAILABLE, UNKNOWN_KEY, Refusal
+from actors.keys import Busy, Grant, Keys, WasRevoked
+from protocol.refusals import NO_TENANT, REVOKED_KEY, UNAVAILABLE, UNKNOWN_KEY, Refusal
 from protocol.tokens import Scope, bearer
 
 
@@ -22,6 +22,8 @@ async def authorize(
     match await keys.verify(token):
         case None:
             return UNKNOWN_KEY
+        case WasRevoked():
+            return REVOKED_KEY
         case Busy():
             return UNAVAILABLE
         case Grant() as grant:

@@ -34,7 +34,7 @@ from grpclib.server import Server, Stream
 from h2.events import RequestReceived, UnknownFrameReceived
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
-from actors.keys import Busy, Grant, Keys
+from actors.keys import Busy, Grant, Keys, WasRevoked
 from actors.spool.memory import Reservation
 from protocol import rpc
 from protocol.refusals import (
@@ -49,6 +49,7 @@ from protocol.refusals import (
     METADATA_TOO_LARGE,
     NO_TENANT,
     PAYLOAD_TOO_LARGE,
+    REVOKED_KEY,
     STOPPING,
     UNAVAILABLE,
     UNKNOWN_KEY,
@@ -300,6 +301,9 @@ class OtlpGrpc:
                 return _Failure(Status.PERMISSION_DENIED, GRPC_SCOPE)
             case Busy():
                 return _failure(self._intake.tally.refuse(UNAVAILABLE))
+            case WasRevoked():
+                self._intake.tally.refuse(REVOKED_KEY)
+                return _Failure(Status.UNAUTHENTICATED, GRPC_NO_TOKEN)
             case _:
                 self._intake.tally.refuse(UNKNOWN_KEY)
                 return _Failure(Status.UNAUTHENTICATED, GRPC_NO_TOKEN)

@@ -202,20 +202,21 @@ class KeyStore:
 
         return await self.database.run(work)
 
-    async def active_keys(self, lookup_prefix: str) -> Sequence[KeyRecord]:
-        """The active keys of living projects behind a prefix; more than one only by a rare coincidence."""
+    async def keys_behind(self, lookup_prefix: str) -> Sequence[KeyRecord]:
+        """The keys behind a prefix, living ones first; more than one only by a rare coincidence."""
         # Candidates for a token; a deleted project has no keys that verify.
         rows = await self.database.run(
             lambda connection: connection.fetch(
-                "select k.id::text, k.project_id, k.scope, k.secret_hash from api_key k"
-                " join project p on p.id = k.project_id and p.deleted_at is null"
-                " where k.token_prefix = $1 and k.revoked_at is null order by k.created_at limit 4",
+                "select k.id::text as key_id, k.project_id, k.scope, k.secret_hash,"
+                " k.revoked_at is not null or p.deleted_at is not null as revoked"
+                " from api_key k join project p on p.id = k.project_id"
+                " where k.token_prefix = $1 order by revoked, k.created_at limit 4",
                 lookup_prefix,
             ),
             readonly=True,
             timeout_s=8.0,
         )
-        return [KeyRecord(row["id"], row["project_id"], row["scope"], row["secret_hash"]) for row in rows]
+        return [KeyRecord(**dict(row.items())) for row in rows]
 
     async def note_used(self, used: dict[str, datetime]) -> None:
         """Write down when keys were used last; never moves backwards."""

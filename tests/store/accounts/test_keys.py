@@ -77,19 +77,21 @@ async def test_a_rotated_key_keeps_name_and_scope_and_loses_its_old_secret(
     second = await keys.rotate(project.id, first.key.id, actor="tests")
     assert isinstance(second, Minted)
     assert (second.key.id, second.key.name, second.key.scope) == (first.key.id, "n", "query")
-    assert await keys.active_keys(lookup_prefix(first.plaintext)) == []
-    (record,) = await keys.active_keys(lookup_prefix(second.plaintext))
+    assert await keys.keys_behind(lookup_prefix(first.plaintext)) == []
+    (record,) = await keys.keys_behind(lookup_prefix(second.plaintext))
     assert matches(second.plaintext, record.secret_hash)
     assert record.secret_hash.decode() not in repr(record)
 
 
-async def test_a_revoked_key_is_found_no_more_and_cannot_be_rotated(
+async def test_a_revoked_key_is_known_as_revoked_and_cannot_be_rotated(
     store: Database, project: Project
 ) -> None:
     keys = KeyStore(store)
     minted = await keys.create(project.id, "n", "admin", actor="tests")
     await keys.revoke(project.id, minted.key.id, actor="tests")
-    assert await keys.active_keys(lookup_prefix(minted.plaintext)) == []
+    (record,) = await keys.keys_behind(lookup_prefix(minted.plaintext))
+    assert record.revoked
+    assert matches(minted.plaintext, record.secret_hash)
     assert await keys.rotate(project.id, minted.key.id, actor="tests") == AlreadyRevoked()
     (shown,) = await keys.list(project.id)
     assert shown.state == "revoked"
@@ -115,7 +117,7 @@ async def test_a_key_of_another_project_is_not_found(store: Database, project: P
     assert await keys.revoke(project.id + 1, minted.key.id, actor="tests") == NoSuchKey()
 
 
-async def test_the_keys_of_a_deleted_project_are_found_no_more(store: Database, project: Project) -> None:
+async def test_the_keys_of_a_deleted_project_are_known_as_revoked(store: Database, project: Project) -> None:
     keys = KeyStore(store)
     minted = await keys.create(project.id, "n", "admin", actor="tests")
 
@@ -123,7 +125,9 @@ async def test_the_keys_of_a_deleted_project_are_found_no_more(store: Database, 
         await connection.execute("update project set deleted_at = now()")
 
     await store.run(work)
-    assert await keys.active_keys(lookup_prefix(minted.plaintext)) == []
+    (record,) = await keys.keys_behind(lookup_prefix(minted.plaintext))
+    assert record.revoked
+    assert matches(minted.plaintext, record.secret_hash)
 
 
 async def test_a_revocation_is_heard_by_every_listener(store: Database, project: Project) -> None:
