@@ -11,6 +11,7 @@ everyone else holds a handle or a passive object that the wiring lends.
       │   TraceRoller ──settle──▶ store ◀──build── HourBuilder × 2
       │                             "   ◀──make─── Partitioner
       │   ExporterWriter ──add──▶   "   ◀─expire── RetentionSweeper, ◀─empty── Purger
+      │   DetectingProcess ══▶ TraceFolder and other rounds ──count──▶ "  (a process of its own)
       │                               ◀─count─── Heartbeat ──▶ its host
       │
       └──verify──▶ KeyCache ──look up──▶ store ──revocations──▶ KeyNews ──evict──▶ Verdicts
@@ -19,6 +20,6 @@ The arrows are the whole graph; it has no cycle, so no two actors can wait for e
 The spool and the table of verdicts are passive: they hold state, the actors hold time.
 
 Read in this order: `supervision`, `ports`, `spool`, `drainer`, `decoders`, `keys`, `roller`; then the other
-spools (`disk_spool`, `broker_spool`) and the quiet loops (`partitions`, `hours`, `sweeper`, `exporters`,
-`purger`, all of them `rounds`).
+spools (`disk_spool`, `broker_spool`), the quiet loops (`partitions`, `hours`, `sweeper`, `exporters`,
+`purger`, all of them `rounds`), and `detecting` with what runs in the other process (`folder`).
 """

@@ -24,7 +24,6 @@ from actors.reply import Reply, Unanswered
 from actors.supervision import Vitals
 from protocol.decoding import (
     Begun,
-    Frames,
     Outcome,
     Prices,
     frame,
@@ -32,6 +31,7 @@ from protocol.decoding import (
     result_of,
     write_message,
 )
+from protocol.framing import Frames
 
 log = logging.getLogger(__name__)
 

@@ -42,3 +42,14 @@ async def rounds(
         else:
             vitals.works()
         await trio.sleep(rest_s)
+
+
+class Repeating:
+    """An actor that is nothing but its rounds: `work` as `rounds` does it."""
+
+    def __init__(self, work: Callable[[], Awaitable[float]], vitals: Vitals) -> None:
+        self._work, self._vitals = work, vitals
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Run until cancelled."""
+        await rounds(self._work, self._vitals, task_status=task_status)

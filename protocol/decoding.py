@@ -1,8 +1,8 @@
 """What the service and its decoder processes say to each other, over a pipe.
 
-Owns the messages and their framing: four bytes of length (big-endian), then MessagePack. `Begin` is the
-first message to a decoder and `Begun` its first answer; every `Write` is answered by one `Outcome` with its
-number, in any order. Both ends are of one release, always.
+Owns the messages, as MessagePack in the frames of `framing`. `Begin` is the first message to a decoder and
+`Begun` its first answer; every `Write` is answered by one `Outcome` with its number, in any order. Both ends
+are of one release, always.
 
 Secrets: `Begin` carries the password of the database. It travels through the pipe, never in arguments or the
 environment.
@@ -10,19 +10,14 @@ environment.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Final, Literal, TypeAlias
 
 import msgspec
 
+from protocol.framing import framed
 from protocol.storage import Batch, Outage, StoreRefused, WriteFailed, Written
-
-_LENGTH: Final = struct.Struct(">I")
-
-#: Nothing larger is sent: a group is bounded, and so is a body.
-FRAME_BOUND_BYTES: Final = 2**30
 
 
 class Prices(msgspec.Struct, frozen=True, tag=True):
@@ -94,39 +89,7 @@ _from_decoder: Final = msgspec.msgpack.Decoder(FromDecoder)
 
 def frame(message: ToDecoder | FromDecoder) -> tuple[bytes, bytes]:
     """The message as it travels, in two pieces: joining them would copy a large one once more."""
-    data = _encode(message)
-    return _LENGTH.pack(len(data)), data
-
-
-class Frames:
-    """Bytes in, whole messages out. Keeps what has come of the next one, so a reader may be cancelled."""
-
-    def __init__(self) -> None:
-        self._held = bytearray()
-
-    def feed(self, data: bytes | bytearray) -> None:
-        """More bytes came."""
-        self._held += data
-
-    def next(self) -> bytes | memoryview | None:
-        """The next message, when it is here. Raises `ValueError` for a length that nobody sends.
-
-        A message that ends what has come is not copied: as a rule there is one at a time.
-        """
-        if len(self._held) < _LENGTH.size:
-            return None
-        (length,) = _LENGTH.unpack_from(self._held)
-        if length > FRAME_BOUND_BYTES:
-            raise ValueError(f"a frame of {length} bytes")
-        end = _LENGTH.size + length
-        if len(self._held) < end:
-            return None
-        if end == len(self._held):
-            held, self._held = self._held, bytearray()
-            return memoryview(held)[_LENGTH.size :]
-        message = bytes(memoryview(self._held)[_LENGTH.size : end])
-        del self._held[:end]
-        return message
+    return framed(_encode(message))
 
 
 def read_to_decoder(data: bytes | memoryview) -> ToDecoder:

@@ -90,9 +90,13 @@ class Service:
 
     def decoders(self) -> list[int]:
         """The process ids of the decoder processes."""
+        return self.children("svc.ingest.decoder")
+
+    def children(self, module: str) -> list[int]:
+        """The ids of child processes that run a module of ours."""
         threads = Path(f"/proc/{self.process.pid}/task").glob("*/children")
         children = [int(child) for thread in threads for child in _of_proc(thread).split()]
-        return [pid for pid in children if b"svc.ingest.decoder" in _of_proc(Path(f"/proc/{pid}/cmdline"))]
+        return [pid for pid in children if module.encode() in _of_proc(Path(f"/proc/{pid}/cmdline"))]
 
     def health(self) -> dict[str, Any]:
         """The whole health report, UP or DOWN."""

@@ -52,6 +52,11 @@ ROOMS: dict[str, tuple[set[str], set[str] | None]] = {
         {"protocol", "actors", "svc.domain", "svc.store", "svc.runtime", "svc.ingest"},
         {"attrs", "msgspec", "trio"},
     ),
+    # The detecting process keeps actors of its own.
+    "svc/detecting": (
+        {"protocol", "actors", "svc.domain", "svc.store", "svc.runtime", "svc.detecting"},
+        {"attrs", "trio"},
+    ),
     "svc/front": (
         {"protocol", "actors", "svc.domain", "svc.store", "svc.front"},
         {
@@ -70,7 +75,7 @@ ROOMS: dict[str, tuple[set[str], set[str] | None]] = {
     "svc/wiring": (
         {
             *("protocol", "actors", "svc.domain", "svc.store", "svc.outside", "svc.ingest", "svc.front"),
-            *("svc.config", "svc.secrets", "svc.runtime", "svc.wiring"),
+            *("svc.config", "svc.detecting", "svc.secrets", "svc.runtime", "svc.wiring"),
         },
         None,
     ),

@@ -89,8 +89,16 @@ class CaseKeeper:
     async def _project(self, project_id: int) -> None:
         standing = await self.work.standing(project_id, self.now())
         known: list[_Known] = []
+        surely = {
+            (one.cause.detector, one.subject)
+            for one in standing
+            if not one.closed and (one.confirmed or _withheld(one) is None)
+        }
         for one in standing:
             held = _withheld(one)
+            if (one.payload.get("with"), one.subject) in surely:
+                # It says how another fails that is confirmed.
+                held = None
             if held is None or one.confirmed:
                 known.append(await self._known(project_id, one))
             elif one.decided_by is None and not one.closed:

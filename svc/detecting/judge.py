@@ -60,6 +60,9 @@ class Judge(Looks):
         if kept is None and first < scope.look.fine_from:
             # What it was judged from is no longer there slot by slot.
             kept = await stores.states.oldest(scope.project_id, name, bucket)
+        if kept is not None and kept.alarmed and not self._lives(scope, bucket):
+            # People saw to what it fired, so that it begins anew from here.
+            kept = cleared(kept)
         judged, counted = await self._judged(scope, bucket, kept, first)
         move = scope.moves.get(_reference(bucket))
         state, checkpoints, since_kept = judged.state, judged.checkpoints, 0 if kept is None else kept.cursor
@@ -80,6 +83,9 @@ class Judge(Looks):
         written = Judged(bucket, state, since_kept, checkpoints)
         await stores.due.settle(scope.project_id, name, due, until, written)
         return False
+
+    def _lives(self, scope: Scope, bucket: Bucket) -> bool:
+        return any(finding.reference == _reference(bucket) for finding in scope.live)
 
     async def _judged(
         self, scope: Scope, bucket: Bucket, kept: BucketState | None, first: int

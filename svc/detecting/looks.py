@@ -134,9 +134,9 @@ class Looks:
                 await trio.lowlevel.checkpoint()
         except Exception as error:
             if not isinstance(error, Outage):
-                await stores.due.give_up(project_id, name, None, type(error).__name__)
+                await stores.due.give_up(project_id, name, None, failure=type(error).__name__)
             raise
-        await stores.due.give_up(project_id, name, look.until)
+        await stores.due.give_up(project_id, name, look.until, waits=waits)
         return waits or not look.quiet
 
     async def subject(self, scope: Scope, bucket: Bucket, due: Sequence[DueBucket]) -> bool:

@@ -16,7 +16,10 @@ def hour_of(moment: datetime) -> datetime:
 
 def day_of(moment: datetime) -> datetime:
     """The midnight that begins the day of an aware moment."""
-    return moment.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    # Asked for every span that is read; nearly all moments are of UTC already.
+    if moment.tzinfo is not UTC:
+        moment = moment.astimezone(UTC)
+    return datetime(moment.year, moment.month, moment.day, tzinfo=UTC)
 
 
 def after(moment: datetime, step: timedelta) -> datetime:

@@ -150,7 +150,7 @@ def _is_message(item: dict[str, Any]) -> bool:
     return kind in _LOOSE or (("content" in item or "data" in item) and kind.lower() in ROLES)
 
 
-def _opened(message: Any) -> Message:
+def unwrapped(message: Any) -> Message:
     """A message out of what wraps it: a choice, a LangChain constructor, or bare text."""
     if type(message) is dict and "role" in message:
         return message
@@ -321,7 +321,7 @@ def normal(messages: list[Any]) -> list[dict[str, Any]]:
     """The messages in normal form; JSON in arguments and results is opened, so both encodings read alike."""
     read = []
     for raw in messages:
-        message = _opened(raw)
+        message = unwrapped(raw)
         found = []
         for part in parts(message):
             for key in ("arguments", "result"):
@@ -343,7 +343,7 @@ def _text_in(message: Message) -> str | None:
 def last_user_text(messages: list[Any]) -> str | None:
     """The text of the last message a user said, else of the last message that says anything."""
     for raw in reversed(messages):
-        message = _opened(raw)
+        message = unwrapped(raw)
         if role_of(message) == "user" and (said := _text_in(message)) is not None:
             return said
     return last_text(messages)
@@ -352,7 +352,7 @@ def last_user_text(messages: list[Any]) -> str | None:
 def last_text(messages: list[Any]) -> str | None:
     """The text of the last message that says anything, system messages aside."""
     for raw in reversed(messages):
-        message = _opened(raw)
+        message = unwrapped(raw)
         if role_of(message) != "system" and (said := _text_in(message)) is not None:
             return said
     return None
@@ -368,7 +368,7 @@ def answer(messages: list[Any], limit: int) -> tuple[str | None, list[Asked], di
     failures: dict[str, Failure] = {}
     for raw in messages:
         texts = []
-        for part in parts(_opened(raw)):
+        for part in parts(unwrapped(raw)):
             if part["type"] == "text":
                 texts.append(part["text"])
             elif part["type"] == "tool_call":

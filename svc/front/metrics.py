@@ -14,7 +14,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from actors.drainer import Tally
-from actors.folder import FolderTally
+from actors.folder import FAILED
 from actors.roller import RollerTally
 from actors.spool.memory import SpoolState
 from actors.supervision import Board
@@ -33,7 +33,8 @@ class Sources:
     intake: IntakeTally
     tally: Tally
     roller: RollerTally
-    folder: FolderTally
+    #: What the folder has counted, by name.
+    folder: Callable[[], Mapping[str, int]]
     sweep: SweepTally
     keys: Callable[[], Mapping[str, int]]
     sign_ins: Callable[[], Mapping[str, int]]
@@ -114,16 +115,7 @@ class _Snapshots(Collector):
         yield crashes
         yield _counter("svc_traces_rolled", "Traces looked at by the roller.", s.roller.rolled)
         yield _counter("svc_traces_settled", "Traces settled.", s.roller.settled)
-        yield _counter("svc_traces_folded", "Traces counted by the detectors.", s.folder.traces)
-        yield _counter("svc_traces_folded_again", "Traces counted anew after a change.", s.folder.again)
-        yield _counter("svc_fold_left_out", "Observations without a bucket: too many.", s.folder.left_out)
-        yield _counter("svc_fold_unread_payloads", "Payloads beyond a round's bounds.", s.folder.unread)
-        raised = CounterMetricFamily(
-            "svc_detector_failures", "Traces at which a detector raised.", labels=["detector"]
-        )
-        for name, traces in sorted(s.folder.failures.items()):
-            raised.add_metric([name], traces)
-        yield raised
+        yield from _folding(s.folder())
         yield _counter("svc_retention_sweeps", "Retention sweeps completed.", s.sweep.sweeps)
         yield _counter("svc_retention_dropped_days", "Days dropped, one for each table.", s.sweep.days)
         yield _counter("svc_retention_freed_rows", "Rows that expired, about.", s.sweep.rows)
@@ -145,6 +137,23 @@ class _Snapshots(Collector):
             "Tries at passwords refused: too many wait.",
             sign_ins["refused_full"],
         )
+
+
+def _folding(counts: Mapping[str, int]) -> Iterable[Metric]:
+    for name, key, text in (
+        ("svc_traces_folded", "traces", "Traces counted by the detectors."),
+        ("svc_traces_folded_again", "again", "Traces counted anew after a change."),
+        ("svc_fold_left_out", "left_out", "Observations without a bucket: too many."),
+        ("svc_fold_unread_payloads", "unread", "Payloads beyond a round's bounds."),
+    ):
+        yield _counter(name, text, counts.get(key, 0))
+    raised = CounterMetricFamily(
+        "svc_detector_failures", "Traces at which a detector raised.", labels=["detector"]
+    )
+    for name, traces in sorted(counts.items()):
+        if name.startswith(FAILED):
+            raised.add_metric([name.removeprefix(FAILED)], traces)
+    yield raised
 
 
 def _counter(name: str, text: str, value: float) -> CounterMetricFamily:

@@ -8,11 +8,9 @@ parent (standard input ends), and leaves signals to it.
 
 from __future__ import annotations
 
-import fcntl
 import logging
 import os
 import signal
-import subprocess
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -29,7 +27,6 @@ from actors.supervision import Vitals, keep
 from protocol.decoding import (
     Begin,
     Begun,
-    Frames,
     FromDecoder,
     Prices,
     Write,
@@ -38,6 +35,7 @@ from protocol.decoding import (
     read_to_decoder,
     sent_batches,
 )
+from protocol.framing import Frames
 from protocol.storage import Outage, StoreRefused, WriteFailed, Written
 from svc.domain.exporters import Observations
 from svc.domain.intake import decoder
@@ -47,6 +45,7 @@ from svc.domain.rates import OwnPrices
 from svc.ingest.prices import parse_prices
 from svc.ingest.writer import Ingest
 from svc.runtime.asyncio_loop import asyncio_loop
+from svc.runtime.child import END_TIMEOUT_S, child, parent_pipe
 from svc.runtime.clock import now
 from svc.runtime.garbage import collect_seldom
 from svc.runtime.logging import set_up
@@ -58,12 +57,6 @@ from svc.store.spans.writing import SpanStore
 
 log = logging.getLogger(__name__)
 
-#: A group is megabytes; the kernel's own 64 KiB would hand it over in a hundred switches.
-PIPE_BYTES: Final = 1 << 20
-#: Linux's number for setting that; Python 3.11 knows it as `fcntl.F_SETPIPE_SZ` on Linux only.
-_F_SETPIPE_SZ: Final = 1031
-#: What a process gets to end after its standard input did.
-END_TIMEOUT_S: Final = 3.0
 #: Decoders take what the doors and the database leave. Measured November 2026 on two cores with two decoders:
 #: requests of one span 1,106/s against 610, stored in a flood 7,594 spans/s against 6,718.
 NICENESS: Final = 5
@@ -87,16 +80,7 @@ def decoder_process(
 
     @asynccontextmanager
     async def launched() -> AsyncIterator[trio.abc.Stream]:
-        process = await trio.lowlevel.open_process(
-            [sys.executable, "-m", "svc.ingest.decoder"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            pass_fds=(seen_fd,),
-        )
-        assert process.stdio is not None
-        assert isinstance(process.stdin, trio.lowlevel.FdStream)
-        _widen(process.stdin.fileno())
-        try:
+        async with child("svc.ingest.decoder", pass_fds=(seen_fd,)) as stream:
             begin = Begin(
                 host=address.host,
                 port=address.port,
@@ -111,10 +95,8 @@ def decoder_process(
                 prices=own_prices(prices),
             )
             with trio.fail_after(END_TIMEOUT_S):
-                await process.stdin.send_all(b"".join(frame(begin)))
-            yield process.stdio
-        finally:
-            await _end(process)
+                await stream.send_all(b"".join(frame(begin)))
+            yield stream
 
     return launched
 
@@ -122,19 +104,6 @@ def decoder_process(
 def own_prices(prices: PriceBook) -> Prices | None:
     """The operator's prices as a decoder hears them."""
     return None if prices.own is None else Prices(prices.own.path, prices.own.text)
-
-
-async def _end(process: trio.Process) -> None:
-    """Close the pipe, wait a moment, then make sure."""
-    with trio.CancelScope(shield=True):
-        assert process.stdio is not None
-        await process.stdio.aclose()
-        with trio.move_on_after(END_TIMEOUT_S):
-            await process.wait()
-        if process.returncode is None:
-            process.kill()
-            with trio.move_on_after(END_TIMEOUT_S):
-                await process.wait()
 
 
 def _shared_memory(size_bytes: int) -> int:
@@ -148,22 +117,13 @@ def _shared_memory(size_bytes: int) -> int:
     return fd
 
 
-def _widen(pipe: int) -> None:
-    # A system that grants less is slower, not wrong.
-    with suppress(OSError):
-        fcntl.fcntl(pipe, _F_SETPIPE_SZ, PIPE_BYTES)
-
-
 def main() -> None:
     """Run in the child until standard input ends."""
     # A terminal sends its signals to the whole group; the parent decides what they mean.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     os.nice(NICENESS)
-    # Nothing but answers may reach standard output.
-    answers = os.dup(1)
-    os.dup2(2, 1)
-    trio.run(_serve, os.dup(0), answers)
+    trio.run(_serve, *parent_pipe())
 
 
 async def _serve(orders_fd: int, answers_fd: int) -> None:

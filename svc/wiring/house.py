@@ -14,9 +14,9 @@ from typing import Any, Final
 import trio
 
 from actors.decoders import DecoderProcess, Decoders, Lane
+from actors.detecting import Detecting, DetectingProcess
 from actors.drainer import Drainer, Tally
 from actors.exporters import ExporterWriter
-from actors.folder import FolderTally, TraceFolder
 from actors.hours import CUBES_ROUND_S, ROLLUPS_ROUND_S, HourBuilder
 from actors.keys import HASHERS, MAILBOX_BOUND, KeyCache, KeyNews, Keys, Verdicts, Verify
 from actors.keys import snapshot as keys_snapshot
@@ -29,6 +29,7 @@ from actors.sweeper import SweepTally
 from protocol.decoding import Prices
 from protocol.storage import Batch
 from svc.config.table import Settings
+from svc.detecting.process import detecting_process
 from svc.domain.exporters import Observations
 from svc.domain.intake import decoder, split
 from svc.domain.pricing import PriceBook
@@ -53,7 +54,6 @@ from svc.secrets.sealing import marking_key
 from svc.store.accounts.keys import KeyStore, matches
 from svc.store.aggregates.cubes import CubeStore
 from svc.store.aggregates.rollups import RollupStore
-from svc.store.detection.folding import FoldStore
 from svc.store.postgres.clock import server_clock
 from svc.store.postgres.database import Connection
 from svc.store.postgres.partitions import DayPartitions
@@ -67,7 +67,7 @@ from svc.store.spans.writing import SpanStore
 from svc.wiring.keeping import optional_loops, retention_report
 from svc.wiring.open_store import Store
 from svc.wiring.people import means, sign_ins
-from svc.wiring.pools import Pools, PoolSizes, pool_sizes
+from svc.wiring.pools import DETECTING_CONNECTIONS, Pools, PoolSizes, pool_sizes
 from svc.wiring.spools import Spooling, drainers, ingest_limits
 
 #: With more spans than this accepted and not stored, ingest needs the machine.
@@ -98,7 +98,7 @@ class House:
             )
         self.board = Board()
         self.tally, self.roller_tally, self.sweep_tally = Tally(), RollerTally(), SweepTally()
-        self.folder_tally = FolderTally()
+        self.detection = Detecting(self.board)
         dead_letters = DeadLetterStore(pools.ingest)
         self.spooling = Spooling(settings, self.board, self.tally, dead_letters=dead_letters, now=now)
         self.spool = self.spooling.spool
@@ -173,7 +173,7 @@ class House:
             intake=self.intake.tally,
             tally=self.tally,
             roller=self.roller_tally,
-            folder=self.folder_tally,
+            folder=lambda: self.detection.counts("trace-folder"),
             sweep=self.sweep_tally,
             keys=lambda: keys_snapshot(self.verdicts),
             sign_ins=lambda: sign_ins(self.means),
@@ -221,7 +221,6 @@ class House:
         partitioner = self.board.enrol("partitioner", spare=True)
         exporters = self.board.enrol("exporter-writer", spare=True)
         purger = self.board.enrol("purger", spare=True)
-        folder = self.board.enrol("trace-folder", spare=True)
         loops: list[tuple[Callable[[], Actor], Vitals]] = [
             (
                 lambda: KeyCache(
@@ -250,15 +249,7 @@ class House:
                 ),
                 roller,
             ),
-            (
-                lambda: TraceFolder(
-                    shelf=FoldStore(self.pools.upkeep, secret_key=marking_key(self.settings)),
-                    busy=lambda: self.spool.state().waiting_spans > BUSY_SPANS,
-                    tally=self.folder_tally,
-                    vitals=folder,
-                ),
-                folder,
-            ),
+            self._detecting(),
         ]
         loops += optional_loops(self.settings, self.pools.upkeep, self.board, self.sweep_tally)
         launch = decoder_process(
@@ -274,6 +265,24 @@ class House:
         if embedded is not None:
             loops.insert(0, (lambda: embedded, self.board.enrol("embedded-postgres")))
         return loops
+
+    def _detecting(self) -> tuple[Callable[[], Actor], Vitals]:
+        vitals = self.board.enrol("detecting", spare=True)
+        launch = detecting_process(
+            self.store.database.address,
+            self.settings.log_level,
+            pool_size=DETECTING_CONNECTIONS,
+            secret_key=marking_key(self.settings),
+        )
+        return (
+            lambda: DetectingProcess(
+                detection=self.detection,
+                launch=launch,
+                busy=lambda: self.spool.state().waiting_spans > BUSY_SPANS,
+                vitals=vitals,
+            ),
+            vitals,
+        )
 
     async def _write_exporters(self) -> None:
         rejected = self.intake.tally.take_rejections()

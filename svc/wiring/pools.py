@@ -17,7 +17,7 @@ from svc.store.postgres.database import Address, Database
 
 #: What the embedded server has (`svc.store.postgres.embedded.cluster`), and what we take of a served one,
 #: which comes with a hundred.
-EMBEDDED_CONNECTIONS: Final = 40
+EMBEDDED_CONNECTIONS: Final = 43
 SERVED_CONNECTIONS: Final = 80
 
 #: Those the server keeps for its superuser; the one that listens, the one of the start, the one that ends
@@ -31,6 +31,8 @@ QUESTION_CONNECTIONS: Final = 8
 UPKEEP_CONNECTIONS: Final = 5
 #: Of the service itself when decoder processes write the spans: dead letters go through these.
 LETTER_CONNECTIONS: Final = 2
+#: Of the detecting process.
+DETECTING_CONNECTIONS: Final = 3
 #: Groups that a decoder has in hand at once need one each.
 DECODER_CONNECTIONS: Final = 4
 
@@ -44,7 +46,10 @@ UPKEEP_STATEMENT_S: Final = 602.0
 
 @attrs.frozen
 class PoolSizes:
-    """Connections by kind; `decoders` is how many processes there may be, each with `per_decoder`."""
+    """Connections by kind; `decoders` is how many processes there may be, each with `per_decoder`.
+
+    Beside them the detecting process has `DETECTING_CONNECTIONS`.
+    """
 
     admission: int
     questions: int
@@ -57,7 +62,7 @@ class PoolSizes:
     def total(self) -> int:
         """All connections that there can be at once, those of others included."""
         own = self.admission + self.questions + self.ingest + self.upkeep
-        others = RESERVED_CONNECTIONS + OTHER_CONNECTIONS + COMMAND_CONNECTIONS
+        others = RESERVED_CONNECTIONS + OTHER_CONNECTIONS + COMMAND_CONNECTIONS + DETECTING_CONNECTIONS
         return own + self.decoders * self.per_decoder + others
 
 

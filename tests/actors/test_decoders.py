@@ -24,7 +24,8 @@ from actors.decoders import (
     Lane,
 )
 from actors.supervision import Vitals
-from protocol.decoding import Begun, Frames, Write, frame, outcome, read_to_decoder
+from protocol.decoding import Begun, Write, frame, outcome, read_to_decoder
+from protocol.framing import Frames
 from protocol.storage import Batch, Outage, SinkLost, StoreRefused, WriteFailed, Written
 from tests.actors.every_await import Strike, at_every_await
 

@@ -11,8 +11,8 @@ import trio
 import trio.testing
 from trio.testing import MockClock
 
-from actors.folder import BACKLOG_PAUSE_S, BUSY_PAUSE_S, ROUND_S, TIDY_S, FolderTally, TraceFolder
-from actors.rounds import OUTAGE_PAUSE_S
+from actors.folder import BACKLOG_PAUSE_S, BUSY_PAUSE_S, FAILED, ROUND_S, TIDY_S, TraceFolder
+from actors.rounds import OUTAGE_PAUSE_S, Repeating
 from actors.supervision import Vitals
 from protocol.detection_rounds import Folded
 from protocol.storage import Outage
@@ -61,28 +61,27 @@ class Shelf:
 
 def folder(
     shelf: Shelf,
-    tally: FolderTally | None = None,
+    counts: Counter[str] | None = None,
     vitals: Vitals | None = None,
     busy: Callable[[], bool] = lambda: False,
-) -> TraceFolder:
-    return TraceFolder(
-        shelf=shelf, busy=busy, tally=tally or FolderTally(), vitals=vitals or Vitals("trace-folder")
-    )
+) -> Repeating:
+    fold = TraceFolder(shelf=shelf, busy=busy, counts=Counter() if counts is None else counts)
+    return Repeating(fold.round, vitals or Vitals("trace-folder"))
 
 
-async def run_for(seconds: float, shelf: Shelf, tally: FolderTally | None = None) -> None:
+async def run_for(seconds: float, shelf: Shelf, counts: Counter[str] | None = None) -> None:
     with trio.move_on_after(seconds):
-        await folder(shelf, tally).run()
+        await folder(shelf, counts).run()
 
 
 async def test_it_looks_every_few_seconds_and_hurries_through_a_backlog(
     autojump_clock: MockClock,
 ) -> None:
-    shelf, tally = Shelf({1: 25}), FolderTally()
-    await run_for(ROUND_S, shelf, tally)
+    shelf, counts = Shelf({1: 25}), Counter[str]()
+    await run_for(ROUND_S, shelf, counts)
     gaps = [later - earlier for earlier, later in zip(shelf.asked_s, shelf.asked_s[1:], strict=False)]
     assert gaps == pytest.approx([BACKLOG_PAUSE_S, BACKLOG_PAUSE_S])
-    assert (tally.traces, tally.spans, tally.rounds) == (25, 50, 3)
+    assert (counts["traces"], counts["spans"], counts["rounds"]) == (25, 50, 3)
 
 
 async def test_while_ingest_is_busy_it_takes_one_round_at_a_time(autojump_clock: MockClock) -> None:
@@ -103,9 +102,9 @@ async def test_a_busy_project_keeps_no_other_from_its_turn(autojump_clock: MockC
 
 
 async def test_a_project_that_another_replica_holds_is_left_to_it(autojump_clock: MockClock) -> None:
-    shelf, tally = Shelf({1: 10, 2: 10}, others=frozenset({1})), FolderTally()
-    await run_for(2.5 * ROUND_S, shelf, tally)
-    assert (shelf.folded, tally.rounds, shelf.due) == ([2], 1, {1: 10, 2: 0})
+    shelf, counts = Shelf({1: 10, 2: 10}, others=frozenset({1})), Counter[str]()
+    await run_for(2.5 * ROUND_S, shelf, counts)
+    assert (shelf.folded, counts["rounds"], shelf.due) == ([2], 1, {1: 10, 2: 0})
 
 
 async def test_it_waits_through_an_outage_and_says_so(autojump_clock: MockClock) -> None:
@@ -132,11 +131,11 @@ async def test_what_detectors_failed_at_is_counted_and_told_by_name_only(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     shelf = Shelf({1: 10}, said=Folded(traces=10, failures={"cost_drift": 3}, left_out=2, unread=1, again=4))
-    tally = FolderTally()
+    counts = Counter[str]()
     with caplog.at_level("WARNING"):
-        await run_for(1.0, shelf, tally)
-    assert tally.failures == {"cost_drift": 3}
-    assert (tally.left_out, tally.unread, tally.again) == (2, 1, 4)
+        await run_for(1.0, shelf, counts)
+    assert counts[FAILED + "cost_drift"] == 3
+    assert (counts["left_out"], counts["unread"], counts["again"]) == (2, 1, 4)
     assert [r.getMessage() for r in caplog.records] == ["the detector cost_drift could not look at 3 traces"]
 
 

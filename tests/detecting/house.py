@@ -1,4 +1,4 @@
-"""Judges, keepers and stores over a real database, and traffic that is written, settled and folded at once."""
+"""Judges, keepers and stores over a real database, and traffic that is written and folded at once."""
 
 from __future__ import annotations
 

@@ -7,17 +7,19 @@ from typing import Any
 
 import pytest
 import trio
+from trio.testing import MockClock
 
 from protocol.detection import Author
 from svc.detecting.judge import Judge
 from svc.domain.detect.table import DETECTORS
+from svc.domain.detect.telling import _RATES, _SIZES
 from svc.store.detection.case_states import CaseStates
 from svc.store.detection.due import DueStore
 from svc.store.detection.evidence import EvidenceStore
 from svc.store.detection.findings import FindingStore
 from svc.store.postgres.database import Database
 from tests.actors.every_await import Strike
-from tests.detecting.house import House, execute, replay
+from tests.detecting.house import House, Tuned, execute, replay
 from tests.detecting.story import DAYS, MONDAY, Fault, Habits, Story
 from tests.store.spans.test_writing import PROJECT, fetch
 
@@ -29,6 +31,17 @@ SECRET = "AKIA" + "QYLPMN5HHHFPZAM2"
 PAY = Fault("pay fails", 16 * DAY + 9 * HOUR, 18 * DAY, tool="pay", tool_errors=0.35)
 SLOW = Fault("slower model", 20 * DAY + 3 * HOUR, model_slower=1.8)
 LEAK = Fault("leak", 25 * DAY + 10 * HOUR, 25 * DAY + 12 * HOUR, secret=SECRET)
+
+
+class Told(Story):
+    """Traces as they are handed in."""
+
+    def __init__(self, kept: list[Any]) -> None:
+        super().__init__()
+        object.__setattr__(self, "kept", kept)
+
+    def traces(self) -> Any:
+        return iter(self.kept)  # type: ignore[attr-defined]
 
 
 async def rested(store: Database, *stories: Story, **between: Any) -> House:
@@ -150,14 +163,16 @@ async def test_a_judge_that_is_killed_at_any_await_tells_the_same_and_nothing_tw
     house = await rested(store, Story(faults=(PAY,)), until=MONDAY + 18 * DAY)
     judge = next(j for j in house.judges() if j.detector.name == "tool_error")
     struck = 0
-    for moment in range(1, 400):
-        strike = Strike(moment)
-        await strike(judge.round)
-        struck += strike.struck
-        if not strike.struck:
+    for moment in range(1, 400, 3):
+        strike = Strike(moment, MockClock())
+        trio.lowlevel.add_instrument(strike)
+        await strike.run(judge.round)  # type: ignore[arg-type]
+        trio.lowlevel.remove_instrument(strike)
+        if not strike.fell:
             break
+        struck += 1
         await execute(store, "update judge_state set holder = null")
-    assert struck > 10
+    assert struck > 4
     await house.look()
     [(key, recurrences, count)] = await house.told("cause_key", "recurrences", "trace_count")
     assert (key, recurrences) == ("tool_error_rate:pay:up", 0)
@@ -219,28 +234,20 @@ async def test_a_detector_that_raises_on_one_project_is_told_and_judges_the_othe
 
 
 async def test_what_late_spans_undo_is_closed_again(store: Database) -> None:
-    # Half of the calls arrive later: those that did not fail.
-    story = Story(faults=(PAY,), days=18)
-    traces = list(story.traces())
-    failed, healthy = [], []
-    for at, spans in traces:
-        fails = any(s.status.code == 2 for s in spans)
-        late = at >= MONDAY + PAY.begins and not fails
-        (healthy if late else failed).append((at, spans))
-
-    class Part(Story):
-        def traces(self) -> Any:
-            return iter(self.kept)
-
-    for kept in (failed, healthy * 1):
-        part = Part()
-        object.__setattr__(part, "kept", kept)
-        house = await rested(store, part)
-        await house.look(1)
-        titles = await house.told("title", "current_value")
-    # The first look saw nothing but failures; the second the rate as it was.
-    assert len(titles) == 1
-    assert titles[0][1] < 0.6
+    # An exporter lost its connection for two days: what failed came through, the rest comes now.
+    story = Story(days=18)
+    since = MONDAY + 15 * DAY
+    first = [one for one in story.traces() if one[0] < since or any(s.status.code == 2 for s in one[1])]
+    house = await rested(store, Told(first))
+    await house.look()
+    assert await house.told("status") != []
+    assert {state for (state,) in await house.told("status")} & {"withheld", "confirmed"}
+    early = {id(one[1]) for one in first}
+    await replay(store, Told([one for one in story.traces() if one[0] >= since and id(one[1]) not in early]))
+    await house.rest()
+    await house.look()
+    assert {state for (state,) in await house.told("status")} == {"closed"}
+    assert all(case["state"] == "resolved" for case in await house.cases())
 
 
 async def test_a_resolved_cause_stays_quiet_until_it_begins_anew(store: Database) -> None:
@@ -303,15 +310,14 @@ async def test_a_new_kind_of_failure_joins_the_case_of_its_tool(store: Database)
     house = await rested(store, Story(habits=habits, faults=(new,)))
     await house.look()
     [case] = await house.cases()
-    assert [key.rpartition(":")[0].split(" ")[0] for key in case["listed"]] == ["cause", "cause"]
-    assert any("signature:search:" in key for key in case["listed"])
-    assert any("tool_error_rate:search:up" in key for key in case["listed"])
+    assert sorted(key.split(" ")[1] for key in case["listed"]) == [
+        "signature:search:QuotaExceeded",
+        "tool_error_rate:search:up",
+    ]
 
 
 async def test_a_detector_that_is_switched_off_leaves_its_slots_for_later(store: Database) -> None:
     house = await rested(store, Story(faults=(PAY,)), until=MONDAY + 18 * DAY)
-    from tests.detecting.house import Tuned
-
     house.settings.named["tool_error"] = Tuned(enabled=False)
     await house.look()
     assert await house.told("id") == []
@@ -321,8 +327,6 @@ async def test_a_detector_that_is_switched_off_leaves_its_slots_for_later(store:
 
 
 async def test_every_measure_that_is_judged_has_words(store: Database) -> None:
-    from svc.domain.detect.telling import _RATES, _SIZES
-
     judged = {
         measure
         for detector in DETECTORS.values()
@@ -330,4 +334,3 @@ async def test_every_measure_that_is_judged_has_words(store: Database) -> None:
         for measure in detector.measures
     }
     assert judged == _RATES.keys() | _SIZES.keys()
-    assert trio.current_time() >= 0

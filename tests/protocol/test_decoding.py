@@ -10,10 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol.decoding import (
-    FRAME_BOUND_BYTES,
     Begin,
     Begun,
-    Frames,
     Write,
     frame,
     outcome,
@@ -23,6 +21,7 @@ from protocol.decoding import (
     sent_batches,
     write_message,
 )
+from protocol.framing import FRAME_BOUND_BYTES, Frames
 from protocol.storage import Batch, Outage, StoreRefused, WriteFailed, Written
 
 BATCHES = st.builds(

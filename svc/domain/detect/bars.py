@@ -16,7 +16,7 @@ from typing import Final
 import attrs
 import numpy as np
 
-from svc.domain.detect.slots import Floats
+from svc.domain.detect.arrays import Floats
 
 #: Statistics are kept as whole numbers of this many to a nat, so that sums are exact in any order and a
 #: judgement that goes on from a checkpoint equals one from the start, bit by bit.

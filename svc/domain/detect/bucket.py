@@ -36,6 +36,15 @@ class BucketState:
     learned: Learned | None = None
     prose: bool = False
 
+    @property
+    def alarmed(self) -> bool:
+        """Whether an alarm is live, in whichever direction."""
+        tracks = [
+            *((self.rate.rise, self.rate.fall) if self.rate is not None else ()),
+            *((self.drift.up, self.drift.down, self.drift.tail) if self.drift is not None else ()),
+        ]
+        return any(track.alarm is not None for track in tracks)
+
     def reported(self, now: int, months: float, floor: float, *, muted: bool = False) -> BucketReport | None:
         """What the bucket says of itself at this slot, None where only events count."""
         hindrance: Hindrance | None = "no_schema_and_not_json" if self.prose else None

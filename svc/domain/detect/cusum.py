@@ -10,7 +10,7 @@ from __future__ import annotations
 import attrs
 import numpy as np
 
-from svc.domain.detect.slots import Flags, Ints
+from svc.domain.detect.arrays import Flags, Ints
 
 
 @attrs.frozen

@@ -12,8 +12,7 @@ from typing import Final
 
 from svc.domain.detect.detector import Context, Detector, Tunable
 from svc.domain.detect.observed import WITNESSES, Observation, site, slot_of
-from svc.domain.detect.settled_trace import SettledTrace, SpanTexts
-from svc.domain.span import SpanRow
+from svc.domain.detect.settled_trace import SettledTrace, SpanTexts, TracedSpan
 
 #: How providers say that an answer ran into its limit, in lower case.
 CUT: Final = frozenset({"length", "max_tokens", "max_output_tokens", "model_length", "token_limit"})
@@ -21,7 +20,7 @@ CUT: Final = frozenset({"length", "max_tokens", "max_output_tokens", "model_leng
 
 def observe(trace: SettledTrace, context: Context) -> Iterable[Observation]:
     """One unit for each call site that answers; failed when any of its answers is cut or blank."""
-    units: defaultdict[str, list[tuple[SpanRow, str | None]]] = defaultdict(list)
+    units: defaultdict[str, list[tuple[TracedSpan, str | None]]] = defaultdict(list)
     for row in trace.spans:
         texts = trace.texts.get(row.span_id)
         if row.kind != "llm" or row.status != "ok" or texts is None:
@@ -40,7 +39,7 @@ def observe(trace: SettledTrace, context: Context) -> Iterable[Observation]:
         )
 
 
-def _fault(row: SpanRow, texts: SpanTexts) -> str | None:
+def _fault(row: TracedSpan, texts: SpanTexts) -> str | None:
     if any(reason in CUT for reason in texts.finish_reasons):
         return "length"
     silent = texts.answered and not texts.media and not (texts.said or "").strip()

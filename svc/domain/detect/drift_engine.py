@@ -14,18 +14,13 @@ import attrs
 import numpy as np
 
 from svc.domain.detect import bars
+from svc.domain.detect.arrays import Floats, Ints
 from svc.domain.detect.drift_alarm import SHOWN_SLOTS, DriftAlarm, Part, clusters, with_shown
 from svc.domain.detect.drift_reference import FLOOR, SEALED_SLOTS, DriftReference, Windows, drift_reference
 from svc.domain.detect.location_track import LocationAlarm, LocationArm, LocationTrack, Residual, step
 from svc.domain.detect.rate_engine import TRAFFIC_DAYS, outside
 from svc.domain.detect.rate_track import Arm, RateAlarm, RateTrack, advance
-from svc.domain.detect.slots import (
-    SLOTS_PER_DAY,
-    SLOTS_PER_WINDOW,
-    Floats,
-    Ints,
-    day_start,
-)
+from svc.domain.detect.slots import SLOTS_PER_DAY, SLOTS_PER_WINDOW, day_start
 from svc.domain.detect.tallies import SizeTallies
 
 

@@ -13,17 +13,10 @@ from typing import Final
 import attrs
 import numpy as np
 
+from svc.domain.detect.arrays import Floats, Ints, blocks_held
 from svc.domain.detect.histogram import BINS, CENTRES, LN_RATIO, Histogram, winsorised
 from svc.domain.detect.rate_reference import EXPECTED_UNITS, Gathered, RateReference, reference_of
-from svc.domain.detect.slots import (
-    SLOTS_PER_DAY,
-    SLOTS_PER_WINDOW,
-    STRATA,
-    Floats,
-    Ints,
-    blocks_held,
-    stratum,
-)
+from svc.domain.detect.slots import SLOTS_PER_DAY, SLOTS_PER_WINDOW, STRATA, stratum
 from svc.domain.detect.tallies import RateTallies, SizeTallies
 
 #: A window closes on the first six-hour border at which it holds so many rows.

@@ -15,7 +15,7 @@ from typing import Final
 import attrs
 import numpy as np
 
-from svc.domain.detect.slots import Floats, Ints
+from svc.domain.detect.arrays import Floats, Ints
 
 BINS: Final = 320
 LN_RATIO: Final = math.log(1.05)

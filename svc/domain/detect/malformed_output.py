@@ -18,8 +18,7 @@ import msgspec
 
 from svc.domain.detect.detector import Context, Detector, Schema, Tunable
 from svc.domain.detect.observed import OTHER, WITNESSES, Observation, site, slot_of
-from svc.domain.detect.settled_trace import SettledTrace, SpanTexts
-from svc.domain.span import SpanRow
+from svc.domain.detect.settled_trace import SettledTrace, SpanTexts, TracedSpan
 
 #: So many answers tell what a call site answers, and so large a share must agree.
 LEARNED_FROM: Final = 200
@@ -38,7 +37,7 @@ PROSE: Final = '["prose"]'
 
 def observe(trace: SettledTrace, context: Context) -> Iterable[Observation]:
     """One unit for each call site that answers with text: under its schema, else by its shape."""
-    answers: defaultdict[str, list[tuple[SpanRow, str]]] = defaultdict(list)
+    answers: defaultdict[str, list[tuple[TracedSpan, str]]] = defaultdict(list)
     for row in trace.spans:
         texts = trace.texts.get(row.span_id)
         if row.kind == "llm" and row.status == "ok" and texts is not None and _is_final(row, texts):
@@ -54,12 +53,12 @@ def observe(trace: SettledTrace, context: Context) -> Iterable[Observation]:
             yield Observation("output_shape", site(call_site_id), slot, detail=shape)
 
 
-def _is_final(row: SpanRow, texts: SpanTexts) -> bool:
+def _is_final(row: TracedSpan, texts: SpanTexts) -> bool:
     """Whether the answer is for whoever asked, not a step on the way to it."""
     return not texts.calls and not row.tool_calls and bool((texts.said or "").strip())
 
 
-def _against(schema: Schema, subject: str, slot: int, given: list[tuple[SpanRow, str]]) -> Observation:
+def _against(schema: Schema, subject: str, slot: int, given: list[tuple[TracedSpan, str]]) -> Observation:
     failing = [(row, fault) for row, said in given if (fault := _fault(schema, said)) is not None]
     return Observation(
         "malformed_rate",

@@ -9,6 +9,7 @@ would make a false alarm of nearly every bucket. A size has one for each value.
 
 from __future__ import annotations
 
+import functools
 import re
 from datetime import datetime
 from typing import Final, Literal
@@ -122,6 +123,7 @@ def site(call_site_id: str) -> str:
     return SITE + call_site_id
 
 
+@functools.lru_cache(2048)
 def tool(name: str) -> str:
     """The subject of a tool, the same over calls and deploys."""
     return TOOL + (_CHANGING.sub("#", name.strip().lower()) or "unknown")

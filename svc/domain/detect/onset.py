@@ -11,8 +11,8 @@ import math
 import attrs
 import numpy as np
 
+from svc.domain.detect.arrays import Floats, Ints
 from svc.domain.detect.beta import ln_beta
-from svc.domain.detect.slots import Floats, Ints
 
 
 @attrs.frozen

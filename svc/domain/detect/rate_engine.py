@@ -16,6 +16,7 @@ import attrs
 import numpy as np
 
 from svc.domain.detect import bars, beta
+from svc.domain.detect.arrays import Flags, Floats, Ints
 from svc.domain.detect.rate_reference import (
     SEALED_SLOTS,
     Gathered,
@@ -24,7 +25,7 @@ from svc.domain.detect.rate_reference import (
     reference_of,
 )
 from svc.domain.detect.rate_track import Arm, Proportion, RateAlarm, RateTrack, advance
-from svc.domain.detect.slots import SLOTS_PER_DAY, Flags, Floats, Ints, day_start
+from svc.domain.detect.slots import SLOTS_PER_DAY, day_start
 from svc.domain.detect.tallies import RateTallies
 
 #: Subjects with less traffic than this have an arm of their own for outages.

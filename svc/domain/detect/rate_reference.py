@@ -13,7 +13,8 @@ import attrs
 import numpy as np
 
 from svc.domain.detect import bars, beta
-from svc.domain.detect.slots import SLOTS_PER_DAY, SLOTS_PER_HOUR, Flags, Ints, blocks_held
+from svc.domain.detect.arrays import Flags, Ints, blocks_held
+from svc.domain.detect.slots import SLOTS_PER_DAY, SLOTS_PER_HOUR
 from svc.domain.detect.tallies import RateTallies
 
 #: Enough to judge by: either of (units, slots) …

@@ -14,11 +14,12 @@ import attrs
 import numpy as np
 
 from svc.domain.detect import bars, beta, recover
+from svc.domain.detect.arrays import Floats, Ints
 from svc.domain.detect.bars import GRAIN
 from svc.domain.detect.cusum import Climb, climb, climb_on, first_true
 from svc.domain.detect.onset import Onset, rate_onset
 from svc.domain.detect.rate_reference import RateReference
-from svc.domain.detect.slots import SLOTS_PER_DAY, Floats, Ints
+from svc.domain.detect.slots import SLOTS_PER_DAY
 from svc.domain.detect.tallies import RateTallies
 
 ArmName = Literal["cusum", "outage", "fewer"]

@@ -17,8 +17,9 @@ import numpy as np
 
 from protocol.detection import ESCALATES_BY, REOPENS_WITHIN
 from svc.domain.detect import beta
+from svc.domain.detect.arrays import Floats, Ints
 from svc.domain.detect.bars import GRAIN
-from svc.domain.detect.slots import SLOT_S, SLOTS_PER_WINDOW, Floats, Ints
+from svc.domain.detect.slots import SLOT_S, SLOTS_PER_WINDOW
 
 #: The old rate must be a hundred times likelier than the present one …
 RETURNED: Final = round(math.log(100) * GRAIN)
@@ -43,12 +44,17 @@ class Return:
 def rate_return(p0: float, p1: float, units: int, failures: int) -> Return:
     """The way back to p0 from a rate measured as failures of units, which lies beyond p1.
 
-    The bound of that rate nearer to p0 stands for it, so that three failures of three do not make a single
-    success a proof of recovery.
+    What stands for it lies half way, on a log axis, between p1 and the bound of that rate nearer to p0: an
+    alarm fires on a run of bad luck, so what was measured by then is too far out. Measured 2026-11, 75 calls
+    a day of which 30 % fail: by the bound itself a dozen calls without a failure, which come every other
+    week, were taken for a recovery; half way it takes forty.
     """
     a, b = failures + 0.5, units - failures + 0.5
-    present = max(beta.quantile(0.2, a, b), p1) if p1 > p0 else min(beta.quantile(0.8, a, b), p1)
-    present = min(max(present, 1e-6), 0.99)
+    if p1 > p0:
+        # The arm for outages looks for half of all calls: a third that fails is no recovery either.
+        p1 = min(p1, max(2 * p0, p0 + 0.005))
+    bound = max(beta.quantile(0.2, a, b), p1) if p1 > p0 else min(beta.quantile(0.8, a, b), p1)
+    present = min(max(math.sqrt(bound * p1), 1e-6), 0.99)
     return Return(
         failure=round(math.log(p0 / present) * GRAIN),
         success=round(math.log((1 - p0) / (1 - present)) * GRAIN),

@@ -13,14 +13,13 @@ from typing import Final
 
 from svc.domain.detect.detector import Context, Detector
 from svc.domain.detect.observed import WITNESSES, MeasureName, Observation, site, slot_of
-from svc.domain.detect.secrets import FoundSecret, find_secrets
-from svc.domain.detect.settled_trace import CALLED, SettledTrace, SpanTexts
-from svc.domain.span import SpanRow
+from svc.domain.detect.secrets import FoundSecret, find_secrets, may_hold_secrets
+from svc.domain.detect.settled_trace import CALLED, SettledTrace, SpanTexts, TracedSpan
 
 
 def observe(trace: SettledTrace, context: Context) -> Iterable[Observation]:
     """One failing unit for each call site and form; its signature lists what may be told of the secrets."""
-    if not context.secret_key:
+    if not context.secret_key or not may_hold_secrets(_said(trace)):
         return
     found: dict[tuple[MeasureName, str, str], tuple[int, dict[bytes, None], dict[str, None]]] = {}
     for row in trace.spans:
@@ -43,8 +42,16 @@ def observe(trace: SettledTrace, context: Context) -> Iterable[Observation]:
         )
 
 
+def _said(trace: SettledTrace) -> Iterator[str]:
+    """Whatever `_secrets` looks at."""
+    for texts in trace.texts.values():
+        for said in (texts.arguments, texts.result, texts.said, *(call.arguments for call in texts.calls)):
+            if said:
+                yield said
+
+
 def _secrets(
-    row: SpanRow, texts: SpanTexts, key: bytes, trace: SettledTrace
+    row: TracedSpan, texts: SpanTexts, key: bytes, trace: SettledTrace
 ) -> Iterator[tuple[FoundSecret, bool]]:
     if row.kind in CALLED:
         for said in (texts.arguments, texts.result):

@@ -7,17 +7,13 @@ is half open, `[first, end)`.
 
 from __future__ import annotations
 
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
-import numpy as np
-from numpy.typing import NDArray
+if TYPE_CHECKING:
+    # The process that serves people counts in slots, too, and does without numpy.
+    from svc.domain.detect.arrays import Ints
 
-#: An array of whole numbers: slots, bins, counts.
-Ints = NDArray[np.int64]
-#: An array of real numbers.
-Floats = NDArray[np.float64]
-#: An array of yes and no.
-Flags = NDArray[np.bool_]
+    _SlotOrSlots = TypeVar("_SlotOrSlots", int, Ints)
 
 SLOT_S: Final = 300
 SLOTS_PER_HOUR: Final = 12
@@ -29,8 +25,6 @@ LATENESS_S: Final = 600
 STRATA: Final = 8
 #: Six-hour blocks of the week.
 BLOCKS: Final = 28
-
-_SlotOrSlots = TypeVar("_SlotOrSlots", int, Ints)
 
 
 def slot_at(epoch_s: float) -> int:
@@ -63,11 +57,3 @@ def stratum(slot: _SlotOrSlots) -> _SlotOrSlots:
 def block_of_week(slot: _SlotOrSlots) -> _SlotOrSlots:
     """The six-hour block of the week, 0 to 27, from Monday 00:00."""
     return (slot + 3 * SLOTS_PER_DAY) // SLOTS_PER_WINDOW % BLOCKS
-
-
-def blocks_held(slots: Ints) -> int:
-    """The blocks of the week that these slots touch, as a set of bits."""
-    bits = 0
-    for block in np.unique(block_of_week(slots)):
-        bits |= 1 << int(block)
-    return bits

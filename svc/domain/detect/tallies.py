@@ -12,8 +12,8 @@ from collections.abc import Iterable
 import attrs
 import numpy as np
 
+from svc.domain.detect.arrays import Flags, Floats, Ints
 from svc.domain.detect.histogram import BINS, Histogram
-from svc.domain.detect.slots import Flags, Floats, Ints
 
 
 @attrs.frozen(eq=False)

@@ -14,8 +14,8 @@ from typing import Final
 from svc.domain.detect.detector import Context, Detector, Tunable
 from svc.domain.detect.new_signature import signature_of
 from svc.domain.detect.observed import WITNESSES, Observation, slot_of, tool
-from svc.domain.detect.settled_trace import SettledTrace
-from svc.domain.span import SpanRow, ToolCall
+from svc.domain.detect.settled_trace import SettledTrace, TracedSpan
+from svc.domain.span import ToolCall
 
 #: The least factor by which a rate must rise to be looked for.
 _RISE: Final = Tunable(2.0, 1.25, 10.0)
@@ -23,7 +23,7 @@ _RISE: Final = Tunable(2.0, 1.25, 10.0)
 
 def observe(trace: SettledTrace, context: Context) -> Iterable[Observation]:
     """One unit for each tool that the trace calls; failed when any of its calls failed."""
-    calls: defaultdict[str, list[tuple[SpanRow, ToolCall]]] = defaultdict(list)
+    calls: defaultdict[str, list[tuple[TracedSpan, ToolCall]]] = defaultdict(list)
     for row in trace.spans:
         for call in row.tool_calls:
             calls[tool(call.name)].append((row, call))

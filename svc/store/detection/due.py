@@ -254,7 +254,13 @@ class DueStore:
         return await self.database.run(work)
 
     async def give_up(
-        self, project_id: int, detector: str, until: int | None, failure: str | None = None
+        self,
+        project_id: int,
+        detector: str,
+        until: int | None,
+        *,
+        waits: bool = False,
+        failure: str | None = None,
     ) -> None:
         """Let others have the project; say how far it was judged, and what went wrong."""
 
@@ -266,13 +272,15 @@ class DueStore:
                 " until_slot = coalesce($4, until_slot),"
                 " judged_at = case when $4::integer is null and $5::text is null then judged_at"
                 " else clock_timestamp() end,"
-                " failure = $5::text, failed_at = case when $5 is not null then clock_timestamp() end"
+                " waits = $6, failure = $5::text,"
+                " failed_at = case when $5 is not null then clock_timestamp() end"
                 " where project_id = $1 and detector = $2 and holder = $3",
                 project_id,
                 detector,
                 self.holder,
                 until,
                 failure,
+                waits,
             )
 
         await self.database.run(work)

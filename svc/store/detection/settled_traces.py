@@ -6,18 +6,18 @@ Owns: `due_traces`, bounded in traces, spans and bytes. The fold calls it in a t
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
+from decimal import Decimal
 from typing import Any, Final
 
 import attrs
 
 from protocol.otlp.reading import WireSpan
 from svc.domain.calendar import day_of
-from svc.domain.detect.settled_trace import TEXTUAL
-from svc.domain.rollup import by_start
-from svc.domain.span import SpanRow, ToolCall
+from svc.domain.detect.settled_trace import TEXTUAL, TracedSpan
+from svc.domain.span import CostSource, Kind, Repeats, Status, ToolCall
 from svc.store.postgres.database import Connection
 from svc.store.spans.payloads import SpanKey, read_payloads
-from svc.store.spans.traces import SPAN_FIELDS
 
 #: A round takes at most so many traces, and stops adding them at so many spans and bytes of payloads.
 ROUND_TRACES: Final = 200
@@ -36,13 +36,15 @@ _TRACES: Final = (
     " where project_id = $1 and trace_id = any($2::bytea[])"
 )
 
-# Their spans, from the days they have spans in.
+# Their spans, from the days they have spans in: what a `_Row` holds, in its order, behind the trace.
 _SPANS: Final = (
-    f"select {SPAN_FIELDS}, frame from span where project_id = $1 and trace_id = any($2::bytea[])"
-    " and started_at between $3 and $4 order by trace_id, started_at, span_id"
+    "select trace_id, span_id, parent_span_id, kind, status, started_at, ended_at, call_site_id,"
+    " usage_repeats, cost_source, total_cost, frame from span"
+    " where project_id = $1 and trace_id = any($2::bytea[]) and started_at between $3 and $4"
+    " order by trace_id, started_at, span_id"
 )
 
-# Their tool calls.
+# Their tool calls: what a `ToolCall` holds, in its order, behind the span.
 _CALLS: Final = (
     "select trace_id, span_id, index, name, call_id, status, error_type, error_message from tool_call"
     " where project_id = $1 and trace_id = any($2::bytea[]) and started_at between $3 and $4"
@@ -58,6 +60,29 @@ _SIZES: Final = (
 )
 
 
+# Not frozen: one for each span.
+@attrs.define(eq=False)
+class _Row:
+    """A `TracedSpan`, and the frame of its payload."""
+
+    span_id: bytes
+    parent_span_id: bytes | None
+    kind: Kind
+    status: Status
+    started_at: datetime
+    ended_at: datetime | None
+    call_site_id: str
+    usage_repeats: Repeats | None
+    cost_source: CostSource | None
+    total_cost: Decimal | None
+    frame: int
+    tool_calls: tuple[ToolCall, ...] = ()
+
+
+#: The frame that a payload lies in: its trace, the midnight of its day, its number.
+_Place = tuple[bytes, datetime, int]
+
+
 @attrs.frozen(eq=False)
 class DueTrace:
     """A trace to be folded: its rows in order of start, and the payloads of its textual spans by span id.
@@ -67,7 +92,7 @@ class DueTrace:
 
     trace_id: bytes
     call_site_id: str
-    rows: Sequence[SpanRow]
+    rows: Sequence[TracedSpan]
     payloads: Mapping[bytes, WireSpan] = attrs.field(repr=False)
     unread: int
 
@@ -112,28 +137,23 @@ async def _read(connection: Connection, project_id: int, chosen: Sequence[Any]) 
     if not chosen:
         return []
     bounds = (min(row["first_started_at"] for row in chosen), max(row["last_started_at"] for row in chosen))
-    rows: dict[bytes, list[SpanRow]] = {row["trace_id"]: [] for row in chosen}
-    frames: dict[tuple[bytes, bytes], int] = {}
-    cursor = connection.cursor(_SPANS, project_id, list(rows), *bounds, prefetch=ROUND_SPANS)
-    async for record in cursor:
-        fields = dict(record.items())
-        frame = fields.pop("frame")
-        if len(of_trace := rows[fields["trace_id"]]) < TRACE_SPANS:
-            of_trace.append(SpanRow(**fields))
-            frames[fields["trace_id"], fields["span_id"]] = frame
+    rows: dict[bytes, list[_Row]] = {row["trace_id"]: [] for row in chosen}
+    cursor = await connection.cursor(_SPANS, project_id, list(rows), *bounds)
+    # A trace may have any number of spans.
+    while records := await cursor.fetch(ROUND_SPANS):
+        for trace_id, *fields in records:
+            if len(of_trace := rows[trace_id]) < TRACE_SPANS:
+                of_trace.append(_Row(*fields))
     calls: dict[tuple[bytes, bytes], list[ToolCall]] = {}
-    for record in await connection.fetch(_CALLS, project_id, list(rows), *bounds):
-        fields = dict(record.items())
-        calls.setdefault((fields.pop("trace_id"), fields.pop("span_id")), []).append(ToolCall(**fields))
+    for trace_id, span_id, *fields in await connection.fetch(_CALLS, project_id, list(rows), *bounds):
+        calls.setdefault((trace_id, span_id), []).append(ToolCall(*fields))
     wanted: dict[bytes, list[SpanKey]] = {}
     for trace_id, of_trace in rows.items():
-        of_trace.sort(key=by_start)
         for row in of_trace:
-            row.tool_calls = tuple(calls.get((trace_id, row.span_id), ()))
+            if (called := calls.get((trace_id, row.span_id))) is not None:
+                row.tool_calls = tuple(called)
         wanted[trace_id] = [
-            (trace_id, row.span_id, row.started_at, frames[trace_id, row.span_id])
-            for row in of_trace
-            if row.kind in TEXTUAL
+            (trace_id, row.span_id, row.started_at, row.frame) for row in of_trace if row.kind in TEXTUAL
         ]
     read = await _affordable(connection, project_id, wanted)
     payloads = await read_payloads(connection, project_id, [key for keys in read.values() for key in keys])
@@ -153,11 +173,17 @@ async def _read(connection: Connection, project_id: int, chosen: Sequence[Any]) 
     ]
 
 
+def _place(key: SpanKey) -> _Place:
+    trace_id, _, started_at, frame = key
+    return trace_id, day_of(started_at), frame
+
+
 async def _affordable(
     connection: Connection, project_id: int, wanted: Mapping[bytes, Sequence[SpanKey]]
 ) -> dict[bytes, list[SpanKey]]:
     """The payloads to read, by trace: whole traces up to the budget of a round, of each what fits into it."""
-    asked = {(trace, day_of(at), frame) for keys in wanted.values() for trace, _, at, frame in keys}
+    places = {trace_id: [_place(key) for key in keys] for trace_id, keys in wanted.items()}
+    asked = {place for of_trace in places.values() for place in of_trace}
     if not asked:
         return {trace_id: [] for trace_id in wanted}
     rows = await connection.fetch(
@@ -174,15 +200,14 @@ async def _affordable(
     spent = 0
     for trace_id, keys in wanted.items():
         kept: list[SpanKey] = []
-        opened: set[tuple[bytes, Any, int]] = set()
+        opened: set[_Place] = set()
         used = 0
-        for key in keys[:TRACE_TEXTS]:
-            frame = (key[0], day_of(key[2]), key[3])
-            if frame not in opened:
-                used += sizes.get(frame, 0)
+        for key, place in zip(keys[:TRACE_TEXTS], places[trace_id], strict=False):
+            if place not in opened:
+                used += sizes.get(place, 0)
                 if used > ROUND_BYTES:
                     break
-                opened.add(frame)
+                opened.add(place)
             kept.append(key)
         spent += min(used, ROUND_BYTES)
         if read and spent > ROUND_BYTES:

@@ -20,7 +20,7 @@ from protocol.inflate import Unreadable
 from protocol.otlp.reading import WireSpan, open_envelope
 from svc.domain.calendar import day_of
 from svc.domain.intake import StoredSpan
-from svc.domain.packing import HEAD_BYTES, Frame, frames, inflated_bytes, pack_message
+from svc.domain.packing import HEAD_BYTES, Frame, frames, inflated_bytes, pack_message, unpack_messages
 from svc.store.postgres.database import Connection
 from svc.store.postgres.partitions import midnight
 
@@ -184,7 +184,11 @@ async def read_envelopes(
         taken, too_long = _fitting(frames_found, asked, sizes, most_bytes)
         found |= too_long
         wanted = sorted({(d, p[1]) for p, span_id in taken for d in frames_found[p].needed([span_id])})
-    stored = await _messages(connection, project_id, wanted)
+    # Each once, however many spans of the trace repeat it.
+    stored = {
+        day: unpack_messages(messages)
+        for day, messages in (await _messages(connection, project_id, wanted)).items()
+    }
     for place, span_id in taken:
         try:
             found[place[0], span_id] = frames_found[place].envelope(span_id, stored.get(place[1], {}))

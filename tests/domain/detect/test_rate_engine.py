@@ -7,9 +7,10 @@ import msgspec
 import numpy as np
 import pytest
 
+from svc.domain.detect.arrays import Floats
 from svc.domain.detect.rate_engine import RateSettings, RateState, arms_of, judge_rates
 from svc.domain.detect.rate_reference import Gathered, RateReference, expected_reference, reference_of
-from svc.domain.detect.slots import SLOTS_PER_WINDOW, Floats
+from svc.domain.detect.slots import SLOTS_PER_WINDOW
 from svc.domain.detect.tallies import RateTallies
 from tests.domain.detect.traffic import DAY, HOUR, START, failures, from_slot, hiccups, judged
 

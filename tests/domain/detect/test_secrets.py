@@ -14,7 +14,14 @@ import pytest
 
 from svc.domain.detect.detector import Context
 from svc.domain.detect.secret_formats import FORMATS
-from svc.domain.detect.secrets import MAX_STOPS, SCANNED_BYTES, FoundSecret, find_secrets, masked
+from svc.domain.detect.secrets import (
+    MAX_STOPS,
+    SCANNED_BYTES,
+    FoundSecret,
+    find_secrets,
+    masked,
+    may_hold_secrets,
+)
 from svc.domain.detect.table import observe
 from tests.domain.detect.traces import agent, called, chat, settled
 
@@ -305,3 +312,12 @@ def test_nothing_of_a_secret_stands_in_an_observation() -> None:
 def test_no_error_quotes_a_secret() -> None:
     found = FoundSecret("npm", "high", 0, 40, "npm_", 40, "00")
     assert str(found.signature) == "npm:npm_:40:00"
+
+
+@pytest.mark.parametrize("form", POSITIVES)
+def test_a_look_at_many_texts_together_misses_no_form(form: str) -> None:
+    for _ in range(5):
+        text, _token = POSITIVES[form]()
+        for around in ([text], ["", text], [text, ""], ["a", text, "b"], ["word", text, text]):
+            assert may_hold_secrets(around)
+    assert not may_hold_secrets(["nothing", "of", "the kind"])

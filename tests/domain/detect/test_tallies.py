@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from svc.domain.detect import slots
+from svc.domain.detect.arrays import blocks_held
 from svc.domain.detect.histogram import (
     BINS,
     CENTRES,
@@ -73,8 +74,8 @@ def test_nothing_is_judged_within_ten_minutes_of_the_newest_event() -> None:
 
 def test_a_week_holds_every_block() -> None:
     week = np.arange(7 * slots.SLOTS_PER_DAY)
-    assert slots.blocks_held(week) == 2**slots.BLOCKS - 1
-    assert slots.blocks_held(week[:0]) == 0
+    assert blocks_held(week) == 2**slots.BLOCKS - 1
+    assert blocks_held(week[:0]) == 0
 
 
 # --- tallies ---------------------------------------------------------------------------------------------

@@ -9,9 +9,10 @@ from typing import Final
 
 import numpy as np
 
+from svc.domain.detect.arrays import Floats
 from svc.domain.detect.bars import Weights
 from svc.domain.detect.rate_engine import RateJudgement, RateSettings, RateState, judge_rates
-from svc.domain.detect.slots import SLOTS_PER_DAY, Floats
+from svc.domain.detect.slots import SLOTS_PER_DAY
 from svc.domain.detect.tallies import RateTallies
 
 #: A Monday, 00:00.

@@ -246,7 +246,11 @@ async def test_any_order_any_repetition_and_any_crash_end_in_the_same_numbers(
     assert found == await recounted(store)
 
 
-async def test_a_fold_that_is_killed_at_any_await_has_counted_all_or_nothing(store: Database) -> None:
+async def test_a_fold_that_is_killed_at_any_await_has_counted_all_or_nothing(
+    store: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Between any two traces, too.
+    monkeypatch.setattr(folding, "_TURN_S", -1.0)
     await begin(store)
     for number in range(1, 4):
         await write(store, *story(number, failing=number == 2))

@@ -441,7 +441,7 @@ def settings(
         "listen_addresses": "",
         "port": str(PORT),
         "unix_socket_permissions": "0700",
-        "max_connections": "40",
+        "max_connections": "43",
         # One query may touch every day's partition and its indexes; each is a lock.
         "max_locks_per_transaction": "256",
         "shared_buffers": f"{_within(memory_bytes // 8, 128 * MB, GB) // MB}MB",

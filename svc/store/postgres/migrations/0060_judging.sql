@@ -29,6 +29,8 @@ create table judge_state (
     held_until timestamptz,
     judged_at  timestamptz,
     until_slot integer,
+    -- It goes on when a case has heard that an earlier finding was over.
+    waits      boolean not null default false,
     failed_at  timestamptz,
     failure    text,
     primary key (project_id, detector)

@@ -1,0 +1,169 @@
+"""The detecting process as the service sees it: detectors work on another core than the one that answers.
+
+`DetectingProcess` keeps one child process (`svc.detecting`), tells it whether ingest is busy and takes in its
+reports. `Detecting` is what health, metrics and tests read: the latest report, each round an entry of its own
+on the board, and all counts since the start of the service. Nothing here waits for the process.
+
+What detectors do, ingest and answers can do without: a process that dies is no crash. It is told in health,
+rests, longer each time up to an hour, and is started anew.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+from typing import Final
+
+import attrs
+import trio
+
+from actors.supervision import FIRST_REST_S, LONGEST_REST_S, Board, State, Vitals
+from protocol.detecting import REPORT_BYTES, IngestBusy, Report, RoundReport, framed_message, read_report
+from protocol.framing import Frames
+
+log = logging.getLogger(__name__)
+
+#: A process starts in a second or two; a loaded machine may take long.
+START_TIMEOUT_S: Final = 120.0
+#: Longest time without a sign of life. What judges a backlog may hold its loop for tens of seconds.
+SILENCE_S: Final = 600.0
+#: How often it is asked whether ingest is busy.
+BUSY_LOOK_S: Final = 0.25
+
+_RECEIVE_BYTES: Final = 1 << 16
+_STATES: Final[Mapping[str, State]] = {
+    state: state for state in ("starting", "running", "waiting", "restarting", "failed", "ended")
+}
+
+#: Opens a detecting process that has heard what it must know, and what leads to it: bytes in, bytes out.
+#: Leaving ends the process.
+LaunchDetecting = Callable[[], AbstractAsyncContextManager[trio.abc.Stream]]
+
+
+class _Lost(Exception):
+    """The process died, hung or spoke nonsense. The text is for the operator."""
+
+
+@attrs.define(eq=False)
+class Detecting:
+    """The latest that is known of the rounds of detection. Written by `DetectingProcess`."""
+
+    board: Board
+    deaths: int = 0
+    _rounds: dict[str, Vitals] = attrs.field(factory=dict)
+    _counts: dict[str, Counter[str]] = attrs.field(factory=lambda: defaultdict(Counter))
+    _before: dict[str, Counter[str]] = attrs.field(factory=lambda: defaultdict(Counter))
+
+    def counts(self, name: str) -> Counter[str]:
+        """What a round has counted since the service began, in processes that have ended, too."""
+        return self._before[name] + self._counts[name]
+
+    def take(self, report: Report) -> None:
+        """The process said how it stands."""
+        for told in report.rounds:
+            vitals = self._rounds.get(told.name)
+            if vitals is None:
+                vitals = self._rounds[told.name] = self.board.enrol(told.name, spare=True)
+            _copy(told, vitals)
+            self._counts[told.name] = Counter(told.counts)
+
+    def lose(self) -> None:
+        """The process is gone; what it counted stays counted."""
+        for name, counts in self._counts.items():
+            self._before[name] += counts
+        self._counts.clear()
+        for vitals in self._rounds.values():
+            vitals.state, vitals.waiting_for, vitals.rests_s = "waiting", "the detecting process", None
+
+
+def _copy(told: RoundReport, vitals: Vitals) -> None:
+    vitals.state = _STATES[told.state]
+    vitals.crashes, vitals.last_error = told.crashes, told.last_error
+    vitals.waiting_for, vitals.rests_s = told.waiting_for, told.rests_s
+
+
+class DetectingProcess:
+    """Keeps the process; `busy` says whether ingest needs the machine."""
+
+    def __init__(
+        self, *, detection: Detecting, launch: LaunchDetecting, busy: Callable[[], bool], vitals: Vitals
+    ) -> None:
+        self._detection, self._launch, self._busy, self._vitals = detection, launch, busy, vitals
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Run until cancelled. Nobody waits for the first process."""
+        task_status.started()
+        rest_s = 0.0
+        while True:
+            born_s = trio.current_time()
+            try:
+                async with self._launch() as stream:
+                    reason = await self._converse(stream)
+            except (trio.BrokenResourceError, trio.ClosedResourceError, trio.TooSlowError, OSError) as error:
+                reason = f"it did not come up ({type(error).__name__})"
+            finally:
+                self._detection.lose()
+            again = rest_s > 0 and trio.current_time() - born_s <= rest_s
+            rest_s = min(rest_s * 2, LONGEST_REST_S) if again else FIRST_REST_S
+            self._detection.deaths += 1
+            self._vitals.waits(f"the detecting process is away: {reason}")
+            self._vitals.rests_s = rest_s
+            await trio.sleep(rest_s)
+
+    async def _converse(self, stream: trio.abc.Stream) -> str:
+        """Tell and hear, until the process is lost; why it is."""
+        reason = ""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._tell, stream)
+            try:
+                await self._hear(stream)
+            except _Lost as lost:
+                reason = str(lost)
+            nursery.cancel_scope.cancel()
+        return reason
+
+    async def _tell(self, stream: trio.abc.SendStream) -> None:
+        told = False
+        while True:
+            if (busy := self._busy()) != told:
+                try:
+                    await stream.send_all(framed_message(IngestBusy(busy)))
+                except (trio.BrokenResourceError, trio.ClosedResourceError):
+                    # Who hears will hear of it.
+                    return
+                told = busy
+            await trio.sleep(BUSY_LOOK_S)
+
+    async def _hear(self, stream: trio.abc.ReceiveStream) -> None:
+        """Raises `_Lost`; never returns."""
+        frames = Frames(REPORT_BYTES)
+        patience_s = START_TIMEOUT_S
+        while True:
+            with trio.move_on_after(patience_s) as patience:
+                report = await _next(stream, frames)
+            if patience.cancelled_caught:
+                raise _Lost(f"it has not been heard of for {patience_s:g} s")
+            patience_s = SILENCE_S
+            try:
+                self._detection.take(report)
+            except (KeyError, ValueError):
+                raise _Lost("it cannot be understood") from None
+            self._vitals.works()
+
+
+async def _next(stream: trio.abc.ReceiveStream, frames: Frames) -> Report:
+    """The next report. Raises `_Lost` at the end of the stream, and for what is none."""
+    try:
+        while (message := frames.next()) is None:
+            data = await stream.receive_some(_RECEIVE_BYTES)
+            if not data:
+                raise _Lost("it ended")
+            frames.feed(data)
+        return read_report(message)
+    except (trio.BrokenResourceError, trio.ClosedResourceError):
+        raise _Lost("it broke off") from None
+    except ValueError:
+        # msgspec's own error is one, too.
+        raise _Lost("it cannot be understood") from None

@@ -1,0 +1,152 @@
+"""The detecting process from inside: opens the database, keeps every round, reports how they stand.
+
+Runs in the child until standard input ends or SIGTERM comes, and a few seconds longer at most, whatever a
+round is at. Never listens, never outlives its parent; each round is spare, so none ends the process.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Final
+
+import attrs
+import trio
+
+from actors.rounds import Repeating
+from actors.supervision import Vitals, keep
+from protocol.detecting import (
+    COUNTS_BOUND,
+    TEXT_CHARS,
+    IngestBusy,
+    Report,
+    RoundReport,
+    StartDetecting,
+    framed_message,
+    read_to_detecting,
+)
+from protocol.framing import Frames
+from svc.detecting.rounds import ROUNDS, Round, RoundMeans
+from svc.runtime.asyncio_loop import asyncio_loop
+from svc.runtime.child import END_TIMEOUT_S, end_with_parent, end_within, parent_pipe
+from svc.runtime.garbage import collect_seldom
+from svc.runtime.logging import set_up
+from svc.store.postgres.database import AWAY, Address, Database
+
+log = logging.getLogger(__name__)
+
+#: Detection takes what everybody else leaves, decoders included.
+NICENESS: Final = 10
+#: Statements of rounds are ended by the server itself should nobody else end them.
+STATEMENT_TIMEOUT_S: Final = 602.0
+#: Between two looks at what there is to report, and between two signs of life.
+REPORT_S: Final = 1.0
+SIGN_OF_LIFE_S: Final = 30.0
+
+_RECEIVE_BYTES: Final = 1 << 12
+
+
+@attrs.frozen(eq=False)
+class KeptRound:
+    """A round with what is known of it."""
+
+    row: Round
+    vitals: Vitals
+    counts: Counter[str] = attrs.field(factory=Counter)
+
+    def report(self) -> RoundReport:
+        """How it stands, within bounds."""
+        vitals = self.vitals
+        return RoundReport(
+            name=vitals.name,
+            state=vitals.state,
+            crashes=vitals.crashes,
+            last_error=_cut(vitals.last_error),
+            waiting_for=_cut(vitals.waiting_for),
+            rests_s=vitals.rests_s,
+            counts=dict(self.counts.most_common(COUNTS_BOUND)),
+        )
+
+
+def _cut(text: str | None) -> str | None:
+    return None if text is None else text[:TEXT_CHARS]
+
+
+def main() -> None:
+    """Run in the child."""
+    # A terminal sends its signals to the whole group; the parent decides what they mean.
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    os.nice(NICENESS)
+    orders, answers = parent_pipe()
+    end_with_parent(orders, END_TIMEOUT_S)
+    trio.run(_live, orders, answers)
+
+
+async def _live(orders_fd: int, answers_fd: int) -> None:
+    async with trio.lowlevel.FdStream(orders_fd) as orders, trio.lowlevel.FdStream(answers_fd) as answers:
+        frames = Frames()
+        start = await _next(orders, frames)
+        if not isinstance(start, StartDetecting):
+            return
+        set_up(start.log_level)
+        address = Address(start.host, start.port, start.user, start.password, start.database, start.tls)
+        pool = Database(address, pool_size=start.pool_size, statement_timeout_s=STATEMENT_TIMEOUT_S)
+        async with asyncio_loop(AWAY), pool.opened() as database, trio.open_nursery() as nursery:
+            nursery.start_soon(_end_on_sigterm, nursery.cancel_scope)
+            busy = False
+            kept = [KeptRound(row, Vitals(row.name, spare=True)) for row in ROUNDS]
+            await keep_rounds(nursery, RoundMeans(database, start.secret_key, lambda: busy), kept)
+            nursery.start_soon(_report, kept, answers)
+            collect_seldom()
+            while (message := await _next(orders, frames)) is not None:
+                match message:
+                    case IngestBusy():
+                        busy = message.busy
+                    case StartDetecting():
+                        raise AssertionError("a process begins once")
+            nursery.cancel_scope.cancel()
+
+
+async def keep_rounds(nursery: trio.Nursery, means: RoundMeans, rounds: Sequence[KeptRound]) -> None:
+    """Start every round, each kept for itself."""
+    for kept in rounds:
+
+        def build(kept: KeptRound = kept) -> Repeating:
+            return Repeating(kept.row.build(means, kept.counts), kept.vitals)
+
+        await nursery.start(partial(keep, build, kept.vitals))
+
+
+async def _report(rounds: Sequence[KeptRound], answers: trio.abc.SendStream) -> None:
+    """Tell whenever something changed, and that there is nothing new now and then."""
+    said, said_s = None, 0.0
+    with suppress(trio.BrokenResourceError):
+        while True:
+            report = Report(tuple(kept.report() for kept in rounds))
+            if report != said or trio.current_time() - said_s >= SIGN_OF_LIFE_S:
+                await answers.send_all(framed_message(report))
+                said, said_s = report, trio.current_time()
+            await trio.sleep(REPORT_S)
+
+
+async def _end_on_sigterm(whole: trio.CancelScope) -> None:
+    with trio.open_signal_receiver(signal.SIGTERM) as arriving:
+        async for _ in arriving:
+            end_within(END_TIMEOUT_S)
+            whole.cancel()
+
+
+async def _next(stream: trio.abc.ReceiveStream, frames: Frames) -> StartDetecting | IngestBusy | None:
+    """The next message; None when the parent is gone."""
+    while (message := frames.next()) is None:
+        data = await stream.receive_some(_RECEIVE_BYTES)
+        if not data:
+            return None
+        frames.feed(data)
+    return read_to_detecting(message)

@@ -1,0 +1,87 @@
+"""A child process of ours and the pipe to it: how it is started, spoken to and ended.
+
+`child` is the parent's end, `parent_pipe`, `end_within` and `end_with_parent` are the child's. A child never
+outlives its parent: its standard input ends. Called by whoever launches a process (`svc.ingest.decoder`,
+`svc.detecting.process`).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import select
+import subprocess
+import sys
+import threading
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from typing import Final
+
+import trio
+
+#: A group is megabytes; the kernel's own 64 KiB would hand it over in a hundred switches.
+PIPE_BYTES: Final = 1 << 20
+#: Linux's number for setting that; Python 3.11 knows it as `fcntl.F_SETPIPE_SZ` on Linux only.
+_F_SETPIPE_SZ: Final = 1031
+#: What a process gets to end after its standard input did.
+END_TIMEOUT_S: Final = 3.0
+
+
+@asynccontextmanager
+async def child(
+    module: str, *, pass_fds: Sequence[int] = (), env: Mapping[str, str] | None = None
+) -> AsyncIterator[trio.abc.Stream]:
+    """Run a module of ours in a process of its own; what it reads and writes is the stream.
+
+    `env` comes on top of our own environment. Leaving closes the pipe, waits a moment, and then makes sure.
+    """
+    process = await trio.lowlevel.open_process(
+        [sys.executable, "-m", module],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        pass_fds=pass_fds,
+        env=None if env is None else {**os.environ, **env},
+    )
+    assert process.stdio is not None
+    assert isinstance(process.stdin, trio.lowlevel.FdStream)
+    # A system that grants less is slower, not wrong.
+    with suppress(OSError):
+        fcntl.fcntl(process.stdin.fileno(), _F_SETPIPE_SZ, PIPE_BYTES)
+    try:
+        yield process.stdio
+    finally:
+        with trio.CancelScope(shield=True):
+            await process.stdio.aclose()
+            with trio.move_on_after(END_TIMEOUT_S):
+                await process.wait()
+            if process.returncode is None:
+                process.kill()
+                with trio.move_on_after(END_TIMEOUT_S):
+                    await process.wait()
+
+
+def parent_pipe() -> tuple[int, int]:
+    """In the child: what the parent says, and where it is answered. Nothing else reaches standard output."""
+    answers = os.dup(1)
+    os.dup2(2, 1)
+    return os.dup(0), answers
+
+
+def end_within(seconds: float) -> None:
+    """In the child: be gone after so long, whatever this process does until then."""
+    last = threading.Timer(seconds, os._exit, (1,))
+    last.daemon = True
+    last.start()
+
+
+def end_with_parent(pipe: int, seconds: float) -> None:
+    """In the child: be gone so long after the other end of the pipe, even while work holds the loop."""
+
+    def watch() -> None:
+        poll = select.poll()
+        # Nothing is asked for; that the other end is gone is always told.
+        poll.register(pipe, 0)
+        poll.poll()
+        end_within(seconds)
+
+    threading.Thread(target=watch, daemon=True).start()

@@ -1,0 +1,82 @@
+"""Laws of child processes: they hear and answer, and are gone when they should be, whatever they are at."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+import trio
+
+from svc.runtime.child import child
+from tests.service import until
+
+#: A child that answers a line, then keeps the processor to itself for ever.
+STUBBORN = """
+import signal, sys
+from svc.runtime.child import end_with_parent, parent_pipe
+import os
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+orders, answers = parent_pipe()
+end_with_parent(orders, 0.5)
+print("what is printed is no answer")
+os.write(answers, os.environ["GREETING"].encode() + os.read(orders, 100) + str(os.getpid()).encode())
+while True:
+    pass
+"""
+
+#: A parent that starts it and waits.
+PARENT = """
+import trio
+from svc.runtime.child import child
+async def main():
+    async with child("stubborn", env={"GREETING": "hello "}) as stream:
+        await stream.send_all(b"you ")
+        print((await stream.receive_some(100)).decode(), flush=True)
+        await trio.sleep_forever()
+trio.run(main)
+"""
+
+
+@pytest.fixture
+def stubborn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "stubborn.py").write_text(textwrap.dedent(STUBBORN))
+    path = os.pathsep.join((str(tmp_path), str(Path(__file__).parent.parent.parent)))
+    monkeypatch.setenv("PYTHONPATH", path)
+    return tmp_path
+
+
+def _gone(pid: int) -> bool:
+    try:
+        # A zombie is gone as well.
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+async def test_a_child_that_does_not_listen_is_gone_when_it_is_left(stubborn: Path) -> None:
+    async with child("stubborn", env={"GREETING": "hello "}) as stream:
+        await stream.send_all(b"you ")
+        answer = (await stream.receive_some(100)).decode()
+        assert answer.startswith("hello you ")
+        began = time.monotonic()
+    assert _gone(int(answer.split()[-1]))
+    assert time.monotonic() - began < 5.0
+
+
+async def test_a_child_that_works_without_pause_is_gone_soon_after_its_parent_was_killed(
+    stubborn: Path,
+) -> None:
+    process = await trio.lowlevel.open_process([sys.executable, "-c", PARENT], stdout=-1)
+    assert process.stdout is not None
+    with trio.fail_after(30):
+        answer = (await process.stdout.receive_some(100)).decode()
+    pid = int(answer.split()[-1])
+    assert not _gone(pid)
+    process.send_signal(signal.SIGKILL)
+    await process.wait()
+    await trio.to_thread.run_sync(until, lambda: _gone(pid), 10.0)
