@@ -26,7 +26,7 @@ _EMPTY: Final = (
     " watching.enabled_classifiers of get_project names those that run"
 )
 #: What there is to run.
-_DETECTORS: Final = f"Detectors are {_ALWAYS}; {_NEEDY} only where an encoder is configured"
+_DETECTORS: Final = f"Detectors are {_ALWAYS}; {_NEEDY} need an encoder and do not run without it"
 
 DESCRIPTIONS: Final = {
     name: _said(text)
