@@ -1,0 +1,61 @@
+"""The part of the wiring that concerns the web pages: what they are handed of the running process."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from importlib.metadata import version
+
+import trio
+
+from actors.keys import Grant
+from protocol.refusals import Refusal
+from svc.config.table import Settings
+from svc.front.auth.calls import Means
+from svc.front.health import Health
+from svc.front.otlp.intake import Held, Intake, Large
+from svc.web.assets import Assets
+from svc.web.instruments import IngestLight, Instruments, OwnerLink, Rate
+from svc.web.render import Renderer
+from svc.web.site import Site
+from svc.web.table import PAGES
+
+
+def site(settings: Settings, means: Means, intake: Intake, health: Health, owner_link: OwnerLink) -> Site:
+    """The pages, with everything they call inwards."""
+    return Site(means, instruments(settings, intake, health, owner_link), PAGES, Renderer(Assets.read()))
+
+
+def instruments(settings: Settings, intake: Intake, health: Health, owner_link: OwnerLink) -> Instruments:
+    """What the pages read of the process itself."""
+    return Instruments(
+        ingest=_ingest(intake, health),
+        refused=lambda: intake.tally.lately.told(),
+        owner_link=owner_link,
+        send=_send(intake),
+        grpc_port=settings.grpc_port if settings.transport in ("GRPC", "BOTH") else None,
+        version=version("trace-svc"),
+    )
+
+
+def _ingest(intake: Intake, health: Health) -> Callable[[], IngestLight]:
+    rate = Rate(lambda: intake.tally.spans, trio.current_time)
+
+    def light() -> IngestLight:
+        refused = sum(int(one["count"]) for one in intake.tally.lately.told())
+        report = health.ingest()
+        return IngestLight(
+            rate.per_s(), refused, int(report["details"]["dead_lettered"]), report["status"] == "UP"
+        )
+
+    return light
+
+
+def _send(intake: Intake) -> Callable[[int, bytes], Awaitable[str | None]]:
+    async def send(project_id: int, body: bytes) -> str | None:
+        with intake.spool.reservation() as room:
+            taken = intake.take(Grant("pages", project_id, "write"), body, "identity", "protobuf", room)
+            if isinstance(taken, Held | Large):
+                taken = await intake.settled(taken)
+        return taken.message if isinstance(taken, Refusal) else None
+
+    return send
