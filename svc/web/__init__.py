@@ -4,8 +4,8 @@ To add a page:
 
 1. A file in `pages/`: `async def name(visit: Visit) -> Html | Go | Sent | Refusal`, which reads by store
    functions (never over HTTP) and returns the template with its context; and its lines in the file's
-   `PAGES`: `PageRoute("GET", PROJECT + "/things", "ORG_VIEW", things)`. A form is a line with "POST" and `form=` its class;
-   its answer is a `Go` (303) or the page again with what was wrong.
+   `PAGES`: `PageRoute("GET", PROJECT + "/things", "ORG_VIEW", things)`. A form is a line with "POST" and
+   `form=` its class; its answer is a `Go` (303) or the page again with what was wrong.
 2. The file is added to `table.py`.
 3. Its template in `templates/pages/`, extending `frame.html`, which frames what is inside a project and
    leaves bare what is not; the page fills the blocks `title` and `main`. Parts that pages share are macros in

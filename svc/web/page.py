@@ -25,7 +25,7 @@ PROJECT: Final = ORG + "/projects/{projectSlug}"
 class Visit:
     """One request for a page, by somebody who may see it."""
 
-    call: Call[None]
+    call: Call[Any]
     #: The parameters behind the question mark; of several of a name the first.
     query: Mapping[str, str]
     look: Look

@@ -5,6 +5,10 @@ from __future__ import annotations
 from typing import Final
 
 from svc.web.page import PageRoute
-from svc.web.pages import start
+from svc.web.pages import account, sign_in, start
 
-PAGES: Final[tuple[PageRoute, ...]] = (*start.PAGES,)
+PAGES: Final[tuple[PageRoute, ...]] = (
+    *start.PAGES,
+    *sign_in.PAGES,
+    *account.PAGES,
+)
