@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
 from hmac import compare_digest
-from typing import Any, Final
+from typing import Any, Final, Literal, Protocol
 
 import attrs
 
@@ -86,6 +86,17 @@ class OwnerLink:
         self._secret = self._until = None
 
 
+DemoState = Literal["idle", "running", "done", "failed"]
+
+
+class Demo(Protocol):
+    """What `trace-svc demo` does, in a process of its own: one at a time."""
+
+    def state(self) -> DemoState: ...
+
+    async def start(self) -> None: ...
+
+
 @attrs.frozen
 class Instruments:
     """What the pages read of the process itself."""
@@ -94,8 +105,9 @@ class Instruments:
     #: Refused exports of the last minutes, by cause: `{status, cause, message, count}`.
     refused: Callable[[], Sequence[dict[str, Any]]]
     owner_link: OwnerLink
-    #: Take one OTLP body into a project, as the doors do. None when it was taken, else why not.
+    #: Take one OTLP body (JSON) into a project, as the doors do. None when it was taken, else why not.
     send: Callable[[int, bytes], Awaitable[str | None]]
+    demo: Demo
     #: Where programs send to: the port of gRPC, or None when it is off.
     grpc_port: int | None
     version: str

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Final
 
 from svc.web.page import PageRoute
-from svc.web.pages import account, sign_in, start
+from svc.web.pages import account, connect, sign_in, start
 
 PAGES: Final[tuple[PageRoute, ...]] = (
     *start.PAGES,
     *sign_in.PAGES,
     *account.PAGES,
+    *connect.PAGES,
 )

@@ -67,7 +67,7 @@ from svc.store.spans.writing import SpanStore
 from svc.web.instruments import OwnerLink
 from svc.wiring.keeping import optional_loops, retention_report
 from svc.wiring.open_store import Store
-from svc.wiring.pages import site
+from svc.wiring.pages import DemoProcess, instruments_of, site
 from svc.wiring.people import means, sign_ins
 from svc.wiring.pools import Pools, PoolSizes, pool_sizes
 from svc.wiring.spools import Spooling, drainers, ingest_limits
@@ -130,8 +130,10 @@ class House:
         self.health = self._health(buried_before)
         queries = QueryStore(pools.questions)
         self.means = means(settings, pools.admission, pools.questions, self.keys, self.hashers, now)
-        self.owner_link = OwnerLink(now)
-        pages = site(settings, self.means, self.intake, self.health, self.owner_link)
+        self.owner_link, self.demo = OwnerLink(now), DemoProcess(settings)
+        pages = site(
+            self.means, instruments_of(settings, self.intake, self.health, self.owner_link, self.demo)
+        )
         api = Api(self.means, ROUTES)
         app = App(self.keys, queries, self.health, self.metrics, api, pages).build()
         mcp = Mcp(
