@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Final
 
 from svc.web.page import PageRoute
-from svc.web.pages import account, connect, sign_in, start
+from svc.web.pages import account, connect, sign_in, start, traces
 
 PAGES: Final[tuple[PageRoute, ...]] = (
     *start.PAGES,
     *sign_in.PAGES,
     *account.PAGES,
     *connect.PAGES,
+    *traces.PAGES,
 )

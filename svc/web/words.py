@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from datetime import datetime, timedelta, tzinfo
 from decimal import Decimal
+from math import floor, log10
 from typing import Final
 
 NOT_KNOWN: Final = "–"
@@ -70,7 +71,7 @@ def duration(ms: float | None) -> str:
 
 
 def money(usd: Decimal | float | None) -> str:
-    """$12.40, $0.019, $0.00042; $0 for nothing."""
+    """$12.40, $0.019, $0.00042: to the cent, below it two digits; $0 for nothing."""
     if usd is None:
         return NOT_KNOWN
     value = float(usd)
@@ -82,11 +83,10 @@ def money(usd: Decimal | float | None) -> str:
         return f"{sign}${size:,.0f}"
     if size >= 0.995:
         return f"{sign}${size:.2f}"
-    if size >= 0.001:
-        return f"{sign}${size:.3f}"
     if size < 0.000_000_1:
         return f"{sign}<$0.0000001"
-    return f"{sign}${size:.7f}".rstrip("0")
+    digits = max(2, 1 - floor(log10(size)))
+    return f"{sign}${size:.{digits}f}"
 
 
 def share(part: float, whole: float) -> str:
