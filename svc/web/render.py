@@ -70,7 +70,7 @@ def _finalize(value: Any) -> Any:
 def query(path: str, **parameters: Any) -> str:
     """A path with a query; parameters without a value are left out."""
     kept = {name.rstrip("_"): value for name, value in parameters.items() if value not in (None, "")}
-    return f"{path}?{urlencode(kept)}" if kept else path
+    return f"{path}{'&' if '?' in path else '?'}{urlencode(kept)}" if kept else path
 
 
 def _environment(assets: Assets) -> Environment:
