@@ -43,7 +43,6 @@ HEADERS: Final = {
     "x-content-type-options": "nosniff",
     # `no-referrer` would make the Origin of our own forms `null`.
     "referrer-policy": "same-origin",
-    "cross-origin-opener-policy": "same-origin",
     "x-frame-options": "DENY",
 }
 #: Smaller bodies gain nothing.
