@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from svc.web.page import PageRoute
-from svc.web.pages import account, connect, sign_in, start, traces
+from svc.web.pages import account, connect, sessions, sign_in, start, traces, vitals
 
 PAGES: Final[tuple[PageRoute, ...]] = (
     *start.PAGES,
@@ -13,4 +13,6 @@ PAGES: Final[tuple[PageRoute, ...]] = (
     *account.PAGES,
     *connect.PAGES,
     *traces.PAGES,
+    *sessions.PAGES,
+    *vitals.PAGES,
 )
