@@ -5,7 +5,18 @@ from __future__ import annotations
 from typing import Final
 
 from svc.web.page import PageRoute
-from svc.web.pages import account, connect, sessions, sign_in, start, traces, vitals
+from svc.web.pages import (
+    account,
+    connect,
+    sessions,
+    settings_keys,
+    settings_people,
+    settings_project,
+    sign_in,
+    start,
+    traces,
+    vitals,
+)
 
 PAGES: Final[tuple[PageRoute, ...]] = (
     *start.PAGES,
@@ -15,4 +26,7 @@ PAGES: Final[tuple[PageRoute, ...]] = (
     *traces.PAGES,
     *sessions.PAGES,
     *vitals.PAGES,
+    *settings_keys.PAGES,
+    *settings_people.PAGES,
+    *settings_project.PAGES,
 )

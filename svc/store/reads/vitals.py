@@ -94,7 +94,7 @@ class VitalsReads:
     async def of(
         self, project_id: int, what: str, start: datetime, middle: datetime, end: datetime, timeout_s: float
     ) -> Sequence[Vital]:
-        """Sites, models or tools: the window from the middle to the end, and the one before. Raises `Slow`."""
+        """Sites, models or tools: from the middle to the end, and from the start to it. Raises `Slow`."""
         rows = await self.database.fetch(_OF[what], project_id, start, middle, end, timeout_s=timeout_s)
         return [Vital(row["subject"], _window(row, 1), _window(row, 0)) for row in rows]
 
