@@ -8,6 +8,8 @@ from svc.web.page import PageRoute
 from svc.web.pages import (
     account,
     connect,
+    explore,
+    prices,
     sessions,
     settings_keys,
     settings_people,
@@ -26,6 +28,8 @@ PAGES: Final[tuple[PageRoute, ...]] = (
     *traces.PAGES,
     *sessions.PAGES,
     *vitals.PAGES,
+    *explore.PAGES,
+    *prices.PAGES,
     *settings_keys.PAGES,
     *settings_people.PAGES,
     *settings_project.PAGES,

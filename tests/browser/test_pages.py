@@ -15,6 +15,15 @@ PAGES = (
     f"{BASE}/connect",
     f"{BASE}/traces",
     f"{BASE}/traces?q=status:error&range=7d",
+    f"{BASE}/sessions",
+    f"{BASE}/vitals",
+    f"{BASE}/explore",
+    f"{BASE}/prices",
+    f"{BASE}/settings/keys",
+    f"{BASE}/settings/people",
+    f"{BASE}/settings/project",
+    f"{BASE}/settings/sources",
+    f"{BASE}/settings/audit",
     f"{BASE}/nothing",
 )
 OUTSIDE = ("/login", "/signup", "/signup?owner=spent")

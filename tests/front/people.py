@@ -14,6 +14,7 @@ from actors.keys import MAILBOX_BOUND, KeyCache, KeyNews, Keys, Verdicts, Verify
 from actors.supervision import Vitals
 from protocol.storage import Eviction
 from svc.config.table import read_settings
+from svc.domain.pricing import PriceBook
 from svc.front.api.routes import Api
 from svc.front.api.table import ROUTES
 from svc.front.app import App
@@ -189,6 +190,7 @@ def instruments(**known: Any) -> Instruments:
         "owner_link": OwnerLink(now),
         "send": send,
         "demo": NoDemo(),
+        "prices": PriceBook(),
         "grpc_port": None,
         "version": "0",
     }

@@ -193,3 +193,29 @@ async def test_vitals_compare_nothing_with_too_few(store: Database, owner: Visit
     assert "×" not in seen.text
     assert (await owner.get(BASE + "/vitals?range=5y")).status == 400
     assert (await owner.get(BASE + "/vitals/nothing")).status == 404
+
+
+async def test_explore_asks_what_the_query_api_is_asked(store: Database, owner: Visitor) -> None:
+    await fill(store, 9)
+    seen = await owner.get(BASE + "/explore?range=7d&field=status")
+    assert heading(seen) == "18 spans in the last 7 days"
+    assert "/v1/query/timeseries" in seen.text
+    narrowed = re.search(r'href="([^"]*q=status%3Aerror[^"]*)"', seen.text)
+    assert narrowed is not None
+    assert heading(await owner.get(narrowed[1].replace("&amp;", "&"))) == "6 spans in the last 7 days"
+    assert heading(await owner.get(BASE + "/explore?dataset=nothing")).endswith("in the last 24 hours")
+    wrong = await owner.get(BASE + "/explore?from=1990-01-01&to=2026-01-01&interval=hour")
+    assert (heading(wrong), wrong.status) == ("This cannot be asked", 200)
+    rollups = await owner.get(BASE + "/explore?dataset=metric_rollups")
+    assert heading(rollups) == "0 in the sum of metric rollups in the last 24 hours"
+
+
+async def test_prices_name_what_has_none(store: Database, owner: Visitor) -> None:
+    assert heading(await owner.get(BASE + "/prices")).startswith("No model was called")
+    await fill(store, 5)
+    assert heading(await owner.get(BASE + "/prices")) == "Every model that was called has a price"
+    await fill(store, 3, **{"gen_ai.request.model": "house-llm", "gen_ai.provider.name": "in-house"})
+    seen = await owner.get(BASE + "/prices")
+    assert heading(seen) == "1 model has no price"
+    assert "<b>house-llm</b>" in seen.text
+    assert "$2.50" in seen.text
