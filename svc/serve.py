@@ -50,12 +50,15 @@ HTTP_GRACE_S: Final = 1.0
 class Ready:
     """What `serve` tells its starter once every door is open.
 
-    Secrets: `first_keys` are the plaintext of a write key and a query key, on a first start only.
+    Secrets: `first_keys` are the plaintext of a write key and a query key, on a first start only; whoever has
+    `owner_url` can own the instance.
     """
 
     http_url: str
     grpc_port: int | None
     first_keys: tuple[str, str] | None = attrs.field(repr=False)
+    #: While nobody has signed up: where the owner does. It serves once, for an hour.
+    owner_url: str | None = attrs.field(default=None, repr=False)
 
 
 async def serve(
@@ -168,6 +171,7 @@ async def _new_prices(path: Path, house: House) -> None:
 async def _open_doors(house: House, doors: trio.Nursery, front: socket.socket) -> Ready:
     settings = house.settings
     contain_connections(house.crowd)
+    house.demo.port = front.getsockname()[1]
     host = settings.http_bind[0]
     grpc_port = None
     if settings.transport in ("GRPC", "BOTH"):
@@ -177,7 +181,8 @@ async def _open_doors(house: House, doors: trio.Nursery, front: socket.socket) -
     binds: list[str] = await doors.start(
         partial(serve_http, door, _hypercorn(front), mode="asgi", shutdown_trigger=trio.sleep_forever)
     )
-    return Ready(binds[0].removesuffix("/"), grpc_port, await _first_keys(house.store))
+    url = binds[0].removesuffix("/")
+    return Ready(url, grpc_port, await _first_keys(house.store), await _owner_url(house, url))
 
 
 def _hypercorn(front: socket.socket) -> HypercornConfig:
@@ -207,6 +212,14 @@ async def _close_doors(house: House, timeout_s: float) -> None:
 async def _close_http(house: House, timeout_s: float) -> None:
     if not await house.door.close(timeout_s):
         log.warning("%d requests were still inside when the time to stop was over", house.door.in_flight)
+
+
+async def _owner_url(house: House, url: str) -> str | None:
+    """The address of the owner's sign-up, while nobody has signed up with a password."""
+    means = house.means
+    if means.callers.disabled or not means.passwords or await means.accounts.any():
+        return None
+    return f"{means.landing or url}/signup?owner={house.owner_link.make()}"
 
 
 async def _first_keys(store: Store) -> tuple[str, str] | None:

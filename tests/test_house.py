@@ -64,6 +64,11 @@ ROOMS: dict[str, tuple[set[str], set[str] | None]] = {
             *("grpclib", "h2", "multidict", "opentelemetry", "prometheus_client", "cryptography"),
         },
     ),
+    # As the front, whose callers and forms it shares.
+    "svc/web": (
+        {"protocol", "svc.domain", "svc.store", "svc.front.auth", "svc.front.api", "svc.web"},
+        {"attrs", "msgspec", "trio", "quart", "quart_trio", "werkzeug", "jinja2", "markupsafe"},
+    ),
     "svc/commands": (
         {
             *("protocol", "svc.domain", "svc.store", "svc.config", "svc.secrets", "svc.runtime"),
@@ -75,7 +80,7 @@ ROOMS: dict[str, tuple[set[str], set[str] | None]] = {
     "svc/wiring": (
         {
             *("protocol", "actors", "svc.domain", "svc.store", "svc.outside", "svc.ingest", "svc.front"),
-            *("svc.config", "svc.detecting", "svc.secrets", "svc.runtime", "svc.wiring"),
+            *("svc.web", "svc.config", "svc.detecting", "svc.secrets", "svc.runtime", "svc.wiring"),
         },
         None,
     ),

@@ -18,6 +18,8 @@ from svc.config.text import settings_help
 
 #: Where the keys of a first start lie, in `SVC_DATA_DIR`, when no terminal could show them.
 FIRST_KEYS: Final = "first-keys"
+#: Where the link of the owner's sign-up lies, likewise.
+OWNER_LINK: Final = "owner-link"
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -39,16 +41,26 @@ async def run(_arguments: argparse.Namespace, settings: Settings) -> None:
         print(f"trace-svc is ready at {ready.http_url}", flush=True)
         if ready.grpc_port is not None:
             print(f"gRPC door open on port {ready.grpc_port}", flush=True)
+        if ready.owner_url is not None:
+            print(_invited(settings.data_dir / OWNER_LINK, ready.owner_url), flush=True)
         if ready.first_keys is not None and sys.stdout.isatty():
             print(greeting(ready.http_url, *ready.first_keys), flush=True)
         elif ready.first_keys is not None:
-            kept = keep_first_keys(settings.data_dir / FIRST_KEYS, ready.http_url, *ready.first_keys)
+            kept = keep(settings.data_dir / FIRST_KEYS, greeting(ready.http_url, *ready.first_keys))
             print(f"first start: two fresh keys are in {kept}; `cat {kept}` shows them", flush=True)
         collect_seldom()
 
 
-def keep_first_keys(path: Path, url: str, write: str, query: str) -> Path:
-    """Write the greeting of a first start where only we can read it.
+def _invited(path: Path, url: str) -> str:
+    """The line that leads the operator to the owner's sign-up; without a terminal, to the file that does."""
+    if sys.stdout.isatty():
+        return f"nobody has signed up yet; this link makes the owner, once, within an hour:\n  {url}"
+    kept = keep(path, url + "\n")
+    return f"nobody has signed up yet; the link in {kept} makes the owner, once, within an hour"
+
+
+def keep(path: Path, text: str) -> Path:
+    """Write what a terminal would have shown where only we can read it.
 
     Without a terminal it would be logged.
     """
@@ -56,7 +68,7 @@ def keep_first_keys(path: Path, url: str, write: str, query: str) -> Path:
     path.unlink(missing_ok=True)
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
     with open(fd, "w", encoding="utf-8") as file:
-        file.write(greeting(url, write, query))
+        file.write(text)
     return path
 
 

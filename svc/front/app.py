@@ -54,6 +54,7 @@ from svc.front.envelope import json_response, refusal_response, success_response
 from svc.front.health import Health
 from svc.front.metrics import Metrics
 from svc.front.openapi import document
+from svc.front.ports import Pages
 from svc.store.reads.query import QueryStore, ask
 
 log = logging.getLogger(__name__)
@@ -70,6 +71,7 @@ class App:
     health: Health
     metrics: Metrics
     api: Api
+    pages: Pages | None = None
 
     def build(self) -> QuartTrio:
         """The application with all its routes."""
@@ -97,6 +99,8 @@ class App:
 
         app.add_url_rule("/openapi.json", "openapi", openapi, methods=["GET"])
         self.api.register(app)
+        if self.pages is not None:
+            self.pages.register(app)
         app.register_error_handler(HTTPException, self._http_error)
         app.register_error_handler(Refused, _refused)
         app.register_error_handler(Outage, _outage)
@@ -146,19 +150,22 @@ class App:
     async def _http_error(self, error: HTTPException) -> Response:
         if isinstance(error, RequestEntityTooLarge):
             return refusal_response(PAYLOAD_TOO_LARGE)
+        if self.pages is not None and request.method in ("GET", "HEAD") and self.pages.owns(request.path):
+            return await self.pages.astray(error)
         if request.path.startswith("/api/"):
             # Nothing here is public: without a credential even an unknown path says only that.
             caller = await self.api.means.callers.who(lowered(request.headers))
             if isinstance(caller, Refusal):
                 return refusal_response(caller)
+        if (request.method, request.path) == ("POST", "/"):
+            return refusal_response(TRACES_PATH)
         if isinstance(error, MethodNotAllowed):
             response = refusal_response(METHOD_NOT_ALLOWED)
             methods = set(error.valid_methods or ()) - {"HEAD", "OPTIONS"}
             response.headers["allow"] = ", ".join(sorted(methods))
             return response
         if error.code == 404:
-            astray = request.path.endswith("/v1/traces") or (request.method, request.path) == ("POST", "/")
-            return refusal_response(TRACES_PATH if astray else NOT_FOUND)
+            return refusal_response(TRACES_PATH if request.path.endswith("/v1/traces") else NOT_FOUND)
         return refusal_response(attrs.evolve(BAD_REQUEST, status=error.code or 400))
 
     async def _health(self) -> Response:

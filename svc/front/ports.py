@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
+from quart import Response
+from quart_trio import QuartTrio
+from werkzeug.exceptions import HTTPException
+
 from protocol.rest.settings import Reached
 from protocol.sealed import Lost
 from protocol.sign_on import Attempt, Identity
@@ -37,3 +41,13 @@ class SignOn(Protocol):
     async def authorization_url(self, attempt: Attempt) -> str: ...
 
     async def identity(self, attempt: Attempt, code: str) -> Identity: ...
+
+
+class Pages(Protocol):
+    """The web pages, served beside the REST API; they say themselves what is wrong with their paths."""
+
+    def register(self, app: QuartTrio) -> None: ...
+
+    def owns(self, path: str) -> bool: ...
+
+    async def astray(self, error: HTTPException) -> Response: ...

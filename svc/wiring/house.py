@@ -64,8 +64,10 @@ from svc.store.spans.dead_letters import DeadLetterStore
 from svc.store.spans.exporters import ExporterStore
 from svc.store.spans.traces import TraceStore
 from svc.store.spans.writing import SpanStore
+from svc.web.instruments import OwnerLink
 from svc.wiring.keeping import optional_loops, retention_report
 from svc.wiring.open_store import Store
+from svc.wiring.pages import DemoProcess, instruments_of, site
 from svc.wiring.people import means, sign_ins
 from svc.wiring.pools import DETECTING_CONNECTIONS, Pools, PoolSizes, pool_sizes
 from svc.wiring.spools import Spooling, drainers, ingest_limits
@@ -128,7 +130,12 @@ class House:
         self.health = self._health(buried_before)
         queries = QueryStore(pools.questions)
         self.means = means(settings, pools.admission, pools.questions, self.keys, self.hashers, now)
-        app = App(self.keys, queries, self.health, self.metrics, Api(self.means, ROUTES)).build()
+        self.owner_link, self.demo = OwnerLink(now), DemoProcess(settings)
+        pages = site(
+            self.means, instruments_of(settings, self.intake, self.health, self.owner_link, self.demo, prices)
+        )
+        api = Api(self.means, ROUTES)
+        app = App(self.keys, queries, self.health, self.metrics, api, pages).build()
         mcp = Mcp(
             self.keys,
             Reads.of(pools.questions, queries, now, self.means.installed),

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from svc.commands.serve import keep_first_keys
+from svc.commands.serve import greeting, keep
 from svc.commands.table import COMMANDS
 from tests.service import TRACE_SVC
 
@@ -56,13 +56,13 @@ def test_every_file_of_a_command_is_in_the_table() -> None:
 
 
 def test_the_keys_of_a_first_start_lie_where_only_their_owner_reads_them(tmp_path: Path) -> None:
-    kept = keep_first_keys(tmp_path / "first-keys", "http://localhost:8000", "svc_w_x", "svc_q_x")
+    kept = keep(tmp_path / "first-keys", greeting("http://localhost:8000", "svc_w_x", "svc_q_x"))
     assert stat.S_IMODE(kept.stat().st_mode) == 0o600
     assert "svc_w_x" in kept.read_text()
     # A link that somebody put there is replaced, never followed.
     aim = tmp_path / "aim"
     kept.unlink()
     kept.symlink_to(aim)
-    keep_first_keys(kept, "http://localhost:8000", "svc_w_y", "svc_q_y")
+    keep(kept, greeting("http://localhost:8000", "svc_w_y", "svc_q_y"))
     assert not aim.exists()
     assert not kept.is_symlink()

@@ -119,6 +119,11 @@ async def me_of(means: Means, account: Account) -> Me:
 
 async def sign_up(call: Call[SignUp]) -> ApiReply | Refusal:
     """Make an account, if the sign-up policy admits it, and sign in. The first account owns the instance."""
+    return await signed_up(call, owns=False)
+
+
+async def signed_up(call: Call[SignUp], *, owns: bool) -> ApiReply | Refusal:
+    """The answer to a sign-up; `owns`: by the link that only the operator has, whatever the policy."""
     means = call.means
     _refuse_passwords(means)
     key = email_key(call.body.email)
@@ -128,7 +133,7 @@ async def sign_up(call: Call[SignUp]) -> ApiReply | Refusal:
     if refusal is not None:
         return refusal
     email, password, secret = email_written(call.body.email), call.body.password, call.body.invitation
-    match await means.accounts.sign_up(email, key, password, secret):
+    match await means.accounts.sign_up(email, key, password, secret, owns=owns):
         case admission.NotAdmitted():
             return SIGNUP_REFUSED
         case admission.EmailTaken():

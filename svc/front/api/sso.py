@@ -97,6 +97,9 @@ async def callback(call: Call[None]) -> ApiReply | Refusal:
     came = await _came_back(call, call.means.sso)
     done = clear_attempt(secure=call.client.secure)
     if isinstance(came, Refusal):
+        if "text/html" in call.headers.get("accept", ""):
+            # A person: the page where they began says why.
+            return ApiReply(location=f"/login?refused={came.code}", cookies=(done,))
         return ApiReply(came, cookies=(done,))
     return attrs.evolve(came, cookies=(*came.cookies, done))
 

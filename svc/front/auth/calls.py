@@ -83,6 +83,8 @@ class Rule:
     permission: Permission
     reads: bool
     keys: Refusal | None = None
+    #: Whether it is a page, which links may lead to from anywhere: whoever links to it cannot read it.
+    page: bool = False
 
 
 @attrs.frozen
@@ -133,7 +135,8 @@ async def admit(
         means.surroundings.is_ours(headers, client),
         means.surroundings.is_foreign(headers, client),
     )
-    if means.callers.disabled and (foreign or not means.surroundings.names_us(headers)):
+    opened = rule.page and rule.reads and means.surroundings.is_opened(headers)
+    if means.callers.disabled and ((foreign and not opened) or not means.surroundings.names_us(headers)):
         # Nothing but the origin tells the operator from a page that the operator's browser shows.
         return FOREIGN_ORIGIN
     if rule.permission == "PUBLIC":

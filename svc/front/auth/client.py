@@ -84,6 +84,10 @@ class Surroundings:
         """Whether a page of somebody else made the request."""
         return ("sec-fetch-site" in headers or "origin" in headers) and not self.is_ours(headers, client)
 
+    def is_opened(self, headers: Mapping[str, str]) -> bool:
+        """Whether a browser opens it as a page of its own: by a link from wherever, or typed in."""
+        return (headers.get("sec-fetch-mode"), headers.get("sec-fetch-dest")) == ("navigate", "document")
+
     def may_hold_key(self, headers: Mapping[str, str], client: Client) -> bool:
         """Whether the page that made a request with a bearer key may: none, ours, or one on this machine.
 

@@ -83,15 +83,15 @@ class AccountStore:
     refused_full: int = 0
 
     async def sign_up(
-        self, email: str, email_key: str, password: str, secret: str | None = None
+        self, email: str, email_key: str, password: str, secret: str | None = None, *, owns: bool = False
     ) -> Account | NotAdmitted | EmailTaken | LooksAlike:
         """A new account with its place in the organization, or why not. A refusal creates nothing.
 
-        `secret` is that of an invitation.
+        `secret` is that of an invitation; `owns`: by the link that only the operator has.
         """
         hashed = await self._in_turn(_hash, password, self.cost)
         return await self.database.run(
-            lambda connection: admit(connection, email, email_key, ByPassword(hashed, secret))
+            lambda connection: admit(connection, email, email_key, ByPassword(hashed, secret, owns))
         )
 
     async def _in_turn(self, hash_: Callable[..., T], *arguments: Any) -> T:

@@ -69,6 +69,8 @@ class ByPassword:
 
     password_hash: bytes = attrs.field(repr=False)
     secret: str | None = attrs.field(default=None, repr=False)
+    #: By the operator's own link: admitted whatever the policy, and an owner.
+    owns: bool = False
 
 
 @attrs.frozen
@@ -110,7 +112,8 @@ async def admit(
     invitation = await _invitation(connection, org.id, email_key, by)
     joining = await joining_of(connection, org.id)
     lost = invitation is None and isinstance(by, ByPassword) and by.secret is not None
-    if not first and (
+    owns = first or (isinstance(by, ByPassword) and by.owns)
+    if not owns and (
         lost or not admits(joining.policy, email_key, invited=invitation is not None, first=first)
     ):
         return NotAdmitted()
@@ -119,7 +122,7 @@ async def admit(
         return EmailTaken()
     if await looks_alike(connection, email):
         return LooksAlike()
-    role: Role = "owner" if first else joining.role if invitation is None else invitation.role
+    role: Role = "owner" if owns else joining.role if invitation is None else invitation.role
     made = await _make(connection, org.id, email, email_key, by, role)
     await record(
         connection,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from decimal import Decimal
 from typing import Any
 
 import attrs
@@ -50,6 +51,13 @@ class Where:
             self.add(f"{column} = {self.value(value)}")
 
     def within(self, column: str, low: datetime | None, high: datetime | None) -> None:
+        """Both bounds inclusive; None is open."""
+        if low is not None:
+            self.add(f"{column} >= {self.value(low)}")
+        if high is not None:
+            self.add(f"{column} <= {self.value(high)}")
+
+    def within_numbers(self, column: str, low: Decimal | None, high: Decimal | None) -> None:
         """Both bounds inclusive; None is open."""
         if low is not None:
             self.add(f"{column} >= {self.value(low)}")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
+from decimal import Decimal
 from typing import Any, Final
 
 import attrs
@@ -27,7 +28,8 @@ _COLUMNS: Final = ", ".join((*TRACE_COLUMNS, "next_at", "first_started_at", "las
 class TraceFilter:
     """What a page of traces is narrowed to; None asks for nothing. The range is inclusive on `started_at`.
 
-    Model, kind and call site ask for traces that hold a span of it.
+    Model, kind and call site ask for traces that hold a span of it; the others are of the trace itself. A
+    trace at a bound of duration or cost is within it.
     """
 
     model: str | None = None
@@ -37,6 +39,14 @@ class TraceFilter:
     low: datetime | None = None
     high: datetime | None = None
     q: str | None = None
+    session_id: str | None = None
+    user_id: str | None = None
+    slower_than: timedelta | None = None
+    faster_than: timedelta | None = None
+    dearer_than: Decimal | None = None
+    cheaper_than: Decimal | None = None
+    #: Whether the price of any of its spans is not known.
+    unpriced: bool | None = None
 
 
 @attrs.define(eq=False)
@@ -47,21 +57,33 @@ class TraceReads:
     spans: SpanReads
 
     async def page(
-        self, project_id: int, asked: TraceFilter, *, limit: int, cursor: str | None
+        self,
+        project_id: int,
+        asked: TraceFilter,
+        *,
+        limit: int,
+        cursor: str | None,
+        timeout_s: float = READ_TIMEOUT_S,
     ) -> dict[str, Any]:
         """`{traces, next_cursor}`, newest first by `started_at`."""
-        where = Where.of(project_id)
-        if asked.status is not None:
-            # In so many words, not as a parameter, so that the index on failed traces serves.
-            where.add("status = 'error'" if asked.status == "error" else "status = 'ok'")
-        where.within("started_at", asked.low, asked.high)
+        where = narrowed_by_index(project_id, asked)
         names = [name for name, _ in NEWEST_TRACES.columns]
         where.after(names, NEWEST_TRACES.place(cursor))
         narrowed = len(where.values)
-        said, held = asked_for(where, asked.q, _held(asked))
+        said, held = asked_for(where, asked.q, held_by_spans(asked))
+        own = of_its_own(where, asked)
         order = ", ".join(f"{name} desc" for name in names)
         search = Search(
-            project_id, where.sql(), said, asked.q, held, where.values, _COLUMNS, order, limit + 1, narrowed
+            project_id,
+            where.sql(),
+            both(said, own),
+            asked.q,
+            held,
+            where.values,
+            _COLUMNS,
+            order,
+            limit + 1,
+            narrowed,
         )
 
         async def work(connection: Connection) -> list[Any]:
@@ -69,7 +91,7 @@ class TraceReads:
                 return await newest_traces(connection, search)
             # One page and one row more, down the index on started_at.
             return await connection.fetch(
-                f"select {_COLUMNS} from trace where {search.near} order by {order}"
+                f"select {_COLUMNS} from trace where {both(search.near, own)} order by {order}"
                 f" limit ${len(where.values) + 1}",
                 *where.values,
                 limit + 1,
@@ -80,7 +102,7 @@ class TraceReads:
             transaction=bool(said or held),
             readonly=True,
             snapshot=True,
-            timeout_s=READ_TIMEOUT_S,
+            timeout_s=timeout_s,
         )
         page, next_cursor = NEWEST_TRACES.page(rows, limit)
         return {"traces": [trace_row(row) for row in page], "next_cursor": next_cursor}
@@ -116,7 +138,38 @@ class TraceReads:
         }
 
 
-def _held(asked: TraceFilter) -> list[tuple[Sequence[str], str | None]]:
+def narrowed_by_index(project_id: int, asked: TraceFilter) -> Where:
+    """What an index on traces narrows: status, session, range."""
+    where = Where.of(project_id)
+    if asked.status is not None:
+        # In so many words, not as a parameter, so that the index on failed traces serves.
+        where.add("status = 'error'" if asked.status == "error" else "status = 'ok'")
+    where.equal("session_id", asked.session_id)
+    where.within("started_at", asked.low, asked.high)
+    return where
+
+
+def of_its_own(near: Where, asked: TraceFilter) -> str:
+    """What a trace says by itself and no index narrows; its parameters are added to those of `near`."""
+    own = Where([], near.values)
+    own.equal("user_id", asked.user_id)
+    if asked.slower_than is not None:
+        own.add(f"ended_at >= started_at + {own.value(asked.slower_than)}::interval")
+    if asked.faster_than is not None:
+        own.add(f"ended_at <= started_at + {own.value(asked.faster_than)}::interval")
+    own.within_numbers("total_cost", asked.dearer_than, asked.cheaper_than)
+    if asked.unpriced is not None:
+        own.add("unpriced_spans > 0" if asked.unpriced else "unpriced_spans = 0")
+    return own.sql()
+
+
+def both(*clauses: str) -> str:
+    """The clauses that there are, joined."""
+    return " and ".join(clause for clause in clauses if clause)
+
+
+def held_by_spans(asked: TraceFilter) -> list[tuple[Sequence[str], str | None]]:
+    """What some span of the trace has, and in which of its fields."""
     return [
         (("model_id", "provided_model_name"), asked.model),
         (("kind",), asked.kind),

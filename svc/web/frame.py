@@ -1,0 +1,84 @@
+"""What stands around every page of a project: where one can go, what is open, how ingest is doing."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import attrs
+
+from svc.store.reads.frame import FrameReads
+from svc.web.instruments import IngestLight
+from svc.web.page import Visit
+
+
+@attrs.frozen
+class Destination:
+    """One entry of the navigation: its name, its path below the project's."""
+
+    name: str
+    path: str
+
+
+PLACES: Final = (
+    Destination("Triage", "triage"),
+    Destination("Traces", "traces"),
+    Destination("Sessions", "sessions"),
+    Destination("Vitals", "vitals"),
+    Destination("Explore", "explore"),
+    Destination("Detectors", "detectors"),
+)
+SETTINGS: Final = Destination("Settings", "settings")
+
+
+@attrs.frozen
+class NamedProject:
+    """A project that one can switch to."""
+
+    slug: str
+    name: str
+
+
+@attrs.frozen
+class PageFrame:
+    """What the frame's template is given."""
+
+    org_slug: str
+    org_name: str
+    project: NamedProject
+    projects: tuple[NamedProject, ...]
+    base: str
+    places: tuple[Destination, ...]
+    settings: Destination | None
+    #: The paths below the project's that are pages.
+    there: frozenset[str]
+    #: The path below the project's of the place that is open.
+    current: str
+    open_cases: int
+    light: IngestLight
+    email: str | None
+
+
+async def frame_of(visit: Visit, there: frozenset[str]) -> PageFrame:
+    """The frame around a page of a project. `there`: the paths below a project's that are pages."""
+    found = await FrameReads(visit.means.database).of(visit.org.id, visit.project.id)
+    below = visit.address.partition("?")[0].removeprefix(visit.base + "/").partition("/")[0]
+    return PageFrame(
+        visit.org.slug,
+        visit.org.name,
+        NamedProject(visit.project.slug, visit.project.name),
+        tuple(NamedProject(slug, name) for slug, name in found.projects),
+        visit.base,
+        tuple(place for place in PLACES if place.path in there),
+        SETTINGS if SETTINGS.path in there else None,
+        there,
+        {
+            "session": "sessions",
+            "cases": "triage",
+            "findings": "triage",
+            "rca": "triage",
+            "prices": "settings",
+        }.get(below, below),
+        found.open_cases,
+        visit.instruments.ingest(),
+        visit.email,
+    )

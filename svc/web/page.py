@@ -1,0 +1,126 @@
+"""One row of the table of pages: what its handler is given, and what it may answer."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final, Literal
+
+import attrs
+import msgspec
+
+from protocol.refusals import API_UNAUTHORIZED
+from svc.domain.access import Permission, Role, may
+from svc.front.auth.callers import Person
+from svc.front.auth.calls import Call, Means, Rule
+from svc.store.accounts.projects import Org, Project
+from svc.web.instruments import Instruments
+from svc.web.look import Look
+
+#: Path prefixes of pages.
+ORG: Final = "/orgs/{orgSlug}"
+PROJECT: Final = ORG + "/projects/{projectSlug}"
+
+
+@attrs.frozen
+class Visit:
+    """One request for a page, by somebody who may see it."""
+
+    call: Call[Any]
+    #: The parameters behind the question mark; of several of a name the first.
+    query: Mapping[str, str]
+    look: Look
+    instruments: Instruments
+    #: Path and query, as they were asked for.
+    address: str
+    form: Any = None
+
+    @property
+    def means(self) -> Means:
+        """What handlers call inwards."""
+        return self.call.means
+
+    @property
+    def org(self) -> Org:
+        """The organization of the path."""
+        return self.call.org
+
+    @property
+    def project(self) -> Project:
+        """The project of the path."""
+        return self.call.project
+
+    @property
+    def base(self) -> str:
+        """The path of the project's pages."""
+        return f"/orgs/{self.org.slug}/projects/{self.project.slug}"
+
+    @property
+    def role(self) -> Role | None:
+        """As what the caller belongs to the organization."""
+        return self.call.role
+
+    @property
+    def manages(self) -> bool:
+        """Whether the caller may change things of a project."""
+        return self.role is not None and may(self.role, "ORG_MANAGE")
+
+    @property
+    def administers(self) -> bool:
+        """Whether the caller may change things of the organization."""
+        return self.role is not None and may(self.role, "ORG_ADMIN")
+
+    @property
+    def email(self) -> str | None:
+        """The address of who is signed in; None in single-user mode."""
+        return self.call.caller.login.email if isinstance(self.call.caller, Person) else None
+
+
+@attrs.frozen
+class Html:
+    """A template with its context. `part`: a fragment, without the frame. `secret`: it is stored nowhere."""
+
+    template: str
+    context: Mapping[str, Any] = attrs.field(factory=dict)
+    status: int = 200
+    cookies: tuple[str, ...] = ()
+    modules: tuple[str, ...] = ()
+    part: bool = False
+    secret: bool = False
+    retry_after_s: int | None = None
+
+
+@attrs.frozen
+class Go:
+    """See another address of ours (303)."""
+
+    location: str
+    cookies: tuple[str, ...] = ()
+
+
+@attrs.frozen
+class Sent:
+    """A document that is no page: JSON for a module, or a download when it has a file name."""
+
+    body: bytes
+    content_type: str = "application/json"
+    file_name: str | None = None
+    secret: bool = False
+
+
+Handler = Callable[[Visit], Awaitable[Any]]
+
+
+@attrs.frozen
+class PageRoute:
+    """One row of the table. A POST has a form; a GET changes nothing."""
+
+    method: Literal["GET", "POST"]
+    path: str
+    permission: Permission
+    handler: Handler
+    form: type[msgspec.Struct] | None = None
+
+    @property
+    def rule(self) -> Rule:
+        """What it asks of its caller. A page is for people: a bearer key opens none."""
+        return Rule(self.permission, self.method == "GET", API_UNAUTHORIZED, page=True)

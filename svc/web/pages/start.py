@@ -1,0 +1,85 @@
+"""The ways in: `/`, which leads to the last project, `…/go` of the palette, and the pulse of a project."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import msgspec
+
+from protocol.refusals import API_UNAUTHORIZED, NO_SUCH_PROJECT, Refusal
+from svc.front.auth.callers import Person
+from svc.store.accounts.projects import ProjectStore
+from svc.store.reads.frame import FrameReads
+from svc.web.page import PROJECT, Go, PageRoute, Sent, Visit
+from svc.web.render import query
+
+_TRACE: Final = re.compile(r"[0-9a-fA-F]{32}")
+_SPAN: Final = re.compile(r"[0-9a-fA-F]{16}")
+_CASE: Final = re.compile(r"[cC]-\d{1,9}")
+_KEY: Final = re.compile(r"svc_[wqa]_[A-Za-z0-9_-]*")
+
+
+async def start(visit: Visit) -> Go | Refusal:
+    """The last project, or the first one."""
+    projects = ProjectStore(visit.means.database)
+    if isinstance(visit.call.caller, Person):
+        places = await visit.means.accounts.places(visit.call.caller.login.account_id)
+        if not places:
+            return NO_SUCH_PROJECT.saying("you belong to no organization; ask an owner to add you")
+        orgs = [place.org for place in places]
+    elif visit.means.callers.disabled:
+        orgs = [await projects.the_org()]
+    else:
+        return API_UNAUTHORIZED
+    for org in orgs:
+        there = await projects.list(org.id)
+        last = next((one for one in there if (org.slug, one.slug) == visit.look.last), None)
+        if last is not None or there:
+            return Go(f"/orgs/{org.slug}/projects/{(last or there[0]).slug}/traces")
+    return NO_SUCH_PROJECT.saying("there is no project; trace-svc keys create makes the first one anew")
+
+
+async def project(visit: Visit) -> Go:
+    """A project's address leads to its traces."""
+    return Go(visit.base + "/traces")
+
+
+async def go(visit: Visit) -> Go:
+    """What somebody typed into the palette: an id leads to its page, anything else is searched for."""
+    wanted = visit.query.get("q", "").strip()
+    if _TRACE.fullmatch(wanted):
+        return Go(f"{visit.base}/traces/{wanted.lower()}")
+    if _SPAN.fullmatch(wanted):
+        return Go(query(f"{visit.base}/traces", q=f"span:{wanted.lower()}", range="all"))
+    if _CASE.fullmatch(wanted):
+        return Go(f"{visit.base}/cases/{wanted.upper()}")
+    if _KEY.fullmatch(wanted):
+        # Only its public beginning goes on: the rest is a secret that somebody pasted.
+        return Go(query(f"{visit.base}/settings/keys", prefix=wanted[:14]))
+    return Go(query(f"{visit.base}/traces", q=wanted))
+
+
+async def pulse(visit: Visit) -> Sent:
+    """A few numbers, for a page that stays open."""
+    around = await FrameReads(visit.means.database).pulse(visit.project.id)
+    light = visit.instruments.ingest()
+    told = {
+        "spans_per_s": round(light.spans_per_s, 1),
+        "refused": light.refused,
+        "dead_lettered": light.dead_lettered,
+        "well": light.well,
+        "light": light.text,
+        "open_cases": around.open_cases,
+        "newest": around.newest,
+    }
+    return Sent(msgspec.json.encode(told))
+
+
+PAGES: Final = (
+    PageRoute("GET", "/", "SIGNED_IN", start),
+    PageRoute("GET", PROJECT, "ORG_VIEW", project),
+    PageRoute("GET", PROJECT + "/", "ORG_VIEW", project),
+    PageRoute("GET", PROJECT + "/go", "ORG_VIEW", go),
+    PageRoute("GET", PROJECT + "/pulse", "ORG_VIEW", pulse),
+)

@@ -1,0 +1,347 @@
+"""The list of traces: filter bar, range, histogram, rows, facets, and a rail for the one that is looked at.
+
+The address is the state: `q` is the bar as it is typed, `range` or `from` and `to`, `cursor` the page behind
+the first, `trace` what the rail shows. Rows come first; facets are a fragment, because they cost more.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+import attrs
+import msgspec
+import trio
+
+from protocol.refusals import NOT_FOUND, Refusal
+from protocol.rest.query import timestamp
+from protocol.storage import Slow
+from svc.store.reads.spans import SpanReads
+from svc.store.reads.trace_counts import TraceCounts, TraceHistogram
+from svc.store.reads.traces import TraceFilter, TraceReads
+from svc.web import words
+from svc.web.filters import FIELDS, Filters, read_filters
+from svc.web.page import PROJECT, Html, PageRoute, Visit
+from svc.web.ranges import PRESETS, TimeRange, bar_width
+from svc.web.render import query
+
+#: Rows of one page.
+ROWS: Final = 50
+#: How long rows, a drawing and facets may take before the page says that they take too long.
+ROWS_TIMEOUT_S: Final = 5.0
+DRAWING_TIMEOUT_S: Final = 2.0
+FACETS_TIMEOUT_S: Final = 5.0
+#: A search that takes too long is tried again over this part of its range, the newest.
+_NARROWED: Final = 24
+
+#: The facets in order: the field of the store, the name in the bar, the heading.
+FACETS: Final = (
+    ("call_site_id", "site", "Call site"),
+    ("model", "model", "Model"),
+    ("status", "status", "Status"),
+    ("session_id", "session", "Session"),
+    ("user_id", "user", "User"),
+)
+
+
+@attrs.frozen
+class Asking:
+    """What the address asks for."""
+
+    filters: Filters
+    range: TimeRange
+    base: str
+
+    @classmethod
+    def of(cls, visit: Visit) -> Asking:
+        """From the address. Raises `Refused` for a range that cannot be read."""
+        range_ = TimeRange.of(visit.query, visit.means.now())
+        return cls(read_filters(visit.query.get("q", "")), range_, visit.base)
+
+    def address(self, q: str | None = None, *, kept: bool = False, **more: Any) -> str:
+        """The address of this list with another bar, or more; `kept`: its range as two instants."""
+        range_ = self.range.instants if kept else self.range.parameters
+        return query(f"{self.base}/traces", q=str(self.filters) if q is None else q, **range_, **more)
+
+    def ranged(self, low: datetime, high: datetime) -> str:
+        """The address over another range."""
+        instants = {"from": timestamp(low), "to": timestamp(high)}
+        return query(f"{self.base}/traces", q=str(self.filters), **instants)
+
+    def around(self, at: datetime) -> str:
+        """The address over the half hour around an instant."""
+        return self.ranged(at - timedelta(minutes=15), at + timedelta(minutes=15))
+
+    def preset(self, name: str) -> str:
+        """The address over a range that is relative to now."""
+        return query(f"{self.base}/traces", q=str(self.filters), range=name)
+
+    def part(self, name: str) -> str:
+        """The address of a fragment of this list."""
+        return query(f"{self.base}/traces/{name}", q=str(self.filters), **self.range.instants)
+
+
+@attrs.define
+class _Found:
+    """What was read, side by side."""
+
+    page: dict[str, Any] = attrs.field(factory=dict)
+    #: The start of the newest part of the range, when all of it took too long.
+    narrowed_to: datetime | None = None
+    drawing: TraceHistogram | None = None
+    drawn: tuple[datetime, datetime] | None = None
+
+
+async def traces(visit: Visit) -> Html:
+    """The page."""
+    asking = Asking.of(visit)
+    counts = TraceCounts(visit.means.questions)
+    found = _Found()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(_read_rows, visit, asking, found)
+        nursery.start_soon(_read_drawing, visit, asking, counts, found)
+    rows = found.page["traces"]
+    context = {
+        **_of_rows(asking, found.page),
+        "fields": FIELDS.values(),
+        "presets": PRESETS,
+        "narrowed_to": found.narrowed_to,
+        "headline": _headline(visit, asking, found),
+        "bars": _bars(asking, found),
+        "newest": rows[0]["started_at"] if rows else "",
+        "paged": bool(visit.query.get("cursor")),
+        "call": _as_call(asking.filters, asking.range, visit),
+        "rail": visit.query.get("trace", ""),
+        "ends": None,
+        "nearest": (None, None),
+    }
+    if not rows:
+        context |= await _nothing(visit, asking, counts)
+    return Html("pages/traces", context, modules=("traces", "part"))
+
+
+async def _read_rows(visit: Visit, asking: Asking, found: _Found) -> None:
+    reads = TraceReads(visit.means.questions, SpanReads(visit.means.questions))
+    cursor, range_ = visit.query.get("cursor"), asking.range
+
+    async def read(asked: TraceFilter) -> dict[str, Any]:
+        return await reads.page(visit.project.id, asked, limit=ROWS, cursor=cursor, timeout_s=ROWS_TIMEOUT_S)
+
+    try:
+        found.page = await read(asking.filters.over(range_))
+    except Slow:
+        high = range_.high or range_.now
+        low = range_.low or high - timedelta(days=90)
+        found.narrowed_to = high - (high - low) / _NARROWED
+        found.page = await read(asking.filters.between(found.narrowed_to, range_.high))
+
+
+async def _read_drawing(visit: Visit, asking: Asking, counts: TraceCounts, found: _Found) -> None:
+    low, high = asking.range.low, asking.range.high or asking.range.now
+    if low is None:
+        ends = await counts.ends(visit.project.id)
+        low, high = (high, high) if ends is None else (ends[0], max(ends[1], ends[0]))
+    found.drawn = (low, high)
+    try:
+        found.drawing = await counts.histogram(
+            visit.project.id,
+            asking.filters.over(asking.range),
+            bar_width(low, high),
+            timeout_s=DRAWING_TIMEOUT_S,
+        )
+    except Slow:
+        found.drawing = None
+
+
+async def _nothing(visit: Visit, asking: Asking, counts: TraceCounts) -> dict[str, Any]:
+    """What is said of an empty list: whether there is anything at all, and what is nearest."""
+    ends = await counts.ends(visit.project.id)
+    filtered = asking.filters.tokens or asking.filters.text
+    if ends is None or asking.range.low is None or filtered:
+        return {"ends": ends}
+    nearest = await counts.nearest(visit.project.id, asking.range.low, asking.range.high or asking.range.now)
+    return {"ends": ends, "nearest": nearest}
+
+
+def _headline(visit: Visit, asking: Asking, found: _Found) -> str:
+    """The answer to the page's question, in a sentence."""
+    said = asking.range.said(visit.look.zone)
+    if found.drawing is None:
+        return f"Traces {said}; too many to count in time"
+    count, failed = found.drawing.count, found.drawing.failed
+    if not count:
+        return f"No traces {said}"
+    if failed == count:
+        tail = ", failed" if count == 1 else ", all of them failed"
+    else:
+        tail = f", {words.count(failed)} of them failed" if failed else ", none of them failed"
+    return f"{words.counted(count, 'trace')} {said}{tail}"
+
+
+@attrs.frozen
+class Bar:
+    """One bar of the drawing, in parts of the whole: place, width, height, and the failed part of it."""
+
+    x: float
+    width: float
+    height: float
+    failed: float
+    start: datetime
+    end: datetime
+    count: int
+    failures: int
+    address: str
+
+
+@attrs.frozen
+class Bars:
+    """The drawing: its bars, its ends, and how long one bar is."""
+
+    bars: list[Bar]
+    low: datetime
+    high: datetime
+    width: timedelta
+
+
+def _bars(asking: Asking, found: _Found) -> Bars | None:
+    if found.drawing is None or found.drawn is None or not found.drawing.buckets:
+        return None
+    low, high = found.drawn
+    width = found.drawing.width
+    low = min(low, found.drawing.buckets[0].start) if asking.range.low is None else low
+    high = max(high, found.drawing.buckets[-1].start + width if asking.range.low is None else high)
+    whole_s = max((high - low).total_seconds(), width.total_seconds())
+    most = max(bucket.count for bucket in found.drawing.buckets)
+    bars = []
+    for bucket in found.drawing.buckets:
+        start, end = max(bucket.start, low), min(bucket.start + width, high)
+        x = (start - low).total_seconds() / whole_s
+        span = max((end - start).total_seconds() / whole_s, 0.002)
+        height = bucket.count / most
+        bars.append(
+            Bar(
+                x,
+                span,
+                height,
+                height * bucket.failed / bucket.count,
+                start,
+                end,
+                bucket.count,
+                bucket.failed,
+                asking.ranged(start, end),
+            )
+        )
+    return Bars(bars, low, high, width)
+
+
+def _of_rows(asking: Asking, page: dict[str, Any]) -> dict[str, Any]:
+    cursor = page["next_cursor"]
+    return {
+        "asking": asking,
+        "rows": page["traces"],
+        "more": None if cursor is None else asking.address(kept=True, cursor=cursor),
+        "more_part": None if cursor is None else query(asking.part("rows"), cursor=cursor),
+    }
+
+
+async def rows(visit: Visit) -> Html:
+    """The rows behind a cursor, for a page that stays."""
+    asking, found = Asking.of(visit), _Found()
+    await _read_rows(visit, asking, found)
+    return Html("parts/trace_rows", {**_of_rows(asking, found.page), "narrowed_to": None}, part=True)
+
+
+async def facets(visit: Visit) -> Html:
+    """The most frequent values of the traces of the filter."""
+    asking = Asking.of(visit)
+    try:
+        found = await TraceCounts(visit.means.questions).facets(
+            visit.project.id, asking.filters.over(asking.range), timeout_s=FACETS_TIMEOUT_S
+        )
+    except Slow:
+        found = None
+    asking = attrs.evolve(asking, range=_as_given(visit, asking))
+    return Html("parts/trace_facets", {"asking": asking, "found": found, "facets": FACETS}, part=True)
+
+
+def _as_given(visit: Visit, asking: Asking) -> TimeRange:
+    """The range that links of a fragment lead to: relative where the page's own is."""
+    given = visit.query.get("given")
+    return TimeRange.of({"range": given}, asking.range.now) if given else asking.range
+
+
+async def rail(visit: Visit) -> Html | Refusal:
+    """One trace beside the list."""
+    try:
+        trace_id = bytes.fromhex(visit.query.get("trace", ""))
+    except ValueError:
+        return NOT_FOUND
+    reads = TraceReads(visit.means.questions, SpanReads(visit.means.questions))
+    trace = await reads.one(visit.project.id, trace_id, payload=False)
+    if trace is None:
+        return NOT_FOUND.saying("there is no such trace in this project, or its term is over")
+    return Html("parts/trace_rail", {"trace": trace, "lines": _lines(trace)}, part=True)
+
+
+#: Spans that the rail draws.
+_RAIL_SPANS: Final = 40
+
+
+@attrs.frozen
+class Line:
+    """One span of the rail's drawing, in parts of the whole trace."""
+
+    span: dict[str, Any]
+    start: float
+    length: float
+
+
+def _lines(trace: dict[str, Any]) -> list[Line]:
+    spans = trace["spans"][:_RAIL_SPANS]
+    if not spans:
+        return []
+    begin = min(words.parsed(span["started_at"]) for span in spans)
+    end = max(words.parsed(span["ended_at"] or span["started_at"]) for span in spans)
+    whole_s = max((end - begin).total_seconds(), 1e-6)
+    return [
+        Line(
+            span,
+            (words.parsed(span["started_at"]) - begin).total_seconds() / whole_s,
+            max(0.0, (span["latency_ms"] or 0.0) / 1000 / whole_s),
+        )
+        for span in spans
+    ]
+
+
+def _as_call(filters: Filters, range_: TimeRange, visit: Visit) -> dict[str, Any]:
+    """This view as a question to MCP, and what of it MCP has no word for."""
+    known = {"call_site_id", "model", "kind", "status"}
+    arguments: dict[str, Any] = {name: value for name, value in filters.asked.items() if name in known}
+    if filters.text:
+        arguments["q"] = filters.text
+    arguments["range"] = {name: value for name, value in range_.instants.items() if name in ("from", "to")}
+    arguments["limit"] = ROWS
+    call = {
+        "jsonrpc": "2.0",
+        "id": 1,
+        "method": "tools/call",
+        "params": {"name": "list_traces", "arguments": arguments},
+    }
+    left_out = sorted(set(filters.asked) - known)
+    host = visit.call.headers.get("host", "localhost")
+    origin = visit.means.landing or f"{'https' if visit.call.client.secure else 'http'}://{host}"
+    body = msgspec.json.encode(call).decode().replace("'", "'\\''")
+    return {
+        "mcp": msgspec.json.format(msgspec.json.encode(call["params"]), indent=2).decode(),
+        "curl": f'curl -sS {origin}/mcp \\\n  -H "Authorization: Bearer $ADMIN_KEY" \\\n'
+        f"  -H 'Content-Type: application/json' \\\n  -d '{body}'",
+        "left_out": left_out,
+    }
+
+
+PAGES: Final = (
+    PageRoute("GET", PROJECT + "/traces", "ORG_VIEW", traces),
+    PageRoute("GET", PROJECT + "/traces/rows", "ORG_VIEW", rows),
+    PageRoute("GET", PROJECT + "/traces/facets", "ORG_VIEW", facets),
+    PageRoute("GET", PROJECT + "/traces/rail", "ORG_VIEW", rail),
+)

@@ -1,0 +1,160 @@
+"""Templates to responses: Jinja, the headers of every page, entity tags, compression.
+
+Every expression is escaped, and characters that nobody sees show as marks. Secrets: a page that shows one is
+`no-store`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote, urlencode
+from zlib import MAX_WBITS, compressobj
+
+import attrs
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+from quart import Response
+
+from svc.web import words
+from svc.web.assets import Assets
+from svc.web.page import Go, Html, Sent
+
+TEMPLATES: Final = Path(__file__).parent / "templates"
+
+#: web.md's own list: nothing from elsewhere, nothing inline.
+POLICY: Final = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "img-src 'self' data:",
+        "connect-src 'self'",
+        "form-action 'self'",
+        "base-uri 'none'",
+        "frame-ancestors 'none'",
+    )
+)
+HEADERS: Final = {
+    "content-security-policy": POLICY,
+    "x-content-type-options": "nosniff",
+    # `no-referrer` would make the Origin of our own forms `null`.
+    "referrer-policy": "same-origin",
+    "x-frame-options": "DENY",
+}
+#: Smaller bodies gain nothing.
+_COMPRESSED_BYTES: Final = 1024
+
+
+@attrs.frozen
+class Asked:
+    """What of a request decides how its answer is sent."""
+
+    etag: str | None
+    gzip: bool
+
+    @classmethod
+    def of(cls, headers: Mapping[str, str]) -> Asked:
+        """From its headers, in lower case."""
+        return cls(headers.get("if-none-match"), "gzip" in headers.get("accept-encoding", ""))
+
+
+def _finalize(value: Any) -> Any:
+    return words.visible(value) if type(value) is str else value
+
+
+def query(path: str, **parameters: Any) -> str:
+    """A path with a query; parameters without a value are left out."""
+    kept = {name.rstrip("_"): value for name, value in parameters.items() if value not in (None, "")}
+    return f"{path}{'&' if '?' in path else '?'}{urlencode(kept)}" if kept else path
+
+
+def _environment(assets: Assets) -> Environment:
+    environment = Environment(
+        loader=FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=_finalize,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        auto_reload=False,
+    )
+    environment.globals |= {"words": words, "static": assets.url, "address": query}
+    # As it is, escaped: for the value of a field, which goes back as it came.
+    environment.filters["exactly"] = lambda text: Markup.escape(text)
+    environment.filters["segment"] = lambda text: quote(str(text), safe="")
+    return environment
+
+
+class Renderer:
+    """Makes responses. Templates are compiled once."""
+
+    def __init__(self, assets: Assets) -> None:
+        self.assets = assets
+        self._environment = _environment(assets)
+
+    def html(self, template: str, context: Mapping[str, Any]) -> str:
+        """A template with its context."""
+        return self._environment.get_template(template).render(context)
+
+    def shown(self, answer: Html, context: Mapping[str, Any], asked: Asked) -> Response:
+        """A page, or 304 when the browser has it already."""
+        body = self.html(f"{answer.template}.html", {**context, **answer.context}).encode("utf-8", "replace")
+        response = self._sent(body, "text/html; charset=utf-8", asked, answer.status, secret=answer.secret)
+        if answer.retry_after_s is not None:
+            response.headers["retry-after"] = str(answer.retry_after_s)
+        if not answer.part:
+            response.headers["speculation-rules"] = json.dumps(self.assets.url("speculation.json"))
+        return _with_cookies(response, answer.cookies)
+
+    def sent(self, answer: Sent, asked: Asked) -> Response:
+        """A document that is no page. A download is text and is never opened here."""
+        content_type = answer.content_type if answer.file_name is None else "text/plain; charset=utf-8"
+        response = self._sent(answer.body, content_type, asked, 200, secret=answer.secret)
+        if answer.file_name is not None:
+            response.headers["content-disposition"] = f"attachment; filename={json.dumps(answer.file_name)}"
+        return response
+
+    def _sent(self, body: bytes, content_type: str, asked: Asked, status: int, *, secret: bool) -> Response:
+        headers = {**HEADERS, "cache-control": "no-store" if secret else "private, no-cache"}
+        if status == 200 and not secret:
+            # Weak: compressed and plain are one page.
+            headers["etag"] = f'W/"{blake2b(body, digest_size=12).hexdigest()}"'
+            if asked.etag is not None and headers["etag"] in asked.etag:
+                return Response(b"", status=304, headers=headers, content_type=None)
+        if asked.gzip and len(body) >= _COMPRESSED_BYTES:
+            packer = compressobj(1, wbits=MAX_WBITS | 16)
+            body = packer.compress(body) + packer.flush()
+            headers["content-encoding"] = "gzip"
+        headers["vary"] = "accept-encoding, cookie"
+        return Response(body, status=status, headers=headers, content_type=content_type)
+
+    def gone(self, answer: Go) -> Response:
+        """A redirect within our own pages."""
+        headers = {**HEADERS, "location": answer.location, "cache-control": "no-store"}
+        return _with_cookies(Response(b"", status=303, headers=headers, content_type=None), answer.cookies)
+
+    def asset(self, digest: str, name: str, asked: Asked) -> Response | None:
+        """A file, or None when there is none."""
+        found = self.assets.files.get(name)
+        if found is None:
+            return None
+        lasting = digest == self.assets.digest
+        headers = {
+            **HEADERS,
+            "cache-control": "public, max-age=31536000, immutable" if lasting else "no-cache",
+            "vary": "accept-encoding",
+        }
+        if asked.gzip:
+            headers["content-encoding"] = "gzip"
+        body = found.packed if asked.gzip else found.body
+        return Response(body, headers=headers, content_type=found.content_type)
+
+
+def _with_cookies(response: Response, cookies: tuple[str, ...]) -> Response:
+    for cookie in cookies:
+        response.headers.add("set-cookie", cookie)
+    return response

@@ -1,0 +1,56 @@
+// @ts-check
+/** The help dialog, made of the table of keys; and the small keys that every page has. */
+
+import { KEYS } from "./keys.js";
+import { copyText } from "./copy.js";
+import { toast } from "./toast.js";
+
+/** @param {HTMLElement} root */
+export function start(root) {
+  const groups = new Map();
+  for (const key of KEYS) groups.set(key.of, [...(groups.get(key.of) ?? []), key]);
+  root.replaceChildren(...[...groups].map(([name, keys]) => group(name, keys)));
+  const dialog = root.closest("dialog");
+  document.addEventListener("key:help", (event) => {
+    event.preventDefault();
+    dialog?.showModal();
+  });
+  document.addEventListener("key:copy-link", (event) => {
+    event.preventDefault();
+    copyText(location.href).then((done) => toast(done ? "Link copied" : "Copy it from the address bar"));
+  });
+  document.addEventListener("key:zone", (event) => {
+    event.preventDefault();
+    switchZone();
+  });
+}
+
+/** @param {string} name @param {import("./keys.js").Key[]} keys */
+function group(name, keys) {
+  const section = document.createElement("section");
+  const heading = document.createElement("h3");
+  heading.textContent = name;
+  const list = document.createElement("dl");
+  list.className = "keys";
+  for (const key of keys) {
+    const term = document.createElement("dt");
+    for (const part of key.keys.replace("Control+", "Ctrl/⌘ ").split(" ")) {
+      const kbd = document.createElement("kbd");
+      kbd.textContent = part;
+      term.append(kbd, " ");
+    }
+    const says = document.createElement("dd");
+    says.textContent = key.says;
+    list.append(term, says);
+  }
+  section.append(heading, list);
+  return section;
+}
+
+/** Times in UTC, or in the zone of this browser: a cookie, so that the server writes them. */
+export function switchZone() {
+  const local = Intl.DateTimeFormat().resolvedOptions().timeZone;
+  const zone = document.documentElement.dataset.zone === "UTC" ? local : "UTC";
+  document.cookie = `svc_zone=${zone}; Path=/; Max-Age=31536000; SameSite=Lax`;
+  location.reload();
+}

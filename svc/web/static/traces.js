@@ -1,0 +1,176 @@
+// @ts-check
+/** The list of traces: rows by keys, the rail, more rows in place, facets, and narrowing by dragging. */
+
+import { fetchPart, load, parse } from "./part.js";
+
+/** @param {HTMLElement} root */
+export function start(root) {
+  const facets = root.querySelector("[data-load]");
+  if (facets instanceof HTMLElement) load(facets, facets.dataset.load ?? "");
+  root.addEventListener("click", (event) => pressed(root, event));
+  chips(root);
+  rows(root);
+  const drawing = root.querySelector("[data-histogram]");
+  if (drawing instanceof HTMLElement) brush(drawing);
+  document.addEventListener("pulse", (event) => {
+    const newest = /** @type {CustomEvent} */ (event).detail.newest;
+    const line = root.querySelector("[data-new]");
+    if (line instanceof HTMLElement && newest && newest > (root.dataset.newest ?? "")) line.hidden = false;
+  });
+}
+
+/** The bar holds what no chip says; a chip is put back when the bar is sent. @param {HTMLElement} root */
+function chips(root) {
+  const input = /** @type {HTMLInputElement | null} */ (root.querySelector("[data-filter]"));
+  const form = input?.form;
+  if (!input || !form) return;
+  const names = (input.dataset.tokens ?? "").trim().split(" ");
+  const token = new RegExp(`(?:^|\\s)(?:${names.join("|")}):(?:"(?:[^"\\\\]|\\\\.)*"|\\S+)`, "g");
+  const whole = input.value;
+  const kept = (whole.match(token) ?? []).map((one) => one.trim()).join(" ");
+  input.value = whole.replace(token, " ").trim();
+  form.addEventListener("submit", () => {
+    input.value = [kept, input.value.trim()].filter(Boolean).join(" ");
+  });
+}
+
+/** @param {HTMLElement} root @param {MouseEvent} event */
+function pressed(root, event) {
+  const target = /** @type {HTMLElement} */ (event.target);
+  const more = target.closest("[data-more]");
+  if (more instanceof HTMLElement && plain(event)) {
+    event.preventDefault();
+    append(more);
+    return;
+  }
+  if (target.closest("[data-close]")) {
+    show(root, "");
+    return;
+  }
+  const row = target.closest("[data-rows] tr");
+  if (row instanceof HTMLElement && plain(event) && !target.closest("a, button") && !getSelection()?.toString()) {
+    mark(root, row);
+    show(root, row.dataset.id ?? "");
+  }
+}
+
+/** @param {MouseEvent} event */
+const plain = (event) => !event.ctrlKey && !event.metaKey && !event.shiftKey && event.button === 0;
+
+/** Put the next rows behind those that stand. @param {HTMLElement} link */
+async function append(link) {
+  link.textContent = "Reading…";
+  const answered = await fetchPart(link.dataset.more ?? "");
+  const end = /** @type {HTMLElement} */ (link.closest("tbody"));
+  if (answered.status !== 200) {
+    link.textContent = "These could not be read. Try again";
+    return;
+  }
+  end.replaceWith(...parse(`<table>${answered.html}</table>`).querySelectorAll("tbody"));
+}
+
+/** @param {HTMLElement} root */
+function rows(root) {
+  const all = () => /** @type {HTMLElement[]} */ ([...root.querySelectorAll("[data-rows] tr")]);
+  const current = () => all().findIndex((row) => row.classList.contains("at"));
+  /** @param {number} step */
+  const move = (step) => (/** @type {Event} */ event) => {
+    const list = all();
+    const next = list[Math.max(0, Math.min(list.length - 1, current() + step))];
+    if (!next) return;
+    event.preventDefault();
+    mark(root, next);
+    next.scrollIntoView({ block: "nearest" });
+    const rail = root.querySelector(".rail");
+    if (rail instanceof HTMLElement && !rail.hidden) show(root, next.dataset.id ?? "");
+  };
+  document.addEventListener("key:next-row", move(1));
+  document.addEventListener("key:previous-row", move(-1));
+  document.addEventListener("key:open-row", (event) => {
+    const link = all()[current()]?.querySelector("a");
+    if (link) {
+      event.preventDefault();
+      link.click();
+    }
+  });
+  document.addEventListener("key:select-row", (event) => {
+    const row = all()[current()];
+    if (row) {
+      event.preventDefault();
+      show(root, row.getAttribute("aria-selected") === "true" ? "" : (row.dataset.id ?? ""));
+    }
+  });
+  document.addEventListener("key:up", (event) => {
+    const rail = root.querySelector(".rail");
+    if (rail instanceof HTMLElement && !rail.hidden) {
+      event.preventDefault();
+      show(root, "");
+    }
+  });
+  const asked = root.querySelector(".rail")?.getAttribute("data-trace");
+  if (asked) show(root, asked);
+}
+
+/** @param {HTMLElement} root @param {HTMLElement} row */
+function mark(root, row) {
+  for (const other of root.querySelectorAll("tr.at")) other.classList.remove("at");
+  row.classList.add("at");
+  row.querySelector("a")?.focus({ preventScroll: true });
+}
+
+let showing = new AbortController();
+
+/** Show a trace in the rail, or close it; the address says which. @param {HTMLElement} root @param {string} id */
+function show(root, id) {
+  const rail = /** @type {HTMLElement | null} */ (root.querySelector(".rail"));
+  if (!rail) return;
+  for (const row of root.querySelectorAll("[data-rows] tr")) {
+    if (row.getAttribute("data-id") === id) row.setAttribute("aria-selected", "true");
+    else row.removeAttribute("aria-selected");
+  }
+  const address = new URL(location.href);
+  if (id) address.searchParams.set("trace", id);
+  else address.searchParams.delete("trace");
+  history.replaceState(history.state, "", address);
+  rail.hidden = !id;
+  root.querySelector(".list-page")?.classList.toggle("railed", Boolean(id));
+  showing.abort();
+  showing = new AbortController();
+  if (id) load(rail, `${root.dataset.rail}?trace=${encodeURIComponent(id)}`, showing.signal);
+}
+
+/** Narrow the range by dragging over the drawing. @param {HTMLElement} figure */
+function brush(figure) {
+  const svg = /** @type {SVGSVGElement} */ (figure.querySelector("svg"));
+  const shade = /** @type {SVGRectElement} */ (figure.querySelector(".brush"));
+  const low = Date.parse(figure.dataset.low ?? "");
+  const high = Date.parse(figure.dataset.high ?? "");
+  let from = -1;
+  const place = (/** @type {PointerEvent} */ event) => {
+    const box = svg.getBoundingClientRect();
+    return Math.max(0, Math.min(1, (event.clientX - box.left) / box.width));
+  };
+  svg.addEventListener("pointerdown", (event) => (from = event.button === 0 ? place(event) : -1));
+  svg.addEventListener("dragstart", (event) => event.preventDefault());
+  svg.addEventListener("pointermove", (event) => {
+    if (from < 0) return;
+    const to = place(event);
+    shade.setAttribute("x", `${Math.min(from, to) * 100}%`);
+    shade.setAttribute("width", `${Math.abs(to - from) * 100}%`);
+  });
+  addEventListener("pointerup", (event) => {
+    if (from < 0) return;
+    const ends = [from, place(event)].sort((a, b) => a - b);
+    from = -1;
+    if (ends[1] - ends[0] < 0.01) {
+      shade.setAttribute("width", "0");
+      return;
+    }
+    svg.addEventListener("click", (click) => click.preventDefault(), { once: true, capture: true });
+    const address = new URL(location.href);
+    for (const name of ["range", "cursor", "trace"]) address.searchParams.delete(name);
+    address.searchParams.set("from", new Date(low + ends[0] * (high - low)).toISOString());
+    address.searchParams.set("to", new Date(low + ends[1] * (high - low)).toISOString());
+    location.assign(address);
+  });
+}

@@ -1,0 +1,36 @@
+"""The table of pages, put together from the files of `pages/`."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from svc.web.page import PageRoute
+from svc.web.pages import (
+    account,
+    connect,
+    explore,
+    prices,
+    sessions,
+    settings_keys,
+    settings_people,
+    settings_project,
+    sign_in,
+    start,
+    traces,
+    vitals,
+)
+
+PAGES: Final[tuple[PageRoute, ...]] = (
+    *start.PAGES,
+    *sign_in.PAGES,
+    *account.PAGES,
+    *connect.PAGES,
+    *traces.PAGES,
+    *sessions.PAGES,
+    *vitals.PAGES,
+    *explore.PAGES,
+    *prices.PAGES,
+    *settings_keys.PAGES,
+    *settings_people.PAGES,
+    *settings_project.PAGES,
+)
