@@ -16,7 +16,7 @@ from protocol.refusals import CASE_REFUSALS, NO_SUCH_CASE
 from protocol.rest.query import timestamp
 from svc.commands.columns import print_columns, printable
 from svc.commands.place import name_project, named_project
-from svc.commands.printing import figure, minute, offer_json, print_json
+from svc.commands.printing import figure, lists_bare, minute, offer_json, print_json
 from svc.config.table import Settings
 from svc.store.accounts.audit import OPERATOR
 from svc.store.detection.case_states import CaseStates
@@ -30,7 +30,7 @@ _OPERATOR: Final = Author("person", OPERATOR)
 
 def add(parser: argparse.ArgumentParser) -> None:
     """The verbs and their arguments."""
-    verbs = parser.add_subparsers(dest="verb", required=True, metavar="verb")
+    verbs = parser.add_subparsers(dest="verb", metavar="verb")
     listing = verbs.add_parser("list", help="cases, worst first")
     listing.add_argument(
         "--state", choices=("open", "muted", "resolved"), default="open", help="default: %(default)s"
@@ -51,6 +51,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     for verb in (listing, showing, resolving, muting, unmuting, absorbing):
         name_project(verb)
         offer_json(verb)
+    lists_bare(parser, listing)
 
 
 async def run(arguments: argparse.Namespace, settings: Settings) -> None:

@@ -15,7 +15,7 @@ from protocol.refusals import DETECTOR_UNAVAILABLE, NO_BACKTEST, NO_SUCH_DETECTO
 from protocol.rest.query import timestamp
 from svc.commands.columns import print_columns
 from svc.commands.place import name_project, named_project
-from svc.commands.printing import minute, offer_json, print_json
+from svc.commands.printing import lists_bare, minute, offer_json, print_json
 from svc.config.table import Settings
 from svc.domain.detect.detector import Detector
 from svc.domain.detect.table import DETECTORS, lacking
@@ -33,7 +33,7 @@ BACKTEST_TIME_S = 300.0
 
 def add(parser: argparse.ArgumentParser) -> None:
     """The verbs and their arguments."""
-    verbs = parser.add_subparsers(dest="verb", required=True, metavar="verb")
+    verbs = parser.add_subparsers(dest="verb", metavar="verb")
     listing = verbs.add_parser("list", help="which detectors there are, and what their buckets say")
     backtest = verbs.add_parser("backtest", help="what they would have raised over the tallies that are kept")
     backtest.add_argument("--days", type=int, default=28, help="how many days back (default: %(default)s)")
@@ -41,6 +41,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     for verb in (listing, backtest):
         name_project(verb)
         offer_json(verb)
+    lists_bare(parser, listing)
 
 
 async def run(arguments: argparse.Namespace, settings: Settings) -> None:

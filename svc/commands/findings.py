@@ -10,7 +10,7 @@ from protocol.operator import OperatorError
 from protocol.refusals import NO_SUCH_FINDING
 from svc.commands.columns import print_columns, printable
 from svc.commands.place import name_project, named_project
-from svc.commands.printing import figure, minute, offer_json, print_json
+from svc.commands.printing import figure, lists_bare, minute, offer_json, print_json
 from svc.config.table import Settings
 from svc.store.detection.evidence import EvidenceStore
 from svc.store.detection.findings import FindingStore
@@ -20,7 +20,7 @@ from svc.wiring.open_store import open_store
 
 def add(parser: argparse.ArgumentParser) -> None:
     """The verbs and their arguments."""
-    verbs = parser.add_subparsers(dest="verb", required=True, metavar="verb")
+    verbs = parser.add_subparsers(dest="verb", metavar="verb")
     listing = verbs.add_parser("list", help="findings, newest first")
     listing.add_argument("--all", action="store_true", help="also those that nobody has confirmed")
     listing.add_argument("--detector", help="only of this detector")
@@ -30,6 +30,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     for verb in (listing, showing):
         name_project(verb)
         offer_json(verb)
+    lists_bare(parser, listing)
 
 
 async def run(arguments: argparse.Namespace, settings: Settings) -> None:

@@ -10,6 +10,11 @@ import msgspec
 from protocol.rest.query import jsonable
 
 
+def lists_bare(parser: argparse.ArgumentParser, listing: argparse.ArgumentParser) -> None:
+    """Without a verb a command does what `list` does without arguments."""
+    parser.set_defaults(**vars(listing.parse_args([])), verb="list")
+
+
 def offer_json(parser: argparse.ArgumentParser) -> None:
     """Add `--json`."""
     parser.add_argument("--json", action="store_true", help="print JSON, as the REST API answers it")

@@ -133,11 +133,18 @@ class Looks:
                     if move.detector == name
                 },
             )
-            waits = False
+            waits, failed = False, None
             for bucket, due in self._subjects(scope).items():
-                waits |= await self.subject(scope, bucket, due)
+                try:
+                    waits |= await self.subject(scope, bucket, due)
+                except Outage:
+                    raise
+                except Exception as error:  # the others of the project are judged all the same
+                    failed = failed or error
                 self.counts["subjects"] += 1
                 await trio.lowlevel.checkpoint()
+            if failed is not None:
+                raise failed
         except Exception as error:
             if not isinstance(error, Outage):
                 await stores.due.give_up(project_id, name, None, failure=type(error).__name__)

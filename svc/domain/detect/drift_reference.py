@@ -190,10 +190,12 @@ def _made(usable: SizeTallies, windows: Windows, first: int, end: int) -> DriftR
     sums = np.array([windows.means[windows.strata == s].sum() for s in range(STRATA)])
     shrunk = _shrunk(whole, seen, sums)
     residuals = _left_out(windows, seen, sums)
-    sigma2 = float((windows.variances * windows.rows).sum() / windows.rows.sum())
+    # No finer than the axis: of values that are all the same nothing else is known.
+    sigma2 = max(float((windows.variances * windows.rows).sum() / windows.rows.sum()), LN_RATIO**2 / 12)
     tau2 = max(0.0, float(np.mean(residuals**2 - sigma2 / windows.rows)))
     by_stratum = usable.by_group(stratum(usable.slots), STRATA)
-    tail = _tail_residual(by_stratum, shrunk)
+    # Where sizes hardly vary, their tail begins with the least shift that is worth telling.
+    tail = max(_tail_residual(by_stratum, shrunk), FLOOR)
     tail_bins = np.rint((shrunk + tail) / LN_RATIO).astype(np.int64)
     tails = usable.tails(tail_bins[stratum(usable.slots)])
     return DriftReference(

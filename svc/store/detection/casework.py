@@ -38,13 +38,14 @@ where f.closed_at is null
 limit $1
 """
 
-# Slots that some detector is still to judge, of those that another has judged. One that waits for a case is
-# as far as it can be.
+# Slots that some detector is still to judge, of those that another has judged. One that waits for a
+# case is as far as it can be, and one that raised holds nobody else up.
 _BEHIND: Final = """
 select exists (
     select from tally_due d where d.project_id = $1 and d.detector = any($2::text[])
     and not exists (select from judge_state w
-                    where w.project_id = $1 and w.detector = d.detector and w.waits)
+                    where w.project_id = $1 and w.detector = d.detector
+                    and (w.waits or w.failure is not null))
     and d.from_slot < (select max(until_slot) from judge_state s
                        where s.project_id = $1 and s.detector = any($2::text[]))
 ) as behind
