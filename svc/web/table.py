@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from svc.web.page import PageRoute
-from svc.web.pages import account, connect, sign_in, start, traces
+from svc.web.pages import account, connect, sign_in, start, trace, trace_documents, trace_span, traces
 
 PAGES: Final[tuple[PageRoute, ...]] = (
     *start.PAGES,
@@ -13,4 +13,7 @@ PAGES: Final[tuple[PageRoute, ...]] = (
     *account.PAGES,
     *connect.PAGES,
     *traces.PAGES,
+    *trace.PAGES,
+    *trace_documents.PAGES,
+    *trace_span.PAGES,
 )

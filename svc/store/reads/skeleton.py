@@ -121,7 +121,7 @@ class SkeletonReads:
         async def work(connection: Connection) -> tuple[str, int]:
             # Lists and sets of a size that nobody guesses well: hashes, never loops within loops.
             await connection.execute("set local enable_nestloop = off; set local enable_mergejoin = off")
-            row = await connection.fetchrow(sql, *where.values)
+            (row,) = await connection.fetch(sql, *where.values)
             if row["n"] < most and not within:
                 return row["document"], row["n"]
             whole = _where(project_id, trace_id, head)

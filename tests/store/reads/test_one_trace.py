@@ -319,8 +319,9 @@ async def test_a_document_of_many_spans_is_made_by_hashing_and_not_by_loops(stor
         await connection.execute(
             "insert into span (project_id, trace_id, span_id, parent_span_id, kind, name, status, started_at,"
             " ended_at, created_at, call_site_id, tagged, frame) select 1, $1,"
-            " decode(lpad(to_hex(n), 16, '0'), 'hex'), case when n > 1 then decode(lpad(to_hex(n / 5 + 1), 16,"
-            " '0'), 'hex') end, 'step', 'n' || n % 50, 'ok', $2::timestamptz + n * interval '1 ms',"
+            " decode(lpad(to_hex(n), 16, '0'), 'hex'),"
+            " case when n > 1 then decode(lpad(to_hex(n / 5 + 1), 16, '0'), 'hex') end,"
+            " 'step', 'n' || n % 50, 'ok', $2::timestamptz + n * interval '1 ms',"
             " $2::timestamptz + n * interval '2 ms', $2, 's', true, 0 from generate_series(1, 20000) n",
             TRACE,
             NOW,
