@@ -24,7 +24,7 @@ TRACE: Final = PROJECT + "/traces/{traceId}"
 #: Spans of one page of a conversation.
 STEPS: Final = 20
 
-_TRACE_ID: Final = re.compile(r"[0-9a-fA-F]{32}", re.ASCII)
+TRACE_ID: Final = re.compile(r"[0-9a-fA-F]{32}", re.ASCII)
 NO_TRACE: Final = NOT_FOUND.saying("there is no such trace in this project, or its term is over")
 
 #: Documents are made ready beside the loop that serves everybody, one at a time.
@@ -54,7 +54,7 @@ class Opened:
 async def opened(visit: Visit) -> Opened:
     """The trace that the path names. Raises `Refused` when there is none."""
     named = visit.call.path["traceId"]
-    if not _TRACE_ID.fullmatch(named):
+    if not TRACE_ID.fullmatch(named):
         raise Refused(NO_TRACE)
     trace_id = bytes.fromhex(named)
     head = await SkeletonReads(visit.means.questions).head(visit.project.id, trace_id)
@@ -74,8 +74,8 @@ def headline(fields: dict[str, Any], head: TraceHead) -> str:
     if fields["status"] == "error":
         return f"{name} failed after {took}"
     if failed:
-        return f"{name} answered after {took}, with {words.counted(failed, 'failed span')} on the way"
-    return f"{name} answered after {took}" if fields["ended_at"] else f"{name} has not ended"
+        return f"{name} took {took}, {words.counted(failed, 'span')} failed on the way"
+    return f"{name} took {took}" if fields["ended_at"] else f"{name} has not ended"
 
 
 async def talk(visit: Visit, found: Opened) -> dict[str, Any]:

@@ -183,6 +183,10 @@ def part_at(payload: Mapping[str, Any], at: str) -> Any:
     return next((part[key] for key in ("text", "arguments", "result", "data", "uri") if key in part), part)
 
 
+#: What the row of a span leaves out when there is nothing to say.
+UNSAID: Final = {"error_message": None, "usage_repeats": None, "price_book": None, "payload_truncated": None}
+
+
 @attrs.define
 class Step:
     """One span of a conversation: what it was newly given, what it answered."""
@@ -191,6 +195,8 @@ class Step:
     earlier: int
     asked: list[Said]
     answered: list[Said]
+    #: Spans of the same name that said nothing either, one after the other.
+    times: int = 1
 
 
 #: What a span of these kinds calls is shown under the model call that asked for it.
@@ -205,7 +211,7 @@ def steps(spans: Sequence[dict[str, Any]], before: dict[str, Any] | None, room: 
     models = any(span["kind"] in ("llm", "reasoning") for span in spans)
     # What is told by a span of its own need not be told by who called it.
     told = {_call_id(span) for span in spans if span["kind"] in _CALLED} - {None}
-    found = []
+    found: list[Step] = []
     for span in spans:
         asked = messages(span.get("input"), "input", Room(0))
         new = {one.digest for one in asked} - heard
@@ -217,7 +223,14 @@ def steps(spans: Sequence[dict[str, Any]], before: dict[str, Any] | None, room: 
         else:
             answered = messages(span.get("output"), "output", room)
             heard.update(one.digest for one in answered)
-        found.append(Step(span, len(asked) - len(fresh), fresh, answered))
+        for part in (part for one in answered for part in one.parts):
+            if part.form == "call" and part.call_id in told:
+                part.text = ""
+        step = Step({**UNSAID, **span}, len(asked) - len(fresh), fresh, answered)
+        if found and _is_silent(step) and _is_silent(found[-1]) and span["name"] == found[-1].span["name"]:
+            found[-1].times += 1
+        else:
+            found.append(step)
     return found
 
 
@@ -233,3 +246,7 @@ def _call_id(span: Mapping[str, Any]) -> str | None:
 
 def _is_told(said: Said, told: set[str | None]) -> bool:
     return all(part.form == "result" and part.call_id in told for part in said.parts)
+
+
+def _is_silent(step: Step) -> bool:
+    return not step.asked and not step.answered and step.span["status"] == "ok"

@@ -5,7 +5,17 @@ from __future__ import annotations
 from typing import Final
 
 from svc.web.page import PageRoute
-from svc.web.pages import account, connect, sign_in, start, trace, trace_documents, trace_span, traces
+from svc.web.pages import (
+    account,
+    connect,
+    sign_in,
+    start,
+    trace,
+    trace_documents,
+    trace_export,
+    trace_span,
+    traces,
+)
 
 PAGES: Final[tuple[PageRoute, ...]] = (
     *start.PAGES,
@@ -16,4 +26,5 @@ PAGES: Final[tuple[PageRoute, ...]] = (
     *trace.PAGES,
     *trace_documents.PAGES,
     *trace_span.PAGES,
+    *trace_export.PAGES,
 )

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import attrs
 
+from svc.domain.comparison import Outlined
 from svc.store.postgres.database import Database
 from svc.store.reads.skeleton import TIMEOUT_S, TraceHead
 from svc.store.reads.spans import SpanReads
@@ -38,6 +39,10 @@ class Twin:
     trace_id: bytes
     of: int
     median_ms: float
+
+
+#: Spans of each side of a comparison.
+MOST_OUTLINED: Final = 2_000
 
 
 @attrs.define(eq=False)
@@ -95,3 +100,24 @@ class TraceKin:
             timeout_s=TIMEOUT_S,
         )
         return Twin(rows[0]["trace_id"], rows[0]["n"], rows[0]["median_ms"]) if rows else None
+
+    async def outline(self, project_id: int, trace_id: bytes, head: TraceHead) -> tuple[list[Outlined], bool]:
+        """The first spans of a trace in short, and whether there are more."""
+        rows: list[Any] = await self.database.fetch(
+            # Rows of one trace, by its days.
+            "select span_id, parent_span_id, kind, name, status, error_type,"
+            " (extract(epoch from ended_at - started_at) * 1000)::float8 as took_ms,"
+            " case when usage_repeats is null then coalesce(input_tokens, 0) + coalesce(output_tokens, 0)"
+            " + coalesce(cache_read_tokens, 0) + coalesce(cache_write_tokens, 0)"
+            " + coalesce(reasoning_tokens, 0) else 0 end as tokens,"
+            " case when usage_repeats is null then total_cost end as cost, input_preview, output_preview"
+            " from span where project_id = $1 and trace_id = $2 and started_at between $3 and $4"
+            " order by started_at, span_id limit $5",
+            project_id,
+            trace_id,
+            head.first_started_at,
+            head.last_started_at,
+            MOST_OUTLINED + 1,
+            timeout_s=TIMEOUT_S,
+        )
+        return [Outlined(*row) for row in rows[:MOST_OUTLINED]], len(rows) > MOST_OUTLINED

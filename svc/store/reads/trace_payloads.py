@@ -38,7 +38,7 @@ CONVERSATION_BYTES: Final = 8 * 1024 * 1024
 FIND_BYTES: Final = 24 * 1024 * 1024
 MOST_FOUND: Final = 1_000
 #: Payloads of one export.
-EXPORT_BYTES: Final = 32 * 1024 * 1024
+EXPORT_BYTES: Final = 16 * 1024 * 1024
 MOST_EXPORTED: Final = 20_000
 
 _COLUMNS: Final = ", ".join((*SPAN_COLUMNS, *SPAN_EXTRAS, "frame"))
@@ -66,10 +66,14 @@ class FoundSpans:
 
 @attrs.frozen
 class Exported:
-    """The spans of a trace as they came, in order; `missing` have no payload any more."""
+    """The spans of a trace in order, each as its row says and as it came; None where that has aged out."""
 
-    envelopes: Sequence[bytes]
-    missing: int
+    spans: Sequence[tuple[dict[str, Any], bytes | None]]
+
+    @property
+    def envelopes(self) -> list[bytes]:
+        """Those that are still there as they came."""
+        return [envelope for _, envelope in self.spans if envelope is not None]
 
 
 @attrs.frozen
@@ -136,10 +140,9 @@ class TracePayloads:
         limit = where.value(MOST_EXPORTED + 1)
 
         async def work(connection: Connection) -> tuple[list[Any], Envelopes]:
-            # The keys of its payloads.
+            # All spans of the trace.
             rows = await connection.fetch(
-                f"select trace_id, span_id, started_at, frame from span where {where.sql()}"
-                f" order by started_at, span_id limit {limit}",
+                f"select {_COLUMNS} from span where {where.sql()} order by started_at, span_id limit {limit}",
                 *where.values,
             )
             if len(rows) > MOST_EXPORTED:
@@ -148,12 +151,14 @@ class TracePayloads:
 
         rows, found = await self.database.run(work, readonly=True, snapshot=True, timeout_s=TIMEOUT_S)
         sizes = [len(one) if isinstance(one, bytes) else one for one in found.values()]
-        whole = [
-            one for row in rows if isinstance(one := found.get((row["trace_id"], row["span_id"])), bytes)
-        ]
-        if len(rows) > MOST_EXPORTED or len(whole) < len(sizes):
+        cut = any(not isinstance(one, bytes) for one in found.values())
+        if len(rows) > MOST_EXPORTED or cut:
             return TooLargeToExport(head.fields["span_count"], sum(sizes))
-        return Exported(whole, len(rows) - len(whole))
+        spans = []
+        for row in rows:
+            whole = found.get((row["trace_id"], row["span_id"]))
+            spans.append((_fields(row, whole is not None), whole if isinstance(whole, bytes) else None))
+        return Exported(spans)
 
 
 def _of_trace(project_id: int, trace_id: bytes, head: TraceHead) -> Where:

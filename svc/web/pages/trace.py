@@ -19,15 +19,19 @@ from svc.store.reads.traces import TraceReads
 from svc.store.retention.sweep import read_override
 from svc.web.filters import read_filters
 from svc.web.one_trace import TRACE, Opened, explained, headline, opened, talk
-from svc.web.page import Html, PageRoute, Visit
+from svc.web.page import Go, Html, PageRoute, Visit
+from svc.web.pages.trace_compare import comparison
 from svc.web.pages.trace_span import panel_context
 from svc.web.ranges import TimeRange
 
 VIEWS: Final = ("conversation", "timeline", "tree")
-MODULES: Final = ("trace", "trace-model", "trace-rows", "trace-scale", "trace-panel", "format", "part")
+MODULES: Final = (
+    *("trace", "trace-grid", "trace-keys", "trace-model", "trace-rows", "trace-scale", "trace-map"),
+    *("trace-head", "trace-panel", "trace-find", "trace-talk", "markdown", "format", "part", "tabs"),
+)
 
 
-async def trace(visit: Visit) -> Html:
+async def trace(visit: Visit) -> Html | Go:
     """The page."""
     try:
         found = await opened(visit)
@@ -36,7 +40,13 @@ async def trace(visit: Visit) -> Html:
     view = visit.query.get("view", "timeline")
     context = await _context(visit, found)
     context |= {"view": view if view in VIEWS else "timeline", "talk": None, "spans": (), "panel": None}
-    if context["view"] == "conversation":
+    context["comparison"] = None
+    if visit.query.get("against"):
+        compared = await comparison(visit, found)
+        if isinstance(compared, Go):
+            return compared
+        context["comparison"] = compared
+    elif context["view"] == "conversation":
         context["talk"] = await talk(visit, found)
     else:
         reads = TraceReads(visit.means.questions, SpanReads(visit.means.questions))

@@ -17,7 +17,7 @@ from svc.store.reads.payloads import said_in
 from svc.store.reads.spans import SpanReads
 from svc.web.one_trace import TRACE, Opened, opened, packers
 from svc.web.page import Html, PageRoute, Sent, Visit
-from svc.web.parts import Room, messages, part_at, pretty
+from svc.web.parts import UNSAID, Room, messages, part_at, pretty
 
 SPAN: Final = TRACE + "/spans/{spanId}"
 
@@ -55,6 +55,7 @@ async def panel_context(visit: Visit, found: Opened, span_id: str) -> dict[str, 
 
 
 def _told(span: dict[str, Any]) -> dict[str, Any]:
+    span = {**UNSAID, **span}
     room = Room()
     tool = span.get("tool") or {}
     if tool:

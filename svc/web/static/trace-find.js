@@ -2,7 +2,7 @@
 /** Find in a trace: names and errors at once, then what the server finds in all that was said. */
 
 import { counted } from "./format.js";
-import { keep } from "./trace.js";
+import { keep } from "./trace-keys.js";
 
 const WAIT_MS = 250;
 

@@ -1,6 +1,7 @@
 // @ts-check
 /** What stands above the spans: numbers that explain themselves, and how a trace that still arrives is followed. */
 
+import { duration } from "./format.js";
 import { load } from "./part.js";
 
 const EVERY_MS = 2000;
@@ -56,4 +57,11 @@ export function follow(grid) {
   };
   document.addEventListener("visibilitychange", () => !document.hidden && setTimeout(ask, 0));
   setTimeout(ask, wait);
+}
+
+/** What the end waited for most, beside the duration. @param {HTMLElement} root @param {import("./trace-model.js").Trace} trace */
+export function waited(root, trace) {
+  const { name, us } = trace.waitedFor();
+  const place = root.querySelector("[data-waited]");
+  if (place && name && us > trace.last * 0.2) place.textContent = `, ${duration(us)} of it waiting for ${name.slice(0, 60)}`;
 }

@@ -18,9 +18,8 @@ export function drawMap(canvas, trace, scale, hue) {
   const pen = canvas.getContext("2d");
   if (!pen || !width) return;
   pen.scale(ratio, ratio);
-  const style = getComputedStyle(canvas);
-  const colors = KIND_COLORS.map((name) => style.getPropertyValue(name));
-  const bad = style.getPropertyValue("--bad");
+  const colors = KIND_COLORS.map((name) => inked(canvas, name));
+  const bad = inked(canvas, "--bad");
   const depths = new Int32Array(trace.n);
   // A line is drawn where none of its lane was drawn before: thousands of short ones fall on one pixel.
   const drawn = new Uint8Array(width * LANES);
@@ -38,6 +37,12 @@ export function drawMap(canvas, trace, scale, hue) {
       pen.fillRect(from, 2 + lane * 4, to - from, 3);
     }
   }
+}
+
+/** What a token is in the theme that is on: a canvas knows no `light-dark`. @param {HTMLElement} canvas @param {string} name */
+function inked(canvas, name) {
+  canvas.style.color = `var(${name})`;
+  return getComputedStyle(canvas).color;
 }
 
 /**

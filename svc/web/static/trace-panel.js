@@ -11,7 +11,7 @@ export class Panel {
     this.body = /** @type {HTMLElement} */ (root.querySelector(".trace-body"));
     this.place = /** @type {HTMLElement} */ (root.querySelector("[data-panel]"));
     this.place.tabIndex = -1;
-    this.span = "";
+    this.span = this.place.hidden ? "" : (new URL(location.href).searchParams.get("span") ?? "");
     /** @type {() => void} */
     this.onClose = () => {};
     this.place.addEventListener("click", (event) => this.#click(event));

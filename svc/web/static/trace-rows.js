@@ -126,7 +126,7 @@ export class Rows {
     row.className = "trow";
     row.setAttribute("role", "row");
     const slot = {
-      row, name: cell("tname", "gridcell"), level: cell("level"), fold: cell("fold"), mark: cell("mark"), label: cell("label"),
+      row, name: cell("tname", "gridcell"), level: cell("level"), fold: cell("fold"), mark: cell("mark"), label: cell("tlabel"),
       error: cell("terr"), took: cell("num", "gridcell"), tokens: cell("num soft", "gridcell"), cost: cell("num soft", "gridcell"),
       lane: cell("lane", "gridcell"), bar: cell("tbar"), said: cell("tsaid clip"), at: -1,
     };

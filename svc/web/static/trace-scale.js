@@ -55,7 +55,7 @@ export class Scale {
     const found = [];
     for (let at = Math.ceil(this.low / step) * step; at < this.high; at += step) {
       const x = this.place(at);
-      if (x < 0.93 && !this.stretches.some((one) => one.cut && at > one.from && at < one.to)) found.push({ x, text: at ? duration(at) : "0 s" });
+      if (x < 0.93 && !this.stretches.some((one) => one.cut && Math.abs(one.x - x) < 0.06) && !this.stretches.some((one) => one.cut && at > one.from && at < one.to)) found.push({ x, text: at ? duration(at) : "0 s" });
     }
     return found.filter((tick, i) => i === 0 || tick.x - found[i - 1].x > 0.09);
   }
@@ -67,7 +67,10 @@ function nice(wanted) {
   return power * (wanted / power <= 1 ? 1 : wanted / power <= 2 ? 2 : wanted / power <= 5 ? 5 : 10);
 }
 
-/** Long stretches in which no span without children ran. @param {import("./trace-model.js").Trace} trace
+/** Kinds that hold work and do none while nothing below them runs. */
+const HOLDING = new Set(["agent", "workflow", "step", "plan"]);
+
+/** Long stretches in which nothing ran but what holds others. @param {import("./trace-model.js").Trace} trace
  * @param {number} low @param {number} high @returns {[number, number][]} */
 function idle(trace, low, high) {
   const least = Math.max((high - low) * CUT_PART, CUT_US);
@@ -75,10 +78,30 @@ function idle(trace, low, high) {
   const gaps = [];
   let until = low;
   for (let i = 0; i < trace.n; i++) {
-    if (trace.first[i] >= 0 || trace.end[i] < low || trace.start[i] > high) continue;
+    const holds = trace.first[i] >= 0 && HOLDING.has(trace.columns.kinds[trace.columns.kind[i]]);
+    if (holds || trace.end[i] < low || trace.start[i] > high) continue;
     if (trace.start[i] - until > least) gaps.push([until, trace.start[i]]);
     until = Math.max(until, trace.end[i]);
   }
   if (high - until > least && until > low) gaps.push([until, high]);
   return gaps;
+}
+
+/** Marks of time, and of what was cut. @param {HTMLElement} axis @param {Scale} scale */
+export function drawAxis(axis, scale) {
+  /** @param {string} className @param {string} text @param {number} x */
+  const mark = (className, text, x) => {
+    const one = document.createElement("span");
+    one.className = className;
+    one.textContent = text;
+    one.style.left = `${x * 100}%`;
+    return one;
+  };
+  const marks = scale.ticks().map(({ x, text }) => mark("tick", text, x));
+  for (const one of scale.stretches.filter((one) => one.cut)) {
+    const gap = mark("cut", "⁄⁄", one.x);
+    gap.title = `${duration(one.to - one.from)} in which nothing ran`;
+    marks.push(gap);
+  }
+  axis.replaceChildren(...marks);
 }
