@@ -1,4 +1,4 @@
-"""Traces for the tests of the page of one: a small failing one, hostile ones, and one of thousands of spans."""
+"""Traces for the tests of the page of one: small and failing, hostile, strange, and of thousands of spans."""
 
 from __future__ import annotations
 
@@ -95,7 +95,8 @@ def failing(of: str = "failing", *, broken: bool = True) -> list[Span]:
         "Thursday\n\nSee [your order](https://shop.example/orders/88-1203).",
     )
     site = {"svc.call_site.id": "support.plan_trip"}
-    bad: dict[str, Any] = {"status_code": 2, "status_message": "HTTP 502 from orders.internal"} if broken else {}
+    bad: dict[str, Any] = {"status_code": 2, "status_message": "HTTP 502 from orders.internal"}
+    bad = bad if broken else {}
     kind = {"error.type": "HTTP 502"} if broken else {}
     tried = 2000 if broken else 310
     second = 1640 + tried
@@ -105,7 +106,8 @@ def failing(of: str = "failing", *, broken: bool = True) -> list[Span]:
             attributes={"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "plan_trip",
                         "gen_ai.conversation.id": "s-8841", "user.id": "u-17", **site},
         ),
-        timed(of, 2, 1, "chat gpt-4o", 20, 1610, attributes=chat([system, question], [asks], (1100, 104), **site)),
+        timed(of, 2, 1, "chat gpt-4o", 20, 1610,
+              attributes=chat([system, question], [asks], (1100, 104), **site)),
         timed(of, 3, 1, "search_orders", 1640, tried, events=[
             event("exception", {"exception.type": "HTTP 502", "exception.message": "no healthy upstream"})
         ] if broken else [], links=[link(trace_id("healthy"), (1).to_bytes(8, "big"))],
@@ -129,7 +131,10 @@ def failing(of: str = "failing", *, broken: bool = True) -> list[Span]:
 def hostile() -> list[Span]:
     """Hostile texts in every field that a client can fill."""
     of = "hostile"
-    spoken = [said("user", HOSTILE), said(HOSTILE, f"[x](javascript:alert(3)) ![y](https://evil.example/p.png) {HOSTILE}")]
+    links = "[x](javascript:alert(3)) ![y](https://evil.example/p.png)"
+    spoken = [said("user", HOSTILE), said(HOSTILE, f"{links} {HOSTILE}")]
+    who = {"session.id": HOSTILE, "user.id": HOSTILE, "svc.call_site.id": HOSTILE}
+    fails: dict[str, Any] = {"status_code": 2, "status_message": HOSTILE}
     media = {"role": "user", "parts": [
         {"type": "blob", "mime_type": "image/png", "content": "iVBORw0KGgo" * 4000},
         {"type": "uri", "uri": "javascript:alert(4)"},
@@ -138,10 +143,12 @@ def hostile() -> list[Span]:
     long = [said("user", "x" * 300_000), media]
     names = {HOSTILE: HOSTILE, "long": "y" * 1_000_000}
     return [
-        timed(of, 1, 0, "n" * 10_000, 0, 900, attributes={"session.id": HOSTILE, "user.id": HOSTILE, "svc.call_site.id": HOSTILE}),
-        timed(of, 2, 1, HOSTILE, 10, 100, attributes=chat(spoken, [said("assistant", HOSTILE)], (10, 10), **names)),
-        timed(of, 3, 1, HOSTILE, 200, 100, status_code=2, status_message=HOSTILE, attributes={"error.type": HOSTILE},
-              events=[event(HOSTILE, {HOSTILE: HOSTILE})], links=[link(b"x" * 16, b"y" * 8, {HOSTILE: HOSTILE})]),
+        timed(of, 1, 0, "n" * 10_000, 0, 900, attributes=who),
+        timed(of, 2, 1, HOSTILE, 10, 100,
+              attributes=chat(spoken, [said("assistant", HOSTILE)], (10, 10), **names)),
+        timed(of, 3, 1, HOSTILE, 200, 100, attributes={"error.type": HOSTILE}, **fails,
+              events=[event(HOSTILE, {HOSTILE: HOSTILE})],
+              links=[link(b"x" * 16, b"y" * 8, {HOSTILE: HOSTILE})]),
         timed(of, 4, 1, "long", 400, 100, attributes=chat(long, [said("assistant", "short")], (10, 10))),
         timed(of, 5, 1, "no such kind", 500, 100, attributes=tool(HOSTILE, HOSTILE, HOSTILE, HOSTILE)),
     ]  # fmt: skip
@@ -177,16 +184,16 @@ def many(count: int, of: str = "many") -> Iterator[Span]:
         failed = n % 997 == 0
         attributes: dict[str, Any]
         if kind < 2:
-            attributes = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "gpt-4o-mini",
-                          "gen_ai.usage.input_tokens": 100 + n % 900, "gen_ai.usage.output_tokens": 20}  # fmt: skip
+            usage = {"gen_ai.usage.input_tokens": 100 + n % 900, "gen_ai.usage.output_tokens": 20}
+            attributes = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "gpt-4o-mini", **usage}
         elif kind < 4:
             attributes = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": f"tool_{n % 12}"}
         else:
             attributes = {"n": n}
         parent = n - 1 if n % 7 == 0 and n - 1 != step else step
         yield timed(
-            of, n, parent, f"work {n % 60}", n * 2, took, attributes=attributes, status_code=2 if failed else 0,
-            status_message="timeout" if failed else "",
+            of, n, parent, f"work {n % 60}", n * 2, took, attributes=attributes,
+            status_code=2 if failed else 0, status_message="timeout" if failed else "",
         )  # fmt: skip
 
 

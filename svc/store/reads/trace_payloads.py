@@ -94,25 +94,28 @@ class TracePayloads:
         self, project_id: int, trace_id: bytes, head: TraceHead, *, first: int, count: int
     ) -> Talk:
         """Spans that speak, oldest first, from the place `first` on."""
-        back = 1 if first else 0
         where = _of_trace(project_id, trace_id, head)
         where.add(f"kind = any({where.value(list(SPEAKING))})")
-        limit, offset = where.value(count + back + 1), where.value(first - back)
+        limit, offset = where.value(count + 1), where.value(first)
 
-        async def work(connection: Connection) -> tuple[list[Any], Envelopes]:
+        async def work(connection: Connection) -> tuple[list[Any], list[Any], Envelopes]:
             # A page of them, in order of start; a trace is read as far as its page.
             rows = await connection.fetch(
                 f"select {_COLUMNS} from span where {where.sql()}"
                 f" order by started_at, span_id limit {limit} offset {offset}",
                 *where.values,
             )
-            keys = [_key(row) for row in rows[: count + back]]
-            return rows, await read_envelopes(connection, project_id, keys, CONVERSATION_BYTES)
+            before = await _call_before(connection, project_id, trace_id, head, rows) if first else []
+            keys = [_key(row) for row in [*before, *rows[:count]]]
+            return before, rows, await read_envelopes(connection, project_id, keys, CONVERSATION_BYTES)
 
-        rows, envelopes = await self.database.run(work, readonly=True, snapshot=True, timeout_s=TIMEOUT_S)
-        payloads = PayloadRows(rows[: count + back], _fields, envelopes)
+        before, rows, envelopes = await self.database.run(
+            work, readonly=True, snapshot=True, timeout_s=TIMEOUT_S
+        )
+        payloads = PayloadRows([*before, *rows[:count]], _fields, envelopes)
         shown = await payloads.shown(4 * CONVERSATION_BYTES, every_field=True)
-        return Talk(shown[back:], shown[0] if back and shown else None, len(rows) > count + back)
+        here = shown[len(before) :]
+        return Talk(here, shown[0] if before else None, len(rows) > count)
 
     async def find(self, project_id: int, trace_id: bytes, head: TraceHead, q: str) -> FoundSpans:
         """The spans whose name, error, previews or payload hold a text, whatever the case of its letters."""
@@ -159,6 +162,22 @@ class TracePayloads:
             whole = found.get((row["trace_id"], row["span_id"]))
             spans.append((_fields(row, whole is not None), whole if isinstance(whole, bytes) else None))
         return Exported(spans)
+
+
+async def _call_before(
+    connection: Connection, project_id: int, trace_id: bytes, head: TraceHead, rows: Sequence[Any]
+) -> list[Any]:
+    """The last call of a model before these rows, which repeats what was said before it."""
+    if not rows:
+        return []
+    where = _of_trace(project_id, trace_id, head)
+    where.add("kind in ('llm', 'reasoning')")
+    where.after(("started_at", "span_id"), (rows[0]["started_at"], rows[0]["span_id"]))
+    # Backwards from the first row.
+    return await connection.fetch(
+        f"select {_COLUMNS} from span where {where.sql()} order by started_at desc, span_id desc limit 1",
+        *where.values,
+    )
 
 
 def _of_trace(project_id: int, trace_id: bytes, head: TraceHead) -> Where:

@@ -6,6 +6,7 @@ time, so that a copied link names it. `pair` is the span whose texts are compare
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 import attrs
@@ -57,13 +58,36 @@ async def comparison(visit: Visit, found: Opened) -> dict[str, Any] | Go:
     chosen = next((pair for pair in pairs if pair.either.span_id.hex() == named), first)
     return {
         "other": other.fields,
-        "pairs": pairs,
+        "runs": runs(pairs, chosen),
+        "count": len(pairs),
         "first": first,
         "chosen": chosen,
         "texts": await _texts(visit, found.trace_id, other_id, chosen),
         "cut": MOST_OUTLINED if more or more_there else None,
         "of": visit.query.get("of", "") if visit.query.get("of", "").isdigit() else "",
     }
+
+
+@attrs.frozen
+class PairRun:
+    """A pair, and how many like it follow that do not differ either."""
+
+    pair: SpanPair
+    times: int
+
+
+def runs(pairs: Sequence[SpanPair], chosen: SpanPair | None) -> list[PairRun]:
+    """The pairs, equal ones that do not differ as one."""
+    found: list[PairRun] = []
+    for pair in pairs:
+        last = found[-1].pair if found else None
+        if last is not None and not pair.differs and not last.differs and chosen not in (pair, last):
+            same = (pair.depth, pair.either.kind, pair.either.name)
+            if same == (last.depth, last.either.kind, last.either.name):
+                found[-1] = PairRun(last, found[-1].times + 1)
+                continue
+        found.append(PairRun(pair, 1))
+    return found
 
 
 async def _texts(

@@ -49,15 +49,15 @@ export class Scale {
     return this.high;
   }
 
-  /** Marks of the axis: a place and a text. */
-  ticks() {
-    const step = nice((this.high - this.low) / 5);
+  /** Marks of the axis: a place and a text, as many as there is room for. @param {number} px */
+  ticks(px) {
+    const step = nice((this.high - this.low) / Math.max(2, Math.min(6, px / 64)));
     const found = [];
     for (let at = Math.ceil(this.low / step) * step; at < this.high; at += step) {
       const x = this.place(at);
-      if (x < 0.93 && !this.stretches.some((one) => one.cut && Math.abs(one.x - x) < 0.06) && !this.stretches.some((one) => one.cut && at > one.from && at < one.to)) found.push({ x, text: at ? duration(at) : "0 s" });
+      if (x * px < px - 44 && !this.stretches.some((one) => one.cut && Math.abs(one.x - x) < 0.06) && !this.stretches.some((one) => one.cut && at > one.from && at < one.to)) found.push({ x, text: at ? duration(at) : "0 s" });
     }
-    return found.filter((tick, i) => i === 0 || tick.x - found[i - 1].x > 0.09);
+    return found.filter((tick, i) => i === 0 || (tick.x - found[i - 1].x) * px > 52);
   }
 }
 
@@ -97,7 +97,7 @@ export function drawAxis(axis, scale) {
     one.style.left = `${x * 100}%`;
     return one;
   };
-  const marks = scale.ticks().map(({ x, text }) => mark("tick", text, x));
+  const marks = scale.ticks(axis.clientWidth || 400).map(({ x, text }) => mark("tick", text, x));
   for (const one of scale.stretches.filter((one) => one.cut)) {
     const gap = mark("cut", "⁄⁄", one.x);
     gap.title = `${duration(one.to - one.from)} in which nothing ran`;
