@@ -24,6 +24,7 @@ PLACES: Final = (
     Destination("Traces", "traces"),
     Destination("Sessions", "sessions"),
     Destination("Vitals", "vitals"),
+    Destination("Explore", "explore"),
     Destination("Detectors", "detectors"),
 )
 SETTINGS: Final = Destination("Settings", "settings")
@@ -70,7 +71,13 @@ async def frame_of(visit: Visit, there: frozenset[str]) -> PageFrame:
         tuple(place for place in PLACES if place.path in there),
         SETTINGS if SETTINGS.path in there else None,
         there,
-        {"session": "sessions", "cases": "triage", "findings": "triage", "rca": "triage"}.get(below, below),
+        {
+            "session": "sessions",
+            "cases": "triage",
+            "findings": "triage",
+            "rca": "triage",
+            "prices": "settings",
+        }.get(below, below),
         found.open_cases,
         visit.instruments.ingest(),
         visit.email,

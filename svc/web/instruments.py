@@ -14,6 +14,7 @@ from typing import Any, Final, Literal, Protocol
 
 import attrs
 
+from svc.domain.pricing import PriceBook
 from svc.web import words
 
 #: How long the link of a first start leads to the owner's sign-up.
@@ -108,6 +109,8 @@ class Instruments:
     #: Take one OTLP body (JSON) into a project, as the doors do. None when it was taken, else why not.
     send: Callable[[int, bytes], Awaitable[str | None]]
     demo: Demo
+    #: The price book in force.
+    prices: PriceBook
     #: Where programs send to: the port of gRPC, or None when it is off.
     grpc_port: int | None
     version: str

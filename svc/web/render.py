@@ -43,7 +43,6 @@ HEADERS: Final = {
     "x-content-type-options": "nosniff",
     # `no-referrer` would make the Origin of our own forms `null`.
     "referrer-policy": "same-origin",
-    "cross-origin-opener-policy": "same-origin",
     "x-frame-options": "DENY",
 }
 #: Smaller bodies gain nothing.
@@ -70,7 +69,7 @@ def _finalize(value: Any) -> Any:
 def query(path: str, **parameters: Any) -> str:
     """A path with a query; parameters without a value are left out."""
     kept = {name.rstrip("_"): value for name, value in parameters.items() if value not in (None, "")}
-    return f"{path}?{urlencode(kept)}" if kept else path
+    return f"{path}{'&' if '?' in path else '?'}{urlencode(kept)}" if kept else path
 
 
 def _environment(assets: Assets) -> Environment:

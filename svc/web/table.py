@@ -8,6 +8,12 @@ from svc.web.page import PageRoute
 from svc.web.pages import (
     account,
     connect,
+    explore,
+    prices,
+    sessions,
+    settings_keys,
+    settings_people,
+    settings_project,
     sign_in,
     start,
     trace,
@@ -15,6 +21,7 @@ from svc.web.pages import (
     trace_export,
     trace_span,
     traces,
+    vitals,
 )
 
 PAGES: Final[tuple[PageRoute, ...]] = (
@@ -27,4 +34,11 @@ PAGES: Final[tuple[PageRoute, ...]] = (
     *trace_documents.PAGES,
     *trace_span.PAGES,
     *trace_export.PAGES,
+    *sessions.PAGES,
+    *vitals.PAGES,
+    *explore.PAGES,
+    *prices.PAGES,
+    *settings_keys.PAGES,
+    *settings_people.PAGES,
+    *settings_project.PAGES,
 )

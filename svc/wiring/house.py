@@ -132,7 +132,7 @@ class House:
         self.means = means(settings, pools.admission, pools.questions, self.keys, self.hashers, now)
         self.owner_link, self.demo = OwnerLink(now), DemoProcess(settings)
         pages = site(
-            self.means, instruments_of(settings, self.intake, self.health, self.owner_link, self.demo)
+            self.means, instruments_of(settings, self.intake, self.health, self.owner_link, self.demo, prices)
         )
         api = Api(self.means, ROUTES)
         app = App(self.keys, queries, self.health, self.metrics, api, pages).build()

@@ -13,6 +13,7 @@ import trio
 from actors.keys import Grant
 from protocol.refusals import Refusal
 from svc.config.table import Settings
+from svc.domain.pricing import PriceBook
 from svc.front.auth.calls import Means
 from svc.front.health import Health
 from svc.front.otlp.intake import Held, Intake, Large
@@ -29,7 +30,7 @@ def site(means: Means, instruments: Instruments) -> Site:
 
 
 def instruments_of(
-    settings: Settings, intake: Intake, health: Health, owner_link: OwnerLink, demo: Demo
+    settings: Settings, intake: Intake, health: Health, owner_link: OwnerLink, demo: Demo, prices: PriceBook
 ) -> Instruments:
     """What the pages read of the process itself."""
     return Instruments(
@@ -38,6 +39,7 @@ def instruments_of(
         owner_link=owner_link,
         send=_send(intake),
         demo=demo,
+        prices=prices,
         grpc_port=settings.grpc_port if settings.transport in ("GRPC", "BOTH") else None,
         version=version("trace-svc"),
     )

@@ -14,6 +14,7 @@ from actors.keys import MAILBOX_BOUND, KeyCache, KeyNews, Keys, Verdicts, Verify
 from actors.supervision import Vitals
 from protocol.storage import Eviction
 from svc.config.table import read_settings
+from svc.domain.pricing import PriceBook
 from svc.front.api.routes import Api
 from svc.front.api.table import ROUTES
 from svc.front.app import App
@@ -24,6 +25,11 @@ from svc.store.accounts.accounts import AccountStore
 from svc.store.accounts.keys import KeyStore, matches
 from svc.store.postgres.database import Database
 from svc.store.reads.query import QueryStore
+from svc.web.assets import Assets
+from svc.web.instruments import DemoState, IngestLight, Instruments, OwnerLink
+from svc.web.render import Renderer
+from svc.web.site import Site
+from svc.web.table import PAGES
 from svc.wiring import people
 
 ORIGIN = "http://localhost"
@@ -160,8 +166,41 @@ class Replica:
         return await KeyStore(self.database).create(project, scope, scope, actor="tests")
 
 
+class NoDemo:
+    """A demo that is only counted."""
+
+    started = 0
+
+    def state(self) -> DemoState:
+        return "running" if self.started else "idle"
+
+    async def start(self) -> None:
+        self.started += 1
+
+
+def instruments(**known: Any) -> Instruments:
+    """What pages read of a process, where there is none: nothing comes in, nothing is refused."""
+
+    async def send(_project_id: int, _body: bytes) -> str | None:
+        return None
+
+    plain: dict[str, Any] = {
+        "ingest": lambda: IngestLight(0.0, 0, 0, True),
+        "refused": lambda: [],
+        "owner_link": OwnerLink(now),
+        "send": send,
+        "demo": NoDemo(),
+        "prices": PriceBook(),
+        "grpc_port": None,
+        "version": "0",
+    }
+    return Instruments(**{**plain, **known})
+
+
 @asynccontextmanager
-async def replica(database: Database, *, cost: int = 4, **settings: str) -> AsyncIterator[Replica]:
+async def replica(
+    database: Database, *, cost: int = 4, known: Instruments | None = None, **settings: str
+) -> AsyncIterator[Replica]:
     """A REST API on a database; limits are off and passwords cheap to hash unless the test sets them."""
     env = {"SVC_AUTH_TRIES_PER_ADDRESS": "0", "SVC_AUTH_TRIES_PER_ACCOUNT": "0", **settings}
     env.setdefault("SVC_AUTH_TRIES_PER_ACCOUNT_ANYWHERE", "0")
@@ -187,7 +226,8 @@ async def replica(database: Database, *, cost: int = 4, **settings: str) -> Asyn
         hashers=hashers,
     )
     news = KeyNews(verdicts=verdicts, shelf=KeyStore(database), vitals=Vitals("key-news"))
-    app = App(keys, QueryStore(database), None, Metrics(), Api(means, ROUTES)).build()  # type: ignore[arg-type] # no health here
+    pages = Site(means, known or instruments(), PAGES, Renderer(Assets.read()))
+    app = App(keys, QueryStore(database), None, Metrics(), Api(means, ROUTES), pages).build()  # type: ignore[arg-type] # no health here
     async with trio.open_nursery() as nursery:
         await nursery.start(lambda task_status: cache.run(task_status=task_status))
         await nursery.start(lambda task_status: news.run(task_status=task_status))

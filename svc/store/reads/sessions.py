@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 import attrs
@@ -82,3 +83,18 @@ class SessionReads:
             "traces": [trace_row(row) for row in traces[:TRACES_SHOWN]],
             "traces_truncated": len(traces) > TRACES_SHOWN,
         }
+
+    async def summaries(self, project_id: int, ids: Sequence[str]) -> dict[str, dict[str, Any]]:
+        """What the traces of these sessions add up to, and the first text that was asked in each."""
+        rows = await self.database.fetch(
+            # Sums by the index on session; the first text by the same.
+            "select session_id, count(*) as traces, count(next_at) as unsettled,"
+            " count(*) filter (where status = 'error') as failed, sum(total_tokens)::bigint as total_tokens,"
+            " sum(total_cost) as total_cost, coalesce(sum(unpriced_spans), 0)::bigint as unpriced_spans,"
+            " (array_agg(input_preview order by started_at) filter (where input_preview is not null))[1]"
+            " as asked from trace where project_id = $1 and session_id = any($2::text[]) group by 1",
+            project_id,
+            list(ids),
+            timeout_s=READ_TIMEOUT_S,
+        )
+        return {row["session_id"]: {name: plain(value) for name, value in row.items()} for row in rows}

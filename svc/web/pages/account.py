@@ -7,7 +7,7 @@ from typing import Final
 import attrs
 import msgspec
 
-from protocol.refusals import BAD_REQUEST, NO_SUCH_SESSION, Refusal
+from protocol.refusals import BAD_REQUEST, NO_SUCH_SESSION, Refusal, Refused
 from protocol.rest.accounts import PASSWORD_MAX, PASSWORD_MIN, PasswordChange
 from svc.front.api import auth
 from svc.front.auth.callers import Person
@@ -93,7 +93,10 @@ async def post_password(visit: Visit) -> Html | Go:
         body = msgspec.convert(msgspec.to_builtins(form), PasswordChange)
     except msgspec.ValidationError:
         return await _page(visit, "password", BAD_REQUEST.saying(_LENGTH))
-    answer = await auth.change_password(attrs.evolve(visit.call, body=body))
+    try:
+        answer = await auth.change_password(attrs.evolve(visit.call, body=body))
+    except Refused as refused:
+        answer = refused.refusal
     if isinstance(answer, Refusal):
         return await _page(visit, "password", answer)
     return Go("/account?done=password")

@@ -20,6 +20,7 @@ from protocol.refusals import (
     SSO_UNVERIFIED,
     TOO_MANY_TRIES,
     Refusal,
+    Refused,
 )
 from protocol.rest.accounts import PASSWORD_MAX, PASSWORD_MIN, Mode, SignIn, SignUp
 from svc.front.api import auth
@@ -183,7 +184,10 @@ async def _asked(visit: Visit, handler: Any, body: type[msgspec.Struct], fields:
         read = msgspec.convert(fields, body)
     except msgspec.ValidationError as error:
         return BAD_EMAIL.saying(_in_words(str(error)))
-    return await handler(attrs.evolve(visit.call, body=read))
+    try:
+        return await handler(attrs.evolve(visit.call, body=read))
+    except Refused as refused:
+        return refused.refusal
 
 
 def _in_words(error: str) -> str:

@@ -19,6 +19,7 @@ export const KEYS = [
   { keys: "g i", says: "Traces", of: "Go to", press: "[data-place=traces]" },
   { keys: "g s", says: "Sessions", of: "Go to", press: "[data-place=sessions]" },
   { keys: "g v", says: "Vitals", of: "Go to", press: "[data-place=vitals]" },
+  { keys: "g e", says: "Explore", of: "Go to", press: "[data-place=explore]" },
   { keys: "g d", says: "Detectors", of: "Go to", press: "[data-place=detectors]" },
   { keys: "g ,", says: "Settings", of: "Go to", press: "[data-place=settings]" },
   { keys: "j", says: "Next row", of: "Lists", send: "next-row" },

@@ -15,12 +15,17 @@ export async function fetchPart(address, signal) {
 }
 
 /**
- * Put a fragment in the place of what an element holds. The one place that parses; only our own fragments come here.
+ * A fragment as elements. The one place that parses; only our own fragments come here.
+ * @param {string} html
+ */
+export const parse = (html) => new DOMParser().parseFromString(html, "text/html").body;
+
+/**
+ * Put a fragment in the place of what an element holds.
  * @param {Element} place @param {string} html
  */
 export function swap(place, html) {
-  const parsed = new DOMParser().parseFromString(html, "text/html");
-  place.replaceChildren(...parsed.body.childNodes);
+  place.replaceChildren(...parse(html).childNodes);
   place.dispatchEvent(new CustomEvent("swapped", { bubbles: true }));
 }
 

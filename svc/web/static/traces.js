@@ -1,7 +1,7 @@
 // @ts-check
 /** The list of traces: rows by keys, the rail, more rows in place, facets, and narrowing by dragging. */
 
-import { fetchPart, load } from "./part.js";
+import { fetchPart, load, parse } from "./part.js";
 
 /** @param {HTMLElement} root */
 export function start(root) {
@@ -66,8 +66,7 @@ async function append(link) {
     link.textContent = "These could not be read. Try again";
     return;
   }
-  const parsed = new DOMParser().parseFromString(`<table>${answered.html}</table>`, "text/html");
-  end.replaceWith(...parsed.querySelectorAll("tbody"));
+  end.replaceWith(...parse(`<table>${answered.html}</table>`).querySelectorAll("tbody"));
 }
 
 /** @param {HTMLElement} root */

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterator
 from datetime import datetime, timedelta
+from decimal import Decimal
 from typing import Any
 
 import attrs
@@ -17,9 +18,12 @@ from svc.store.postgres.database import Connection, Database
 from svc.store.postgres.embedded.server import Served
 from svc.store.postgres.keyset import Keyset
 from svc.store.reads.call_sites import CallSiteReads
+from svc.store.reads.frame import FrameReads
+from svc.store.reads.onboarding import OnboardingReads
 from svc.store.reads.projects import ProjectReads
 from svc.store.reads.sessions import SessionReads
 from svc.store.reads.spans import SpanFilter, SpanReads
+from svc.store.reads.trace_counts import TraceCounts
 from svc.store.reads.traces import TraceFilter, TraceReads
 from svc.store.spans.traces import TraceStore
 from tests.conftest import filled_once
@@ -470,3 +474,86 @@ async def test_a_part_of_an_id_is_looked_for_in_the_index_alone(store: Database)
     whole, part = [plan for plan in explaining.plans if "Nested Loop" in plan and "trace_pkey" in plan]
     assert "Index Only Scan using trace_started" in part
     assert whole.count("trace_pkey") == 2
+
+
+def counts_of(explaining: Any) -> dict[str, Any]:
+    counts = TraceCounts(explaining)
+    week: dict[str, Any] = {"low": DAY, "high": DAY + timedelta(days=7)}
+    hour = timedelta(hours=1)
+    filters: dict[str, dict[str, Any]] = {
+        "all": {},
+        "failed": {"status": "error"},
+        "a session": {"session_id": "s1"},
+        "a user": {"user_id": "u1"},
+        "slow": {"slower_than": timedelta(seconds=5), "faster_than": timedelta(seconds=50)},
+        "dear": {"dearer_than": Decimal("0.1"), "cheaper_than": Decimal(7)},
+        "unpriced": {"unpriced": True},
+        "a model": {"model": "m1"},
+        "a text": {"q": "rare"},
+    }
+
+    def page(asked: dict[str, Any]) -> Any:
+        reads = TraceReads(explaining, SpanReads(explaining))
+        return lambda: reads.page(1, TraceFilter(**asked, **week), limit=50, cursor=None)
+
+    def histogram(asked: dict[str, Any]) -> Any:
+        return lambda: counts.histogram(1, TraceFilter(**asked, **week), hour, timeout_s=9)
+
+    def facets(asked: dict[str, Any]) -> Any:
+        return lambda: counts.facets(1, TraceFilter(**asked, **week), timeout_s=9)
+
+    return {
+        **{f"page of {name}": page(asked) for name, asked in filters.items()},
+        **{f"histogram of {name}": histogram(asked) for name, asked in filters.items()},
+        **{f"facets of {name}": facets(asked) for name, asked in filters.items()},
+        "nearest": lambda: counts.nearest(1, DAY, DAY + timedelta(days=1)),
+        "ends": lambda: counts.ends(1),
+        "onboarding": lambda: OnboardingReads(explaining).steps(1),
+        "pulse": lambda: FrameReads(explaining).pulse(1),
+        "frame": lambda: FrameReads(explaining).of(1, 1),
+    }
+
+
+@pytest.mark.parametrize("read", counts_of(None))
+async def test_no_page_of_the_web_reads_a_whole_table(many: Database, read: str) -> None:
+    explaining = Explaining(many)
+    await counts_of(explaining)[read]()
+    assert explaining.plans
+    for plan in explaining.plans:
+        scanned = set(re.findall(r"Seq Scan on (\w+)", plan))
+        small = {
+            "project",
+            "organization",
+            "detection_case",
+            "api_key",
+            "cube_progress",
+            "cube_dirty",
+            "cube",
+        }
+        assert not {table for table in scanned if not table.endswith("_default")} - small, plan
+
+
+async def test_a_drawing_adds_up_to_its_range(filled: Filled) -> None:
+    counts = TraceCounts(filled.database)
+    whole = await counts.histogram(PROJECT, TraceFilter(), timedelta(minutes=5), timeout_s=9)
+    assert (whole.count, whole.failed) == (24, 8)
+    assert all(bucket.start.minute % 5 == 0 for bucket in whole.buckets)
+    found = await counts.facets(PROJECT, TraceFilter(status="error"), timeout_s=9)
+    assert found.over == 8
+    assert found.whole
+    assert dict(found.fields["status"]) == {"error": 8}
+    assert dict(found.fields["call_site_id"]) == {"checkout": 4, "search": 4}
+    assert dict(found.fields["model"]) == {"gpt-4o": 4, "gpt-4o-mini": 4}
+    assert sum(count for _, count in found.fields["session_id"]) == 8
+
+
+async def test_the_nearest_traces_of_an_empty_range_are_told(filled: Filled) -> None:
+    counts = TraceCounts(filled.database)
+    first, last = NOW + timedelta(minutes=1), NOW + timedelta(minutes=24)
+    assert await counts.ends(PROJECT) == (first, last)
+    assert await counts.nearest(PROJECT, last + timedelta(hours=1), last + timedelta(hours=2)) == (last, None)
+    assert await counts.nearest(PROJECT, first - timedelta(hours=2), first - timedelta(hours=1)) == (
+        None,
+        first,
+    )
+    assert await counts.ends(99) is None

@@ -1,0 +1,69 @@
+"""Sessions: who was here lately, and what happened with one of them: the conversation over its traces.
+
+The id of a session may hold any character, so it travels in the query.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Final
+
+import attrs
+
+from protocol.refusals import NOT_FOUND, Refusal
+from svc.store.reads.sessions import SessionReads
+from svc.web import words
+from svc.web.page import PROJECT, Html, PageRoute, Visit
+from svc.web.render import query
+
+ROWS: Final = 50
+#: A pause between two traces that is worth a line.
+GAP_S: Final = 60.0
+
+
+async def sessions(visit: Visit) -> Html:
+    """The list, most recently active first."""
+    reads = SessionReads(visit.means.questions)
+    page = await reads.page(visit.project.id, limit=ROWS, cursor=visit.query.get("cursor"))
+    sums = await reads.summaries(visit.project.id, [session["id"] for session in page["sessions"]])
+    context = {
+        "sessions": [(session, sums.get(session["id"])) for session in page["sessions"]],
+        "more": query(visit.base + "/sessions", cursor=page["next_cursor"]) if page["next_cursor"] else None,
+        "paged": "cursor" in visit.query,
+    }
+    return Html("pages/sessions", context, modules=("rows",))
+
+
+@attrs.frozen
+class Turn:
+    """One trace of the conversation, and how long nothing happened before it."""
+
+    trace: dict[str, Any]
+    gap_s: float | None
+
+
+async def session(visit: Visit) -> Html | Refusal:
+    """One session."""
+    wanted = visit.query.get("id", "")
+    found = await SessionReads(visit.means.questions).one(visit.project.id, wanted)
+    if found is None:
+        return NOT_FOUND.saying("there is no such session in this project, or its term is over")
+    return Html("pages/session", {"session": found, "turns": _turns(found["traces"])})
+
+
+def _turns(traces: list[dict[str, Any]]) -> list[Turn]:
+    turns: list[Turn] = []
+    until: datetime | None = None
+    for trace in traces:
+        began = words.parsed(trace["started_at"])
+        pause_s = None if until is None else (began - until).total_seconds()
+        turns.append(Turn(trace, pause_s if pause_s is not None and pause_s >= GAP_S else None))
+        ended = words.parsed(trace["ended_at"] or trace["started_at"])
+        until = ended if until is None else max(until, ended)
+    return turns
+
+
+PAGES: Final = (
+    PageRoute("GET", PROJECT + "/sessions", "ORG_VIEW", sessions),
+    PageRoute("GET", PROJECT + "/session", "ORG_VIEW", session),
+)

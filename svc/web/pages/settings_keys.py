@@ -1,0 +1,104 @@
+"""Settings: keys. Minted, rotated, revoked through the handlers of the REST API.
+
+Secrets: a plaintext stands in the answer to its minting or rotation, which nobody stores, and nowhere else.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from protocol.refusals import Refusal
+from protocol.rest.keys import KeyNew, PageQuery
+from svc.front.api import keys
+from svc.web.forms import asked
+from svc.web.page import PROJECT, Go, Html, PageRoute, Visit
+
+#: What each scope is for, in the words of whoever needs one.
+SCOPES: Final = (
+    ("write", "sends traces", "for exporters"),
+    ("query", "asks the query API", "for dashboards and scripts"),
+    ("admin", "all of it, and MCP", "for agents: an MCP token"),
+)
+
+
+class KeyForm(msgspec.Struct):
+    """A key to be made."""
+
+    name: str = ""
+    scope: str = "write"
+
+
+class KeyId(msgspec.Struct):
+    """Which key."""
+
+    id: str
+
+
+async def settings(visit: Visit) -> Go:
+    """Settings begin with the keys."""
+    return Go(visit.base + "/settings/keys")
+
+
+async def page(visit: Visit) -> Html:
+    """The keys of the project."""
+    return await _page(visit)
+
+
+async def _page(visit: Visit, *, plaintext: str | None = None, refusal: Refusal | None = None) -> Html:
+    listed = await keys.get_keys(visit.call)
+    prefix = visit.query.get("prefix", "")
+    context = {
+        "tab": "keys",
+        "active": [key for key in listed if key.state == "active"],
+        "revoked": [key for key in listed if key.state == "revoked"],
+        "scopes": SCOPES,
+        "plaintext": plaintext,
+        "refusal": refusal,
+        "prefix": prefix,
+    }
+    status = refusal.status if refusal else 200
+    return Html("pages/settings_keys", context, status=status, secret=plaintext is not None)
+
+
+async def mint(visit: Visit) -> Html:
+    """Make a key."""
+    fields = {"name": visit.form.name, "scope": visit.form.scope}
+    made = await asked(visit, keys.post_key, KeyNew, fields)
+    if isinstance(made, Refusal):
+        return await _page(visit, refusal=made)
+    return await _page(visit, plaintext=made.plaintext)
+
+
+async def rotate(visit: Visit) -> Html:
+    """Give a key a new secret."""
+    made = await asked(visit, keys.rotate_key, path={"keyId": visit.form.id})
+    if isinstance(made, Refusal):
+        return await _page(visit, refusal=made)
+    return await _page(visit, plaintext=made.plaintext)
+
+
+async def revoke(visit: Visit) -> Html | Go:
+    """Revoke a key."""
+    done = await asked(visit, keys.revoke_key, path={"keyId": visit.form.id})
+    if isinstance(done, Refusal):
+        return await _page(visit, refusal=done)
+    return Go(visit.base + "/settings/keys")
+
+
+async def audit(visit: Visit) -> Html:
+    """Who did what in this project."""
+    query = PageQuery(visit.query.get("cursor"))
+    found = await asked(visit, keys.get_project_audit, query=query)
+    return Html("pages/settings_audit", {"tab": "audit", "page": found})
+
+
+PAGES: Final = (
+    PageRoute("GET", PROJECT + "/settings", "ORG_VIEW", settings),
+    PageRoute("GET", PROJECT + "/settings/keys", "ORG_VIEW", page),
+    PageRoute("POST", PROJECT + "/settings/keys", "ORG_MANAGE", mint, form=KeyForm),
+    PageRoute("POST", PROJECT + "/settings/keys/rotate", "ORG_MANAGE", rotate, form=KeyId),
+    PageRoute("POST", PROJECT + "/settings/keys/revoke", "ORG_MANAGE", revoke, form=KeyId),
+    PageRoute("GET", PROJECT + "/settings/audit", "ORG_VIEW", audit),
+)

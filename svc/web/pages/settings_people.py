@@ -1,0 +1,126 @@
+"""Settings: people. Members and their roles, invitations, and who may sign up.
+
+Secrets: the link of an invitation stands in the answer to its making and nowhere else: nothing is mailed.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from protocol.refusals import Refusal
+from protocol.rest.accounts import SignupPolicy
+from protocol.rest.orgs import InvitationNew, MemberChange, RemovalQuery
+from svc.domain.access import ROLES
+from svc.front.api import members, orgs
+from svc.web.forms import asked
+from svc.web.page import PROJECT, Go, Html, PageRoute, Visit
+from svc.web.pages.sign_in import POLICY
+from svc.web.render import query
+
+
+class InviteForm(msgspec.Struct):
+    """Who is invited, and as what."""
+
+    email: str = ""
+    role: str = "member"
+
+
+class MemberForm(msgspec.Struct):
+    """Which member; another role, or none to take them out."""
+
+    id: str
+    role: str = ""
+    revoke_keys: str = ""
+
+
+class InvitationId(msgspec.Struct):
+    """Which invitation."""
+
+    id: str
+
+
+class PolicyForm(msgspec.Struct):
+    """Who may sign up."""
+
+    mode: str = "open"
+    domains: str = ""
+
+
+async def page(visit: Visit) -> Html:
+    """The people of the organization."""
+    return await _page(visit)
+
+
+async def _page(visit: Visit, *, link: str | None = None, refusal: Refusal | None = None) -> Html:
+    administers = visit.administers
+    context = {
+        "tab": "people",
+        "members": await members.get_members(visit.call),
+        "invitations": await members.get_invitations(visit.call) if administers else [],
+        "policy": await orgs.get_policy(visit.call) if administers else None,
+        "modes": POLICY,
+        "roles": ROLES,
+        "link": link,
+        "refusal": refusal,
+        "administers": administers,
+    }
+    status = refusal.status if refusal else 200
+    return Html("pages/settings_people", context, status=status, secret=link is not None)
+
+
+async def invite(visit: Visit) -> Html:
+    """Invite an address: the link is shown once."""
+    fields = {"email": visit.form.email, "role": visit.form.role}
+    made = await asked(visit, members.post_invitation, InvitationNew, fields)
+    if isinstance(made, Refusal):
+        return await _page(visit, refusal=made)
+    host = visit.call.headers.get("host", "localhost")
+    scheme = "https" if visit.call.client.secure else visit.call.client.scheme
+    origin = visit.means.landing or f"{scheme}://{host}"
+    return await _page(visit, link=query(f"{origin}/signup", invitation=made.secret))
+
+
+async def withdraw(visit: Visit) -> Html | Go:
+    """Take an invitation back."""
+    done = await asked(visit, members.delete_invitation, path={"invitationId": visit.form.id})
+    return await _done(visit, done)
+
+
+async def change(visit: Visit) -> Html | Go:
+    """Give a member another role."""
+    path = {"memberId": visit.form.id}
+    done = await asked(visit, members.patch_member, MemberChange, {"role": visit.form.role}, path=path)
+    return await _done(visit, done)
+
+
+async def remove(visit: Visit) -> Html | Go:
+    """Take a member out."""
+    path = {"memberId": visit.form.id}
+    removal = RemovalQuery(revoke_keys=bool(visit.form.revoke_keys))
+    return await _done(visit, await asked(visit, members.delete_member, path=path, query=removal))
+
+
+async def policy(visit: Visit) -> Html | Go:
+    """Say who may sign up."""
+    fields = {"mode": visit.form.mode, "domains": visit.form.domains.replace(",", " ").split()}
+    return await _done(visit, await asked(visit, orgs.put_policy, SignupPolicy, fields))
+
+
+async def _done(visit: Visit, answer: object) -> Html | Go:
+    if isinstance(answer, Refusal):
+        return await _page(visit, refusal=answer)
+    return Go(visit.base + "/settings/people")
+
+
+_PEOPLE: Final = PROJECT + "/settings/people"
+
+PAGES: Final = (
+    PageRoute("GET", _PEOPLE, "ORG_VIEW", page),
+    PageRoute("POST", _PEOPLE + "/invite", "ORG_ADMIN", invite, form=InviteForm),
+    PageRoute("POST", _PEOPLE + "/withdraw", "ORG_ADMIN", withdraw, form=InvitationId),
+    PageRoute("POST", _PEOPLE + "/change", "ORG_ADMIN", change, form=MemberForm),
+    PageRoute("POST", _PEOPLE + "/remove", "ORG_VIEW", remove, form=MemberForm),
+    PageRoute("POST", _PEOPLE + "/policy", "ORG_ADMIN", policy, form=PolicyForm),
+)

@@ -1,0 +1,131 @@
+"""Settings: the project itself (name, terms, another project, its end), and what exporters send."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from protocol.refusals import BAD_REQUEST, Refusal
+from protocol.rest.orgs import ProjectChange, ProjectNew
+from protocol.rest.settings import RetentionChange
+from svc.front.api import project_settings, projects
+from svc.store.accounts.keys import KeyStore
+from svc.store.spans.exporters import ExporterStore
+from svc.web.forms import asked
+from svc.web.page import PROJECT, Go, Html, PageRoute, Visit
+from svc.web.pages.connect import KEY_NAME
+from svc.web.pages.sign_in import NoFields
+
+#: How far back sources are looked at.
+SOURCES_DAYS: Final = 7
+
+
+class NameForm(msgspec.Struct):
+    """A name."""
+
+    name: str = ""
+
+
+class SlugForm(msgspec.Struct):
+    """The slug of what goes, typed by hand."""
+
+    slug: str = ""
+
+
+class TermsForm(msgspec.Struct):
+    """Days as they were typed; blank is the install's default."""
+
+    traces: str = ""
+    detections: str = ""
+
+
+async def page(visit: Visit) -> Html:
+    """The project."""
+    return await _page(visit)
+
+
+async def _page(visit: Visit, refusal: Refusal | None = None) -> Html:
+    context = {
+        "tab": "project",
+        "terms": await project_settings.get_retention(visit.call),
+        "refusal": refusal,
+        "manages": visit.manages,
+        "administers": visit.administers,
+        "project": visit.project,
+    }
+    return Html("pages/settings_project", context, status=refusal.status if refusal else 200)
+
+
+async def _done(visit: Visit, answer: object, location: str = "") -> Html | Go:
+    if isinstance(answer, Refusal):
+        return await _page(visit, answer)
+    return Go(location or visit.base + "/settings/project")
+
+
+async def rename(visit: Visit) -> Html | Go:
+    """Give the project another name."""
+    fields = {"name": visit.form.name}
+    return await _done(visit, await asked(visit, projects.patch_project, ProjectChange, fields))
+
+
+async def retention(visit: Visit) -> Html | Go:
+    """Replace both terms."""
+    fields: dict[str, Any] = {}
+    for name, typed in (("traces", visit.form.traces), ("detections", visit.form.detections)):
+        if typed.strip():
+            fields[name] = typed.strip()
+    return await _done(visit, await asked(visit, project_settings.put_retention, RetentionChange, fields))
+
+
+async def create(visit: Visit) -> Html | Go:
+    """Make another project and go there."""
+    made = await asked(visit, projects.post_project, ProjectNew, {"name": visit.form.name})
+    location = "" if isinstance(made, Refusal) else f"/orgs/{visit.org.slug}/projects/{made.slug}/connect"
+    return await _done(visit, made, location)
+
+
+async def delete(visit: Visit) -> Html | Go:
+    """Delete the project: its slug is asked for."""
+    if visit.form.slug.strip() != visit.project.slug:
+        return await _page(visit, BAD_REQUEST.saying(f"type {visit.project.slug} to delete the project"))
+    return await _done(visit, await asked(visit, projects.delete_project), "/")
+
+
+async def sources(visit: Visit) -> Html:
+    """Who sends spans, what is understood of them, and what to change."""
+    return await _sources(visit)
+
+
+async def _sources(visit: Visit, plaintext: str | None = None) -> Html:
+    store = ExporterStore(visit.means.questions)
+    report = await store.report(visit.project.id, visit.means.now(), SOURCES_DAYS)
+    context = {
+        "tab": "sources",
+        "report": report,
+        "days": SOURCES_DAYS,
+        "refused": visit.instruments.refused(),
+        "plaintext": plaintext,
+        "manages": visit.manages,
+    }
+    return Html("pages/settings_sources", context, secret=plaintext is not None)
+
+
+async def source_key(visit: Visit) -> Html:
+    """A write key as a ready-made header (spec, "Key management and audit")."""
+    store = KeyStore(visit.means.database, visit.means.accounts.hashers)
+    minted = await store.create(visit.project.id, KEY_NAME, "write", actor=visit.call.caller.label)
+    return await _sources(visit, minted.plaintext)
+
+
+_SETTINGS: Final = PROJECT + "/settings"
+
+PAGES: Final = (
+    PageRoute("GET", _SETTINGS + "/project", "ORG_VIEW", page),
+    PageRoute("POST", _SETTINGS + "/project/name", "ORG_MANAGE", rename, form=NameForm),
+    PageRoute("POST", _SETTINGS + "/project/retention", "ORG_ADMIN", retention, form=TermsForm),
+    PageRoute("POST", _SETTINGS + "/project/new", "ORG_MANAGE", create, form=NameForm),
+    PageRoute("POST", _SETTINGS + "/project/delete", "ORG_ADMIN", delete, form=SlugForm),
+    PageRoute("GET", _SETTINGS + "/sources", "ORG_VIEW", sources),
+    PageRoute("POST", _SETTINGS + "/sources/key", "ORG_MANAGE", source_key, form=NoFields),
+)

@@ -1,0 +1,184 @@
+"""Vitals: which call site got worse, in a sentence; then each one's figures against the window before.
+
+Models and tools are fragments of the same table, read when they are seen.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from math import log
+from typing import Any, Final
+
+import attrs
+
+from protocol.refusals import BAD_REQUEST, NOT_FOUND, Refusal
+from protocol.storage import Slow
+from svc.store.reads.vitals import Vital, VitalsReads, Window
+from svc.web import words
+from svc.web.filters import Token
+from svc.web.page import PROJECT, Html, PageRoute, Visit
+from svc.web.render import query
+
+#: Fewer than these in either window are compared with nothing.
+ENOUGH: Final = 30
+TIMEOUT_S: Final = 8.0
+WINDOWS: Final = {"1h": timedelta(hours=1), "24h": timedelta(hours=24), "7d": timedelta(days=7)}
+#: A change below this factor is none worth a word.
+_WORTH: Final = 1.2
+
+
+@attrs.frozen
+class Change:
+    """How a figure moved: the factor, or None where it cannot be said; worse when it grew."""
+
+    factor: float | None
+
+    @property
+    def text(self) -> str:
+        """×1.9, -40 %, or nothing."""
+        if self.factor is None:
+            return ""
+        if self.factor >= 1.995:
+            return f"×{self.factor:.1f}" if self.factor < 100 else "×100 or more"
+        percent = round((self.factor - 1) * 100)
+        return f"{percent:+d} %" if percent else "±0"
+
+    @property
+    def tone(self) -> str:
+        """bad, ok or soft."""
+        if self.factor is None or 1 / _WORTH < self.factor < _WORTH:
+            return "soft"
+        return "bad" if self.factor > 1 else "ok"
+
+
+@attrs.frozen
+class VitalRow:
+    """One subject as its row shows it."""
+
+    name: str
+    address: str
+    now: Window
+    errors: Change
+    p50: Change
+    p95: Change
+    each: Change
+    #: Why nothing is compared; empty when it is.
+    short: str
+
+
+async def vitals(visit: Visit) -> Html | Refusal:
+    """The page."""
+    name = visit.query.get("range", "24h")
+    if name not in WINDOWS:
+        return BAD_REQUEST.saying(f"range is one of {', '.join(WINDOWS)}")
+    found = await _read(visit, "sites", name)
+    context = {**_table(visit, "sites", name, found), "windows": WINDOWS, "name": name, "worst": None}
+    context["comparable"] = bool(found) and any(_enough(vital) for vital in found or ())
+    if found is not None:
+        context["worst"] = _worst(found)
+    return Html("pages/vitals", context, modules=("lazy", "part"))
+
+
+async def part(visit: Visit) -> Html | Refusal:
+    """Models or tools."""
+    what, name = visit.call.path["what"], visit.query.get("range", "24h")
+    if what not in ("models", "tools") or name not in WINDOWS:
+        return NOT_FOUND
+    return Html("parts/vitals_table", _table(visit, what, name, await _read(visit, what, name)), part=True)
+
+
+async def _read(visit: Visit, what: str, name: str) -> list[Vital] | None:
+    end, window = visit.means.now(), WINDOWS[name]
+    try:
+        reads = VitalsReads(visit.means.questions)
+        return list(await reads.of(visit.project.id, what, end - 2 * window, end - window, end, TIMEOUT_S))
+    except Slow:
+        return None
+
+
+def _table(visit: Visit, what: str, name: str, found: list[Vital] | None) -> dict[str, Any]:
+    return {
+        "what": what,
+        "unit": {"sites": "traces", "models": "calls", "tools": "calls"}[what],
+        "length": words.length(WINDOWS[name]),
+        "rows": None if found is None else [_row(visit, what, name, vital) for vital in found],
+    }
+
+
+def _row(visit: Visit, what: str, name: str, vital: Vital) -> VitalRow:
+    subject = vital.subject or ""
+    bar = {"sites": Token("site", subject), "models": Token("model", subject)}.get(what)
+    few = min(vital.now.n, vital.before.n)
+    short = ""
+    if few < ENOUGH:
+        when = "before" if vital.before.n <= vital.now.n else "now"
+        short = f"needs {ENOUGH} {when}, has {few}"
+    now, before = vital.now, vital.before
+    return VitalRow(
+        subject or "not known",
+        query(f"{visit.base}/traces", q="kind:tool" if bar is None else str(bar), range=name),
+        now,
+        Change(None) if short else _errors(now, before),
+        Change(None) if short else _factor(now.p50_ms, before.p50_ms),
+        Change(None) if short else _factor(now.p95_ms, before.p95_ms),
+        Change(None) if short else _factor(now.cost_each, before.cost_each),
+        short,
+    )
+
+
+def _factor(now: float | None, before: float | None) -> Change:
+    return Change(now / before if now is not None and before else None)
+
+
+def _errors(now: Window, before: Window) -> Change:
+    """Rates of few failures jump about: half a failure more on either side tames the factor."""
+    if not now.failed and not before.failed:
+        return Change(None)
+    return Change(((now.failed + 0.5) / (now.n + 1)) / ((before.failed + 0.5) / (before.n + 1)))
+
+
+def _enough(vital: Vital) -> bool:
+    return min(vital.now.n, vital.before.n) >= ENOUGH
+
+
+def _worst(found: list[Vital]) -> str | None:
+    """The worst mover in a sentence; None when nothing got much worse."""
+    worst, said = log(_WORTH), None
+    for vital in found:
+        now, before = vital.now, vital.before
+        if not _enough(vital):
+            continue
+        name = vital.subject or "not known"
+        for change, weight, text in (
+            (
+                _errors(now, before) if now.failed >= 5 else Change(None),
+                1.5,
+                f"fails in {words.percent(now.error_rate)} of traces,"
+                f" {words.percent(before.error_rate)} before",
+            ),
+            (
+                _factor(now.p95_ms, before.p95_ms),
+                0.8,
+                f"has its slowest twentieth from {words.duration(now.p95_ms)} up,"
+                f" {words.duration(before.p95_ms)} before",
+            ),
+            (
+                _factor(now.p50_ms, before.p50_ms),
+                1.0,
+                f"takes {words.duration(now.p50_ms)} at the median, {words.duration(before.p50_ms)} before",
+            ),
+            (
+                _factor(now.cost_each, before.cost_each),
+                1.0,
+                f"costs {words.money(now.cost_each)} a trace, {words.money(before.cost_each)} before",
+            ),
+        ):
+            if change.factor is not None and log(change.factor) * weight > worst:
+                worst, said = log(change.factor) * weight, f"{name} {text}"
+    return said
+
+
+PAGES: Final = (
+    PageRoute("GET", PROJECT + "/vitals", "ORG_VIEW", vitals),
+    PageRoute("GET", PROJECT + "/vitals/{what}", "ORG_VIEW", part),
+)

@@ -1,0 +1,88 @@
+"""A real browser (Debian's chromium) on a real service: signed in, with the demo's traces."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import attrs
+import pytest
+
+from tests.conftest import missing
+from tests.service import Service, running
+
+BASE = "/orgs/default/projects/default"
+EMAIL, PASSWORD = "owner@example.org", "correct horse battery"
+
+
+@attrs.frozen
+class Opened:
+    """A browser, the service it looks at, and the cookies of who is signed in."""
+
+    browser: Any
+    service: Service
+    state: Any
+
+    @contextmanager
+    def page(self, *, signed_in: bool = True, **how: Any) -> Iterator[Any]:
+        """A page in a context of its own; fails on an error in its console or a request to elsewhere."""
+        context = self.browser.new_context(storage_state=self.state if signed_in else None, **how)
+        page = context.new_page()
+        wrong: list[str] = []
+        page.on("pageerror", lambda error: wrong.append(str(error)))
+        page.on("console", lambda line: wrong.append(line.text) if line.type == "error" else None)
+        page.on("request", lambda asked: None if self._ours(asked.url) else wrong.append(asked.url))
+        try:
+            yield page
+            assert [
+                line for line in wrong if "status of 404" not in line and "status of 401" not in line
+            ] == []
+        finally:
+            context.close()
+
+    def _ours(self, url: str) -> bool:
+        return url.startswith((self.service.url, f"http://lan-host.example:{self.service.port}", "data:"))
+
+    def url(self, path: str) -> str:
+        """The address of a path."""
+        return self.service.url + path
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Any]:
+    """The browser; skipped aloud where there is none."""
+    try:
+        from playwright.sync_api import sync_playwright
+    except ImportError:
+        missing("playwright")
+    path = shutil.which("chromium") or shutil.which("chromium-browser")
+    if path is None:
+        missing("chromium")
+    # Outside of Trio, trio-asyncio would lend its own loop, which cannot be left and entered again.
+    asyncio.set_event_loop_policy(asyncio.DefaultEventLoopPolicy())
+    with sync_playwright() as started:
+        rules = "--host-resolver-rules=MAP lan-host.example 127.0.0.1"
+        browser = started.chromium.launch(executable_path=path, args=["--no-sandbox", rules])
+        yield browser
+        browser.close()
+    asyncio.set_event_loop_policy(None)
+
+
+@pytest.fixture(scope="session")
+def opened(chromium: Any) -> Iterator[Opened]:
+    """A service with an owner and the demo's traces."""
+    with running() as service:
+        service.command("demo", "--url", service.url)
+        context = chromium.new_context()
+        page = context.new_page()
+        page.goto(service.url + "/signup")
+        page.get_by_label("E-mail address").fill(EMAIL)
+        page.get_by_label("Password").fill(PASSWORD)
+        page.get_by_role("button", name="Sign up").click()
+        page.get_by_role("heading", level=1).wait_for()
+        state = context.storage_state()
+        context.close()
+        yield Opened(chromium, service, state)

@@ -1,0 +1,218 @@
+"""Pages in a browser: at every width and theme, by keys alone, on a LAN name, with nothing from elsewhere."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from tests.browser.conftest import BASE, EMAIL, PASSWORD, Opened
+from tests.service import running
+
+PAGES = (
+    "/account",
+    f"{BASE}/connect",
+    f"{BASE}/traces",
+    f"{BASE}/traces?q=status:error&range=7d",
+    f"{BASE}/sessions",
+    f"{BASE}/vitals",
+    f"{BASE}/explore",
+    f"{BASE}/prices",
+    f"{BASE}/settings/keys",
+    f"{BASE}/settings/people",
+    f"{BASE}/settings/project",
+    f"{BASE}/settings/sources",
+    f"{BASE}/settings/audit",
+    f"{BASE}/nothing",
+)
+OUTSIDE = ("/login", "/signup", "/signup?owner=spent")
+
+
+def settle(page: Any) -> None:
+    """Until nothing is fetched any more; pages ask for a pulse no sooner than after some seconds."""
+    page.wait_for_load_state("networkidle")
+
+
+def check(page: Any, *, axe: bool = True) -> None:
+    """No sideways scrolling, one heading, and nothing that axe finds, which takes a second."""
+    from axe_playwright_python.sync_playwright import Axe
+
+    assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0, page.url
+    assert page.locator("h1").count() == 1
+    if not axe:
+        return
+    found = Axe().run(page)
+    told = [f"{one['id']}: {one['nodes'][0]['html'][:200]}" for one in found.response["violations"]]
+    assert told == [], page.url
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", [360, 1280, 1920])
+@pytest.mark.parametrize("path", [*PAGES, *OUTSIDE])
+def test_a_page_is_clean_at_every_width_and_theme(opened: Opened, path: str, width: int, theme: str) -> None:
+    how = {"viewport": {"width": width, "height": 900}, "color_scheme": theme}
+    with opened.page(signed_in=path not in OUTSIDE, **how) as page:
+        page.goto(opened.url(path))
+        settle(page)
+        check(page, axe=(width, theme) in ((1280, "light"), (1280, "dark"), (360, "light")))
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_what_opens_over_a_page_is_clean_too(opened: Opened, theme: str) -> None:
+    with opened.page(color_scheme=theme, viewport={"width": 1280, "height": 900}) as page:
+        page.goto(opened.url(f"{BASE}/traces"))
+        settle(page)
+        page.keyboard.press("?")
+        page.get_by_role("dialog", name="Keys").wait_for()
+        check(page)
+        page.keyboard.press("Escape")
+        page.keyboard.press("Control+k")
+        page.get_by_role("option").first.wait_for()
+        check(page)
+        page.keyboard.press("Escape")
+        page.keyboard.press("j")
+        page.keyboard.press("x")
+        page.get_by_role("link", name="Open the trace").wait_for()
+        check(page)
+        page.get_by_role("button", name="As API call").click()
+        check(page)
+
+
+def test_by_keys_alone_from_the_sign_in_to_a_trace(opened: Opened) -> None:
+    with opened.page(signed_in=False) as page:
+        page.goto(opened.url(f"{BASE}/traces"))
+        page.keyboard.type(EMAIL)
+        page.keyboard.press("Tab")
+        page.keyboard.type(PASSWORD)
+        page.keyboard.press("Enter")
+        page.get_by_role("heading", name=re.compile("traces in the last 24 hours")).wait_for()
+        settle(page)
+        page.keyboard.press("/")
+        page.keyboard.type("kind:tool")
+        page.keyboard.press("Enter")
+        page.get_by_role("link", name="Remove kind: tool").wait_for()
+        settle(page)
+        page.keyboard.press("j")
+        page.keyboard.press("j")
+        chosen = page.locator("tr.at").get_attribute("data-id")
+        page.keyboard.press("Enter")
+        page.wait_for_url(f"**/traces/{chosen}")
+
+
+def test_a_chip_is_kept_when_more_is_typed_and_goes_by_its_cross(opened: Opened) -> None:
+    with opened.page() as page:
+        page.goto(opened.url(f"{BASE}/traces?q=kind:tool&range=7d"))
+        page.locator("[data-filter]").fill("status:ok")
+        page.keyboard.press("Enter")
+        page.wait_for_url("**q=kind%3Atool+status%3Aok**")
+        assert "range=7d" in page.url
+        page.get_by_role("link", name="Remove kind: tool").click()
+        page.wait_for_url("**q=status%3Aok**")
+        page.go_back()
+        page.get_by_role("link", name="Remove kind: tool").wait_for()
+
+
+def test_a_facet_narrows_and_a_bar_narrows_the_range(opened: Opened) -> None:
+    with opened.page() as page:
+        page.goto(opened.url(f"{BASE}/traces"))
+        page.get_by_role("complementary", name="Narrow down").get_by_role(
+            "link", name="gpt-4o", exact=True
+        ).click()
+        page.get_by_role("link", name="Remove model: gpt-4o").wait_for()
+        box = page.locator("[data-histogram] svg").bounding_box()
+        page.mouse.move(box["x"] + box["width"] * 0.9, box["y"] + 20)
+        page.mouse.down()
+        page.mouse.move(box["x"] + box["width"] * 0.99, box["y"] + 20, steps=4)
+        page.mouse.up()
+        page.wait_for_url("**from=**to=**")
+        assert "q=model%3Agpt-4o" in page.url
+
+
+def test_the_address_keeps_what_the_rail_shows(opened: Opened) -> None:
+    with opened.page(viewport={"width": 1280, "height": 900}) as page:
+        page.goto(opened.url(f"{BASE}/traces"))
+        settle(page)
+        page.keyboard.press("j")
+        page.keyboard.press("x")
+        page.get_by_role("link", name="Open the trace").wait_for()
+        address = page.url
+        assert "trace=" in address
+        page.reload()
+        page.get_by_role("link", name="Open the trace").wait_for()
+        page.keyboard.press("Escape")
+        page.get_by_role("link", name="Open the trace").wait_for(state="hidden")
+        assert "trace=" not in page.url
+
+
+def test_the_first_trace_is_followed_and_a_refusal_is_explained(chromium: Any, opened: Opened) -> None:
+    import httpx2
+
+    with running() as fresh:
+        other = Opened(chromium, fresh, None)
+        with other.page(signed_in=False) as page:
+            page.goto(other.url("/"))
+            page.get_by_label("E-mail address").fill(EMAIL)
+            page.get_by_label("Password").fill(PASSWORD)
+            page.keyboard.press("Enter")
+            page.get_by_text("A fresh key").wait_for()
+            assert re.search(r"svc_w_[\w-]{22}", page.locator("#code pre").first.text_content())
+            httpx2.post(fresh.url + "/v1/traces", content=b"x", verify=False)
+            page.get_by_text("401 no tenant context").wait_for()
+            page.get_by_role("button", name="Send a sample trace").click()
+            page.get_by_role("heading", name="Your application is connected").wait_for()
+            assert page.locator(".first-trace rect").count() == 4
+
+
+def test_a_lan_name_over_plain_http_signs_in_and_copies_by_selecting(opened: Opened) -> None:
+    with opened.page(signed_in=False) as page:
+        page.goto(f"http://lan-host.example:{opened.service.port}{BASE}/connect")
+        page.get_by_label("E-mail address").fill(EMAIL)
+        page.get_by_label("Password").fill(PASSWORD)
+        page.keyboard.press("Enter")
+        copy = page.get_by_role("button", name="Copy").first
+        copy.click()
+        page.get_by_text("Selected: press Ctrl/⌘ C").wait_for()
+        assert "/v1/traces" in page.evaluate("getSelection().toString()")
+
+
+def test_pages_work_without_scripts(opened: Opened) -> None:
+    with opened.page(java_script_enabled=False) as page:
+        page.goto(opened.url(f"{BASE}/traces"))
+        page.get_by_label("Filter traces").fill("kind:tool")
+        page.get_by_label("Filter traces").press("Enter")
+        page.get_by_role("link", name="Remove kind: tool").wait_for()
+        assert page.locator("[data-rows] tr").count() > 5
+        page.goto(opened.url(f"{BASE}/connect"))
+        page.get_by_role("button", name="Make a key").click()
+        page.get_by_text("A fresh key").wait_for()
+
+
+def test_keys_are_off_in_fields_and_for_good_where_the_account_says(opened: Opened) -> None:
+    with opened.page() as page:
+        page.goto(opened.url(f"{BASE}/traces"))
+        settle(page)
+        page.keyboard.press("/")
+        page.keyboard.type("?")
+        assert page.get_by_role("dialog", name="Keys").count() == 0
+        page.context.add_cookies([{"name": "svc_keys", "value": "off", "url": opened.service.url}])
+        page.goto(opened.url(f"{BASE}/traces"))
+        settle(page)
+        page.keyboard.press("?")
+        assert page.get_by_role("dialog", name="Keys").count() == 0
+
+
+def test_a_page_weighs_no_more_than_its_budget(opened: Opened) -> None:
+    with opened.page() as page:
+        sizes: dict[str, int] = {}
+
+        def note(response: Any) -> None:
+            kind = response.request.resource_type
+            sizes[kind] = sizes.get(kind, 0) + int(response.headers.get("content-length", 0))
+
+        page.on("response", note)
+        page.goto(opened.url(f"{BASE}/traces"))
+        settle(page)
+        assert sizes["script"] <= 25 * 1024
+        assert sizes["stylesheet"] <= 14 * 1024
+        assert sizes["document"] <= 40 * 1024

@@ -1,0 +1,87 @@
+"""The filter bar and the range: what is typed, what is asked, and that both come back as they were."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from protocol.refusals import Refused
+from svc.web.filters import FIELDS, Filters, Token, quoted, read_filters
+from svc.web.ranges import PRESETS, TimeRange, bar_width
+
+NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+
+
+def test_tokens_ask_and_the_rest_is_searched_for() -> None:
+    read = read_filters('status:error model:gpt-4o latency:>5s cost:<$0.5 session:"a b" where is "my order"')
+    assert read.asked == {
+        "status": "error", "model": "gpt-4o", "slower_than": timedelta(seconds=5),
+        "cheaper_than": Decimal("0.5"), "session_id": "a b",
+    }  # fmt: skip
+    assert read.text == "where is my order"
+    assert read.wrong == []
+
+
+@pytest.mark.parametrize(
+    "typed",
+    ["status:maybe", "latency:5", "latency:>" + "9" * 30 + "h", "cost:>much", "kind:banana", "unpriced:so"],
+)
+def test_a_value_that_cannot_be_read_is_named_and_asks_for_nothing(typed: str) -> None:
+    read = read_filters(typed)
+    assert len(read.wrong) == 1
+    assert (read.asked, read.tokens, read.text) == ({}, [], "")
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["site", "model", "session", "user"]), st.text(min_size=1, max_size=30))
+    ),
+    st.text(max_size=30),
+)
+def test_what_a_bar_says_reads_as_the_same_bar(values: list[tuple[str, str]], text: str) -> None:
+    tokens = [Token(name, value) for name, value in values]
+    text = " ".join(text.split())
+    bar = str(Filters(tokens, text, {}, []))
+    read = read_filters(bar)
+    assert list(read.tokens) == tokens
+    assert read.text == text
+    assert str(read) == bar
+
+
+def test_a_chip_is_taken_out_and_a_value_takes_the_place_of_another() -> None:
+    read = read_filters("status:error site:a refund")
+    assert read.without(read.tokens[0]) == "site:a refund"
+    assert read.with_("site", "b c") == 'status:error site:"b c" refund'
+
+
+def test_every_example_of_the_bar_can_be_read() -> None:
+    for field in FIELDS.values():
+        assert read_filters(f"{field.name}:{quoted(field.example)}").wrong == []
+
+
+def test_a_relative_range_is_kept_as_two_instants() -> None:
+    day = TimeRange.of({}, NOW)
+    assert day.parameters == {}
+    assert day.said(UTC) == "in the last 24 hours"
+    assert day.instants == {"from": "2026-11-20T12:00:00.000000Z", "to": "2026-11-21T12:00:00.000000Z"}
+    kept = TimeRange.of(day.instants, NOW + timedelta(days=3))
+    assert (kept.low, kept.high) == (day.low, NOW)
+    assert kept.said(UTC) == "from Fri 12:00 to Sat 12:00"
+
+
+@pytest.mark.parametrize(
+    "query",
+    [{"range": "5y"}, {"from": "yesterday"}, {"from": "2026-11-22T00:00Z", "to": "2026-11-21T00:00Z"}],
+)
+def test_a_range_that_cannot_be_read_is_refused(query: dict[str, str]) -> None:
+    with pytest.raises(Refused):
+        TimeRange.of(query, NOW)
+
+
+@pytest.mark.parametrize("length", [length for length, _ in PRESETS.values() if length])
+def test_bars_are_round_and_not_too_many(length: timedelta) -> None:
+    assert 12 <= length / bar_width(NOW - length, NOW) <= 72

@@ -1,0 +1,460 @@
+"""Pages as the server gives them: who may see one, what is said instead, and what stands on each."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from protocol.storage import Outage
+from svc.domain.access import Role
+from svc.runtime.clock import now
+from svc.store.postgres.database import Database
+from svc.store.spans.traces import TraceStore
+from svc.web.instruments import OwnerLink
+from svc.web.render import POLICY
+from tests.front.people import ORG, PASSWORD, Replica, instruments, replica
+from tests.store.spans.test_writing import Clock, one, rows, store_of
+from tests.web.visitor import BASE, Seen, Visitor
+
+
+@pytest.fixture
+async def here(store: Database) -> AsyncIterator[Replica]:
+    async with replica(store) as found:
+        yield found
+
+
+@pytest.fixture
+async def owner(here: Replica) -> Visitor:
+    """The first account, signed in."""
+    visitor = Visitor.of(here)
+    assert (await visitor.sign_up()).status == 303
+    return visitor
+
+
+async def fill(store: Database, number: int = 60, **more: Any) -> None:
+    """So many traces of the last hours, settled; every third fails."""
+    writer = store_of(store, Clock())
+    start = now() - timedelta(minutes=2)
+    for at in range(number):
+        attributes = {"session.id": f"s{at // 4}", "user.id": "u", "svc.call_site.id": "site", **more}
+        chat = {
+            "gen_ai.operation.name": "chat",
+            "gen_ai.request.model": "gpt-4o",
+            "gen_ai.usage.input_tokens": 100,
+            **attributes,
+        }
+        common: dict[str, Any] = {
+            "trace_id": (at + 1).to_bytes(16, "big"),
+            "start": start - timedelta(minutes=at),
+            "status_code": 2 if at % 3 == 0 else 0,
+        }
+        await writer.write(
+            rows(
+                one(1, name=more.get("name", f"ask {at}"), attributes=attributes, **common),
+                one(2, parent=1, name="chat", attributes=chat, took_s=0.5, **common),
+            )
+        )
+    while (await TraceStore(store).settle(now() + timedelta(seconds=11), 100)).seen:
+        pass
+
+
+def heading(seen: Seen) -> str:
+    """The one h1."""
+    found = re.findall(r"<h1[^>]*>(.*?)</h1>", seen.text, re.S)
+    assert len(found) == 1, found
+    return re.sub(r"<[^>]+>", "", found[0]).strip()
+
+
+async def test_every_page_carries_the_policy_and_its_headers(owner: Visitor) -> None:
+    for path in ("/account", BASE + "/traces", BASE + "/connect", BASE + "/nothing"):
+        seen = await owner.get(path)
+        assert seen.headers["content-security-policy"] == POLICY
+        assert seen.headers["x-content-type-options"] == "nosniff"
+        assert seen.headers["referrer-policy"] == "same-origin"
+        assert seen.headers["content-type"] == "text/html; charset=utf-8"
+        assert heading(seen)
+    assert "unsafe" not in POLICY
+
+
+async def test_a_page_that_has_not_changed_is_not_sent_again(owner: Visitor) -> None:
+    await owner.get(BASE + "/traces?range=all")
+    seen = await owner.get(BASE + "/traces?range=all")
+    assert seen.headers["cache-control"] == "private, no-cache"
+    again = await owner.get(BASE + "/pulse", If_None_Match=(await owner.get(BASE + "/pulse")).headers["etag"])
+    assert (again.status, again.text) == (304, "")
+
+
+async def test_pages_are_compressed_for_who_takes_it(owner: Visitor) -> None:
+    seen = await owner.get(BASE + "/traces", Accept_Encoding="gzip, br")
+    assert seen.headers["content-encoding"] == "gzip"
+    assert int(seen.headers["content-length"]) < 40 * 1024
+
+
+async def test_a_wrong_path_is_a_page_under_orgs_and_an_envelope_elsewhere(owner: Visitor) -> None:
+    seen = await owner.get(BASE + "/nothing")
+    assert seen.status == 404
+    assert heading(seen) == "There is no such page"
+    assert 'href="' + BASE + '/traces"' in seen.text
+    for path in (
+        "/orgs/nobody/projects/x/traces",
+        "/orgs/x",
+        BASE.replace("default/p", "other/p") + "/traces",
+    ):
+        seen = await owner.get(path)
+        assert seen.status == 404
+        assert heading(seen)
+    elsewhere = await owner.get("/nothing")
+    assert (elsewhere.status, elsewhere.headers["content-type"]) == (404, "application/json")
+
+
+async def test_whoever_is_signed_out_signs_in_and_comes_back(here: Replica, owner: Visitor) -> None:
+    stranger = Visitor.of(here)
+    sent = await stranger.get(BASE + "/traces?q=status:error&range=7d")
+    assert sent.status == 303
+    assert sent.location.startswith("/login?next=")
+    form = await stranger.get(sent.location)
+    assert heading(form) == "Sign in"
+    back = re.search(r'name="next" value="([^"]*)"', form.text)
+    assert back is not None
+    answer = await stranger.post(
+        "/login",
+        {"email": "owner@example.org", "password": PASSWORD, "next": back[1].replace("&amp;", "&")},
+    )
+    assert (answer.status, answer.location) == (303, BASE + "/traces?q=status:error&range=7d")
+    assert (await stranger.get(answer.location)).status == 200
+
+
+async def test_a_fragment_for_whoever_is_signed_out_is_no_redirect(here: Replica) -> None:
+    assert (await Visitor.of(here).get(BASE + "/traces/rows", X_Part="1")).status == 401
+
+
+async def test_a_bearer_key_opens_no_page(here: Replica, owner: Visitor) -> None:
+    key = await here.token("admin")
+    seen = await Visitor.of(here).get(BASE + "/traces", Authorization=f"Bearer {key}")
+    assert seen.status == 303
+
+
+async def test_a_wrong_password_is_said_and_not_put_back(owner: Visitor, here: Replica) -> None:
+    stranger = Visitor.of(here)
+    answer = await stranger.post("/login", {"email": "owner@example.org", "password": "wrong password"})
+    assert answer.status == 401
+    assert "The address or the password is wrong." in answer.text
+    assert "wrong password" not in answer.text
+    assert 'value="owner@example.org"' in answer.text
+    assert answer.headers["cache-control"] == "no-store"
+
+
+async def test_too_many_tries_say_the_seconds(store: Database) -> None:
+    async with replica(store, SVC_AUTH_TRIES_PER_ADDRESS="1") as here:
+        visitor = Visitor.of(here)
+        await visitor.post("/login", {"email": "a@example.org", "password": "x"})
+        answer = await visitor.post("/login", {"email": "a@example.org", "password": "x"})
+        assert answer.status == 429
+        assert answer.headers["retry-after"]
+        assert re.search(r"Wait [\d,]+ seconds\.", answer.text)
+
+
+async def test_a_form_from_elsewhere_does_nothing(here: Replica, owner: Visitor) -> None:
+    owner.origin = "https://elsewhere.example"
+    for path in ("/account/look", BASE + "/connect/key", "/logout"):
+        seen = await owner.post(path, {"theme": "dark"})
+        assert seen.status == 403
+    owner.origin = "http://localhost"
+    assert (await owner.get("/account")).status == 200
+
+
+async def test_the_first_visit_leads_to_the_first_account(here: Replica) -> None:
+    visitor = Visitor.of(here)
+    assert (await visitor.get("/")).location == "/login"
+    assert (await visitor.get("/login")).location == "/signup"
+    assert "The first account owns the instance" in (await visitor.get("/signup")).text
+    answer = await visitor.sign_up()
+    assert answer.location == BASE + "/connect"
+    assert (await visitor.get("/")).location == BASE + "/traces"
+
+
+async def test_the_link_of_a_start_makes_an_owner_once_even_after_somebody_else(store: Database) -> None:
+    link = OwnerLink(now)
+    async with replica(store, known=instruments(owner_link=link)) as here:
+        secret = link.make()
+        stranger, operator, third = (Visitor.of(here) for _ in range(3))
+        await stranger.sign_up("stranger@example.org")
+        assert heading(await operator.get(f"/signup?owner={secret}")) == "Take this instance"
+        assert (await operator.sign_up("operator@example.org", owner=secret)).location == BASE + "/connect"
+        assert "owner of Default" in (await operator.get("/account")).text
+        assert "has served" in (await third.get(f"/signup?owner={secret}")).text
+        await third.sign_up("third@example.org", owner=secret)
+        assert "viewer of Default" in (await third.get("/account")).text
+
+
+async def test_the_link_of_a_start_is_over_after_an_hour() -> None:
+    at = [now()]
+    link = OwnerLink(lambda: at[0])
+    secret = link.make()
+    assert link.opens(secret)
+    at[0] += timedelta(minutes=61)
+    assert not link.opens(secret)
+    assert not link.opens("")
+
+
+async def test_a_refused_sign_up_names_the_rule(here: Replica, owner: Visitor) -> None:
+    api = here.browser()
+    await api.sign_in("owner@example.org")
+    assert (await api.put(ORG + "/signup-policy", {"mode": "invite", "domains": []})).status == 200
+    stranger = Visitor.of(here)
+    answer = await stranger.sign_up("stranger@example.org")
+    assert answer.status == 403
+    assert "The rule: Only who was invited" in answer.text
+    invited = await api.post(ORG + "/invitations", {"email": "guest@example.org", "role": "member"})
+    secret = invited.data["secret"]
+    page = await stranger.get(f"/signup?invitation={secret}")
+    assert heading(page) == "You are invited"
+    assert (await stranger.sign_up("guest@example.org", invitation=secret)).status == 303
+
+
+@pytest.mark.parametrize("next_", ["//evil.example", "https://evil.example", "/\\evil.example", "/a\r\nX: y"])
+async def test_nobody_is_led_elsewhere_after_a_sign_in(here: Replica, owner: Visitor, next_: str) -> None:
+    stranger = Visitor.of(here)
+    answer = await stranger.post(
+        "/login", {"email": "owner@example.org", "password": PASSWORD, "next": next_}
+    )
+    assert (answer.status, answer.location) == (303, "/")
+
+
+async def test_the_account_keeps_the_look_and_ends_sessions(here: Replica, owner: Visitor) -> None:
+    other = Visitor.of(here)
+    await other.post("/login", {"email": "owner@example.org", "password": PASSWORD})
+    kept = await owner.post("/account/look", {"theme": "dark", "zone": "Europe/Berlin"})
+    assert kept.status == 303
+    page = await owner.get("/account?done=look")
+    assert 'data-theme="dark" data-zone="Europe/Berlin" data-shortcuts="off"' in page.text
+    assert "CET" in page.text or "CEST" in page.text
+    wrong = await owner.post("/account/look", {"theme": "dark", "zone": "../../etc/passwd"})
+    assert wrong.status == 400
+    assert (await owner.post("/account/sessions")).status == 303
+    assert (await other.get(BASE + "/traces")).status == 303
+    changed = await owner.post(
+        "/account/password", {"current_password": PASSWORD, "new_password": "another horse battery"}
+    )
+    assert changed.location == "/account?done=password"
+    short = await owner.post("/account/password", {"current_password": PASSWORD, "new_password": "short"})
+    assert short.status == 400
+    assert (await owner.post("/logout")).location == "/login"
+    assert (await owner.get(BASE + "/traces")).status == 303
+
+
+@pytest.mark.parametrize("value", ['"><script>', "../../etc/passwd", "Europe", "UTC; Path=/x", "A" * 500])
+async def test_a_cookie_that_somebody_wrote_is_no_look(owner: Visitor, value: str) -> None:
+    for name in ("svc_theme", "svc_zone", "svc_last"):
+        owner.cookies[name] = value.replace(";", "%3B")
+    seen = await owner.get("/account")
+    assert 'data-theme="system" data-zone="UTC"' in seen.text
+
+
+async def test_single_user_mode_opens_pages_without_signing_in(store: Database) -> None:
+    async with replica(store, SVC_AUTH_DISABLED="true") as here:
+        visitor = Visitor.of(here)
+        typed = {"Sec-Fetch-Site": "none", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
+        start = await visitor.get("/", **typed)
+        assert start.location == BASE + "/traces"
+        assert (await visitor.get(start.location, **typed)).status == 200
+        assert heading(await visitor.get("/account")) == "Nobody signs in here"
+        assert (await visitor.get("/login")).location == "/"
+        linked = {**typed, "Sec-Fetch-Site": "cross-site"}
+        assert (await visitor.get(BASE + "/traces", **linked)).status == 200
+        embedded = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors", "Sec-Fetch-Dest": "script"}
+        assert (await visitor.get(BASE + "/traces", **embedded)).status == 403
+        rebound = await visitor.get(BASE + "/traces", Host="evil.example", **typed)
+        assert rebound.status == 403
+        assert "SVC_AUTH_FRONTEND_URL" in rebound.text
+        foreign = Visitor.of(here)
+        foreign.origin = "https://elsewhere.example"
+        assert (await foreign.post(BASE + "/connect/key")).status == 403
+
+
+@pytest.mark.parametrize("role", ["viewer", "member", "admin"])
+async def test_a_page_that_a_role_may_not_see_names_the_role(
+    here: Replica, owner: Visitor, role: Role
+) -> None:
+    api = here.browser()
+    await api.sign_in("owner@example.org")
+    invited = await api.post(ORG + "/invitations", {"email": "guest@example.org", "role": role})
+    guest = Visitor.of(here)
+    await guest.sign_up("guest@example.org", invitation=invited.data["secret"])
+    seen = await guest.post(BASE + "/connect/key")
+    if role == "viewer":
+        assert seen.status == 403
+        assert "This needs the role member, admin or owner." in seen.text
+    else:
+        assert seen.status == 200
+
+
+async def test_opening_connect_mints_no_key_and_its_form_shows_one_once(
+    here: Replica, owner: Visitor
+) -> None:
+    first = await owner.get(BASE + "/connect")
+    assert "svc_w_…" in first.text
+    assert not re.search(r"svc_w_[A-Za-z0-9_-]{22}", first.text)
+    minted = await owner.post(BASE + "/connect/key", X_Part="1")
+    assert minted.headers["cache-control"] == "no-store"
+    assert "etag" not in minted.headers
+    key = re.search(r"svc_w_[A-Za-z0-9_-]{22}", minted.text)
+    assert key is not None
+    assert key[0] not in (await owner.get(BASE + "/connect")).text
+    listed = await here.database.fetch("select name, scope from api_key")
+    assert [(row["name"], row["scope"]) for row in listed] == [("OTLP ingest", "write")]
+
+
+async def test_connect_explains_refused_requests(store: Database) -> None:
+    refused = [{"status": 401, "cause": "no bearer token", "message": "no tenant context", "count": 3}]
+    async with replica(store, known=instruments(refused=lambda: refused)) as here:
+        owner = Visitor.of(here)
+        await owner.sign_up()
+        seen = await owner.get(BASE + "/connect/lights")
+        assert heading(seen) == "Requests arrive, and are refused"
+        assert "401 no tenant context" in seen.text
+        assert "Send the header Authorization: Bearer" in seen.text
+
+
+async def test_connect_follows_the_first_trace(store: Database, here: Replica, owner: Visitor) -> None:
+    assert heading(await owner.get(BASE + "/connect/lights")) == "Connect your application"
+    await fill(store, 1)
+    seen = await owner.get(BASE + "/connect/lights")
+    assert heading(seen) == "Your application is connected"
+    assert f'href="{BASE}/traces/{1:032x}"' in seen.text
+    assert seen.text.count("<rect") == 2
+
+
+async def test_the_sample_goes_the_way_of_an_export(store: Database) -> None:
+    sent: list[tuple[int, bytes]] = []
+
+    async def send(project_id: int, body: bytes) -> str | None:
+        sent.append((project_id, body))
+        return None
+
+    async with replica(store, known=instruments(send=send)) as here:
+        owner = Visitor.of(here)
+        await owner.sign_up()
+        assert (await owner.post(BASE + "/connect/sample")).status == 303
+        assert len(sent) == 1
+        assert (await owner.post(BASE + "/connect/demo")).status == 303
+        assert "The demo is being sent" in (await owner.get(BASE + "/connect/lights")).text
+
+
+async def test_an_empty_list_says_what_to_do(store: Database, owner: Visitor) -> None:
+    seen = await owner.get(BASE + "/traces")
+    assert "No trace has arrived in this project yet" in seen.text
+    await fill(store, 1)
+    seen = await owner.get(BASE + "/traces?from=2001-01-01&to=2001-01-02")
+    assert "The first one after it began" in seen.text
+    seen = await owner.get(BASE + "/traces?q=user:nobody")
+    assert "Nothing here matches" in seen.text
+    assert "Without the filter" in seen.text
+
+
+async def test_a_full_list_counts_draws_and_pages(store: Database, owner: Visitor) -> None:
+    await fill(store)
+    seen = await owner.get(BASE + "/traces")
+    assert heading(seen) == "60 traces in the last 24 hours, 20 of them failed"
+    assert seen.text.count("<tr data-id=") == 50
+    more = re.search(r'href="([^"]*cursor=[^"]*)" data-more="([^"]*)"', seen.text)
+    assert more is not None
+    page, part = (link.replace("&amp;", "&") for link in more.groups())
+    assert "from=" in page
+    second = await owner.get(page)
+    assert second.text.count("<tr data-id=") == 10
+    assert "Back to the newest" in second.text
+    rows_of = await owner.get(part)
+    assert rows_of.text.count("<tr data-id=") == 10
+    assert "<html" not in rows_of.text
+    ids = re.findall(r'data-id="(\w+)"', seen.text + second.text)
+    assert len(set(ids)) == 60
+
+
+@pytest.mark.parametrize(
+    ("bar", "count"),
+    [("status:error", 20), ("status:ok", 40), ("session:s3", 4), ("user:u", 60), ("user:v", 0),
+     ("latency:>5s", 0),
+     ("latency:<10s", 60), ("cost:>0", 60), ("cost:>1", 0), ("unpriced:no", 60), ("unpriced:yes", 0),
+     ("kind:llm", 60),
+     ("model:gpt-4o", 60), ("model:other", 0), ("site:site", 60), ('"ask 5"', 11), ("ask:5", 0),
+     ("status:error session:s3 latency:>1ms", 2), ("user:u 59", 1)],
+)  # fmt: skip
+async def test_rows_and_drawing_say_the_same_under_every_filter(
+    store: Database, owner: Visitor, bar: str, count: int
+) -> None:
+    await fill(store)
+    seen = await owner.get(f"{BASE}/traces?q={quote(bar)}")
+    assert seen.text.count("<tr data-id=") == min(count, 50)
+    said = heading(seen)
+    assert said.startswith(f"{count or 'No'} trace"), said
+
+
+async def test_facets_count_under_the_filters_and_lead_to_them(store: Database, owner: Visitor) -> None:
+    await fill(store)
+    seen = await owner.get(f"{BASE}/traces/facets?q=status:error&range=7d&given=7d")
+    found = dict(re.findall(r'title="([^"]+)">[^<]*</a><span class="soft">([\d,]+)', seen.text))
+    assert (found["site"], found["error"], found["gpt-4o"], found["u"]) == ("20", "20", "20", "20")
+    link = re.search(r'href="([^"]*)" title="gpt-4o"', seen.text)
+    assert link is not None
+    assert "q=status%3Aerror+model%3Agpt-4o&amp;range=7d" in link[1]
+
+
+async def test_the_rail_shows_a_trace_and_knows_no_others(store: Database, owner: Visitor) -> None:
+    await fill(store, 2)
+    seen = await owner.get(f"{BASE}/traces/rail?trace={1:032x}")
+    assert "ask 0" in seen.text
+    for other in (f"{77:032x}", "zz", ""):
+        assert (await owner.get(f"{BASE}/traces/rail?trace={other}", X_Part="1")).status == 404
+
+
+HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)>{{7*7}}\u202etxt"
+
+
+async def test_hostile_names_are_text(store: Database, owner: Visitor) -> None:
+    await fill(
+        store, 3, name=HOSTILE, **{"session.id": HOSTILE, "user.id": HOSTILE, "svc.call_site.id": HOSTILE}
+    )
+    for path in (
+        "/traces",
+        "/traces/facets",
+        f"/traces/rail?trace={1:032x}",
+        "/connect",
+        f"/go?q={HOSTILE[:20]}",
+    ):
+        seen = await owner.get(BASE + path)
+        assert "<script>alert" not in seen.text
+        assert "<img src=x" not in seen.text
+        assert "49" not in re.findall(r"\{\{.*?\}\}", seen.text)
+    assert "⟨U+202E⟩" in (await owner.get(BASE + "/traces")).text
+
+
+@pytest.mark.parametrize(
+    ("typed", "leads"),
+    [("AB" * 16, "/traces/" + "ab" * 16), ("c-12", "/cases/C-12"), ("svc_w_abcdefghijklmnopqrstuv",
+     "/settings/keys?prefix=svc_w_abcdefgh"), ("a refund", "/traces?q=a+refund")],
+)  # fmt: skip
+async def test_the_palette_leads_to_what_was_pasted(owner: Visitor, typed: str, leads: str) -> None:
+    assert (await owner.get(f"{BASE}/go?q={typed.replace(' ', '+')}")).location == BASE + leads
+
+
+async def test_a_store_that_is_away_is_said_with_the_time_until_it_is_back(
+    store: Database, owner: Visitor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def away(*_asked: Any, **_how: Any) -> Any:
+        raise Outage("the server is gone")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(store, "run", away)
+        first = await owner.get(BASE + "/traces")
+        assert first.status == 503
+        said = heading(first)
+        assert re.fullmatch(r"Cannot read the store since \d\d:\d\d:\d\d, retrying", said)
+        assert 'http-equiv="refresh" content="5"' in first.text
+        assert heading(await owner.get("/account")) == said
+    assert (await owner.get(BASE + "/traces")).status == 200

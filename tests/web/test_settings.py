@@ -1,0 +1,221 @@
+"""Settings, sessions and vitals as pages: what they change goes through the REST API's own handlers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from svc.runtime.clock import now
+from svc.store.postgres.database import Database
+from svc.store.spans.traces import TraceStore
+from tests.front.people import Replica, replica
+from tests.store.spans.test_writing import Clock, one, rows, store_of
+from tests.web.test_pages import HOSTILE, fill, heading
+from tests.web.visitor import BASE, Visitor
+
+SETTINGS = BASE + "/settings"
+
+
+@pytest.fixture
+async def here(store: Database) -> AsyncIterator[Replica]:
+    async with replica(store) as found:
+        yield found
+
+
+@pytest.fixture
+async def owner(here: Replica) -> Visitor:
+    """The first account, signed in."""
+    visitor = Visitor.of(here)
+    assert (await visitor.sign_up()).status == 303
+    return visitor
+
+
+async def test_a_key_is_shown_once_rotated_and_revoked(here: Replica, owner: Visitor) -> None:
+    made = await owner.post(SETTINGS + "/keys", {"name": "exporter", "scope": "write"})
+    assert made.headers["cache-control"] == "no-store"
+    key = re.search(r"svc_w_[A-Za-z0-9_-]{22}", made.text)
+    assert key is not None
+    page = await owner.get(SETTINGS + "/keys")
+    assert heading(page) == "1 key reaches this project"
+    assert key[0] not in page.text
+    key_id = re.search(r'name="id" value="([^"]+)"', page.text)
+    assert key_id is not None
+    rotated = await owner.post(SETTINGS + "/keys/rotate", {"id": key_id[1]})
+    second = re.search(r"svc_w_[A-Za-z0-9_-]{22}", rotated.text)
+    assert second is not None
+    assert second[0] != key[0]
+    assert (await owner.post(SETTINGS + "/keys/revoke", {"id": key_id[1]})).status == 303
+    assert heading(await owner.get(SETTINGS + "/keys")) == "No key reaches this project"
+    refused = await owner.post(SETTINGS + "/keys/rotate", {"id": key_id[1]})
+    assert (refused.status, "Cannot rotate a revoked key." in refused.text) == (409, True)
+    audit = await owner.get(SETTINGS + "/audit")
+    assert [action in audit.text for action in ("key.create", "key.rotate", "key.revoke")] == [True] * 3
+
+
+async def test_people_are_invited_changed_and_removed(here: Replica, owner: Visitor) -> None:
+    made = await owner.post(SETTINGS + "/people/invite", {"email": "guest@example.org", "role": "member"})
+    link = re.search(r"/signup\?invitation=([A-Za-z0-9_-]+)", made.text)
+    assert link is not None
+    guest = Visitor.of(here)
+    assert (await guest.sign_up("guest@example.org", invitation=link[1])).status == 303
+    page = await owner.get(SETTINGS + "/people")
+    assert heading(page) == "2 people belong to Default"
+    seen_by_guest = await guest.get(SETTINGS + "/people")
+    assert "Who may sign up" not in seen_by_guest.text
+    assert (await guest.post(SETTINGS + "/people/policy", {"mode": "open"})).status == 403
+    member = re.search(r'name="id" value="([^"]+)"><select name="role" aria-label="Role of guest', page.text)
+    assert member is not None
+    changed = await owner.post(SETTINGS + "/people/change", {"id": member[1], "role": "viewer"})
+    assert changed.status == 303
+    assert (await guest.post(BASE + "/connect/key")).status == 403
+    assert (await owner.post(SETTINGS + "/people/remove", {"id": member[1]})).status == 303
+    assert (await guest.get(BASE + "/traces")).status == 404
+    wrong = await owner.post(SETTINGS + "/people/policy", {"mode": "domain", "domains": "not a/domain"})
+    assert wrong.status == 400
+    kept = await owner.post(
+        SETTINGS + "/people/policy", {"mode": "domain", "domains": "example.org, a.example"}
+    )
+    assert kept.status == 303
+    assert 'value="example.org a.example"' in (await owner.get(SETTINGS + "/people")).text
+
+
+async def test_the_last_owner_stays(owner: Visitor) -> None:
+    page = await owner.get(SETTINGS + "/people")
+    member = re.search(r'name="id" value="([^"]+)"', page.text)
+    assert member is not None
+    refused = await owner.post(SETTINGS + "/people/remove", {"id": member[1]})
+    assert refused.status == 409
+    assert "The last owner cannot leave" in refused.text
+
+
+async def test_a_project_is_named_kept_for_a_term_and_deleted_by_its_slug(owner: Visitor) -> None:
+    assert (await owner.post(SETTINGS + "/project/name", {"name": "Shop"})).status == 303
+    assert (
+        await owner.post(SETTINGS + "/project/retention", {"traces": "7", "detections": ""})
+    ).status == 303
+    page = await owner.get(SETTINGS + "/project")
+    assert heading(page) == "Shop keeps traces 7 days"
+    assert (await owner.post(SETTINGS + "/project/retention", {"traces": "-3"})).status == 400
+    made = await owner.post(SETTINGS + "/project/new", {"name": "Second one"})
+    assert made.location == "/orgs/default/projects/second-one/connect"
+    other = made.location.removesuffix("/connect")
+    assert (await owner.get(other + "/traces")).status == 200
+    assert (await owner.get("/")).location == other + "/traces"
+    assert (await owner.post(other + "/settings/project/delete", {"slug": "default"})).status == 400
+    assert (await owner.post(other + "/settings/project/delete", {"slug": "second-one"})).location == "/"
+    assert (await owner.get(other + "/traces")).status == 404
+    assert (await owner.get("/")).location == BASE + "/traces"
+
+
+async def test_sources_say_that_nothing_came_and_hand_out_a_header(owner: Visitor) -> None:
+    assert heading(await owner.get(SETTINGS + "/sources")).startswith("Nothing has sent spans")
+    made = await owner.post(SETTINGS + "/sources/key")
+    assert re.search(r"Authorization: Bearer svc_w_[A-Za-z0-9_-]{22}", made.text)
+    assert made.headers["cache-control"] == "no-store"
+
+
+async def test_sessions_tell_the_conversation_with_its_pauses(store: Database, owner: Visitor) -> None:
+    assert "No session yet" in (await owner.get(BASE + "/sessions")).text
+    await fill(store, 8)
+    page = await owner.get(BASE + "/sessions")
+    assert heading(page).startswith("Last active: s0")
+    seen = await owner.get(BASE + "/session?id=s1")
+    assert heading(seen) == "s1"
+    assert seen.text.count('class="turn"') == 4
+    assert "at least" not in seen.text
+    for other in ("", "nobody", "a%00b"):
+        assert (await owner.get(BASE + "/session?id=" + other)).status in (400, 404)
+
+
+async def test_the_totals_of_an_unsettled_session_are_at_least(store: Database, owner: Visitor) -> None:
+    await store_of(store, Clock()).write(
+        rows(one(1, name="ask", attributes={"session.id": "s/ß?&"}, start=now(), trace_id=b"\x01" * 16))
+    )
+    listed = await owner.get(BASE + "/sessions")
+    link = re.search(r'href="([^"]*/session\?id=[^"]*)"', listed.text)
+    assert link is not None
+    seen = await owner.get(link[1].replace("&amp;", "&"))
+    assert heading(seen) == "s/ß?&amp;"
+    assert "at least 1" in seen.text
+
+
+async def test_hostile_sessions_are_text(store: Database, owner: Visitor) -> None:
+    await fill(
+        store, 2, name=HOSTILE, **{"session.id": HOSTILE, "user.id": HOSTILE, "svc.call_site.id": HOSTILE}
+    )
+    for path in ("/sessions", "/vitals", "/vitals/models", "/vitals/tools", "/settings/sources"):
+        seen = await owner.get(BASE + path)
+        assert seen.status == 200
+        assert "<script>alert" not in seen.text
+        assert "<img src=x" not in seen.text
+
+
+async def two_windows(store: Database, before: int, now_: int, **slow: Any) -> None:
+    """Traces of a call site in the day before yesterday's noon and in this one; the newer take four times."""
+    writer = store_of(store, Clock())
+    for at in range(before + now_):
+        newer = at >= before
+        start = now() - timedelta(hours=2 if newer else 30) + timedelta(seconds=at)
+        await writer.write(
+            rows(
+                one(
+                    1,
+                    name="ask",
+                    attributes={"svc.call_site.id": "support"},
+                    trace_id=(at + 1).to_bytes(16, "big"),
+                    start=start,
+                    took_s=4.0 if newer else 1.0,
+                )
+            )
+        )
+    while (await TraceStore(store).settle(now() + timedelta(seconds=11), 100)).seen:
+        pass
+
+
+async def test_vitals_name_the_worst_mover(store: Database, owner: Visitor) -> None:
+    assert heading(await owner.get(BASE + "/vitals")).startswith("Nothing ran")
+    await two_windows(store, 30, 30)
+    seen = await owner.get(BASE + "/vitals")
+    assert heading(seen) == "support takes 4.0 s at the median, 1.0 s before"
+    assert "×4.0" in seen.text
+    assert f'href="{BASE}/traces?q=site%3Asupport&amp;range=24h"' in seen.text
+
+
+async def test_vitals_compare_nothing_with_too_few(store: Database, owner: Visitor) -> None:
+    await two_windows(store, 12, 30)
+    seen = await owner.get(BASE + "/vitals")
+    assert heading(seen).startswith("Not enough traces yet")
+    assert "needs 30 before, has 12" in seen.text
+    assert "×" not in seen.text
+    assert (await owner.get(BASE + "/vitals?range=5y")).status == 400
+    assert (await owner.get(BASE + "/vitals/nothing")).status == 404
+
+
+async def test_explore_asks_what_the_query_api_is_asked(store: Database, owner: Visitor) -> None:
+    await fill(store, 9)
+    seen = await owner.get(BASE + "/explore?range=7d&field=status")
+    assert heading(seen) == "18 spans in the last 7 days"
+    assert "/v1/query/timeseries" in seen.text
+    narrowed = re.search(r'href="([^"]*q=status%3Aerror[^"]*)"', seen.text)
+    assert narrowed is not None
+    assert heading(await owner.get(narrowed[1].replace("&amp;", "&"))) == "6 spans in the last 7 days"
+    assert heading(await owner.get(BASE + "/explore?dataset=nothing")).endswith("in the last 24 hours")
+    wrong = await owner.get(BASE + "/explore?from=1990-01-01&to=2026-01-01&interval=hour")
+    assert (heading(wrong), wrong.status) == ("This cannot be asked", 200)
+    rollups = await owner.get(BASE + "/explore?dataset=metric_rollups")
+    assert heading(rollups) == "0 in the sum of metric rollups in the last 24 hours"
+
+
+async def test_prices_name_what_has_none(store: Database, owner: Visitor) -> None:
+    assert heading(await owner.get(BASE + "/prices")).startswith("No model was called")
+    await fill(store, 5)
+    assert heading(await owner.get(BASE + "/prices")) == "Every model that was called has a price"
+    await fill(store, 3, **{"gen_ai.request.model": "house-llm", "gen_ai.provider.name": "in-house"})
+    seen = await owner.get(BASE + "/prices")
+    assert heading(seen) == "1 model has no price"
+    assert "<b>house-llm</b>" in seen.text
+    assert "$2.50" in seen.text
