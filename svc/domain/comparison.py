@@ -89,16 +89,17 @@ def _children(spans: Sequence[Outlined]) -> _Children:
         children[above if above in known and above != span.span_id else None].append(span)
     reached: set[bytes] = set()
     waiting = list(children[None])
-    for span in [*spans, None]:
+    last: Sequence[Outlined | None] = [*spans, None]
+    for met in last:
         while waiting:
             one = waiting.pop()
             reached.add(one.span_id)
             waiting += [child for child in children.get(one.span_id, ()) if child.span_id not in reached]
-        if span is not None and span.span_id not in reached:
+        if met is not None and met.span_id not in reached:
             # It goes round in a circle, which is cut where it is met first.
-            children[span.parent_span_id].remove(span)
-            children[None].append(span)
-            waiting.append(span)
+            children[met.parent_span_id].remove(met)
+            children[None].append(met)
+            waiting.append(met)
     return children
 
 
