@@ -22,7 +22,7 @@ from svc.domain.detect.encoded import ENCODED
 from svc.outside.encoder import Encoder, EncoderBusy, Head
 from svc.outside.http import Unreached
 from svc.store.detection.due import DueStore
-from svc.store.detection.encoding import Asking, EncodeStore
+from svc.store.detection.encoding import EncodeBatch, EncodeStore
 
 
 @attrs.define(eq=False)
@@ -65,7 +65,7 @@ class EncodedJudge:
         self.counts["fired"] += len(firings)
         return bool(asking.places)
 
-    async def _asked(self, asking: Asking, least: float) -> list[Firing]:
+    async def _asked(self, asking: EncodeBatch, least: float) -> list[Firing]:
         if not asking.samples:
             return []
         head: Head = "frustration" if self.detector.name == "frustration" else "groundedness"

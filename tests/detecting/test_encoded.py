@@ -91,7 +91,7 @@ async def test_each_trace_is_asked_about_once_and_what_scores_high_fires(store: 
         assert all("capital of France" in context for _, context in pairs[0])
     assert await told(store) == [
         ("frustration", "session", "s1", f"{1:032x}"),
-        ("groundedness", "span", None, f"{3:032x}"),
+        ("groundedness", "span", "s3", f"{3:032x}"),
     ]
     evals = await fetch(
         store, "select classifier_id, n from l1_eval where classifier_id = any($1)", list(ENCODED)

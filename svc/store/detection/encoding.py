@@ -50,7 +50,7 @@ _DONE: Final = "delete from encode_due where project_id = $1 and detector = $2 a
 
 
 @attrs.frozen(eq=False)
-class Asking:
+class EncodeBatch:
     """Places in the queue, and the samples of the traces behind them, each with its trace and its session."""
 
     places: Sequence[int]
@@ -67,10 +67,10 @@ class EncodeStore:
         """Projects with traces that an encoder is to be asked about."""
         return [row["id"] for row in await self.database.fetch(_WAITING, detector, PROJECTS)]
 
-    async def take(self, project_id: int, detector: str) -> Asking:
+    async def take(self, project_id: int, detector: str) -> EncodeBatch:
         """The oldest traces that wait, as samples; those that have nothing to ask about have none."""
 
-        async def work(connection: Connection) -> Asking:
+        async def work(connection: Connection) -> EncodeBatch:
             queued = await connection.fetch(_DUE, project_id, detector, ROUND_TRACES)
             ids = list(dict.fromkeys(row["trace_id"] for row in queued))
             traces = await settled_traces(connection, project_id, ids, frozenset({"llm", "retrieval"}))
@@ -87,7 +87,7 @@ class EncodeStore:
             read = {trace.trace_id for trace in traces}
             sample, _ = ENCODED[detector]
             samples = [(trace.trace_id, sample(trace.rows, trace.payloads)) for trace in traces]
-            return Asking(
+            return EncodeBatch(
                 [r["place"] for r in queued if r["trace_id"] in read or r["trace_id"] not in there],
                 [(trace_id, there.get(trace_id), one) for trace_id, one in samples if one is not None],
             )
