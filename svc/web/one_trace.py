@@ -22,7 +22,7 @@ from svc.web.render import query
 
 TRACE: Final = PROJECT + "/traces/{traceId}"
 #: Spans of one page of a conversation.
-STEPS: Final = 20
+STEPS: Final = 40
 
 TRACE_ID: Final = re.compile(r"[0-9a-fA-F]{32}", re.ASCII)
 NO_TRACE: Final = NOT_FOUND.saying("there is no such trace in this project, or its term is over")
