@@ -89,18 +89,21 @@ def _children(spans: Sequence[Outlined]) -> _Children:
         children[above if above in known and above != span.span_id else None].append(span)
     reached: set[bytes] = set()
     waiting = list(children[None])
-    last: Sequence[Outlined | None] = [*spans, None]
-    for met in last:
-        while waiting:
-            one = waiting.pop()
-            reached.add(one.span_id)
-            waiting += [child for child in children.get(one.span_id, ()) if child.span_id not in reached]
-        if met is not None and met.span_id not in reached:
+    _reach(children, waiting, reached)
+    for span in spans:
+        if span.span_id not in reached:
             # It goes round in a circle, which is cut where it is met first.
-            children[met.parent_span_id].remove(met)
-            children[None].append(met)
-            waiting.append(met)
+            children[span.parent_span_id].remove(span)
+            children[None].append(span)
+            _reach(children, [span], reached)
     return children
+
+
+def _reach(children: _Children, waiting: list[Outlined], reached: set[bytes]) -> None:
+    while waiting:
+        one = waiting.pop()
+        reached.add(one.span_id)
+        waiting += [child for child in children.get(one.span_id, ()) if child.span_id not in reached]
 
 
 def _pairs(

@@ -22,7 +22,7 @@ from svc.web.render import query
 
 TRACE: Final = PROJECT + "/traces/{traceId}"
 #: Spans of one page of a conversation.
-STEPS: Final = 20
+STEPS: Final = 40
 
 TRACE_ID: Final = re.compile(r"[0-9a-fA-F]{32}", re.ASCII)
 NO_TRACE: Final = NOT_FOUND.saying("there is no such trace in this project, or its term is over")
@@ -32,7 +32,7 @@ packers: Final = trio.CapacityLimiter(1)
 
 
 @attrs.frozen
-class Opened:
+class OpenedTrace:
     """The trace of an address."""
 
     trace_id: bytes
@@ -51,7 +51,7 @@ class Opened:
         return query(self.address, view=view, span=span, **more, **self.kept)
 
 
-async def opened(visit: Visit) -> Opened:
+async def opened(visit: Visit) -> OpenedTrace:
     """The trace that the path names. Raises `Refused` when there is none."""
     named = visit.call.path["traceId"]
     if not TRACE_ID.fullmatch(named):
@@ -61,7 +61,7 @@ async def opened(visit: Visit) -> Opened:
     if head is None:
         raise Refused(NO_TRACE)
     kept = {"in_": visit.query["in"]} if visit.query.get("in") else {}
-    return Opened(trace_id, head, f"{visit.base}/traces/{named.lower()}", kept)
+    return OpenedTrace(trace_id, head, f"{visit.base}/traces/{named.lower()}", kept)
 
 
 def headline(fields: dict[str, Any], head: TraceHead) -> str:
@@ -78,7 +78,7 @@ def headline(fields: dict[str, Any], head: TraceHead) -> str:
     return f"{name} took {took}" if fields["ended_at"] else f"{name} has not ended"
 
 
-async def talk(visit: Visit, found: Opened) -> dict[str, Any]:
+async def talk(visit: Visit, found: OpenedTrace) -> dict[str, Any]:
     """A page of the conversation, from the `step` of the address on."""
     first = visit.query.get("step", "0")
     at = int(first) if first.isdigit() and len(first) <= 7 else 0
@@ -89,7 +89,7 @@ async def talk(visit: Visit, found: Opened) -> dict[str, Any]:
     return {"steps": told, "first": at, "next": at + STEPS if page.more else None}
 
 
-async def explained(visit: Visit, found: Opened, number: str) -> dict[str, Any] | Refusal:
+async def explained(visit: Visit, found: OpenedTrace, number: str) -> dict[str, Any] | Refusal:
     """What one number of the head was made of."""
     numbers = TraceNumbers(visit.means.questions)
     here = visit.project.id, found.trace_id, found.head

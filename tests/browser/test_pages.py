@@ -97,7 +97,7 @@ def test_by_keys_alone_from_the_sign_in_to_a_trace(opened: Opened) -> None:
         page.keyboard.press("j")
         chosen = page.locator("tr.at").get_attribute("data-id")
         page.keyboard.press("Enter")
-        page.wait_for_url(f"**/traces/{chosen}")
+        page.wait_for_url(f"**/traces/{chosen}?in=**")
 
 
 def test_a_chip_is_kept_when_more_is_typed_and_goes_by_its_cross(opened: Opened) -> None:

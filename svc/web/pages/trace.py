@@ -18,7 +18,7 @@ from svc.store.reads.trace_numbers import TraceNumbers
 from svc.store.reads.traces import TraceReads
 from svc.store.retention.sweep import read_override
 from svc.web.filters import read_filters
-from svc.web.one_trace import TRACE, Opened, explained, headline, opened, talk
+from svc.web.one_trace import TRACE, OpenedTrace, explained, headline, opened, talk
 from svc.web.page import Go, Html, PageRoute, Visit
 from svc.web.pages.trace_compare import comparison
 from svc.web.pages.trace_span import panel_context
@@ -71,7 +71,7 @@ async def _missing(visit: Visit) -> Html:
     return Html("pages/trace_missing", {"named": named, "days": terms.traces}, status=404)
 
 
-async def _context(visit: Visit, found: Opened) -> dict[str, Any]:
+async def _context(visit: Visit, found: OpenedTrace) -> dict[str, Any]:
     numbers = TraceNumbers(visit.means.questions)
     return {
         "found": found,
@@ -91,7 +91,7 @@ async def top(visit: Visit) -> Html:
     return Html("parts/trace_head", await _context(visit, await opened(visit)), part=True)
 
 
-async def _neighbours(visit: Visit, found: Opened) -> TraceNeighbours:
+async def _neighbours(visit: Visit, found: OpenedTrace) -> TraceNeighbours:
     """The traces beside this one in the list that the address names."""
     if "in" not in visit.query:
         return TraceNeighbours(None, None)

@@ -16,7 +16,7 @@ from svc.domain.comparison import SpanPair, compared, first_difference
 from svc.store.reads.skeleton import SkeletonReads
 from svc.store.reads.spans import SpanReads
 from svc.store.reads.trace_kin import MOST_OUTLINED, TraceKin
-from svc.web.one_trace import TRACE_ID, Opened, packers
+from svc.web.one_trace import TRACE_ID, OpenedTrace, packers
 from svc.web.page import Go, Visit
 from svc.web.parts import pretty
 from svc.web.word_diff import WordDiff, word_diff
@@ -35,7 +35,7 @@ class TextPair:
     diff: WordDiff
 
 
-async def comparison(visit: Visit, found: Opened) -> dict[str, Any] | Go:
+async def comparison(visit: Visit, found: OpenedTrace) -> dict[str, Any] | Go:
     """What the comparison shows; where to go when the other trace is still to be named."""
     kin, view = TraceKin(visit.means.questions), visit.query.get("view", "")
     against = visit.query["against"]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from typing import Final
+from urllib.parse import quote
 from zlib import MAX_WBITS, compressobj
 
 import msgspec
@@ -29,7 +30,7 @@ async def skeleton(visit: Visit) -> Sent:
     found = await opened(visit)
     low, high = (visit.query.get(name) for name in ("from", "to"))
     within = TraceRange(instant(low, "from") if low else None, instant(high, "to") if high else None)
-    etag = found.head.version
+    etag = found.head.version + (quote(f"-{low or ''}-{high or ''}") if within else "")
     if visit.has(etag):
         return Sent(b"", etag=etag)
     reads = SkeletonReads(visit.means.questions)

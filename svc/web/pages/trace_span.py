@@ -15,7 +15,7 @@ from protocol.refusals import NO_PAYLOAD, NOT_FOUND, PAYLOAD_HOLDS_TOO_MUCH, Ref
 from svc.domain.span import TOKEN_BUCKETS
 from svc.store.reads.payloads import said_in
 from svc.store.reads.spans import SpanReads
-from svc.web.one_trace import TRACE, Opened, opened, packers
+from svc.web.one_trace import TRACE, OpenedTrace, opened, packers
 from svc.web.page import Html, PageRoute, Sent, Visit
 from svc.web.parts import UNSAID, Room, messages, part_at, pretty
 
@@ -43,7 +43,7 @@ async def panel(visit: Visit) -> Html | Refusal:
     return Html("parts/trace_panel", {"panel": context, "found": found, "here": found.link}, part=True)
 
 
-async def panel_context(visit: Visit, found: Opened, span_id: str) -> dict[str, Any] | Refusal:
+async def panel_context(visit: Visit, found: OpenedTrace, span_id: str) -> dict[str, Any] | Refusal:
     """What a panel shows."""
     if not _SPAN_ID.fullmatch(span_id):
         return NO_SPAN

@@ -4,7 +4,7 @@
  * state, so a link leads to what one sees.
  */
 
-import { count, counted, duration } from "./format.js";
+import { count, counted, duration, visible } from "./format.js";
 import { follow, say, waited } from "./trace-head.js";
 import { finder } from "./trace-find.js";
 import { build, button, hints, keep, keys } from "./trace-keys.js";
@@ -146,7 +146,7 @@ export class Grid {
       for (const id of ids) this.rows.previews.set(id, "");
       const answer = await fetch(`${this.address}/previews?ids=${ids.slice(0, 200).join(",")}`).catch(() => null);
       if (!answer?.ok) return;
-      for (const [id, [asked, answered]] of Object.entries(await answer.json())) this.rows.previews.set(id, answered || asked || "");
+      for (const [id, [asked, answered]] of Object.entries(await answer.json())) this.rows.previews.set(id, visible(answered || asked || ""));
       this.rows.draw(true);
     }, 120);
   }
