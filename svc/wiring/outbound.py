@@ -69,6 +69,12 @@ def outbound(settings: Settings) -> list[Outbound]:
             ("svc/outside/oidc.py",),
         ),
         Outbound(
+            "encoder",
+            str(urlsplit(settings.encoder_url).hostname) if settings.encoder_url else "none",
+            "texts of each new trace" if settings.encoder_url else "no encoder service is set",
+            ("svc/outside/encoder.py", "svc/detecting/encoded.py"),
+        ),
+        Outbound(
             "integrations",
             "the model providers and Git hosts that you have entered",
             "when you test one; besides public addresses " + _near(integration_networks(settings)),

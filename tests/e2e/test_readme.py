@@ -91,4 +91,6 @@ def test_the_map_names_every_room() -> None:
     root = Path(__file__).parents[2]
     rooms = re.findall(r"^\| `([a-z]+/[a-z./]*)`", README, re.MULTILINE)
     assert all((root / room).exists() for room in rooms)
-    assert {"protocol/", "actors/", "svc/domain/", "svc/store/", "svc/front/", "svc/web/", "tests/"} <= set(rooms)
+    assert {"protocol/", "actors/", "svc/domain/", "svc/store/", "svc/front/", "svc/web/", "tests/"} <= set(
+        rooms
+    )

@@ -41,6 +41,11 @@ def test_every_module_that_can_connect_is_in_the_list() -> None:
         ({"SVC_TELEMETRY_ENABLED": "false"}, "heartbeat: none"),
         ({"DB_HOST": "db.example.org"}, "database: db.example.org:5432"),
         ({"SVC_INGEST_SPOOL_MODE": "kafka"}, "brokers: localhost:9092"),
+        ({}, "encoder: none, no encoder service is set"),
+        (
+            {"SVC_OBSERVER_ENCODER_URL": "http://encoder.lan:9"},
+            "encoder: encoder.lan, texts of each new trace",
+        ),
     ],
 )
 def test_it_tells_what_these_settings_reach(env: dict[str, str], told: str) -> None:
