@@ -10,7 +10,7 @@ import trio
 
 from protocol.detection import Cause
 from protocol.rest.classifiers import BacktestShown, BucketPage
-from svc.domain.detect.bucket import Watched, BucketState
+from svc.domain.detect.bucket import BucketState, Watched
 from svc.domain.detect.judging import judge_rate
 from svc.domain.detect.rate_engine import RateSettings
 from svc.domain.detect.slots import SLOTS_PER_DAY, slot_at
