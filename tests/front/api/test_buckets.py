@@ -10,7 +10,7 @@ import trio
 
 from protocol.detection import Cause
 from protocol.rest.classifiers import BacktestShown, BucketPage
-from svc.domain.detect.bucket import Bucket, BucketState
+from svc.domain.detect.bucket import BucketState, Watched
 from svc.domain.detect.judging import judge_rate
 from svc.domain.detect.rate_engine import RateSettings
 from svc.domain.detect.slots import SLOTS_PER_DAY, slot_at
@@ -71,13 +71,13 @@ async def counted(
 
 async def judged(store: Database, name: str) -> None:
     """The bucket as its judge keeps it."""
-    bucket = Bucket("tool_error_rate", f"tool:{name}")
+    bucket = Watched("tool_error_rate", f"tool:{name}")
     rows = await TallyStore(store).rates(1, (bucket.measure, bucket.subject, ""), 0, END - 2)
     done = judge_rate(None, int(rows.slots[0]), rows, RateSettings(), END - 2)
     await keep(store, bucket, done.state)
 
 
-async def keep(store: Database, bucket: Bucket, state: BucketState, project_id: int = 1) -> None:
+async def keep(store: Database, bucket: Watched, state: BucketState, project_id: int = 1) -> None:
     async def work(connection: Connection) -> None:
         await write_state(connection, project_id, "tool_error", bucket, state, since=-1, checkpoints=())
 
