@@ -2,7 +2,8 @@
 
 Owns the rhythm, the lease and the counts; a round of the detecting process. What is due stands in the
 database, so a restart loses nothing: a report in hand is claimed again once its lease is over, by whichever
-replica comes first. A case that cannot be analysed costs nobody else a report. What is said in a report is a rule of the domain.
+replica comes first. A case that cannot be analysed costs nobody else a report. What is said in a report is a
+rule of the domain.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Owns the messages, as MessagePack in the frames of `framing`: `StartDetecting` i
 `IngestBusy` follows whenever it changes; a `Report` comes back when something changed, at most about once a
 second, and now and then as a sign of life. A report is bounded in rounds, names and texts.
 
-Secrets: `StartDetecting` carries the password of the database and a key. They travel through the pipe, never
+Secrets: `StartDetecting` carries the password of the database and keys. They travel through the pipe, never
 in arguments or the environment.
 """
 
@@ -30,7 +30,7 @@ _Text: TypeAlias = Annotated[str, msgspec.Meta(max_length=TEXT_CHARS)]
 
 class StartDetecting(msgspec.Struct, frozen=True, tag=True):
     """Where the database is, how many connections to it, how loud the log, the key of secrets' marks, how
-    often detectors look, and how many false alarms a project may have a month.
+    often detectors look, how many false alarms a project may have a month, and the encoder if there is one.
     """
 
     host: str
@@ -44,6 +44,8 @@ class StartDetecting(msgspec.Struct, frozen=True, tag=True):
     secret_key: bytes
     interval_s: float
     false_alarms_per_month: float
+    encoder_url: str | None
+    encoder_key: str | None
 
 
 class IngestBusy(msgspec.Struct, frozen=True, tag=True):

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 from svc.config.text import settings_markdown
+from svc.domain.detect.table import detectors_table
 from svc.domain.dialects import general, understood
 from svc.front.mcp import tools
 
@@ -69,6 +70,7 @@ def tables() -> dict[str, str]:
         "settings": settings_markdown(),
         "dialects": dialects_table(),
         "tools": tools.markdown_table(),
+        "detectors": detectors_table(),
     }
 
 

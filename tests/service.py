@@ -116,14 +116,14 @@ class Service:
             lambda: self.ask("count", {"dataset": "spans", "filters": filters})["count"] == count, timeout_s
         )
 
-    def command(self, *arguments: str) -> str:
+    def command(self, *arguments: str, timeout_s: float = 90.0) -> str:
         """Run another command of ours beside the service; its standard output."""
         done = subprocess.run(
             [TRACE_SVC, *arguments],
             env=dict(self.env),
             capture_output=True,
             text=True,
-            timeout=90,
+            timeout=timeout_s,
             check=False,
         )
         assert done.returncode == 0, done.stderr

@@ -54,7 +54,7 @@ ROOMS: dict[str, tuple[set[str], set[str] | None]] = {
     ),
     # The detecting process keeps actors of its own.
     "svc/detecting": (
-        {"protocol", "actors", "svc.domain", "svc.store", "svc.runtime", "svc.detecting"},
+        {"protocol", "actors", "svc.domain", "svc.store", "svc.outside", "svc.runtime", "svc.detecting"},
         {"attrs", "trio"},
     ),
     "svc/front": (

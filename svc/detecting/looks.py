@@ -19,7 +19,7 @@ from svc.domain.detect.bars import months_between_alarms
 from svc.domain.detect.bucket import Watched
 from svc.domain.detect.detector import Detector
 from svc.store.detection.bucket_states import BucketStates
-from svc.store.detection.due import DueBucket, DueStore, Look
+from svc.store.detection.due import DueBucket, DueLook, DueStore
 from svc.store.detection.finding_states import FindingStates
 from svc.store.detection.findings import FindingStore
 from svc.store.detection.firings import ClassifierEventStore
@@ -68,7 +68,7 @@ class Scope:
     """What one look at a project knows beside its tallies."""
 
     project_id: int
-    look: Look
+    look: DueLook
     months: float
     tuning: Mapping[str, float]
     live: Sequence[LiveFinding]

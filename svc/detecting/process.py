@@ -31,6 +31,8 @@ def detecting_process(
     secret_key: bytes,
     interval_s: float,
     false_alarms_per_month: float,
+    encoder_url: str | None,
+    encoder_key: str | None,
 ) -> Callable[[], AbstractAsyncContextManager[trio.abc.Stream]]:
     """How to launch a process that reads from and writes to this database."""
     start = StartDetecting(
@@ -45,6 +47,8 @@ def detecting_process(
         secret_key=secret_key,
         interval_s=interval_s,
         false_alarms_per_month=false_alarms_per_month,
+        encoder_url=encoder_url,
+        encoder_key=encoder_key,
     )
 
     @asynccontextmanager

@@ -19,17 +19,21 @@ import attrs
 from actors.analyst import CaseAnalyst
 from actors.folder import TraceFolder
 from svc.detecting.case_keeper import AHEAD, ROUND_S, CaseKeeper
+from svc.detecting.encoded import EncodedJudge
 from svc.detecting.judge import Judge
 from svc.detecting.looks import Looks, Stores
 from svc.detecting.sightings import ModelJudge, SecretJudge, SignatureJudge
 from svc.domain.detect.detector import Detector
+from svc.domain.detect.encoded import ENCODED
 from svc.domain.detect.table import DETECTORS
+from svc.outside.encoder import Encoder
 from svc.store.detection.bucket_states import BucketStates
 from svc.store.detection.case_findings import CaseFindings
 from svc.store.detection.case_states import CaseStates
 from svc.store.detection.casework import CaseworkStore
 from svc.store.detection.detector_settings import DetectorSettingStore
 from svc.store.detection.due import DueStore
+from svc.store.detection.encoding import EncodeStore
 from svc.store.detection.finding_states import FindingStates
 from svc.store.detection.findings import FindingStore
 from svc.store.detection.firings import ClassifierEventStore
@@ -54,6 +58,7 @@ class RoundMeans:
     busy: Callable[[], bool]
     interval_s: float
     false_alarms_per_month: float
+    encoder: Encoder | None = None
 
     def stores(self) -> Stores:
         """What judges read and write."""
@@ -74,14 +79,19 @@ class RoundMeans:
 
 @attrs.frozen
 class Round:
-    """A name and how its work is built; it is built anew after each crash."""
+    """A name and how its work is built; it is built anew after each crash. One that asks an encoder is left
+    out where there is none.
+    """
 
     name: str
     build: Callable[[RoundMeans, Counter[str]], Work]
+    asks_encoder: bool = False
 
 
 def _trace_folder(means: RoundMeans, counts: Counter[str]) -> Work:
     shelf = FoldStore(means.database, secret_key=means.secret_key)
+    if means.encoder is not None:
+        shelf.encoded = tuple(ENCODED)
     return TraceFolder(shelf=shelf, busy=means.busy, counts=counts).round
 
 
@@ -96,6 +106,24 @@ def _judge(detector: Detector) -> Callable[[RoundMeans, Counter[str]], Work]:
             means.false_alarms_per_month,
             counts,
             at_once=detector.name in AHEAD,
+        ).round
+
+    return build
+
+
+def _encoded(detector: Detector) -> Callable[[RoundMeans, Counter[str]], Work]:
+    def build(means: RoundMeans, counts: Counter[str]) -> Work:
+        if means.encoder is None:
+            raise AssertionError("a round that asks an encoder runs where there is one")
+        return EncodedJudge(
+            detector,
+            means.encoder,
+            EncodeStore(means.database),
+            DueStore(means.database),
+            DetectorSettingStore(means.database),
+            _now,
+            means.interval_s,
+            counts,
         ).round
 
     return build
@@ -138,6 +166,7 @@ ROUNDS: Final = (
         for name, detector in DETECTORS.items()
         if detector.measures
     ),
+    *(Round(f"judge-{name}", _encoded(DETECTORS[name]), asks_encoder=True) for name in ENCODED),
     Round("case-keeper", _case_keeper),
     Round("case-analyst", _case_analyst),
 )

@@ -32,6 +32,7 @@ from protocol.detecting import (
 )
 from protocol.framing import Frames
 from svc.detecting.rounds import ROUNDS, Round, RoundMeans
+from svc.outside.encoder import Encoder
 from svc.runtime.asyncio_loop import asyncio_loop
 from svc.runtime.child import END_TIMEOUT_S, end_with_parent, end_within, parent_pipe
 from svc.runtime.garbage import collect_seldom
@@ -100,14 +101,19 @@ async def _live(orders_fd: int, answers_fd: int) -> None:
         async with asyncio_loop(AWAY), pool.opened() as database, trio.open_nursery() as nursery:
             nursery.start_soon(_end_on_sigterm, nursery.cancel_scope)
             busy = False
-            kept = [KeptRound(row, Vitals(row.name, spare=True)) for row in ROUNDS]
             means = RoundMeans(
                 database=database,
                 secret_key=start.secret_key,
                 busy=lambda: busy,
                 interval_s=start.interval_s,
                 false_alarms_per_month=start.false_alarms_per_month,
+                encoder=None if start.encoder_url is None else Encoder(start.encoder_url, start.encoder_key),
             )
+            kept = [
+                KeptRound(row, Vitals(row.name, spare=True))
+                for row in ROUNDS
+                if means.encoder is not None or not row.asks_encoder
+            ]
             await keep_rounds(nursery, means, kept)
             nursery.start_soon(_report, kept, answers)
             collect_seldom()

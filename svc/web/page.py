@@ -59,6 +59,10 @@ class Visit:
         """As what the caller belongs to the organization."""
         return self.call.role
 
+    def has(self, etag: str) -> bool:
+        """Whether the browser has the document that bears this tag."""
+        return etag in self.call.headers.get("if-none-match", "")
+
     @property
     def manages(self) -> bool:
         """Whether the caller may change things of a project."""
@@ -99,12 +103,18 @@ class Go:
 
 @attrs.frozen
 class Sent:
-    """A document that is no page: JSON for a module, or a download when it has a file name."""
+    """A document that is no page: JSON for a module, or a download when it has a file name.
 
-    body: bytes
+    `etag` names it where that is known without its body, which is then not needed when the browser has it.
+    `packed` is the body compressed already, in a thread, where that takes long.
+    """
+
+    body: bytes = attrs.field(repr=False)
     content_type: str = "application/json"
     file_name: str | None = None
     secret: bool = False
+    etag: str | None = None
+    packed: bytes | None = attrs.field(default=None, repr=False)
 
 
 Handler = Callable[[Visit], Awaitable[Any]]

@@ -113,19 +113,39 @@ class Renderer:
     def sent(self, answer: Sent, asked: Asked) -> Response:
         """A document that is no page. A download is text and is never opened here."""
         content_type = answer.content_type if answer.file_name is None else "text/plain; charset=utf-8"
-        response = self._sent(answer.body, content_type, asked, 200, secret=answer.secret)
+        response = self._sent(
+            answer.body,
+            content_type,
+            asked,
+            200,
+            secret=answer.secret,
+            etag=answer.etag,
+            packed=answer.packed,
+        )
         if answer.file_name is not None:
             response.headers["content-disposition"] = f"attachment; filename={json.dumps(answer.file_name)}"
         return response
 
-    def _sent(self, body: bytes, content_type: str, asked: Asked, status: int, *, secret: bool) -> Response:
+    def _sent(
+        self,
+        body: bytes,
+        content_type: str,
+        asked: Asked,
+        status: int,
+        *,
+        secret: bool,
+        etag: str | None = None,
+        packed: bytes | None = None,
+    ) -> Response:
         headers = {**HEADERS, "cache-control": "no-store" if secret else "private, no-cache"}
         if status == 200 and not secret:
             # Weak: compressed and plain are one page.
-            headers["etag"] = f'W/"{blake2b(body, digest_size=12).hexdigest()}"'
+            headers["etag"] = f'W/"{etag or blake2b(body, digest_size=12).hexdigest()}"'
             if asked.etag is not None and headers["etag"] in asked.etag:
                 return Response(b"", status=304, headers=headers, content_type=None)
-        if asked.gzip and len(body) >= _COMPRESSED_BYTES:
+        if asked.gzip and packed is not None:
+            body, headers["content-encoding"] = packed, "gzip"
+        elif asked.gzip and len(body) >= _COMPRESSED_BYTES:
             packer = compressobj(1, wbits=MAX_WBITS | 16)
             body = packer.compress(body) + packer.flush()
             headers["content-encoding"] = "gzip"

@@ -282,6 +282,8 @@ class House:
             secret_key=marking_key(self.settings),
             interval_s=self.settings.detectors_interval_s,
             false_alarms_per_month=self.settings.false_alarms_per_month,
+            encoder_url=self.settings.encoder_url,
+            encoder_key=self.settings.encoder_api_key,
         )
         return (
             lambda: DetectingProcess(

@@ -97,7 +97,7 @@ def test_by_keys_alone_from_the_sign_in_to_a_trace(opened: Opened) -> None:
         page.keyboard.press("j")
         chosen = page.locator("tr.at").get_attribute("data-id")
         page.keyboard.press("Enter")
-        page.wait_for_url(f"**/traces/{chosen}")
+        page.wait_for_url(f"**/traces/{chosen}?in=**")
 
 
 def test_a_chip_is_kept_when_more_is_typed_and_goes_by_its_cross(opened: Opened) -> None:
@@ -216,3 +216,16 @@ def test_a_page_weighs_no_more_than_its_budget(opened: Opened) -> None:
         assert sizes["script"] <= 25 * 1024
         assert sizes["stylesheet"] <= 14 * 1024
         assert sizes["document"] <= 40 * 1024
+
+
+def test_a_pasted_key_leaves_no_secret_in_an_address(opened: Opened) -> None:
+    with opened.page() as page:
+        asked: list[str] = []
+        page.on("request", lambda request: asked.append(request.url))
+        page.goto(opened.url(f"{BASE}/traces"))
+        settle(page)
+        page.keyboard.press("Control+k")
+        page.keyboard.type("svc_w_AAAAAAAAsecretsecretse")
+        page.keyboard.press("Enter")
+        page.wait_for_url("**/settings/keys?prefix=svc_w_AAAAAAAA")
+        assert [url for url in asked if "secret" in url] == []

@@ -93,4 +93,12 @@ def test_a_report_is_bounded_whatever_a_round_counts_or_says() -> None:
 def test_names_of_rounds_are_the_ones_that_operators_know() -> None:
     judges = [f"judge-{name.replace('_', '-')}" for name, one in DETECTORS.items() if one.measures]
     assert len(judges) == 9
-    assert [row.name for row in ROUNDS] == ["trace-folder", *judges, "case-keeper", "case-analyst"]
+    assert [row.name for row in ROUNDS] == [
+        "trace-folder",
+        *judges,
+        "judge-frustration",
+        "judge-groundedness",
+        "case-keeper",
+        "case-analyst",
+    ]
+    assert [row.name for row in ROUNDS if row.asks_encoder] == ["judge-frustration", "judge-groundedness"]

@@ -125,6 +125,10 @@ def test_an_unknown_path_is_404_in_the_envelope(service: Service, path: str, met
     with connected(service.port) as sock:
         sock.sendall(head(method, path, "Content-Length: 2") + b"{}")
         status, headers, body = read_response(sock)
+    if (method, path) == ("GET", "/"):
+        # The pages begin there.
+        assert (status, headers["location"]) == (303, "/login")
+        return
     assert (status, headers["content-type"]) == (404, "application/json")
     told = json.loads(body)
     if (method, path) == ("POST", "/"):

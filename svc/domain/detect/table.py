@@ -45,10 +45,6 @@ DETECTORS: Final[Mapping[str, Detector]] = {
 }
 
 
-#: Why a detector whose row is all there is of it cannot run.
-NO_ENGINE: Final = "has its name and nothing that runs in this release"
-
-
 @attrs.frozen(eq=False)
 class Observed:
     """What was seen of one trace, and the detectors that could not look at it, each with the error's type."""
@@ -75,8 +71,7 @@ def lacking(detector: Detector, installed: Collection[str]) -> str | None:
     """Why a detector cannot run where this is installed; None when it can."""
     if detector.needs is not None and detector.needs not in installed:
         return detector.unavailable
-    # With nothing to measure it would say for ever that it found nothing.
-    return None if detector.measures else NO_ENGINE
+    return None
 
 
 def detectors_table() -> str:

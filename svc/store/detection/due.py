@@ -167,7 +167,7 @@ class LookDone:
 
 
 @attrs.frozen(eq=False)
-class Look:
+class DueLook:
     """What a judge takes on: what is due by subject, and the slot up to which it may be judged.
 
     `quiet` is false while older slots are still being counted: then nothing is due, and the judge comes back
@@ -191,7 +191,7 @@ class DueStore:
         """Projects in which something is due."""
         return [row["id"] for row in await self.database.fetch(_WAITING, detector, PROJECTS)]
 
-    async def take(self, project_id: int, detector: str, *, at_once: bool = False) -> Look | None:
+    async def take(self, project_id: int, detector: str, *, at_once: bool = False) -> DueLook | None:
         """Hold a project and see what is due in it; None: another has it.
 
         `at_once` waits for no watermark.
@@ -201,7 +201,7 @@ class DueStore:
             return None
         rows = await self.database.fetch(_REACH, project_id)
         if not rows or (newest := rows[0]["newest_slot"]) is None:
-            return Look(0, {}, quiet=True, fine_from=0)
+            return DueLook(0, {}, quiet=True, fine_from=0)
         now, recent = slot_at(rows[0]["now_s"]), rows[0]["recent"]
         # Clocks ahead of ours say nothing of how far events reach.
         until = newest + 1 if at_once else min(newest, now) + watermark(0.0)
@@ -214,7 +214,7 @@ class DueStore:
             of_subject.append(
                 DueBucket(row["bucket_id"], row["detail"], row["from_slot"], row["last_slot"], row["turn"])
             )
-        return Look(until, due, quiet, max(rows[0]["hours_before"], rows[0]["gone_before"]))
+        return DueLook(until, due, quiet, max(rows[0]["hours_before"], rows[0]["gone_before"]))
 
     async def still(self, project_id: int, detector: str) -> bool:
         """Hold on to a project; False: another has it."""

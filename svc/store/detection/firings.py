@@ -30,6 +30,29 @@ _COLUMNS: Final = (
 )
 
 
+async def write_firings(
+    connection: Connection, project_id: int, firings: Iterable[Firing], now: datetime
+) -> None:
+    """Write firings in their order, in the transaction of what they come of."""
+    records = [
+        (
+            project_id,
+            firing.classifier_id,
+            firing.severity,
+            firing.confidence,
+            firing.subject_kind,
+            firing.session_id,
+            firing.trace_id,
+            firing.span_id,
+            firing.call_site_id,
+            firing.summary,
+            now,
+        )
+        for firing in firings
+    ]
+    await connection.copy_records_to_table("classifier_event", columns=_COLUMNS, records=records)
+
+
 @attrs.define(eq=False)
 class ClassifierEventStore:
     """Raises `Outage`."""
@@ -38,24 +61,5 @@ class ClassifierEventStore:
 
     async def record(self, project_id: int, firings: Iterable[Firing], now: datetime) -> None:
         """Write firings in one transaction, in their order."""
-        records = [
-            (
-                project_id,
-                firing.classifier_id,
-                firing.severity,
-                firing.confidence,
-                firing.subject_kind,
-                firing.session_id,
-                firing.trace_id,
-                firing.span_id,
-                firing.call_site_id,
-                firing.summary,
-                now,
-            )
-            for firing in firings
-        ]
-
-        async def work(connection: Connection) -> None:
-            await connection.copy_records_to_table("classifier_event", columns=_COLUMNS, records=records)
-
-        await self.database.run(work)
+        given = list(firings)
+        await self.database.run(lambda connection: write_firings(connection, project_id, given, now))

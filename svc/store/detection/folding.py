@@ -97,6 +97,13 @@ _FOLDED: Final = """
 select trace_id, spans, texts, body from trace_fold where project_id = $1 and trace_id = any($2::bytea[])
 """
 
+# An encoder is to be asked about these.
+_ENCODE: Final = """
+insert into encode_due (project_id, detector, trace_id)
+select $1, d.detector, t.trace_id from unnest($2::text[]) as d (detector)
+    cross join unnest($3::bytea[]) as t (trace_id)
+"""
+
 # What they are folded as now.
 _NOTE: Final = """
 insert into trace_fold (project_id, trace_id, slot, spans, texts, body)
@@ -124,6 +131,8 @@ class FoldStore:
     database: Database
     #: The key under which secrets are told apart.
     secret_key: bytes = attrs.field(default=b"", repr=False)
+    #: Detectors that ask an encoder about each new trace.
+    encoded: Sequence[str] = ()
     holder: UUID = attrs.field(factory=uuid4)
     _schemas: dict[str, Schema] = attrs.field(factory=dict)
 
@@ -218,6 +227,8 @@ class FoldStore:
         await _note(connection, project_id, fresh, entries)
         if fresh:
             await note_evals(connection, project_id, _looked_at(fresh))
+        if self.encoded and (new := [one.due.trace_id for one in fresh if one.due.trace_id not in before]):
+            await connection.execute(_ENCODE, project_id, list(self.encoded), new)
         await connection.execute(_GIVE_UP, project_id, self.holder)
         return Folded(
             traces=len(fresh),

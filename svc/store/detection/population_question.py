@@ -80,6 +80,8 @@ class CaseQuestion:
     #: Failures are what the detector counted, or, when the tallies cannot say, its witnesses.
     by_witness: frozenset[bytes] | None
     signature: str | None
+    #: Whether failures are sightings of secrets, whose signatures hold what tells one from another.
+    secret: bool
     names: Mapping[int, BucketOf]
     unit: float | None
     before: tuple[int, int]
@@ -124,6 +126,7 @@ async def ask(connection: Connection, project_id: int, case_id: UUID, now: datet
         frozenset(counted),
         None if known else witnesses,
         signature if finding["detector"] == "new_signature" and isinstance(signature, str) else None,
+        finding["detector"] == "secret_leak",
         names,
         unit,
         _reference(payload.get("reference"), min(claim.low, onset)),

@@ -133,7 +133,26 @@ async def due_traces(connection: Connection, project_id: int) -> Due:
     return Due(taken, traces, more=bool(later) or len(queued) == ROUND_TRACES)
 
 
-async def _read(connection: Connection, project_id: int, chosen: Sequence[Any]) -> list[DueTrace]:
+async def settled_traces(
+    connection: Connection, project_id: int, trace_ids: Sequence[bytes], kinds: frozenset[Kind]
+) -> list[DueTrace]:
+    """These traces, as far as they are there, with the payloads of spans of these kinds; within the bounds of
+    a round.
+    """
+    found = await connection.fetch(_TRACES, project_id, list(trace_ids))
+    chosen: list[Any] = []
+    spans = 0
+    for row in found:
+        spans += row["span_count"]
+        if chosen and spans > ROUND_SPANS:
+            break
+        chosen.append(row)
+    return await _read(connection, project_id, chosen, kinds)
+
+
+async def _read(
+    connection: Connection, project_id: int, chosen: Sequence[Any], kinds: frozenset[Kind] = TEXTUAL
+) -> list[DueTrace]:
     if not chosen:
         return []
     bounds = (min(row["first_started_at"] for row in chosen), max(row["last_started_at"] for row in chosen))
@@ -153,7 +172,7 @@ async def _read(connection: Connection, project_id: int, chosen: Sequence[Any]) 
             if (called := calls.get((trace_id, row.span_id))) is not None:
                 row.tool_calls = tuple(called)
         wanted[trace_id] = [
-            (trace_id, row.span_id, row.started_at, row.frame) for row in of_trace if row.kind in TEXTUAL
+            (trace_id, row.span_id, row.started_at, row.frame) for row in of_trace if row.kind in kinds
         ]
     read = await _affordable(connection, project_id, wanted)
     payloads = await read_payloads(connection, project_id, [key for keys in read.values() for key in keys])

@@ -17,7 +17,7 @@ from svc.web.render import query
 _TRACE: Final = re.compile(r"[0-9a-fA-F]{32}")
 _SPAN: Final = re.compile(r"[0-9a-fA-F]{16}")
 _CASE: Final = re.compile(r"[cC]-\d{1,9}")
-_KEY: Final = re.compile(r"svc_[wqa]_[A-Za-z0-9_-]*")
+_KEY: Final = re.compile(r"svc_[wqa]_[A-Za-z0-9_-]{0,40}")
 
 
 async def start(visit: Visit) -> Go | Refusal:

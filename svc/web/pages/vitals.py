@@ -28,7 +28,7 @@ _WORTH: Final = 1.2
 
 
 @attrs.frozen
-class Change:
+class Mover:
     """How a figure moved: the factor, or None where it cannot be said; worse when it grew."""
 
     factor: float | None
@@ -58,10 +58,10 @@ class VitalRow:
     name: str
     address: str
     now: Window
-    errors: Change
-    p50: Change
-    p95: Change
-    each: Change
+    errors: Mover
+    p50: Mover
+    p95: Mover
+    each: Mover
     #: Why nothing is compared; empty when it is.
     short: str
 
@@ -118,23 +118,23 @@ def _row(visit: Visit, what: str, name: str, vital: Vital) -> VitalRow:
         subject or "not known",
         query(f"{visit.base}/traces", q="kind:tool" if bar is None else str(bar), range=name),
         now,
-        Change(None) if short else _errors(now, before),
-        Change(None) if short else _factor(now.p50_ms, before.p50_ms),
-        Change(None) if short else _factor(now.p95_ms, before.p95_ms),
-        Change(None) if short else _factor(now.cost_each, before.cost_each),
+        Mover(None) if short else _errors(now, before),
+        Mover(None) if short else _factor(now.p50_ms, before.p50_ms),
+        Mover(None) if short else _factor(now.p95_ms, before.p95_ms),
+        Mover(None) if short else _factor(now.cost_each, before.cost_each),
         short,
     )
 
 
-def _factor(now: float | None, before: float | None) -> Change:
-    return Change(now / before if now is not None and before else None)
+def _factor(now: float | None, before: float | None) -> Mover:
+    return Mover(now / before if now is not None and before else None)
 
 
-def _errors(now: Window, before: Window) -> Change:
+def _errors(now: Window, before: Window) -> Mover:
     """Rates of few failures jump about: half a failure more on either side tames the factor."""
     if not now.failed and not before.failed:
-        return Change(None)
-    return Change(((now.failed + 0.5) / (now.n + 1)) / ((before.failed + 0.5) / (before.n + 1)))
+        return Mover(None)
+    return Mover(((now.failed + 0.5) / (now.n + 1)) / ((before.failed + 0.5) / (before.n + 1)))
 
 
 def _enough(vital: Vital) -> bool:
@@ -151,7 +151,7 @@ def _worst(found: list[Vital]) -> str | None:
         name = vital.subject or "not known"
         for change, weight, text in (
             (
-                _errors(now, before) if now.failed >= 5 else Change(None),
+                _errors(now, before) if now.failed >= 5 else Mover(None),
                 1.5,
                 f"fails in {words.percent(now.error_rate)} of traces,"
                 f" {words.percent(before.error_rate)} before",

@@ -50,6 +50,10 @@ export function start(root) {
     event.preventDefault();
     if (!dialog.open) open();
   });
+  // Of a pasted key only its public beginning may stand in an address.
+  input.form?.addEventListener("submit", () => {
+    if (/^svc_[wqa]_/.test(input.value.trim())) input.value = input.value.trim().slice(0, 14);
+  });
   input.addEventListener("input", show);
   input.addEventListener("keydown", (event) => {
     const step = event.key === "ArrowDown" ? 1 : event.key === "ArrowUp" ? -1 : 0;

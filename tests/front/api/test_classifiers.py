@@ -19,7 +19,7 @@ from protocol.rest.classifiers import (
     ToolErrorRates,
     TuningShown,
 )
-from svc.domain.detect.table import DETECTORS, NO_ENGINE
+from svc.domain.detect.table import DETECTORS
 from svc.store.accounts.projects import ProjectStore
 from svc.store.detection.firings import ClassifierEventStore
 from svc.store.postgres.database import Database
@@ -62,12 +62,11 @@ async def test_every_detector_is_listed_and_those_that_need_an_encoder_say_so(
     assert (await owner.get(TOOL_ERROR)).data == rows[0]
 
 
-async def test_a_detector_that_is_only_a_name_does_not_run_even_with_an_encoder(store: Database) -> None:
+async def test_with_an_encoder_every_detector_runs(store: Database) -> None:
     async with replica(store, SVC_OBSERVER_ENCODER_URL="https://encoder.example") as api:
         owner = await api.owner()
         for row in (await owner.get(CLASSIFIERS)).data:
-            expected = ("running", None) if row["measures"] else ("unavailable", NO_ENGINE)
-            assert (row["state"], row["reason"]) == expected
+            assert (row["state"], row["reason"]) == ("running", None)
 
 
 async def test_what_cannot_run_never_answers_that_nothing_was_found(api: Replica, owner: Browser) -> None:

@@ -1,0 +1,103 @@
+"""The trace that an address names, and what several of its pages and documents read of it.
+
+Called by the pages of one trace. A trace that is not there is a refusal that each of them answers with.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+import attrs
+import trio
+
+from protocol.refusals import NOT_FOUND, Refusal, Refused
+from svc.store.reads.skeleton import SkeletonReads, TraceHead
+from svc.store.reads.trace_numbers import TraceNumbers
+from svc.store.reads.trace_payloads import TracePayloads
+from svc.web import words
+from svc.web.page import PROJECT, Visit
+from svc.web.parts import Room, steps
+from svc.web.render import query
+
+TRACE: Final = PROJECT + "/traces/{traceId}"
+#: Spans of one page of a conversation.
+STEPS: Final = 40
+
+TRACE_ID: Final = re.compile(r"[0-9a-fA-F]{32}", re.ASCII)
+NO_TRACE: Final = NOT_FOUND.saying("there is no such trace in this project, or its term is over")
+
+#: Documents are made ready beside the loop that serves everybody, one at a time.
+packers: Final = trio.CapacityLimiter(1)
+
+
+@attrs.frozen
+class OpenedTrace:
+    """The trace of an address."""
+
+    trace_id: bytes
+    head: TraceHead
+    address: str
+    #: What of the address every link within the page keeps: the list one came from.
+    kept: dict[str, str]
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """Its roll-up row."""
+        return self.head.fields
+
+    def link(self, view: str = "", span: str = "", **more: Any) -> str:
+        """The address of this page in another state."""
+        return query(self.address, view=view, span=span, **more, **self.kept)
+
+
+async def opened(visit: Visit) -> OpenedTrace:
+    """The trace that the path names. Raises `Refused` when there is none."""
+    named = visit.call.path["traceId"]
+    if not TRACE_ID.fullmatch(named):
+        raise Refused(NO_TRACE)
+    trace_id = bytes.fromhex(named)
+    head = await SkeletonReads(visit.means.questions).head(visit.project.id, trace_id)
+    if head is None:
+        raise Refused(NO_TRACE)
+    kept = {"in_": visit.query["in"]} if visit.query.get("in") else {}
+    return OpenedTrace(trace_id, head, f"{visit.base}/traces/{named.lower()}", kept)
+
+
+def headline(fields: dict[str, Any], head: TraceHead) -> str:
+    """What happened, in a sentence."""
+    name = words.visible(fields["name"] or "a trace without a name")
+    name = name if len(name) <= 80 else name[:79] + "…"
+    failed, took = fields["error_count"], words.duration(fields["latency_ms"])
+    if not head.settled:
+        return f"{name} is still arriving"
+    if fields["status"] == "error":
+        return f"{name} failed after {took}"
+    if failed:
+        return f"{name} took {took}, {words.counted(failed, 'span')} failed on the way"
+    return f"{name} took {took}" if fields["ended_at"] else f"{name} has not ended"
+
+
+async def talk(visit: Visit, found: OpenedTrace) -> dict[str, Any]:
+    """A page of the conversation, from the `step` of the address on."""
+    first = visit.query.get("step", "0")
+    at = int(first) if first.isdigit() and len(first) <= 7 else 0
+    payloads = TracePayloads(visit.means.questions)
+    page = await payloads.conversation(visit.project.id, found.trace_id, found.head, first=at, count=STEPS)
+    # Opening and cutting texts takes time with their length.
+    told = await trio.to_thread.run_sync(steps, page.spans, page.before, Room(), limiter=packers)
+    return {"steps": told, "first": at, "next": at + STEPS if page.more else None}
+
+
+async def explained(visit: Visit, found: OpenedTrace, number: str) -> dict[str, Any] | Refusal:
+    """What one number of the head was made of."""
+    numbers = TraceNumbers(visit.means.questions)
+    here = visit.project.id, found.trace_id, found.head
+    context: dict[str, Any] = {"number": number, "found": found, "trace": found.fields, "head": found.head}
+    if number in ("tokens", "cost"):
+        return {**context, "groups": await numbers.usage(*here)}
+    if number == "errors":
+        return {**context, "failures": await numbers.failures(*here)}
+    if number in ("spans", "duration"):
+        return {**context, "kinds": await numbers.kinds(*here)}
+    return NOT_FOUND.saying("no such number; duration, tokens, cost, errors and spans are explained")

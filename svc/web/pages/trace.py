@@ -1,0 +1,110 @@
+"""The page of one trace: where its time, its money and its errors went. One page, three views.
+
+The address is the state: `view` is timeline, tree or conversation, `span` what the panel shows, `explain`
+which number is taken apart, `in` the list that one came from. The columns of the spans are a document of
+their own, which the modules draw; without them the first spans are a table.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+from urllib.parse import parse_qsl
+
+from protocol.refusals import Refusal, Refused
+from protocol.storage import Slow
+from svc.store.reads.spans import SpanReads
+from svc.store.reads.trace_kin import TraceKin, TraceNeighbours
+from svc.store.reads.trace_numbers import TraceNumbers
+from svc.store.reads.traces import TraceReads
+from svc.store.retention.sweep import read_override
+from svc.web.filters import read_filters
+from svc.web.one_trace import TRACE, OpenedTrace, explained, headline, opened, talk
+from svc.web.page import Go, Html, PageRoute, Visit
+from svc.web.pages.trace_compare import comparison
+from svc.web.pages.trace_span import panel_context
+from svc.web.ranges import TimeRange
+
+VIEWS: Final = ("conversation", "timeline", "tree")
+MODULES: Final = (
+    *("trace", "trace-grid", "trace-keys", "trace-model", "trace-rows", "trace-scale", "trace-map"),
+    *("trace-head", "trace-panel", "trace-find", "trace-talk", "markdown", "format", "part", "tabs"),
+)
+
+
+async def trace(visit: Visit) -> Html | Go:
+    """The page."""
+    try:
+        found = await opened(visit)
+    except Refused:
+        return await _missing(visit)
+    view = visit.query.get("view", "timeline")
+    context = await _context(visit, found)
+    context |= {"view": view if view in VIEWS else "timeline", "talk": None, "spans": (), "panel": None}
+    context["comparison"] = None
+    if visit.query.get("against"):
+        compared = await comparison(visit, found)
+        if isinstance(compared, Go):
+            return compared
+        context["comparison"] = compared
+    elif context["view"] == "conversation":
+        context["talk"] = await talk(visit, found)
+    else:
+        reads = TraceReads(visit.means.questions, SpanReads(visit.means.questions))
+        told = await reads.one(visit.project.id, found.trace_id, payload=False)
+        context["spans"] = told["spans"] if told else ()
+    if number := visit.query.get("explain"):
+        told_of = await explained(visit, found, number)
+        context |= {} if isinstance(told_of, Refusal) else told_of
+    if span_id := visit.query.get("span"):
+        panel = await panel_context(visit, found, span_id)
+        context["panel"] = None if isinstance(panel, Refusal) else panel
+    context["kin"] = await _neighbours(visit, found)
+    return Html("pages/trace", context, modules=MODULES)
+
+
+async def _missing(visit: Visit) -> Html:
+    """The page of a trace that is not there, which says why that may be."""
+    override = await visit.means.database.run(
+        lambda connection: read_override(connection, visit.project.id), readonly=True
+    )
+    named, terms = visit.call.path["traceId"][:200], override.over(visit.means.terms)
+    return Html("pages/trace_missing", {"named": named, "days": terms.traces}, status=404)
+
+
+async def _context(visit: Visit, found: OpenedTrace) -> dict[str, Any]:
+    numbers = TraceNumbers(visit.means.questions)
+    return {
+        "found": found,
+        "trace": found.fields,
+        "head": found.head,
+        "models": await numbers.models(visit.project.id, found.trace_id, found.head),
+        "headline": headline(found.fields, found.head),
+        "here": found.link,
+        "span_id": visit.query.get("span", ""),
+        "number": "",
+        "listed": f"{visit.base}/traces" + (f"?{visit.query['in']}" if visit.query.get("in") else ""),
+    }
+
+
+async def top(visit: Visit) -> Html:
+    """What stands above the spans, for a page that stays while the trace grows."""
+    return Html("parts/trace_head", await _context(visit, await opened(visit)), part=True)
+
+
+async def _neighbours(visit: Visit, found: OpenedTrace) -> TraceNeighbours:
+    """The traces beside this one in the list that the address names."""
+    if "in" not in visit.query:
+        return TraceNeighbours(None, None)
+    try:
+        given = dict(parse_qsl(visit.query["in"], max_num_fields=20))
+        asked = read_filters(given.get("q", "")).over(TimeRange.of(given, visit.means.now()))
+        return await TraceKin(visit.means.questions).neighbours(visit.project.id, found.head, asked)
+    except (Refused, ValueError, Slow):
+        # A list that cannot be read, or takes too long, has no neighbours; the trace stands.
+        return TraceNeighbours(None, None)
+
+
+PAGES: Final = (
+    PageRoute("GET", TRACE, "ORG_VIEW", trace),
+    PageRoute("GET", TRACE + "/top", "ORG_VIEW", top),
+)

@@ -1,0 +1,122 @@
+"""One span of a trace: the panel that shows what it said and was told, and each part of it in full.
+
+A panel is a fragment, and stands in the page where there are no modules. Texts beyond what a panel shows are
+fetched when somebody opens them; what is longer than a page can hold is downloaded.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+import trio
+
+from protocol.refusals import NO_PAYLOAD, NOT_FOUND, PAYLOAD_HOLDS_TOO_MUCH, Refusal
+from svc.domain.span import TOKEN_BUCKETS
+from svc.store.reads.payloads import said_in
+from svc.store.reads.spans import SpanReads
+from svc.web.one_trace import TRACE, OpenedTrace, opened, packers
+from svc.web.page import Html, PageRoute, Sent, Visit
+from svc.web.parts import UNSAID, Room, messages, part_at, pretty
+
+SPAN: Final = TRACE + "/spans/{spanId}"
+
+#: Payload of one panel, and of one part in full.
+PANEL_BYTES: Final = 8 * 1024 * 1024
+PART_BYTES: Final = 64 * 1024 * 1024
+#: A part in full that a page shows; more is downloaded.
+SHOWN_BYTES: Final = 2 * 1024 * 1024
+#: Attributes, events and links that a panel lists.
+MOST_LISTED: Final = 300
+
+_SPAN_ID: Final = re.compile(r"[0-9a-fA-F]{16}", re.ASCII)
+_AT: Final = re.compile(r"[a-z_]{4,16}(?:\.\d{1,6}){0,2}", re.ASCII)
+NO_SPAN: Final = NOT_FOUND.saying("there is no such span in this trace")
+
+
+async def panel(visit: Visit) -> Html | Refusal:
+    """The panel of a span."""
+    found = await opened(visit)
+    context = await panel_context(visit, found, visit.call.path["spanId"])
+    if isinstance(context, Refusal):
+        return context
+    return Html("parts/trace_panel", {"panel": context, "found": found, "here": found.link}, part=True)
+
+
+async def panel_context(visit: Visit, found: OpenedTrace, span_id: str) -> dict[str, Any] | Refusal:
+    """What a panel shows."""
+    if not _SPAN_ID.fullmatch(span_id):
+        return NO_SPAN
+    reads = SpanReads(visit.means.questions)
+    span = await reads.one(
+        visit.project.id, found.trace_id, bytes.fromhex(span_id), room_bytes=2 * PANEL_BYTES
+    )
+    return NO_SPAN if span is None else await trio.to_thread.run_sync(_told, span, limiter=packers)
+
+
+def _told(span: dict[str, Any]) -> dict[str, Any]:
+    span = {**UNSAID, **span}
+    room = Room()
+    tool = span.get("tool") or {}
+    if tool:
+        asked = messages(tool.get("arguments", span.get("input")), "input", room)
+        answered = messages(tool.get("result", span.get("output")), "output", room)
+    else:
+        asked, answered = (messages(span.get(side), side, room) for side in ("input", "output"))
+    usage = [(name.removesuffix("_tokens").replace("_", " "), span.get(name)) for name in TOKEN_BUCKETS]
+    return {
+        "span": span,
+        "asked": asked,
+        "answered": answered,
+        "attributes": _pairs(span.get("attributes"), room),
+        "resource": _pairs((span.get("resource") or {}).get("attributes"), room),
+        "provided": _pairs(span.get("provided_usage"), room),
+        "usage": [(name, count) for name, count in usage if count is not None],
+        "events": [_event(event, room) for event in (span.get("events") or [])[:MOST_LISTED]],
+        "links": (span.get("links") or [])[:MOST_LISTED],
+        "counts": {name: len(span.get(name) or ()) for name in ("attributes", "events", "links")},
+        "cut": span.get("payload_truncated"),
+    }
+
+
+def _pairs(fields: Any, room: Room) -> list[tuple[str, str, bool]]:
+    pairs = sorted((fields or {}).items())[:MOST_LISTED]
+    return [(key[:300], *room.shown(pretty(value))) for key, value in pairs]
+
+
+def _event(event: dict[str, Any], room: Room) -> dict[str, Any]:
+    return {"name": event["name"], "time": event["time"], "attributes": _pairs(event["attributes"], room)}
+
+
+async def text(visit: Visit) -> Html | Sent | Refusal:
+    """One part of a span in full, as a fragment or as a download."""
+    found, at = await opened(visit), visit.query.get("at", "")
+    span_id = visit.call.path["spanId"]
+    if not _SPAN_ID.fullmatch(span_id) or not _AT.fullmatch(at):
+        return NO_SPAN
+    reads = SpanReads(visit.means.questions)
+    envelope = await reads.envelope(visit.project.id, found.trace_id, bytes.fromhex(span_id), PART_BYTES)
+    if not isinstance(envelope, bytes):
+        return NO_PAYLOAD if envelope is None else PAYLOAD_HOLDS_TOO_MUCH
+    try:
+        whole = await trio.to_thread.run_sync(_part, envelope, at, limiter=packers)
+    except LookupError:
+        return NO_SPAN.saying("this span has no such part")
+    body = whole.encode("utf-8", "replace")
+    if visit.query.get("download"):
+        return Sent(body, file_name=f"{span_id}-{at}.txt")
+    if len(body) > SHOWN_BYTES:
+        return Html(
+            "parts/trace_text", {"text": whole[:SHOWN_BYTES], "cut": len(body), "found": found}, part=True
+        )
+    return Html("parts/trace_text", {"text": whole, "cut": None, "found": found}, part=True)
+
+
+def _part(envelope: bytes, at: str) -> str:
+    return pretty(part_at(said_in(envelope), at))
+
+
+PAGES: Final = (
+    PageRoute("GET", SPAN, "ORG_VIEW", panel),
+    PageRoute("GET", SPAN + "/text", "ORG_VIEW", text),
+)

@@ -1,0 +1,252 @@
+"""What spans said, as parts that a page can show: who said it, in which form, how long it is.
+
+Pure. Owns what is shown inline and what waits until somebody asks: a part is cut after `PART_CHARS`, and when
+a page has shown `INLINE_CHARS` what follows is a slot with its size and a beginning. `at` names a part within
+its span's payload, so that the whole of it can be had.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from hashlib import blake2b
+from typing import Any, Final, Literal
+
+import attrs
+import msgspec
+
+#: Text that a page shows by itself, of one part and of all together.
+PART_CHARS: Final = 8_000
+INLINE_CHARS: Final = 256 * 1024
+_SLOT_CHARS: Final = 160
+
+Form = Literal["text", "reasoning", "call", "result", "json", "media", "unknown"]
+
+
+@attrs.define
+class Part:
+    """One piece of a message. `text` is what is shown of it, `size` how many bytes all of it has."""
+
+    form: Form
+    text: str
+    size: int
+    at: str
+    title: str = ""
+    cut: bool = False
+    failed: bool = False
+    call_id: str | None = None
+    #: What answered a call, when it is among the same messages.
+    answer: Part | None = None
+
+
+@attrs.define
+class Said:
+    """One message: who, and its parts."""
+
+    role: str
+    parts: list[Part]
+    digest: bytes
+    name: str = ""
+
+    @property
+    def size(self) -> int:
+        """Bytes of all its parts."""
+        return sum(part.size + (part.answer.size if part.answer else 0) for part in self.parts)
+
+
+@attrs.define
+class Room:
+    """How much text a page may still show by itself."""
+
+    chars: int = INLINE_CHARS
+
+    def shown(self, text: str) -> tuple[str, bool]:
+        """As much of a text as is shown, and whether that is less than all."""
+        most = PART_CHARS if self.chars > 0 else _SLOT_CHARS
+        self.chars -= min(len(text), most)
+        return (text, False) if len(text) <= most else (text[:most], True)
+
+
+def pretty(value: Any) -> str:
+    """A value as text: a text as it is, anything else as indented JSON."""
+    if type(value) is str:
+        return value
+    return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
+
+
+def messages(value: Any, side: str, room: Room) -> list[Said]:
+    """The messages of an input or an output; what is no conversation is one message without a role."""
+    if value is None:
+        return []
+    if not _is_conversation(value):
+        form: Form = "text" if type(value) is str else "json"
+        return [Said("", [_part(form, pretty(value), side, room)], _digest(value))]
+    said = [
+        Said(
+            str(message.get("role") or ""),
+            [_read(part, f"{side}.{i}.{j}", room) for j, part in enumerate(message.get("parts") or [])],
+            _digest(_without_ids(message)),
+            str(message.get("name") or ""),
+        )
+        for i, message in enumerate(value)
+    ]
+    return paired(said)
+
+
+def _is_conversation(value: Any) -> bool:
+    return (
+        type(value) is list
+        and bool(value)
+        and all(type(one) is dict and type(one.get("parts")) is list for one in value)
+    )
+
+
+def _digest(value: Any) -> bytes:
+    return blake2b(msgspec.json.encode(value), digest_size=12).digest()
+
+
+def _without_ids(message: Mapping[str, Any]) -> list[Any]:
+    parts = [
+        {name: field for name, field in part.items() if name != "id"} if type(part) is dict else part
+        for part in message.get("parts") or []
+    ]
+    return [message.get("role"), parts]
+
+
+def _part(form: Form, text: str, at: str, room: Room, **more: Any) -> Part:
+    shown, cut = room.shown(text)
+    return Part(form, shown, len(text.encode("utf-8", "replace")), at, cut=cut, **more)
+
+
+def _read(part: Any, at: str, room: Room) -> Part:
+    if type(part) is not dict:
+        return _part("unknown", pretty(part), at, room)
+    match part.get("type"):
+        case "text" | "reasoning" as form:
+            return _part(form, pretty(part.get("text") or ""), at, room)
+        case "tool_call":
+            name, call_id = str(part.get("name") or "a tool"), part.get("id")
+            return _part("call", pretty(part.get("arguments")), at, room, title=name, call_id=call_id)
+        case "tool_result":
+            name, failed = str(part.get("name") or ""), bool(part.get("is_error"))
+            text = pretty(part.get("result"))
+            return _part("result", text, at, room, title=name, failed=failed, call_id=part.get("id"))
+        case "media":
+            return _media(part, at, room)
+    return _part("unknown", pretty(part), at, room, title=str(part.get("type") or ""))
+
+
+def _media(part: Mapping[str, Any], at: str, room: Room) -> Part:
+    """A picture or a file is named with its size; nothing of it is drawn."""
+    name = f"{part.get('media') or 'file'} {part.get('mime_type') or ''}".strip()
+    data, uri = part.get("data"), part.get("uri")
+    if type(data) is str:
+        # Base64 holds three bytes in four letters.
+        return Part("media", "", len(data) * 3 // 4, at, title=name)
+    if type(uri) is str:
+        if uri.startswith("data:"):
+            return Part("media", "", len(uri) * 3 // 4, at, title=name)
+        return _part("media", uri, at, room, title=name)
+    return _part("unknown", pretty(part.get("value")), at, room, title=name)
+
+
+def paired(said: Sequence[Said]) -> list[Said]:
+    """The messages with each result below the call that it answers."""
+    calls = {part.call_id: part for one in said for part in one.parts if part.form == "call" and part.call_id}
+    kept = []
+    for one in said:
+        for part in list(one.parts):
+            call = calls.get(part.call_id or "") if part.form == "result" else None
+            if call is not None and call.answer is None:
+                call.answer = part
+                one.parts.remove(part)
+        if one.parts:
+            kept.append(one)
+    return kept
+
+
+_SIDES: Final = frozenset({"input", "output", "attributes", "provided_usage", "events", "links"})
+
+
+def part_at(payload: Mapping[str, Any], at: str) -> Any:
+    """What a part is in full, by its `at`. Raises `LookupError` when there is none."""
+    side, *places = at.split(".")
+    if side not in _SIDES:
+        raise LookupError(at)
+    value: Any = payload.get(side)
+    if not places:
+        return value
+    if len(places) != 2 or not _is_conversation(value):
+        raise LookupError(at)
+    part = value[int(places[0])]["parts"][int(places[1])]
+    if type(part) is not dict:
+        return part
+    return next((part[key] for key in ("text", "arguments", "result", "data", "uri") if key in part), part)
+
+
+#: What the row of a span leaves out when there is nothing to say.
+UNSAID: Final = {"error_message": None, "usage_repeats": None, "price_book": None, "payload_truncated": None}
+
+
+@attrs.define
+class Step:
+    """One span of a conversation: what it was newly given, what it answered."""
+
+    span: dict[str, Any]
+    earlier: int
+    asked: list[Said]
+    answered: list[Said]
+    #: Spans of the same name that said nothing either, one after the other.
+    times: int = 1
+
+
+#: What a span of these kinds calls is shown under the model call that asked for it.
+_CALLED: Final = frozenset({"tool", "mcp", "retrieval", "reranker"})
+
+
+def steps(spans: Sequence[dict[str, Any]], before: dict[str, Any] | None, room: Room) -> list[Step]:
+    """The spans as a conversation: messages that were said before are counted, not said again."""
+    heard: set[bytes] = set()
+    if before is not None:
+        heard.update(one.digest for one in _both(before, Room(0)))
+    models = any(span["kind"] in ("llm", "reasoning") for span in spans)
+    # What is told by a span of its own need not be told by who called it.
+    told = {_call_id(span) for span in spans if span["kind"] in _CALLED} - {None}
+    found: list[Step] = []
+    for span in spans:
+        asked = messages(span.get("input"), "input", Room(0))
+        new = {one.digest for one in asked} - heard
+        heard |= new
+        fresh = [one for one in messages(span.get("input"), "input", room) if one.digest in new]
+        fresh = [one for one in fresh if not _is_told(one, told)]
+        if span["kind"] == "agent" and models:
+            answered = []
+        else:
+            answered = messages(span.get("output"), "output", room)
+            heard.update(one.digest for one in answered)
+        for part in (part for one in answered for part in one.parts):
+            if part.form == "call" and part.call_id in told:
+                part.text = ""
+        step = Step({**UNSAID, **span}, len(asked) - len(fresh), fresh, answered)
+        if found and _is_silent(step) and _is_silent(found[-1]) and span["name"] == found[-1].span["name"]:
+            found[-1].times += 1
+        else:
+            found.append(step)
+    return found
+
+
+def _both(span: Mapping[str, Any], room: Room) -> Iterable[Said]:
+    yield from messages(span.get("input"), "input", room)
+    yield from messages(span.get("output"), "output", room)
+
+
+def _call_id(span: Mapping[str, Any]) -> str | None:
+    tool = span.get("tool")
+    return tool.get("call_id") if type(tool) is dict else None
+
+
+def _is_told(said: Said, told: set[str | None]) -> bool:
+    return all(part.form == "result" and part.call_id in told for part in said.parts)
+
+
+def _is_silent(step: Step) -> bool:
+    return not step.asked and not step.answered and step.span["status"] == "ok"

@@ -1,0 +1,294 @@
+"""The page of one trace in a browser: thousands of spans, keys, folds, find, growth, hostile texts."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from tests.browser.conftest import BASE, Opened
+from tests.browser.test_pages import check, settle
+from tests.service import until
+from tests.web.one_trace import STORIES, bodies, failing, many, trace_id
+
+WIDE = {"viewport": {"width": 1440, "height": 900}}
+
+#: When the first rows stood, in ms since the navigation began: the frame after the one that held them.
+PAINTED = """
+new MutationObserver((_, watch) => {
+  if (!document.querySelector('.tbody .trow[id]')) return;
+  watch.disconnect();
+  requestAnimationFrame(() => requestAnimationFrame(() => { window.painted = performance.now(); }));
+}).observe(document, {childList: true, subtree: true, attributes: true});
+"""
+
+
+@pytest.fixture(scope="module")
+def told(opened: Opened) -> Opened:
+    """The service with every story, settled."""
+    for story in STORIES.values():
+        for body in bodies(story()):
+            assert opened.service.send(body).status_code == 200
+    opened.service.wait_for_spans(30_000, 120, trace_id=trace_id("many").hex())
+    with opened.page() as page:
+        for name in STORIES:
+            until(lambda name=name: settled(page, opened, name), 60, 0.5)
+    return opened
+
+
+def settled(page: Any, opened: Opened, name: str) -> bool:
+    answer = page.request.get(at(opened, name) + "/skeleton")
+    return bool(answer.ok and answer.json()["settled"])
+
+
+def at(opened: Opened, name: str, query: str = "") -> str:
+    return opened.url(f"{BASE}/traces/{trace_id(name).hex()}{query}")
+
+
+def go(page: Any, opened: Opened, name: str, query: str = "") -> None:
+    page.goto(at(opened, name, query))
+    page.locator(".tbody .trow[id]").first.wait_for()
+    settle(page)
+
+
+def active(page: Any) -> str:
+    """The name of the active row."""
+    return str(page.locator(".trow[aria-selected=true] .tlabel").text_content())
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", [360, 1280, 1920])
+@pytest.mark.parametrize(
+    ("name", "query"),
+    [
+        ("failing", ""),
+        ("failing", f"?view=tree&span={3:016x}"),
+        ("failing", f"?view=conversation&span={6:016x}"),
+        ("failing", "?against=healthy"),
+        ("failing", "?explain=cost"),
+        ("strange", ""),
+        ("hostile", f"?span={2:016x}"),
+        ("many", "?only=errors"),
+        ("none", ""),
+    ],
+)
+def test_a_trace_is_clean_at_every_width_and_theme(
+    told: Opened, name: str, query: str, width: int, theme: str
+) -> None:
+    with told.page(viewport={"width": width, "height": 900}, color_scheme=theme) as page:
+        page.goto(at(told, name, query))
+        settle(page)
+        check(page, axe=(width, theme) in ((1280, "light"), (1280, "dark"), (360, "light")))
+
+
+def test_thirty_thousand_spans_open_within_a_second(told: Opened) -> None:
+    best: list[tuple[float, float]] = []
+    for _ in range(3):
+        with told.page(**WIDE) as page:
+            page.add_init_script(PAINTED)
+            session = page.context.new_cdp_session(page)
+            session.send("Performance.enable", {"timeDomain": "threadTicks"})
+            page.goto(at(told, "many"))
+            page.locator(".tbody .trow[id]").first.wait_for()
+            page.wait_for_timeout(200)
+            metrics = {m["name"]: m["value"] for m in session.send("Performance.getMetrics")["metrics"]}
+            best.append((page.evaluate("window.painted"), metrics["TaskDuration"] * 1000))
+            assert page.locator(".trow").count() < 90
+            assert page.evaluate("document.getElementsByTagName('*').length") < 1_500
+            assert metrics["JSHeapUsedSize"] < 30 * 1024 * 1024
+    # web.md: painted within a second, 150 ms of the main thread; twice that where others use the machine.
+    assert min(painted for painted, _ in best) <= 2_000, best
+    assert min(busy for _, busy in best) <= 300, best
+
+
+def test_scrolling_fills_rows_anew_and_makes_none(told: Opened) -> None:
+    with told.page(**WIDE) as page:
+        go(page, told, "many")
+        grid = page.get_by_role("treegrid")
+        count = page.locator(".trow").count()
+        rows = int(grid.get_attribute("aria-rowcount"))
+        assert rows > 25_000
+        grid.focus()
+        page.keyboard.press("End")
+        page.locator(f".trow[aria-rowindex='{rows}']").wait_for()
+        assert page.locator(".trow").count() == count
+        page.keyboard.press("Home")
+        assert active(page) == "batch"
+
+
+def test_more_spans_than_a_page_holds_are_said_to_be_left_out(told: Opened) -> None:
+    for body in bodies(many(100_100, "vast"), 2_000):
+        assert told.service.send(body).status_code == 200
+    told.service.wait_for_spans(100_100, 240, trace_id=trace_id("vast").hex())
+    with told.page(**WIDE) as page:
+        page.goto(at(told, "vast"))
+        page.get_by_text("100,000 of 100,100 spans are here").wait_for(timeout=60_000)
+        page.get_by_role("button", name="Show the next part").click()
+        page.get_by_text(re.compile("^1?[0-9]{2,3} of 100,100 spans are here")).wait_for(timeout=60_000)
+
+
+def test_by_keys_from_the_tree_to_the_input_of_a_span_and_back(told: Opened) -> None:
+    with told.page(**WIDE) as page:
+        go(page, told, "failing")
+        page.get_by_role("treegrid").focus()
+        for _ in range(2):
+            page.keyboard.press("ArrowDown")
+        assert active(page) == "search_orders"
+        page.keyboard.press("Enter")
+        panel = page.get_by_role("complementary", name="The selected span")
+        panel.get_by_text('"order": "88-1203"').first.wait_for()
+        assert page.evaluate("document.activeElement.dataset.panel") == ""
+        page.keyboard.press("Escape")
+        panel.wait_for(state="hidden")
+        assert page.evaluate("document.activeElement.getAttribute('role')") == "treegrid"
+        assert active(page) == "search_orders"
+        page.keyboard.press("ArrowLeft")
+        assert active(page) == "plan_trip"
+        page.keyboard.press("ArrowLeft")
+        assert page.locator(".trow:visible").count() == 2
+        page.keyboard.press("ArrowRight")
+        page.keyboard.press("ArrowRight")
+        assert active(page) == "chat gpt-4o"
+
+
+def test_equal_siblings_fold_and_open(told: Opened) -> None:
+    with told.page(**WIDE) as page:
+        go(page, told, "failing")
+        fold = page.locator(".trow", has_text="kb.fetch ×37")
+        assert fold.get_attribute("aria-expanded") == "false"
+        assert page.locator(".trow:visible").count() == 9
+        fold.click()
+        page.locator(".trow", has_text=re.compile("^.*kb.fetch60 ms")).first.wait_for()
+        assert fold.get_attribute("aria-expanded") == "true"
+        fold.click()
+        assert page.locator(".trow:visible").count() == 9
+
+
+def test_next_error_goes_round_all_of_them(told: Opened) -> None:
+    with told.page(**WIDE) as page:
+        go(page, told, "failing")
+        page.keyboard.press("e")
+        first = page.locator(".trow[aria-selected=true]").get_attribute("id")
+        assert active(page) == "search_orders"
+        page.keyboard.press("e")
+        assert page.locator(".trow[aria-selected=true]").get_attribute("id") != first
+        page.keyboard.press("e")
+        assert page.locator(".trow[aria-selected=true]").get_attribute("id") == first
+
+
+def test_the_critical_path_is_marked_and_told(told: Opened) -> None:
+    with told.page(**WIDE) as page:
+        go(page, told, "failing")
+        page.get_by_text(re.compile("5.[0-9] s of it waiting for chat gpt-4o")).wait_for()
+        page.keyboard.press("p")
+        assert page.locator(".trow.on-path").count() >= 5
+        page.get_by_text("The bold path is what the end waited for").wait_for(state="attached")
+
+
+def test_find_looks_into_names_and_all_that_was_said(told: Opened) -> None:
+    with told.page(**WIDE) as page:
+        go(page, told, "failing")
+        page.keyboard.press("f")
+        page.keyboard.type("carrier:")
+        page.get_by_role("status").get_by_text("1 span", exact=True).wait_for()
+        page.keyboard.press("Enter")
+        assert active(page) == "chat gpt-4o"
+        page.wait_for_url("**q=carrier**")
+        page.keyboard.press("Escape")
+        page.wait_for_url(lambda url: "q=" not in url)
+
+
+def test_a_part_of_the_time_is_chosen_by_dragging_and_kept_in_the_address(told: Opened) -> None:
+    with told.page(**WIDE) as page:
+        go(page, told, "failing")
+        box = page.locator(".map").bounding_box()
+        page.mouse.move(box["x"] + box["width"] * 0.75, box["y"] + 20)
+        page.mouse.down()
+        page.mouse.move(box["x"] + box["width"] * 0.95, box["y"] + 20, steps=4)
+        page.mouse.up()
+        page.wait_for_url("**from=**")
+        visible = page.locator(".trow:visible").count()
+        assert visible < 9
+        page.reload()
+        page.locator(".tbody .trow[id]").first.wait_for()
+        assert page.locator(".trow:visible").count() == visible
+        page.keyboard.press("0")
+        assert page.locator(".trow:visible").count() == 9
+
+
+def test_a_number_explains_itself_beside_it(told: Opened) -> None:
+    with told.page(**WIDE) as page:
+        go(page, told, "failing")
+        page.locator("[data-explain*=cost]").click()
+        page.get_by_text("$2.50 a million").wait_for()
+        check(page)
+        page.keyboard.press("Escape")
+        page.get_by_text("$2.50 a million").wait_for(state="hidden")
+
+
+def test_an_unsettled_trace_grows_and_keeps_the_chosen_row(told: Opened) -> None:
+    spans = failing("growing")
+    (body,) = bodies(spans[:3])
+    assert told.service.send(body).status_code == 200
+    told.service.wait_for_spans(3, 30, trace_id=trace_id("growing").hex())
+    with told.page(**WIDE) as page:
+        go(page, told, "growing")
+        page.keyboard.press("e")
+        assert active(page) == "search_orders"
+        (body,) = bodies(spans[3:])
+        assert told.service.send(body).status_code == 200
+        page.locator(".trow", has_text="kb.fetch ×37").wait_for(timeout=20_000)
+        assert active(page) == "search_orders"
+        page.locator("[data-state]").get_by_text("settled").wait_for(timeout=30_000)
+
+
+def test_what_is_strange_is_drawn_and_named(told: Opened) -> None:
+    with told.page(**WIDE) as page:
+        go(page, told, "strange")
+        page.get_by_text("parent not received").wait_for()
+        page.get_by_text("Its root span never arrived").wait_for()
+        grid = page.get_by_role("treegrid")
+        assert grid.get_attribute("aria-rowcount") == str(27 + 1 + 1)
+        assert page.locator(".cut").count() == 1
+        deep = page.locator(".trow", has_text="level 19")
+        assert (deep.get_attribute("aria-level"), deep.locator(".level").text_content()) == ("22", "21")
+
+
+@pytest.mark.parametrize("view", ["timeline", "tree", "conversation"])
+def test_hostile_texts_run_nothing(told: Opened, view: str) -> None:
+    with told.page(**WIDE) as page:
+        page.on("dialog", lambda _dialog: pytest.fail("a script ran"))
+        for number in range(1, 6):
+            page.goto(at(told, "hostile", f"?view={view}&span={number:016x}"))
+            settle(page)
+            assert page.locator("img").count() == 0
+            assert page.locator("a[href^='javascript']").count() == 0
+            assert "\u202e" not in page.locator("main").inner_text()
+
+
+def test_a_trace_can_be_read_without_scripts(told: Opened) -> None:
+    with told.page(java_script_enabled=False, **WIDE) as page:
+        page.goto(at(told, "failing"))
+        page.get_by_role("link", name="search_orders").first.click()
+        page.get_by_text("no healthy upstream").wait_for()
+        page.get_by_role("link", name="Conversation").click()
+        page.get_by_role("link", name="Show what was said next").click()
+        page.get_by_text("Your order arrives on").first.wait_for()
+        page.get_by_role("link", name="Compare with a healthy trace").click()
+        page.get_by_text("They part at").wait_for()
+
+
+def test_what_a_trace_loads_fits_its_budget(told: Opened) -> None:
+    with told.page(**WIDE) as page:
+        sizes: dict[str, int] = {}
+
+        def note(response: Any) -> None:
+            kind = response.request.resource_type
+            sizes[kind] = sizes.get(kind, 0) + int(response.headers.get("content-length", 0))
+
+        page.on("response", note)
+        go(page, told, "failing", f"?span={3:016x}")
+        assert sizes["script"] <= 60 * 1024
+        assert sizes["stylesheet"] <= 18 * 1024
+        assert sizes["document"] <= 40 * 1024

@@ -1,0 +1,49 @@
+"""The demo's four weeks, through the real door into a real service: exactly the right cases, with reports."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import httpx2
+import pytest
+
+from tests.service import PLAIN, Service, running, until
+
+pytestmark = pytest.mark.alone
+
+
+def ask(service: Service, key: str, tool: str, **arguments: Any) -> Any:
+    """What a tool answers an agent."""
+    answer = httpx2.post(
+        f"{service.url}/mcp",
+        json={
+            "jsonrpc": "2.0",
+            "id": 1,
+            "method": "tools/call",
+            "params": {"name": tool, "arguments": arguments},
+        },
+        headers={"authorization": f"Bearer {key}"},
+        timeout=30,
+        **PLAIN,
+    )
+    return answer.json()["result"]["structuredContent"]
+
+
+def test_four_weeks_end_in_the_three_planted_cases_with_reports_that_name_their_causes() -> None:
+    with running(SVC_DETECTORS_INTERVAL_SECONDS="5") as service:
+        key = service.command("keys", "create", "--scope", "admin", "--name", "agent").strip()
+        service.command("demo", "--url", service.url, "--weeks", "4", timeout_s=240)
+        until(lambda: len(ask(service, key, "list_cases")["cases"]) == 3, 120)
+        until(lambda: all(case["rca_available"] for case in ask(service, key, "list_cases")["cases"]), 90)
+        cases = {case["detector"]: case for case in ask(service, key, "list_cases")["cases"]}
+        assert cases.keys() == {"tool_error", "duration_drift", "secret_leak"}
+        told = {name: ask(service, key, "get_case", id=case["id"]) for name, case in cases.items()}
+        assert "`lookup_order` fails more often" in told["tool_error"]["title"]
+        assert "northwind" in told["tool_error"]["rca"]["summary"]
+        assert told["duration_drift"]["rca"]["verdict"] == "model_change"
+        assert "is slower" in told["duration_drift"]["title"]
+        assert "AKIA…" in told["secret_leak"]["title"]
+        # Of the token four characters are told and no more.
+        assert re.findall(r"AKIA[0-9A-Z]+", str(told)) == []
+        assert len(ask(service, key, "list_findings")["findings"]) == 3

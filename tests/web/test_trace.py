@@ -1,0 +1,263 @@
+"""The page of one trace as the server gives it: each state, each document, and what hostile texts become."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from urllib.parse import quote
+
+import msgspec
+import pytest
+
+from protocol.otlp.json import read_json
+from svc.runtime.clock import now
+from svc.store.postgres.database import Database
+from svc.store.spans.traces import TraceStore
+from tests.front.people import Replica, replica
+from tests.store.spans.test_writing import Clock, rows, store_of
+from tests.web.one_trace import HOSTILE, failing, hostile, many, strange, trace_id
+from tests.web.test_pages import heading
+from tests.web.visitor import BASE, Visitor
+
+VIEWS = ("timeline", "tree", "conversation")
+
+
+def at(name: str) -> str:
+    """The address of a story."""
+    return f"{BASE}/traces/{trace_id(name).hex()}"
+
+
+async def settle(store: Database) -> None:
+    while (await TraceStore(store).settle(now() + timedelta(seconds=11), 100)).seen:
+        pass
+
+
+@pytest.fixture
+async def here(store: Database) -> AsyncIterator[Replica]:
+    async with replica(store) as found:
+        writer = store_of(store, Clock())
+        for story in (failing(), failing("healthy", broken=False), hostile(), strange(), list(many(260))):
+            await writer.write(rows(*story, resource={"service.name": "shop"}))
+        await settle(store)
+        yield found
+
+
+@pytest.fixture
+async def owner(here: Replica) -> Visitor:
+    visitor = Visitor.of(here)
+    assert (await visitor.sign_up()).status == 303
+    return visitor
+
+
+async def test_the_first_line_says_what_happened(owner: Visitor) -> None:
+    assert heading(await owner.get(at("failing"))) == "plan_trip took 9.8 s, 2 spans failed on the way"
+    assert heading(await owner.get(at("healthy"))) == "plan_trip took 9.8 s"
+
+
+@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize("story", ["failing", "healthy", "hostile", "strange", "many"])
+async def test_every_view_of_every_trace_is_a_page(owner: Visitor, story: str, view: str) -> None:
+    seen = await owner.get(f"{at(story)}?view={view}")
+    assert seen.status == 200
+    assert "<script>alert" not in seen.text
+    assert "\u202e" not in seen.text
+    assert f'aria-current="page">{view.capitalize()}' in seen.text
+
+
+async def test_every_number_leads_to_what_it_is_made_of(owner: Visitor) -> None:
+    page = await owner.get(at("failing"))
+    assert set(re.findall(r"explain\?number=(\w+)", page.text)) == {
+        *("errors", "duration", "tokens", "cost", "spans")
+    }
+    cost = await owner.get(f"{at('failing')}/explain?number=cost")
+    assert "6,412 tokens, $0.019" in cost.text
+    assert "$2.50 a million" in cost.text
+    assert "genai-prices" in cost.text
+    errors = await owner.get(f"{at('failing')}/explain?number=errors")
+    assert "HTTP 502" in errors.text
+    inside = await owner.get(f"{at('failing')}?explain=spans")
+    assert "44 spans in 9.8 s" in inside.text
+    assert (await owner.get(f"{at('failing')}/explain?number=weather")).status == 404
+
+
+async def test_a_trace_that_is_not_there_is_a_page_that_says_where_it_was_looked_for(owner: Visitor) -> None:
+    for named in ("0" * 32, "not-an-id", "F" * 31):
+        seen = await owner.get(f"{BASE}/traces/{named}")
+        assert (seen.status, heading(seen)) == (404, "There is no such trace in this project")
+        assert named in seen.text
+        assert "keeps traces for" in seen.text
+        assert (await owner.get(f"{BASE}/traces/{named}/skeleton")).status == 404
+
+
+async def test_a_stranger_is_led_to_the_sign_in_and_back(here: Replica, owner: Visitor) -> None:
+    stranger = Visitor.of(here)
+    seen = await stranger.get(at("failing") + "?view=tree")
+    assert seen.status == 303
+    assert seen.location.startswith("/login?next=")
+
+
+async def test_the_columns_are_answered_once_and_then_304(owner: Visitor, store: Database) -> None:
+    first = await owner.get(at("failing") + "/skeleton")
+    document = json.loads(first.text)
+    assert (document["v"], document["n"], document["total"], document["settled"]) == (1, 44, 44, True)
+    again = await owner.get(at("failing") + "/skeleton", If_None_Match=first.headers["etag"])
+    assert (again.status, again.text) == (304, "")
+    late = failing()[0]
+    late.span_id = (999).to_bytes(8, "big")
+    late.parent_span_id = (1).to_bytes(8, "big")
+    await store_of(store, Clock()).write(rows(late))
+    grown = await owner.get(at("failing") + "/skeleton", If_None_Match=first.headers["etag"])
+    assert (grown.status, json.loads(grown.text)["n"]) == (200, 45)
+    page = await owner.get(at("failing"))
+    assert heading(page) == "plan_trip is still arriving"
+    assert "at least" in page.text
+    assert 'data-settled="no"' in page.text
+    part = await owner.get(
+        at("failing") + "/skeleton?from=2000-01-01T00:00:00Z", If_None_Match=grown.headers["etag"]
+    )
+    assert part.status == 200
+    packed = await owner.get(at("many") + "/skeleton", Accept_Encoding="gzip")
+    assert packed.headers["content-encoding"] == "gzip"
+
+
+async def test_a_conversation_says_each_message_once_and_tools_below_their_caller(owner: Visitor) -> None:
+    seen = await owner.get(f"{at('failing')}?view=conversation")
+    assert seen.text.count("You plan trips for customers") == 1
+    assert "kb.fetch ×" in seen.text
+    assert "asks for" in seen.text
+    more = re.search(r'data-more="([^"]+)"', seen.text)
+    assert more is not None
+    page = await owner.get(more[1].replace("&amp;", "&"))
+    assert page.status == 200
+    third = await owner.get(f"{at('failing')}/conversation?step=41")
+    text = page.text + third.text
+    assert "You plan trips for customers" not in text
+    assert "earlier messages" in text
+    assert "Friday" in text
+
+
+async def test_the_panel_tells_a_span_in_parts(owner: Visitor) -> None:
+    seen = await owner.get(f"{at('failing')}/spans/{3:016x}")
+    for part in ("HTTP 502 from orders.internal", "asked", "answered", "Attributes 7", "Events 1", "Links 1"):
+        assert part in seen.text
+    model = await owner.get(f"{at('failing')}/spans/{6:016x}")
+    assert "Usage" in model.text
+    assert model.text.index("asks for") < model.text.index("answered")
+    assert (await owner.get(f"{at('failing')}/spans/{777:016x}")).status == 404
+    whole = await owner.get(f"{at('failing')}?span={3:016x}")
+    assert "HTTP 502 from orders.internal" in whole.text
+
+
+async def test_media_are_named_with_their_size_and_long_texts_are_cut(owner: Visitor) -> None:
+    seen = await owner.get(f"{at('hostile')}/spans/{4:016x}")
+    assert "image/png" in seen.text
+    assert "iVBORw0KGgoiVBORw0KGgo" not in seen.text.split("Raw")[0].split("Attributes")[0]
+    assert "the first 8,000 characters of 293 KiB" in seen.text
+    assert len(seen.text) < 200_000
+    whole = await owner.get(f"{at('hostile')}/spans/{4:016x}/text?at=input.0.0")
+    assert whole.text.count("x" * 300_000) == 1
+    saved = await owner.get(f"{at('hostile')}/spans/{4:016x}/text?at=input.0.0&download=1")
+    assert saved.headers["content-disposition"].startswith("attachment")
+    assert saved.headers["content-type"].startswith("text/plain")
+    assert (await owner.get(f"{at('hostile')}/spans/{4:016x}/text?at=input.9.9")).status == 404
+    assert (await owner.get(f"{at('hostile')}/spans/{4:016x}/text?at=__class__")).status == 404
+
+
+@pytest.mark.parametrize("number", [1, 2, 3, 4, 5])
+async def test_hostile_texts_are_shown_and_do_nothing(owner: Visitor, number: int) -> None:
+    seen = await owner.get(f"{at('hostile')}/spans/{number:016x}")
+    assert seen.status == 200
+    for never in ("<script>alert", "<img src=x", "\u202e", "\u200b", "49"):
+        assert never not in seen.text.replace("49 B", "")
+    assert 'href="javascript' not in seen.text
+    compared = await owner.get(f"{at('hostile')}?against={trace_id('failing').hex()}")
+    assert compared.status == 200
+    assert "<script>alert" not in compared.text
+
+
+async def test_what_aged_out_is_said_and_the_row_remains(owner: Visitor, store: Database) -> None:
+    await store.fetch("delete from span_payload")
+    page = await owner.get(at("failing"))
+    assert "has aged out" in page.text
+    panel = await owner.get(f"{at('failing')}/spans/{2:016x}")
+    assert "has aged out" in panel.text
+    assert "When does my order" in panel.text
+    assert (await owner.get(f"{at('failing')}/spans/{2:016x}/text?at=input")).status == 404
+    talk = await owner.get(f"{at('failing')}?view=conversation")
+    assert "What it said has aged out" in talk.text
+
+
+async def test_a_trace_without_its_root_says_so(owner: Visitor) -> None:
+    assert "Its root span never arrived" not in (await owner.get(at("failing"))).text
+
+
+async def test_without_scripts_the_first_spans_are_a_table(owner: Visitor) -> None:
+    seen = await owner.get(at("many"))
+    assert "The first 200 of 260 spans" in seen.text
+    assert seen.text.count(f"{at('many')}?view=timeline&amp;span=") >= 200
+
+
+async def test_find_and_previews_answer_documents(owner: Visitor) -> None:
+    found = json.loads((await owner.get(f"{at('failing')}/find?q=changed%20until")).text)
+    assert found == {"ids": [f"{6:016x}"], "more": False, "unread": 0}
+    told = json.loads((await owner.get(f"{at('failing')}/previews?ids={2:016x},{7:016x}")).text)
+    assert told[f"{2:016x}"][0].startswith("When does my order")
+    assert (await owner.get(f"{at('failing')}/previews?ids=../..")).text == "{}"
+
+
+async def test_the_healthy_twin_is_named_in_the_address_and_the_first_difference_is_open(
+    owner: Visitor,
+) -> None:
+    seen = await owner.get(at("failing") + "?against=healthy")
+    assert seen.status == 303
+    assert f"against={trace_id('healthy').hex()}" in seen.location
+    page = await owner.get(seen.location)
+    assert "They part at" in page.text
+    assert "failed here, answered differently, slower" in page.text
+    assert re.search(r"<ins>[^<]*isError", page.text)
+    assert re.search(r"<del>[^<]*carrier", page.text)
+    other = await owner.get(f"{seen.location}&pair={7:016x}")
+    assert "render_answer" in other.text
+    alone = await owner.get(at("strange") + "?against=healthy")
+    assert "There is no healthy trace to compare with" in alone.text
+    gone = await owner.get(at("failing") + "?against=" + "0" * 32)
+    assert "There is no such trace to compare with" in gone.text
+
+
+async def test_the_neighbours_are_those_of_the_list_one_came_from(owner: Visitor) -> None:
+    inside = quote("q=status:ok&range=all")
+    seen = await owner.get(f"{at('failing')}?in={inside}")
+    assert "data-previous" in seen.text or "data-next" in seen.text
+    assert "range=all" in seen.text
+    broken = await owner.get(f"{at('failing')}?in=range%3Dweather")
+    assert broken.status == 200
+    assert "data-next" not in broken.text
+
+
+async def test_an_export_as_otlp_can_be_sent_again(owner: Visitor) -> None:
+    seen = await owner.get(at("failing") + "/export?form=otlp")
+    assert seen.headers["content-disposition"].startswith("attachment")
+    sent = msgspec.json.decode(seen.text)
+    spans = [
+        one
+        for resource in sent["resourceSpans"]
+        for scope in resource["scopeSpans"]
+        for one in scope["spans"]
+    ]
+    assert len(spans) == 44
+    assert {one["traceId"] for one in spans} == {trace_id("failing").hex()}
+    assert spans[1]["parentSpanId"] == f"{1:016x}"
+    read = read_json(seen.text.encode())
+    assert sum(len(scope.spans) for one in read.resource_spans for scope in one.scope_spans) == 44
+    told = json.loads((await owner.get(at("failing") + "/export?form=json")).text)
+    assert (told["span_count"], len(told["spans"])) == (44, 44)
+    assert told["spans"][1]["input"][0]["role"] == "system"
+    assert (await owner.get(at("failing") + "/export?form=exe")).status == 400
+
+
+async def test_names_of_ten_thousand_letters_do_not_fill_a_page(owner: Visitor) -> None:
+    seen = await owner.get(at("hostile"))
+    assert len(seen.text) < 60_000
+    assert HOSTILE not in seen.text
