@@ -35,6 +35,7 @@ bench-disk: .venv/.dev
 
 bench-detect: .venv/.dev
 	$(BIN)/python -m tests.bench.detect
+	$(BIN)/python -m tests.bench.labelled
 
 test-clients: .venv/.dev
 	$(BIN)/python -m pytest tests/e2e/clients/real_clients.py

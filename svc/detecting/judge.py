@@ -22,7 +22,6 @@ from svc.domain.detect import severity
 from svc.domain.detect.bucket import BucketState, Watched
 from svc.domain.detect.changes import Change
 from svc.domain.detect.drift_engine import DriftSettings
-from svc.domain.detect.drift_reference import FLOOR
 from svc.domain.detect.histogram import UNIT_DOLLARS, bin_of
 from svc.domain.detect.judging import (
     Judgement,
@@ -43,6 +42,8 @@ from svc.store.detection.witnesses import BASELINE_SLOTS, Breadth, Gather
 
 #: Pages of evidence that one look gathers of one finding.
 PAGES: Final = 20
+#: A cost is taken apart by the traces of so long before and since: weekdays and weekends alike.
+PARTS_SLOTS: Final = 7 * SLOTS_PER_DAY
 
 
 @attrs.define(eq=False)
@@ -97,9 +98,9 @@ class Judge(Looks):
         reach = min([begin, *(slot_at(m.from_at.timestamp()) for m in scope.moves.values())])
         if MEASURES[bucket.measure].unit is not None:
             sizes = await stores.tallies.sizes(project_id, whole, reach, until)
-            drift = DriftSettings(months=scope.months, floor=scope.tuning.get("w1_floor", FLOOR))
+            drift = DriftSettings.tuned(scope.months, scope.tuning)
             return await trio.to_thread.run_sync(judge_size, kept, first, sizes, drift, until), sizes
-        settings = RateSettings(months=scope.months)
+        settings = RateSettings.tuned(scope.months, scope.tuning)
         if bucket.measure == "output_shape":
             shapes = await stores.witnesses.details(project_id, bucket, min(reach, first), until)
             judged = judge_answers(kept, first, shapes, settings, until)
@@ -113,8 +114,10 @@ class Judge(Looks):
         """Tell the findings what changed, oldest first, and close those that late news undid."""
         keys: set[str] = set()
         outcome = "told"
-        for change in sorted(judged.changes, key=lambda one: one.fired):
-            words = await self._words(scope, bucket, change, judged, counted)
+        changes = sorted(judged.changes, key=lambda one: one.fired)
+        misfits = await self._misfits(scope, bucket, judged.state) if changes else None
+        for change in changes:
+            words = await self._words(scope, bucket, change, counted, misfits)
             keys.add(words.cause.key)
             detection = self._detection(scope, bucket, change, words)
             fired = await self.stores.verbs.fire(scope.project_id, detection, ())
@@ -124,8 +127,8 @@ class Judge(Looks):
                 outcome = "closed" if change.recovered is None else outcome
                 continue
             if fired.did in ("opened", "raised"):
-                await self._note(scope.project_id, bucket, change, words)
-            await self._gather(scope, bucket, change, fired.finding_id, judged.state)
+                await self._note(scope.project_id, bucket, change, words, misfits)
+            await self._gather(scope, bucket, change, fired.finding_id, misfits)
         for finding in scope.live:
             # It was judged from before it began, and is not there any more.
             undone = finding.reference == _reference(bucket) and finding.cause.key not in keys
@@ -138,28 +141,33 @@ class Judge(Looks):
         scope: Scope,
         bucket: Watched,
         change: Change,
-        judged: Judgement,
         counted: RateTallies | SizeTallies,
+        misfits: frozenset[str] | None,
     ) -> Told:
         """The change in words, with what the rule needs to decide of it."""
         project_id, end = scope.project_id, _end(change, scope.look.until)
         first = change.onset.median
-        details = _failing(judged.state)
-        if change.shown is None and change.direction == "up":
-            spread = await self.stores.witnesses.spread(
-                project_id, bucket, first, end, await self._misfits(scope, bucket, judged.state, details)
-            )
-            touched = change.now.failures if change.now is not None else spread.traces
+        if change.shown is None and change.direction == "up" and misfits is None:
+            spread = await self.stores.witnesses.spread(project_id, bucket, first, end)
         else:
-            spread = await self.stores.witnesses.spread_of_members(project_id, bucket, first, end)
-            touched = change.shown.rows if change.shown is not None else spread.traces
+            failing = misfits if change.direction == "up" else None
+            spread = await self.stores.traces.spread(project_id, bucket, first, end, failing)
+        touched = spread.traces
+        if change.shown is not None:
+            touched = change.shown.rows
+        elif change.now is not None and change.direction == "up":
+            touched = change.now.failures
         traces = await self.stores.witnesses.traces(project_id, first, end)
         words = told(self.detector.name, bucket, change, min(touched / traces, 1.0) if traces else 0.0)
+        parts: dict[str, Any] = {}
+        if bucket.measure == "turn_cost":
+            parts["parts"] = await self._cost_parts(project_id, bucket, change, end)
         signatures = await self.stores.witnesses.signatures(project_id, bucket, first, end)
         return attrs.evolve(
             words,
             payload={
                 **words.payload,
+                **parts,
                 "traces": spread.traces if change.shown is None else touched,
                 "signatures": [
                     {"signature": one.name, "traces": one.traces, "since": instant(one.first).isoformat()}
@@ -169,10 +177,20 @@ class Judge(Looks):
             },
         )
 
-    async def _misfits(
-        self, scope: Scope, bucket: Watched, state: BucketState, details: bool
-    ) -> frozenset[str] | None:
-        if not details or state.learned is None:
+    async def _cost_parts(
+        self, project_id: int, bucket: Watched, change: Change, end: int
+    ) -> list[dict[str, Any]]:
+        """What made the cost change: calls, tokens a call, the share that no cache held, the price."""
+        if change.usual is None:
+            return []
+        before = max(change.usual.first, change.usual.end - PARTS_SLOTS), change.usual.end
+        after = change.onset.median, min(end, change.onset.median + PARTS_SLOTS)
+        factors = await self.stores.traces.cost_factors(project_id, bucket, before, after)
+        return [attrs.asdict(one) for one in factors]
+
+    async def _misfits(self, scope: Scope, bucket: Watched, state: BucketState) -> frozenset[str] | None:
+        """The shapes of answers that are not as they should be; None where failures were counted as such."""
+        if state.learned is None:
             return None
         shapes = await self.stores.witnesses.details(scope.project_id, bucket, 0, scope.look.until)
         return frozenset(shape for shape in shapes if not state.learned.fits(shape))
@@ -201,16 +219,29 @@ class Judge(Looks):
             delta=None if words.current is None or words.baseline is None else words.current - words.baseline,
             reference=_reference(bucket),
             payload=words.payload,
-            seen_at=instant(end),
+            # Never before what an earlier look saw, else its end would be taken for old news.
+            seen_at=instant(end if change.known is None else max(change.known, end)),
             recurrences=change.recurrences,
             recovered_at=None if change.recovered is None else instant(change.recovered),
         )
 
-    async def _note(self, project_id: int, bucket: Watched, change: Change, words: Told) -> None:
+    async def _note(
+        self,
+        project_id: int,
+        bucket: Watched,
+        change: Change,
+        words: Told,
+        misfits: frozenset[str] | None,
+    ) -> None:
         """One firing, about the trace that showed it last."""
         kind, name = subject_of(bucket)
-        trace_id = await self.stores.witnesses.newest(
-            project_id, bucket, change.onset.low, change.last_fired + 1, failing=change.now is not None
+        trace_id = await self.stores.traces.newest(
+            project_id,
+            bucket,
+            change.onset.low,
+            change.last_fired + 1,
+            failing=change.now is not None,
+            details=misfits,
         )
         if trace_id is None:
             return
@@ -227,7 +258,7 @@ class Judge(Looks):
         await self.stores.firings.record(project_id, [firing], instant(change.last_fired + 1))
 
     async def _gather(
-        self, scope: Scope, bucket: Watched, change: Change, finding_id: UUID, state: BucketState
+        self, scope: Scope, bucket: Watched, change: Change, finding_id: UUID, misfits: frozenset[str] | None
     ) -> None:
         near: tuple[int, ...] = ()
         if change.shown is not None:
@@ -241,7 +272,7 @@ class Judge(Looks):
             baseline=None
             if change.usual is None
             else (max(change.usual.first, change.usual.end - BASELINE_SLOTS), change.usual.end),
-            details=await self._misfits(scope, bucket, state, _failing(state)),
+            details=misfits,
             near=near,
         )
         for _ in range(PAGES):
@@ -251,10 +282,6 @@ class Judge(Looks):
 
 def _reference(bucket: Watched) -> str:
     return f"{bucket.measure}:{bucket.subject}"
-
-
-def _failing(state: BucketState) -> bool:
-    return state.learned is not None
 
 
 def _end(change: Change, until: int) -> int:

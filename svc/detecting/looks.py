@@ -24,6 +24,7 @@ from svc.store.detection.finding_states import FindingStates
 from svc.store.detection.findings import FindingStore
 from svc.store.detection.firings import ClassifierEventStore
 from svc.store.detection.references import ReferenceStore
+from svc.store.detection.subject_traces import SubjectTraceStore
 from svc.store.detection.tallies import TallyStore
 from svc.store.detection.witnesses import WitnessStore
 
@@ -54,6 +55,7 @@ class Stores:
     states: BucketStates
     tallies: TallyStore
     witnesses: WitnessStore
+    traces: SubjectTraceStore
     findings: FindingStore
     verbs: FindingStates
     references: ReferenceStore

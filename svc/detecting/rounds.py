@@ -40,6 +40,7 @@ from svc.store.detection.firings import ClassifierEventStore
 from svc.store.detection.folding import FoldStore
 from svc.store.detection.references import ReferenceStore
 from svc.store.detection.rule_reports import RuleReports
+from svc.store.detection.subject_traces import SubjectTraceStore
 from svc.store.detection.tallies import TallyStore
 from svc.store.detection.witnesses import WitnessStore
 from svc.store.postgres.database import Database
@@ -67,6 +68,7 @@ class RoundMeans:
             states=BucketStates(database),
             tallies=TallyStore(database),
             witnesses=WitnessStore(database),
+            traces=SubjectTraceStore(database),
             findings=FindingStore(database),
             verbs=FindingStates(database),
             references=ReferenceStore(database),

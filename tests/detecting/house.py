@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import attrs
 
@@ -23,16 +23,22 @@ from svc.store.detection.findings import FindingStore
 from svc.store.detection.firings import ClassifierEventStore
 from svc.store.detection.folding import FoldStore
 from svc.store.detection.references import ReferenceStore
+from svc.store.detection.subject_traces import SubjectTraceStore
 from svc.store.detection.tallies import TallyStore
 from svc.store.detection.witnesses import WitnessStore
 from svc.store.postgres.database import Connection, Database
 from svc.store.spans.traces import TraceStore
-from tests.detecting.story import Story
 from tests.store.detection.test_folding import begin, fold_all, write
 from tests.store.spans.test_writing import fetch
 
 INTERVAL_S: Final = 60.0
 BATCH: Final = 1_500
+
+
+class Told(Protocol):
+    """Traffic to replay: the spans of each trace, in order of time."""
+
+    def traces(self) -> Iterator[tuple[datetime, list[Any]]]: ...
 
 
 @attrs.define
@@ -72,6 +78,7 @@ class House:
             states=BucketStates(database),
             tallies=TallyStore(database),
             witnesses=WitnessStore(database),
+            traces=SubjectTraceStore(database),
             findings=FindingStore(database),
             verbs=FindingStates(database),
             references=ReferenceStore(database),
@@ -144,7 +151,7 @@ async def execute(database: Database, *statements: str) -> None:
 
 
 async def replay(
-    database: Database, *stories: Story, until: datetime | None = None, since: datetime | None = None
+    database: Database, *stories: Told, until: datetime | None = None, since: datetime | None = None
 ) -> int:
     """Write, settle and fold the traces of stories that lie between two moments. Returns how many."""
     await begin(database)

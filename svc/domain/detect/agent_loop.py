@@ -9,9 +9,10 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Final
 
-from svc.domain.detect.detector import Context, Detector, Tunable
+from svc.domain.detect.detector import Context, Detector
 from svc.domain.detect.observed import WITNESSES, Observation, site, slot_of, tool
 from svc.domain.detect.settled_trace import CALLED, SettledTrace
+from svc.domain.detect.tool_error import RISE_TUNING
 
 #: So many calls of one tool with the same arguments within one trace are a loop.
 LOOP_CALLS: Final = 5
@@ -63,5 +64,5 @@ AGENT_LOOP: Final = Detector(
     engine="rate",
     measures=("loop_rate",),
     observe=observe,
-    tuning={"rise": Tunable(2.0, 1.25, 10.0)},
+    tuning={"rise": RISE_TUNING},
 )

@@ -5,6 +5,8 @@ Owns: `Watched` and `BucketState`. The judge makes them, the store keeps them, l
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import attrs
 
 from svc.domain.detect.drift_engine import DriftSettings, DriftState
@@ -45,13 +47,15 @@ class BucketState:
         ]
         return any(track.alarm is not None for track in tracks)
 
-    def reported(self, now: int, months: float, floor: float, *, muted: bool = False) -> BucketReport | None:
+    def reported(
+        self, now: int, months: float, tuning: Mapping[str, float], *, muted: bool = False
+    ) -> BucketReport | None:
         """What the bucket says of itself at this slot, None where only events count."""
         hindrance: Hindrance | None = "no_schema_and_not_json" if self.prose else None
         if self.rate is not None:
-            view = rate_view(self.rate, RateSettings(months=months))
+            view = rate_view(self.rate, RateSettings.tuned(months, tuning))
             return report(view, now, hindrance=hindrance, muted=muted)
         if self.drift is not None:
-            view = drift_view(self.drift, DriftSettings(months=months, floor=floor))
+            view = drift_view(self.drift, DriftSettings.tuned(months, tuning))
             return report(view, now, hindrance=hindrance, muted=muted)
         return BucketReport("quiet", hindrance) if hindrance else None

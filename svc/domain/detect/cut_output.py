@@ -10,9 +10,10 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Final
 
-from svc.domain.detect.detector import Context, Detector, Tunable
+from svc.domain.detect.detector import Context, Detector
 from svc.domain.detect.observed import WITNESSES, Observation, site, slot_of
 from svc.domain.detect.settled_trace import SettledTrace, SpanTexts, TracedSpan
+from svc.domain.detect.tool_error import RISE_TUNING
 
 #: How providers say that an answer ran into its limit, in lower case.
 CUT: Final = frozenset({"length", "max_tokens", "max_output_tokens", "model_length", "token_limit"})
@@ -55,5 +56,5 @@ CUT_OUTPUT: Final = Detector(
     engine="rate",
     measures=("cut_rate",),
     observe=observe,
-    tuning={"rise": Tunable(2.0, 1.25, 10.0)},
+    tuning={"rise": RISE_TUNING},
 )

@@ -10,6 +10,8 @@ writes a reference down: the caller stores the state.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import attrs
 import numpy as np
 
@@ -33,6 +35,11 @@ class DriftSettings:
     months: float = bars.LEAST_MONTHS
     floor: float = FLOOR
     barred: tuple[tuple[int, int], ...] = ()
+
+    @classmethod
+    def tuned(cls, months: float, tuning: Mapping[str, float]) -> DriftSettings:
+        """With what people set by name."""
+        return cls(months=months, floor=tuning.get("w1_floor", FLOOR))
 
 
 @attrs.frozen

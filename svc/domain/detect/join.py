@@ -11,6 +11,7 @@ from typing import Final, Literal
 
 import attrs
 
+from svc.domain.detect.observed import TOOL
 from svc.domain.detect.onset import Onset
 from svc.domain.detect.slots import SLOTS_PER_DAY
 
@@ -63,6 +64,7 @@ class CaseRole:
 def joined(one: Candidate, other: Candidate) -> bool:
     """Whether two findings are of one outage: they began together, and share traces or a subject.
 
+    Two tools that share no more than a call site must have begun in one moment, as far as one can tell.
     Secrets never join others.
     """
     if "secret_leak" in (one.cause, other.cause):
@@ -70,23 +72,46 @@ def joined(one: Candidate, other: Candidate) -> bool:
     near = max(JOINED_SLOTS, *(c.onset.high - c.onset.low for c in (one, other)))
     if abs(one.onset.median - other.onset.median) > near:
         return False
-    if one.subjects & other.subjects:
+    if one.subjects & other.subjects and (not _two_tools(one, other) or _at_once(one, other)):
         return True
     smaller = min(len(one.traces), len(other.traces))
     return smaller > 0 and len(one.traces & other.traces) >= JOINED_SHARE * smaller
 
 
+def _two_tools(one: Candidate, other: Candidate) -> bool:
+    """Whether each is about a tool of its own: what they share is a call site, which shares many things."""
+    mine, others = ({s for s in c.subjects if s.startswith(TOOL)} for c in (one, other))
+    return bool(mine and others) and not mine & others
+
+
+def _at_once(one: Candidate, other: Candidate) -> bool:
+    """Whether two may have begun in one moment."""
+    return one.onset.low <= other.onset.high and other.onset.low <= one.onset.high
+
+
 def cases(findings: Sequence[Candidate]) -> list[list[Candidate]]:
     """The findings by case, the first cause first in each, cases in the order of their first causes.
 
-    What joins any finding of a case joins the case, so the order of the findings does not matter.
+    Causes that join any finding of a case join the case, so the order of the findings does not matter. An
+    effect brings no two cases together: it joins the one whose findings share most traces with it.
     """
     groups: list[list[Candidate]] = []
     for finding in sorted(findings, key=_rank):
         mine = [group for group in groups if any(joined(finding, other) for other in group)]
+        causes = [group for group in mine if group[0].rank[0] < finding.rank[0]]
+        if causes:
+            mine = [max(causes, key=lambda group: (_shared(finding, group), -_apart(finding, group)))]
         groups = [group for group in groups if group not in mine]
-        groups.append([*(other for group in mine for other in group), finding])
-    return sorted((sorted(group, key=_rank) for group in groups), key=lambda group: group[0].rank)
+        groups.append(sorted((*(other for group in mine for other in group), finding), key=_rank))
+    return sorted(groups, key=lambda group: group[0].rank)
+
+
+def _shared(finding: Candidate, group: Sequence[Candidate]) -> int:
+    return max(len(finding.traces & other.traces) for other in group)
+
+
+def _apart(finding: Candidate, group: Sequence[Candidate]) -> int:
+    return min(abs(finding.onset.median - other.onset.median) for other in group)
 
 
 def _rank(finding: Candidate) -> tuple[int, int, str]:

@@ -16,9 +16,10 @@ from typing import Any, Final
 import attrs
 import msgspec
 
-from svc.domain.detect.detector import Context, Detector, Schema, Tunable
+from svc.domain.detect.detector import Context, Detector, Schema
 from svc.domain.detect.observed import OTHER, WITNESSES, Observation, site, slot_of
 from svc.domain.detect.settled_trace import SettledTrace, SpanTexts, TracedSpan
+from svc.domain.detect.tool_error import RISE_TUNING
 
 #: So many answers tell what a call site answers, and so large a share must agree.
 LEARNED_FROM: Final = 200
@@ -172,5 +173,5 @@ MALFORMED_OUTPUT: Final = Detector(
     measures=("malformed_rate", "output_shape"),
     also=("seen_schema",),
     observe=observe,
-    tuning={"rise": Tunable(2.0, 1.25, 10.0)},
+    tuning={"rise": RISE_TUNING},
 )

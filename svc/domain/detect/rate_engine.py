@@ -9,7 +9,7 @@ caller stores the state.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import attrs
@@ -28,6 +28,8 @@ from svc.domain.detect.rate_track import Arm, Proportion, RateAlarm, RateTrack, 
 from svc.domain.detect.slots import SLOTS_PER_DAY, day_start
 from svc.domain.detect.tallies import RateTallies
 
+#: The least factor by which a rate must rise to be looked for, unless the project sets another.
+RISE: Final = 2.0
 #: Subjects with less traffic than this have an arm of their own for outages.
 OUTAGE_UNITS_A_DAY: Final = 200.0
 #: Below this rate fewer failures cannot be told from none.
@@ -43,12 +45,19 @@ TRAFFIC_DAYS: Final = 7
 @attrs.frozen
 class RateSettings:
     """What the project sets. `months` is how many of its own months the bucket runs between false alarms
-    (see `bars.months_between_alarms`); ranges of slots in `barred` never become part of a reference.
+    (see `bars.months_between_alarms`), `rise` the factor whose rise is found soonest; ranges of slots in
+    `barred` never become part of a reference.
     """
 
     months: float = bars.LEAST_MONTHS
+    rise: float = RISE
     barred: tuple[tuple[int, int], ...] = ()
     fewer: bool = True
+
+    @classmethod
+    def tuned(cls, months: float, tuning: Mapping[str, float]) -> RateSettings:
+        """With what people set by name."""
+        return cls(months=months, rise=tuning.get("rise", RISE))
 
 
 @attrs.frozen
@@ -148,7 +157,7 @@ def arms_of(
     """
     p0, phi = reference.p0, reference.phi
     units = bars.alarm_units(settings.months, units_a_day * bars.MONTH_DAYS)
-    p1, outage_p1 = min(max(2 * p0, p0 + 0.005), 0.99), min(max(0.5, 4 * p0), 0.99)
+    p1, outage_p1 = min(max(settings.rise * p0, p0 + 0.005), 0.99), min(max(0.5, 4 * p0), 0.99)
     outages = units_a_day < OUTAGE_UNITS_A_DAY and outage_p1 > p1
     rise = outage = fewer = None
     if p0 < RISE_BELOW:

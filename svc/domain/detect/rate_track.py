@@ -260,7 +260,9 @@ def _watch(
         last_fired=slot,
         confirmed=slot if height >= _rarer(arm.bar, arm.phi) else None,
         recurrences=0,
-        way_back=recover.rate_return(arm.p0, arm.p1, present.units, present.failures),
+        way_back=recover.rate_return(
+            arm.p0, arm.p1, present.units, present.failures, reference.units_a_day, arm.phi
+        ),
         back=Climb(0, slot + 1),
     )
     return attrs.evolve(track, alarm=alarm), taken
@@ -281,7 +283,7 @@ def _follow(
     slots = rows.slots
     back = climb(alarm.back.height, alarm.way_back.steps(rows.units, rows.failures))
     since = np.maximum.accumulate(np.maximum(np.where(back == 0, slots + 1, 0), alarm.back.since))
-    end = first_true((back >= recover.RETURNED) & (slots + 1 - since >= recover.RETURNED_SLOTS))
+    end = first_true((back >= alarm.way_back.bar) & (slots + 1 - since >= recover.RETURNED_SLOTS))
     taken = min(end + 1, len(slots))
     for arm, path in zip(arms, paths, strict=True):
         if arm is not None and path is not None and arm.name == alarm.arm:

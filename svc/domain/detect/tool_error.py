@@ -14,11 +14,14 @@ from typing import Final
 from svc.domain.detect.detector import Context, Detector, Tunable
 from svc.domain.detect.new_signature import signature_of
 from svc.domain.detect.observed import WITNESSES, Observation, slot_of, tool
+from svc.domain.detect.rate_engine import RISE
 from svc.domain.detect.settled_trace import SettledTrace, TracedSpan
 from svc.domain.span import ToolCall
 
-#: The least factor by which a rate must rise to be looked for.
-_RISE: Final = Tunable(2.0, 1.25, 10.0)
+#: The rise that is found soonest, for every detector of rates. Measured 2026-11, 500 calls a day at 5 %,
+#: 60 buckets: a half more takes 71, 62, 82 and 366 hours by 1.25, 1.5, 2 and 4 (by 4 found in 0.35 of them),
+#: twice as many 28, 22, 20 and 54, six times as many 4.6, 3.7, 2.7 and 2.0.
+RISE_TUNING: Final = Tunable(RISE, 1.25, 10.0)
 
 
 def observe(trace: SettledTrace, context: Context) -> Iterable[Observation]:
@@ -48,5 +51,5 @@ TOOL_ERROR: Final = Detector(
     engine="rate",
     measures=("tool_error_rate",),
     observe=observe,
-    tuning={"rise": _RISE},
+    tuning={"rise": RISE_TUNING},
 )

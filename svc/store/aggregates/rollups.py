@@ -7,6 +7,7 @@ get no row. A day is the sum of its hours, written when its last hour is.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
@@ -98,17 +99,19 @@ class RollupStore:
 
 
 async def note_evals(
-    connection: Connection, project_id: int, classifier_id: str, at: datetime, subjects: int
+    connection: Connection, project_id: int, subjects: Mapping[str, int], at: datetime | None = None
 ) -> None:
-    """A first-level classifier looked at this many subjects, in the transaction that writes its firings."""
-    # One row an hour and classifier.
+    """How many subjects each classifier looked at, by default now, in the caller's transaction."""
+    # One row an hour and classifier, in the order of their names: nobody waits for each other.
     await connection.execute(
-        "insert into l1_eval (project_id, hour, classifier_id, n) values ($1, $2, $3, $4)"
+        "insert into l1_eval (project_id, hour, classifier_id, n)"
+        " select $1, date_trunc('hour', coalesce($2, clock_timestamp()), 'UTC'), e.name, e.n"
+        " from unnest($3::text[], $4::bigint[]) as e (name, n) order by e.name"
         " on conflict (project_id, hour, classifier_id) do update set n = l1_eval.n + excluded.n",
         project_id,
-        hour_of(at),
-        classifier_id,
-        subjects,
+        at,
+        list(subjects),
+        list(subjects.values()),
     )
 
 

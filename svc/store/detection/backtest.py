@@ -19,7 +19,6 @@ from svc.domain.detect.bucket import Watched
 from svc.domain.detect.changes import Change
 from svc.domain.detect.detector import Detector
 from svc.domain.detect.drift_engine import DriftSettings
-from svc.domain.detect.drift_reference import FLOOR
 from svc.domain.detect.judging import Judgement, judge_answers, judge_rate, judge_size
 from svc.domain.detect.observed import MEASURES
 from svc.domain.detect.rate_engine import RateSettings
@@ -130,9 +129,9 @@ class BacktestStore:
         settings: Any
         if MEASURES[bucket.measure].unit is not None:
             sizes = await tallies.sizes(project_id, whole, first, until)
-            settings = DriftSettings(months=months, floor=tuning.get("w1_floor", FLOOR))
+            settings = DriftSettings.tuned(months, tuning)
             return await trio.to_thread.run_sync(judge_size, None, first, sizes, settings, until)
-        settings = RateSettings(months=months)
+        settings = RateSettings.tuned(months, tuning)
         if MEASURES[bucket.measure].details:
             shapes = await WitnessStore(self.database).details(project_id, bucket, first, until)
             return await trio.to_thread.run_sync(judge_answers, None, first, shapes, settings, until)

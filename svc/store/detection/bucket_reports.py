@@ -15,7 +15,6 @@ import attrs
 import trio
 
 from svc.domain.detect.bucket import BucketState, Watched
-from svc.domain.detect.drift_reference import FLOOR
 from svc.domain.detect.slots import LATENESS_S, SLOT_S
 from svc.domain.detect.states import BucketReport
 from svc.store.detection.backtest import budget_months
@@ -51,23 +50,22 @@ class BucketReports:
         muted = await health.muted(project_id, detector, now)
         newest = await health.newest_slot(project_id)
         months = budget_months(await states.armed(project_id), false_alarms_per_month)
-        setting = (await DetectorSettingStore(self.database).of(project_id))[detector]
-        floor = setting.tuning.get("w1_floor", FLOOR)
-        return await trio.to_thread.run_sync(_told, kept, newest, months, floor, muted, limiter=_listing)
+        tuning = (await DetectorSettingStore(self.database).of(project_id))[detector].tuning
+        return await trio.to_thread.run_sync(_told, kept, newest, months, tuning, muted, limiter=_listing)
 
 
 def _told(
     kept: Mapping[Watched, BucketState],
     newest: int | None,
     months: float,
-    floor: float,
+    tuning: Mapping[str, float],
     muted: Collection[str],
 ) -> list[BucketReported]:
     found = []
     for bucket, state in sorted(kept.items()):
         # The watermark of the project; a bucket may have been judged past it before the newest went.
         now = state.cursor if newest is None else max(state.cursor, newest - LATENESS_S // SLOT_S)
-        report = state.reported(now, months, floor, muted=f"{bucket.measure}:{bucket.subject}" in muted)
+        report = state.reported(now, months, tuning, muted=f"{bucket.measure}:{bucket.subject}" in muted)
         if report is not None:
             found.append(BucketReported(bucket, state.cursor, report))
     return found

@@ -105,7 +105,7 @@ class EncodeStore:
             status: Any = await connection.execute(_DONE, project_id, detector, list(places))
             asked = int(status.rpartition(" ")[2])
             if asked:
-                await note_evals(connection, project_id, detector, now, asked)
+                await note_evals(connection, project_id, {detector: asked}, now)
             await connection.execute(_TRIM, project_id, detector, WAITING_TRACES)
 
         await self.database.run(work)

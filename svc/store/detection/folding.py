@@ -11,7 +11,7 @@ A trace of which spans or payloads have aged out since stays as it was folded: w
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 from uuid import UUID, uuid4
 
@@ -22,8 +22,9 @@ from protocol.detection_rounds import Folded
 from svc.domain.detect.detector import Context, Schema
 from svc.domain.detect.observed import Observation, detail, slot_of
 from svc.domain.detect.settled_trace import SettledTrace, texts_of
-from svc.domain.detect.table import observe
+from svc.domain.detect.table import DETECTORS, observe
 from svc.domain.output_schema import compiled_schema
+from svc.store.aggregates.rollups import note_evals
 from svc.store.detection.due import note_changes
 from svc.store.detection.settled_traces import Due, DueTrace, due_traces
 from svc.store.detection.tallies import (
@@ -119,6 +120,8 @@ class _Looked:
     due: DueTrace
     slot: int
     observations: Sequence[Observation]
+    #: Detectors that could not look at it.
+    failed: Collection[str]
 
 
 @attrs.define(eq=False)
@@ -154,7 +157,8 @@ class FoldStore:
             if trace.rows:
                 seen = observe(_settled(trace), context)
                 failures.update(seen.failed.keys())
-                looked.append(_Looked(trace, slot_of(trace.rows[0].started_at), seen.observations))
+                slot = slot_of(trace.rows[0].started_at)
+                looked.append(_Looked(trace, slot, seen.observations, seen.failed.keys()))
             # A round takes tenths of a second: others want to be served in between.
             if trio.current_time() - began_s > _TURN_S:
                 await trio.lowlevel.checkpoint()
@@ -221,6 +225,8 @@ class FoldStore:
         )
         await note_changes(connection, project_id, (entry for _, entry in (*_flat(entries), *_flat(old))))
         await _note(connection, project_id, fresh, entries)
+        if fresh:
+            await note_evals(connection, project_id, _looked_at(fresh))
         if self.encoded and (new := [one.due.trace_id for one in fresh if one.due.trace_id not in before]):
             await connection.execute(_ENCODE, project_id, list(self.encoded), new)
         await connection.execute(_GIVE_UP, project_id, self.holder)
@@ -256,6 +262,16 @@ def _folded(observations: Iterable[Observation], resolved: Resolved) -> list[Ent
             cell[0] += 1
             cell[1] += seen.failed
     return [(*key, units, failures) for key, (units, failures) in sorted(cells.items())]
+
+
+def _looked_at(looked: Sequence[_Looked]) -> Mapping[str, int]:
+    """How many traces each detector looked at; one that raised did not."""
+    failed = Counter(name for one in looked for name in one.failed)
+    return {
+        name: len(looked) - failed[name]
+        for name, detector in DETECTORS.items()
+        if detector.observe is not None and failed[name] < len(looked)
+    }
 
 
 def _flat(entries: Mapping[bytes, Sequence[Entry]]) -> Iterable[tuple[bytes, Entry]]:

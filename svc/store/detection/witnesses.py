@@ -60,7 +60,7 @@ select count(distinct w.slot) as slots, count(distinct w.trace_id) as traces,
 from (
     select w.slot, w.trace_id from tally_bucket b
     join tally_witness w on w.project_id = b.project_id and w.bucket_id = b.id
-    where b.project_id = $1 and b.measure = $2 and b.subject = $3 and (not $6 or b.detail = any($7::text[]))
+    where b.project_id = $1 and b.measure = $2 and b.subject = $3
       and w.slot >= $4 and w.slot < $5 order by w.slot limit {SESSIONS_OF}
 ) w left join trace t on t.project_id = $1 and t.trace_id = w.trace_id
 """
@@ -173,36 +173,10 @@ class WitnessStore:
             found.setdefault(row["detail"], []).append((row["slot"], row["units"], row["failures"]))
         return {detail: RateTallies.of(of_detail) for detail, of_detail in found.items()}
 
-    async def spread(
-        self, project_id: int, bucket: Watched, first: int, end: int, details: frozenset[str] | None = None
-    ) -> Breadth:
+    async def spread(self, project_id: int, bucket: Watched, first: int, end: int) -> Breadth:
         """How widely the failures of a subject are spread."""
-        [row] = await self._read(
-            _SPREAD,
-            project_id,
-            bucket.measure,
-            bucket.subject,
-            first,
-            end,
-            details is not None,
-            sorted(details or ()),
-        )
+        [row] = await self._read(_SPREAD, project_id, bucket.measure, bucket.subject, first, end)
         return Breadth(row["slots"], row["traces"], row["sessions"])
-
-    async def spread_of_members(self, project_id: int, bucket: Watched, first: int, end: int) -> Breadth:
-        """How widely a subject is seen at all, by its first `SESSIONS_OF` traces."""
-        ids = {row["id"] for row in await self._buckets(project_id, bucket)}
-        rows = await self._read(_FOLDS, project_id, first, end, first, b"")
-        seen = [(row["slot"], row["trace_id"]) for row in rows if _counted(row["body"], ids)][:SESSIONS_OF]
-        # By key, one after the other.
-        sessions = await self._read(
-            "select count(distinct coalesce(t.session_id, encode(n.trace_id, 'hex'))) as n"
-            " from unnest($2::bytea[]) as n (trace_id)"
-            " left join trace t on t.project_id = $1 and t.trace_id = n.trace_id",
-            project_id,
-            [trace_id for _, trace_id in seen],
-        )
-        return Breadth(len({slot for slot, _ in seen}), len(seen), sessions[0]["n"])
 
     async def traces(self, project_id: int, first: int, end: int) -> int:
         """How many traces of the project were counted."""
@@ -214,24 +188,6 @@ class WitnessStore:
             end,
         )
         return int(rows[0]["n"])
-
-    async def newest(
-        self, project_id: int, bucket: Watched, first: int, end: int, *, failing: bool
-    ) -> bytes | None:
-        """The newest trace that fails, or that is counted at all, among the newest `PAGE` of the project."""
-        ids = {row["id"] for row in await self._buckets(project_id, bucket)}
-        # Backwards along the index.
-        rows = await self._read(
-            "select trace_id, body from trace_fold where project_id = $1 and slot >= $2 and slot < $3"
-            f" order by slot desc, trace_id desc limit {PAGE}",
-            project_id,
-            first,
-            end,
-        )
-        for row in rows:
-            if any(entry[0] in ids and (entry[4] or not failing) for entry in unpacked(row["body"])):
-                return bytes(row["trace_id"])
-        return None
 
     async def signatures(
         self, project_id: int, bucket: Watched, first: int, end: int, limit: int = SIGNATURES
@@ -295,8 +251,11 @@ class WitnessStore:
             page = await connection.fetch(_FOLDS, project_id, place[0], want.end, *place)
             full = len(page) == PAGE
             end = page[-1]["slot"] if full else want.end
-            for row in await connection.fetch(_FAILING, project_id, failing, place[0], end + full):
-                refs += _shown(row)
+            if want.details is None:
+                rows = await connection.fetch(_FAILING, project_id, failing, place[0], end + full)
+            else:
+                rows = _misfits(page, set(failing))
+            refs += [ref for row in rows for ref in _shown(row)]
             if want.members:
                 known = set(ids)
                 refs += [
@@ -326,6 +285,15 @@ def _counted(body: bytes, ids: set[int]) -> bool:
     return any(entry[0] in ids for entry in unpacked(body))
 
 
+def _misfits(page: Sequence[Any], ids: set[int]) -> list[Any]:
+    """The traces of a page that these buckets count, as failing ones of which no span is known."""
+    return [
+        {"trace_id": row["trace_id"], "spans": (), "signature": None}
+        for row in page
+        if _counted(row["body"], ids)
+    ]
+
+
 def _shown(row: Any, role: Any = "witness") -> list[Ref]:
     """The spans that show a failure, or its trace where none was named."""
     spans = [Ref(role, trace_id=row["trace_id"], span_id=span_id) for span_id in row["spans"]]
@@ -335,7 +303,12 @@ def _shown(row: Any, role: Any = "witness") -> list[Ref]:
 async def _firsts(connection: Connection, project_id: int, want: Gather, failing: list[int]) -> list[Ref]:
     """What is gathered once: where it began, traces that stand for others, and what was usual."""
     refs: list[Ref] = []
-    page = await connection.fetch(_FAILING, project_id, failing, want.first, want.end)
+    if want.details is None:
+        page = await connection.fetch(_FAILING, project_id, failing, want.first, want.end)
+    else:
+        page = _misfits(
+            await connection.fetch(_FOLDS, project_id, want.first, want.end, want.first, b""), set(failing)
+        )
     seen: set[str | None] = set()
     for row in page:
         if not refs:

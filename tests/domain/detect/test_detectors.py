@@ -359,7 +359,7 @@ def test_an_answering_model_is_new_only_where_another_has_answered_for_long_enou
     assert new_models({"a": usual, "b": swap}, 0.2) == [("b", week, week + 20, 0.6)]
     # Too few calls, too small a share, too young a history, and what was always there.
     assert new_models({"a": usual, "b": [(week, 1)]}, 0.2) == []
-    assert new_models({"a": usual, "b": swap}, 0.6) == []
+    assert new_models({"a": usual, "b": swap}, 0.7) == []
     assert new_models({"a": usual[-20:], "b": swap}, 0.2) == []
     assert new_models({"b": swap}, 0.2) == []
     assert models_of('["gpt-4o","gpt-4o-mini"]') == ("gpt-4o", "gpt-4o-mini")

@@ -31,6 +31,34 @@ def rates(days: int, usual: float, change: float, first: int, end: int | None = 
     return usual + from_slot(days, first, change - usual, end)
 
 
+@pytest.mark.parametrize(("changed", "sooner"), [(0.075, 1.5), (0.3, 4.0)])
+def test_the_rise_that_people_set_is_the_one_that_is_found_sooner(changed: float, sooner: float) -> None:
+    first = 4 * DAY
+
+    def fired(rise: float) -> float:
+        settings = RateSettings.tuned(WHOLE.months, {"rise": rise})
+        slots = []
+        for seed in range(10):
+            tallies = failures(random(seed), 34, 500, rates(34, 0.05, changed, first))
+            state = RateState.start(START, reference(45_000, 2_250))
+            rises = judge_rates(tallies, settings, state, START + 34 * DAY).rises
+            slots.append(next((alarm.fired for alarm in rises if alarm.fired >= START + first), 34 * DAY))
+        return float(np.median(slots))
+
+    assert fired(sooner) < fired(2.0)
+
+
+def test_a_rate_that_has_doubled_for_good_is_not_taken_for_recovered() -> None:
+    first, over = 5 * DAY, 0
+    for seed in range(12):
+        tallies = failures(random(seed), 15, 1_000, rates(15, 0.04, 0.08, first))
+        state = RateState.start(START, reference(90_000, 3_600))
+        rises = judge_rates(tallies, WHOLE, state, START + 15 * DAY).rises
+        over += sum(alarm.recovered is not None for alarm in rises if alarm.fired >= START + first)
+    # By a likelihood of a hundred alone it is every one of them.
+    assert over <= 4
+
+
 # --- the reference ---------------------------------------------------------------------------------------
 
 

@@ -262,6 +262,18 @@ def test_one_outage_is_one_case_whatever_the_order_of_its_findings() -> None:
         ]
 
 
+def test_two_tools_of_a_call_site_that_break_hours_apart_are_two_cases_whatever_both_slow_down() -> None:
+    search = candidate("search", "tool_error", 0, range(100), "tool:search site:desk", width=12)
+    pay = candidate("pay", "tool_error", 72, range(100, 140), "tool:pay site:desk", width=12)
+    turn = candidate("turn", "turn_duration", 36, range(60, 140), "site:desk", width=100)
+    for order in itertools.permutations([search, pay, turn]):
+        assert [[f.key for f in case] for case in cases(order)] == [["search"], ["pay", "turn"]] or [
+            [f.key for f in case] for case in cases(order)
+        ] == [["search", "turn"], ["pay"]]
+    at_once = candidate("pay", "tool_error", 8, range(100, 140), "tool:pay site:desk", width=12)
+    assert [len(case) for case in cases([search, at_once, turn])] == [3]
+
+
 def test_causes_have_an_order_and_equal_ones_go_by_onset() -> None:
     ordered = [candidate(cause, cause, -i) for i, cause in enumerate(join.CAUSE_ORDER)]
     assert sorted(ordered, key=lambda c: c.rank)[2:] == ordered[2:]
@@ -311,7 +323,7 @@ def test_a_rise_of_severity_by_a_tenth_is_told() -> None:
 
 @given(st.integers(1, 200), st.floats(0.001, 0.4))
 def test_on_the_way_back_successes_climb_and_failures_fall(failed: int, p0: float) -> None:
-    way = recover.rate_return(p0, min(2 * p0, 0.99), failed + 5, failed)
+    way = recover.rate_return(p0, min(2 * p0, 0.99), failed + 5, failed, 100, 1.0)
     assert way.success > 0 > way.failure
-    fewer = recover.rate_return(p0, p0 / 2, 500, 0)
+    fewer = recover.rate_return(p0, p0 / 2, 500, 0, 100, 1.0)
     assert fewer.failure > 0 > fewer.success

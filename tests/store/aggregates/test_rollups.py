@@ -29,7 +29,7 @@ async def filled(store: Database) -> int:
 
     async def work(connection: Connection) -> None:
         for _ in range(2):
-            await note_evals(connection, project.id, "groundedness", NOW + timedelta(minutes=59), 5)
+            await note_evals(connection, project.id, {"groundedness": 5}, NOW + timedelta(minutes=59))
 
     await store.run(work)
     return project.id

@@ -695,3 +695,18 @@ async def test_every_measure_of_a_story_is_known(store: Database) -> None:
     await settle(store)
     await fold_all(store)
     assert {row["measure"] for row in (await counted(store))["cells"]} <= MEASURES.keys()
+
+
+async def test_each_detector_says_how_many_traces_it_looked_at(
+    store: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await begin(store)
+    broken = attrs.evolve(DETECTORS["cost_drift"], observe=lambda *_: [][0])
+    monkeypatch.setattr(table, "DETECTORS", {**DETECTORS, "cost_drift": broken})
+    for number in (1, 2, 3):
+        await write(store, *story(number))
+    await settle(store)
+    await fold_all(store)
+    evals = await fetch(store, "select classifier_id, sum(n)::int as n from l1_eval group by 1")
+    looking = {name for name, detector in DETECTORS.items() if detector.observe is not None}
+    assert {row["classifier_id"]: row["n"] for row in evals} == dict.fromkeys(looking - {"cost_drift"}, 3)

@@ -1,0 +1,153 @@
+"""`make bench-detect`, second half: labelled traffic of four weeks through the real door, and what is found.
+
+    python -m tests.bench.labelled [--seeds 1 2 3] [--told]
+
+Each seed has a service of its own. Prints a table of figures a seed; `--told` every finding besides.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Final
+
+import httpx2
+import trio
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+from svc.config.table import read_settings
+from svc.store.postgres.database import Database
+from svc.wiring.open_store import open_store
+from tests.detecting.labelled import DAYS, FAULTS, HEALTHY, RELEASE, Traffic
+from tests.detecting.scoring import Outcome, Score, read
+from tests.service import PLAIN, Service, measured
+from tests.store.spans.test_writing import fetch
+from tests.wire import request
+
+CONNECTIONS: Final = 4
+SPANS: Final = 500
+#: After so long without an end something is wrong.
+PATIENCE_S: Final = 1_800.0
+
+
+def bodies(seed: int) -> Iterator[tuple[int, bytes]]:
+    """Requests with the number of traces in each, every release under a resource of its own."""
+    batch: dict[str, list[Any]] = {}
+    traces = size = 0
+    for _, spans in Traffic(seed).traces():
+        last = spans[0].attributes[-1]
+        release = last.value.string_value if last.key == RELEASE else ""
+        batch.setdefault(release, []).extend(spans)
+        traces += 1
+        size += len(spans)
+        if size >= SPANS:
+            yield traces, _body(batch)
+            batch, traces, size = {}, 0, 0
+    if traces:
+        yield traces, _body(batch)
+
+
+def _body(batch: Mapping[str, list[Any]]) -> bytes:
+    whole = ExportTraceServiceRequest()
+    for release, spans in batch.items():
+        whole.MergeFrom(request(*spans, resource={RELEASE: release} if release else None))
+    return whole.SerializeToString()
+
+
+def send(service: Service, seed: int) -> int:
+    """Everything in order, over several connections, as fast as it goes. Returns the number of traces."""
+    headers = {
+        "Authorization": f"Bearer {service.write_key}",
+        "Content-Type": "application/x-protobuf",
+    }
+    with (
+        httpx2.Client(timeout=60, **PLAIN) as client,
+        ThreadPoolExecutor(CONNECTIONS) as threads,
+    ):
+
+        def post(body: bytes) -> None:
+            while (answer := client.post(f"{service.url}/v1/traces", content=body, headers=headers)).is_error:
+                assert answer.status_code in (429, 503), answer.text
+                time.sleep(float(answer.headers.get("retry-after", 0.2)))
+
+        total = 0
+        waiting: list[Any] = []
+        for traces, body in bodies(seed):
+            total += traces
+            waiting.append(threads.submit(post, body))
+            if len(waiting) == 2 * CONNECTIONS:
+                waiting.pop(0).result()
+        for one in waiting:
+            one.result()
+    return total
+
+
+async def done(database: Database, traces: int) -> bool:
+    """Whether all is folded and judged, and every case seen to."""
+    [row] = await fetch(
+        database,
+        "select (select count(*) from trace_fold) as folded, exists (select from fold_due) as due,"
+        " exists (select from tally_due d join fold_state s on s.project_id = d.project_id"
+        " where d.from_slot < s.newest_slot - 2) as unjudged,"
+        " (select count(*) from judge_state where holder is not null) as held,"
+        " (select max(touched_since) < clock_timestamp() - interval '60 s' from fold_state) as quiet",
+    )
+    return row["folded"] >= traces and not row["due"] and not row["unjudged"] and row["quiet"]
+
+
+async def watch(service: Service, traces: int) -> Outcome:
+    """What was found, once there is nothing left to judge."""
+    async with open_store(read_settings(dict(service.env))) as store:
+        with trio.fail_after(PATIENCE_S):
+            while not await done(store.database, traces):  # noqa: ASYNC110 - it happens elsewhere
+                await trio.sleep(1)
+            # The case keeper comes after the judges, twice where something joins.
+            await trio.sleep(25)
+        return await read(store.database)
+
+
+def cpu_s(pid: int) -> float:
+    """The CPU seconds that a process has taken."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def run(seed: int, *, told: bool) -> Score:
+    """One seed: sent, folded, judged, printed."""
+    with measured(SVC_DETECTORS_INTERVAL_SECONDS="5") as service:
+        started_s = time.monotonic()
+        traces = send(service, seed)
+        sent_s = time.monotonic() - started_s
+        outcome = trio.run(watch, service, traces)
+        wall_s = time.monotonic() - started_s
+        detecting_s = cpu_s(service.children("svc.detecting")[0])
+    score = Score(outcome, FAULTS + HEALTHY, DAYS)
+    print(f"\n### Labelled traffic, seed {seed}: {traces:,} traces in {outcome.subjects} subjects\n")
+    print("| figure | |\n|---|---|")
+    for name, value in (
+        *score.lines(),
+        ("sent; all judged", f"{sent_s:.0f} s; {wall_s:.0f} s"),
+        ("CPU of folding and judging", f"{detecting_s:.0f} s"),
+    ):
+        print(f"| {name} | {value} |", flush=True)
+    if told:
+        print("\n".join(("", *score.told())), flush=True)
+    return score
+
+
+def main() -> None:
+    """Run the seeds one after the other."""
+    parser = argparse.ArgumentParser(description="The detectors on labelled traffic.")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
+    parser.add_argument("--told", action="store_true", help="print every finding")
+    arguments = parser.parse_args()
+    for seed in arguments.seeds:
+        run(seed, told=arguments.told)
+
+
+if __name__ == "__main__":
+    main()
