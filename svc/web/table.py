@@ -7,6 +7,8 @@ from typing import Final
 from svc.web.page import PageRoute
 from svc.web.pages import (
     account,
+    case_verbs,
+    cases,
     connect,
     explore,
     prices,
@@ -17,6 +19,7 @@ from svc.web.pages import (
     sign_in,
     start,
     traces,
+    triage,
     vitals,
 )
 
@@ -25,6 +28,9 @@ PAGES: Final[tuple[PageRoute, ...]] = (
     *sign_in.PAGES,
     *account.PAGES,
     *connect.PAGES,
+    *triage.PAGES,
+    *cases.PAGES,
+    *case_verbs.PAGES,
     *traces.PAGES,
     *sessions.PAGES,
     *vitals.PAGES,
