@@ -41,8 +41,7 @@ class CaseView:
     severity: tuple[str, str, str]
     figures: list[tuple[str, str]]
     chart: Chart | None
-    checks: list[case_words.Check]
-    verdict: str
+    report: case_words.ToldReport | None
     exemplars: list[dict[str, Any]]
     steps: list[tuple[Mapping[str, Any], str]]
     ticket: str
@@ -70,7 +69,6 @@ async def view_of(visit: Visit, reference: str) -> CaseView | None:
     found = await CaseStore(visit.means.questions).one(project_id, reference, now)
     if found is None:
         return None
-    found["rca"] = case_words.legible(found["rca"])
     reads = InboxReads(visit.means.questions)
     around = (await reads.around(project_id, [found["id"]]))[found["id"]]
     cited = await reads.cited(project_id, [one["trace_id"] for one in found["exemplars"]])
@@ -87,8 +85,7 @@ async def view_of(visit: Visit, reference: str) -> CaseView | None:
         severity,
         case_words.figures(found, around.evidence, around.trace_count),
         await _chart(visit, found, around, tone),
-        case_words.checks_of(found["rca"]),
-        case_words.verdict(around.verdict),
+        case_words.ToldReport.of(found["rca"]),
         exemplars,
         [(event, case_words.step(event)) for event in found["events"]],
         "",
@@ -124,13 +121,13 @@ def _ticket(visit: Visit, view: CaseView) -> str:
     host = visit.call.headers.get("host", "localhost")
     scheme = "https" if visit.call.client.secure else visit.call.client.scheme
     here = (visit.means.landing or f"{scheme}://{host}").rstrip("/") + visit.base
-    case, report = view.case, view.case["rca"]
+    case, report = view.case, view.report
     lines = [f"## {case['reference']}: {case['title']}", "", case["basis"], ""]
     lines += [f"- {name}: {text}" for name, text in view.figures]
     lines.append(f"- since: {view.onset:%Y-%m-%d %H:%M} UTC")
     lines.append(f"- severity: {view.severity[2]}")
     if report:
-        lines += ["", f"**{view.verdict}.** {report.get('summary', '')}"]
+        lines += ["", f"**{report.verdict}.** {report.summary}"]
     if view.exemplars:
         lines += ["", "Traces:"]
         lines += [f"- {here}/traces/{one['trace_id']}" for one in view.exemplars[:PANE_TRACES]]

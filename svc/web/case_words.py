@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import attrs
+import msgspec
 
 from svc.domain.rca.population import label_of
 from svc.web import words
@@ -77,6 +78,16 @@ ASSESSMENTS: Final[Mapping[str, tuple[str, str, str]]] = {
 }
 
 
+#: What is new, as a mark tells it.
+MARKS: Final[Mapping[str, str]] = {
+    "seen_release": "new release",
+    "seen_prompt": "new prompt",
+    "seen_tools": "new tool definitions",
+    "seen_schema": "new output schema",
+    "answered_model": "new answering model",
+}
+
+
 @attrs.frozen
 class Title:
     """A title in its two halves: what happened, and from what to what."""
@@ -105,6 +116,57 @@ class Check:
         return ASSESSMENTS.get(self.assessment, ASSESSMENTS["unknown"])
 
 
+@attrs.frozen
+class Hypothesis:
+    """What may be the cause, and the traces that speak for it."""
+
+    title: str
+    confidence: str
+    rationale: str
+    trace_ids: Sequence[str]
+
+
+@attrs.frozen
+class ToldReport:
+    """A report as pages show it, whichever engine made it: what it does not hold is empty."""
+
+    verdict: str
+    summary: str
+    hypotheses: Sequence[Hypothesis]
+    settle: Sequence[str]
+    checks: Sequence[Check]
+    populations: Sequence[tuple[str, Mapping[str, Any]]]
+
+    @classmethod
+    def of(cls, stored: Any) -> ToldReport | None:
+        """From what is stored; None of nothing."""
+        if not isinstance(stored, dict):
+            return None
+        report = legible(stored)
+        sides = report.get("populations")
+        return cls(
+            verdict(report.get("verdict")),
+            _text(report, "summary"),
+            [
+                Hypothesis(
+                    _text(one, "title"),
+                    _text(one, "confidence"),
+                    _text(one, "rationale"),
+                    [str(id_) for id_ in one.get("evidence_trace_ids") or ()],
+                )
+                for one in report.get("hypotheses") or ()
+                if isinstance(one, dict)
+            ],
+            [str(one) for one in report.get("settle") or ()],
+            checks_of(report),
+            [
+                (name, side)
+                for name, side in (sorted(sides.items(), reverse=True) if isinstance(sides, dict) else ())
+                if isinstance(side, dict) and {"from", "to", "traces", "of", "failures"} <= side.keys()
+            ],
+        )
+
+
 def checks_of(report: Mapping[str, Any] | None) -> list[Check]:
     """What a report looked into: what explains first, what is not known last."""
     order = list(ASSESSMENTS)
@@ -119,7 +181,7 @@ def checks_of(report: Mapping[str, Any] | None) -> list[Check]:
 
 
 def _text(row: Mapping[str, Any], name: str) -> str:
-    return str(row.get(name, ""))
+    return str(row.get(name) or "")
 
 
 def _label(check: str) -> str:
@@ -144,6 +206,15 @@ def legible(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: legible(one) for name, one in value.items()}
     return value
+
+
+def detail(text: str) -> str:
+    """The detail of a bucket: several values stand in it as a JSON array."""
+    try:
+        parts = msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        return text
+    return ", ".join(map(str, parts)) if isinstance(parts, list) else text
 
 
 def verdict(value: str | None) -> str:

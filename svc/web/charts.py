@@ -246,3 +246,49 @@ def _log_ticks(first: int, last: int, unit: float) -> list[tuple[float, float]]:
             if low <= value <= high:
                 found.append((log10(value / low) / log10(high / low), value))
     return found
+
+
+@attrs.frozen
+class Climb:
+    """A statistic over its bar: the points of a line in a box of 100 by `HEIGHT`, the height of the bar, and
+    what was highest in each step, for the table.
+    """
+
+    frame: ChartFrame
+    points: str
+    bar: float
+    onset: float
+    fired: float | None
+    steps: Sequence[tuple[datetime, float]]
+
+
+def climb(
+    frame: ChartFrame, path: Sequence[tuple[int, float]], onset: datetime, fired: datetime | None
+) -> Climb | None:
+    """The drawing of a statistic; None when nothing of it lies in the frame."""
+    cells = frame.steps * 4
+    width = frame.width / 4
+    highest: dict[int, float] = {}
+    for slot, ratio in path:
+        place = int((slot - frame.first) / width)
+        if 0 <= place < cells:
+            highest[place] = max(highest.get(place, 0.0), ratio)
+    if not highest:
+        return None
+    top = max(*highest.values(), 1.25)
+    scale = (HEIGHT - _HEAD) / top
+    points = " ".join(
+        f"{(place + 0.5) / cells * 100:.2f},{HEIGHT - ratio * scale:.1f}"
+        for place, ratio in sorted(highest.items())
+    )
+    steps: dict[int, float] = {}
+    for place, ratio in highest.items():
+        steps[place // 4] = max(steps.get(place // 4, 0.0), ratio)
+    return Climb(
+        frame,
+        points,
+        HEIGHT - scale,
+        frame.share(onset),
+        None if fired is None else frame.share(fired),
+        [(frame.at(place), ratio) for place, ratio in sorted(steps.items())],
+    )

@@ -8,16 +8,14 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any, Final, cast, get_args
 
-import attrs
-
 from protocol.detection import CaseState
 from protocol.refusals import BAD_REQUEST, Refusal
 from svc.store.detection.cases import CaseStore
-from svc.store.detection.charts import ChartReads, LineAsked
-from svc.store.detection.inbox import CaseAround, InboxReads
+from svc.store.detection.inbox import InboxReads
 from svc.web import case_words, words
 from svc.web.case_view import MUTES, view_of
-from svc.web.charts import ChartFrame, SmallLine, line_frame, small_line
+from svc.web.detector_words import learned
+from svc.web.inbox_view import InboxRow, rows_of
 from svc.web.ladder import ladder_of
 from svc.web.page import PROJECT, Html, PageRoute, Visit
 from svc.web.render import query
@@ -33,27 +31,6 @@ DONE: Final = {
     "reopen": ("is open again", None),
     "analyse": ("is being looked into", None),
 }
-
-
-@attrs.frozen
-class InboxRow:
-    """One case of the list."""
-
-    case: dict[str, Any]
-    around: CaseAround
-    title: case_words.Title
-    severity: tuple[str, str, str]
-    line: SmallLine | None
-    address: str
-
-    @property
-    def analysis(self) -> str:
-        """How far its analysis is."""
-        if self.around.rca == "running":
-            return "being looked into"
-        if self.around.rca == "failed":
-            return "analysis failed"
-        return case_words.verdict(self.around.verdict).lower() or "not analysed yet"
 
 
 async def triage(visit: Visit) -> Html | Refusal:
@@ -78,7 +55,7 @@ async def shown(visit: Visit, refusal: Refusal | None = None) -> Html | Refusal:
         cursor=visit.query.get("cursor"),
         now=now,
     )
-    rows = await _rows(visit, page["cases"], tab, now)
+    rows = await rows_of(visit, page["cases"], tab, now)
     counts = await reads.counts(project_id, now)
     wanted = visit.query.get("case") or (rows[0].case["reference"] if rows else None)
     context = {
@@ -96,6 +73,7 @@ async def shown(visit: Visit, refusal: Refusal | None = None) -> Html | Refusal:
         "headline": _headline(visit, tab, rows, counts, now),
         "refusal": refusal,
         "done": done(visit),
+        "learned": learned,
     }
     status = refusal.status if refusal else 200
     return Html("pages/triage", context, status=status, modules=("triage", "part", "copy"))
@@ -120,34 +98,6 @@ def _around(visit: Visit, tab: str, references: list[str], wanted: str | None) -
         "manages": visit.manages,
         "whole": False,
     }
-
-
-async def _rows(visit: Visit, cases: list[dict[str, Any]], tab: str, now: datetime) -> list[InboxRow]:
-    around = await InboxReads(visit.means.questions).around(visit.project.id, [case["id"] for case in cases])
-    asked: list[tuple[str, ChartFrame, LineAsked]] = []
-    for case in cases:
-        if (bucket := around[case["id"]].bucket) is not None:
-            until = now if case["resolved_at"] is None else words.parsed(case["resolved_at"])
-            frame = line_frame(until)
-            asked.append((case["id"], frame, LineAsked(*bucket, frame.first, frame.steps, frame.width)))
-    reads = ChartReads(visit.means.questions)
-    drawn = await reads.lines(visit.project.id, [one for _, _, one in asked])
-    onsets = {case["id"]: words.parsed(case["onset_at"]) for case in cases}
-    lines = {
-        case_id: small_line(frame, values, onsets[case_id])
-        for (case_id, frame, _), values in zip(asked, drawn, strict=True)
-    }
-    return [
-        InboxRow(
-            case,
-            around[case["id"]],
-            case_words.Title.of(case["title"]),
-            case_words.SEVERITIES[case["severity"]],
-            lines.get(case["id"]),
-            query(visit.base + "/triage", tab=None if tab == "open" else tab, case=case["reference"]),
-        )
-        for case in cases
-    ]
 
 
 def _headline(visit: Visit, tab: str, rows: list[InboxRow], counts: Any, now: datetime) -> str:
