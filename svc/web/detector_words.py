@@ -1,4 +1,4 @@
-"""What detectors say of their buckets, for people: states, reasons of silence, how far one has learned. Pure."""
+"""What detectors say of their buckets, for people: states, reasons of silence, how far one learned. Pure."""
 
 from __future__ import annotations
 
@@ -40,11 +40,9 @@ TUNABLES: Final[Mapping[str, str]] = {
 
 def learned(have: int, need: int, ready: datetime | None, zone: tzinfo) -> str:
     """212 of 500, about Tue 24 Nov; often enough, when only time is missing."""
-    told = (
-        f"{words.count(have)} of {words.count(need)}"
-        if have < need
-        else "seen often enough, not yet for long enough"
-    )
+    told = "seen often enough, not yet for long enough"
+    if have < need:
+        told = f"{words.count(have)} of {words.count(need)}"
     return told if ready is None else f"{told}; ready about {words.day(ready, zone)}"
 
 

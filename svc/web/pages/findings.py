@@ -7,7 +7,7 @@ was new about then, and the evidence by role, paged.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, cast, get_args
+from typing import Any, Final, cast, get_args
 from uuid import UUID
 
 import msgspec
