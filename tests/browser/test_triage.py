@@ -1,4 +1,4 @@
-"""Triage in a browser: from what broke to a closed case by keys alone, with undo, in every width and theme."""
+"""Triage in a browser: from what broke to a closed case by keys alone, with undo, in each width and theme."""
 
 from __future__ import annotations
 

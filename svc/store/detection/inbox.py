@@ -32,7 +32,7 @@ select count(*) filter (where state = 'open' or muted_until <= $2) as open,
      and not exists (select from case_finding l join detection_case c on c.project_id = l.project_id
          and c.id = l.case_id and c.state <> 'resolved'
          where l.project_id = f.project_id and l.finding_id = f.id)) as withheld
-from detection_case where project_id = $1 and state <> 'resolved'
+from detection_case where project_id = $1 and state in ('open', 'muted')
 """
 
 # The first cause of each case with what its detector says, the effects listed beside it, and its report.
