@@ -191,8 +191,8 @@ def _label(check: str) -> str:
         return label[:1].upper() + label[1:]
     if group == "signatures":
         return f"Failures `{rest}`"
-    if group == "time":
-        return f"Time in `{rest}`"
+    if rest.startswith("time."):
+        return f"Time in `{rest.removeprefix('time.')}`"
     name = rest or group
     return _PARTS.get(name, name.replace("_", " ").capitalize())
 

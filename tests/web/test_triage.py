@@ -94,6 +94,14 @@ async def test_a_mute_leads_to_the_next_case_and_is_taken_back(store: Database, 
     page = await owner.get(done.location)
     assert listed(page) == ["C-3", "C-1"]
     assert "C-2 is muted." in page.text
+    for other in ("C-1", "C-3"):
+        await owner.post(f"{BASE}/cases/{other}/mute")
+    empty = await owner.get(TRIAGE)
+    assert heading(empty) == "Nothing needs you"
+    assert "All quiet" not in empty.text
+    assert "3 cases" in empty.text
+    for other in ("C-1", "C-3"):
+        await owner.post(f"{BASE}/cases/{other}/unmute")
     muted = await owner.get(TRIAGE + "?tab=muted")
     assert (heading(muted), listed(muted)) == ("1 case is muted", ["C-2"])
     assert "muted until" in muted.text

@@ -69,11 +69,12 @@ async def shown(visit: Visit, refusal: Refusal | None = None) -> Html | Refusal:
         "more": query(visit.base + "/triage", tab=tab, cursor=page["next_cursor"])
         if page["next_cursor"]
         else None,
-        "ladder": await ladder_of(visit) if tab == "open" and not rows and not counts.muted else None,
+        "ladder": await ladder_of(visit) if tab == "open" and not rows else None,
         "headline": _headline(visit, tab, rows, counts, now),
         "refusal": refusal,
         "done": done(visit),
         "learned": learned,
+        "watches": case_words.WATCHES,
     }
     status = refusal.status if refusal else 200
     return Html("pages/triage", context, status=status, modules=("triage", "part", "copy"))
