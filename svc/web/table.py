@@ -7,9 +7,14 @@ from typing import Final
 from svc.web.page import PageRoute
 from svc.web.pages import (
     account,
+    case_verbs,
+    cases,
     connect,
+    detectors,
     explore,
+    findings,
     prices,
+    rca,
     sessions,
     settings_keys,
     settings_people,
@@ -21,6 +26,7 @@ from svc.web.pages import (
     trace_export,
     trace_span,
     traces,
+    triage,
     vitals,
 )
 
@@ -29,6 +35,12 @@ PAGES: Final[tuple[PageRoute, ...]] = (
     *sign_in.PAGES,
     *account.PAGES,
     *connect.PAGES,
+    *triage.PAGES,
+    *cases.PAGES,
+    *case_verbs.PAGES,
+    *findings.PAGES,
+    *detectors.PAGES,
+    *rca.PAGES,
     *traces.PAGES,
     *trace.PAGES,
     *trace_documents.PAGES,

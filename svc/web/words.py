@@ -149,6 +149,12 @@ def _day(then: datetime, today: datetime) -> str:
     return f"{then.day} {then.strftime('%b %Y')} "
 
 
+def day(moment: datetime | str, zone: tzinfo) -> str:
+    """Tue 24 Nov: when about something will be."""
+    then = parsed(moment).astimezone(zone)
+    return f"{then:%a} {then.day} {then:%b}"
+
+
 def moment(instant: datetime | str, zone: tzinfo) -> str:
     """2026-11-21 11:52:07.130 UTC: everything, for a title."""
     then = parsed(instant).astimezone(zone)
@@ -169,6 +175,11 @@ def span_of(seconds: float) -> str:
         if seconds >= size_s * (2 if unit == "d" else 1):
             return f"{int(seconds // size_s)} {unit}"
     return f"{int(seconds)} s"
+
+
+def unbroken(text: str) -> str:
+    """A text that no line breaks: 2 h."""
+    return text.replace(" ", "\u00a0")
 
 
 def length(range_: timedelta) -> str:

@@ -175,7 +175,7 @@ async def test_the_first_visit_leads_to_the_first_account(here: Replica) -> None
     assert "The first account owns the instance" in (await visitor.get("/signup")).text
     answer = await visitor.sign_up()
     assert answer.location == BASE + "/connect"
-    assert (await visitor.get("/")).location == BASE + "/traces"
+    assert (await visitor.get("/")).location == BASE + "/triage"
 
 
 async def test_the_link_of_a_start_makes_an_owner_once_even_after_somebody_else(store: Database) -> None:
@@ -261,7 +261,7 @@ async def test_single_user_mode_opens_pages_without_signing_in(store: Database) 
         visitor = Visitor.of(here)
         typed = {"Sec-Fetch-Site": "none", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
         start = await visitor.get("/", **typed)
-        assert start.location == BASE + "/traces"
+        assert start.location == BASE + "/triage"
         assert (await visitor.get(start.location, **typed)).status == 200
         assert heading(await visitor.get("/account")) == "Nobody signs in here"
         assert (await visitor.get("/login")).location == "/"

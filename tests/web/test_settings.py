@@ -104,11 +104,11 @@ async def test_a_project_is_named_kept_for_a_term_and_deleted_by_its_slug(owner:
     assert made.location == "/orgs/default/projects/second-one/connect"
     other = made.location.removesuffix("/connect")
     assert (await owner.get(other + "/traces")).status == 200
-    assert (await owner.get("/")).location == other + "/traces"
+    assert (await owner.get("/")).location == other + "/triage"
     assert (await owner.post(other + "/settings/project/delete", {"slug": "default"})).status == 400
     assert (await owner.post(other + "/settings/project/delete", {"slug": "second-one"})).location == "/"
     assert (await owner.get(other + "/traces")).status == 404
-    assert (await owner.get("/")).location == BASE + "/traces"
+    assert (await owner.get("/")).location == BASE + "/triage"
 
 
 async def test_sources_say_that_nothing_came_and_hand_out_a_header(owner: Visitor) -> None:

@@ -36,13 +36,13 @@ async def start(visit: Visit) -> Go | Refusal:
         there = await projects.list(org.id)
         last = next((one for one in there if (org.slug, one.slug) == visit.look.last), None)
         if last is not None or there:
-            return Go(f"/orgs/{org.slug}/projects/{(last or there[0]).slug}/traces")
+            return Go(f"/orgs/{org.slug}/projects/{(last or there[0]).slug}/triage")
     return NO_SUCH_PROJECT.saying("there is no project; trace-svc keys create makes the first one anew")
 
 
 async def project(visit: Visit) -> Go:
-    """A project's address leads to its traces."""
-    return Go(visit.base + "/traces")
+    """A project's address leads to what needs somebody."""
+    return Go(visit.base + "/triage")
 
 
 async def go(visit: Visit) -> Go:

@@ -17,6 +17,7 @@ from svc.store.detection.cases import CaseStore
 from svc.store.detection.evidence import EvidenceStore
 from svc.store.detection.finding_states import FindingStates
 from svc.store.detection.findings import FindingStore
+from svc.store.detection.inbox import InboxReads
 from svc.store.detection.rca import RcaStore
 from svc.store.detection.references import ReferenceStore
 from svc.store.postgres.database import Connection, Database
@@ -145,6 +146,12 @@ def lists_of(explaining: Any) -> dict[str, Any]:
         first = await of_cases(state)
         return await of_cases(state, cursor=first["next_cursor"])
 
+    inbox = InboxReads(explaining)
+
+    async def beside_cases() -> Any:
+        page = await of_cases("open")
+        return await inbox.around(1, [case["id"] for case in page["cases"]])
+
     return {
         "open cases": lambda: of_cases("open"),
         "muted cases": lambda: of_cases("muted"),
@@ -160,6 +167,11 @@ def lists_of(explaining: Any) -> dict[str, Any]:
         "a finding": lambda: findings.one(1, SOME_FINDING),
         "live findings": lambda: findings.live(1),
         "a case": lambda: cases.one(1, "C-20", DAY),
+        "cases by state, counted": lambda: inbox.counts(1, DAY),
+        "what nobody confirmed": lambda: inbox.withheld(1, 50),
+        "what stands beside a page of cases": beside_cases,
+        "the case of a finding": lambda: inbox.case_of(1, SOME_FINDING),
+        "traces that a report cites": lambda: inbox.cited(1, [f"{n:032x}" for n in range(1, 50)]),
         "pending moves": lambda: ReferenceStore(explaining).pending(1),
         "evidence": lambda: EvidenceStore(explaining).page(
             1, SOME_FINDING, role=None, count_only=False, limit=100, cursor=None

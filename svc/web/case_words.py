@@ -1,0 +1,279 @@
+"""What detection says, for people: severities, verdicts, checks, steps of a trail, values. Pure texts.
+
+Every page that shows a case, a finding or a report takes its words from here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import attrs
+import msgspec
+
+from svc.domain.rca.population import label_of
+from svc.web import words
+
+#: Mark, tone and word of each severity.
+SEVERITIES: Final[Mapping[str, tuple[str, str, str]]] = {
+    "high": ("▲", "bad", "high"),
+    "medium": ("◆", "warn", "medium"),
+    "low": ("●", "soft", "low"),
+    "info": ("○", "soft", "for information"),
+}
+VERDICTS: Final[Mapping[str, str]] = {
+    "model_change": "Another model answers",
+    "definition_change": "Prompt, tools or schema changed",
+    "traffic_shift": "The traffic shifted",
+    "behavior_change": "The behaviour changed",
+    "inconclusive": "No cause found",
+}
+#: What a detector watches, as a line names it.
+WATCHES: Final[Mapping[str, str]] = {
+    "tool_error": "tool errors",
+    "duration_drift": "durations",
+    "cost_drift": "costs",
+    "secret_leak": "secrets",
+    "malformed_output": "answers that break their form",
+    "agent_loop": "loops",
+    "cut_output": "answers cut off",
+    "new_signature": "new kinds of failure",
+    "model_change": "models that answer",
+    "frustration": "frustration",
+    "groundedness": "groundedness",
+}
+_STEPS: Final[Mapping[str, str]] = {
+    "opened": "opened by {actor}",
+    "reopened": "reopened by {actor}",
+    "joined": "{summary} joined",
+    "escalated": "rose: {summary}",
+    "muted": "muted by {actor} {summary}",
+    "unmuted": "unmuted by {actor} {summary}",
+    "resolved": "resolved by {actor}: {summary}",
+    "absorbed": "taken as the new normal by {actor}: {summary}",
+    "recovered": "recovered",
+    "rejected": "found to be no cause by {actor}",
+    "ruled": "looked at by {actor}",
+    "rca_started": "analysis begun by {actor}",
+    "rca_done": "analysis done",
+    "rca_failed": "analysis failed: {summary}",
+}
+#: What stands behind a secret's form and length in its name.
+_FINGERPRINT: Final = re.compile(r":\d{1,5}:[0-9a-f]{32,64}(?![0-9a-f])")
+_PARTS: Final[Mapping[str, str]] = {
+    "sample": "Too few traces",
+    "marks": "New model, release, prompt",
+    "calls": "Model calls a trace",
+    "tokens_per_call": "Tokens a call",
+    "repeats": "Repeated calls of one tool",
+    "cached_share": "Share read from the cache",
+}
+#: How the assessment of a check is shown: mark, tone, word, and its place in a list.
+ASSESSMENTS: Final[Mapping[str, tuple[str, str, str]]] = {
+    "explains": ("✕", "bad", "explains it"),
+    "contributing": ("▲", "warn", "adds to it"),
+    "ruled_out": ("✓", "ok", "ruled out"),
+    "unknown": ("?", "soft", "not known"),
+}
+
+
+#: What is new, as a mark tells it.
+MARKS: Final[Mapping[str, str]] = {
+    "seen_release": "new release",
+    "seen_prompt": "new prompt",
+    "seen_tools": "new tool definitions",
+    "seen_schema": "new output schema",
+    "answered_model": "new answering model",
+}
+
+
+@attrs.frozen
+class Title:
+    """A title in its two halves: what happened, and from what to what."""
+
+    head: str
+    tail: str
+
+    @classmethod
+    def of(cls, text: str) -> Title:
+        """`search` fails more often: 1.7 % → 30 % of traces."""
+        head, _, tail = text.partition(": ")
+        return cls(head, tail)
+
+
+@attrs.frozen
+class Check:
+    """One thing that was looked into."""
+
+    label: str
+    assessment: str
+    measurement: str
+
+    @property
+    def mark(self) -> tuple[str, str, str]:
+        """Its mark, tone and word."""
+        return ASSESSMENTS.get(self.assessment, ASSESSMENTS["unknown"])
+
+
+@attrs.frozen
+class Hypothesis:
+    """What may be the cause, and the traces that speak for it."""
+
+    title: str
+    confidence: str
+    rationale: str
+    trace_ids: Sequence[str]
+
+
+@attrs.frozen
+class ToldReport:
+    """A report as pages show it, whichever engine made it: what it does not hold is empty."""
+
+    verdict: str
+    summary: str
+    hypotheses: Sequence[Hypothesis]
+    settle: Sequence[str]
+    checks: Sequence[Check]
+    populations: Sequence[tuple[str, Mapping[str, Any]]]
+
+    @classmethod
+    def of(cls, stored: Any) -> ToldReport | None:
+        """From what is stored; None of nothing."""
+        if not isinstance(stored, dict):
+            return None
+        report = legible(stored)
+        sides = report.get("populations")
+        return cls(
+            verdict(report.get("verdict")),
+            _text(report, "summary"),
+            [
+                Hypothesis(
+                    _text(one, "title"),
+                    _text(one, "confidence"),
+                    _text(one, "rationale"),
+                    [str(id_) for id_ in one.get("evidence_trace_ids") or ()],
+                )
+                for one in report.get("hypotheses") or ()
+                if isinstance(one, dict)
+            ],
+            [str(one) for one in report.get("settle") or ()],
+            checks_of(report),
+            [
+                (name, side)
+                for name, side in (sorted(sides.items(), reverse=True) if isinstance(sides, dict) else ())
+                if isinstance(side, dict) and {"from", "to", "traces", "of", "failures"} <= side.keys()
+            ],
+        )
+
+
+def checks_of(report: Mapping[str, Any] | None) -> list[Check]:
+    """What a report looked into: what explains first, what is not known last."""
+    order = list(ASSESSMENTS)
+    found = [
+        Check(
+            _label(str(one.get("check", ""))), str(one.get("assessment", "")), str(one.get("measurement", ""))
+        )
+        for one in (report or {}).get("ruled_out") or ()
+        if isinstance(one, dict)
+    ]
+    return sorted(found, key=lambda one: order.index(one.assessment) if one.assessment in order else 9)
+
+
+def _text(row: Mapping[str, Any], name: str) -> str:
+    return str(row.get(name) or "")
+
+
+def _label(check: str) -> str:
+    group, _, rest = check.partition(".")
+    if group in ("who", "definition", "model", "release"):
+        label = label_of(rest)
+        return label[:1].upper() + label[1:]
+    if group == "signatures":
+        return f"Failures `{rest}`"
+    if rest.startswith("time."):
+        return f"Time in `{rest.removeprefix('time.')}`"
+    name = rest or group
+    return _PARTS.get(name, name.replace("_", " ").capitalize())
+
+
+def legible(value: Any) -> Any:
+    """A report without the fingerprints that tell one secret from another: they say nothing to people."""
+    if isinstance(value, str):
+        return _FINGERPRINT.sub("", value)
+    if isinstance(value, list):
+        return [legible(one) for one in value]
+    if isinstance(value, dict):
+        return {name: legible(one) for name, one in value.items()}
+    return value
+
+
+def detail(text: str) -> str:
+    """The detail of a bucket: several values stand in it as a JSON array."""
+    try:
+        parts = msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        return text
+    return ", ".join(map(str, parts)) if isinstance(parts, list) else text
+
+
+def verdict(value: str | None) -> str:
+    """A verdict in words."""
+    return "" if value is None else VERDICTS.get(value, value.replace("_", " "))
+
+
+def step(event: Mapping[str, Any]) -> str:
+    """A step of a trail in words."""
+    text = _STEPS.get(event["kind"], "{kind} {summary}")
+    said = text.format(kind=event["kind"], actor=event["actor"], summary=event["summary"])
+    return said.strip().removesuffix(":")
+
+
+def sayer(metric: str | None) -> Callable[[float | None], str]:
+    """How values of a metric are written."""
+    if metric == "rate":
+        return words.percent
+    if metric is not None and metric.endswith("_ms"):
+        return words.duration
+    if metric is not None and metric.endswith("_cost"):
+        return words.money
+    return words.count
+
+
+def number(n: int) -> str:
+    """Small numbers as words."""
+    small = "No One Two Three Four Five Six Seven Eight Nine Ten Eleven Twelve".split()  # noqa: SIM905 # reads
+    return small[n] if n < len(small) else words.count(n)
+
+
+def figures(case: Mapping[str, Any], evidence: Mapping[str, Any], traces: int) -> list[tuple[str, str]]:
+    """The figures of a case or finding as names and texts."""
+    told: list[tuple[str, str]] = []
+    current, usual = evidence.get("current"), evidence.get("reference_value")
+    if isinstance(current, dict) and "failures" in current:
+        told.append(("looked at since", words.count(current.get("units"))))
+        told.append(("failed", words.count(current["failures"])))
+        told.append(("now", _with_interval(current)))
+        if isinstance(usual, dict):
+            told.append(("usual", _with_interval(usual)))
+        return told
+    if isinstance(current, dict) and "p50" in current:
+        say = words.money if evidence.get("unit") == "usd" else words.duration
+        before = usual if isinstance(usual, dict) else {}
+        told.append(("looked at since", words.count(current.get("rows"))))
+        for name in ("p50", "p95"):
+            told.append((name, f"{say(before.get(name))} → {say(current.get(name))}"))
+        return told
+    if case.get("current_value") is not None:
+        told.append(("counted", sayer(case.get("metric"))(case["current_value"])))
+    if traces:
+        told.append(("traces", words.count(traces)))
+    return told
+
+
+def _with_interval(rate: Mapping[str, Any]) -> str:
+    told = words.percent(rate.get("value"))
+    interval: Sequence[float] = rate.get("interval") or ()
+    if len(interval) == 2:
+        told += f" ({words.percent(interval[0])} to {words.percent(interval[1])})"
+    return told

@@ -1,0 +1,76 @@
+"""What detectors say of their buckets, for people: states, reasons of silence, how far one learned. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta, tzinfo
+from typing import Final
+
+from protocol.rest.classifiers import BacktestAlarm, BucketShown
+from protocol.rest.query import timestamp
+from svc.store.detection.charts import is_size
+from svc.web import words
+from svc.web.filters import Token
+from svc.web.render import query
+
+#: Reasons of silence, in words.
+REASONS: Final[Mapping[str, str]] = {
+    "no_traffic": "nothing was seen of it lately",
+    "below_minimum": "too little traffic to learn what is usual within five weeks",
+    "within_bar": "nothing out of the ordinary",
+    "below_effect_floor": "it moved, by less than is worth telling",
+    "no_schema_and_not_json": "no schema says what its answers should be, and they are no JSON",
+    "unpriced": "its calls have no price",
+    "encoder_missing": "no encoder is installed",
+    "muted": "its case is muted",
+}
+STATES: Final[Mapping[str, tuple[str, str, str]]] = {
+    "alarm": ("▲", "bad", "fires"),
+    "learning": ("◔", "soft", "learning"),
+    "quiet": ("●", "ok", "quiet"),
+    "armed": ("●", "ok", "watching"),
+    "stale": ("○", "soft", "stale"),
+}
+TUNABLES: Final[Mapping[str, str]] = {
+    "rise": "How many times the usual rate is looked for",
+    "w1_floor": "Smallest shift that is told, as the logarithm of the factor (0.14 is ×1.15)",
+    "share": "Smallest share that is told",
+}
+
+
+def learned(have: int, need: int, ready: datetime | None, zone: tzinfo) -> str:
+    """212 of 500, about Tue 24 Nov; often enough, when only time is missing."""
+    told = "seen often enough, not yet for long enough"
+    if have < need:
+        told = f"{words.count(have)} of {words.count(need)}"
+    return told if ready is None else f"{told}; ready about {words.day(ready, zone)}"
+
+
+def name_of(one: BucketShown) -> str:
+    """The own name of a bucket's subject."""
+    return one.subject.partition(":")[2]
+
+
+def why(one: BucketShown, now: datetime, zone: tzinfo) -> str:
+    """Why a bucket is as it is."""
+    if one.state == "learning":
+        ready = None if one.eta_days is None else now + timedelta(days=one.eta_days)
+        return learned(one.have or 0, one.need or 0, ready, zone)
+    if one.state == "alarm":
+        return f"{one.ratio:.1f} times its bar" if one.ratio is not None else "above its bar"
+    told = REASONS.get(one.reason or "", "") or ("no traffic for a week" if one.state == "stale" else "")
+    if one.ratio is not None and one.reason == "within_bar":
+        told += f", at {words.percent(one.ratio)} of its bar"
+    if one.smallest is not None:
+        least = f"×{one.smallest:.2f}" if is_size(one.measure) else words.percent(one.smallest)
+        told += f"; a week at {least} would have been seen"
+    return told
+
+
+def traces_of(base: str, alarm: BacktestAlarm) -> str:
+    """The traces of an alarm that would have been: from its onset to a while after it fired."""
+    kind, _, name = alarm.subject.partition(":")
+    first, fired = words.parsed(alarm.onset_at), words.parsed(alarm.fired_at)
+    asked_for = "kind:tool" if kind == "tool" else str(Token("site", name))
+    until = timestamp(fired + timedelta(hours=6))
+    return query(base + "/traces", q=asked_for, from_=timestamp(first), to=until)

@@ -1,0 +1,126 @@
+"""What is drawn of a finding: values before and since, the statistic against its bar, distributions, marks.
+
+The page of findings is made of this. Reads tallies; never moves anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+import attrs
+
+from svc.domain.detect.slots import SLOTS_PER_HOUR, slot_at
+from svc.domain.detect.telling import instant
+from svc.store.detection.charts import ChartReads, is_counted, is_size, unit_of
+from svc.store.detection.statistic_path import StatisticReads
+from svc.web import case_words, words
+from svc.web.charts import Chart, ChartFrame, Climb, LogAxis, chart, climb, log_axis
+from svc.web.page import Visit
+
+#: How long before an onset something new may belong to it.
+_MARK_SLOTS: Final = 12 * SLOTS_PER_HOUR
+_DRAWN_ON: Final = timedelta(days=3)
+
+
+@attrs.frozen
+class Drawn:
+    """The drawings of a finding; each None where there is nothing to draw."""
+
+    chart: Chart | None = None
+    axis: LogAxis | None = None
+
+
+async def drawn_of(visit: Visit, found: Mapping[str, Any]) -> Drawn:
+    """The drawings of a finding, as the store shows it."""
+    evidence = found["evidence"]
+    measure, subject = evidence.get("measure"), evidence.get("subject")
+    if not isinstance(measure, str) or not isinstance(subject, str):
+        return Drawn()
+    onset, until = words.parsed(found["onset_at"]), _until(visit, found)
+    frame = ChartFrame.around(onset, until)
+    charts = ChartReads(visit.means.questions)
+    steps = await charts.steps(visit.project.id, measure, subject, frame.first, frame.width, frame.steps)
+    if (found["metric"] or "").startswith("p95"):
+        steps = [attrs.evolve(step, value=step.upper) for step in steps]
+    counted = is_counted(measure)
+    drawing = chart(
+        frame,
+        steps,
+        onset,
+        (_moment(found["onset_low_at"]), _moment(found["onset_high_at"])),
+        None if counted else found["baseline_value"],
+        case_words.SEVERITIES[found["severity"]][1] if found["closed_at"] is None else "soft",
+        case_words.sayer(found["metric"]),
+        counted=counted,
+    )
+    return Drawn(
+        drawing if any(step.value for step in steps) else None,
+        await _axis(visit, measure, subject, found, until),
+    )
+
+
+def _until(visit: Visit, found: Mapping[str, Any]) -> datetime:
+    """Until when a finding is drawn: some days after it was seen last, or until it was closed."""
+    until = min(visit.means.now(), words.parsed(found["last_seen_at"]) + _DRAWN_ON)
+    if found["closed_at"] is not None:
+        until = min(until, words.parsed(found["closed_at"]))
+    return max(until, words.parsed(found["onset_at"]))
+
+
+async def climb_of(visit: Visit, found: Mapping[str, Any]) -> Climb | None:
+    """The statistic against its bar, judged again; None of what no engine judges slot by slot."""
+    evidence = found["evidence"]
+    measure, subject = evidence.get("measure"), evidence.get("subject")
+    if not isinstance(measure, str) or not isinstance(subject, str):
+        return None
+    onset, until = words.parsed(found["onset_at"]), _until(visit, found)
+    path = await StatisticReads(visit.means.questions).path(
+        visit.project.id,
+        measure,
+        subject,
+        slot_at(until.timestamp()),
+        false_alarms_per_month=visit.means.false_alarms_per_month,
+    )
+    if not path:
+        return None
+    return climb(ChartFrame.around(onset, until), path, onset, _moment(evidence.get("detected_at")))
+
+
+async def _axis(
+    visit: Visit, measure: str, subject: str, found: Mapping[str, Any], until: datetime
+) -> LogAxis | None:
+    """Distributions of before and since; None of what has no size or no past."""
+    usual = found["evidence"].get("reference")
+    if not is_size(measure) or not isinstance(usual, list) or len(usual) != 2:
+        return None
+    first, end = (slot_at(words.parsed(one).timestamp()) for one in usual)
+    spans = {
+        "before": (first, end),
+        "since": (slot_at(words.parsed(found["onset_at"]).timestamp()), slot_at(until.timestamp())),
+    }
+    sizes = await ChartReads(visit.means.questions).sizes(visit.project.id, measure, subject, spans)
+    return log_axis(list(sizes.items()), unit_of(measure))
+
+
+async def marks_of(visit: Visit, found: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """What was new at call sites about when it began."""
+    onset = slot_at(words.parsed(found["onset_at"]).timestamp())
+    low, high = (_moment(found[name]) for name in ("onset_low_at", "onset_high_at"))
+    first = min(onset if low is None else slot_at(low.timestamp()), onset) - _MARK_SLOTS
+    end = max(onset if high is None else slot_at(high.timestamp()), onset) + 1
+    seen = await StatisticReads(visit.means.questions).marks(visit.project.id, first, end)
+    return [
+        {
+            "what": case_words.MARKS.get(one.measure, one.measure),
+            "where": one.subject.partition(":")[2],
+            "value": case_words.detail(one.detail),
+            "at": instant(one.slot),
+        }
+        for one in seen
+    ]
+
+
+def _moment(value: str | datetime | None) -> datetime | None:
+    return None if value is None else words.parsed(value)

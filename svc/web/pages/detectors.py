@@ -1,0 +1,191 @@
+"""Detectors: what is watched, why it is quiet, how it is set, and what would have fired.
+
+The list says it of each detector, a page of its own of each bucket. Forms go through the handlers of the REST
+API: the same bounds, refusals and audit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import attrs
+import msgspec
+
+from protocol.refusals import Refusal
+from protocol.rest.classifiers import (
+    BacktestAsked,
+    BacktestShown,
+    BucketsQuery,
+    ClassifierShown,
+    EnabledChange,
+    TuningChange,
+)
+from svc.front.api import buckets as bucket_api
+from svc.front.api import classifiers as api
+from svc.store.detection.bucket_reports import BucketReports
+from svc.web import case_words, words
+from svc.web.detector_words import STATES, TUNABLES, name_of, traces_of, why
+from svc.web.forms import asked
+from svc.web.page import PROJECT, Go, Html, PageRoute, Visit
+from svc.web.render import query
+
+BUCKETS_SHOWN: Final = 200
+BACKTEST_DAYS: Final = 28
+
+
+class Switch(msgspec.Struct):
+    """On or off."""
+
+    enabled: bool = False
+
+
+class Tuned(msgspec.Struct):
+    """The tunables of all detectors as they were typed; each form holds those of one."""
+
+    rise: str = ""
+    w1_floor: str = ""
+    share: str = ""
+
+
+@attrs.frozen
+class DetectorRow:
+    """One detector of the list."""
+
+    shown: ClassifierShown
+    health: Any
+    states: Mapping[str, int]
+    watches: str
+
+
+async def detectors(visit: Visit) -> Html | Refusal:
+    """The list."""
+    shown: list[ClassifierShown] = await api.get_classifiers(visit.call)
+    health = await api.get_health(visit.call)
+    by_id = {one.id: one for one in health.classifiers}
+    rows = []
+    for one in shown:
+        states: dict[str, int] = {}
+        if one.state == "running" and by_id[one.id].buckets:
+            for reported in await BucketReports(visit.means.questions).of(
+                visit.project.id,
+                one.id,
+                false_alarms_per_month=visit.means.false_alarms_per_month,
+                now=visit.means.now(),
+            ):
+                name = reported.report.state
+                states[name] = states.get(name, 0) + 1
+        rows.append(DetectorRow(one, by_id[one.id], states, case_words.WATCHES.get(one.id, one.id)))
+    running = sum(one.shown.state == "running" for one in rows)
+    firing = sum(bool(one.health.live_findings) for one in rows)
+    headline = f"{words.counted(running, 'detector')} {'watches' if running == 1 else 'watch'}"
+    headline += f", {firing} {'sees' if firing == 1 else 'see'} something" if firing else ", all are quiet"
+    context = {
+        "rows": rows,
+        "states": STATES,
+        "headline": headline if running else "No detector is switched on",
+        "waiting": health.traces_waiting,
+        "newest": health.newest_event_at,
+        "manages": visit.manages,
+        "budget": visit.means.false_alarms_per_month,
+    }
+    return Html("pages/detectors", context)
+
+
+async def detector(visit: Visit) -> Html | Refusal:
+    """One detector."""
+    return await _one(visit)
+
+
+async def _one(
+    visit: Visit,
+    refusal: Refusal | None = None,
+    test: BacktestShown | None = None,
+    typed: Mapping[str, str] | None = None,
+) -> Html | Refusal:
+    path = _path(visit)
+    shown = await asked(visit, api.get_classifier, path=path)
+    if isinstance(shown, Refusal):
+        return shown
+    tuning = await asked(visit, api.get_tuning, path=path)
+    state = visit.query.get("state")
+    wanted = BucketsQuery(
+        state=state if state in STATES else None,  # type: ignore[arg-type] # it is one of the states
+        limit=BUCKETS_SHOWN,
+        cursor=visit.query.get("cursor"),
+    )
+    page = await asked(visit, bucket_api.get_buckets, path=path, query=wanted)
+    unavailable = isinstance(page, Refusal)
+    context = {
+        "shown": shown,
+        "watches": case_words.WATCHES.get(shown.id, shown.id),
+        "tuning": tuning,
+        "labels": TUNABLES,
+        "states": STATES,
+        "state": wanted.state,
+        "buckets": []
+        if unavailable
+        else [(one, name_of(one), why(one, visit.means.now(), visit.look.zone)) for one in page.buckets],
+        "counts": {} if unavailable else page.states,
+        "more": None
+        if unavailable or page.next_cursor is None
+        else query(_here(visit, shown.id), state=wanted.state, cursor=page.next_cursor),
+        "here": _here(visit, shown.id),
+        "refusal": refusal,
+        "test": test,
+        "alarms": [] if test is None else [(one, traces_of(visit.base, one)) for one in test.alarms],
+        "typed": typed or {},
+        "manages": visit.manages,
+        "days": BACKTEST_DAYS,
+    }
+    return Html("pages/detector", context, status=refusal.status if refusal else 200)
+
+
+def _here(visit: Visit, name: str) -> str:
+    return f"{visit.base}/detectors/{name}"
+
+
+def _path(visit: Visit) -> dict[str, str]:
+    return {"classifierId": visit.call.path["name"]}
+
+
+async def switch(visit: Visit) -> Html | Go | Refusal:
+    """Let it run, or keep it from running."""
+    fields = {"enabled": visit.form.enabled}
+    answer = await asked(visit, api.put_enabled, EnabledChange, fields, path=_path(visit))
+    if isinstance(answer, Refusal):
+        return answer if answer.status == 404 else await _one(visit, answer)
+    return Go(visit.base + "/detectors")
+
+
+async def tune(visit: Visit) -> Html | Go | Refusal:
+    """Keep a tuning; what is blank has its default."""
+    answer = await asked(visit, api.put_tuning, TuningChange, {"tuning": _typed(visit)}, path=_path(visit))
+    if isinstance(answer, Refusal):
+        return answer if answer.status == 404 else await _one(visit, answer, typed=_typed(visit))
+    return Go(_here(visit, visit.call.path["name"]))
+
+
+async def backtest(visit: Visit) -> Html | Refusal:
+    """What would have fired with a tuning; nothing is written."""
+    fields = {"days": BACKTEST_DAYS, "tuning": _typed(visit)}
+    answer = await asked(visit, bucket_api.post_backtest, BacktestAsked, fields, path=_path(visit))
+    if isinstance(answer, Refusal):
+        return answer if answer.status == 404 else await _one(visit, answer, typed=_typed(visit))
+    return await _one(visit, test=answer, typed=_typed(visit))
+
+
+def _typed(visit: Visit) -> dict[str, str]:
+    fields = {name: getattr(visit.form, name).strip() for name in TUNABLES}
+    return {name: text for name, text in fields.items() if text}
+
+
+_DETECTOR: Final = PROJECT + "/detectors/{name}"
+
+PAGES: Final = (
+    PageRoute("GET", PROJECT + "/detectors", "ORG_VIEW", detectors),
+    PageRoute("GET", _DETECTOR, "ORG_VIEW", detector),
+    PageRoute("POST", _DETECTOR + "/switch", "ORG_MANAGE", switch, form=Switch),
+    PageRoute("POST", _DETECTOR + "/tuning", "ORG_MANAGE", tune, form=Tuned),
+    PageRoute("POST", _DETECTOR + "/backtest", "ORG_MANAGE", backtest, form=Tuned),
+)

@@ -1,0 +1,149 @@
+"""One finding: what moved, with the proof; and what people say of it.
+
+The statistic against its bar over time, values with their intervals, distributions, kinds of failure, what
+was new about then, and the evidence by role, paged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, cast, get_args
+from uuid import UUID
+
+import msgspec
+
+from protocol.detection import EvidenceRole
+from protocol.refusals import BAD_REQUEST, NO_SUCH_FINDING, Refusal, Refused
+from protocol.rest.cases import FindingResolution
+from svc.front.api import findings as api
+from svc.store.detection.evidence import EvidenceStore
+from svc.store.detection.findings import FindingStore
+from svc.store.detection.inbox import InboxReads
+from svc.web import case_words, words
+from svc.web.finding_view import climb_of, drawn_of, marks_of
+from svc.web.forms import asked
+from svc.web.page import PROJECT, Go, Html, PageRoute, Visit
+from svc.web.render import query
+
+REFS: Final = 50
+_NO_REF: Final = dict.fromkeys(("trace_id", "span_id", "session_id"))
+ROLES: Final[Mapping[EvidenceRole, str]] = {
+    "exemplar": "Examples",
+    "witness": "Witnesses",
+    "member": "All since",
+    "baseline": "Compared with",
+    "changepoint": "Turning point",
+}
+
+
+class Saying(msgspec.Struct):
+    """What somebody says of a finding, and why."""
+
+    action: str = ""
+    reason: str = ""
+
+
+async def finding(visit: Visit) -> Html | Refusal:
+    """The page."""
+    return await _shown(visit)
+
+
+async def statistic(visit: Visit) -> Html | Refusal:
+    """The statistic against its bar, which takes a moment to work out: a part of the page."""
+    finding_id = _id(visit)
+    found = await FindingStore(visit.means.questions).one(visit.project.id, finding_id)
+    if found is None:
+        return NO_SUCH_FINDING
+    context = {"climb": await climb_of(visit, found), "proof": _proof(found["evidence"])}
+    return Html("parts/finding_statistic", context, part=True)
+
+
+def _id(visit: Visit) -> UUID:
+    try:
+        return UUID(visit.call.path["id"])
+    except ValueError:
+        raise Refused(NO_SUCH_FINDING) from None
+
+
+def _proof(evidence: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: evidence.get(name) for name in ("statistic", "bar", "phi", "detected_at")}
+
+
+async def _shown(visit: Visit, refusal: Refusal | None = None) -> Html | Refusal:
+    finding_id = _id(visit)
+    role = visit.query.get("role")
+    if role is not None and role not in get_args(EvidenceRole):
+        return BAD_REQUEST.saying(f"role is one of {', '.join(get_args(EvidenceRole))}")
+    reads, project_id = visit.means.questions, visit.project.id
+    found = await FindingStore(reads).one(project_id, finding_id)
+    if found is None:
+        return NO_SUCH_FINDING
+    counted = await EvidenceStore(reads).page(
+        project_id, finding_id, role=None, count_only=True, limit=1, cursor=None
+    )
+    assert counted is not None, "there is such a finding"
+    chosen = cast(EvidenceRole, role) if role else _first_role(counted["recorded_counts"])
+    page = await EvidenceStore(reads).page(
+        project_id, finding_id, role=chosen, count_only=False, limit=REFS, cursor=visit.query.get("cursor")
+    )
+    assert page is not None, "there is such a finding"
+    here = f"{visit.base}/findings/{finding_id}"
+    cited = await InboxReads(reads).cited(
+        project_id, [ref["trace_id"] for ref in page["refs"] if ref.get("trace_id")]
+    )
+    evidence = found["evidence"]
+    context = {
+        "finding": found,
+        "title": case_words.Title.of(found["title"]),
+        "mark": case_words.SEVERITIES[found["severity"]],
+        "say": case_words.sayer(found["metric"]),
+        "size_say": words.money if evidence.get("unit") == "usd" else words.duration,
+        "figures": case_words.figures(found, evidence, found["trace_count"]),
+        "drawn": await drawn_of(visit, found),
+        "marks": await marks_of(visit, found),
+        "case": await InboxReads(reads).case_of(project_id, finding_id),
+        "roles": ROLES,
+        "chosen": chosen,
+        "counts": counted["counts"],
+        "recorded": counted["recorded_counts"],
+        "refs": [({**_NO_REF, **ref}, cited.get(ref.get("trace_id") or "")) for ref in page["refs"]],
+        "signatures": [
+            {"signature": "", "traces": None, "since": None, **one}
+            for one in evidence.get("signatures") or ()
+            if isinstance(one, dict)
+        ],
+        "judged": isinstance(evidence.get("statistic"), int | float),
+        "more": query(here, role=chosen, cursor=page["next_cursor"]) if page["next_cursor"] else None,
+        "here": here,
+        "live": found["closed_at"] is None,
+        "manages": visit.manages,
+        "refusal": refusal,
+        "detector": case_words.WATCHES.get(found["detector"], found["detector"]),
+    }
+    return Html("pages/finding", context, status=refusal.status if refusal else 200, modules=("lazy", "part"))
+
+
+def _first_role(recorded: Mapping[str, int]) -> EvidenceRole:
+    return next((role for role in ROLES if recorded.get(role)), "exemplar")
+
+
+async def say(visit: Visit) -> Html | Go | Refusal:
+    """Real, or expected."""
+    fields = {"action": visit.form.action, "reason": visit.form.reason}
+    answer = await asked(
+        visit,
+        api.post_resolution,
+        FindingResolution,
+        fields,
+        path={"findingId": visit.call.path["id"]},
+    )
+    if isinstance(answer, Refusal):
+        return answer if answer.status == 404 else await _shown(visit, answer)
+    return Go(f"{visit.base}/findings/{visit.call.path['id']}")
+
+
+PAGES: Final = (
+    PageRoute("GET", PROJECT + "/findings/{id}", "ORG_VIEW", finding),
+    PageRoute("GET", PROJECT + "/findings/{id}/statistic", "ORG_VIEW", statistic),
+    PageRoute("POST", PROJECT + "/findings/{id}/say", "ORG_MANAGE", say, form=Saying),
+)

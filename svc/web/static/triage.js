@@ -1,0 +1,99 @@
+// @ts-check
+/** The inbox: cases by keys, each read in the pane beside the list; toasts that go; the list that has changed. */
+
+import { load } from "./part.js";
+
+const SHOWN_MS = 8000;
+
+/** @param {HTMLElement} root */
+export function start(root) {
+  forget();
+  const list = root.querySelector("[data-cases]");
+  if (list instanceof HTMLElement) keys(root, list);
+  document.addEventListener("key:up", (event) => {
+    const up = root.querySelector("[data-up]");
+    if (!(up instanceof HTMLElement) || document.querySelector(":popover-open")) return;
+    event.preventDefault();
+    up.click();
+  });
+  document.addEventListener("pulse", (event) => {
+    const open = /** @type {CustomEvent} */ (event).detail.open_cases;
+    const line = root.querySelector("[data-new]");
+    if (line instanceof HTMLElement && root.dataset.tab === "open" && String(open) !== root.dataset.open) line.hidden = false;
+  });
+}
+
+/** What was just done is said for a while, and not again when the page is loaded anew. */
+function forget() {
+  const said = document.querySelector("[data-did]");
+  if (!said) return;
+  const address = new URL(location.href);
+  address.searchParams.delete("did");
+  history.replaceState(history.state, "", address);
+  setTimeout(() => said.remove(), SHOWN_MS);
+}
+
+/** @param {HTMLElement} root @param {HTMLElement} list */
+function keys(root, list) {
+  const all = /** @type {HTMLElement[]} */ ([...list.querySelectorAll("li")]);
+  const current = () => all.findIndex((row) => row.classList.contains("at"));
+  /** @param {number} step */
+  const move = (step) => (/** @type {Event} */ event) => {
+    const next = all[Math.max(0, Math.min(all.length - 1, current() + step))];
+    if (!next) return;
+    event.preventDefault();
+    select(next);
+  };
+  /** @param {HTMLElement} row */
+  const select = (row) => {
+    for (const one of all) {
+      one.classList.toggle("at", one === row);
+      one.querySelector("a")?.toggleAttribute("aria-current", false);
+    }
+    const link = /** @type {HTMLAnchorElement} */ (row.querySelector("a"));
+    link.setAttribute("aria-current", "true");
+    link.focus({ preventScroll: true });
+    row.scrollIntoView({ block: "nearest" });
+    show(root, all, row.dataset.ref ?? "", link.href);
+  };
+  document.addEventListener("key:next-row", move(1));
+  document.addEventListener("key:previous-row", move(-1));
+  document.addEventListener("key:open-row", (event) => {
+    const link = root.querySelector(".pane-title a");
+    if (!(link instanceof HTMLElement)) return;
+    event.preventDefault();
+    link.click();
+  });
+  list.addEventListener("keydown", (event) => {
+    const link = root.querySelector(".pane-title a");
+    if (event.key !== "Enter" || !(event.target instanceof HTMLElement) || !event.target.closest("li.at")) return;
+    if (!(link instanceof HTMLElement)) return;
+    event.preventDefault();
+    link.click();
+  });
+  list.addEventListener("click", (event) => {
+    const target = /** @type {HTMLElement} */ (event.target);
+    const row = target.closest("li");
+    if (!row || event.ctrlKey || event.metaKey || event.shiftKey || event.button || narrow()) return;
+    event.preventDefault();
+    select(row);
+  });
+}
+
+/** Whether the pane stands below the list, where a page of its own reads better. */
+const narrow = () => matchMedia("(max-width: 899px)").matches;
+
+let showing = new AbortController();
+
+/** Read a case in the pane; the address says which. @param {HTMLElement} root @param {HTMLElement[]} all @param {string} ref @param {string} address */
+function show(root, all, ref, address) {
+  const pane = root.querySelector(".pane");
+  if (!(pane instanceof HTMLElement) || pane.dataset.case === ref) return;
+  pane.dataset.case = ref;
+  history.replaceState(history.state, "", address);
+  showing.abort();
+  showing = new AbortController();
+  const of = all.map((row) => row.dataset.ref).join(",");
+  const query = new URLSearchParams({ case: ref, tab: root.dataset.tab ?? "open", of });
+  load(pane, `${root.dataset.pane}?${query}`, showing.signal).then(() => pane.scrollTo(0, 0));
+}

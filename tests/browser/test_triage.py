@@ -1,0 +1,130 @@
+"""Triage in a browser: from what broke to a closed case by keys alone, with undo, in each width and theme."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.browser.conftest import BASE, EMAIL, PASSWORD, Opened
+from tests.browser.test_pages import check, settle
+from tests.service import running
+
+TRIAGE = BASE + "/triage"
+
+
+@pytest.fixture(scope="session")
+def watched(chromium: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Opened]:
+    """A service with four weeks behind it that detectors have judged, and its owner."""
+    folder: Path = tmp_path_factory.mktemp("watched", numbered=True) / "data"
+    for parent in (folder.parent, folder.parent.parent, folder.parent.parent.parent):
+        parent.chmod(0o755)
+    with running(folder, first=True):
+        pass
+    fill = [sys.executable, "-m", "tests.detecting.filled", str(folder)]
+    subprocess.run(fill, check=True, capture_output=True, timeout=300)
+    with running(folder, SVC_DETECTORS_INTERVAL_SECONDS="3600") as service:
+        context = chromium.new_context()
+        page = context.new_page()
+        page.goto(service.url + "/signup")
+        page.get_by_label("E-mail address").fill(EMAIL)
+        page.get_by_label("Password").fill(PASSWORD)
+        page.get_by_role("button", name="Sign up").click()
+        page.get_by_role("heading", level=1).wait_for()
+        state = context.storage_state()
+        context.close()
+        yield Opened(chromium, service, state)
+
+
+def address(page: Any, watched: Opened, what: str) -> str:
+    """The address of a finding or a report, as the page of a case links it."""
+    page.goto(watched.url(f"{BASE}/cases/C-2"))
+    return str(page.locator(f"a[href*='/{what}/']").first.get_attribute("href"))
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", [360, 1280, 1920])
+def test_pages_of_detection_are_clean_at_every_width_and_theme(
+    watched: Opened, width: int, theme: str
+) -> None:
+    how = {"viewport": {"width": width, "height": 900}, "color_scheme": theme}
+    with watched.page(**how) as page:
+        paths = [TRIAGE, f"{TRIAGE}?tab=resolved", f"{TRIAGE}?tab=muted", f"{BASE}/cases/C-2"]
+        paths += [address(page, watched, "findings"), address(page, watched, "rca")]
+        paths += [f"{BASE}/detectors", f"{BASE}/detectors/duration_drift"]
+        for path in paths:
+            page.goto(watched.url(path))
+            settle(page)
+            check(page, axe=(width, theme) in ((1280, "light"), (1280, "dark"), (360, "light")))
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_forms_over_a_case_are_clean_too(watched: Opened, theme: str) -> None:
+    with watched.page(color_scheme=theme, viewport={"width": 1280, "height": 900}) as page:
+        page.goto(watched.url(f"{TRIAGE}?case=C-2"))
+        settle(page)
+        for key, name in (("m", "Mute"), ("r", "Resolve"), ("a", "Take it as normal")):
+            page.keyboard.press(key)
+            page.locator(":popover-open").get_by_role("button", name=name).wait_for()
+            check(page)
+            page.keyboard.press("Escape")
+
+
+def test_by_keys_alone_from_the_inbox_to_a_mute_and_back(watched: Opened) -> None:
+    with watched.page(viewport={"width": 1280, "height": 900}) as page:
+        page.goto(watched.url("/"))
+        page.wait_for_url("**/triage")
+        page.get_by_role("heading", level=1, name=re.compile("things need you")).wait_for()
+        settle(page)
+        first = page.locator("li.at").get_attribute("data-ref")
+        page.keyboard.press("j")
+        page.locator(f".pane:not([data-case={first}])").wait_for()
+        second = page.locator("li.at").get_attribute("data-ref")
+        assert f"case={second}" in page.url
+        page.locator(".pane").get_by_text(re.compile(f"{second} · open")).wait_for()
+        page.keyboard.press("Enter")
+        page.wait_for_url(f"**/cases/{second}")
+        page.keyboard.press("Escape")
+        page.wait_for_url(f"**/triage?case={second}")
+        settle(page)
+        page.keyboard.press("m")
+        page.locator(":popover-open").get_by_label("for a day").wait_for()
+        page.keyboard.press("Enter")
+        page.get_by_text(f"{second} is muted.").wait_for()
+        assert page.locator(f"li[data-ref={second}]").count() == 0
+        assert "did=" not in page.url
+        page.keyboard.press("u")
+        page.get_by_text(f"{second} is open again.").wait_for()
+        assert page.locator(f"li[data-ref={second}]").count() == 1
+
+
+def test_a_case_is_resolved_and_reopened_without_scripts(watched: Opened) -> None:
+    with watched.page(java_script_enabled=False) as page:
+        page.goto(watched.url(f"{TRIAGE}?case=C-3"))
+        page.get_by_role("button", name="Resolve").first.click()
+        page.get_by_label("Why", exact=True).fill("the vendor fixed it")
+        page.locator(":popover-open").get_by_role("button", name="Resolve").click()
+        page.get_by_text("C-3 is resolved.").wait_for()
+        page.get_by_role("button", name="Undo").click()
+        page.get_by_text("C-3 is open again.").wait_for()
+
+
+def test_the_pages_weigh_no_more_than_their_budget(watched: Opened) -> None:
+    with watched.page() as page:
+        sizes: dict[str, int] = {}
+
+        def note(response: Any) -> None:
+            kind = response.request.resource_type
+            sizes[kind] = sizes.get(kind, 0) + int(response.headers.get("content-length", 0))
+
+        page.on("response", note)
+        page.goto(watched.url(TRIAGE))
+        settle(page)
+        assert sizes["script"] <= 25 * 1024
+        assert sizes["stylesheet"] <= 14 * 1024
+        assert sizes["document"] <= 40 * 1024

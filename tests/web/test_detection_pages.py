@@ -1,0 +1,208 @@
+"""Findings, reports and detectors as pages, over four weeks of an application that detectors have judged."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from svc.runtime.clock import now
+from svc.store.postgres.database import Database
+from svc.web.case_words import ToldReport, legible
+from svc.web.charts import ChartFrame, small_line
+from tests.conftest import filled_once
+from tests.detecting.filled import SECRET, fill
+from tests.front.people import PASSWORD, Replica, replica
+from tests.store.detection.detecting import fire, opened, seen
+from tests.web.test_pages import HOSTILE, heading
+from tests.web.test_triage import REPORT, invited, report
+from tests.web.visitor import BASE, Visitor
+
+
+@pytest.fixture
+async def judged(asyncio_loop: None, served: Any) -> AsyncIterator[Replica]:
+    """Four weeks with what detectors said of them; only read."""
+    async with (
+        filled_once(served, "four_weeks_judged", lambda store: fill(store, now())) as store,
+        replica(store) as found,
+    ):
+        yield found
+
+
+async def signed_in(judged: Replica) -> Visitor:
+    """The owner of a database that several tests read: whoever is first signs up."""
+    visitor = Visitor.of(judged)
+    if (await visitor.sign_up()).status != 303:
+        await visitor.post("/login", {"email": "owner@example.org", "password": PASSWORD})
+    return visitor
+
+
+@pytest.fixture
+async def here(store: Database) -> AsyncIterator[Replica]:
+    async with replica(store) as found:
+        yield found
+
+
+@pytest.fixture
+async def owner(here: Replica) -> Visitor:
+    """The first account, signed in."""
+    visitor = Visitor.of(here)
+    assert (await visitor.sign_up()).status == 303
+    return visitor
+
+
+async def test_every_page_tells_of_what_was_judged(judged: Replica) -> None:
+    owner = await signed_in(judged)
+    inbox = await owner.get(BASE + "/triage")
+    assert re.match(r"(Three|Four) things need you", heading(inbox))
+    assert inbox.text.count('class="small-line"') >= 3
+    assert "call sites, 2 tools watched" in inbox.text
+    cases = re.findall(r'data-ref="(C-\d+)"', inbox.text)
+    titles = {}
+    for reference in cases:
+        page = await owner.get(f"{BASE}/cases/{reference}")
+        titles[heading(page)] = page
+        assert "Before and after" in page.text
+        assert "What was looked into" in page.text
+        for path in set(re.findall(rf'"({BASE}/(?:findings|rca)/[0-9a-f-]+)"', page.text)):
+            proof = await owner.get(path)
+            assert proof.status == 200
+            assert heading(proof)
+            assert SECRET not in proof.text
+        assert SECRET not in page.text
+    failing = next(page for title, page in titles.items() if "search" in title)
+    assert "HTTP 502" in failing.text
+    assert "against=healthy" in failing.text
+    path = re.search(rf'"({BASE}/findings/[0-9a-f-]+)"', failing.text)
+    assert path is not None
+    finding = await owner.get(path[1] + "?role=witness")
+    assert "Confirmed: all conditions of the rule hold." in finding.text
+    assert re.search(r"(\d+) of \1 recorded rows survive", finding.text)
+    assert "Kinds of failure" in finding.text
+    drawn = await owner.get(path[1] + "/statistic")
+    assert "The statistic over its bar" in drawn.text
+    assert "against a bar of" in drawn.text
+    assert (await owner.get(path[1] + "?role=nobody")).status == 400
+    slower = next(page for title, page in titles.items() if "slower" in title)
+    path = re.search(rf'"({BASE}/findings/[0-9a-f-]+)"', slower.text)
+    assert path is not None
+    assert "Distributions, before and since" in (await owner.get(path[1])).text
+
+
+async def test_detectors_say_why_they_are_quiet_and_what_would_have_fired(judged: Replica) -> None:
+    owner = await signed_in(judged)
+    page = await owner.get(BASE + "/detectors")
+    assert re.match(r"9 detectors watch, \d see something", heading(page))
+    assert "unavailable: needs the encoder service" in page.text
+    one = await owner.get(BASE + "/detectors/tool_error")
+    assert "1 fires" in heading(one)
+    assert "times its bar" in one.text
+    assert "nothing out of the ordinary" in one.text
+    assert "false alarms a month" in one.text
+    quiet = await owner.get(BASE + "/detectors/tool_error?state=quiet")
+    assert "times its bar" not in quiet.text
+    test = await owner.post(BASE + "/detectors/tool_error/backtest", {"rise": "2"})
+    assert re.search(r"It would have fired \d times? in 28 days", test.text)
+    assert "Its traces" in test.text
+    assert "not available here" in heading(await owner.get(BASE + "/detectors/frustration"))
+
+
+async def test_a_detector_is_switched_and_tuned_by_members_only(here: Replica, owner: Visitor) -> None:
+    path = BASE + "/detectors/duration_drift"
+    assert (await owner.post(path + "/switch", {"enabled": "false"})).status == 303
+    assert "switched off" in heading(await owner.get(path))
+    assert (await owner.post(path + "/switch", {"enabled": "true"})).status == 303
+    assert (await owner.post(path + "/tuning", {"w1_floor": "0.2"})).status == 303
+    assert 'value="0.2"' in (await owner.get(path)).text
+    wrong = await owner.post(path + "/tuning", {"rise": "3"})
+    assert wrong.status == 422
+    assert "rise" in wrong.text
+    assert (await owner.post(path + "/tuning", {"w1_floor": "much"})).status == 400
+    assert (await owner.post(BASE + "/detectors/frustration/switch", {"enabled": "true"})).status == 409
+    assert (await owner.get(BASE + "/detectors/nothing")).status == 404
+    viewer = await invited(here, owner, "viewer@example.org", "viewer")
+    page = await viewer.get(path)
+    assert (page.status, '<form method="post" action="' + path in page.text) == (200, False)
+    for verb in ("switch", "tuning", "backtest"):
+        assert (await viewer.post(f"{path}/{verb}")).status == 403
+
+
+async def test_people_say_whether_a_finding_is_real(here: Replica, store: Database, owner: Visitor) -> None:
+    real, expected = await fire(store, seen(1)), await fire(store, seen(2))
+    path = f"{BASE}/findings/{real}"
+    assert "Not confirmed: the rule has not looked at it yet." in (await owner.get(path)).text
+    assert (await owner.post(path + "/say", {"action": "not_expected", "reason": "seen it"})).status == 303
+    page = await owner.get(path)
+    assert "seen it" in page.text
+    assert f"{BASE}/cases/C-1" in page.text
+    other = f"{BASE}/findings/{expected}"
+    viewer = await invited(here, owner, "viewer@example.org", "viewer")
+    assert (await viewer.post(other + "/say", {"action": "expected"})).status == 403
+    assert "A real deviation" not in (await viewer.get(other)).text
+    assert (await owner.post(other + "/say", {"action": "maybe"})).status == 400
+    assert (await owner.post(other + "/say", {"action": "expected"})).status == 303
+    again = await owner.post(other + "/say", {"action": "expected"})
+    assert again.status in (303, 409)
+    assert "absorbed" in (await owner.get(other)).text
+    for wrong in ("x", "00000000-0000-0000-0000-000000000000"):
+        assert (await owner.get(f"{BASE}/findings/{wrong}")).status == 404
+        assert (await owner.get(f"{BASE}/findings/{wrong}/statistic")).status == 404
+        assert (await owner.get(f"{BASE}/rca/{wrong}")).status == 404
+
+
+async def test_a_report_that_runs_or_failed_says_so_and_texts_stay_texts(
+    store: Database, owner: Visitor
+) -> None:
+    case = await opened(
+        store,
+        seen(
+            1,
+            title=HOSTILE,
+            payload={"signatures": [{"signature": HOSTILE}], "measure": HOSTILE, "subject": HOSTILE},
+        ),
+    )
+    await owner.post(BASE + "/cases/C-1/analyse")
+    rows = await store.fetch("select id, (select id from finding) as finding from rca_report")
+    path, finding = f"{BASE}/rca/{rows[0]['id']}", f"{BASE}/findings/{rows[0]['finding']}"
+    assert heading(await owner.get(path)) == "The cause is being looked for"
+    await report(store, case.id, "failed", failure=HOSTILE)
+    assert heading(await owner.get(path)) == "The analysis failed"
+    hostile = {**REPORT, "summary": HOSTILE, "verdict": HOSTILE, "populations": {HOSTILE: {"from": HOSTILE}}}
+    hostile["hypotheses"] = [{"title": HOSTILE, "evidence_trace_ids": [HOSTILE, "0" * 32]}, HOSTILE]
+    await report(store, case.id, "done", report=hostile)
+    for address in (path, finding, finding + "/statistic", BASE + "/detectors"):
+        page = await owner.get(address)
+        assert page.status == 200, address
+        assert "<img src=x" not in page.text
+        assert "<script>" not in page.text
+    assert "<s class=" in (await owner.get(path)).text
+
+
+def test_a_report_of_another_make_is_told_as_far_as_it_goes() -> None:
+    assert ToldReport.of(None) is None
+    told = ToldReport.of({"verdict": "model_change", "hypotheses": [1], "populations": [], "settle": None})
+    assert told is not None
+    assert (told.verdict, told.summary, list(told.hypotheses)) == ("Another model answers", "", [])
+    assert legible({"a": ["key:AKIA:20:" + "7c" * 16 + ", x"]}) == {"a": ["key:AKIA, x"]}
+
+
+def test_a_chart_covers_what_came_before_in_round_steps() -> None:
+    onset = datetime(2026, 11, 20, 9, 40, tzinfo=UTC)
+    for hours in (1, 20, 200, 2_000):
+        until = datetime.fromtimestamp(onset.timestamp() + hours * 3600, UTC)
+        frame = ChartFrame.around(onset, until)
+        assert frame.steps <= 96
+        assert frame.at(0) < onset < frame.at(frame.steps)
+        assert frame.at(frame.steps) >= until
+        assert 0 < frame.share(onset) < 1
+
+
+def test_too_few_values_are_not_drawn() -> None:
+    frame = ChartFrame(0, 72, 3)
+    assert small_line(frame, [None, 0.5, None], frame.at(1)) is None
+    line = small_line(frame, [0.0, 0.5, None], frame.at(1))
+    assert line is not None
+    assert len(line.after.split()) == 2

@@ -1,0 +1,304 @@
+"""Triage and cases as pages: what stands in the inbox, what people do to a case, and what each role may."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from protocol.detection import RULE, Triage
+from svc.domain.detect.table import DETECTORS, lacking
+from svc.runtime.clock import now
+from svc.store.detection.detector_settings import DetectorSettingStore
+from svc.store.detection.finding_states import FindingStates
+from svc.store.postgres.database import Connection, Database
+from tests.front.people import Replica, replica
+from tests.store.detection.detecting import fire, opened, seen
+from tests.store.detection.test_folding import begin
+from tests.web.test_pages import HOSTILE, fill, heading
+from tests.web.visitor import BASE, Seen, Visitor
+
+TRIAGE = BASE + "/triage"
+
+
+@pytest.fixture
+async def here(store: Database) -> AsyncIterator[Replica]:
+    async with replica(store) as found:
+        yield found
+
+
+@pytest.fixture
+async def owner(here: Replica) -> Visitor:
+    """The first account, signed in."""
+    visitor = Visitor.of(here)
+    assert (await visitor.sign_up()).status == 303
+    return visitor
+
+
+async def invited(here: Replica, owner: Visitor, email: str, role: str) -> Visitor:
+    """Somebody who belongs to the organization as something."""
+    made = await owner.post(BASE + "/settings/people/invite", {"email": email, "role": role})
+    link = re.search(r"/signup\?invitation=([A-Za-z0-9_-]+)", made.text)
+    assert link is not None
+    visitor = Visitor.of(here)
+    assert (await visitor.sign_up(email, invitation=link[1])).status == 303
+    return visitor
+
+
+def listed(page: Seen) -> list[str]:
+    """The references of the list, in its order."""
+    return re.findall(r'<li data-ref="(C-\d+)"', page.text)
+
+
+async def three(store: Database) -> None:
+    """Three cases: a low one, a high one, a medium one, in the order of their opening."""
+    for number, severity in ((1, 0.2), (2, 0.9), (3, 0.5)):
+        await opened(store, seen(number, title=f"`tool {number}` fails: 1 % → 9 %", severity=severity))
+
+
+async def test_the_inbox_is_ranked_and_the_first_case_is_read_beside_it(
+    store: Database, owner: Visitor
+) -> None:
+    await three(store)
+    page = await owner.get(TRIAGE)
+    assert heading(page).startswith("Three things need you. The worst began ")
+    assert listed(page) == ["C-2", "C-3", "C-1"]
+    assert 'data-case="C-2"' in page.text
+    assert re.search(r"data-open-cases[^>]*>3<", page.text)
+    other = await owner.get(TRIAGE + "?case=C-1")
+    assert 'data-case="C-1"' in other.text
+    assert listed(other) == ["C-2", "C-3", "C-1"]
+
+
+async def test_a_pane_is_read_alone_and_says_when_there_is_no_such_case(
+    store: Database, owner: Visitor
+) -> None:
+    await three(store)
+    pane = await owner.get(TRIAGE + "/pane?case=C-3&of=C-2,C-3,C-1", X_Part="1")
+    assert "<html" not in pane.text
+    assert 'name="then" value="C-1"' in pane.text
+    assert "There is no such case" in (await owner.get(TRIAGE + "/pane?case=C-9")).text
+    assert "There is no such case" in (await owner.get(TRIAGE + "?case=C-9")).text
+    assert (await owner.get(TRIAGE + "?tab=else")).status == 400
+
+
+async def test_a_mute_leads_to_the_next_case_and_is_taken_back(store: Database, owner: Visitor) -> None:
+    await three(store)
+    form = {"back": "triage", "tab": "open", "then": "C-3", "length": "24h"}
+    done = await owner.post(BASE + "/cases/C-2/mute", form)
+    assert (done.status, done.location) == (303, TRIAGE + "?case=C-3&did=mute%3AC-2")
+    page = await owner.get(done.location)
+    assert listed(page) == ["C-3", "C-1"]
+    assert "C-2 is muted." in page.text
+    for other in ("C-1", "C-3"):
+        await owner.post(f"{BASE}/cases/{other}/mute")
+    empty = await owner.get(TRIAGE)
+    assert heading(empty) == "Nothing needs you"
+    assert "All quiet" not in empty.text
+    assert "3 cases" in empty.text
+    for other in ("C-1", "C-3"):
+        await owner.post(f"{BASE}/cases/{other}/unmute")
+    muted = await owner.get(TRIAGE + "?tab=muted")
+    assert (heading(muted), listed(muted)) == ("1 case is muted", ["C-2"])
+    assert "muted until" in muted.text
+    action = re.search(r'action="([^"]+/unmute)"', page.text)
+    assert action is not None
+    back = await owner.post(action[1], {"back": "triage", "tab": "open"})
+    assert back.location == TRIAGE + "?case=C-2&did=unmute%3AC-2"
+    assert listed(await owner.get(back.location)) == ["C-2", "C-3", "C-1"]
+
+
+async def test_a_mute_lasts_as_long_as_was_said(store: Database, owner: Visitor) -> None:
+    await three(store)
+    await owner.post(BASE + "/cases/C-1/mute", {"length": "ever"})
+    assert "until somebody unmutes it" in (await owner.get(BASE + "/cases/C-1")).text
+    until = (now() + timedelta(days=3)).strftime("%Y-%m-%dT%H:%M")
+    assert (await owner.post(BASE + "/cases/C-2/mute", {"until": until})).status == 303
+    past = await owner.post(BASE + "/cases/C-3/mute", {"until": "2020-01-01T00:00"})
+    assert (past.status, "Nothing was done" in past.text) == (400, True)
+    assert (await owner.post(BASE + "/cases/C-3/mute", {"length": "long"})).status == 400
+
+
+async def test_a_case_is_resolved_with_a_reason_and_reopened(store: Database, owner: Visitor) -> None:
+    await three(store)
+    blank = await owner.post(BASE + "/cases/C-2/resolve", {"reason": "  "})
+    assert blank.status == 400
+    assert "say why" in blank.text
+    done = await owner.post(BASE + "/cases/C-2/resolve", {"reason": "the vendor fixed it"})
+    assert done.location == BASE + "/cases/C-2?did=resolve%3AC-2"
+    page = await owner.get(done.location)
+    assert "the vendor fixed it" in page.text
+    assert "data-undo" in page.text
+    resolved = await owner.get(TRIAGE + "?tab=resolved")
+    assert (heading(resolved), listed(resolved)) == ("What was resolved", ["C-2"])
+    assert (await owner.post(BASE + "/cases/C-2/reopen")).status == 303
+    assert listed(await owner.get(TRIAGE)) == ["C-2", "C-3", "C-1"]
+
+
+async def test_what_compares_with_something_becomes_the_new_normal(store: Database, owner: Visitor) -> None:
+    await opened(store, seen(1))
+    await opened(store, seen(2, reference=None))
+    assert "do-absorb" in (await owner.get(BASE + "/cases/C-1")).text
+    assert "do-absorb" not in (await owner.get(BASE + "/cases/C-2")).text
+    assert (await owner.post(BASE + "/cases/C-1/absorb", {"reason": ""})).status == 303
+    assert "absorbed" in (await owner.get(BASE + "/cases/C-1")).text
+    refused = await owner.post(BASE + "/cases/C-2/absorb", {"back": "triage", "tab": "open"})
+    assert refused.status == 409
+    assert "resolve it instead" in refused.text
+
+
+async def test_whoever_is_second_hears_who_was_first(here: Replica, store: Database, owner: Visitor) -> None:
+    await three(store)
+    member = await invited(here, owner, "ann@example.org", "member")
+    assert (await member.post(BASE + "/cases/C-2/resolve", {"reason": "done"})).status == 303
+    for back in ("triage", "case"):
+        second = await owner.post(
+            BASE + "/cases/C-2/resolve", {"reason": "mine", "back": back, "tab": "open"}
+        )
+        assert second.status == 409
+        assert "it is resolved already" in second.text
+        assert "ann@example.org was there first" in second.text
+        assert len(re.findall("<h1", second.text)) == 1
+    await member.post(BASE + "/cases/C-3/mute")
+    assert "it is muted already" in (await owner.post(BASE + "/cases/C-3/mute")).text
+
+
+async def test_each_role_may_what_it_may(here: Replica, store: Database, owner: Visitor) -> None:
+    await three(store)
+    viewer = await invited(here, owner, "viewer@example.org", "viewer")
+    page = await viewer.get(TRIAGE)
+    assert page.status == 200
+    assert "data-verb" not in page.text
+    assert "you may read" in page.text
+    for verb in ("mute", "unmute", "resolve", "absorb", "reopen", "analyse"):
+        assert (await viewer.post(f"{BASE}/cases/C-1/{verb}", {"reason": "x"})).status == 403
+    member = await invited(here, owner, "member@example.org", "member")
+    assert "data-verb" in (await member.get(TRIAGE)).text
+    assert (await member.post(BASE + "/cases/C-1/analyse")).status == 303
+    stranger = Visitor.of(here)
+    assert (await stranger.get(TRIAGE)).location.startswith("/login")
+    assert (await stranger.post(BASE + "/cases/C-1/mute")).status == 401
+    assert (await owner.get("/orgs/other/projects/default/triage")).status == 404
+    owner.origin = "https://elsewhere.example"
+    assert (await owner.post(BASE + "/cases/C-1/mute")).status == 403
+
+
+async def test_an_analysis_tells_how_far_it_is(store: Database, owner: Visitor) -> None:
+    case = await opened(store, seen(1))
+    assert "Its cause is looked for soon." in (await owner.get(BASE + "/cases/C-1")).text
+    assert (await owner.post(BASE + "/cases/C-1/analyse")).status == 303
+    assert "Its cause is being looked for since" in (await owner.get(BASE + "/cases/C-1")).text
+    await report(store, case.id, "failed", failure="it took too long")
+    page = await owner.get(BASE + "/cases/C-1")
+    assert "The analysis failed:" in page.text
+    assert "it took too long" in page.text
+    await report(store, case.id, "done", report=REPORT)
+    page = await owner.get(TRIAGE)
+    assert "no cause found" in page.text
+    assert "No cause found." in page.text
+
+
+REPORT: dict[str, Any] = {
+    "engine": "rule",
+    "verdict": "inconclusive",
+    "summary": "nothing",
+    "ruled_out": [
+        {"check": "who.user", "assessment": "unknown", "measurement": "-"},
+        {"check": "signatures.x", "assessment": "explains", "measurement": "all"},
+    ],
+    "hypotheses": [],
+    "settle": ["more traffic"],
+}
+
+
+async def report(store: Database, case_id: Any, status: str, **fields: Any) -> None:
+    """The newest report of a case, as it would end."""
+
+    async def work(connection: Connection) -> None:
+        await connection.execute(
+            "update rca_report set status = $2, report = $3::text::jsonb, failure = $4, finished_at = now()"
+            " where case_id = $1",
+            case_id,
+            status,
+            msgspec.json.encode(fields["report"]).decode() if "report" in fields else None,
+            fields.get("failure"),
+        )
+
+    await store.run(work)
+
+
+async def test_what_is_not_confirmed_stands_below_with_the_condition_that_fails(
+    store: Database, owner: Visitor
+) -> None:
+    await three(store)
+    finding = await fire(store, seen(7, title="`slow tool` is slower: p50 1 s → 1.2 s"))
+    why = Triage("unclear", "wait", "Withheld: it is smaller than ×1.25 for sizes.")
+    await FindingStates(store).rule(1, finding, why, RULE, now())
+    page = await owner.get(TRIAGE)
+    assert "Not confirmed yet: 1 finding" in page.text
+    assert "Withheld: it is smaller than ×1.25 for sizes." in page.text
+    assert f"/findings/{finding}" in page.text
+
+
+async def test_an_empty_inbox_says_on_which_step_it_is(store: Database, owner: Visitor) -> None:
+    page = await owner.get(TRIAGE)
+    assert heading(page) == "Nothing needs you"
+    assert "No application is connected yet" in page.text
+    await begin(store)
+    await fill(store, 3)
+    assert "Learning what is usual" in (await owner.get(TRIAGE)).text
+    for name, detector in DETECTORS.items():
+        if lacking(detector, frozenset()) is None:
+            await DetectorSettingStore(store).set_enabled(1, name, False, "tests")
+    assert "Every detector is switched off" in (await owner.get(TRIAGE)).text
+
+
+async def test_hostile_texts_of_a_case_stay_texts(store: Database, owner: Visitor) -> None:
+    case = await opened(
+        store,
+        seen(
+            1,
+            title=f"`{HOSTILE}`: {HOSTILE}",
+            basis=HOSTILE,
+            subject_label=HOSTILE,
+            subject_id=HOSTILE,
+            payload={"measure": "tool_error_rate", "subject": HOSTILE, "signatures": [HOSTILE]},
+        ),
+    )
+    await owner.post(BASE + "/cases/C-1/analyse")
+    hostile = {**REPORT, "summary": HOSTILE, "verdict": HOSTILE, "settle": [HOSTILE]}
+    hostile["ruled_out"] = [{"check": HOSTILE, "assessment": HOSTILE, "measurement": HOSTILE}]
+    hostile["hypotheses"] = [
+        {"title": HOSTILE, "rationale": HOSTILE, "confidence": HOSTILE, "evidence_trace_ids": [HOSTILE]}
+    ]
+    await report(store, case.id, "done", report=hostile)
+    await owner.post(BASE + "/cases/C-1/mute")
+    await owner.post(BASE + "/cases/C-1/resolve", {"reason": HOSTILE})
+    for path in (
+        "/triage?tab=resolved",
+        "/cases/C-1",
+        "/triage/pane?case=C-1",
+        "/triage?did=mute:C-1%22%3E%3Cscript%3E",
+        "/triage?case=%3Cscript%3E",
+    ):
+        page = await owner.get(BASE + path)
+        assert page.status == 200, path
+        assert "<script>" not in page.text.replace("<script type", ""), path
+        assert "<img src=x" not in page.text, path
+
+
+async def test_a_ticket_holds_what_somebody_else_needs(store: Database, owner: Visitor) -> None:
+    await three(store)
+    page = await owner.get(BASE + "/cases/C-2")
+    assert "## C-2: `tool 2` fails: 1 % → 9 %" in page.text
+    assert f"http://localhost{BASE}/cases/C-2" in page.text
+
+
+async def test_there_is_no_page_of_a_case_that_there_is_not(owner: Visitor) -> None:
+    for wrong in ("C-1", "x", "00000000-0000-0000-0000-000000000000", "%3Cscript%3E"):
+        assert (await owner.get(f"{BASE}/cases/{wrong}")).status == 404
+        assert (await owner.post(f"{BASE}/cases/{wrong}/mute")).status == 404
