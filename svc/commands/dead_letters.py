@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from itertools import chain
 
 import msgspec
 
@@ -134,7 +135,7 @@ async def _replay(
     decode = decoder(prices)
 
     async def write(batch: Batch) -> Written:
-        return await spans.write(list(decode(batch)))
+        return await spans.write(list(chain.from_iterable(decode(batch))))
 
     done = await letters.replay(ids, write)
     print(f"replayed {done.letters} letters, {done.stored} spans stored anew")

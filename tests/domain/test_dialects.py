@@ -18,7 +18,7 @@ from svc.domain.dialects.dialect import Detail, Dialect, Field, Found
 from svc.domain.payload import payload_of
 from tests.domain import buckets, mapped, wire
 from tests.domain.speaking import CONVERSATIONS, USAGES
-from tests.domain.test_mapping import values
+from tests.domain.test_mapping import hostile, values
 
 ASKED = [
     {"role": "system", "content": "Be brief."},
@@ -312,6 +312,37 @@ def test_plans_are_remembered_within_bounds() -> None:
     long = {**short, "k" * table._PLANNED_CHARS: 1}
     assert read(long).found == {"request_model": "gpt-4o"}
     assert tuple(long) not in table._plans
+
+
+any_keys = hostile | st.dictionaries(
+    st.sampled_from(sorted(key for key in table._READ if not key.endswith("*"))), values, max_size=12
+)
+
+
+@given(any_keys)
+def test_no_dialect_finds_messages_without_the_keys_it_names(attributes: dict[str, Any]) -> None:
+    for dialect in DIALECTS:
+        for messages, named in (
+            (dialect.input_messages, dialect.input_keys),
+            (dialect.output_messages, dialect.output_keys),
+        ):
+            assert (messages is None) == (not named), dialect.name
+            if messages is not None:
+                starts = tuple(key[:-1] for key in named if key.endswith("*"))
+                others = {
+                    key: value
+                    for key, value in attributes.items()
+                    if key not in named and not key.startswith(starts)
+                }
+                assert messages(wire(others)) is None, dialect.name
+
+
+@given(any_keys)
+def test_messages_are_those_of_the_first_dialect_spoken_that_says_any(attributes: dict[str, Any]) -> None:
+    span, reading = wire(attributes), read(attributes)
+    given_, answered, _ = table._sources(reading._plan.spoken)
+    assert reading.input_messages(span) == table._first(given_, span)
+    assert reading.output_messages(span) == table._first(answered, span)
 
 
 @given(st.permutations(["gen_ai.provider.name", "gen_ai.system", "llm.provider", "llm.system", "other"]))

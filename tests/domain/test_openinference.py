@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import svc.domain.dialects.dialect as shape
 from svc.domain.dialects.dialect import indexed
 from svc.domain.payload import payload_of
 from tests.domain import buckets, mapped, wire
@@ -80,8 +81,31 @@ numbers = st.lists(st.integers(0, 10**15), unique=True, max_size=20)
 def test_numbered_keys_in_any_order_and_with_gaps_read_in_order(given_: list[int], random: Any) -> None:
     keys = [f"p.{number}.x" for number in given_] + ["p.x.x", "p.-1.x", "p..x", "q.1.x", "p.²"]
     random.shuffle(keys)
-    records = indexed({key: key for key in keys}, "p.")
-    assert [record["x"] for record in records] == [f"p.{number}.x" for number in sorted(given_)]
+    # The second time the keys are known to come again, the third time where the records lie among them.
+    for time in range(3):
+        records = indexed({key: (time, key) for key in keys}, "p.")
+        assert [record["x"] for record in records] == [(time, f"p.{number}.x") for number in sorted(given_)]
+
+
+def test_records_hold_what_stands_within_and_stand_apart_by_it() -> None:
+    said = {"p.1.m.role": 1, "p.1.n": 2, "p.0.n": 3, "q.0.m.role": 4}
+    for _ in range(3):
+        assert indexed(said, "p.", "m.") == [{}, {"role": 1}]
+        assert indexed(said, "p.") == [{"n": 3}, {"m.role": 1, "n": 2}]
+        assert indexed(said, "q.", "m.") == [{"role": 4}]
+
+
+def test_where_records_lie_is_remembered_within_bounds() -> None:
+    for number in range(2 * shape._MET_BOUND):
+        said = {"p.0.x": number, f"key {number}": 1}
+        for _ in range(2 if number % 2 else 1):
+            assert indexed(said, "p.") == [{"x": number}]
+        assert len(shape._layouts) <= shape._LAYOUTS_BOUND
+        assert len(shape._met) <= shape._MET_BOUND
+    for long in ({"p.0.x": 1, "k" * shape._LAID_OUT_CHARS: 1}, {f"p.{n}.x": n for n in range(97)}):
+        for _ in range(3):
+            assert indexed(long, "p.")[0] == {"x": long["p.0.x"]}
+        assert (tuple(long), "p.", "") not in shape._layouts
 
 
 def test_parts_calls_and_results_are_read_from_their_keys() -> None:

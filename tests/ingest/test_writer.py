@@ -12,15 +12,18 @@ import pytest
 import trio
 
 from protocol.storage import Batch, Outage, StoreRefused, WriteFailed, Written
-from svc.ingest.writer import BREATH_ROWS, Ingest
+from svc.ingest.writer import Ingest
+
+SOME = 25
 
 
 def batch(rows: int) -> Batch:
     return Batch(7, bytes(rows), rows, datetime(2026, 11, 1, tzinfo=UTC), 0.0)
 
 
-def decode(batch: Batch) -> Iterator[Any]:
-    yield from batch.body
+def decode(batch: Batch) -> Iterator[list[Any]]:
+    for start in range(0, len(batch.body), SOME):
+        yield list(batch.body[start : start + SOME])
 
 
 @attrs.define
@@ -39,7 +42,7 @@ class Spans:
         return Written(len(rows), 0)
 
 
-def ingest(spans: Spans, decode: Callable[[Batch], Iterator[Any]] = decode) -> Ingest:
+def ingest(spans: Spans, decode: Callable[[Batch], Iterator[list[Any]]] = decode) -> Ingest:
     return Ingest(decode, spans)  # type: ignore[arg-type]
 
 
@@ -47,10 +50,10 @@ async def test_requests_are_answered_while_a_large_batch_is_decoded() -> None:
     decoded_at_turn: list[int] = []
     turns = 0
 
-    def slow(batch: Batch) -> Iterator[Any]:
-        for row in decode(batch):
+    def slow(batch: Batch) -> Iterator[list[Any]]:
+        for some in decode(batch):
             decoded_at_turn.append(turns)
-            yield row
+            yield some
 
     async def answer_requests() -> None:
         nonlocal turns
@@ -62,10 +65,10 @@ async def test_requests_are_answered_while_a_large_batch_is_decoded() -> None:
     spans.release.set()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(answer_requests)
-        await ingest(spans, slow).write([batch(20 * BREATH_ROWS)])
+        await ingest(spans, slow).write([batch(20 * SOME)])
         nursery.cancel_scope.cancel()
-    # Trio runs every ready task once a round, so the answering task gets a turn at every breath.
-    assert max(Counter(decoded_at_turn).values()) <= 2 * BREATH_ROWS
+    # Trio runs every ready task once a round, so the answering task gets a turn after each piece.
+    assert max(Counter(decoded_at_turn).values()) <= 2
     assert len(set(decoded_at_turn)) >= 10
 
 
@@ -83,19 +86,19 @@ async def test_a_group_is_decoded_while_another_is_written() -> None:
 async def test_two_groups_are_not_decoded_at_once() -> None:
     order: list[int] = []
 
-    def noting(batch: Batch) -> Iterator[Any]:
-        for row in decode(batch):
+    def noting(batch: Batch) -> Iterator[list[Any]]:
+        for some in decode(batch):
             order.append(batch.spans)
-            yield row
+            yield some
 
     spans = Spans()
     spans.release.set()
     both = ingest(spans, noting)
-    first, second = 3 * BREATH_ROWS, 2 * BREATH_ROWS
+    first, second = 3 * SOME, 2 * SOME
     async with trio.open_nursery() as nursery:
         nursery.start_soon(both.write, [batch(first)])
         nursery.start_soon(both.write, [batch(second)])
-    assert order in ([first] * first + [second] * second, [second] * second + [first] * first)
+    assert order in ([first] * 3 + [second] * 2, [second] * 2 + [first] * 3)
 
 
 @pytest.mark.parametrize("error", [Outage("away"), StoreRefused("DataError")])
@@ -106,7 +109,7 @@ async def test_what_the_store_says_is_passed_on(error: Exception) -> None:
 
 
 async def test_a_bug_is_named_without_quoting_it_where_it_may_be_logged() -> None:
-    def broken(batch: Batch) -> Iterator[Any]:
+    def broken(batch: Batch) -> Iterator[list[Any]]:
         raise ValueError("a secret\x00")
         yield
 

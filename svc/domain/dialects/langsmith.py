@@ -134,6 +134,8 @@ DIALECT: Final = Dialect(
     ),
     input_messages=input_messages,
     output_messages=output_messages,
+    input_keys=(_PROMPT,),
+    output_keys=(_COMPLETION,),
     details={
         "agent": ("langsmith.metadata.lc_agent_name",),
         "workflow": ("langsmith.metadata.graph_id",),

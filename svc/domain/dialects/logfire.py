@@ -90,6 +90,8 @@ DIALECT: Final = Dialect(
     ),
     input_messages=input_messages,
     output_messages=output_messages,
+    input_keys=("input",),
+    output_keys=("output",),
     counting="inclusive",
     beside_genai=True,
     marks=(_TEMPLATE, _RAW),

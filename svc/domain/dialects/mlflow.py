@@ -122,6 +122,8 @@ DIALECT: Final = Dialect(
     ),
     input_messages=input_messages,
     output_messages=output_messages,
+    input_keys=(_INPUTS,),
+    output_keys=(_OUTPUTS,),
     documents=documents,
     counting="inclusive",
     marks=(_USAGE, _COST),

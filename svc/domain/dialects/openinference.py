@@ -81,8 +81,7 @@ def _call(record: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _message(record: Mapping[str, Any]) -> dict[str, Any]:
-    message = {key[8:]: value for key, value in record.items() if key.startswith("message.")}
+def _message(message: dict[str, Any]) -> dict[str, Any]:
     if message.keys() <= _FLAT:
         return message
     calls = indexed(message, "tool_calls.")
@@ -108,7 +107,7 @@ def _message(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _messages(span: WireSpan, prefix: str) -> list[Any] | None:
-    found = [_message(record) for record in indexed(span.attributes, prefix)]
+    found = [_message(message) for message in indexed(span.attributes, prefix, "message.")]
     # LangChain's root names the roles alone; the words then stand in the value beside them.
     return found if any(message.keys() > {"role"} for message in found) else None
 
@@ -170,6 +169,8 @@ DIALECT: Final = Dialect(
     derives=("request_model", "response_id"),
     input_messages=input_messages,
     output_messages=output_messages,
+    input_keys=("llm.input_messages.*",),
+    output_keys=("llm.output_messages.*",),
     details={
         "agent": ("agent.name",),
         "tool_description": ("tool.description",),

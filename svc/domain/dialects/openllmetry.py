@@ -140,6 +140,8 @@ DIALECT: Final = Dialect(
     derives=("tool_name", "tool_arguments", "tool_result"),
     input_messages=input_messages,
     output_messages=output_messages,
+    input_keys=("gen_ai.prompt.*",),
+    output_keys=("gen_ai.completion.*",),
     details={
         "workflow": ("traceloop.workflow.name",),
         "finish_reasons": (

@@ -15,6 +15,8 @@ from svc.domain.dialects.dialect import Attributes, Dialect, Field, Found
 from svc.domain.messages import conversation
 from svc.domain.values import decoded, text
 
+_CONVERSATIONS: Final = ("pydantic_ai.all_messages", "all_messages_events", "events")
+
 
 def derive(attributes: Attributes, found: Found) -> Iterable[tuple[Field, Any]]:
     """The run of an agent, which earlier versions name nothing else, and its model.
@@ -34,7 +36,7 @@ def _event(message: dict[str, Any]) -> dict[str, Any]:
 
 
 def _conversation(span: WireSpan) -> list[dict[str, Any]]:
-    for key in ("pydantic_ai.all_messages", "all_messages_events", "events"):
+    for key in _CONVERSATIONS:
         messages = decoded(span.attributes.get(key))
         if type(messages) is list:
             return [_event(message) for message in messages if type(message) is dict]
@@ -93,6 +95,8 @@ DIALECT: Final = Dialect(
     derives=("kind", "request_model"),
     input_messages=input_messages,
     output_messages=output_messages,
+    input_keys=(*_CONVERSATIONS, "request_data"),
+    output_keys=(*_CONVERSATIONS, "response_data"),
     details={"agent": ("agent_name",)},
     counting="inclusive",
     beside_genai=True,

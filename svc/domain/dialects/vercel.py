@@ -147,6 +147,17 @@ DIALECT: Final = Dialect(
     derives=("input_text",),
     input_messages=input_messages,
     output_messages=output_messages,
+    input_keys=("ai.prompt.messages", "ai.prompt"),
+    output_keys=(
+        "ai.response.reasoning",
+        "ai.response.text",
+        "ai.response.object",
+        "ai.response.toolCalls",
+        "ai.response.files",
+        "ai.result.text",
+        "ai.result.object",
+        "ai.result.toolCalls",
+    ),
     details={
         "agent": ("ai.telemetry.functionId",),
         "finish_reasons": ("ai.response.finishReason", "ai.finishReason"),

@@ -34,8 +34,6 @@ _SHARED: Final = (
     "status",
     "error_type",
     "call_site_id",
-    "session_id",
-    "user_id",
     "provided_model_name",
     "model_id",
     "provider",
@@ -44,6 +42,9 @@ _SHARED: Final = (
     "service_tier",
     "price_book",
 )
+#: Among the shared they would keep spans from having values in common: 3.2 µs a span more where each has a
+#: session of its own, 0.3 µs where sessions come again (measured November 2026).
+_IDENTITY: Final = ("session_id", "user_id")
 _TEXT: Final = ("error_message", "response_id", "input_preview", "output_preview")
 _NUMBER: Final = (
     "input_tokens",
@@ -56,7 +57,7 @@ _NUMBER: Final = (
 )
 _COST: Final = ("input_cost", "output_cost", "cache_read_cost", "cache_write_cost", "total_cost")
 
-COLUMNS: Final = (*_OWN, *_OPTIONAL, "tagged", *_SHARED, *_TEXT, *_NUMBER, *_COST)
+COLUMNS: Final = (*_OWN, *_OPTIONAL, "tagged", *_SHARED, *_IDENTITY, *_TEXT, *_NUMBER, *_COST)
 
 _HEADER: Final = b"PGCOPY\n\xff\r\n\x00" + bytes(8)
 _TRAILER: Final = b"\xff\xff"
@@ -139,8 +140,6 @@ def _row(project_id: int, created_at: datetime, frame: int, row: SpanRow) -> tup
             row.status,
             row.error_type,
             row.call_site_id,
-            row.session_id,
-            row.user_id,
             row.provided_model_name,
             row.model_id,
             row.provider,
@@ -149,6 +148,8 @@ def _row(project_id: int, created_at: datetime, frame: int, row: SpanRow) -> tup
             row.service_tier,
             row.price_book,
         ],
+        text(row.session_id),
+        text(row.user_id),
         text(row.error_message),
         text(row.response_id),
         text(row.input_preview),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from itertools import chain
 from typing import Any
 
 import trio
@@ -43,7 +44,7 @@ async def _filled(store: Database, project_id: int) -> None:
     days = DayPartitions(store)
     await days.make_days(now)
     spans = SpanStore(store, days, CallSites(), on_server(lambda: now))
-    await spans.write(list(decoder(PriceBook())(Batch(project_id, body, 2, now, 0.0))))
+    await spans.write(list(chain.from_iterable(decoder(PriceBook())(Batch(project_id, body, 2, now, 0.0)))))
     await KeyStore(store).create(project_id, "k", "write", actor="tests")
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import chain
+
 import pytest
 
 from protocol.storage import Batch, Letter, Outage, StoreRefused, Written
@@ -34,7 +36,7 @@ async def test_a_replayed_letter_is_stored_and_gone(store: Database) -> None:
     letters, spans = DeadLetterStore(store), store_of(store)
 
     async def write(batch: Batch) -> Written:
-        return await spans.write(list(DECODE(batch)))
+        return await spans.write(list(chain.from_iterable(DECODE(batch))))
 
     await letters.bury([letter(1), letter(2)])
     assert await letters.replay(None, write) == Replayed(letters=2, stored=2, refused=0)
@@ -46,7 +48,7 @@ async def test_replaying_what_is_stored_already_stores_nothing_twice(store: Data
     letters, spans = DeadLetterStore(store), store_of(store)
 
     async def write(batch: Batch) -> Written:
-        return await spans.write(list(DECODE(batch)))
+        return await spans.write(list(chain.from_iterable(DECODE(batch))))
 
     await letters.bury([letter(1), letter(1)])
     assert await letters.replay(None, write) == Replayed(letters=2, stored=1, refused=0)

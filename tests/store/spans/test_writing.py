@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from itertools import chain
 from typing import Any
 
 import pytest
@@ -36,7 +37,7 @@ def ns(moment: datetime) -> int:
 
 def rows(*spans: Any, project: int = PROJECT, **fields: Any) -> list[StoredSpan]:
     body = request(*spans, **fields).SerializeToString()
-    return list(DECODE(Batch(project, body, len(spans), NOW, 0.0)))
+    return list(chain.from_iterable(DECODE(Batch(project, body, len(spans), NOW, 0.0))))
 
 
 def one(
