@@ -32,7 +32,7 @@ from svc.store.detection.witnesses import WitnessStore
 SOON_S: Final = 5.0
 
 
-class Tuned(Protocol):
+class TunedDetector(Protocol):
     """What a project sets of a detector."""
 
     @property
@@ -44,7 +44,7 @@ class Tuned(Protocol):
 class SettingsShelf(Protocol):
     """Where that is read."""
 
-    async def of(self, project_id: int) -> Mapping[str, Tuned]: ...
+    async def of(self, project_id: int) -> Mapping[str, TunedDetector]: ...
 
 
 @attrs.frozen(eq=False)

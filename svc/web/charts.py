@@ -249,7 +249,7 @@ def _log_ticks(first: int, last: int, unit: float) -> list[tuple[float, float]]:
 
 
 @attrs.frozen
-class Climb:
+class ClimbLine:
     """A statistic over its bar: the points of a line in a box of 100 by `HEIGHT`, the height of the bar, and
     what was highest in each step, for the table.
     """
@@ -264,7 +264,7 @@ class Climb:
 
 def climb(
     frame: ChartFrame, path: Sequence[tuple[int, float]], onset: datetime, fired: datetime | None
-) -> Climb | None:
+) -> ClimbLine | None:
     """The drawing of a statistic; None when nothing of it lies in the frame."""
     cells = frame.steps * 4
     width = frame.width / 4
@@ -284,7 +284,7 @@ def climb(
     steps: dict[int, float] = {}
     for place, ratio in highest.items():
         steps[place // 4] = max(steps.get(place // 4, 0.0), ratio)
-    return Climb(
+    return ClimbLine(
         frame,
         points,
         HEIGHT - scale,

@@ -16,7 +16,7 @@ from svc.domain.detect.telling import instant
 from svc.store.detection.charts import ChartReads, is_counted, is_size, unit_of
 from svc.store.detection.statistic_path import StatisticReads
 from svc.web import case_words, words
-from svc.web.charts import Chart, ChartFrame, Climb, LogAxis, chart, climb, log_axis
+from svc.web.charts import Chart, ChartFrame, ClimbLine, LogAxis, chart, climb, log_axis
 from svc.web.page import Visit
 
 #: How long before an onset something new may belong to it.
@@ -69,7 +69,7 @@ def _until(visit: Visit, found: Mapping[str, Any]) -> datetime:
     return max(until, words.parsed(found["onset_at"]))
 
 
-async def climb_of(visit: Visit, found: Mapping[str, Any]) -> Climb | None:
+async def climb_of(visit: Visit, found: Mapping[str, Any]) -> ClimbLine | None:
     """The statistic against its bar, judged again; None of what no engine judges slot by slot."""
     evidence = found["evidence"]
     measure, subject = evidence.get("measure"), evidence.get("subject")
