@@ -31,6 +31,7 @@ from typing import Final
 import attrs
 import msgspec
 import zstandard
+from xxhash import xxh3_64_intdigest
 
 from protocol.inflate import Unreadable
 from protocol.otlp.reading import WireSpan, envelope, open_envelope
@@ -119,8 +120,8 @@ class Packer:
             if known < _HISTORY:
                 known = 0
             for text in texts:
-                digest = sha256(text).digest()[:_HASH_BYTES]
-                mark = int.from_bytes(digest[:8], "little") ^ where
+                # SHA-256 names what is stored; it is asked for what came before alone, this for every text.
+                mark = xxh3_64_intdigest(text, where)
                 if slots[mark & last] == mark:
                     known += 1
                 else:
@@ -130,6 +131,7 @@ class Packer:
                 found = _find(whole, text, at)
                 if found < 0:
                     continue
+                digest = sha256(text).digest()[:_HASH_BYTES]
                 literals.append(whole[at:found])
                 hashes.append(digest)
                 messages[digest] = text

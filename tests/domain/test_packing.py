@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import random
 from datetime import date
@@ -104,6 +105,24 @@ def test_a_newer_text_may_take_the_place_of_an_older_one_and_nothing_is_lost() -
     for number in range(50):
         sent = wire({"input.value": f"{number % 25} {TEXT}"})
         assert opened(packer, sent)[0].raw == sent.raw
+
+
+def test_two_texts_with_one_mark_stay_two_texts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("svc.domain.packing.xxh3_64_intdigest", lambda text, seed: 7)
+    packer = Packer()
+    for number in range(4):
+        sent = wire({"input.value": f"{number} {TEXT}", "more": f"{number} more {TEXT}"})
+        found, messages = opened(packer, sent)
+        # All but the very first are taken for seen; they are stored each by its own name.
+        assert (found.raw, messages) == (sent.raw, 2 if number else 1)
+
+
+def test_a_message_is_named_by_its_sha_256() -> None:
+    packer = Packer()
+    opened(packer, wire({"input.value": TEXT}))
+    parts = packer.take_apart(1, DAY, wire({"input.value": TEXT}))
+    name = hashlib.sha256(TEXT.encode()).digest()[:16]
+    assert (parts.hashes, parts.messages) == (name, {name: TEXT.encode()})
 
 
 def test_texts_of_events_are_shared_too() -> None:
