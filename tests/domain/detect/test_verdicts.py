@@ -177,7 +177,7 @@ def test_a_finding_is_confirmed_when_all_six_conditions_hold() -> None:
         ({"slots": 2}, "spread"),
         ({"traces": 4}, "spread"),
         ({"sessions": 1}, "spread"),
-        ({"rate": (0.02, 0.039)}, "size"),
+        ({"rate": (0.02, 0.035)}, "size"),
         ({"rate": None, "ratio": 1.24}, "size"),
         ({"rate": None}, "size"),
         ({"reference": (START - 6 * DAY, START)}, "reference"),
@@ -194,6 +194,9 @@ def test_each_condition_withholds_alone_and_has_its_sentence(
 
 def test_any_of_the_sizes_is_enough() -> None:
     assert failing(attrs.evolve(SOUND, rate=(0.3, 0.35))) == ()
+    # A doubling as it is measured.
+    assert failing(attrs.evolve(SOUND, rate=(0.04, 0.073))) == ()
+    assert failing(attrs.evolve(SOUND, rate=(0.04, 0.071))) == ("size",)
     assert failing(attrs.evolve(SOUND, rate=None, ratio=1.25)) == ()
     assert failing(attrs.evolve(SOUND, rate=None, ratio=1.1, dollars_a_day=10.0)) == ()
 
