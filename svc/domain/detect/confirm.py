@@ -19,8 +19,8 @@ LEAST_SLOTS: Final = 3
 LEAST_TRACES: Final = 5
 LEAST_SESSIONS: Final = 2
 #: A rate that has doubled, as it is measured: against a reference that came out high, or since an onset while
-#: it was still rising. Measured 2026-11, 1,000 units a day from 4 to 8 % within three days, 60 buckets: 0.45 of
-#: the alarms measure twice as much or more, 0.95 this; where it rises by a half 0.15 do.
+#: it was still rising. Measured 2026-11, 1,000 units a day from 4 to 8 % within three days, 60 buckets: of
+#: the alarms 0.45 measure twice as much or more, 0.95 this; where it rises by a half 0.15 do.
 RATE_TIMES: Final = 1.8
 RATE_POINTS: Final = 0.05
 SIZE_TIMES: Final = 1.25
