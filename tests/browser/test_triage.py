@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,11 +21,15 @@ TRIAGE = BASE + "/triage"
 
 
 @pytest.fixture(scope="session")
-def watched(chromium: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Opened]:
+def watched(chromium: Any) -> Iterator[Opened]:
     """A service with four weeks behind it that detectors have judged, and its owner."""
-    folder: Path = tmp_path_factory.mktemp("watched", numbered=True) / "data"
-    for parent in (folder.parent, folder.parent.parent, folder.parent.parent.parent):
-        parent.chmod(0o755)
+    with tempfile.TemporaryDirectory(prefix="trace-svc-") as made:
+        # The database's account passes through it.
+        os.chmod(made, 0o755)
+        yield from _watched(chromium, Path(made) / "data")
+
+
+def _watched(chromium: Any, folder: Path) -> Iterator[Opened]:
     with running(folder, first=True):
         pass
     fill = [sys.executable, "-m", "tests.detecting.filled", str(folder)]

@@ -439,7 +439,6 @@ UNTOUCHED = (
     "span", "span_payload", "span_message", "tool_call", "trace", "session", "call_site", "project",
     "organization", "api_key", "detection_case", "case_event", "case_counter", "finding", "finding_evidence",
     "rca_report", "pack", "chain", "failure_mode", "call_site_intent", "classifier_event", "dead_letter",
-    "l1_eval",
 )  # fmt: skip
 #: Of them, those whose rows change by themselves: traces settle, and a key notes when it was used.
 MOVING = {"trace", "session", "api_key"}

@@ -169,8 +169,8 @@ async def test_media_are_named_with_their_size_and_long_texts_are_cut(owner: Vis
 async def test_hostile_texts_are_shown_and_do_nothing(owner: Visitor, number: int) -> None:
     seen = await owner.get(f"{at('hostile')}/spans/{number:016x}")
     assert seen.status == 200
-    for never in ("<script>alert", "<img src=x", "\u202e", "\u200b", "49"):
-        assert never not in seen.text.replace("49 B", "")
+    for never in ("<script>alert", "<img src=x", "\u202e", "\u200b", "1337"):
+        assert never not in seen.text
     assert 'href="javascript' not in seen.text
     compared = await owner.get(f"{at('hostile')}?against={trace_id('failing').hex()}")
     assert compared.status == 200

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from actors.keys import Grant
+from actors.keys import Grant, WasRevoked
 from svc.store.accounts.admission import ByPassword, NotAdmitted, admit
 from svc.store.postgres.database import Connection, Database
 from tests.front.api.test_accounts import POLICY, REFUSED, fetch
@@ -230,7 +230,7 @@ async def test_the_keys_of_a_member_who_goes_are_revoked_in_the_same_call(api: R
         assert isinstance(await api.means.keys.verify(key["plaintext"]), Grant)
     gone = (await owner.delete(f"{MEMBERS}/{me}?revoke_keys=true")).data
     assert (gone["key_count"], gone["keys_revoked"]) == (3, 3)
-    assert [await api.means.keys.verify(key["plaintext"]) for key in made] == [None] * 3
+    assert [await api.means.keys.verify(key["plaintext"]) for key in made] == [WasRevoked()] * 3
     assert isinstance(await api.means.keys.verify(mine["plaintext"]), Grant)
     rows = (await owner.get(ORG + "/audit")).data["rows"]
     assert (rows[0]["action"], rows[0]["details"]["keys_revoked"]) == ("member.remove", 3)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import trio
 
-from actors.keys import Grant
+from actors.keys import Grant, WasRevoked
 from protocol.storage import Eviction
 from protocol.tokens import is_token
 from svc.front.api import keys, members, orgs, projects
@@ -203,10 +203,10 @@ async def test_deleting_a_project_revokes_its_keys_at_once_everywhere(store: Dat
         news = there.verdicts.news
         deleted = await owner.delete(PROJECT)
         assert (deleted.status, deleted.data) == (202, {"deleted": True, "keys_revoked": 3})
-        assert [await here.means.keys.verify(token) for token in tokens] == [None] * 3
+        assert [await here.means.keys.verify(token) for token in tokens] == [WasRevoked()] * 3
         with trio.fail_after(10):
             await news.wait()
-        assert [await there.means.keys.verify(token) for token in tokens] == [None] * 3
+        assert [await there.means.keys.verify(token) for token in tokens] == [WasRevoked()] * 3
         assert (await owner.get(PROJECT)).refused == NO_SUCH_PROJECT
         assert (await owner.delete(PROJECT)).refused == NO_SUCH_PROJECT
         rows = await fetch(store, "select action from audit_row order by id desc limit 4")
@@ -267,7 +267,7 @@ async def test_a_rotated_key_has_another_secret_and_the_old_one_is_dead_at_once(
     assert await api.means.keys.verify(made["plaintext"]) is None
     assert isinstance(await api.means.keys.verify(rotated["plaintext"]), Grant)
     assert (await owner.delete(path)).data == {"revoked": True}
-    assert await api.means.keys.verify(rotated["plaintext"]) is None
+    assert await api.means.keys.verify(rotated["plaintext"]) == WasRevoked()
     assert (await owner.delete(path)).data == {"revoked": True}
     assert (await owner.post(path + "/rotate")).refused == (409, "CONFLICT", "cannot rotate a revoked key")
     assert [row["state"] for row in (await owner.get(KEYS)).data] == ["revoked"]
@@ -298,7 +298,7 @@ async def test_mcp_tokens_are_the_keys_of_scope_admin(api: Replica) -> None:
     assert (await owner.get(TOKENS)).data == [made.data["token"]]
     assert (await owner.delete(TOKENS + "/" + write["id"])).refused == KEY_NOT_FOUND
     assert (await owner.delete(TOKENS + "/" + made.data["token"]["id"])).data == {"revoked": True}
-    assert await api.means.keys.verify(made.data["plaintext"]) is None
+    assert await api.means.keys.verify(made.data["plaintext"]) == WasRevoked()
 
 
 async def test_no_bearer_key_mints_another(api: Replica) -> None:
