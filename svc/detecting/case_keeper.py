@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
+from uuid import UUID
 
 import attrs
 import trio
@@ -90,13 +91,13 @@ class CaseKeeper:
     async def _project(self, project_id: int) -> None:
         standing = await self.work.standing(project_id, self.now())
         known: list[_Known] = []
+        ruled = [(one, _withheld(one)) for one in standing]
         surely = {
             (one.cause.detector, one.subject)
-            for one in standing
-            if not one.closed and (one.confirmed or _withheld(one) is None)
+            for one, held in ruled
+            if not one.closed and (one.confirmed or held is None)
         }
-        for one in standing:
-            held = _withheld(one)
+        for one, held in ruled:
             if (one.payload.get("with"), one.subject) in surely:
                 # It says how another fails that is confirmed.
                 held = None
@@ -104,7 +105,8 @@ class CaseKeeper:
                 known.append(await self._known(project_id, one))
             elif one.decided_by is None and not one.closed:
                 await self._withhold(project_id, one, held)
-        await self._explain(project_id, known)
+        explained = await self._explain(project_id, known)
+        known = [one for one in known if one.standing.id not in explained]
         groups = cases([one.candidate for one in known if not one.standing.closed])
         by_key = {str(one.standing.id): one for one in known}
         for group in groups:
@@ -142,8 +144,9 @@ class CaseKeeper:
             ),
         )
 
-    async def _explain(self, project_id: int, known: Sequence[_Known]) -> None:
-        """Withhold what a finding explains that is closed by now: there is no case to join any more."""
+    async def _explain(self, project_id: int, known: Sequence[_Known]) -> set[UUID]:
+        """Withhold what a finding explains that is closed by now: no case is there to join. Which."""
+        explained: set[UUID] = set()
         over = [one for one in known if one.standing.closed]
         for one in [one for one in known if not one.standing.closed and not one.standing.confirmed]:
             for cause in over:
@@ -152,9 +155,9 @@ class CaseKeeper:
                     if share >= EXPLAINED_SHARE:
                         why = f"{WITHHELD}{share:.0%} of it was “{cause.standing.title}”, which is over."
                         await self._withhold(project_id, one.standing, why)
-                        if isinstance(known, list):
-                            known.remove(one)
+                        explained.add(one.standing.id)
                         break
+        return explained
 
     async def _group(self, project_id: int, group: Sequence[_Known], by_key: Mapping[str, _Known]) -> None:
         """One outage: its case, the first cause first, and everything else under it."""
@@ -203,16 +206,15 @@ class CaseKeeper:
             return 0.0
         if kinds == ("turn_duration", "tool_duration"):
             return await self._by_tool(project_id, effect, cause)
-        bucket = _bucket(effect.standing)
+        bucket = Watched.of_reference(effect.standing.reference)
         usual = _usual(effect.standing)
         if bucket is None or usual is None or MEASURES[bucket.measure].details:
             return 0.0
         first, end = effect.candidate.onset.median, slot_at(effect.standing.last_seen_at.timestamp())
-        whole = (bucket.measure, bucket.subject, "")
         taken = await self.work.counted(project_id, bucket, cause.candidate.traces, first)
         if MEASURES[bucket.measure].unit is None:
-            rates = (await self.tallies.rates(project_id, whole, first, end)).between(first, end)
-            before = (await self.tallies.rates(project_id, whole, *usual)).between(*usual)
+            rates = (await self.tallies.rates(project_id, bucket.whole, first, end)).between(first, end)
+            before = (await self.tallies.rates(project_id, bucket.whole, *usual)).between(*usual)
             present = (int(rates.units.sum()), int(rates.failures.sum()))
             without = (
                 present[0] - sum(units for _, units, _ in taken),
@@ -220,8 +222,8 @@ class CaseKeeper:
             )
             was = _rate(int(before.units.sum()), int(before.failures.sum()))
             return explained_share(_rate(*present) - was, max(_rate(*without), 0.0) - was)
-        sizes = (await self.tallies.sizes(project_id, whole, first, end)).between(first, end)
-        usually = (await self.tallies.sizes(project_id, whole, *usual)).between(*usual).mean() or 0.0
+        sizes = (await self.tallies.sizes(project_id, bucket.whole, first, end)).between(first, end)
+        usually = (await self.tallies.sizes(project_id, bucket.whole, *usual)).between(*usual).mean() or 0.0
         less = sizes.mean((bin_, units) for bin_, units, _ in taken)
         return explained_share(
             (sizes.mean() or usually) - usually, (usually if less is None else less) - usually
@@ -232,13 +234,12 @@ class CaseKeeper:
         grown: list[float] = []
         rows: list[float] = []
         for one in (cause, effect):
-            bucket, usual = _bucket(one.standing), _usual(one.standing)
+            bucket, usual = Watched.of_reference(one.standing.reference), _usual(one.standing)
             if bucket is None or usual is None:
                 return 0.0
-            whole = (bucket.measure, bucket.subject, "")
             first, end = effect.candidate.onset.median, slot_at(effect.standing.last_seen_at.timestamp())
-            now = (await self.tallies.sizes(project_id, whole, first, end)).between(first, end)
-            was = (await self.tallies.sizes(project_id, whole, *usual)).between(*usual)
+            now = (await self.tallies.sizes(project_id, bucket.whole, first, end)).between(first, end)
+            was = (await self.tallies.sizes(project_id, bucket.whole, *usual)).between(*usual)
             grown.append((now.mean() or 0.0) - (was.mean() or 0.0))
             rows.append(float(now.counts.sum()))
         calls = rows[0] / rows[1] if rows[1] else 0.0
@@ -276,11 +277,6 @@ def _because(one: Standing) -> str:
     if one.payload.get("confirm") == "at_once":
         return "Confirmed: one sighting of such a secret is enough."
     return "Confirmed: all conditions of the rule hold."
-
-
-def _bucket(one: Standing) -> Watched | None:
-    measure, _, subject = (one.reference or "").partition(":")
-    return Watched(measure, subject) if measure in MEASURES else None
 
 
 def _usual(one: Standing) -> tuple[int, int] | None:

@@ -21,21 +21,10 @@ from svc.detecting.looks import Looks, Scope
 from svc.domain.detect import severity
 from svc.domain.detect.bucket import BucketState, Watched
 from svc.domain.detect.changes import Change
-from svc.domain.detect.drift_engine import DriftSettings
 from svc.domain.detect.histogram import UNIT_DOLLARS, bin_of
-from svc.domain.detect.judging import (
-    Judgement,
-    cleared,
-    judge_answers,
-    judge_rate,
-    judge_size,
-    moved,
-    needs_from,
-)
+from svc.domain.detect.judging import Judgement, cleared, judge, moved, needs_from
 from svc.domain.detect.observed import MEASURES
-from svc.domain.detect.rate_engine import RateSettings
 from svc.domain.detect.slots import SLOTS_PER_DAY, slot_at
-from svc.domain.detect.tallies import RateTallies, SizeTallies
 from svc.domain.detect.telling import Told, instant, subject_of, told
 from svc.store.detection.due import DueBucket, LookDone
 from svc.store.detection.witnesses import BASELINE_SLOTS, Breadth, Gather
@@ -64,19 +53,19 @@ class Judge(Looks):
         if kept is not None and kept.alarmed and not self._lives(scope, bucket):
             # People saw to what it fired, so that it begins anew from here.
             kept = cleared(kept)
-        judged, counted = await self._judged(scope, bucket, kept, first)
-        move = scope.moves.get(_reference(bucket))
+        judged = await self._judged(scope, bucket, kept, first)
+        move = scope.moves.get(bucket.reference)
         state, checkpoints, since_kept = judged.state, judged.checkpoints, 0 if kept is None else kept.cursor
         if move is not None:
             from_slot = slot_at(move.from_at.timestamp())
-            present = moved(state, counted.between(from_slot, until), from_slot, until)
+            present = moved(state, judged.counted.between(from_slot, until), from_slot, until)
             if present is not None and await stores.references.applied(
                 scope.project_id, move, instant(until)
             ):
                 # Nothing goes back behind what people said is normal now.
                 state, checkpoints, since_kept = present, (present,), -1
         else:
-            outcome = await self._tell(scope, bucket, judged, counted)
+            outcome = await self._tell(scope, bucket, judged)
             if outcome == "waits":
                 return True
             if outcome == "closed":
@@ -86,38 +75,25 @@ class Judge(Looks):
         return False
 
     def _lives(self, scope: Scope, bucket: Watched) -> bool:
-        return any(finding.reference == _reference(bucket) for finding in scope.live)
+        return any(finding.reference == bucket.reference for finding in scope.live)
 
-    async def _judged(
-        self, scope: Scope, bucket: Watched, kept: BucketState | None, first: int
-    ) -> tuple[Judgement, RateTallies | SizeTallies]:
-        stores, project_id, until = self.stores, scope.project_id, scope.look.until
-        begin = needs_from(kept, first)
-        whole = (bucket.measure, bucket.subject, "")
-        # What the rule, a person or a move reads may lie before what the engine needs.
-        reach = min([begin, *(slot_at(m.from_at.timestamp()) for m in scope.moves.values())])
-        if MEASURES[bucket.measure].unit is not None:
-            sizes = await stores.tallies.sizes(project_id, whole, reach, until)
-            drift = DriftSettings.tuned(scope.months, scope.tuning)
-            return await trio.to_thread.run_sync(judge_size, kept, first, sizes, drift, until), sizes
-        settings = RateSettings.tuned(scope.months, scope.tuning)
-        if bucket.measure == "output_shape":
-            shapes = await stores.witnesses.details(project_id, bucket, min(reach, first), until)
-            judged = judge_answers(kept, first, shapes, settings, until)
-            return judged, RateTallies.of(())
-        rates = await stores.tallies.rates(project_id, whole, reach, until)
-        return await trio.to_thread.run_sync(judge_rate, kept, first, rates, settings, until), rates
+    async def _judged(self, scope: Scope, bucket: Watched, kept: BucketState | None, first: int) -> Judgement:
+        project_id, until = scope.project_id, scope.look.until
+        # What their shapes have in common is told by all answers there are.
+        begin = first if MEASURES[bucket.measure].details else needs_from(kept, first)
+        # What people said is normal may begin before what the engine needs.
+        begin = min([begin, *(slot_at(m.from_at.timestamp()) for m in scope.moves.values())])
+        counted = await self.stores.witnesses.counted(project_id, bucket, begin, until)
+        return await trio.to_thread.run_sync(judge, kept, first, counted, scope.months, scope.tuning, until)
 
-    async def _tell(
-        self, scope: Scope, bucket: Watched, judged: Judgement, counted: RateTallies | SizeTallies
-    ) -> str:
+    async def _tell(self, scope: Scope, bucket: Watched, judged: Judgement) -> str:
         """Tell the findings what changed, oldest first, and close those that late news undid."""
         keys: set[str] = set()
         outcome = "told"
         changes = sorted(judged.changes, key=lambda one: one.fired)
         misfits = await self._misfits(scope, bucket, judged.state) if changes else None
         for change in changes:
-            words = await self._words(scope, bucket, change, counted, misfits)
+            words = await self._words(scope, bucket, change, misfits)
             keys.add(words.cause.key)
             detection = self._detection(scope, bucket, change, words)
             fired = await self.stores.verbs.fire(scope.project_id, detection, ())
@@ -131,18 +107,13 @@ class Judge(Looks):
             await self._gather(scope, bucket, change, fired.finding_id, misfits)
         for finding in scope.live:
             # It was judged from before it began, and is not there any more.
-            undone = finding.reference == _reference(bucket) and finding.cause.key not in keys
+            undone = finding.reference == bucket.reference and finding.cause.key not in keys
             if undone and finding.recovered_at is None and finding.decided_by != "person":
                 await self.stores.verbs.recover(scope.project_id, finding.id, instant(scope.look.until))
         return outcome
 
     async def _words(
-        self,
-        scope: Scope,
-        bucket: Watched,
-        change: Change,
-        counted: RateTallies | SizeTallies,
-        misfits: frozenset[str] | None,
+        self, scope: Scope, bucket: Watched, change: Change, misfits: frozenset[str] | None
     ) -> Told:
         """The change in words, with what the rule needs to decide of it."""
         project_id, end = scope.project_id, _end(change, scope.look.until)
@@ -173,7 +144,7 @@ class Judge(Looks):
                     {"signature": one.name, "traces": one.traces, "since": instant(one.first).isoformat()}
                     for one in signatures
                 ],
-                "rule": _rule(change, spread, end, _dollars(bucket, change, counted)),
+                "rule": _rule(change, spread, end, _dollars(bucket, change)),
             },
         )
 
@@ -217,7 +188,7 @@ class Judge(Looks):
             current_value=words.current,
             baseline_value=words.baseline,
             delta=None if words.current is None or words.baseline is None else words.current - words.baseline,
-            reference=_reference(bucket),
+            reference=bucket.reference,
             payload=words.payload,
             # Never before what an earlier look saw, else its end would be taken for old news.
             seen_at=instant(end if change.known is None else max(change.known, end)),
@@ -280,16 +251,12 @@ class Judge(Looks):
                 return
 
 
-def _reference(bucket: Watched) -> str:
-    return f"{bucket.measure}:{bucket.subject}"
-
-
 def _end(change: Change, until: int) -> int:
     """Until when a change was seen: its recovery, if it recovered."""
     return until if change.recovered is None else change.recovered
 
 
-def _dollars(bucket: Watched, change: Change, counted: RateTallies | SizeTallies) -> float:
+def _dollars(bucket: Watched, change: Change) -> float:
     """What a day costs more, by the medians."""
     if bucket.measure != "turn_cost" or change.shown is None or change.direction == "down":
         return 0.0

@@ -6,6 +6,7 @@ subject. There is one judge for each detector, so that one that raises is left o
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Final, Protocol
@@ -15,7 +16,7 @@ import trio
 
 from protocol.detection import LiveFinding, ReferenceMove
 from protocol.storage import Outage
-from svc.domain.detect.bars import months_between_alarms
+from svc.domain.detect.bars import budget_months
 from svc.domain.detect.bucket import Watched
 from svc.domain.detect.detector import Detector
 from svc.store.detection.bucket_states import BucketStates
@@ -27,6 +28,7 @@ from svc.store.detection.references import ReferenceStore
 from svc.store.detection.subject_traces import SubjectTraceStore
 from svc.store.detection.tallies import TallyStore
 from svc.store.detection.witnesses import WitnessStore
+from svc.store.postgres.database import Database
 
 #: How soon a judge comes back when slots are still being counted, or a case is to hear of something first.
 SOON_S: Final = 5.0
@@ -62,6 +64,22 @@ class Stores:
     firings: ClassifierEventStore
     settings: SettingsShelf
 
+    @classmethod
+    def over(cls, database: Database, settings: SettingsShelf) -> Stores:
+        """All of them over one database."""
+        return cls(
+            due=DueStore(database),
+            states=BucketStates(database),
+            tallies=TallyStore(database),
+            witnesses=WitnessStore(database),
+            traces=SubjectTraceStore(database),
+            findings=FindingStore(database),
+            verbs=FindingStates(database),
+            references=ReferenceStore(database),
+            firings=ClassifierEventStore(database),
+            settings=settings,
+        )
+
 
 @attrs.frozen(eq=False)
 class Scope:
@@ -76,7 +94,7 @@ class Scope:
 
 
 @attrs.define(eq=False)
-class Looks:
+class Looks(ABC):
     """Looks at all projects for one detector; what to do with a subject is the judge's. `at_once` is for
     those whose single sightings count, which need no watermark.
     """
@@ -118,11 +136,7 @@ class Looks:
             return False
         self.counts["looks"] += 1
         try:
-            months = months_between_alarms(
-                # In steps of twice as many, so that a new subject does not move the bars of all others.
-                1 << max(await stores.states.armed(project_id) - 1, 0).bit_length(),
-                self.false_alarms_per_month,
-            )
+            months = budget_months(await stores.states.armed(project_id), self.false_alarms_per_month)
             scope = Scope(
                 project_id,
                 look,
@@ -154,15 +168,15 @@ class Looks:
         await stores.due.give_up(project_id, name, look.until, waits=waits)
         return waits or not look.quiet
 
+    @abstractmethod
     async def subject(self, scope: Scope, bucket: Watched, due: Sequence[DueBucket]) -> bool:
         """Judge one subject. Whether it waits for a case to hear of something first."""
-        raise NotImplementedError
 
     def _subjects(self, scope: Scope) -> Mapping[Watched, Sequence[DueBucket]]:
         """What is due, and what people have asked of besides."""
         subjects = dict(scope.look.due)
         for reference in scope.moves:
-            measure, _, subject = reference.partition(":")
-            if measure in self.detector.measures:
-                subjects.setdefault(Watched(measure, subject), ())
+            bucket = Watched.of_reference(reference)
+            if bucket is not None and bucket.measure in self.detector.measures:
+                subjects.setdefault(bucket, ())
         return subjects

@@ -27,7 +27,6 @@ from svc.domain.detect.detector import Detector
 from svc.domain.detect.encoded import ENCODED
 from svc.domain.detect.table import DETECTORS
 from svc.outside.encoder import Encoder
-from svc.store.detection.bucket_states import BucketStates
 from svc.store.detection.case_findings import CaseFindings
 from svc.store.detection.case_states import CaseStates
 from svc.store.detection.casework import CaseworkStore
@@ -35,14 +34,9 @@ from svc.store.detection.detector_settings import DetectorSettingStore
 from svc.store.detection.due import DueStore
 from svc.store.detection.encoding import EncodeStore
 from svc.store.detection.finding_states import FindingStates
-from svc.store.detection.findings import FindingStore
-from svc.store.detection.firings import ClassifierEventStore
 from svc.store.detection.folding import FoldStore
-from svc.store.detection.references import ReferenceStore
 from svc.store.detection.rule_reports import RuleReports
-from svc.store.detection.subject_traces import SubjectTraceStore
 from svc.store.detection.tallies import TallyStore
-from svc.store.detection.witnesses import WitnessStore
 from svc.store.postgres.database import Database
 
 #: Does a piece of work and says for how many seconds to rest.
@@ -59,22 +53,6 @@ class RoundMeans:
     interval_s: float
     false_alarms_per_month: float
     encoder: Encoder | None = None
-
-    def stores(self) -> Stores:
-        """What judges read and write."""
-        database = self.database
-        return Stores(
-            due=DueStore(database),
-            states=BucketStates(database),
-            tallies=TallyStore(database),
-            witnesses=WitnessStore(database),
-            traces=SubjectTraceStore(database),
-            findings=FindingStore(database),
-            verbs=FindingStates(database),
-            references=ReferenceStore(database),
-            firings=ClassifierEventStore(database),
-            settings=DetectorSettingStore(database),
-        )
 
 
 @attrs.frozen
@@ -101,7 +79,7 @@ def _judge(detector: Detector) -> Callable[[RoundMeans, Counter[str]], Work]:
     def build(means: RoundMeans, counts: Counter[str]) -> Work:
         return kind(
             detector,
-            means.stores(),
+            Stores.over(means.database, DetectorSettingStore(means.database)),
             means.interval_s,
             means.false_alarms_per_month,
             counts,

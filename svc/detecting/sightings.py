@@ -7,8 +7,9 @@ its form, its first characters and its length, as the fold wrote them.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
 import attrs
@@ -43,9 +44,9 @@ class Sightings(Looks):
             )
         return False
 
+    @abstractmethod
     async def seen(self, scope: Scope, bucket: Watched, due: Sequence[DueBucket]) -> bool:
         """Tell what there is to tell. Whether a finding waits for its case."""
-        raise NotImplementedError
 
     async def tell(
         self, scope: Scope, detection: Detection, sightings: Sequence[Sighting], confidence: str
@@ -86,9 +87,30 @@ class Sightings(Looks):
         await self.stores.verbs.fire(project_id, detection, refs)
         return fired.finding_id, fired.did
 
-    async def _after(self, project_id: int, finding_id: UUID) -> int:
-        """The slot after which a closed cause may come back."""
-        return await self.stores.witnesses.last_seen(project_id, finding_id)
+
+def _sighted(
+    detector: str, bucket: Watched, key: str, *, begun: int, at: int, last: int, current: float, **told: Any
+) -> Detection:
+    """What was seen where nothing was before: it began in one slot, and that is known; `told` is the rest."""
+    kind, name = subject_of(bucket)
+    payload = {"measure": bucket.measure, "subject": bucket.subject, **told.pop("payload")}
+    return Detection(
+        cause=Cause(detector, bucket.measure, key),
+        subject_kind=kind,
+        subject_id=name,
+        subject_label=name,
+        detected_at=instant(at + 1),
+        onset_at=instant(begun),
+        onset_low_at=instant(begun),
+        onset_high_at=instant(begun),
+        call_site_id=name if kind == "call_site" else None,
+        current_value=current,
+        baseline_value=0.0,
+        delta=current,
+        seen_at=instant(last + 1),
+        payload=payload,
+        **told,
+    )
 
 
 def _first(one: Sighting) -> bytes | None:
@@ -115,7 +137,7 @@ class SecretJudge(Sightings):
             if did != "closed":
                 return did == "waits"
             # What came after the last that a person has seen to is new.
-            after = await self._after(scope.project_id, finding_id)
+            after = await self.stores.witnesses.last_seen(scope.project_id, finding_id)
             later = [one for one in sightings if one.slot >= after]
             if len(later) == len(sightings):
                 return False
@@ -124,7 +146,7 @@ class SecretJudge(Sightings):
 
 
 def _secret(detector: str, bucket: Watched, form: str, sightings: Sequence[Sighting]) -> Detection:
-    kind, name = subject_of(bucket)
+    _, name = subject_of(bucket)
     high = bucket.measure == "secret_high"
     first, last = sightings[0].slot, sightings[-1].slot
     traces = len({one.trace_id for one in sightings})
@@ -132,8 +154,14 @@ def _secret(detector: str, bucket: Watched, form: str, sightings: Sequence[Sight
     secrets = [_shown(part) for part in told]
     distinct = len({part.rsplit(":", 1)[-1] for part in told})
     where = "says" if high else "passes on what looks like"
-    return Detection(
-        cause=Cause(detector, bucket.measure, f"secret:{name}:{form}"),
+    return _sighted(
+        detector,
+        bucket,
+        f"secret:{name}:{form}",
+        begun=first,
+        at=first,
+        last=last,
+        current=float(traces),
         title=f"`{name}` {where} a secret: {form} ({secrets[0] if secrets else 'unknown'})",
         basis=(
             f"{distinct} secret{'s' if distinct != 1 else ''} of the form {form} in {traces} "
@@ -141,24 +169,10 @@ def _secret(detector: str, bucket: Watched, form: str, sightings: Sequence[Sight
             + ("its form leaves no doubt." if high else "its form alone leaves room for doubt.")
         ),
         severity=_SECRET_BANDS[bucket.measure],
-        subject_kind=kind,
-        subject_id=name,
-        subject_label=name,
-        detected_at=instant(first + 1),
-        onset_at=instant(first),
-        onset_low_at=instant(first),
-        onset_high_at=instant(first),
         trace_count=traces,
         metric="secrets",
-        call_site_id=name,
-        current_value=float(traces),
-        baseline_value=0.0,
-        delta=float(traces),
-        seen_at=instant(last + 1),
         recurrences=traces - 1,
         payload={
-            "measure": bucket.measure,
-            "subject": bucket.subject,
             "form": form,
             "band": "high" if high else "low",
             "secrets": secrets[:8],
@@ -204,33 +218,26 @@ class SignatureJudge(Sightings):
         of_kind = [one for one in sightings if one.signature == name and one.slot >= begun]
         last = of_kind[-1].slot
         over = scope.look.until - last > SLOTS_PER_DAY and any(one.slot > last for one in sightings)
-        kind, tool = subject_of(bucket)
+        _, tool = subject_of(bucket)
         label = name.rpartition(":")[0] or name
         lately = [one for one in sightings if begun <= one.slot <= last]
         portion = len(of_kind) / max(len(lately), 1)
-        detection = Detection(
-            cause=Cause(self.detector.name, bucket.measure, f"signature:{tool}:{name.rpartition(':')[2]}"),
+        detection = _sighted(
+            self.detector.name,
+            bucket,
+            f"signature:{tool}:{name.rpartition(':')[2]}",
+            begun=begun,
+            at=at,
+            last=last,
+            current=float(len(of_kind)),
             title=f"`{tool}` fails in a new way: {label}",
             basis=f"{len(of_kind)} traces since {moment(begun)}, {share(portion)} of its failures since "
             "then; none of the failures before were of this kind.",
             severity=severity.of_rate(0.0, portion, 0.0),
-            subject_kind=kind,
-            subject_id=tool,
-            subject_label=tool,
-            detected_at=instant(at + 1),
-            onset_at=instant(begun),
-            onset_low_at=instant(begun),
-            onset_high_at=instant(begun),
             trace_count=len(of_kind),
             metric="traces",
-            current_value=float(len(of_kind)),
-            baseline_value=0.0,
-            delta=float(len(of_kind)),
-            seen_at=instant(last + 1),
             recovered_at=instant(last + 1) if over else None,
             payload={
-                "measure": bucket.measure,
-                "subject": bucket.subject,
                 "signature": name,
                 "share": round(portion, 4),
                 "withheld": "a new kind of failure is confirmed together with its tool's failures",
@@ -267,30 +274,22 @@ class ModelJudge(Sightings):
 def _model(
     detector: str, bucket: Watched, asked: str, answered: str, begun: int, at: int, portion: float
 ) -> Detection:
-    kind, name = subject_of(bucket)
-    return Detection(
-        cause=Cause(detector, bucket.measure, f"model:{name}:{asked}:{answered}"),
+    _, name = subject_of(bucket)
+    return _sighted(
+        detector,
+        bucket,
+        f"model:{name}:{asked}:{answered}",
+        begun=begun,
+        at=at,
+        last=at,
+        current=portion,
         title=f"`{name}` is answered by {answered} where {asked} is asked for",
         basis=f"Since {moment(begun)} {share(portion)} of the calls that ask for {asked} are answered by "
         f"{answered}, which never answered them before.",
         severity=severity.of_rate(0.0, portion, 0.0),
-        subject_kind=kind,
-        subject_id=name,
-        subject_label=name,
-        detected_at=instant(at + 1),
-        onset_at=instant(begun),
-        onset_low_at=instant(begun),
-        onset_high_at=instant(begun),
         harmful=False,
         metric="share",
-        call_site_id=name,
-        current_value=portion,
-        baseline_value=0.0,
-        delta=portion,
-        seen_at=instant(at + 1),
         payload={
-            "measure": bucket.measure,
-            "subject": bucket.subject,
             "asked": asked,
             "answered": answered,
             "share": round(portion, 4),

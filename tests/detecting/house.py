@@ -13,19 +13,13 @@ from svc.detecting.judge import Judge
 from svc.detecting.looks import Looks, Stores
 from svc.detecting.sightings import ModelJudge, SecretJudge, SignatureJudge
 from svc.domain.detect.table import DETECTORS
-from svc.store.detection.bucket_states import BucketStates
 from svc.store.detection.case_findings import CaseFindings
 from svc.store.detection.case_states import CaseStates
 from svc.store.detection.casework import CaseworkStore
 from svc.store.detection.due import DueStore
 from svc.store.detection.finding_states import FindingStates
-from svc.store.detection.findings import FindingStore
-from svc.store.detection.firings import ClassifierEventStore
 from svc.store.detection.folding import FoldStore
-from svc.store.detection.references import ReferenceStore
-from svc.store.detection.subject_traces import SubjectTraceStore
 from svc.store.detection.tallies import TallyStore
-from svc.store.detection.witnesses import WitnessStore
 from svc.store.postgres.database import Connection, Database
 from svc.store.spans.traces import TraceStore
 from tests.store.detection.test_folding import begin, fold_all, write
@@ -72,19 +66,8 @@ class House:
 
     @property
     def stores(self) -> Stores:
-        database = self.database
-        return Stores(
-            due=self.due,
-            states=BucketStates(database),
-            tallies=TallyStore(database),
-            witnesses=WitnessStore(database),
-            traces=SubjectTraceStore(database),
-            findings=FindingStore(database),
-            verbs=FindingStates(database),
-            references=ReferenceStore(database),
-            firings=ClassifierEventStore(database),
-            settings=self.settings,
-        )
+        # One holder of leases, whoever asks.
+        return attrs.evolve(Stores.over(self.database, self.settings), due=self.due)
 
     def judges(self) -> list[Looks]:
         """One judge a detector that reads tallies."""

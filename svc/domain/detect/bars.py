@@ -213,6 +213,11 @@ def months_between_alarms(armed_buckets: int, false_alarms_per_month: float) -> 
     return max(armed_buckets / false_alarms_per_month, LEAST_MONTHS)
 
 
+def budget_months(buckets: int, false_alarms_per_month: float) -> float:
+    """The same in steps of twice as many buckets: a new subject must not move the bars of all others."""
+    return months_between_alarms(1 << max(buckets - 1, 0).bit_length(), false_alarms_per_month)
+
+
 def alarm_units(months: float, units_a_month: float) -> float:
     """The average run length of a rate's bar in units; never so short that a quiet bucket cries wolf."""
     return max(months * units_a_month, float(SHORTEST_UNITS))

@@ -11,7 +11,7 @@ import attrs
 
 from svc.domain.detect.drift_engine import DriftSettings, DriftState
 from svc.domain.detect.malformed_output import Learned
-from svc.domain.detect.observed import MeasureName
+from svc.domain.detect.observed import MEASURES, MeasureName
 from svc.domain.detect.rate_engine import RateSettings, RateState
 from svc.domain.detect.states import BucketReport, Hindrance, drift_view, rate_view, report
 
@@ -22,6 +22,22 @@ class Watched:
 
     measure: MeasureName
     subject: str
+
+    @property
+    def whole(self) -> tuple[MeasureName, str, str]:
+        """The name of its tallies, under no detail."""
+        return self.measure, self.subject, ""
+
+    @property
+    def reference(self) -> str:
+        """What findings and moves call what it is compared with."""
+        return f"{self.measure}:{self.subject}"
+
+    @classmethod
+    def of_reference(cls, reference: str | None) -> Watched | None:
+        """The subject that is called so; None where it names no measure."""
+        measure, _, subject = (reference or "").partition(":")
+        return cls(measure, subject) if measure in MEASURES else None
 
 
 @attrs.frozen

@@ -1,13 +1,14 @@
 """One look at one subject: what is kept of it and what was counted since, in; what changed, out.
 
-Owns: `judge_rate`, `judge_answers` and `judge_size`, which hand a subject to its engine and bring what it
-says into the shape that findings are made of. The judge calls them, a backtest too. Nothing here reads a
-clock or a table, and a look that goes on from a kept state says what one from the start would have said.
+Owns: `judge`, and `judge_rate`, `judge_answers` and `judge_size` behind it, which hand a subject to its
+engine and bring what it says into the shape that findings are made of. The judge calls it, a backtest too.
+Nothing here reads a clock or a table, and a look that goes on from a kept state says what one from the start
+would have said.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import attrs
@@ -25,6 +26,11 @@ from svc.domain.detect.tallies import RateTallies, SizeTallies
 
 #: Answers that are no JSON are looked at again when so many days have passed.
 PROSE_AGAIN_SLOTS: Final = 7 * SLOTS_PER_DAY
+NOTHING: Final = RateTallies.of(())
+
+
+#: What is counted of a subject: failures, sizes, or answers by their shape.
+Counted = RateTallies | SizeTallies | Mapping[str, RateTallies]
 
 
 @attrs.frozen(eq=False)
@@ -36,6 +42,25 @@ class Judgement:
     state: BucketState
     changes: Sequence[Change]
     checkpoints: Sequence[BucketState]
+    #: What was judged: of answers, units and failures by what they have in common.
+    counted: RateTallies | SizeTallies
+
+
+def judge(
+    kept: BucketState | None,
+    first: int,
+    counted: Counted,
+    months: float,
+    tuning: Mapping[str, float],
+    until: int,
+) -> Judgement:
+    """A look at a subject, by the engine that its counts are for."""
+    if isinstance(counted, SizeTallies):
+        return judge_size(kept, first, counted, DriftSettings.tuned(months, tuning), until)
+    settings = RateSettings.tuned(months, tuning)
+    if isinstance(counted, RateTallies):
+        return judge_rate(kept, first, counted, settings, until)
+    return judge_answers(kept, first, counted, settings, until)
 
 
 def needs_from(kept: BucketState | None, first: int) -> int:
@@ -52,10 +77,10 @@ def judge_rate(
     """A rate whose failures were counted as such."""
     state = kept.rate if kept is not None and kept.rate is not None else RateState.start(day_start(first))
     judged = judge_rates(tallies, settings, state, until)
-    return _rated(judged, BucketState(judged.state.cursor, rate=judged.state))
+    return _rated(judged, BucketState(judged.state.cursor, rate=judged.state), tallies)
 
 
-def _rated(judged: RateJudgement, kept: BucketState) -> Judgement:
+def _rated(judged: RateJudgement, kept: BucketState, counted: RateTallies) -> Judgement:
     state = judged.state
     changes = [
         *(of_rate(alarm, "up", state.units_a_day) for alarm in judged.rises),
@@ -64,7 +89,7 @@ def _rated(judged: RateJudgement, kept: BucketState) -> Judgement:
     if state.early is not None and state.first_seen is not None:
         changes.insert(0, of_early(state.early, state.first_seen, state.armed, state.early.seen))
     checkpoints = [attrs.evolve(kept, cursor=one.cursor, rate=one) for one in judged.checkpoints]
-    return Judgement(kept, changes, checkpoints)
+    return Judgement(kept, changes, checkpoints, counted)
 
 
 def judge_answers(
@@ -84,11 +109,12 @@ def judge_answers(
         begun = known.cursor
         if known.prose:
             if until - begun < PROSE_AGAIN_SLOTS:
-                return Judgement(known, (), ())
+                return Judgement(known, (), (), NOTHING)
             begun = until - PROSE_AGAIN_SLOTS
         enough = _enough(shapes, begun, until)
         if enough is None:
-            return Judgement(attrs.evolve(known, rate=_gathering(shapes, begun, until)), (), ())
+            gathering = attrs.evolve(known, rate=_gathering(shapes, begun, until))
+            return Judgement(gathering, (), (), NOTHING)
         taught = learned(
             {
                 shape: int(rows.between(begun, enough).units.sum())
@@ -97,28 +123,27 @@ def judge_answers(
             }
         )
         if taught is None:
-            return Judgement(BucketState(until, prose=True), (), ())
+            return Judgement(BucketState(until, prose=True), (), (), NOTHING)
         known = BucketState(begun, learned=taught, rate=RateState.start(day_start(begun)))
     if known.learned is None or known.rate is None:
         raise AssertionError("what is known of answers has a rate")
-    fits = known.learned.fits
-    rows = RateTallies.of(
-        (int(slot), int(n), 0 if fits(shape) else int(n))
-        for shape, of_shape in shapes.items()
-        for slot, n in zip(of_shape.slots.tolist(), of_shape.units.tolist(), strict=True)
-    )
+    rows = _together(shapes, known.learned.fits)
     judged = judge_rates(rows, settings, known.rate, until)
-    return _rated(judged, attrs.evolve(known, cursor=judged.state.cursor, rate=judged.state))
+    return _rated(judged, attrs.evolve(known, cursor=judged.state.cursor, rate=judged.state), rows)
+
+
+def _together(shapes: Mapping[str, RateTallies], fits: Callable[[str], bool]) -> RateTallies:
+    """Answers of all shapes, failed where their shape does not fit."""
+    return RateTallies.of(
+        (slot, n, 0 if fits(shape) else n)
+        for shape, rows in shapes.items()
+        for slot, n in zip(rows.slots.tolist(), rows.units.tolist(), strict=True)
+    )
 
 
 def _enough(shapes: Mapping[str, RateTallies], first: int, until: int) -> int | None:
     """The end of the slots that are enough to learn from, None as long as they are not."""
-    rows = RateTallies.of(
-        (int(slot), int(n), 0)
-        for of_shape in shapes.values()
-        for slot, n in zip(of_shape.slots.tolist(), of_shape.units.tolist(), strict=True)
-        if first <= slot < until
-    )
+    rows = _together(shapes, lambda _: True).between(first, until)
     units = np.cumsum(rows.units)
     for least, span in ARMED_AT:
         ready = np.flatnonzero((units >= least) & (rows.slots + 1 - first >= span))
@@ -151,6 +176,7 @@ def judge_size(
         BucketState(judged.state.cursor, drift=judged.state),
         changes,
         [BucketState(one.cursor, drift=one) for one in judged.checkpoints],
+        tallies,
     )
 
 

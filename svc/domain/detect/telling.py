@@ -70,7 +70,7 @@ def key_of(bucket: Watched, direction: str) -> str:
     _, name = subject_of(bucket)
     if bucket.measure in _SIZES:
         more, less, _ = _SIZES[bucket.measure]
-        return f"{bucket.measure}:{bucket.subject}:{more if direction == 'up' else less}"
+        return f"{bucket.reference}:{more if direction == 'up' else less}"
     short = _RATES[bucket.measure][0]
     if short == "tool_error_rate":
         return f"{short}:{name}:{direction}"

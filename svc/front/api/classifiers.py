@@ -21,12 +21,12 @@ from protocol.rest.classifiers import (
     TuningShown,
 )
 from protocol.rest.query import timestamp
+from svc.domain.detect.bars import budget_months
 from svc.domain.detect.detector import Detector
 from svc.domain.detect.table import DETECTORS, lacking
 from svc.domain.detect.telling import instant
 from svc.front.api.routes import PROJECT, Route
 from svc.front.auth.calls import Call
-from svc.store.detection.backtest import budget_months
 from svc.store.detection.detector_health import DetectorHealth, DetectorHealthStore
 from svc.store.detection.detector_settings import DetectorSetting, DetectorSettingStore
 

@@ -9,22 +9,18 @@ the hour, in which one bad five minutes cannot be seen.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 import attrs
 import trio
 
-from svc.domain.detect.bars import months_between_alarms
+from svc.domain.detect.bars import budget_months
 from svc.domain.detect.bucket import Watched
 from svc.domain.detect.changes import Change
 from svc.domain.detect.detector import Detector
-from svc.domain.detect.drift_engine import DriftSettings
-from svc.domain.detect.judging import Judgement, judge_answers, judge_rate, judge_size
-from svc.domain.detect.observed import MEASURES
-from svc.domain.detect.rate_engine import RateSettings
+from svc.domain.detect.judging import Judgement, judge
 from svc.domain.detect.slots import LATENESS_S, SLOT_S, SLOTS_PER_DAY
 from svc.store.detection.bucket_states import BucketStates
-from svc.store.detection.tallies import TallyStore
 from svc.store.detection.witnesses import WitnessStore
 from svc.store.postgres.database import READ_TIMEOUT_S, Database
 
@@ -124,23 +120,5 @@ class BacktestStore:
         months: float,
         tuning: Mapping[str, float],
     ) -> Judgement:
-        whole = (bucket.measure, bucket.subject, "")
-        tallies = TallyStore(self.database)
-        settings: Any
-        if MEASURES[bucket.measure].unit is not None:
-            sizes = await tallies.sizes(project_id, whole, first, until)
-            settings = DriftSettings.tuned(months, tuning)
-            return await trio.to_thread.run_sync(judge_size, None, first, sizes, settings, until)
-        settings = RateSettings.tuned(months, tuning)
-        if MEASURES[bucket.measure].details:
-            shapes = await WitnessStore(self.database).details(project_id, bucket, first, until)
-            return await trio.to_thread.run_sync(judge_answers, None, first, shapes, settings, until)
-        rates = await tallies.rates(project_id, whole, first, until)
-        return await trio.to_thread.run_sync(judge_rate, None, first, rates, settings, until)
-
-
-def budget_months(buckets: int, false_alarms_per_month: float) -> float:
-    """How many of its own months each bucket runs between false alarms, in steps of twice as many buckets, so
-    that a new subject does not move the bars of all others.
-    """
-    return months_between_alarms(1 << max(buckets - 1, 0).bit_length(), false_alarms_per_month)
+        counted = await WitnessStore(self.database).counted(project_id, bucket, first, until)
+        return await trio.to_thread.run_sync(judge, None, first, counted, months, tuning, until)

@@ -14,10 +14,10 @@ from typing import Final
 import attrs
 import trio
 
+from svc.domain.detect.bars import budget_months
 from svc.domain.detect.bucket import BucketState, Watched
 from svc.domain.detect.slots import LATENESS_S, SLOT_S
 from svc.domain.detect.states import BucketReport
-from svc.store.detection.backtest import budget_months
 from svc.store.detection.bucket_states import BucketStates
 from svc.store.detection.detector_health import DetectorHealthStore
 from svc.store.detection.detector_settings import DetectorSettingStore
@@ -65,7 +65,7 @@ def _told(
     for bucket, state in sorted(kept.items()):
         # The watermark of the project; a bucket may have been judged past it before the newest went.
         now = state.cursor if newest is None else max(state.cursor, newest - LATENESS_S // SLOT_S)
-        report = state.reported(now, months, tuning, muted=f"{bucket.measure}:{bucket.subject}" in muted)
+        report = state.reported(now, months, tuning, muted=bucket.reference in muted)
         if report is not None:
             found.append(BucketReported(bucket, state.cursor, report))
     return found

@@ -68,7 +68,7 @@ update fold_state set
 where project_id = $1
 """
 
-# Whose slots are due: one step down the key for each project.
+# Whose slots are due.
 _WAITING: Final = """
 select distinct d.project_id as id from tally_due d
 where d.detector = $1

@@ -17,10 +17,12 @@ import attrs
 
 from protocol.detection import EVIDENCE_ROLES, Ref
 from svc.domain.detect.bucket import Watched
+from svc.domain.detect.judging import Counted
+from svc.domain.detect.observed import MEASURES
 from svc.domain.detect.slots import SLOTS_PER_DAY, slot_at
 from svc.domain.detect.tallies import RateTallies
 from svc.store.detection.evidence import append
-from svc.store.detection.tallies import unpacked
+from svc.store.detection.tallies import TallyStore, unpacked
 from svc.store.detection.trail import take_turn
 from svc.store.postgres.database import READ_TIMEOUT_S, Connection, Database
 
@@ -162,6 +164,15 @@ class WitnessStore:
         """The first slot of a subject that is still counted, None without any."""
         rows = await self._read(_FIRST, project_id, bucket.measure, bucket.subject)
         return rows[0]["slot"] if rows else None
+
+    async def counted(self, project_id: int, bucket: Watched, first: int, end: int) -> Counted:
+        """What a subject is judged by."""
+        measure = MEASURES[bucket.measure]
+        if measure.details:
+            return await self.details(project_id, bucket, first, end)
+        tallies = TallyStore(self.database)
+        read = tallies.rates if measure.unit is None else tallies.sizes
+        return await read(project_id, bucket.whole, first, end)
 
     async def details(
         self, project_id: int, bucket: Watched, first: int, end: int
