@@ -815,7 +815,7 @@ def test_a_broken_chunk_ends_the_connection(service: Service, size: bytes) -> No
         head("GET", "/" + "x" * 70_000),
         b"x" * 70_000,
         b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(500),
-        b"GET / HTTP/3.0\r\nHost: test\r\n\r\n",
+        b"GET /nowhere HTTP/3.0\r\nHost: test\r\n\r\n",
         b"GET / HTTP/1.1\r\n\r\n",
         b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
         b"GET /\xff HTTP/1.1\r\nHost: test\r\n\r\n",
