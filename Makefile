@@ -6,20 +6,29 @@ PYTHON ?= python3
 BIN := .venv/bin
 SOURCES := svc actors protocol tests
 
-.PHONY: run test together test-versions test-clients check bench bench-read bench-disk bench-detect soak chaos hostile format clean
+.PHONY: run test together alone modules test-versions test-clients check bench bench-read bench-disk bench-detect soak chaos hostile format clean
 
 run: .venv/.run
 	@exec $(BIN)/trace-svc serve
 
-# Two at a time, beside the checks; what is marked `alone` (kills, floods) wants the machine for itself.
+# Beside the checks. A file stays in one process, whose service it shares; three of them, since much of it waits.
+# What is marked `alone` (kills, floods) comes after all others, two at a time: that too waits most of its time.
+TEST := $(BIN)/python -m pytest --dist loadfile --no-loadscope-reorder
+
 test: .venv/.dev
-	@$(MAKE) --no-print-directory -j 2 -O check together
-	$(BIN)/python -m pytest -m alone tests
+	@$(MAKE) --no-print-directory -j 3 -O check together
+	@$(MAKE) --no-print-directory alone
 
 together: .venv/.dev
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not alone" tests
+	$(TEST) -n 3 -m "not alone" tests
 
-check: .venv/.dev
+alone: .venv/.dev
+	$(TEST) -n 2 -m alone tests
+
+modules:
+	tests/web/modules/check.sh
+
+check: .venv/.dev modules
 	$(BIN)/ruff check $(SOURCES)
 	$(BIN)/ruff format --check $(SOURCES)
 	$(BIN)/mypy

@@ -1,7 +1,8 @@
 """What every test has: no unannounced ERROR, missing system parts skip aloud (and fail in CI), real parts.
 
-Fixtures: `store` is a migrated database without rows on a real PostgreSQL; `service` is one running service that
-end-to-end tests share, each with names of its own. `filled_once` gives a database with many rows.
+Fixtures: `store` is a migrated database without rows on a real PostgreSQL, `fresh_store` one that no test has
+used; `service` is one running service that end-to-end tests share, each with names of its own. `filled_once`
+gives a database with many rows.
 """
 
 from __future__ import annotations
@@ -54,6 +55,29 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "alone: the test wants the machine for itself: kills, floods, memory")
 
 
+#: What takes longest begins first, so that nobody waits at the end for one who began it last.
+_FIRST = (
+    "chaos/",
+    "browser/",
+    "detecting/",
+    "e2e/",
+    "commands/",
+    "web/",
+    "store/",
+    "front/",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    here = Path(__file__).parent
+
+    def place(item: pytest.Item) -> int:
+        path = item.path.relative_to(here).as_posix()
+        return next((at for at, name in enumerate(_FIRST) if path.startswith(name)), len(_FIRST))
+
+    items.sort(key=place)
+
+
 @pytest.fixture(autouse=True)
 def _no_unannounced_error(request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture) -> Iterator[None]:
     yield
@@ -83,7 +107,7 @@ def served() -> Iterator[Served]:
 
         thread = threading.Thread(target=trio.run, args=(hold,), daemon=True)
         thread.start()
-        found, token, done = ready.get(timeout=60)
+        found, token, done = ready.get(timeout=300)
         try:
             trio.run(_make_template, found)
             yield found
@@ -115,8 +139,14 @@ async def asyncio_loop() -> AsyncIterator[None]:
 
 
 @pytest.fixture
-async def store(asyncio_loop: None, served: Served) -> AsyncIterator[Database]:
+def store(reused_store: Database) -> Database:
     """A migrated database without rows, reachable from this test's Trio."""
+    return reused_store
+
+
+@pytest.fixture
+async def reused_store(asyncio_loop: None, served: Served) -> AsyncIterator[Database]:
+    """A migrated database that an earlier test may have used and left as it was."""
     if not _idle:
         _idle.append(await _create(served, _TEMPLATE))
         if not _shape:

@@ -150,13 +150,13 @@ def running(
 ) -> Iterator[Service]:
     """A service on a data folder. Fails when it logged an ERROR unannounced.
 
-    Without a folder it gets a copy of one that was made once in this run, with the keys of its first start;
-    `first` gives it an empty one. It has one decoder process unless the settings say otherwise.
+    A folder that is not there becomes a copy of one that was made once in this run, with the keys of its
+    first start; `first` leaves it to the service. It has one decoder process unless told otherwise.
     """
     with tempfile.TemporaryDirectory(prefix="trace-svc-") as fresh:
         os.chmod(fresh, 0o755)
         folder = data_dir or Path(fresh) / "data"
-        if data_dir is None and not first:
+        if not folder.exists() and not first:
             subprocess.run(["cp", "-a", _made_once(), folder], check=True)
         with _started(folder, Path(fresh), settings, errors_expected=errors_expected) as service:
             yield service
@@ -175,6 +175,9 @@ def _made_once() -> Path:
     os.chmod(fresh, 0o755)
     with _started(fresh / "data", fresh, {}, errors_expected=False):
         pass
+    # Processes are killed here and no machine is: what the kernel has is safe.
+    with (fresh / "data" / "postgres" / "18" / "data" / "postgresql.auto.conf").open("a") as settings:
+        settings.write("fsync = off\n")
     return fresh / "data"
 
 

@@ -18,7 +18,7 @@ from svc.store.detection.firings import ClassifierEventStore
 from svc.store.postgres.database import Connection
 from svc.wiring.open_store import Store
 from tests import wire
-from tests.e2e.hostile import post, trace_id, unharmed, unique, wait_for_spans  # noqa: F401 - a fixture
+from tests.e2e.hostile import FULL, post, trace_id, unharmed, unique, wait_for_spans  # noqa: F401 - a fixture
 from tests.e2e.mcp import NOW, asked, beside, call, filled_ids, invalid, tool_error
 from tests.service import Service, until
 from tests.store.detection.detecting import fire, seen
@@ -72,26 +72,31 @@ def told(service: Service) -> Told:
     return Told(session, site, user, {name: trace.hex() for name, trace in ids.items()})
 
 
-@pytest.mark.parametrize(
-    ("narrowed", "names"),
-    [
-        ({}, "fail lookup plan chat ask"),
-        ({"trace_id": "{ask}"}, "chat ask"),
-        ({"call_site_id": "{site}"}, "chat"),
-        ({"kind": "tool"}, "lookup"),
-        ({"name": "plan {session}"}, "plan"),
-        ({"status": "error"}, "fail chat"),
-        ({"status": "ok", "trace_id": "{ask}"}, "ask"),
-        ({"model_id": "gpt-4o"}, "chat"),
-        ({"q": "ZEBRA"}, "chat"),
-        ({"q": "lookup {session}"}, "lookup"),
-        ({"q": "lookup {session}", "mode": "keyword", "kind": "llm"}, ""),
-        ({"range": {"to": "2020-01-01"}}, ""),
-        ({"range": {"from": "2020-01-01", "to": "9999-12-31T23:59:59.999999Z"}, "kind": "tool"}, "lookup"),
-        ({"range": {"from": "9999-12-31T23:59:00Z"}, "kind": "tool"}, ""),
-    ],
-    ids=str,
-)
+#: What each filter of `list_spans` lets through.
+SPANS: list[tuple[dict[str, Any], str]] = [
+    ({}, "fail lookup plan chat ask"),
+    ({"trace_id": "{ask}"}, "chat ask"),
+    ({"call_site_id": "{site}"}, "chat"),
+    ({"kind": "tool"}, "lookup"),
+    ({"name": "plan {session}"}, "plan"),
+    ({"status": "error"}, "fail chat"),
+    ({"status": "ok", "trace_id": "{ask}"}, "ask"),
+    ({"model_id": "gpt-4o"}, "chat"),
+    ({"q": "ZEBRA"}, "chat"),
+    ({"q": "lookup {session}"}, "lookup"),
+    ({"q": "lookup {session}", "mode": "keyword", "kind": "llm"}, ""),
+    ({"range": {"to": "2020-01-01"}}, ""),
+    ({"range": {"from": "2020-01-01", "to": "9999-12-31T23:59:59.999999Z"}, "kind": "tool"}, "lookup"),
+    ({"range": {"from": "9999-12-31T23:59:00Z"}, "kind": "tool"}, ""),
+]
+PAIRS = [
+    (one | other, " ".join(name for name in names.split() if name in more.split()))
+    for (one, names), (other, more) in itertools.combinations(SPANS[1:], 2)
+    if one.keys().isdisjoint(other)
+]
+
+
+@pytest.mark.parametrize(("narrowed", "names"), SPANS + PAIRS[:: 1 if FULL else 8], ids=str)
 def test_list_spans_is_narrowed(service: Service, narrowed: dict[str, Any], names: str) -> None:
     made = told(service)
     spans = asked(service, "list_spans", session_id=made.session, **filled(narrowed, made))["spans"]

@@ -11,6 +11,7 @@ import pytest
 
 from tests import wire
 from tests.e2e.hostile import (
+    FULL,
     ask,
     client,
     connected,
@@ -457,6 +458,7 @@ def packed(*place: Any) -> str:
 
 MOMENT = "2026-11-20T00:00:00.000000Z"
 IDS = ("ab" * 16, "cd" * 8)
+CUTS = 1 if FULL else 20
 GARBAGE = [
     "x",
     "====",
@@ -480,6 +482,11 @@ GARBAGE = [
     packed("classifier_events", MOMENT, "\x00"),
     packed("classifier_events", MOMENT, 7),
     packed("metric_rollups", MOMENT),
+    # One that was cut on its way, anywhere.
+    *(
+        packed("spans", MOMENT, *IDS)[:length]
+        for length in range(1, len(packed("spans", MOMENT, *IDS)), CUTS)
+    ),
 ]
 
 
