@@ -157,7 +157,7 @@ def running(
         os.chmod(fresh, 0o755)
         folder = data_dir or Path(fresh) / "data"
         if not folder.exists() and not first:
-            subprocess.run(["cp", "-a", _made_once(), folder], check=True)
+            copy_made(folder)
         with _started(folder, Path(fresh), settings, errors_expected=errors_expected) as service:
             yield service
 
@@ -165,6 +165,11 @@ def running(
 def measured(**settings: str) -> AbstractContextManager[Service]:
     """A service for a bench: an empty folder, and as many decoders as it has by itself."""
     return running(first=True, **{"SVC_INGEST_DECODERS": "", **settings})
+
+
+def copy_made(folder: Path) -> None:
+    """Put a folder there that a service made and left."""
+    subprocess.run(["cp", "-a", _made_once(), folder], check=True)
 
 
 @cache

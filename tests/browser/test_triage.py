@@ -15,7 +15,7 @@ import pytest
 
 from tests.browser.conftest import BASE, EMAIL, PASSWORD, Opened
 from tests.browser.test_pages import check, check_everywhere, settle
-from tests.service import running
+from tests.service import copy_made, running
 
 TRIAGE = BASE + "/triage"
 
@@ -30,8 +30,7 @@ def watched(chromium: Any) -> Iterator[Opened]:
 
 
 def _watched(chromium: Any, folder: Path) -> Iterator[Opened]:
-    with running(folder, first=True):
-        pass
+    copy_made(folder)
     fill = [sys.executable, "-m", "tests.detecting.filled", str(folder)]
     subprocess.run(fill, check=True, capture_output=True, timeout=300)
     with running(folder, SVC_DETECTORS_INTERVAL_SECONDS="3600") as service:
