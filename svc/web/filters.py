@@ -91,7 +91,7 @@ def _other(read: Callable[[str], dict[str, Any]], first: str, second: str) -> Ca
 
 @attrs.frozen
 class FilterField:
-    """One name of the bar: what it does, with an example, and how its value is read, and excluded if it can be."""
+    """One name of the bar: what it does, with an example, and how its value is read or left out."""
 
     name: str
     says: str

@@ -1,4 +1,4 @@
-"""What the address of the list of traces asks for, the columns it has, and its histogram as it is drawn. Pure."""
+"""What the address of the list of traces asks for, its columns, and its histogram as it is drawn. Pure."""
 
 from __future__ import annotations
 

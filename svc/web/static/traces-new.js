@@ -83,7 +83,8 @@ function insert(root, page, drawn) {
   for (const row of [...page.querySelectorAll("[data-rows] tr")]) {
     const old = there.get(row.getAttribute("data-id") ?? "");
     if (old) {
-      if (old.innerHTML !== row.innerHTML && !old.contains(document.activeElement)) old.replaceChildren(...row.childNodes);
+      const changed = [...old.children].some((cell, i) => !row.children[i]?.isEqualNode(cell));
+      if (changed && !old.contains(document.activeElement)) old.replaceChildren(...row.childNodes);
       before = old.nextElementSibling;
     } else {
       row.classList.add("fresh");

@@ -14,6 +14,7 @@ import pytest
 from svc.store.accounts.projects import ProjectStore
 from svc.store.accounts.saved_views import SavedViewStore
 from svc.store.aggregates.cubes import CubeStore
+from svc.store.aggregates.vitals import SOURCES
 from svc.store.detection.taxonomy import ModeFilter, TaxonomyStore
 from svc.store.postgres.database import Connection, Database
 from svc.store.postgres.embedded.server import Served
@@ -26,6 +27,7 @@ from svc.store.reads.sessions import SessionReads
 from svc.store.reads.spans import SpanFilter, SpanReads
 from svc.store.reads.trace_counts import TraceCounts
 from svc.store.reads.traces import TraceFilter, TraceReads
+from svc.store.reads.vitals import VitalsReads
 from svc.store.spans.traces import TraceStore
 from tests.conftest import filled_once
 from tests.store.spans.test_writing import NOW, PROJECT, Clock, one, rows, store_of
@@ -510,6 +512,10 @@ def counts_of(explaining: Any) -> dict[str, Any]:
     def facets(asked: dict[str, Any]) -> Any:
         return lambda: counts.facets(1, TraceFilter(**asked, **week), timeout_s=9)
 
+    def vitals(what: Any, start: datetime) -> Any:
+        middle, end = start + timedelta(hours=3), start + timedelta(hours=6)
+        return lambda: VitalsReads(explaining).of(1, what, start, middle, end, 9)
+
     return {
         **{f"page of {name}": page(asked) for name, asked in filters.items()},
         **{f"histogram of {name}": histogram(asked) for name, asked in filters.items()},
@@ -519,6 +525,11 @@ def counts_of(explaining: Any) -> dict[str, Any]:
         ),
         "a session by its id": lambda: SessionReads(explaining).known(1, "s1"),
         "saved views": lambda: SavedViewStore(explaining).list(1),
+        **{
+            f"vitals of {what} by {unit}": vitals(what, start)
+            for what in SOURCES
+            for unit, start in (("hours", DAY), ("rows", DAY + timedelta(minutes=5)))
+        },
         "nearest": lambda: counts.nearest(1, DAY, DAY + timedelta(days=1)),
         "ends": lambda: counts.ends(1),
         "onboarding": lambda: OnboardingReads(explaining).steps(1),
@@ -543,6 +554,7 @@ async def test_no_page_of_the_web_reads_a_whole_table(many: Database, read: str)
             "cube_dirty",
             "cube",
             "saved_view",
+            "vital_cube",  # Empty here, as the other cubes.
         }
         assert not {table for table in scanned if not table.endswith("_default")} - small, plan
 
