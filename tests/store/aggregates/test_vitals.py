@@ -143,7 +143,8 @@ async def test_an_hour_of_names_that_never_come_again_keeps_the_busiest(
     await fetch(
         store,
         "insert into span (project_id, trace_id, span_id, kind, name, status, started_at, ended_at,"
-        " created_at, call_site_id, tagged, frame) select 1, decode(lpad(to_hex(n), 32, '0'), 'hex'), '\\x01', 'tool',"
+        " created_at, call_site_id, tagged, frame)"
+        " select 1, decode(lpad(to_hex(n), 32, '0'), 'hex'), '\\x01', 'tool',"
         " case when n < 100 then 'often' else 'n' || n end, 'ok', $1, $1, $1, 's', true, n"
         " from generate_series(1, 1500) n",
         hour,
