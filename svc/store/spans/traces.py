@@ -22,6 +22,7 @@ from svc.domain.rollup import TraceRollup, roll_up
 from svc.domain.span import SpanRow, ToolCall
 from svc.domain.tool_calls import dedupe_tool_calls
 from svc.store.aggregates.cubes import mark_dirty
+from svc.store.aggregates.vitals import TRACES
 from svc.store.postgres.database import Connection, Database
 
 TraceKey = tuple[int, bytes]
@@ -134,13 +135,14 @@ _SPANS: Final = (
     f"select {SPAN_FIELDS} from span where project_id = $1 and trace_id = $2 and started_at between $3 and $4"
 )
 
-# The new roll-up of one trace, which is folded anew when it is settled by it.
+# The new roll-up of one trace, which is folded anew when it is settled by it; and when the trace first came.
 _ROLL: Final = (
     "with rolled as (update trace set stale = false, next_at = $3, "
     + ", ".join(f"{name} = ${4 + index}" for index, (name, _) in enumerate(_ROLLED_COLUMNS))
-    + " where project_id = $1 and trace_id = $2 returning project_id, trace_id, next_at)"
-    " insert into fold_due (project_id, trace_id)"
-    " select project_id, trace_id from rolled where next_at is null"
+    + " where project_id = $1 and trace_id = $2 returning project_id, trace_id, next_at, created_at),"
+    " due as (insert into fold_due (project_id, trace_id)"
+    " select project_id, trace_id from rolled where next_at is null)"
+    " select created_at from rolled"
 )
 
 
@@ -238,7 +240,10 @@ async def roll_trace(connection: Connection, trace: Any, now: datetime) -> bool:
     quiet: bool = trace["due_at"] <= now
     soon = min(trace["due_at"], now + ROLL_EVERY)
     next_at = None if quiet else max(soon, now + timedelta(seconds=len(rows) / ROLL_SPANS_PER_S))
-    await connection.execute(_ROLL, *key, next_at, *(getattr(rollup, name) for name, _ in _ROLLED_COLUMNS))
+    rolled = await connection.fetch(
+        _ROLL, *key, next_at, *(getattr(rollup, name) for name, _ in _ROLLED_COLUMNS)
+    )
+    await mark_dirty(connection, [(key[0], row["created_at"]) for row in rolled], TRACES, now)
     return quiet
 
 
