@@ -52,6 +52,7 @@ Action = Literal[
     "case.unmute",
     "case.resolve",
     "case.absorb",
+    "case.reject",
     "case.reopen",
     "case.rca",
     "detector.update",
