@@ -1,6 +1,6 @@
-"""`trace-svc cases list | show | resolve | mute | unmute | absorb | reject`: outages and changes, beside a server.
+"""`trace-svc cases list | show | resolve | mute | unmute | absorb | reject`: outages and changes.
 
-What moves a case is recorded in its trail and in the audit, as the operator's.
+It works beside a server. What moves a case is recorded in its trail and in the audit, as the operator's.
 """
 
 from __future__ import annotations

@@ -56,6 +56,8 @@ Action = Literal[
     "case.reopen",
     "case.rca",
     "detector.update",
+    "dead_letter.replay",
+    "dead_letter.discard",
 ]
 
 

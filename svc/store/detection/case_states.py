@@ -240,7 +240,8 @@ class CaseStates:
                 " e.kind, e.actor, e.summary from detection_case c left join lateral"
                 " (select kind, actor, summary from case_event where project_id = c.project_id"
                 " and case_id = c.id and kind in ('opened', 'reopened', 'muted', 'unmuted', 'resolved',"
-                " 'absorbed', 'rejected') order by id desc limit 1) e on true where c.project_id = $1 and c.id = $2",
+                " 'absorbed', 'rejected') order by id desc limit 1) e on true"
+                " where c.project_id = $1 and c.id = $2",
                 project_id,
                 case_id,
                 now,
