@@ -120,6 +120,55 @@ def test_a_case_is_resolved_and_reopened_without_scripts(watched: Opened) -> Non
         page.get_by_text("C-3 is open again.").wait_for()
 
 
+def test_every_verb_of_a_case_is_a_key_with_a_way_back(watched: Opened) -> None:
+    with watched.page(viewport={"width": 1280, "height": 900}) as page:
+        page.goto(watched.url(f"{BASE}/cases/C-2?in=open"))
+        settle(page)
+        # To its neighbour in the list and back.
+        way, back = ("]", "[") if page.locator("[data-next]").count() else ("[", "]")
+        page.keyboard.press(way)
+        page.wait_for_url(re.compile(r"/cases/C-(?!2\b)\d+\?in=open"))
+        settle(page)
+        page.keyboard.press(back)
+        page.wait_for_url("**/cases/C-2?in=open")
+        settle(page)
+        for key, said in (("n", "is no issue"), ("r", "is resolved")):
+            page.keyboard.press(key)
+            page.locator(":popover-open").get_by_label("Why", exact=True).wait_for()
+            page.keyboard.type("a load test of ours")
+            page.keyboard.press("Enter")
+            page.get_by_text(f"C-2 {said}.").wait_for()
+            settle(page)
+            page.keyboard.press("u")
+            page.get_by_text("C-2 is open again.").wait_for()
+            settle(page)
+        page.keyboard.press("a")
+        page.locator(":popover-open").get_by_label("Why (may be left blank)").wait_for()
+        page.keyboard.press("Enter")
+        page.get_by_text("C-2 is the new normal now.").wait_for()
+        settle(page)
+        page.keyboard.press("u")
+        page.get_by_text("C-2 is open again.").wait_for()
+        page.get_by_role("button", name=re.compile("Analyse")).click()
+        page.get_by_text("C-2 is being looked into.").wait_for()
+
+
+def test_of_two_people_on_one_case_the_second_hears_who_was_first(watched: Opened) -> None:
+    with watched.page() as first, watched.page() as second:
+        for page in (first, second):
+            page.goto(watched.url(f"{TRIAGE}?case=C-3"))
+            settle(page)
+        for page, reason in ((first, "the vendor fixed it"), (second, "mine")):
+            page.keyboard.press("r")
+            page.locator(":popover-open").get_by_label("Why", exact=True).fill(reason)
+            page.keyboard.press("Enter")
+            settle(page)
+        second.get_by_text("Nothing was done: it is resolved already.").wait_for()
+        second.get_by_text(f"{EMAIL} was there first").wait_for()
+        second.get_by_role("button", name="Reopen").click()
+        second.get_by_text("C-3 is open again.").wait_for()
+
+
 def test_the_pages_weigh_no_more_than_their_budget(watched: Opened) -> None:
     with watched.page() as page:
         sizes: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""Who may open what: every page and every form, by everybody that there is. A new page without a row fails."""
+"""Who may open what: every page and every form, by everybody there is. A new page without a row fails."""
 
 from __future__ import annotations
 
