@@ -6,6 +6,7 @@ Secrets: what a letter holds is shown masked, as spans are, and masked in the fi
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import islice
 from typing import Any, Final
 
 import msgspec
@@ -13,7 +14,7 @@ import trio
 
 from protocol.inflate import Unreadable
 from protocol.otlp.reading import read_protobuf, walk
-from protocol.refusals import BAD_REQUEST, NOT_FOUND, Refusal, Refused
+from protocol.refusals import BAD_REQUEST, NOT_FOUND, PAYLOAD_HOLDS_TOO_MUCH, Refusal, Refused
 from protocol.rest.query import jsonable
 from protocol.text import clean_value
 from svc.domain.detect.masking import masked_value
@@ -28,6 +29,8 @@ ROWS: Final = 50
 #: Spans of a letter that its page shows, and characters of each.
 SPANS_SHOWN: Final = 20
 SPAN_CHARS: Final = 20_000
+#: Larger letters are for the command line: masking reads every text.
+OPENED_BYTES: Final = 8 * 1024 * 1024
 _NO_LETTER: Final = NOT_FOUND.saying(
     "there is no such dead letter in this project; it may have been replayed"
 )
@@ -121,25 +124,24 @@ async def one(visit: Visit) -> Html | Sent | Refusal:
         found = await LetterDesk(visit.means.questions).one(visit.project.id, int(letter_id))
     if found is None:
         return _NO_LETTER
-    body = found.body
-    spans, fault = await trio.to_thread.run_sync(lambda: _held(body), limiter=packers)
-    if visit.query.get("form") == "json":
+    if len(found.body) > OPENED_BYTES:
+        said = f"{words.size(len(found.body))} are not opened here; trace-svc dead-letters show prints them"
+        return PAYLOAD_HOLDS_TOO_MUCH.saying(said)
+    body, whole = found.body, visit.query.get("form") == "json"
+    spans, fault = await trio.to_thread.run_sync(
+        lambda: _held(body, None if whole else SPANS_SHOWN), limiter=packers
+    )
+    if whole:
         head = {"reason": found.reason, "received_at": found.received_at, "spans": spans}
-        return Sent(
-            msgspec.json.encode(head, enc_hook=jsonable),
-            file_name=f"dead-letter-{found.id}.json",
-            secret=True,
-        )
-    texts = [
-        msgspec.json.format(msgspec.json.encode(span), indent=2).decode() for span in spans[:SPANS_SHOWN]
-    ]
+        written = msgspec.json.encode(head, enc_hook=jsonable)
+        return Sent(written, file_name=f"dead-letter-{found.id}.json", secret=True)
+    texts = [msgspec.json.format(msgspec.json.encode(span), indent=2).decode() for span in spans]
     context = {
         "tab": "dead-letters",
         "letter": found,
         "size": len(found.body),
         "texts": [text[:SPAN_CHARS] for text in texts],
         "cut": any(len(text) > SPAN_CHARS for text in texts),
-        "spans": len(spans),
         "fault": fault,
         "manages": visit.manages,
         "here": _here(visit),
@@ -147,7 +149,7 @@ async def one(visit: Visit) -> Html | Sent | Refusal:
     return Html("pages/settings_letter", context)
 
 
-def _held(body: bytes) -> tuple[list[dict[str, Any]], str | None]:
+def _held(body: bytes, most: int | None) -> tuple[list[dict[str, Any]], str | None]:
     try:
         return [
             {
@@ -157,7 +159,7 @@ def _held(body: bytes) -> tuple[list[dict[str, Any]], str | None]:
                 "attributes": masked_value(clean_value(span.attributes)),
                 "resource": masked_value(clean_value(span.resource.attributes)),
             }
-            for span in walk(read_protobuf(body))
+            for span in islice(walk(read_protobuf(body)), most)
         ], None
     except Unreadable as error:
         return [], str(error)

@@ -19,7 +19,7 @@ from svc.web.page import PROJECT, Go, Html, PageRoute, Visit
 from svc.web.pages.settings_keys import KeyId
 
 #: How the service is called in the settings of an agent.
-SERVER: Final = "trace-svc"
+SERVER: Final = "traces"
 #: What stands in the lines while there is no fresh token.
 PLACEHOLDER: Final = "svc_a_…"
 

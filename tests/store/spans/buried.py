@@ -1,7 +1,7 @@
 """Dead letters in a data folder, beside the service that runs on it, for tests in a browser.
 
-`python -m tests.store.spans.buried FOLDER PROJECT` buries three letters of one reason and one of another in the
-project of that slug.
+`python -m tests.store.spans.buried FOLDER PROJECT` buries three letters of one reason and one of another in
+the project of that slug.
 """
 
 from __future__ import annotations
