@@ -170,6 +170,9 @@ ADDRESS_NEVER: Final = (
 )
 NO_SUCH_INTEGRATION: Final = Refusal(404, "NOT_FOUND", "no such integration")
 BAD_INTEGRATION: Final = Refusal(400, "BAD_REQUEST", "the integration cannot be used as it is")
+TAXONOMY_CHANGED: Final = Refusal(
+    409, "CONFLICT", "somebody else has changed the taxonomy meanwhile; look at it again"
+)
 INTEGRATION_TAKEN: Final = Refusal(409, "CONFLICT", "another integration of this kind has this name")
 TOO_MANY_INTEGRATIONS: Final = Refusal(409, "CONFLICT", "the organization has as many as it may; remove one")
 

@@ -29,7 +29,7 @@ ROOMS: dict[str, tuple[set[str], set[str] | None]] = {
     "actors": ({"protocol", "actors"}, {"attrs", "trio"}),
     "svc/domain": (
         {"protocol", "svc.domain"},
-        {"attrs", "jsonschema_rs", "msgspec", "numpy", "re2", "xxhash", "zstandard", "genai_prices"},
+        {"attrs", "jsonschema_rs", "msgspec", "numpy", "re2", "xxhash", "yaml", "zstandard", "genai_prices"},
     ),
     "svc/store/postgres": (STORE | {"svc.store.postgres"}, SQL),
     "svc/store/aggregates": (STORE | {"svc.store.postgres", "svc.store.aggregates"}, SQL),

@@ -7,6 +7,7 @@ the hot path knows nothing of Prometheus. Only the two latency histograms are ob
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from math import isinf
 
 import attrs
 from prometheus_client import CollectorRegistry, Histogram, generate_latest
@@ -182,6 +183,20 @@ class Metrics:
             buckets=_SECONDS,
             registry=self._registry,
         )
+
+    def until_queryable(self) -> tuple[int, float | None, float | None]:
+        """How many batches were stored, and within how many seconds half and nineteen of twenty of them were.
+
+        A bound of the buckets; None beyond the last one.
+        """
+        (family,) = self.queryable_s.collect()
+        counts = [
+            (float(one.labels["le"]), one.value) for one in family.samples if one.name.endswith("_bucket")
+        ]
+        total = counts[-1][1]
+        bounds = [next(le for le, n in counts if n >= share * total) for share in (0.5, 0.95)]
+        half, most = (None if isinf(bound) or not total else bound for bound in bounds)
+        return int(total), half, most
 
     def watch(self, sources: Sources) -> None:
         """Read these at every scrape."""

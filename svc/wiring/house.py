@@ -67,7 +67,7 @@ from svc.store.spans.writing import SpanStore
 from svc.web.instruments import OwnerLink
 from svc.wiring.keeping import optional_loops, retention_report
 from svc.wiring.open_store import Store
-from svc.wiring.pages import DemoProcess, instruments_of, site
+from svc.wiring.pages import DemoProcess, RunningProcess, instruments_of, site
 from svc.wiring.people import means, sign_ins
 from svc.wiring.pools import DETECTING_CONNECTIONS, Pools, PoolSizes, pool_sizes
 from svc.wiring.spools import Spooling, drainers, ingest_limits
@@ -131,8 +131,11 @@ class House:
         queries = QueryStore(pools.questions)
         self.means = means(settings, pools.admission, pools.questions, self.keys, self.hashers, now)
         self.owner_link, self.demo = OwnerLink(now), DemoProcess(settings)
+        process = RunningProcess(
+            settings, self.health, self.metrics, self.sink, DeadLetterStore(pools.questions)
+        )
         pages = site(
-            self.means, instruments_of(settings, self.intake, self.health, self.owner_link, self.demo, prices)
+            self.means, instruments_of(settings, self.intake, process, self.owner_link, self.demo, prices)
         )
         api = Api(self.means, ROUTES)
         app = App(self.keys, queries, self.health, self.metrics, api, pages).build()

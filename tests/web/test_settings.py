@@ -95,7 +95,7 @@ async def test_the_last_owner_stays(owner: Visitor) -> None:
 async def test_a_project_is_named_kept_for_a_term_and_deleted_by_its_slug(owner: Visitor) -> None:
     assert (await owner.post(SETTINGS + "/project/name", {"name": "Shop"})).status == 303
     assert (
-        await owner.post(SETTINGS + "/project/retention", {"traces": "7", "detections": ""})
+        await owner.post(SETTINGS + "/project/retention", {"traces": "7", "detections": "", "sure": "y"})
     ).status == 303
     page = await owner.get(SETTINGS + "/project")
     assert heading(page) == "Shop keeps traces 7 days"

@@ -52,9 +52,12 @@ Action = Literal[
     "case.unmute",
     "case.resolve",
     "case.absorb",
+    "case.reject",
     "case.reopen",
     "case.rca",
     "detector.update",
+    "dead_letter.replay",
+    "dead_letter.discard",
 ]
 
 

@@ -34,6 +34,7 @@ from protocol.detection import (
 )
 from svc.store.detection.evidence import append
 from svc.store.detection.references import ask_for_move
+from svc.store.detection.rejecting import OVERRULED
 from svc.store.detection.settling import escalate, settle
 from svc.store.detection.trail import audit, take_turn
 from svc.store.postgres.database import Connection, Database
@@ -119,9 +120,12 @@ class FindingStates:
                 return FindingRefusal("OVERRULED", found["ruled_by"], found["triaged_at"])
             after: dict[str, FindingStatus] = {"positive": "confirmed", "negative": "rejected"}
             status: FindingStatus = after.get(ruling.verdict, found["status"])
-            # The five hidden fields, the one that says that they are there, and what follows of them.
+            # The five hidden fields, the one that says that they are there, and what follows of them; what a
+            # rejection overwrites is kept.
             await connection.execute(
-                "update finding set triage_status = 'done', triage_verdict = $3, triage_action = $4,"
+                "update finding set"
+                f" overruled = case when $10::text = 'rejected' then {OVERRULED} end,"
+                " triage_status = 'done', triage_verdict = $3, triage_action = $4,"
                 " triage_summary = $5, triage_citations = $6::text::jsonb, triaged_at = $7::timestamptz,"
                 " ruled_by_kind = $8, ruled_by = $9::text, status = $10::text,"
                 " confirmed = $10::text = 'confirmed',"
@@ -145,7 +149,8 @@ class FindingStates:
                 await settle(connection, project_id, found["case_id"], "rejected", by, now)
             if status != found["status"]:
                 action: Any = "finding.confirm" if status == "confirmed" else "finding.reject"
-                await audit(connection, action, project_id, ("finding", finding_id), by, {})
+                said = {"reason": ruling.summary} if status == "rejected" else {}
+                await audit(connection, action, project_id, ("finding", finding_id), by, said)
             return Ruled(status, found["case_id"])
 
         return await self.database.run(work)
