@@ -12,7 +12,7 @@ Ordering: every verb takes its project's turn first (`svc.store.detection.trail`
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
@@ -27,12 +27,15 @@ from protocol.detection import (
     FindingRefusal,
     FindingStatus,
     Fired,
+    Firing,
     Ref,
     Resolution,
     Ruled,
+    Sight,
     Triage,
 )
-from svc.store.detection.evidence import append
+from svc.store.detection.evidence import append, cited
+from svc.store.detection.firings import write_firings
 from svc.store.detection.references import ask_for_move
 from svc.store.detection.settling import escalate, settle
 from svc.store.detection.trail import audit, take_turn
@@ -64,16 +67,44 @@ class FindingStates:
 
     database: Database
 
-    async def fire(self, project_id: int, seen: Detection, refs: Iterable[Ref]) -> Fired:
-        """Open the finding of a cause, withheld, or bring the live one up to date.
+    async def fire(
+        self,
+        project_id: int,
+        seen: Detection,
+        refs: Iterable[Ref],
+        *,
+        note: Firing | None = None,
+        sights: Sequence[Sight] = (),
+    ) -> Fired:
+        """Open the finding of a cause, withheld, or bring the live one up to date; cite and note what showed
+        it, all at once.
 
         What was measured later renews its values and counts how often it fired again; evidence is appended
-        at any rate, each reference once. The case that lists the finding follows, and says so when it grew
-        worse.
+        at any rate, each reference once. `note` is written when the finding opened or was raised. Of `sights`
+        those are cited and noted whose trace the finding does not name as a witness yet; without a new one
+        `refs` are not looked at. The case that lists the finding follows, and says so when it grew worse.
         """
         refs = tuple(refs)
 
         async def work(connection: Connection) -> Fired:
+            fired = await told(connection)
+            if fired.did in ("closed", "waits"):
+                return fired
+            fresh: list[Sight] = []
+            if sights:
+                there = await cited(connection, project_id, fired.finding_id)
+                fresh = [one for one in sights if one.trace_id not in there]
+            if fresh or not sights:
+                shown = (*refs, *(ref for one in fresh for ref in one.refs))
+                await append(connection, project_id, fired.finding_id, shown)
+            firings = [one.firing for one in fresh]
+            if note is not None and fired.did in ("opened", "raised"):
+                firings.append(note)
+            if firings:
+                await write_firings(connection, project_id, firings, seen.seen_at or seen.detected_at)
+            return fired
+
+        async def told(connection: Connection) -> Fired:
             await take_turn(connection, project_id)
             # The live finding of the cause, or the one that was seen last.
             known = await connection.fetchrow(
@@ -91,11 +122,10 @@ class FindingStates:
                 over = known["recovered_at"]
                 if over is not None and seen.onset_at > over:
                     return Fired(known["id"], "waits", known["case_id"])
-                return await _raise(connection, project_id, known, seen, refs)
+                return await _raise(connection, project_id, known, seen)
             if known is not None and seen.onset_at <= known["last_seen_at"]:
                 return Fired(known["id"], "closed", known["case_id"])
             finding_id = await _insert(connection, project_id, seen, None if known is None else known["id"])
-            await append(connection, project_id, finding_id, refs)
             return Fired(finding_id, "opened")
 
         return await self.database.run(work)
@@ -258,10 +288,8 @@ async def _insert(connection: Connection, project_id: int, seen: Detection, prev
     return finding_id
 
 
-async def _raise(
-    connection: Connection, project_id: int, known: Any, seen: Detection, refs: Iterable[Ref]
-) -> Fired:
-    """Bring a live finding up to date; of what was measured earlier only its evidence is new."""
+async def _raise(connection: Connection, project_id: int, known: Any, seen: Detection) -> Fired:
+    """Bring a live finding up to date, unless it was measured later already."""
     finding_id: UUID = known["id"]
     seen_at = seen.seen_at or seen.detected_at
     renews = seen_at >= known["last_seen_at"]
@@ -281,7 +309,6 @@ async def _raise(
             msgspec.json.encode(seen.payload).decode(),
             *_seen(seen),
         )
-    await append(connection, project_id, finding_id, refs)
     if renews and known["case_id"] is not None:
         await escalate(connection, project_id, known["case_id"], finding_id, seen)
     return Fired(finding_id, "raised" if renews and again else "repeated", known["case_id"])
