@@ -1,6 +1,7 @@
 """`make bench-detect`, second half: labelled traffic of four weeks through the real door, and what is found.
 
-    python -m tests.bench.labelled [--seeds 2 3] [--traffic first foreign] [--told] [--keep FOLDER]
+    python -m tests.bench.labelled [--seeds 2 3] [--traffic first foreign] [--apps NAME ...]
+        [--told] [--keep FOLDER]
 
 Each run has a service of its own. Prints a table of figures a run; `--told` every finding besides, `--keep`
 leaves the data of the last run in a folder that is not there yet. Exits 1 when a bar is missed.
@@ -122,9 +123,8 @@ def cpu_s(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def run(name: str, seed: int, *, told: bool, keep: Path | None) -> Sequence[str]:
+def run(name: str, apps: tuple[App, ...], seed: int, *, told: bool, keep: Path | None) -> Sequence[str]:
     """One run: sent, folded, judged, printed. The bars that it missed."""
-    apps = TRAFFICS[name]
     with measured(keep, SVC_DETECTORS_INTERVAL_SECONDS="5") as service:
         started_s = time.monotonic()
         traces = send(service, Traffic(seed, apps))
@@ -155,6 +155,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="The detectors on labelled traffic.")
     parser.add_argument("--seeds", type=int, nargs="+", default=[2, 3])
     parser.add_argument("--traffic", nargs="+", choices=TRAFFICS, default=list(TRAFFICS))
+    parser.add_argument("--apps", nargs="+", help="only the applications of these names")
     parser.add_argument("--told", action="store_true", help="print every finding")
     parser.add_argument("--keep", type=Path, help="a folder for the data of the last run")
     arguments = parser.parse_args()
@@ -162,7 +163,8 @@ def main() -> None:
     missed = []
     for name, seed in runs:
         keep = arguments.keep if (name, seed) == runs[-1] else None
-        bars = run(name, seed, told=arguments.told, keep=keep)
+        apps = tuple(app for app in TRAFFICS[name] if arguments.apps is None or app.name in arguments.apps)
+        bars = run(name, apps, seed, told=arguments.told, keep=keep)
         missed += [f"the {name} traffic, seed {seed}: {bar}" for bar in bars]
     print("\n" + ("\n".join(f"MISSED {one}" for one in missed) or "Every bar holds."), flush=True)
     raise SystemExit(1 if missed else 0)

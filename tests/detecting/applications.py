@@ -1,7 +1,7 @@
 """The applications that laws and the bench replay, and all of them together as one traffic.
 
-Owns `FAULTS` and `HEALTHY`, which the detectors were built with, and `FOREIGN`, which came later, written down
-before anything was run: what other people's traffic may hold that the first ones lack.
+Owns `FAULTS` and `HEALTHY`, which the detectors were built with, and `FOREIGN`, which came later and was
+written down before anything of it was run: what other traffic may hold that the first one lacks.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from uuid import UUID
 
 import attrs
 
-from protocol.detection import EVIDENCE_ROLES, Ref
+from protocol.detection import Ref
 from svc.domain.detect.bucket import Watched
 from svc.domain.detect.judging import Counted
 from svc.domain.detect.observed import MEASURES
