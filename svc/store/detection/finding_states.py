@@ -13,7 +13,7 @@ Ordering: every verb takes its project's turn first (`svc.store.detection.trail`
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final
 from uuid import UUID
 
@@ -44,6 +44,10 @@ from svc.store.postgres.database import Connection, Database
 #: Who may change what another has decided: one of the same rank or a higher one.
 _RANK: Final = {"rule": 0, "detector": 0, "system": 0, "agent": 1, "person": 2}
 
+#: A cause that comes back within this time was never gone: its recovery was a pause of the traffic, or of the
+#: failures.
+LASTED_WITHIN: Final = timedelta(days=1)
+
 #: What each firing writes anew, in the order of `_seen`.
 _SEEN: Final = (
     "title",
@@ -52,8 +56,6 @@ _SEEN: Final = (
     "harmful",
     "subject_label",
     "call_site_id",
-    "onset_low_at",
-    "onset_high_at",
     "trace_count",
     "current_value",
     "baseline_value",
@@ -108,7 +110,8 @@ class FindingStates:
             await take_turn(connection, project_id)
             # The live finding of the cause, or the one that was seen last.
             known = await connection.fetchrow(
-                "select f.id, f.closed_at, f.last_seen_at, f.recovered_at, f.recurrences, l.case_id"
+                "select f.id, f.closed_at, f.closed_as, f.last_seen_at, f.recovered_at, f.recurrences,"
+                " f.onset_at, f.onset_low_at, f.onset_high_at, l.case_id"
                 " from finding f"
                 " left join case_finding l on l.project_id = f.project_id and l.finding_id = f.id"
                 " where f.project_id = $1 and f.detector = $2 and f.cause_kind = $3 and f.cause_key = $4"
@@ -125,7 +128,8 @@ class FindingStates:
                 return await _raise(connection, project_id, known, seen)
             if known is not None and seen.onset_at <= known["last_seen_at"]:
                 return Fired(known["id"], "closed", known["case_id"])
-            finding_id = await _insert(connection, project_id, seen, None if known is None else known["id"])
+            began = seen if known is None else _since_first(known, seen)
+            finding_id = await _insert(connection, project_id, began, None if known is None else known["id"])
             return Fired(finding_id, "opened")
 
         return await self.database.run(work)
@@ -240,6 +244,19 @@ async def _living(
     return found
 
 
+def _since_first(known: Any, seen: Detection) -> Detection:
+    """What comes back so soon after its recovery was never over: it began when it first did."""
+    over = known["recovered_at"] or known["closed_at"]
+    if known["closed_as"] != "recovered" or seen.onset_at - over > LASTED_WITHIN:
+        return seen
+    return attrs.evolve(
+        seen,
+        onset_at=known["onset_at"],
+        onset_low_at=known["onset_low_at"],
+        onset_high_at=known["onset_high_at"],
+    )
+
+
 async def _close(
     connection: Connection, project_id: int, finding_id: UUID, why: Resolution, by: Author, now: datetime
 ) -> None:
@@ -264,9 +281,10 @@ async def _insert(connection: Connection, project_id: int, seen: Detection, prev
     finding_id: UUID = await connection.fetchval(
         "insert into finding (project_id, detector, cause_kind, cause_key, status, confirmed, triage_source,"
         " subject_kind, subject_id, metric, reference, onset_at, first_seen_at, last_seen_at, previous_id,"
-        f" evidence, recurrences, recovered_at, {', '.join(_SEEN)})"
+        f" evidence, recurrences, recovered_at, onset_low_at, onset_high_at, {', '.join(_SEEN)})"
         " values ($1, $2, $3, $4, 'withheld', false, $5, $6, $7, $8, $9, $10, $11, $12, $13,"
-        f" $14::text::jsonb, $15, $16, {', '.join(f'${17 + n}' for n in range(len(_SEEN)))}) returning id",
+        f" $14::text::jsonb, $15, $16, $17, $18, {', '.join(f'${19 + n}' for n in range(len(_SEEN)))})"
+        " returning id",
         project_id,
         seen.cause.detector,
         seen.cause.kind,
@@ -283,6 +301,8 @@ async def _insert(connection: Connection, project_id: int, seen: Detection, prev
         msgspec.json.encode(seen.payload).decode(),
         seen.recurrences,
         seen.recovered_at,
+        seen.onset_low_at,
+        seen.onset_high_at,
         *_seen(seen),
     )
     return finding_id
