@@ -162,9 +162,9 @@ def running(
             yield service
 
 
-def measured(**settings: str) -> AbstractContextManager[Service]:
+def measured(data_dir: Path | None = None, **settings: str) -> AbstractContextManager[Service]:
     """A service for a bench: an empty folder, and as many decoders as it has by itself."""
-    return running(first=True, **{"SVC_INGEST_DECODERS": "", **settings})
+    return running(data_dir, first=True, **{"SVC_INGEST_DECODERS": "", **settings})
 
 
 @cache

@@ -11,7 +11,7 @@ same thing open one case.
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Final, Literal
 from uuid import UUID
 
 import attrs
@@ -20,6 +20,15 @@ from protocol.detection import REOPENS_WITHIN, Author, CausalRole, NotOpened, Op
 from svc.domain.detect.severity import band
 from svc.store.detection.trail import note, take_turn
 from svc.store.postgres.database import Connection, Database
+
+#: When a cause began, in SQL, of the case `c` and its finding `f`: what a case lists of one cause is one story,
+#: and what was taken for over once did not begin anew.
+FIRST_ONSET: Final = (
+    "least(f.onset_at, (select min(o.onset_at) from case_finding l"
+    " join finding o on o.project_id = l.project_id and o.id = l.finding_id"
+    " where l.project_id = c.project_id and l.case_id = c.id and o.detector = f.detector"
+    " and o.cause_kind = f.cause_kind and o.cause_key = f.cause_key))"
+)
 
 
 @attrs.define(eq=False)
@@ -158,7 +167,7 @@ async def _return(
     # Its words and values are those of the cause as it is now.
     await connection.execute(
         "update detection_case c set finding_id = f.id, title = f.title, basis = f.basis,"
-        " onset_at = f.onset_at, current_value = f.current_value, baseline_value = f.baseline_value,"
+        f" onset_at = {FIRST_ONSET}, current_value = f.current_value, baseline_value = f.baseline_value,"
         " delta = f.delta, severity = $4, severity_score = f.severity, severity_told = f.severity,"
         " last_seen_at = greatest(c.last_seen_at, f.last_seen_at)"
         " from finding f where c.project_id = $1 and c.id = $2"
@@ -176,7 +185,8 @@ async def unresolve(connection: Connection, project_id: int, case_id: UUID, now:
     """Open a resolved case, or mute it again while its mute has not ended. In the project's turn."""
     # As it was before it was resolved, but for the rule, which is to look at it anew.
     await connection.execute(
-        "update detection_case set rule_report_due = true, resolved_at = null, resolution = null,"
+        "update detection_case set rule_report_due = true, rule_report_tries = 0, rule_report_after = null,"
+        " rule_report_traces = null, resolved_at = null, resolution = null,"
         " resolution_reason = null, resolved_by = null, state = case when muted_at is not null"
         " and (muted_until is null or muted_until > $3) then 'muted' else 'open' end"
         " where project_id = $1 and id = $2",

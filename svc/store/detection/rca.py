@@ -21,6 +21,7 @@ import attrs
 import msgspec
 
 from protocol.detection import SYSTEM, Author, DueCase, RcaEngine, RcaLease, RcaStarted
+from svc.domain.rca.population import LEAST_UNITS
 from svc.store.detection.trail import audit, note, take_turn
 from svc.store.postgres.database import Connection, Database
 
@@ -33,13 +34,40 @@ FAILURE_CHARS: Final = 500
 #: Cases that are found due at a time.
 DUE_CASES: Final = 50
 
-# Unresolved cases for which the rule has begun nothing since they opened; what it failed at it leaves.
+#: A report for which there was too little traffic is made anew so often, each time after a longer wait.
+AGAIN: Final = 4
+AGAIN_HOURS: Final = 1
+#: A case that recovered before anybody looked at it is looked at for so long.
+RECOVERED_DAYS: Final = 7
+
+# Cases for which the rule has begun nothing since they opened, those that recovered meanwhile too, and those
+# of which more traces came since it found too few; what it failed at it leaves.
 _DUE: Final = (
-    "select c.project_id, c.id as case_id from detection_case c"
-    " where c.rule_report_due and c.state <> 'resolved'"
+    "select c.project_id, c.id as case_id from detection_case c where c.rule_report_due"
+    " and (c.state <> 'resolved' or (c.resolution = 'recovered'"
+    f" and c.resolved_at > now() - interval '{RECOVERED_DAYS} days'))"
+    " and (c.rule_report_after is null or (c.rule_report_after <= now() and exists (select from finding f"
+    " where f.project_id = c.project_id and f.id = c.finding_id"
+    " and f.trace_count > c.rule_report_traces)))"
     " and not exists (select from project p where p.id = c.project_id and p.deleted_at is not null)"
     f" order by c.opened_at limit {DUE_CASES}"
 )
+
+# To be made anew once there are more traces, each time after a longer wait.
+_AGAIN: Final = (
+    "update detection_case c set rule_report_due = true, rule_report_tries = c.rule_report_tries + 1,"
+    " rule_report_traces = f.trace_count,"
+    f" rule_report_after = now() + interval '{AGAIN_HOURS} hour' * power(4, c.rule_report_tries)"
+    " from finding f where c.project_id = $1 and c.id = $2 and c.state <> 'resolved'"
+    f" and c.rule_report_tries < {AGAIN} and f.project_id = c.project_id and f.id = c.finding_id"
+)
+
+
+def _too_few(report: dict[str, Any] | None) -> bool:
+    """Whether a report by rule came to nothing for want of traces."""
+    if report is None or report.get("verdict") != "inconclusive" or "populations" not in report:
+        return False
+    return min(side["traces"] for side in report["populations"].values()) < LEAST_UNITS
 
 
 @attrs.define(eq=False)
@@ -49,7 +77,9 @@ class RcaStore:
     database: Database
 
     async def due(self) -> list[DueCase]:
-        """Unresolved cases, open or muted, without a report by rule since they opened, the oldest first."""
+        """Cases, open, muted or recovered, without a report by rule since they opened, or with one that had
+        too little traffic; the oldest first.
+        """
         rows = await self.database.fetch(_DUE)
         return [DueCase(row["project_id"], row["case_id"]) for row in rows]
 
@@ -194,6 +224,8 @@ class RcaStore:
                 )
             if failure is None:
                 await _name(connection, lease.project_id, case_id, lease.report_id, instead_of_agents=False)
+                if _too_few(report):
+                    await connection.execute(_AGAIN, lease.project_id, case_id)
             else:
                 await _name_last_done(connection, lease.project_id, case_id, lease.report_id)
             kind = "rca_done" if failure is None else "rca_failed"
