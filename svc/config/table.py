@@ -121,6 +121,9 @@ class Settings:
     http_bind: tuple[str, int] = setting(
         "SVC_HTTP_BIND", BIND, "127.0.0.1:8000", "Address of the HTTP server; gRPC listens on the same host."
     )
+    https_bind: tuple[str, int] = setting(
+        "SVC_HTTPS_BIND", BIND, "127.0.0.1:8443", "Address of the HTTPS server, where this process does TLS."
+    )
     data_dir: Path = setting(
         "SVC_DATA_DIR",
         FOLDER,
@@ -370,6 +373,12 @@ class Settings:
     tls_mode: str = setting(
         "TLS_MODE", one_of("acme", "owncert", "upstream"), "acme", "Where TLS ends when `SITE_DOMAIN` is set."
     )
+    certs_dir: Path = setting(
+        "SVC_CERTS_DIR",
+        FOLDER,
+        "/certs",
+        "Folder of `tls.crt` and `tls.key` for `owncert`; looked at every minute and on SIGHUP.",
+    )
     acme_email: str | None = setting(
         "ACME_EMAIL", OPTIONAL, "", "Required when `SITE_DOMAIN` is set in `acme` mode."
     )
@@ -445,6 +454,11 @@ class Settings:
         """Whether only this machine can reach the service: no public name, bound to loopback."""
         host = self.http_bind[0]
         return self.site_domain is None and (host == "localhost" or host.startswith("127.") or host == "::1")
+
+    @property
+    def does_tls(self) -> bool:
+        """Whether TLS ends in this process: it has a public name, and nobody in front does it."""
+        return self.site_domain is not None and self.tls_mode != "upstream"
 
     @property
     def embedded(self) -> bool:
