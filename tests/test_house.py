@@ -37,6 +37,8 @@ ROOMS: dict[str, tuple[set[str], set[str] | None]] = {
     "svc/store/spans": (STORE | BELOW | {"svc.store.spans"}, SQL),
     # What detectors count they read from stored traces.
     "svc/store/detection": (STORE | BELOW | {"svc.store.spans", "svc.store.detection"}, SQL),
+    # A run of an agent ends with a ruling or a report.
+    "svc/store/agents": (STORE | BELOW | {"svc.store.detection", "svc.store.agents"}, SQL),
     # What a finding cites outlives its day, so the sweep asks which findings are over.
     "svc/store/retention": (STORE | BELOW | {"svc.store.retention", "svc.store.detection"}, SQL),
     "svc/store/reads": ({"protocol", "svc.domain", "svc.store"}, SQL),

@@ -55,6 +55,10 @@ Action = Literal[
     "case.reopen",
     "case.rca",
     "detector.update",
+    "agent_run.start",
+    "agent_run.cancel",
+    "agent_run.end",
+    "agent_settings.update",
 ]
 
 
