@@ -84,18 +84,6 @@ class McpPlace(msgspec.Struct, frozen=True):
         return f"McpPlace({self.url}, …)"
 
 
-class Repository(msgspec.Struct, frozen=True):
-    """A repository that a run may read, as it was at a moment."""
-
-    clone_url: Annotated[str, Meta(max_length=500)]
-    ref: Annotated[str, Meta(max_length=200)] | None = None
-    credential: Annotated[str, Meta(max_length=8_000)] | None = None
-    onset_at: str | None = None
-
-    def __repr__(self) -> str:
-        return f"Repository({self.clone_url}, …)"
-
-
 class RunRequest(msgspec.Struct, frozen=True):
     """All that a runner needs of a run."""
 
@@ -108,7 +96,6 @@ class RunRequest(msgspec.Struct, frozen=True):
     credential: Credential
     mcp: McpPlace
     limits: Limits
-    repo: Repository | None = None
     #: Ids of the checklist that an answer goes by.
     checklist: tuple[str, ...] = ()
     #: Ids of traces, spans and sessions that the files name: the answer may cite them.
@@ -120,7 +107,6 @@ class RunRequest(msgspec.Struct, frozen=True):
             self,
             credential=msgspec.structs.replace(self.credential, secret=None),
             mcp=msgspec.structs.replace(self.mcp, token="", url=""),
-            repo=None if self.repo is None else msgspec.structs.replace(self.repo, credential=None),
         )
         return sha256(msgspec.json.encode(plain, order="deterministic")).hexdigest()
 

@@ -59,6 +59,11 @@ ROOMS: dict[str, tuple[set[str], set[str] | None]] = {
         {"protocol", "actors", "svc.domain", "svc.store", "svc.outside", "svc.runtime", "svc.detecting"},
         {"attrs", "trio"},
     ),
+    # A process of its own, perhaps on another machine. It checks answers by the rules that the service has.
+    "svc/runner": (
+        {"protocol", "svc.domain", "svc.outside", "svc.runtime", "svc.runner"},
+        {"attrs", "msgspec", "trio", "httpx2", "httpcore2", "hypercorn"},
+    ),
     "svc/front": (
         {"protocol", "actors", "svc.domain", "svc.store", "svc.front"},
         {
@@ -74,7 +79,7 @@ ROOMS: dict[str, tuple[set[str], set[str] | None]] = {
     "svc/commands": (
         {
             *("protocol", "svc.domain", "svc.store", "svc.config", "svc.secrets", "svc.runtime"),
-            *("svc.ingest", "svc.wiring", "svc.commands", "svc.serve"),
+            *("svc.ingest", "svc.runner", "svc.wiring", "svc.commands", "svc.serve"),
         },
         None,
     ),
@@ -82,7 +87,8 @@ ROOMS: dict[str, tuple[set[str], set[str] | None]] = {
     "svc/wiring": (
         {
             *("protocol", "actors", "svc.domain", "svc.store", "svc.outside", "svc.ingest", "svc.front"),
-            *("svc.web", "svc.config", "svc.detecting", "svc.secrets", "svc.runtime", "svc.wiring"),
+            *("svc.web", "svc.config", "svc.detecting", "svc.runner", "svc.secrets", "svc.runtime"),
+            "svc.wiring",
         },
         None,
     ),

@@ -47,9 +47,7 @@ class McpClient:
     url: str
     token: str = attrs.field(repr=False)
     allowed: Collection[str]
-    http: HttpClient = attrs.field(
-        factory=lambda: HttpClient(timeout_s=TIMEOUT_S, answer_bytes=ANSWER_BYTES)
-    )
+    http: HttpClient = attrs.field(factory=lambda: HttpClient(timeout_s=TIMEOUT_S, answer_bytes=ANSWER_BYTES))
 
     async def tools(self) -> list[McpTool]:
         """Those of the allowed tools that the server offers. Raises `McpAway`."""

@@ -1,4 +1,5 @@
-"""The cloud's own credentials: from the environment, from a container's endpoint, from the machine's metadata.
+"""The cloud's own credentials: from the environment, from a container's endpoint, from the machine's
+metadata.
 
 Asked in this order. What comes from an endpoint is kept until five minutes before its end.
 
@@ -51,7 +52,9 @@ class CloudKeys:
         return self._kept
 
     async def _container(self) -> KeyPair | None:
-        url = self.container_url or (None if self.container_path is None else _CONTAINER + self.container_path)
+        url = self.container_url or (
+            None if self.container_path is None else _CONTAINER + self.container_path
+        )
         if url is None:
             return None
         headers = {} if self.container_token is None else {"authorization": self.container_token}

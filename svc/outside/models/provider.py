@@ -64,7 +64,13 @@ class ModelRefused(Exception):
     """
 
     def __init__(
-        self, kind: RefusedFor, said: str, *, status: int = 0, again: bool = False, again_s: float | None = None
+        self,
+        kind: RefusedFor,
+        said: str,
+        *,
+        status: int = 0,
+        again: bool = False,
+        again_s: float | None = None,
     ) -> None:
         super().__init__(said)
         self.kind, self.status, self.again, self.again_s = kind, status, again, again_s
@@ -159,7 +165,9 @@ def _refusal(status: int, headers: Mapping[str, str]) -> ModelRefused:
         return ModelRefused("no_such_model", said, status=status)
     if status == 429 or status >= 500:
         kind: RefusedFor = "rate_limited" if status in (429, 529) else "provider_away"
-        return ModelRefused(kind, said, status=status, again=True, again_s=_seconds(headers.get("retry-after")))
+        return ModelRefused(
+            kind, said, status=status, again=True, again_s=_seconds(headers.get("retry-after"))
+        )
     return ModelRefused("provider_refused", said, status=status)
 
 

@@ -207,7 +207,8 @@ class RunStore:
             # Held by nobody, if it is held by this one.
             refunds = await connection.fetchval(
                 "update agent_run set state = 'queued', lease_token = null, lease_until = null,"
-                " request = null, attempt = attempt - 1, refunds = refunds + 1, spent_before = spent, failure = $5,"
+                " request = null, attempt = attempt - 1, refunds = refunds + 1, spent_before ="
+                " spent, failure = $5,"
                 " due_at = now() + $4 * interval '1 second'"
                 " where project_id = $1 and id = $2 and lease_token = $3 returning refunds",
                 lease.project_id,

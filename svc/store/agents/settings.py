@@ -6,13 +6,13 @@ table) are one transaction.
 
 from __future__ import annotations
 
-from typing import Any, Final, cast
+from typing import Any, Final
 from uuid import UUID
 
 import attrs
 import msgspec
 
-from protocol.agents import RUN_KINDS, AgentSettings, ModelChoice, RunKind
+from protocol.agents import RUN_KINDS, AgentSettings, ModelChoice
 from svc.store.accounts.audit import record
 from svc.store.postgres.database import Connection, Database
 
@@ -88,7 +88,7 @@ async def settings_of(connection: Connection, project_id: int) -> AgentSettings:
         return AgentSettings()
     stored = msgspec.json.decode(row["models"])
     models = {
-        cast(RunKind, kind): ModelChoice(UUID(stored[kind]["integration_id"]), stored[kind]["model"])
+        kind: ModelChoice(UUID(stored[kind]["integration_id"]), stored[kind]["model"])
         for kind in RUN_KINDS
         if kind in stored
     }
