@@ -44,38 +44,9 @@ class CaseFindings:
         absorbed or rejected. A mute that has not ended holds on.
         """
 
-        async def work(connection: Connection) -> Opened | NotOpened:
-            last = await take_turn(connection, project_id)
-            # The finding, and the case that lists it.
-            found = await connection.fetchrow(
-                "select f.*, l.role, c.id as case_id, c.number, c.state from finding f"
-                " left join case_finding l on l.project_id = f.project_id and l.finding_id = f.id"
-                " left join detection_case c on c.project_id = l.project_id and c.id = l.case_id"
-                " where f.project_id = $1 and f.id = $2",
-                project_id,
-                finding_id,
-            )
-            if found is None:
-                return NotOpened("NOT_FOUND")
-            if found["case_id"] is not None and found["state"] != "resolved":
-                return Opened(found["case_id"], f"C-{found['number']}", "known")
-            if found["status"] != "confirmed":
-                return NotOpened("CLOSED" if found["closed_at"] is not None else "NOT_CONFIRMED")
-            earlier = await _earlier(connection, project_id, found)
-            how: Literal["opened", "reopened", "known"] = "opened"
-            if earlier is None:
-                number = last + 1
-                case_id = await _insert(connection, project_id, number, found, now)
-            else:
-                case_id, number = earlier["id"], earlier["number"]
-                how = "reopened" if earlier["state"] == "resolved" else "known"
-                await _return(connection, project_id, case_id, found, how == "reopened", now)
-            await _list(connection, project_id, case_id, finding_id, "cause", None, now)
-            if how != "known":
-                await note(connection, project_id, case_id, how, by.name, found["title"], now)
-            return Opened(case_id, f"C-{number}", how)
-
-        return await self.database.run(work)
+        return await self.database.run(
+            lambda connection: opened_in(connection, project_id, finding_id, by, now)
+        )
 
     async def join(
         self,
@@ -115,6 +86,41 @@ class CaseFindings:
             return True
 
         return await self.database.run(work)
+
+
+async def opened_in(
+    connection: Connection, project_id: int, finding_id: UUID, by: Author, now: datetime
+) -> Opened | NotOpened:
+    """`CaseFindings.open` within the caller's transaction."""
+    last = await take_turn(connection, project_id)
+    # The finding, and the case that lists it.
+    found = await connection.fetchrow(
+        "select f.*, l.role, c.id as case_id, c.number, c.state from finding f"
+        " left join case_finding l on l.project_id = f.project_id and l.finding_id = f.id"
+        " left join detection_case c on c.project_id = l.project_id and c.id = l.case_id"
+        " where f.project_id = $1 and f.id = $2",
+        project_id,
+        finding_id,
+    )
+    if found is None:
+        return NotOpened("NOT_FOUND")
+    if found["case_id"] is not None and found["state"] != "resolved":
+        return Opened(found["case_id"], f"C-{found['number']}", "known")
+    if found["status"] != "confirmed":
+        return NotOpened("CLOSED" if found["closed_at"] is not None else "NOT_CONFIRMED")
+    earlier = await _earlier(connection, project_id, found)
+    how: Literal["opened", "reopened", "known"] = "opened"
+    if earlier is None:
+        number = last + 1
+        case_id = await _insert(connection, project_id, number, found, now)
+    else:
+        case_id, number = earlier["id"], earlier["number"]
+        how = "reopened" if earlier["state"] == "resolved" else "known"
+        await _return(connection, project_id, case_id, found, how == "reopened", now)
+    await _list(connection, project_id, case_id, finding_id, "cause", None, now)
+    if how != "known":
+        await note(connection, project_id, case_id, how, by.name, found["title"], now)
+    return Opened(case_id, f"C-{number}", how)
 
 
 async def _earlier(connection: Connection, project_id: int, found: Any) -> Any:

@@ -144,50 +144,9 @@ class FindingStates:
         over nobody. A case whose causes are all rejected is resolved.
         """
 
-        closing: Resolution | None = "rejected" if ruling.verdict == "negative" else None
-
-        async def work(connection: Connection) -> Ruled | FindingRefusal:
-            found = await _living(connection, project_id, finding_id, by, closing)
-            if isinstance(found, Ruled | FindingRefusal):
-                return found
-            if found["decided_by"] and _RANK[by.kind] < _RANK[found["decided_by"]]:
-                return FindingRefusal("OVERRULED", found["ruled_by"], found["triaged_at"])
-            after: dict[str, FindingStatus] = {"positive": "confirmed", "negative": "rejected"}
-            status: FindingStatus = after.get(ruling.verdict, found["status"])
-            # The five hidden fields, the one that says that they are there, and what follows of them; what a
-            # rejection overwrites is kept.
-            await connection.execute(
-                "update finding set"
-                f" overruled = case when $10::text = 'rejected' then {OVERRULED} end,"
-                " triage_status = 'done', triage_verdict = $3, triage_action = $4,"
-                " triage_summary = $5, triage_citations = $6::text::jsonb, triaged_at = $7::timestamptz,"
-                " ruled_by_kind = $8, ruled_by = $9::text, status = $10::text,"
-                " confirmed = $10::text = 'confirmed',"
-                " confirmed_at = case when $10 = 'confirmed' then coalesce(confirmed_at, $7) end,"
-                " closed_at = case when $10 = 'rejected' then $7 end,"
-                " closed_by = case when $10 = 'rejected' then $9 end,"
-                " closed_as = case when $10 = 'rejected' then $10 end"
-                " where project_id = $1 and id = $2",
-                project_id,
-                finding_id,
-                ruling.verdict,
-                ruling.action,
-                ruling.summary,
-                msgspec.json.encode(list(ruling.citations)).decode(),
-                now,
-                by.kind,
-                by.name,
-                status,
-            )
-            if status == "rejected":
-                await settle(connection, project_id, found["case_id"], "rejected", by, now)
-            if status != found["status"]:
-                action: Any = "finding.confirm" if status == "confirmed" else "finding.reject"
-                said = {"reason": ruling.summary} if status == "rejected" else {}
-                await audit(connection, action, project_id, ("finding", finding_id), by, said)
-            return Ruled(status, found["case_id"])
-
-        return await self.database.run(work)
+        return await self.database.run(
+            lambda connection: ruled_in(connection, project_id, finding_id, ruling, by, now)
+        )
 
     async def expect(
         self, project_id: int, finding_id: UUID, by: Author, now: datetime
@@ -220,6 +179,52 @@ class FindingStates:
             return Ruled("closed", found["case_id"])
 
         return await self.database.run(work)
+
+
+async def ruled_in(
+    connection: Connection, project_id: int, finding_id: UUID, ruling: Triage, by: Author, now: datetime
+) -> Ruled | FindingRefusal:
+    """`FindingStates.rule` within the caller's transaction."""
+    closing: Resolution | None = "rejected" if ruling.verdict == "negative" else None
+    found = await _living(connection, project_id, finding_id, by, closing)
+    if isinstance(found, Ruled | FindingRefusal):
+        return found
+    if found["decided_by"] and _RANK[by.kind] < _RANK[found["decided_by"]]:
+        return FindingRefusal("OVERRULED", found["ruled_by"], found["triaged_at"])
+    after: dict[str, FindingStatus] = {"positive": "confirmed", "negative": "rejected"}
+    status: FindingStatus = after.get(ruling.verdict, found["status"])
+    # The five hidden fields, the one that says that they are there, and what follows of them; what a
+    # rejection overwrites is kept.
+    await connection.execute(
+        "update finding set"
+        f" overruled = case when $10::text = 'rejected' then {OVERRULED} end,"
+        " triage_status = 'done', triage_verdict = $3, triage_action = $4,"
+        " triage_summary = $5, triage_citations = $6::text::jsonb, triaged_at = $7::timestamptz,"
+        " ruled_by_kind = $8, ruled_by = $9::text, status = $10::text,"
+        " confirmed = $10::text = 'confirmed',"
+        " confirmed_at = case when $10 = 'confirmed' then coalesce(confirmed_at, $7) end,"
+        " closed_at = case when $10 = 'rejected' then $7 end,"
+        " closed_by = case when $10 = 'rejected' then $9 end,"
+        " closed_as = case when $10 = 'rejected' then $10 end"
+        " where project_id = $1 and id = $2",
+        project_id,
+        finding_id,
+        ruling.verdict,
+        ruling.action,
+        ruling.summary,
+        msgspec.json.encode(list(ruling.citations)).decode(),
+        now,
+        by.kind,
+        by.name,
+        status,
+    )
+    if status == "rejected":
+        await settle(connection, project_id, found["case_id"], "rejected", by, now)
+    if status != found["status"]:
+        action: Any = "finding.confirm" if status == "confirmed" else "finding.reject"
+        said = {"reason": ruling.summary} if status == "rejected" else {}
+        await audit(connection, action, project_id, ("finding", finding_id), by, said)
+    return Ruled(status, found["case_id"])
 
 
 async def _living(

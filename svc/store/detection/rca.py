@@ -97,44 +97,11 @@ class RcaStore:
         with `if_due`, the rule has begun one since it opened.
         """
 
-        async def work(connection: Connection) -> RcaStarted | None:
-            await take_turn(connection, project_id)
-            # The case, whether the rule has still to look, and its report of this engine while that runs.
-            case = await connection.fetchrow(
-                "select c.rule_report_due as due, (select r.id from rca_report r"
-                " where r.project_id = c.project_id and r.case_id = c.id and r.status = 'running'"
-                " and r.engine = $3 limit 1) as running"
-                " from detection_case c where c.project_id = $1 and c.id = $2",
-                project_id,
-                case_id,
-                engine,
+        return await self.database.run(
+            lambda connection: started_in(
+                connection, project_id, case_id, by, now, engine=engine, if_due=if_due
             )
-            if case is None or (if_due and not case["due"]):
-                return None
-            if engine == "rule":
-                # Whoever begins it, the rule looks at the case.
-                await connection.execute(
-                    "update detection_case set rule_report_due = false where project_id = $1 and id = $2",
-                    project_id,
-                    case_id,
-                )
-            if case["running"] is not None:
-                return RcaStarted(case["running"], new=False)
-            # The report, held by nobody yet.
-            report_id: UUID = await connection.fetchval(
-                "insert into rca_report (project_id, case_id, status, started_at, engine)"
-                " values ($1, $2, 'running', $3, $4) returning id",
-                project_id,
-                case_id,
-                now,
-                engine,
-            )
-            await _name(connection, project_id, case_id, report_id, instead_of_agents=engine == "agent")
-            await note(connection, project_id, case_id, "rca_started", by.name, "", now)
-            await audit(connection, "case.rca", project_id, ("case", case_id), by, {})
-            return RcaStarted(report_id, new=True)
-
-        return await self.database.run(work)
+        )
 
     async def claim(self, now: datetime, *, engine: RcaEngine = "rule") -> RcaLease | None:
         """Hold the engine's report that waits longest and that nobody holds, or nobody in time, if any does.
@@ -222,18 +189,107 @@ class RcaStore:
                         lease.token,
                     )
                 )
-            if failure is None:
-                await _name(connection, lease.project_id, case_id, lease.report_id, instead_of_agents=False)
-                if _too_few(report):
-                    await connection.execute(_AGAIN, lease.project_id, case_id)
-            else:
-                await _name_last_done(connection, lease.project_id, case_id, lease.report_id)
-            kind = "rca_done" if failure is None else "rca_failed"
-            said = (failure or "")[:FAILURE_CHARS]
-            await note(connection, lease.project_id, case_id, kind, by.name, said, now)
+            await _told_end(connection, lease.project_id, case_id, lease.report_id, failure, by, now)
+            if report is not None and _too_few(report):
+                await connection.execute(_AGAIN, lease.project_id, case_id)
             return True
 
         return await self.database.run(work)
+
+
+async def started_in(
+    connection: Connection,
+    project_id: int,
+    case_id: UUID,
+    by: Author,
+    now: datetime,
+    *,
+    engine: RcaEngine,
+    if_due: bool = False,
+) -> RcaStarted | None:
+    """`RcaStore.start` within the caller's transaction."""
+    await take_turn(connection, project_id)
+    # The case, whether the rule has still to look, and its report of this engine while that runs.
+    case = await connection.fetchrow(
+        "select c.rule_report_due as due, (select r.id from rca_report r"
+        " where r.project_id = c.project_id and r.case_id = c.id and r.status = 'running'"
+        " and r.engine = $3 limit 1) as running"
+        " from detection_case c where c.project_id = $1 and c.id = $2",
+        project_id,
+        case_id,
+        engine,
+    )
+    if case is None or (if_due and not case["due"]):
+        return None
+    if engine == "rule":
+        # Whoever begins it, the rule looks at the case.
+        await connection.execute(
+            "update detection_case set rule_report_due = false where project_id = $1 and id = $2",
+            project_id,
+            case_id,
+        )
+    if case["running"] is not None:
+        return RcaStarted(case["running"], new=False)
+    # The report, held by nobody yet.
+    report_id: UUID = await connection.fetchval(
+        "insert into rca_report (project_id, case_id, status, started_at, engine)"
+        " values ($1, $2, 'running', $3, $4) returning id",
+        project_id,
+        case_id,
+        now,
+        engine,
+    )
+    await _name(connection, project_id, case_id, report_id, instead_of_agents=engine == "agent")
+    await note(connection, project_id, case_id, "rca_started", by.name, "", now)
+    await audit(connection, "case.rca", project_id, ("case", case_id), by, {})
+    return RcaStarted(report_id, new=True)
+
+
+async def ended_in(
+    connection: Connection,
+    project_id: int,
+    report_id: UUID,
+    outcome: dict[str, Any] | str,
+    by: Author,
+    now: datetime,
+) -> bool:
+    """End a report that no lease holds: an agent's, in the transaction that ends its run, in the project's
+    turn. False: it does not run.
+    """
+    report, failure = (None, outcome) if isinstance(outcome, str) else (outcome, None)
+    # The report, if it runs.
+    case_id = await connection.fetchval(
+        "update rca_report set status = $3::text, report = $4::text::jsonb, failure = $5, finished_at = $6"
+        " where project_id = $1 and id = $2 and status = 'running' and engine = 'agent' returning case_id",
+        project_id,
+        report_id,
+        "done" if failure is None else "failed",
+        None if report is None else msgspec.json.encode(report).decode(),
+        None if failure is None else failure[:FAILURE_CHARS],
+        now,
+    )
+    if case_id is None:
+        return False
+    await _told_end(connection, project_id, case_id, report_id, failure, by, now)
+    return True
+
+
+async def _told_end(
+    connection: Connection,
+    project_id: int,
+    case_id: UUID,
+    report_id: UUID,
+    failure: str | None,
+    by: Author,
+    now: datetime,
+) -> None:
+    """The case names what was found, or what was found before; its trail says which."""
+    if failure is None:
+        await _name(connection, project_id, case_id, report_id, instead_of_agents=False)
+    else:
+        await _name_last_done(connection, project_id, case_id, report_id)
+    kind = "rca_done" if failure is None else "rca_failed"
+    await note(connection, project_id, case_id, kind, by.name, (failure or "")[:FAILURE_CHARS], now)
 
 
 async def _name(
