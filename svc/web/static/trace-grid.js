@@ -27,7 +27,8 @@ export class Grid {
     this.shown = { closed: new Set(), open: new Set(), only: asked.get("only") ?? "", low: 0, high: Infinity };
     this.asked = asked;
     this.span = asked.get("span") ?? "";
-    /** @type {ReturnType<typeof build>} */
+    /** @type {string | null} */
+    this.etag = null;
     const parts = build(place, this.tree);
     this.map = parts.map;
     this.overview = new Overview(parts.canvas);
