@@ -27,6 +27,7 @@ from svc.config.types import (
     COUNT,
     DAYS,
     DB_URL,
+    DIRECTORY_URL,
     FILE,
     FOLDER,
     HEARTBEAT_URL,
@@ -382,6 +383,16 @@ class Settings:
     acme_email: str | None = setting(
         "ACME_EMAIL", OPTIONAL, "", "Required when `SITE_DOMAIN` is set in `acme` mode."
     )
+    acme_directory_url: str = setting(
+        "SVC_ACME_DIRECTORY_URL",
+        DIRECTORY_URL,
+        "https://acme-v02.api.letsencrypt.org/directory",
+        "Directory of the certificate authority.",
+    )
+    acme_ca_file: Path | None = setting(
+        "SVC_ACME_CA_FILE", FILE, "", "PEM file of what a private authority is itself trusted by.",
+        shown="those that are commonly trusted",
+    )  # fmt: skip
     trusted_proxies: tuple[Any, ...] = setting(
         "TRUSTED_PROXIES", NETWORKS, "", "Networks whose forwarded headers are honoured, in `upstream` mode."
     )

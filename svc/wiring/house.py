@@ -85,6 +85,15 @@ def sizes_for(settings: Settings) -> PoolSizes:
 log = logging.getLogger(__name__)
 
 
+def _tell_of_fewer_decoders(settings: Settings, sizes: PoolSizes) -> None:
+    if sizes.decoders < settings.decoders:
+        log.warning(
+            "SVC_INGEST_DECODERS is %d; the database has connections for %d, so that many are started",
+            settings.decoders,
+            sizes.decoders,
+        )
+
+
 class House:
     """Everything between the database and the doors, built once."""
 
@@ -100,12 +109,7 @@ class House:
     ) -> None:
         self.settings, self.store, self.pools, self.tls = settings, store, pools, tls
         self.sizes = sizes_for(settings)
-        if self.sizes.decoders < settings.decoders:
-            log.warning(
-                "SVC_INGEST_DECODERS is %d; the database has connections for %d, so that many are started",
-                settings.decoders,
-                self.sizes.decoders,
-            )
+        _tell_of_fewer_decoders(settings, self.sizes)
         self.board = Board()
         self.tally, self.roller_tally, self.sweep_tally = Tally(), RollerTally(), SweepTally()
         self.detection = Detecting(self.board)
@@ -126,12 +130,7 @@ class House:
         self.decoders = tuple(
             Lane(self.board.enrol(f"decoder-{number}")) for number in range(1, self.sizes.decoders + 1)
         )
-        self.sink: BatchSink
-        if self.decoders:
-            self.sink = Decoders(self.decoders)
-        else:
-            spans = SpanStore(pools.ingest, DayPartitions(pools.ingest, settings.trace_ttl_days), CallSites())
-            self.sink = Ingest(decoder(prices, self.observations), spans)
+        self.sink: BatchSink = Decoders(self.decoders) if self.decoders else self._ingest()
         self.drainer_vitals = tuple(
             self.board.enrol(f"drainer-{number}") for number in range(1, drainers(settings) + 1)
         )
@@ -155,6 +154,12 @@ class House:
         self.door = self._door(mcp, app)
         self.grpc = OtlpGrpc(intake=self.intake, keys=self.keys, callers=self.means.callers)
         self.metrics.watch(self._sources())
+
+    def _ingest(self) -> Ingest:
+        """Decoding and storing in this very process."""
+        days = DayPartitions(self.pools.ingest, self.settings.trace_ttl_days)
+        spans = SpanStore(self.pools.ingest, days, CallSites())
+        return Ingest(decoder(self.prices, self.observations), spans)
 
     def _door(self, mcp: Mcp, app: Any) -> Door:
         transport = self.settings.transport
@@ -280,7 +285,7 @@ class House:
         for lane in self.decoders:
             loops.append((lambda lane=lane: DecoderProcess(lane=lane, launch=launch), lane.vitals))  # type: ignore[misc]
         if self.tls is not None:
-            loops += self.tls.loops(self.board)
+            loops += self.tls.loops(self.board, self.pools.admission)
         embedded = self.store.embedded
         if embedded is not None:
             loops.insert(0, (lambda: embedded, self.board.enrol("embedded-postgres")))
