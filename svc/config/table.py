@@ -243,6 +243,29 @@ class Settings:
         "Copies of each message in kafka mode; above 1 the broker waits for two.",
     )
 
+    kafka_security_protocol: str = setting(
+        "SVC_INGEST_SPOOL_KAFKA_SECURITY_PROTOCOL",
+        one_of("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
+        "PLAINTEXT",
+        "How the brokers are spoken to.",
+    )
+    kafka_sasl_mechanism: str = setting(
+        "SVC_INGEST_SPOOL_KAFKA_SASL_MECHANISM",
+        one_of("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"),
+        "SCRAM-SHA-512",
+        "How name and password are shown to the brokers.",
+    )
+    kafka_user: str | None = setting(
+        "SVC_INGEST_SPOOL_KAFKA_USER", OPTIONAL, "", "Name at the brokers, for the SASL protocols."
+    )
+    kafka_password: str | None = setting(
+        "SVC_INGEST_SPOOL_KAFKA_PASSWORD", OPTIONAL, "", "Password at the brokers.", secret=True
+    )
+    kafka_ca_file: Path | None = setting(
+        "SVC_INGEST_SPOOL_KAFKA_CA_FILE", FILE, "", "PEM file of what the brokers are trusted by.",
+        shown="those that are commonly trusted",
+    )  # fmt: skip
+
     jdbc_url: str | None = setting(
         "SVC_JDBC_URL",
         DB_URL,
