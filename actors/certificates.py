@@ -8,8 +8,8 @@ had or served never takes the one away that is served. Spare: nobody waits for t
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -17,7 +17,7 @@ import attrs
 import trio
 
 from actors.ports import Authority, CertificateShelf, Showcase
-from actors.rounds import OUTAGE_PAUSE_S, rounds
+from actors.rounds import rounds
 from actors.supervision import Vitals
 from protocol.certificates import (
     CHALLENGES,
@@ -259,32 +259,3 @@ class AcmeCertificate:
         kept = attrs.evolve(ordered.kept, pair=pair, proven_by=proven_by)
         await self._shelf.keep(kept)
         return kept
-
-
-class CertificateNews:
-    """Hears from other copies that there is a new certificate or challenge, and wakes who shows it."""
-
-    def __init__(
-        self,
-        *,
-        news: Callable[[], AbstractAsyncContextManager[AsyncIterator[str]]],
-        show: Callable[[], Awaitable[object]],
-        vitals: Vitals,
-    ) -> None:
-        self._news, self._show, self._vitals = news, show, vitals
-
-    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Listen until cancelled."""
-        task_status.started()
-        while True:
-            try:
-                async with self._news() as notices:
-                    # What was told before was not heard.
-                    await self._show()
-                    self._vitals.works()
-                    async for _ in notices:
-                        await self._show()
-                raise Outage("the connection for certificate notices was lost")
-            except Outage as outage:
-                self._vitals.waits(str(outage))
-                await trio.sleep(OUTAGE_PAUSE_S)

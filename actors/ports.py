@@ -53,6 +53,7 @@ __all__ = [
     "Hours",
     "KeyRecord",
     "KeyShelf",
+    "LeaseShelf",
     "Letter",
     "Offered",
     "Outage",
@@ -202,6 +203,14 @@ class CertificateShelf(Protocol):
     async def challenges(self) -> Sequence[Challenge]: ...
 
     async def answer(self, token: str) -> str | None: ...
+
+
+class LeaseShelf(Protocol):
+    """Where copies agree on who does what. Both raise `Outage`."""
+
+    async def take(self, names: Sequence[str], life_s: float) -> frozenset[str]: ...
+
+    async def release(self) -> None: ...
 
 
 class Showcase(Protocol):

@@ -65,11 +65,12 @@ from svc.store.spans.exporters import ExporterStore
 from svc.store.spans.traces import TraceStore
 from svc.store.spans.writing import SpanStore
 from svc.web.instruments import OwnerLink
-from svc.wiring.keeping import optional_loops, retention_report
+from svc.wiring.keeping import leases, optional_loops, retention_report
 from svc.wiring.open_store import Store
 from svc.wiring.pages import DemoProcess, instruments_of, site
 from svc.wiring.people import means, sign_ins
 from svc.wiring.pools import DETECTING_CONNECTIONS, Pools, PoolSizes, pool_sizes
+from svc.wiring.prices import shared_prices
 from svc.wiring.spools import Spooling, drainers, ingest_limits
 from svc.wiring.tls import Tls
 
@@ -127,6 +128,7 @@ class House:
             self.spool, settings.max_body_bytes, now, trio.current_time, ingest_limits(settings)
         )
         self.prices, self.observations = prices, Observations()
+        self.shared_prices = shared_prices(pools.upkeep, self.adopt)
         self.decoders = tuple(
             Lane(self.board.enrol(f"decoder-{number}")) for number in range(1, self.sizes.decoders + 1)
         )
@@ -274,7 +276,8 @@ class House:
             ),
             self._detecting(),
         ]
-        loops += optional_loops(self.settings, self.pools.upkeep, self.board, self.sweep_tally)
+        duties = leases(self.settings)
+        loops += optional_loops(self.settings, self.pools.upkeep, self.board, self.sweep_tally, duties)
         launch = decoder_process(
             self.store.database.address,
             self.settings.log_level,
@@ -284,8 +287,10 @@ class House:
         )
         for lane in self.decoders:
             loops.append((lambda lane=lane: DecoderProcess(lane=lane, launch=launch), lane.vitals))  # type: ignore[misc]
+        if not self.settings.embedded:
+            loops.append(self.shared_prices.loop(self.board))
         if self.tls is not None:
-            loops += self.tls.loops(self.board, self.pools.admission)
+            loops += self.tls.loops(self.board, self.pools.admission, duties)
         embedded = self.store.embedded
         if embedded is not None:
             loops.insert(0, (lambda: embedded, self.board.enrol("embedded-postgres")))

@@ -14,7 +14,9 @@ from typing import Any, Final
 
 import attrs
 
-from actors.certificates import AcmeCertificate, CertificateNews, KeptCertificate, Nudge, OwnCertificate
+from actors.certificates import AcmeCertificate, KeptCertificate, Nudge, OwnCertificate
+from actors.leases import Leases
+from actors.news import News
 from actors.ports import CertificateShelf
 from actors.supervision import Actor, Board, Vitals
 from protocol.certificates import CertificateFacts, Pair, TlsState, other_names
@@ -28,6 +30,7 @@ from svc.secrets.sealing import Sealer
 from svc.secrets.tls_files import TlsFiles
 from svc.store.postgres.database import Database
 from svc.store.replicas.certificates import CertificateStore
+from svc.wiring.keeping import CERTIFICATES
 
 log = logging.getLogger(__name__)
 
@@ -64,14 +67,14 @@ class Tls:
     async def _answer(self, token: str) -> str | None:
         return None if self._shelf is None else await self._shelf.answer(token)
 
-    def loops(self, board: Board, database: Database) -> list[Loop]:
+    def loops(self, board: Board, database: Database, duties: Leases) -> list[Loop]:
         """The actors that keep it."""
         vitals = board.enrol("certificates", spare=True)
         if self.settings.tls_mode == "owncert":
             return [(partial(self._own, vitals), vitals)]
         if self.settings.embedded:
             self._shelf = TlsFiles(self.settings.data_dir / "tls", self.state.domain)
-            return [(partial(self._acme, self._kept(self._shelf), vitals), vitals)]
+            return [(partial(self._acme, self._kept(self._shelf), duties, vitals), vitals)]
         sealer = Sealer.of(self.settings)
         shared = CertificateStore(
             database,
@@ -82,8 +85,8 @@ class Tls:
         self._shelf = shared
         kept, news = self._kept(shared), board.enrol("certificate-news", spare=True)
         return [
-            (partial(self._acme, kept, vitals), vitals),
-            (lambda: CertificateNews(news=shared.news, show=kept.refresh, vitals=news), news),
+            (partial(self._acme, kept, duties, vitals), vitals),
+            (lambda: News(notices=shared.news, look=kept.refresh, vitals=news), news),
         ]
 
     def _own(self, vitals: Vitals) -> OwnCertificate:
@@ -106,7 +109,7 @@ class Tls:
             state=self.state,
         )
 
-    def _acme(self, kept: KeptCertificate, vitals: Vitals) -> AcmeCertificate:
+    def _acme(self, kept: KeptCertificate, duties: Leases, vitals: Vitals) -> AcmeCertificate:
         settings = self.settings
         assert settings.acme_email is not None
         authority = AcmeAuthority(
@@ -117,7 +120,12 @@ class Tls:
             settings.acme_ca_file,
         )
         return AcmeCertificate(
-            authority=authority, kept=kept, nudge=self.nudge, renews=lambda: True, now=now, vitals=vitals
+            authority=authority,
+            kept=kept,
+            nudge=self.nudge,
+            renews=lambda: duties.held(CERTIFICATES),
+            now=now,
+            vitals=vitals,
         )
 
 

@@ -35,10 +35,10 @@ BEGIN = datetime.now(UTC)
 
 def now() -> datetime:
     """The time of day on Trio's clock."""
-    return BEGIN + timedelta(seconds=trio.current_time() - _zero_s)
+    return _begin + timedelta(seconds=trio.current_time() - _zero_s)
 
 
-_zero_s = 0.0
+_zero_s, _begin = 0.0, BEGIN
 
 
 @attrs.define
@@ -58,7 +58,7 @@ class Script:
         return Ordered(attrs.evolve(kept, account_url="a"), Challenge(kind, DOMAIN, "t", "t.k"), None)
 
     async def finish(self, ordered: Ordered) -> Pair:
-        return pair_for(DOMAIN, life=self.life, age=BEGIN - now())
+        return pair_for(DOMAIN, life=self.life, age=_begin - now())
 
     async def renewal(self, pair: Pair) -> datetime | None:
         return self.renew_at
@@ -117,8 +117,8 @@ class Scene:
 @asynccontextmanager
 async def kept_up(script: Script, shelf: Shelf | None = None, *, renews: bool = True) -> AsyncIterator[Scene]:
     """The actor at work."""
-    global _zero_s
-    _zero_s = trio.current_time()
+    global _zero_s, _begin
+    _zero_s, _begin = trio.current_time(), datetime.now(UTC)
     shelf = shelf or Shelf()
     scene = Scene(script, Window(), TlsState("acme", DOMAIN), Vitals("c", spare=True), Nudge(), shelf)
     kept = KeptCertificate(

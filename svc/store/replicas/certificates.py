@@ -9,8 +9,8 @@ Secrets: account key, certificate and key lie in one sealed text; the sealing is
 from __future__ import annotations
 
 from base64 import b64decode, b64encode
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Final
 
 import attrs
@@ -18,8 +18,8 @@ import msgspec
 
 from protocol.certificates import Challenge, ChallengeKind, Kept, Pair
 from protocol.sealed import Lost
-from protocol.storage import Outage
 from svc.store.postgres.database import Connection, Database
+from svc.store.replicas.notices import notices
 
 CHANNEL: Final = "tls"
 
@@ -127,18 +127,9 @@ class CertificateStore:
         )
         return rows[0]["key_authorization"] if rows else None
 
-    @asynccontextmanager
-    async def news(self) -> AsyncIterator[AsyncIterator[str]]:
+    def news(self) -> AbstractAsyncContextManager[AsyncIterator[str]]:
         """Hear of every change. The iterator raises `Outage` when it goes deaf."""
-        async with self.database.listening(CHANNEL) as payloads:
-
-            async def notices() -> AsyncGenerator[str, None]:
-                async for payload in payloads:
-                    yield payload
-                raise Outage("the connection for certificate notices was lost")
-
-            async with aclosing(notices()) as stream:
-                yield stream
+        return notices(self.database, CHANNEL)
 
 
 async def _tell(connection: Connection) -> None:
