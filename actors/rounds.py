@@ -39,7 +39,7 @@ async def rounds(
             rest_s = await work()
         except Outage as outage:
             vitals.waits(str(outage))
-            rest_s = outage_pause_s
+            rest_s = outage_pause_s if outage.pause_s is None else outage.pause_s
         else:
             vitals.works()
         await rest(rest_s)

@@ -13,6 +13,7 @@ from typing import Any, Final, Literal
 import attrs
 
 from protocol.operator import OperatorError
+from protocol.storage import Outage
 
 #: How a name is proven to an authority (RFC 8555 §8.3, RFC 8737).
 ChallengeKind = Literal["http-01", "tls-alpn-01"]
@@ -52,9 +53,10 @@ class CertificateFacts:
         parent = domain.partition(".")[2]
         return any(name.lower() in (domain, f"*.{parent}") for name in self.names)
 
-    def is_due(self, now: datetime) -> bool:
-        """Whether two thirds of its life are over, which is when it is renewed."""
-        return now >= self.begins_at + (self.ends_at - self.begins_at) * 2 / 3
+    @property
+    def due_at(self) -> datetime:
+        """When two thirds of its life are over, which is when it is renewed where nobody says otherwise."""
+        return self.begins_at + (self.ends_at - self.begins_at) * 2 / 3
 
     def left(self, now: datetime) -> timedelta:
         """Until it ends; negative afterwards."""
@@ -87,10 +89,23 @@ class Kept:
 
 
 @attrs.frozen
-class Renewal:
-    """When an authority wants a certificate renewed; None where it does not say."""
+class Ordered:
+    """An order at an authority: what is to be proven first, None when it knows already.
 
-    at: datetime | None
+    `kept` has the account that it was made under, `order` is the client's own.
+    """
+
+    kept: Kept
+    challenge: Challenge | None
+    order: Any = attrs.field(repr=False)
+
+
+class AuthorityFault(Outage):
+    """An authority did not give what it was asked for: away, busy, or it says no. Later may help."""
+
+
+class NotProven(AuthorityFault):
+    """It could not see that the name is ours, by this challenge."""
 
 
 @attrs.define

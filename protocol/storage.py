@@ -20,6 +20,9 @@ _REASON_CHARS: Final = 500
 class Outage(Exception):
     """Something outside is away (the database, a broker). Waiting helps; the text is for the operator."""
 
+    #: How long to wait, where whoever raises it knows better than who waits.
+    pause_s: float | None = None
+
 
 class Slow(Outage):
     """The database did not answer in time: it may be busy, or away."""

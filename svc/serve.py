@@ -22,12 +22,13 @@ import trio
 from hypercorn.trio import serve as serve_http
 
 from actors.supervision import keep
+from protocol.storage import Outage
 from svc.config.table import Settings
 from svc.domain.pricing import PriceBook
 from svc.front.server.connection import contain_connections
 from svc.front.server.hypercorn import HttpConfig
 from svc.front.server.listening import bound, free
-from svc.ingest.prices import BadPrices, price_book, read_prices
+from svc.ingest.prices import BadPrices, price_book
 from svc.runtime.files import quiet_capacity_errors, raise_file_limit
 from svc.store.accounts.audit import SYSTEM
 from svc.store.accounts.keys import KeyStore
@@ -184,9 +185,11 @@ async def _read_anew(house: House) -> None:
             if path is None:
                 continue
             try:
-                house.adopt(await trio.to_thread.run_sync(read_prices, path))
+                await house.shared_prices.read_anew(path)
             except BadPrices as bad:
                 log.warning("%s; the old prices stay", bad)
+            except Outage as outage:
+                log.warning("the new prices are in force here, but other copies do not know: %s", outage)
             else:
                 log.info("prices are now %s", house.prices.version)
 

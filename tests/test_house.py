@@ -34,6 +34,7 @@ ROOMS: dict[str, tuple[set[str], set[str] | None]] = {
     "svc/store/postgres": (STORE | {"svc.store.postgres"}, SQL),
     "svc/store/aggregates": (STORE | {"svc.store.postgres", "svc.store.aggregates"}, SQL),
     "svc/store/accounts": (STORE | {"svc.store.postgres", "svc.store.accounts"}, SQL),
+    "svc/store/replicas": (STORE | {"svc.store.postgres", "svc.store.replicas"}, SQL),
     "svc/store/spans": (STORE | BELOW | {"svc.store.spans"}, SQL),
     # What detectors count they read from stored traces.
     "svc/store/detection": (STORE | BELOW | {"svc.store.spans", "svc.store.detection"}, SQL),
@@ -44,10 +45,14 @@ ROOMS: dict[str, tuple[set[str], set[str] | None]] = {
     "svc/store/reads": ({"protocol", "svc.domain", "svc.store"}, SQL),
     "svc/outside": (
         {"protocol", "svc.outside"},
-        {"attrs", "msgspec", "trio", "confluent_kafka", "httpx2", "httpcore2", "joserfc"},
+        {
+            *("attrs", "msgspec", "trio", "confluent_kafka", "httpx2", "httpcore2", "joserfc"),
+            # The client of certificate authorities, and what speaks in its signatures.
+            *("acme", "josepy", "requests", "cryptography"),
+        },
     ),
     "svc/config": ({"protocol", "svc.config"}, {"attrs", "environ"}),
-    "svc/secrets": ({"protocol", "svc.config", "svc.secrets"}, {"attrs", "cryptography"}),
+    "svc/secrets": ({"protocol", "svc.config", "svc.secrets"}, {"attrs", "cryptography", "trio"}),
     "svc/runtime": ({"svc.runtime"}, {"trio", "trio_asyncio", "structlog"}),
     # A decoder process keeps an actor of its own.
     "svc/ingest": (

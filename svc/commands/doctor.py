@@ -33,6 +33,7 @@ from svc.secrets.own import kept_here, with_own_secrets
 from svc.store.accounts.projects import DEFAULT_ORG
 from svc.store.postgres.database import Connection
 from svc.store.postgres.migrate import migrations
+from svc.store.replicas.notices import hears_itself
 from svc.store.spans.exporters import ExporterStore
 from svc.wiring.open_store import open_store, served_address
 from svc.wiring.outbound import outbound
@@ -135,13 +136,18 @@ async def _database(settings: Settings) -> list[Finding]:
     async with open_store(settings, as_it_is=True) as store:
         try:
             server, step = await store.database.run(work, transaction=False, timeout_s=TIMEOUT_S)
+            hears = await hears_itself(store.database)
         except Outage as outage:
             return [Finding("FAIL", "database", f"{address.label()}: {outage}")]
     known = migrations()[-1].number
     schema = Finding("ok", "schema", f"at step {step} of {known}")
     if step > known:
         schema = Finding("FAIL", "schema", f"at step {step}, this release knows {known}: it is too old")
-    return [Finding("ok", "database", f"{address.label()} runs PostgreSQL {server}"), schema]
+    heard = Finding("ok", "notices", "what one copy announces the others hear")
+    if not hears:
+        text = "LISTEN hears nothing: a pooler of transactions stands before the database, connect past it"
+        heard = Finding("FAIL", "notices", text)
+    return [Finding("ok", "database", f"{address.label()} runs PostgreSQL {server}"), schema, heard]
 
 
 async def _brokers(settings: Settings) -> list[Finding]:

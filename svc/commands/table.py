@@ -43,6 +43,7 @@ class Command:
 
 COMMANDS: Final = (
     Command("serve", "run the service", "serve", serves=True, own_secrets=True),
+    Command("init", "write a folder to start from with Docker Compose", "init", looks_only=True),
     Command("keys", "make, list, rotate and revoke API keys", "keys"),
     Command("retention", "show what is kept how long, or sweep now", "retention"),
     Command(

@@ -85,6 +85,17 @@ def boot_refusals(settings: Settings) -> list[str]:
         refusals.append(
             "SVC_AUTH_DISABLED is true while SITE_DOMAIN is set: everybody would own the service; unset one"
         )
+    if settings.spool_mode == "kafka" and settings.kafka_security_protocol.startswith("SASL"):
+        login = {
+            "SVC_INGEST_SPOOL_KAFKA_USER": settings.kafka_user,
+            "SVC_INGEST_SPOOL_KAFKA_PASSWORD": settings.kafka_password,
+        }
+        missing = [name for name, value in login.items() if value is None]
+        if missing:
+            refusals.append(
+                f"{' and '.join(missing)} must be set: SVC_INGEST_SPOOL_KAFKA_SECURITY_PROTOCOL is "
+                f"{settings.kafka_security_protocol}"
+            )
     return refusals
 
 
@@ -113,6 +124,11 @@ def boot_warnings(settings: Settings, env: Mapping[str, str]) -> list[str]:
         warnings.append(
             "TRUSTED_PROXIES has no effect; it needs SITE_DOMAIN and TLS_MODE=upstream, so forwarded headers "
             "are ignored"
+        )
+    if settings.kafka_user is not None and not settings.kafka_security_protocol.startswith("SASL"):
+        warnings.append(
+            "SVC_INGEST_SPOOL_KAFKA_USER has no effect; it needs SVC_INGEST_SPOOL_KAFKA_SECURITY_PROTOCOL "
+            "to be SASL_SSL or SASL_PLAINTEXT"
         )
     if settings.auth_disabled:
         warnings.append(

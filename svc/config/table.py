@@ -27,6 +27,7 @@ from svc.config.types import (
     COUNT,
     DAYS,
     DB_URL,
+    DIRECTORY_URL,
     FILE,
     FOLDER,
     HEARTBEAT_URL,
@@ -242,6 +243,29 @@ class Settings:
         "Copies of each message in kafka mode; above 1 the broker waits for two.",
     )
 
+    kafka_security_protocol: str = setting(
+        "SVC_INGEST_SPOOL_KAFKA_SECURITY_PROTOCOL",
+        one_of("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
+        "PLAINTEXT",
+        "How the brokers are spoken to.",
+    )
+    kafka_sasl_mechanism: str = setting(
+        "SVC_INGEST_SPOOL_KAFKA_SASL_MECHANISM",
+        one_of("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"),
+        "SCRAM-SHA-512",
+        "How name and password are shown to the brokers.",
+    )
+    kafka_user: str | None = setting(
+        "SVC_INGEST_SPOOL_KAFKA_USER", OPTIONAL, "", "Name at the brokers, for the SASL protocols."
+    )
+    kafka_password: str | None = setting(
+        "SVC_INGEST_SPOOL_KAFKA_PASSWORD", OPTIONAL, "", "Password at the brokers.", secret=True
+    )
+    kafka_ca_file: Path | None = setting(
+        "SVC_INGEST_SPOOL_KAFKA_CA_FILE", FILE, "", "PEM file of what the brokers are trusted by.",
+        shown="those that are commonly trusted",
+    )  # fmt: skip
+
     jdbc_url: str | None = setting(
         "SVC_JDBC_URL",
         DB_URL,
@@ -382,6 +406,16 @@ class Settings:
     acme_email: str | None = setting(
         "ACME_EMAIL", OPTIONAL, "", "Required when `SITE_DOMAIN` is set in `acme` mode."
     )
+    acme_directory_url: str = setting(
+        "SVC_ACME_DIRECTORY_URL",
+        DIRECTORY_URL,
+        "https://acme-v02.api.letsencrypt.org/directory",
+        "Directory of the certificate authority.",
+    )
+    acme_ca_file: Path | None = setting(
+        "SVC_ACME_CA_FILE", FILE, "", "PEM file of what a private authority is itself trusted by.",
+        shown="those that are commonly trusted",
+    )  # fmt: skip
     trusted_proxies: tuple[Any, ...] = setting(
         "TRUSTED_PROXIES", NETWORKS, "", "Networks whose forwarded headers are honoured, in `upstream` mode."
     )

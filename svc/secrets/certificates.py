@@ -8,6 +8,7 @@ Secrets: private keys pass through as PEM; faults name files and never what stan
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
@@ -17,7 +18,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from protocol.certificates import BadPair, CertificateFacts, Pair
+from protocol.certificates import BadPair, CertificateFacts, Challenge, Pair
 
 CERTIFICATE: Final = "tls.crt"
 KEY: Final = "tls.key"
@@ -25,6 +26,7 @@ KEY: Final = "tls.key"
 _MOST_BYTES: Final = 256 * 1024
 #: How long one of our own making lasts; it is made anew at each start that needs one.
 _OWN_LIFE: Final = timedelta(days=90)
+_ACME_IDENTIFIER: Final = x509.ObjectIdentifier("1.3.6.1.5.5.7.1.31")
 #: Clocks differ.
 _SKEW: Final = timedelta(hours=1)
 
@@ -95,10 +97,19 @@ def _name(name: x509.Name) -> str:
 
 def self_signed(domain: str, now: datetime) -> Pair:
     """A pair of our own making, which lets clients speak TLS until an authority has answered."""
+    return _own(domain, now, None)
+
+
+def proof(challenge: Challenge, now: datetime) -> Pair:
+    """The pair that proves a name in the handshake itself (RFC 8737 §3)."""
+    return _own(challenge.domain, now, sha256(challenge.key_authorization.encode()).digest())
+
+
+def _own(domain: str, now: datetime, digest: bytes | None) -> Pair:
     key = ec.generate_private_key(ec.SECP256R1())
     # A common name has 64 characters at most; nobody reads it where alternative names stand.
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, domain[:64])])
-    certificate = (
+    building = (
         x509.CertificateBuilder()
         .subject_name(name)
         .issuer_name(name)
@@ -107,9 +118,14 @@ def self_signed(domain: str, now: datetime) -> Pair:
         .not_valid_before(now - _SKEW)
         .not_valid_after(now + _OWN_LIFE)
         .add_extension(x509.SubjectAlternativeName([x509.DNSName(domain)]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
     )
+    if digest is None:
+        building = building.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+    else:
+        # An OCTET STRING of 32 bytes, in DER.
+        said = x509.UnrecognizedExtension(_ACME_IDENTIFIER, b"\x04\x20" + digest)
+        building = building.add_extension(said, critical=True)
+    certificate = building.sign(key, hashes.SHA256())
     return Pair(
         certificate.public_bytes(serialization.Encoding.PEM),
         key.private_bytes(

@@ -65,11 +65,12 @@ from svc.store.spans.exporters import ExporterStore
 from svc.store.spans.traces import TraceStore
 from svc.store.spans.writing import SpanStore
 from svc.web.instruments import OwnerLink
-from svc.wiring.keeping import optional_loops, retention_report
+from svc.wiring.keeping import leases, optional_loops, retention_report
 from svc.wiring.open_store import Store
 from svc.wiring.pages import DemoProcess, RunningProcess, instruments_of, site
 from svc.wiring.people import means, sign_ins
 from svc.wiring.pools import DETECTING_CONNECTIONS, Pools, PoolSizes, pool_sizes
+from svc.wiring.prices import shared_prices
 from svc.wiring.spools import Spooling, drainers, ingest_limits
 from svc.wiring.tls import Tls
 
@@ -83,6 +84,15 @@ def sizes_for(settings: Settings) -> PoolSizes:
 
 
 log = logging.getLogger(__name__)
+
+
+def _tell_of_fewer_decoders(settings: Settings, sizes: PoolSizes) -> None:
+    if sizes.decoders < settings.decoders:
+        log.warning(
+            "SVC_INGEST_DECODERS is %d; the database has connections for %d, so that many are started",
+            settings.decoders,
+            sizes.decoders,
+        )
 
 
 class House:
@@ -100,12 +110,7 @@ class House:
     ) -> None:
         self.settings, self.store, self.pools, self.tls = settings, store, pools, tls
         self.sizes = sizes_for(settings)
-        if self.sizes.decoders < settings.decoders:
-            log.warning(
-                "SVC_INGEST_DECODERS is %d; the database has connections for %d, so that many are started",
-                settings.decoders,
-                self.sizes.decoders,
-            )
+        _tell_of_fewer_decoders(settings, self.sizes)
         self.board = Board()
         self.tally, self.roller_tally, self.sweep_tally = Tally(), RollerTally(), SweepTally()
         self.detection = Detecting(self.board)
@@ -123,15 +128,11 @@ class House:
             self.spool, settings.max_body_bytes, now, trio.current_time, ingest_limits(settings)
         )
         self.prices, self.observations = prices, Observations()
+        self.shared_prices = shared_prices(pools.upkeep, self.adopt)
         self.decoders = tuple(
             Lane(self.board.enrol(f"decoder-{number}")) for number in range(1, self.sizes.decoders + 1)
         )
-        self.sink: BatchSink
-        if self.decoders:
-            self.sink = Decoders(self.decoders)
-        else:
-            spans = SpanStore(pools.ingest, DayPartitions(pools.ingest, settings.trace_ttl_days), CallSites())
-            self.sink = Ingest(decoder(prices, self.observations), spans)
+        self.sink: BatchSink = Decoders(self.decoders) if self.decoders else self._ingest()
         self.drainer_vitals = tuple(
             self.board.enrol(f"drainer-{number}") for number in range(1, drainers(settings) + 1)
         )
@@ -158,6 +159,12 @@ class House:
         self.door = self._door(mcp, app)
         self.grpc = OtlpGrpc(intake=self.intake, keys=self.keys, callers=self.means.callers)
         self.metrics.watch(self._sources())
+
+    def _ingest(self) -> Ingest:
+        """Decoding and storing in this very process."""
+        days = DayPartitions(self.pools.ingest, self.settings.trace_ttl_days)
+        spans = SpanStore(self.pools.ingest, days, CallSites())
+        return Ingest(decoder(self.prices, self.observations), spans)
 
     def _door(self, mcp: Mcp, app: Any) -> Door:
         transport = self.settings.transport
@@ -272,7 +279,8 @@ class House:
             ),
             self._detecting(),
         ]
-        loops += optional_loops(self.settings, self.pools.upkeep, self.board, self.sweep_tally)
+        duties = leases(self.settings)
+        loops += optional_loops(self.settings, self.pools.upkeep, self.board, self.sweep_tally, duties)
         launch = decoder_process(
             self.store.database.address,
             self.settings.log_level,
@@ -282,8 +290,10 @@ class House:
         )
         for lane in self.decoders:
             loops.append((lambda lane=lane: DecoderProcess(lane=lane, launch=launch), lane.vitals))  # type: ignore[misc]
+        if not self.settings.embedded:
+            loops.append(self.shared_prices.loop(self.board))
         if self.tls is not None:
-            loops += self.tls.loops(self.board)
+            loops += self.tls.loops(self.board, self.pools.admission, duties)
         embedded = self.store.embedded
         if embedded is not None:
             loops.insert(0, (lambda: embedded, self.board.enrol("embedded-postgres")))

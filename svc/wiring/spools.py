@@ -27,7 +27,7 @@ from protocol.otlp.limits import Limits
 from protocol.spooled import Unpackable, unpack_letter
 from protocol.storage import Letter
 from svc.config.table import Settings
-from svc.outside.kafka.brokers import Kafka
+from svc.outside.kafka.brokers import Kafka, Security
 from svc.outside.kafka.letters import collect
 from svc.runtime.clock import now as clock
 from svc.store.spans.dead_letters import DeadLetterStore
@@ -68,6 +68,13 @@ def kafka(settings: Settings) -> Kafka:
     """The brokers of kafka mode."""
     return Kafka(
         settings.kafka_bootstrap_servers,
+        Security(
+            settings.kafka_security_protocol,
+            settings.kafka_sasl_mechanism,
+            settings.kafka_user,
+            settings.kafka_password,
+            None if settings.kafka_ca_file is None else str(settings.kafka_ca_file),
+        ),
         replication_factor=settings.kafka_replication_factor,
         message_bytes=min(settings.max_body_bytes + MESSAGE_EXTRA_BYTES, MESSAGE_MAX_BYTES),
         queue_bytes=settings.spool_max_bytes,

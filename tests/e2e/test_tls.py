@@ -24,6 +24,7 @@ from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExport
 from protocol.certificates import Pair
 from tests.certificates import BROKEN, broken, mount, pair_for, root_pem, trusting
 from tests.e2e.test_exporters import tell_a_story
+from tests.pebble import pebble
 from tests.service import PLAIN, TRACE_SVC, Service, environment, free_port, running, until
 
 DOMAIN = "localhost"
@@ -49,7 +50,7 @@ class Public:
 
 
 @contextmanager
-def public(certs: Path, **settings: str) -> Iterator[Public]:
+def public(certs: Path, *, data_dir: Path | None = None, **settings: str) -> Iterator[Public]:
     """A service that does TLS itself."""
     plain, secure = free_port(), free_port()
     env = {
@@ -61,11 +62,15 @@ def public(certs: Path, **settings: str) -> Iterator[Public]:
         "SVC_HTTPS_BIND": f"127.0.0.1:{secure}",
         **settings,
     }
-    with running(**env) as service:
+    plain, secure = (int(env[name].rpartition(":")[2]) for name in ("SVC_HTTP_BIND", "SVC_HTTPS_BIND"))
+    with running(data_dir, **env) as service:
         assert service.url == f"https://{DOMAIN}"
         yield Public(
             attrs.evolve(service, url=f"https://{DOMAIN}:{secure}"), f"http://127.0.0.1:{plain}", certs
         )
+
+
+ACME = {"TLS_MODE": "acme", "ACME_EMAIL": "me@example.org"}
 
 
 @pytest.fixture(scope="module")
@@ -277,3 +282,55 @@ def test_a_start_refuses_a_pair_that_cannot_be_served_before_anything_is_made(tm
     assert done.returncode == 1
     assert done.stderr == f"trace-svc: certificate and key of {certs} are not a pair\n"
     assert not (tmp_path / "data").exists()
+
+
+def shown(public: Public, root: bytes | None) -> x509.Certificate:
+    """The certificate of one handshake, checked by `root`, not at all for None."""
+    context = ssl.create_default_context() if root is None else trusting(root)
+    if root is None:
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    with (
+        socket.create_connection(("127.0.0.1", public.service.port), 10) as sock,
+        context.wrap_socket(sock, server_hostname=DOMAIN) as wrapped,
+    ):
+        der = wrapped.getpeercert(binary_form=True)
+        assert der is not None
+        return x509.load_der_x509_certificate(der)
+
+
+def test_a_certificate_of_an_authority_takes_the_place_of_our_own_and_outlives_a_restart(
+    open_folder: Path,
+) -> None:
+    data, plain, secure, listen = open_folder / "data", free_port(), free_port(), free_port()
+    binds = {"SVC_HTTP_BIND": f"127.0.0.1:{plain}", "SVC_HTTPS_BIND": f"127.0.0.1:{secure}"}
+    root_file = open_folder / "root.pem"
+    root_file.write_bytes(root_pem())
+    settings = {
+        **ACME,
+        **binds,
+        "SVC_ACME_DIRECTORY_URL": f"https://{DOMAIN}:{listen}/dir",
+        "SVC_ACME_CA_FILE": str(root_file),
+    }
+    with public(open_folder, data_dir=data, **settings) as site:
+        # The start has not waited: nobody listens there yet.
+        own = shown(site, None)
+        assert own.issuer == own.subject
+        until(lambda: "cannot be reached" in site.tls().get("last_fault", ""))
+        assert site.tls()["tls"] == "waiting"
+        assert site.service.health()["status"] == "UP"
+        assert "a self-signed one is served; last fault: the authority" in site.service.command("doctor")
+        with pebble(plain, free_port(), port=listen) as authority:
+            os.kill(site.service.process.pid, signal.SIGHUP)
+            until(lambda: site.tls()["tls"] == "valid", 60)
+            given = shown(site, authority.root)
+            assert site.tls()["issuer"].startswith("Pebble")
+            assert "last_fault" not in site.tls()
+    kept = data / "tls"
+    assert {path.name for path in kept.iterdir()} == {
+        *("account.pem", "account.json", f"{DOMAIN}.crt", f"{DOMAIN}.key")
+    }
+    assert kept.stat().st_mode & 0o777 == 0o700
+    assert {path.stat().st_mode & 0o777 for path in kept.iterdir()} == {0o600}
+    with public(open_folder, data_dir=data, **settings) as site:
+        assert shown(site, authority.root).serial_number == given.serial_number
+        assert site.tls()["tls"] == "valid"
