@@ -21,8 +21,8 @@ from svc.domain.detect.severity import band
 from svc.store.detection.trail import note, take_turn
 from svc.store.postgres.database import Connection, Database
 
-#: When a cause began, in SQL, of the case `c` and its finding `f`: what a case lists of one cause is one story,
-#: and what was taken for over once did not begin anew.
+#: When a cause began, in SQL, of the case `c` and its finding `f`: what a case lists of one cause is one
+#: story, and what was taken for over once did not begin anew.
 FIRST_ONSET: Final = (
     "least(f.onset_at, (select min(o.onset_at) from case_finding l"
     " join finding o on o.project_id = l.project_id and o.id = l.finding_id"

@@ -666,10 +666,10 @@ async def test_what_is_known_of_subjects_goes_with_the_last_that_was_counted_of_
     gone, here = ("tool:gone", "tool:look")
     cursor = slot_of(NOW)
     for subject in (gone, here):
-        for table, at in (("bucket_state", cursor), ("bucket_checkpoint", cursor - 400)):
+        for place, at in (("bucket_state", cursor), ("bucket_checkpoint", cursor - 400)):
             await execute(
                 store,
-                f"insert into {table} values"
+                f"insert into {place} values"
                 f" ({PROJECT}, 'tool_error', 'tool_error_rate', '{subject}', {at}, '')",
             )
     await execute(
