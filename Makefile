@@ -6,7 +6,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 SOURCES := svc actors protocol tests deploy
 
-.PHONY: run test together test-versions test-clients check bench bench-read bench-disk bench-detect soak chaos hostile image release format clean
+.PHONY: run test together test-versions test-clients check bench bench-read bench-pages bench-disk bench-detect soak chaos hostile image release format clean
 
 run: .venv/.run
 	@exec $(BIN)/trace-svc serve
@@ -29,6 +29,9 @@ bench: .venv/.dev
 
 bench-read: .venv/.dev
 	$(BIN)/python -m tests.bench.read
+
+bench-pages: .venv/.dev
+	$(BIN)/python -m tests.bench.pages
 
 bench-disk: .venv/.dev
 	$(BIN)/python -m tests.bench.disk

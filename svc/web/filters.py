@@ -71,6 +71,12 @@ def _unpriced(value: str) -> dict[str, Any]:
     return {"unpriced": value == "yes"}
 
 
+def _errors(value: str) -> dict[str, Any]:
+    if value not in ("yes", "no"):
+        raise WrongValue("errors is yes or no")
+    return {"failed_spans": value == "yes"}
+
+
 def _text(field: str) -> Callable[[str], dict[str, Any]]:
     return lambda value: {field: value}
 
@@ -111,6 +117,11 @@ FIELDS: Final = {
     for field in (
         FilterField(
             "status", "failed or not", "error", _status, _other(_status, "ok", "error"), ("error", "ok")
+        ),
+        FilterField(
+            *("errors", "whether any of its spans failed", "yes", _errors),
+            _other(_errors, "yes", "no"),
+            ("yes", "no"),
         ),
         _named("site", "call site of one of its spans", "support.answer", "call_site_id"),
         _named("model", "model of one of its spans", "gpt-4o", "model"),

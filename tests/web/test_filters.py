@@ -28,7 +28,15 @@ def test_tokens_ask_and_the_rest_is_searched_for() -> None:
 
 @pytest.mark.parametrize(
     "typed",
-    ["status:maybe", "latency:5", "latency:>" + "9" * 30 + "h", "cost:>much", "kind:banana", "unpriced:so"],
+    [
+        "status:maybe",
+        "latency:5",
+        "latency:>" + "9" * 30 + "h",
+        "cost:>much",
+        "kind:banana",
+        "unpriced:so",
+        "errors:many",
+    ],
 )
 def test_a_value_that_cannot_be_read_is_named_and_asks_for_nothing(typed: str) -> None:
     read = read_filters(typed)

@@ -378,7 +378,8 @@ async def test_a_full_list_counts_draws_and_pages(store: Database, owner: Visito
 
 @pytest.mark.parametrize(
     ("bar", "count"),
-    [("status:error", 20), ("status:ok", 40), ("session:s3", 4), ("user:u", 60), ("user:v", 0),
+    [("status:error", 20), ("status:ok", 40), ("errors:yes", 20),
+     ("-errors:yes", 40), ("session:s3", 4), ("user:u", 60), ("user:v", 0),
      ("latency:>5s", 0),
      ("latency:<10s", 60), ("cost:>0", 60), ("cost:>1", 0), ("unpriced:no", 60), ("unpriced:yes", 0),
      ("kind:llm", 60),

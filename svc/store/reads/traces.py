@@ -47,6 +47,8 @@ class TraceFilter:
     cheaper_than: Decimal | None = None
     #: Whether the price of any of its spans is not known.
     unpriced: bool | None = None
+    #: Whether any of its spans failed, whatever became of the trace.
+    failed_spans: bool | None = None
     #: Values that are left out: pairs of a field of this class and what it is not.
     without: Sequence[tuple[str, str]] = ()
 
@@ -162,6 +164,8 @@ def of_its_own(near: Where, asked: TraceFilter) -> str:
     own.within_numbers("total_cost", asked.dearer_than, asked.cheaper_than)
     if asked.unpriced is not None:
         own.add("unpriced_spans > 0" if asked.unpriced else "unpriced_spans = 0")
+    if asked.failed_spans is not None:
+        own.add("error_count > 0" if asked.failed_spans else "error_count = 0")
     for field, value in asked.without:
         if field in _HELD:
             own.add(f"not {HeldValue(_HELD[field], value, own.value(value)).clause()}")

@@ -37,6 +37,8 @@ class Mover:
     """How a figure moved: the factor, or None where it cannot be said; worse when it grew."""
 
     factor: float | None
+    #: Whether it says anything that it grew; more traffic is neither good nor bad.
+    judged: bool = True
 
     @property
     def text(self) -> str:
@@ -51,7 +53,7 @@ class Mover:
     @property
     def tone(self) -> str:
         """bad, ok or soft."""
-        if self.factor is None or 1 / _WORTH < self.factor < _WORTH:
+        if self.factor is None or not self.judged or 1 / _WORTH < self.factor < _WORTH:
             return "soft"
         return "bad" if self.factor > 1 else "ok"
 
@@ -63,6 +65,8 @@ class VitalRow:
     name: str
     address: str
     now: Window
+    runs: Mover
+    spend: Mover
     errors: Mover
     p50: Mover
     p95: Mover
@@ -133,6 +137,8 @@ def _row(visit: Visit, what: What, name: str, vital: Vital) -> VitalRow:
             f"{visit.base}/traces", q=_said(what, bar), **{"from": timestamp(_since(name, visit.means.now()))}
         ),
         now,
+        Mover(None) if short else _growth(visit, name, now.n, before.n),
+        Mover(None) if short else _growth(visit, name, now.cost, before.cost),
         Mover(None) if short else _errors(now, before),
         Mover(None) if short else _factor(now.p50_ms, before.p50_ms),
         Mover(None) if short else _factor(now.p95_ms, before.p95_ms),
@@ -147,6 +153,13 @@ def _said(what: What, bar: Token | None) -> str:
         if bar is not None and bar.value
         else {"sites": "", "models": "kind:llm"}.get(what, "kind:tool")
     )
+
+
+def _growth(visit: Visit, name: str, now: float | None, before: float | None) -> Mover:
+    """How a sum grew, for the time: the present window may be up to an hour longer."""
+    at = visit.means.now()
+    longer = (at - _since(name, at)) / WINDOWS[name]
+    return Mover(now / before / longer if now is not None and before else None, judged=False)
 
 
 def _factor(now: float | None, before: float | None) -> Mover:

@@ -74,6 +74,7 @@ export function start(root) {
     if (one.ends) close();
     else show();
   };
+  close();
   input.addEventListener("input", show);
   input.addEventListener("blur", close);
   input.form?.addEventListener("submit", close);

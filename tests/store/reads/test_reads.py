@@ -492,6 +492,7 @@ def counts_of(explaining: Any) -> dict[str, Any]:
         "slow": {"slower_than": timedelta(seconds=5), "faster_than": timedelta(seconds=50)},
         "dear": {"dearer_than": Decimal("0.1"), "cheaper_than": Decimal(7)},
         "unpriced": {"unpriced": True},
+        "failed spans": {"failed_spans": True},
         "a model": {"model": "m1"},
         "a kind": {"kind": "llm"},
         "a call site": {"call_site_id": "site1"},
