@@ -1,6 +1,6 @@
 """What every test has: no unannounced ERROR, missing system parts skip aloud (and fail in CI), real parts.
 
-Fixtures: `store` is a fresh, migrated database on a real PostgreSQL; `service` is one running service that
+Fixtures: `store` is a migrated database without rows on a real PostgreSQL; `service` is one running service that
 end-to-end tests share, each with names of its own. `filled_once` gives a database with many rows.
 """
 
@@ -15,7 +15,7 @@ import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import asyncpg
 import attrs
@@ -27,8 +27,11 @@ from hypothesis import HealthCheck, settings
 from svc.store.postgres.database import Address, Database
 from svc.store.postgres.embedded.server import Served, open_embedded
 from svc.store.postgres.migrate import migrate
+from tests import reused
 from tests.kafka.broker import kafka as kafka
 from tests.service import Service, running
+
+T = TypeVar("T")
 
 _numbers = itertools.count(1)
 
@@ -89,8 +92,15 @@ def served() -> Iterator[Served]:
             thread.join(60)
 
 
+#: A database of the tests outlives no machine. Compressing pages for the log took most of making one.
+_HASTY = ("fsync = off", "full_page_writes = off", "wal_compression = off")
+
+
 async def _make_template(server: Served) -> None:
     async with trio_asyncio.open_loop():
+        for setting in _HASTY:
+            await _execute(server, f"alter system set {setting}")
+        await _execute(server, "select pg_reload_conf()")
         await _execute(server, "create database template_of_tests")
         address = attrs.evolve(address_of(server), database="template_of_tests")
         async with Database(address).opened() as database:
@@ -106,8 +116,24 @@ async def asyncio_loop() -> AsyncIterator[None]:
 
 @pytest.fixture
 async def store(asyncio_loop: None, served: Served) -> AsyncIterator[Database]:
-    """A fresh, migrated database, reachable from this test's Trio."""
-    async with _database(served, "template template_of_tests") as database:
+    """A migrated database without rows, reachable from this test's Trio."""
+    if not _idle:
+        _idle.append(await _create(served, _TEMPLATE))
+        if not _shape:
+            _shape.extend(await _inside(served, _idle[-1], reused.shape))
+    name = _idle.pop()
+    async with Database(attrs.evolve(address_of(served), database=name)).opened() as database:
+        yield database
+    if await _inside(served, name, lambda connection: reused.emptied(connection, _shape)):
+        _idle.append(name)
+    else:
+        await _execute(served, f"drop database {name} with (force)")
+
+
+@pytest.fixture
+async def fresh_store(asyncio_loop: None, served: Served) -> AsyncIterator[Database]:
+    """A migrated database that no test has used, where the database itself is the matter."""
+    async with _database(served, _TEMPLATE) as database:
         yield database
 
 
@@ -118,15 +144,24 @@ async def empty_database(asyncio_loop: None, served: Served) -> AsyncIterator[Da
         yield database
 
 
-@asynccontextmanager
-async def _database(server: Served, how: str) -> AsyncIterator[Database]:
+async def _create(server: Served, how: str) -> str:
     name = f"test_{os.getpid()}_{next(_numbers)}"
     await _execute(server, f"create database {name} {how}")
+    return name
+
+
+@asynccontextmanager
+async def _database(server: Served, how: str) -> AsyncIterator[Database]:
+    name = await _create(server, how)
     async with Database(attrs.evolve(address_of(server), database=name)).opened() as database:
         yield database
     await _execute(server, f"drop database {name} with (force)")
 
 
+_TEMPLATE = "template template_of_tests strategy file_copy"
+#: Databases that no test uses at the moment, without rows, and what they look like.
+_idle: list[str] = []
+_shape: list[str] = []
 #: The databases of `filled_once` that are there in this run.
 _filled: set[str] = set()
 
@@ -141,7 +176,7 @@ async def filled_once(
     """
     name = f"filled_{name}"
     if name not in _filled:
-        await _execute(server, f"create database {name} template template_of_tests")
+        await _execute(server, f"create database {name} {_TEMPLATE}")
     async with Database(attrs.evolve(address_of(server), database=name)).opened() as database:
         if name not in _filled:
             await fill(database)
@@ -166,19 +201,27 @@ def service() -> Iterator[Service]:
 
 async def _execute(server: Served, statement: str) -> None:
     """One statement on the maintenance database, outside of any transaction."""
+    await _inside(server, server.database, lambda connection: connection.execute(statement))
 
-    async def work() -> None:
+
+async def _inside(server: Served, database: str, work: Callable[[Any], Awaitable[T]]) -> T:
+    """Do something on a connection of its own."""
+
+    async def whole() -> T:
         connection = await asyncpg.connect(
             host=str(server.socket_dir),
             port=server.port,
             user=server.user,
             password=server.password,
-            database=server.database,
+            database=database,
         )
-        await connection.execute(statement)
-        await connection.close()
+        try:
+            return await work(connection)
+        finally:
+            await connection.close()
 
-    await trio_asyncio.aio_as_trio(work)()
+    done: T = await trio_asyncio.aio_as_trio(whole)()
+    return done
 
 
 def address_of(served: Served) -> Address:
