@@ -107,19 +107,20 @@ async def asyncio_loop() -> AsyncIterator[None]:
 @pytest.fixture
 async def store(asyncio_loop: None, served: Served) -> AsyncIterator[Database]:
     """A fresh, migrated database, reachable from this test's Trio."""
-    async with _database(served, "template template_of_tests") as database:
+    async with fresh_database(served, "template template_of_tests") as database:
         yield database
 
 
 @pytest.fixture
 async def empty_database(asyncio_loop: None, served: Served) -> AsyncIterator[Database]:
     """A database without a schema."""
-    async with _database(served, "") as database:
+    async with fresh_database(served, "") as database:
         yield database
 
 
 @asynccontextmanager
-async def _database(server: Served, how: str) -> AsyncIterator[Database]:
+async def fresh_database(server: Served, how: str) -> AsyncIterator[Database]:
+    """A database for one test; `how` ends `create database`."""
     name = f"test_{os.getpid()}_{next(_numbers)}"
     await _execute(server, f"create database {name} {how}")
     async with Database(attrs.evolve(address_of(server), database=name)).opened() as database:

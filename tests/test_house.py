@@ -39,6 +39,8 @@ ROOMS: dict[str, tuple[set[str], set[str] | None]] = {
     "svc/store/detection": (STORE | BELOW | {"svc.store.spans", "svc.store.detection"}, SQL),
     # What a finding cites outlives its day, so the sweep asks which findings are over.
     "svc/store/retention": (STORE | BELOW | {"svc.store.retention", "svc.store.detection"}, SQL),
+    # A whole database, out and in.
+    "svc/store/backup": (STORE | BELOW | {"svc.store.spans", "svc.store.backup"}, SQL),
     "svc/store/reads": ({"protocol", "svc.domain", "svc.store"}, SQL),
     "svc/outside": (
         {"protocol", "svc.outside"},
@@ -46,6 +48,11 @@ ROOMS: dict[str, tuple[set[str], set[str] | None]] = {
     ),
     "svc/config": ({"protocol", "svc.config"}, {"attrs", "environ"}),
     "svc/secrets": ({"protocol", "svc.config", "svc.secrets"}, {"attrs", "cryptography"}),
+    # A backup is the database, and beside it secrets and the spool, whose folders the settings name.
+    "svc/backup": (
+        {"protocol", "svc.domain", "svc.store", "svc.config", "svc.secrets", "svc.backup"},
+        {"attrs", "msgspec", "trio", "zstandard"},
+    ),
     "svc/runtime": ({"svc.runtime"}, {"trio", "trio_asyncio", "structlog"}),
     # A decoder process keeps an actor of its own.
     "svc/ingest": (
@@ -72,7 +79,7 @@ ROOMS: dict[str, tuple[set[str], set[str] | None]] = {
     "svc/commands": (
         {
             *("protocol", "svc.domain", "svc.store", "svc.config", "svc.secrets", "svc.runtime"),
-            *("svc.ingest", "svc.wiring", "svc.commands", "svc.serve"),
+            *("svc.ingest", "svc.backup", "svc.wiring", "svc.commands", "svc.serve"),
         },
         None,
     ),
@@ -80,7 +87,8 @@ ROOMS: dict[str, tuple[set[str], set[str] | None]] = {
     "svc/wiring": (
         {
             *("protocol", "actors", "svc.domain", "svc.store", "svc.outside", "svc.ingest", "svc.front"),
-            *("svc.web", "svc.config", "svc.detecting", "svc.secrets", "svc.runtime", "svc.wiring"),
+            *("svc.web", "svc.config", "svc.detecting", "svc.secrets", "svc.runtime", "svc.backup"),
+            "svc.wiring",
         },
         None,
     ),

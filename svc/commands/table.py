@@ -56,6 +56,9 @@ COMMANDS: Final = (
     Command("reprice", "work stored costs out anew from the present prices", "rework"),
     Command("remap", "read stored spans anew with the present mapping and prices", "rework"),
     Command("users", "list accounts, give one a new password", "users"),
+    Command("backup", "back up beside the running service, verify, list and prune backups", "backup"),
+    Command("disk", "show what takes the disk, and when the budget is reached", "disk"),
+    Command("restore", "bring a backup back into an empty database", "restore"),
     Command("demo", "send sample agent traces and ask about them", "demo"),
     Command(
         "doctor", "say what is configured, what is reachable and what is wrong", "doctor", looks_only=True

@@ -109,6 +109,8 @@ class Health:
     retention: Callable[[], dict[str, Any]]
     #: Exports refused in the last minutes, by cause.
     refused: Callable[[], list[dict[str, Any]]]
+    #: Components of what the settings switch on: the backup, the disk.
+    more: Callable[[], dict[str, Any]]
 
     async def report(self) -> tuple[Status, dict[str, Any]]:
         """The whole report of `/actuator/health` (contract §7)."""
@@ -118,6 +120,7 @@ class Health:
             "actors": self.actors(),
             # What was freed; whether the sweeper lives stands with the actors.
             "retention": {"status": "UP", "details": self.retention()},
+            **self.more(),
         }
         status: Status = "UP" if all(part["status"] == "UP" for part in components.values()) else "DOWN"
         return status, {"status": status, "components": components}

@@ -70,6 +70,7 @@ from svc.wiring.open_store import Store
 from svc.wiring.pages import DemoProcess, instruments_of, site
 from svc.wiring.people import means, sign_ins
 from svc.wiring.pools import DETECTING_CONNECTIONS, Pools, PoolSizes, pool_sizes
+from svc.wiring.safekeeping import Safekeeping, safekeeping_loops
 from svc.wiring.spools import Spooling, drainers, ingest_limits
 
 #: With more spans than this accepted and not stored, ingest needs the machine.
@@ -111,9 +112,8 @@ class House:
         self.hashers = trio.CapacityLimiter(HASHERS)
         self.shelf = KeyStore(pools.admission, self.hashers)
         self.metrics = Metrics()
-        self.intake = Intake(
-            self.spool, settings.max_body_bytes, now, trio.current_time, ingest_limits(settings)
-        )
+        self.safekeeping = Safekeeping.of(settings)
+        self.intake = self._intake()
         self.prices, self.observations = prices, Observations()
         self.decoders = tuple(
             Lane(self.board.enrol(f"decoder-{number}")) for number in range(1, self.sizes.decoders + 1)
@@ -148,6 +148,16 @@ class House:
         self.grpc = OtlpGrpc(intake=self.intake, keys=self.keys, callers=self.means.callers)
         self.metrics.watch(self._sources())
 
+    def _intake(self) -> Intake:
+        return Intake(
+            self.spool,
+            self.settings.max_body_bytes,
+            now,
+            trio.current_time,
+            ingest_limits(self.settings),
+            no_disk=self.safekeeping.refuses,
+        )
+
     def _door(self, mcp: Mcp, app: Any) -> Door:
         transport = self.settings.transport
         http = OtlpHttp(
@@ -172,6 +182,7 @@ class House:
             ledger=self.ledger,
             retention=lambda: retention_report(self.settings, self.sweep_tally),
             refused=lambda: self.intake.tally.lately.told(),
+            more=self.safekeeping.health,
         )
 
     def _sources(self) -> Sources:
@@ -191,6 +202,8 @@ class House:
             board=self.board,
             in_flight=lambda: self.door.in_flight,
             ledger=self.ledger,
+            backups=self.safekeeping.backups,
+            disk=self.safekeeping.disk,
         )
 
     def ledger(self) -> Ledger:
@@ -259,6 +272,7 @@ class House:
             self._detecting(),
         ]
         loops += optional_loops(self.settings, self.pools.upkeep, self.board, self.sweep_tally)
+        loops += safekeeping_loops(self.settings, self.pools.upkeep, self.board, self.safekeeping)
         launch = decoder_process(
             self.store.database.address,
             self.settings.log_level,

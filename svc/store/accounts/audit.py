@@ -55,6 +55,7 @@ Action = Literal[
     "case.reopen",
     "case.rca",
     "detector.update",
+    "disk.drop",
 ]
 
 

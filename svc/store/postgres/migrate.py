@@ -6,6 +6,7 @@ the command line; several processes may start at once. It never goes back and ne
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from hashlib import sha256
 from importlib.resources import files
 from typing import Final
@@ -18,6 +19,8 @@ from svc.store.postgres.database import Connection, Database
 #: Any constant will do as long as nobody else takes it.
 _LOCK: Final = 0x7472_6163
 STEP_TIMEOUT_S: Final = 600.0
+#: The table that stands while a backup is restored (`svc.store.backup.loading`).
+RESTORING: Final = "restore_under_way"
 
 
 class SchemaTooNew(OperatorError):
@@ -26,6 +29,10 @@ class SchemaTooNew(OperatorError):
 
 class SchemaDiffers(OperatorError):
     """A step was applied whose text this release does not have: its schema cannot be relied on."""
+
+
+class RestoreUnderWay(OperatorError):
+    """A restore fills the database, or was cut off while it did: what is there is not whole."""
 
 
 @attrs.frozen
@@ -55,15 +62,29 @@ def migrations() -> list[Migration]:
     return steps
 
 
-async def migrate(database: Database, *, up_to: int | None = None) -> list[int]:
+async def migrate(database: Database, *, up_to: int | None = None, restoring: bool = False) -> list[int]:
     """Bring the schema to the newest state (or `up_to`). Returns the numbers that were applied.
 
     Each step is a transaction of its own, so that one that is cut off leaves those before it done. Raises
     `SchemaTooNew` when the database knows steps that this release does not, `SchemaDiffers` when it was
-    brought to a step by another text than this release has, `Outage` when it is away.
+    brought to a step by another text than this release has, `RestoreUnderWay` unless it is the restore that
+    asks, `Outage` when it is away.
     """
     steps = [step for step in migrations() if up_to is None or step.number <= up_to]
-    await database.run(_begin)
+    return await _applied(database, steps, restoring=restoring)
+
+
+async def apply_to_empty(database: Database, numbers: Collection[int]) -> None:
+    """Within a restore: make the schema as these steps make it, and no others."""
+    steps = [step for step in migrations() if step.number in numbers]
+    await _applied(database, steps, restoring=True)
+
+
+async def _applied(database: Database, steps: Sequence[Migration], *, restoring: bool) -> list[int]:
+    async def begin(connection: Connection) -> None:
+        await _begin(connection, restoring=restoring)
+
+    await database.run(begin)
     applied = []
     for step in steps:
 
@@ -75,9 +96,15 @@ async def migrate(database: Database, *, up_to: int | None = None) -> list[int]:
     return applied
 
 
-async def _begin(connection: Connection) -> None:
+async def _begin(connection: Connection, *, restoring: bool) -> None:
     """Make the table of steps, and compare what was applied with what this release has."""
     await connection.execute("select pg_advisory_xact_lock($1)", _LOCK)
+    # Whether somebody fills it from a backup.
+    if not restoring and await connection.fetchval("select to_regclass($1)", RESTORING) is not None:
+        raise RestoreUnderWay(
+            "the database is being restored from a backup, or a restore was cut off: wait for it, or run"
+            " `trace-svc restore` again"
+        )
     await connection.execute(
         "create table if not exists schema_migration ("
         " number integer primary key, name text not null, digest text not null,"
