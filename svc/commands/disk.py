@@ -34,7 +34,7 @@ async def run(arguments: argparse.Namespace, settings: Settings) -> None:
     budget = settings.disk_budget_bytes
     seen = forecast(use, budget, now().date(), settings.trace_ttl_days)
     if arguments.json:
-        print_json(_facts(use, budget, seen))
+        print_json(disk_facts(use, budget, seen))
         return
     print(f"database {size_text(use.database)}, its log {size_text(use.wal)}, spool {size_text(use.spool)}")
     if budget:
@@ -66,7 +66,8 @@ def _growth(seen: Forecast, budget: int) -> str:
     return f"{growth}; the budget is reached on {seen.reached_on}"
 
 
-def _facts(use: DiskUse, budget: int, seen: Forecast) -> dict[str, Any]:
+def disk_facts(use: DiskUse, budget: int, seen: Forecast) -> dict[str, Any]:
+    """What is printed, for programs."""
     return {
         "database_bytes": use.database,
         "wal_bytes": use.wal,

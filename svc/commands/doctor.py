@@ -81,15 +81,21 @@ async def run(arguments: argparse.Namespace, settings: Settings) -> int:
 
 
 async def _examine(settings: Settings, env: Mapping[str, str]) -> int:
+    findings = await examined(settings, env)
+    for finding in findings:
+        print(finding.line())
+    return int(any(finding.verdict == "FAIL" for finding in findings))
+
+
+async def examined(settings: Settings, env: Mapping[str, str]) -> list[Finding]:
+    """Everything that was looked at."""
     findings = [*_settings(settings, env), *_folder(settings)]
     findings += await _database(settings)
     findings += await _brokers(settings)
     findings += await _service(settings)
     findings += [Finding("ok", "outbound", line.sentence()) for line in outbound(settings)]
     findings.append(_prices(settings))
-    for finding in findings:
-        print(finding.line())
-    return int(any(finding.verdict == "FAIL" for finding in findings))
+    return findings
 
 
 def _settings(settings: Settings, env: Mapping[str, str]) -> Iterator[Finding]:
@@ -166,10 +172,15 @@ async def _brokers(settings: Settings) -> list[Finding]:
     return [Finding("ok", "brokers", f"{brokers.servers}: {seen}")]
 
 
-async def _service(settings: Settings) -> list[Finding]:
+def service_url(settings: Settings) -> str:
+    """Where a service of these settings answers on this machine."""
     host, port = settings.http_bind
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - compared, not bound
-    url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+async def _service(settings: Settings) -> list[Finding]:
+    url = service_url(settings)
     try:
         with trio.fail_after(TIMEOUT_S):
             async with httpx2.AsyncClient() as client:

@@ -61,6 +61,12 @@ COMMANDS: Final = (
     Command("restore", "bring a backup back into an empty database", "restore"),
     Command("demo", "send sample agent traces and ask about them", "demo"),
     Command(
+        "support-bundle",
+        "write settings, health, sizes and plans into one archive, without payloads",
+        "support_bundle",
+        looks_only=True,
+    ),
+    Command(
         "doctor", "say what is configured, what is reachable and what is wrong", "doctor", looks_only=True
     ),
 )

@@ -31,14 +31,18 @@ from svc.store.accounts.keys import KeyStore
 from svc.store.accounts.projects import ProjectStore
 from svc.store.aggregates.cubes import CubeStore
 from svc.store.backup.loading import without
-from svc.store.postgres.database import Connection, Database
+from svc.store.postgres.database import Connection, Database, parse_url
 from svc.store.postgres.embedded.server import Served
 from svc.store.postgres.migrate import RestoreUnderWay, migrate, migrations
 from svc.store.reads.query import QueryStore
 from tests.conftest import filled_once, fresh_database
+from tests.e2e.test_life import Served as Debian
+from tests.e2e.test_life import debian_postgres
 from tests.store.reads.test_query import question
 from tests.store.retention.test_retention import AGES, DAY, Kept, tool
 from tests.store.spans.test_writing import NOW, Clock, fetch, rows, store_of
+
+__all__ = ["debian_postgres"]
 
 PASSPHRASE = "correct horse battery staple"
 
@@ -553,3 +557,31 @@ async def test_a_count_that_no_row_bears_out_is_found_by_verify(
     with pytest.raises(BackupDamaged, match="its rows say"):
         await verify(place.folder, manifest, None, open_folder)
     assert os.listdir(open_folder) == [], "the scratch server is gone"
+
+
+async def test_it_moves_between_majors_of_postgresql_and_back(
+    taken: Manifest, empty_database: Database, place: Place, debian_postgres: Debian, tmp_path: Path
+) -> None:
+    address = parse_url(debian_postgres.url, user="", password="", database="")
+    async with Database(address).opened() as served:
+        await place.restore(served)
+        there = await contents(served)
+        assert there["span"] == []
+        other = Place(BackupFolder(tmp_path / "of-served"), place.settings)
+        back = (await other.take(served)).manifest
+        assert back.origin.server_version.split(".")[0] != taken.origin.server_version.split(".")[0]
+        assert back.origin.system_id != taken.origin.system_id
+        await other.restore(empty_database)
+        assert await contents(empty_database) == there
+        assert sum(len(rows) for rows in there.values()) == sum(
+            table.fingerprint.rows for table in taken.relations
+        )
+
+
+async def test_a_database_in_another_encoding_is_refused(
+    taken: Manifest, place: Place, asyncio_loop: None, served: Served
+) -> None:
+    how = "encoding 'LATIN1' locale_provider libc lc_collate 'C' lc_ctype 'C' template template0"
+    async with fresh_database(served, how) as database:
+        with pytest.raises(BackupRefused, match="is not in UTF8"):
+            await place.restore(database)
