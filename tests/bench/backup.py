@@ -54,8 +54,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="trace-svc-bench-") as folder, history(spans) as filled:
         os.chmod(folder, 0o755)
         service, backups = filled.service, str(Path(folder) / "backups")
-        # The filled payloads have only the weight of payloads: no span names them, and verify opens the others.
-        size = trio.run(_execute, service, "update span_payload set frame = 1000 where length(body) = 1536")
+        # The filled payloads have the weight of payloads only: no span names them, and verify opens others.
+        unnamed = "update span_payload set frame = 1000 where length(body) = 1536"
+        size = trio.run(_execute, service, unnamed)
         rows.append(("database", f"{size / 1e6:,.0f} MB"))
         rows.append(("backup", f"{_timed(service, 'backup', backups):.1f} s"))
         stored = sum(path.stat().st_size for path in Path(backups).rglob("*") if path.is_file())
