@@ -57,7 +57,7 @@ def check_in(service: Service) -> None:
     with httpx2.Client(base_url=service.url, headers={"Origin": service.url}, timeout=60) as client:
         assert client.post("/auth/login", json=OWNER).status_code == 200
         assert client.get(f"{PROJECT}/retention").json()["data"]["traces"] == 33
-        (case,) = client.get(f"{PROJECT}/cases").json()["data"]["rows"]
+        (case,) = client.get(f"{PROJECT}/cases").json()["data"]["cases"]
         assert case["reference"] == "C-1"
         assert [one["name"] for one in client.get(f"{ORG}/integrations").json()["data"]] == ["code"]
     assert "lost" not in service.command("secrets", "list")
@@ -71,7 +71,7 @@ def killed_backup(service: Service, folder: Path, when: Callable[[], bool]) -> N
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
-    until(lambda: when() or backup.poll() is not None, every_s=0.002)
+    until(lambda: when() or backup.poll() is not None, 120, every_s=0.002)
     backup.send_signal(signal.SIGKILL)
     backup.wait(10)
 

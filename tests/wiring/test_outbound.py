@@ -19,6 +19,7 @@ CLIENTS = {
 NO_DESTINATION = {
     "svc/commands/demo.py",
     "svc/commands/doctor.py",
+    "svc/commands/support_bundle.py",
     "svc/outside/http.py",
     "svc/wiring/outbound.py",
     "svc/wiring/people.py",
