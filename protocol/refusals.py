@@ -240,6 +240,9 @@ BACKTEST_RUNNING: Final = Refusal(
 
 # Ingest pressure (spec, "Other"; contract §2).
 SPOOL_FULL: Final = Refusal(503, "UNAVAILABLE", "the ingest buffer is full; try again", retry_after_s=2)
+DISK_FULL: Final = Refusal(
+    503, "UNAVAILABLE", "the disk budget is used up; nothing is stored until there is room", retry_after_s=5
+)
 NEVER_FITS: Final = PAYLOAD_TOO_LARGE.saying("the batch is larger than the whole ingest buffer")
 #: What stands above its limit, and the setting that says how much it may be.
 _OVER_LIMIT: Final = {

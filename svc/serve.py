@@ -39,6 +39,7 @@ from svc.wiring.house import House, sizes_for
 from svc.wiring.open_store import Store, open_store
 from svc.wiring.people import sign_up_warnings
 from svc.wiring.pools import open_pools
+from svc.wiring.safekeeping import check_budget
 from svc.wiring.tls import Tls, open_tls
 
 log = logging.getLogger(__name__)
@@ -133,6 +134,7 @@ async def _run(
     front: _Front,
 ) -> None:
     async with open_store(settings) as store:
+        await check_budget(settings, store.database)
         buried = await DeadLetterStore(store.database).count_spans()
         for warning in await sign_up_warnings(settings, store.database):
             log.warning(warning)

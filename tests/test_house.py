@@ -42,6 +42,8 @@ ROOMS: dict[str, tuple[set[str], set[str] | None]] = {
     "svc/store/agents": (STORE | BELOW | {"svc.store.detection", "svc.store.agents"}, SQL),
     # What a finding cites outlives its day, so the sweep asks which findings are over.
     "svc/store/retention": (STORE | BELOW | {"svc.store.retention", "svc.store.detection"}, SQL),
+    # A whole database, out and in.
+    "svc/store/backup": (STORE | BELOW | {"svc.store.spans", "svc.store.backup"}, SQL),
     "svc/store/reads": ({"protocol", "svc.domain", "svc.store"}, SQL),
     "svc/outside": (
         {"protocol", "svc.outside"},
@@ -53,6 +55,11 @@ ROOMS: dict[str, tuple[set[str], set[str] | None]] = {
     ),
     "svc/config": ({"protocol", "svc.config"}, {"attrs", "environ"}),
     "svc/secrets": ({"protocol", "svc.config", "svc.secrets"}, {"attrs", "cryptography", "trio"}),
+    # A backup is the database, and beside it secrets and the spool, whose folders the settings name.
+    "svc/backup": (
+        {"protocol", "svc.domain", "svc.store", "svc.config", "svc.secrets", "svc.backup"},
+        {"attrs", "msgspec", "trio", "zstandard"},
+    ),
     "svc/runtime": ({"svc.runtime"}, {"trio", "trio_asyncio", "structlog"}),
     # A decoder process keeps an actor of its own.
     "svc/ingest": (
@@ -84,7 +91,7 @@ ROOMS: dict[str, tuple[set[str], set[str] | None]] = {
     "svc/commands": (
         {
             *("protocol", "svc.domain", "svc.store", "svc.config", "svc.secrets", "svc.runtime"),
-            *("svc.ingest", "svc.runner", "svc.wiring", "svc.commands", "svc.serve"),
+            *("svc.ingest", "svc.backup", "svc.runner", "svc.wiring", "svc.commands", "svc.serve"),
         },
         None,
     ),
@@ -92,7 +99,15 @@ ROOMS: dict[str, tuple[set[str], set[str] | None]] = {
     "svc/wiring": (
         {
             *("protocol", "actors", "svc.domain", "svc.store", "svc.outside", "svc.ingest", "svc.front"),
-            *("svc.web", "svc.config", "svc.detecting", "svc.runner", "svc.secrets", "svc.runtime"),
+            *(
+                "svc.web",
+                "svc.config",
+                "svc.detecting",
+                "svc.runner",
+                "svc.secrets",
+                "svc.runtime",
+                "svc.backup",
+            ),
             "svc.wiring",
         },
         None,

@@ -71,6 +71,14 @@ async def run(arguments: argparse.Namespace, settings: Settings) -> int:
 
 
 async def _examine(settings: Settings, env: Mapping[str, str]) -> int:
+    findings = await examined(settings, env)
+    for finding in findings:
+        print(finding.line())
+    return int(any(finding.verdict == "FAIL" for finding in findings))
+
+
+async def examined(settings: Settings, env: Mapping[str, str]) -> list[Finding]:
+    """Everything that was looked at."""
     findings = [*_settings(settings, env), *_folder(settings)]
     findings += await _database(settings)
     findings += await _brokers(settings)
@@ -78,9 +86,7 @@ async def _examine(settings: Settings, env: Mapping[str, str]) -> int:
     findings += await _service(settings)
     findings += [Finding("ok", "outbound", line.sentence()) for line in outbound(settings)]
     findings.append(_prices(settings))
-    for finding in findings:
-        print(finding.line())
-    return int(any(finding.verdict == "FAIL" for finding in findings))
+    return findings
 
 
 def _settings(settings: Settings, env: Mapping[str, str]) -> Iterator[Finding]:

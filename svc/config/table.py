@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 from binascii import Error as Base64Error
 from collections.abc import Mapping
+from datetime import time
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,6 +25,7 @@ from svc.config.types import (
     BOOLEAN,
     BROKERS,
     BYTES,
+    CLOCK,
     COUNT,
     DAYS,
     DB_URL,
@@ -38,6 +40,7 @@ from svc.config.types import (
     OPTIONAL_NETWORKS,
     OWN_KEY,
     OWN_PASSWORD,
+    PASSPHRASE,
     PER_MONTH,
     PORT,
     SECONDS,
@@ -297,6 +300,32 @@ class Settings:
     )  # fmt: skip
     retention_enabled: bool = setting(
         "SVC_RETENTION_ENABLED", BOOLEAN, "true", "Whether the hourly retention sweep deletes anything."
+    )
+
+    backup_dir: Path | None = setting(
+        "SVC_BACKUP_DIR", FILE, "", "Folder of the nightly backup; blank makes none."
+    )
+    backup_at: time = setting("SVC_BACKUP_AT", CLOCK, "03:10", "When the nightly backup begins, UTC.")
+    backup_keep: int = setting(
+        "SVC_BACKUP_KEEP",
+        integer(0, 10_000),
+        "14",
+        "How many backups the nightly one leaves; 0 leaves all of them.",
+    )
+    backup_passphrase: str | None = setting(
+        "SVC_BACKUP_PASSPHRASE",
+        PASSPHRASE,
+        "",
+        "Seals the secrets in a backup; without it they are not in it.",
+        secret=True,
+    )
+
+    disk_budget_bytes: int = setting(
+        "SVC_DISK_BUDGET_BYTES",
+        integer(0, 2**60),
+        "0",
+        "What the database, its log and the spool may take; near it the oldest days go; 0 sets none.",
+        unit="bytes",
     )
 
     questions_per_key: int = setting(

@@ -6,14 +6,17 @@ the hot path knows nothing of Prometheus. Only the two latency histograms are ob
 
 from __future__ import annotations
 
+from calendar import timegm
 from collections.abc import Callable, Iterable, Mapping
-from math import isinf
+from math import inf, isinf
 
 import attrs
 from prometheus_client import CollectorRegistry, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from actors.backups import BackupTally
+from actors.disk_budget import DiskTally
 from actors.drainer import Tally
 from actors.folder import FAILED
 from actors.roller import RollerTally
@@ -48,6 +51,8 @@ class Sources:
     ledger: Callable[[], Ledger]
     #: Seconds until the certificate that is served ends; None where this process does no TLS.
     certificate_left_s: Callable[[], float | None]
+    backups: BackupTally | None
+    disk: DiskTally | None
 
 
 class _Snapshots(Collector):
@@ -59,6 +64,8 @@ class _Snapshots(Collector):
         yield from self._ingest()
         yield from self._database()
         yield from self._actors()
+        yield from _backups(self._sources.backups)
+        yield from _disk(self._sources.disk)
 
     def _ingest(self) -> Iterable[Metric]:
         s, spool = self._sources, self._sources.spool()
@@ -162,6 +169,34 @@ def _folding(counts: Mapping[str, int]) -> Iterable[Metric]:
         if name.startswith(FAILED):
             raised.add_metric([name.removeprefix(FAILED)], traces)
     yield raised
+
+
+def _backups(tally: BackupTally | None) -> Iterable[Metric]:
+    if tally is None:
+        return
+    yield _counter("svc_backup_runs", "Nightly backups that were tried.", tally.runs)
+    yield _counter("svc_backup_failures", "Nightly backups that failed.", tally.failures)
+    good = 0.0 if tally.last_good_at is None else tally.last_good_at.timestamp()
+    yield _gauge("svc_backup_last_good_seconds", "When the last good backup was made, since 1970.", good)
+
+
+def _disk(tally: DiskTally | None) -> Iterable[Metric]:
+    if tally is None:
+        return
+    used = GaugeMetricFamily("svc_disk_used_bytes", "Bytes that count for the budget.", labels=["kind"])
+    for kind in ("database", "wal", "spool"):
+        used.add_metric([kind], getattr(tally, kind))
+    yield used
+    yield _gauge("svc_disk_budget_bytes", "The disk budget.", tally.budget)
+    yield _gauge("svc_disk_growth_bytes_a_day", "What a day adds, by the last week.", tally.bytes_a_day)
+    reached = inf
+    if tally.reached_on is not None:
+        reached = float(timegm(tally.reached_on.timetuple()))
+    yield _gauge("svc_disk_reached_seconds", "When the budget will be reached, since 1970.", reached)
+    yield _counter("svc_disk_dropped_steps", "Days whose payloads or all went before their term.",
+                   tally.dropped_steps)  # fmt: skip
+    yield _counter("svc_disk_dropped_bytes", "Bytes of what went before its term.", tally.dropped_bytes)
+    yield _gauge("svc_disk_refuses", "Whether ingest is refused for want of disk.", int(tally.refuses))
 
 
 def _counter(name: str, text: str, value: float) -> CounterMetricFamily:

@@ -71,6 +71,7 @@ from svc.wiring.pages import DemoProcess, RunningProcess, instruments_of, site
 from svc.wiring.people import means, sign_ins
 from svc.wiring.pools import DETECTING_CONNECTIONS, Pools, PoolSizes, pool_sizes
 from svc.wiring.prices import shared_prices
+from svc.wiring.safekeeping import Safekeeping, safekeeping_loops
 from svc.wiring.spools import Spooling, drainers, ingest_limits
 from svc.wiring.tls import Tls
 
@@ -124,9 +125,8 @@ class House:
         self.hashers = trio.CapacityLimiter(HASHERS)
         self.shelf = KeyStore(pools.admission, self.hashers)
         self.metrics = Metrics()
-        self.intake = Intake(
-            self.spool, settings.max_body_bytes, now, trio.current_time, ingest_limits(settings)
-        )
+        self.safekeeping = Safekeeping.of(settings)
+        self.intake = self._intake()
         self.prices, self.observations = prices, Observations()
         self.shared_prices = shared_prices(pools.upkeep, self.adopt)
         self.decoders = tuple(
@@ -166,6 +166,16 @@ class House:
         spans = SpanStore(self.pools.ingest, days, CallSites())
         return Ingest(decoder(self.prices, self.observations), spans)
 
+    def _intake(self) -> Intake:
+        return Intake(
+            self.spool,
+            self.settings.max_body_bytes,
+            now,
+            trio.current_time,
+            ingest_limits(self.settings),
+            no_disk=self.safekeeping.refuses,
+        )
+
     def _door(self, mcp: Mcp, app: Any) -> Door:
         transport = self.settings.transport
         http = OtlpHttp(
@@ -192,6 +202,7 @@ class House:
             retention=lambda: retention_report(self.settings, self.sweep_tally),
             refused=lambda: self.intake.tally.lately.told(),
             tls=None if self.tls is None else self.tls.report,
+            more=self.safekeeping.health,
         )
 
     def _sources(self) -> Sources:
@@ -212,6 +223,8 @@ class House:
             in_flight=lambda: self.door.in_flight,
             ledger=self.ledger,
             certificate_left_s=lambda: None if self.tls is None else self.tls.left_s(),
+            backups=self.safekeeping.backups,
+            disk=self.safekeeping.disk,
         )
 
     def ledger(self) -> Ledger:
@@ -281,6 +294,7 @@ class House:
         ]
         duties = leases(self.settings)
         loops += optional_loops(self.settings, self.pools.upkeep, self.board, self.sweep_tally, duties)
+        loops += safekeeping_loops(self.settings, self.pools.upkeep, self.board, self.safekeeping)
         launch = decoder_process(
             self.store.database.address,
             self.settings.log_level,

@@ -62,6 +62,7 @@ Action = Literal[
     "agent_run.cancel",
     "agent_run.end",
     "agent_settings.update",
+    "disk.drop",
 ]
 
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import logging
 import re
+from collections.abc import Collection, Sequence
 from hashlib import sha256
 from importlib.resources import files
 from math import inf
@@ -39,6 +40,9 @@ _REST_S: Final = 1.0
 Kind = Literal["expand", "backfill", "contract"]
 _HEAD: Final = re.compile(r"-- (?:(expand|backfill)|(contract)(?: (\d{1,6}))?)")
 
+#: The table that stands while a backup is restored (`svc.store.backup.loading`).
+RESTORING: Final = "restore_under_way"
+
 log = logging.getLogger(__name__)
 
 
@@ -52,6 +56,10 @@ class SchemaDiffers(OperatorError):
 
 class SchemaBusy(OperatorError):
     """A step did not get its locks for as long as it tried; nothing of it was done."""
+
+
+class RestoreUnderWay(OperatorError):
+    """A restore fills the database, or was cut off while it did: what is there is not whole."""
 
 
 @attrs.frozen
@@ -98,16 +106,30 @@ def migrations() -> list[Migration]:
     return steps
 
 
-async def migrate(database: Database, *, up_to: int | None = None) -> list[int]:
+async def migrate(database: Database, *, up_to: int | None = None, restoring: bool = False) -> list[int]:
     """Bring the schema to the newest state (or `up_to`). Returns the numbers that were applied.
 
     Each step is a transaction of its own, so that one that is cut off leaves those before it done, and takes
     as long as it takes. Raises `SchemaTooNew` when the database knows steps that this release cannot live
     with, `SchemaDiffers` when it was brought to a step by another text than this release has, `SchemaBusy`
-    when a lock was not to be had, `Outage` when the database is away.
+    when a lock was not to be had, `RestoreUnderWay` unless it is the restore that asks, `Outage` when the
+    database is away.
     """
     steps = [step for step in migrations() if up_to is None or step.number <= up_to]
-    await database.run(_begin)
+    return await _applied(database, steps, restoring=restoring)
+
+
+async def apply_to_empty(database: Database, numbers: Collection[int]) -> None:
+    """Within a restore: make the schema as these steps make it, and no others."""
+    steps = [step for step in migrations() if step.number in numbers]
+    await _applied(database, steps, restoring=True)
+
+
+async def _applied(database: Database, steps: Sequence[Migration], *, restoring: bool) -> list[int]:
+    async def begin(connection: Connection) -> None:
+        await _begin(connection, restoring=restoring)
+
+    await database.run(begin)
     return [step.number for step in steps if await _patiently(database, step)]
 
 
@@ -132,9 +154,15 @@ async def _patiently(database: Database, step: Migration) -> bool:
         await trio.sleep(_REST_S)
 
 
-async def _begin(connection: Connection) -> None:
+async def _begin(connection: Connection, *, restoring: bool) -> None:
     """Make the table of steps, and compare what was applied with what this release has."""
     await connection.execute("select pg_advisory_xact_lock($1)", _LOCK)
+    # Whether somebody fills it from a backup.
+    if not restoring and await connection.fetchval("select to_regclass($1)", RESTORING) is not None:
+        raise RestoreUnderWay(
+            "the database is being restored from a backup, or a restore was cut off: wait for it, or run"
+            " `trace-svc restore` again"
+        )
     await connection.execute(
         "create table if not exists schema_migration ("
         " number integer primary key, name text not null, digest text not null,"

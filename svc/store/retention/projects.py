@@ -150,8 +150,7 @@ async def sweep_project(
 ) -> None:
     """Delete what has expired of one project, except its daily tables."""
     if cut.traces is not None:
-        for expired in (_PAST, _TO_COME):
-            await _traces(database, project_id, _TRACES.replace("{expired}", expired), cut.traces, now, freed)
+        await sweep_traces(database, project_id, cut.traces, now, freed)
         for table, statement in (
             ("metric_rollup", _ROLLUPS),
             ("dead_letter", _LETTERS),
@@ -169,6 +168,14 @@ async def sweep_project(
         for table, statement in (("finding_evidence", _EVIDENCE), ("finding", _FINDINGS)):
             await _repeat(database, table, statement, freed, project_id, cut.detections, CLOSED_STATUSES)
         await let_go(database, project_id, cut.detections, freed)
+
+
+async def sweep_traces(
+    database: Database, project_id: int, before: datetime, now: datetime, freed: Callable[[Freed], None]
+) -> None:
+    """Delete the traces of before a moment that have no span left, and their sessions."""
+    for expired in (_PAST, _TO_COME):
+        await _traces(database, project_id, _TRACES.replace("{expired}", expired), before, now, freed)
 
 
 async def _repeat(
