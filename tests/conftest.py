@@ -1,7 +1,7 @@
 """What every test has: no unannounced ERROR, missing system parts skip aloud (and fail in CI), real parts.
 
-Fixtures: `store` is a migrated database without rows on a real PostgreSQL; `service` is one running service that
-end-to-end tests share, each with names of its own. `filled_once` gives a database with many rows.
+Fixtures: `store` is a migrated database without rows on a real PostgreSQL; `service` is one running service
+that end-to-end tests share, each with names of its own. `filled_once` gives a database with many rows.
 """
 
 from __future__ import annotations
