@@ -4,9 +4,9 @@
 
 PYTHON ?= python3
 BIN := .venv/bin
-SOURCES := svc actors protocol tests
+SOURCES := svc actors protocol tests deploy
 
-.PHONY: run test together alone modules test-versions test-clients check bench bench-read bench-disk bench-detect soak chaos hostile format clean
+.PHONY: run test together alone modules test-versions test-clients check bench bench-read bench-pages bench-disk bench-detect soak chaos hostile image release format clean
 
 run: .venv/.run
 	@exec $(BIN)/trace-svc serve
@@ -39,6 +39,9 @@ bench: .venv/.dev
 bench-read: .venv/.dev
 	$(BIN)/python -m tests.bench.read
 
+bench-pages: .venv/.dev
+	$(BIN)/python -m tests.bench.pages
+
 bench-disk: .venv/.dev
 	$(BIN)/python -m tests.bench.disk
 
@@ -61,6 +64,18 @@ test-versions:
 	        && $$folder/bin/python -m pytest -n 2 -p no:cacheprovider $(PURE); \
 	    status=$$?; rm -rf $$folder; [ $$status -eq 0 ] || exit $$status; \
 	done
+
+# BASE names another base than Debian's own.
+BASE ?= debian:trixie-slim
+VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
+
+image:
+	docker build -f deploy/Dockerfile --build-arg BASE=$(BASE) --build-arg VERSION=$(VERSION) \
+	    --build-arg REVISION=$$(git rev-parse HEAD) -t trace-svc -t trace-svc:$(VERSION) .
+
+# What a release consists of, from the present commit, in dist/.
+release: .venv/.dev
+	$(BIN)/python deploy/release.py dist
 
 soak: .venv/.dev
 	$(BIN)/python -m tests.bench.soak

@@ -13,6 +13,8 @@ everyone else holds a handle or a passive object that the wiring lends.
       │   ExporterWriter ──add──▶   "   ◀─expire── RetentionSweeper, ◀─empty── Purger
       │   DetectingProcess ══▶ TraceFolder, judges, CaseAnalyst ────▶ "  (a process of its own)
       │                               ◀─count─── Heartbeat ──▶ its host
+      │                               ◀─measure, drop─── DiskBudget ──refuses──▶ doors
+      │   NightlyBackup ══▶ `trace-svc backup` (a process of its own) ◀─read─ store
       │
       └──verify──▶ KeyCache ──look up──▶ store ──revocations──▶ KeyNews ──evict──▶ Verdicts
 
@@ -21,6 +23,6 @@ The spool and the table of verdicts are passive: they hold state, the actors hol
 
 Read in this order: `supervision`, `ports`, `spool`, `drainer`, `decoders`, `keys`, `roller`; then the other
 spools (`disk_spool`, `broker_spool`), the quiet loops (`partitions`, `hours`, `sweeper`, `exporters`,
-`purger`, all of them `rounds`), and `detecting` with what runs in the other process (`folder`,
-`analyst`).
+`purger`, `disk_budget`, `backups`, all of them `rounds`), and `detecting` with what runs in the other
+process (`folder`, `analyst`).
 """

@@ -2,7 +2,7 @@
 
 Owns the rhythm only. The census makes the install's id, the wiring composes the message and delivers it. It
 does not exist at all while `SVC_TELEMETRY_ENABLED` is false. A message that cannot be delivered is dropped:
-nobody waits for it and it is not worth a second try before the next day.
+nobody waits for it and it is not worth a second try before the next day. Of several copies one beats.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from actors.supervision import Vitals
 log = logging.getLogger(__name__)
 
 PERIOD_S: Final = 24 * 3600.0
+#: How soon a copy that does not beat looks whether it should.
+STANDBY_S: Final = 10.0
 
 
 class Heartbeat:
@@ -33,8 +35,10 @@ class Heartbeat:
         compose: Callable[[Census, datetime], Mapping[str, Any]],
         deliver: Callable[[Mapping[str, Any]], Awaitable[str | None]],
         now: Callable[[], datetime],
+        leads: Callable[[], bool],
         vitals: Vitals,
     ) -> None:
+        self._leads = leads
         self._census, self._compose, self._deliver = census, compose, deliver
         self._now, self._vitals = now, vitals
 
@@ -43,6 +47,8 @@ class Heartbeat:
         await rounds(self._beat, self._vitals, task_status=task_status)
 
     async def _beat(self) -> float:
+        if not self._leads():
+            return STANDBY_S
         now = self._now()
         fault = await self._deliver(self._compose(await self._census.take(now), now))
         if fault is not None:

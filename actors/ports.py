@@ -13,6 +13,7 @@ from typing import Any, Literal, Protocol
 from uuid import UUID
 
 from protocol.broker import Inbox, Lane, Published
+from protocol.certificates import Challenge, ChallengeKind, Kept, Ordered, Pair
 from protocol.detection import DueCase, RcaLease, RcaStarted
 from protocol.detection_rounds import Folded
 from protocol.storage import (
@@ -33,6 +34,7 @@ from protocol.storage import (
 )
 
 __all__ = [
+    "Authority",
     "Batch",
     "BatchSink",
     "Broker",
@@ -40,6 +42,7 @@ __all__ = [
     "Calendar",
     "Census",
     "CensusTaker",
+    "CertificateShelf",
     "Connect",
     "Deleted",
     "Eviction",
@@ -50,6 +53,7 @@ __all__ = [
     "Hours",
     "KeyRecord",
     "KeyShelf",
+    "LeaseShelf",
     "Letter",
     "Offered",
     "Outage",
@@ -57,6 +61,7 @@ __all__ = [
     "ReportShelf",
     "Retention",
     "Settled",
+    "Showcase",
     "SinkLost",
     "Split",
     "StoreRefused",
@@ -170,6 +175,52 @@ class PurgeShelf(Protocol):
     async def purge(self, project_id: int, table: str, limit: int) -> int: ...
 
     async def purged(self, project_id: int) -> None: ...
+
+
+class Authority(Protocol):
+    """Who gives certificates. All verbs raise `AuthorityFault`."""
+
+    async def order(self, kept: Kept, kind: ChallengeKind) -> Ordered: ...
+
+    async def finish(self, ordered: Ordered) -> Pair: ...
+
+    async def renewal(self, pair: Pair) -> datetime | None:
+        """When it wants the certificate renewed, None where it does not say."""
+        ...
+
+
+class CertificateShelf(Protocol):
+    """Where account, certificate and challenges are kept. All verbs raise `Outage`."""
+
+    async def load(self) -> Kept: ...
+
+    async def keep(self, kept: Kept) -> None: ...
+
+    async def publish(self, challenge: Challenge) -> None: ...
+
+    async def withdraw(self, challenge: Challenge) -> None: ...
+
+    async def challenges(self) -> Sequence[Challenge]: ...
+
+    async def answer(self, token: str) -> str | None: ...
+
+
+class LeaseShelf(Protocol):
+    """Where copies agree on who does what. Both raise `Outage`."""
+
+    async def take(self, names: Sequence[str], life_s: float) -> frozenset[str]: ...
+
+    async def release(self) -> None: ...
+
+
+class Showcase(Protocol):
+    """The doors that show a certificate. Both raise `BadPair`, and then show what they did."""
+
+    def serve(self, pair: Pair) -> None: ...
+
+    def prove(self, pair: Pair | None) -> None:
+        """Show this to a validation server alone, until None is given."""
+        ...
 
 
 #: What an offer to the spool can answer.

@@ -170,6 +170,9 @@ ADDRESS_NEVER: Final = (
 )
 NO_SUCH_INTEGRATION: Final = Refusal(404, "NOT_FOUND", "no such integration")
 BAD_INTEGRATION: Final = Refusal(400, "BAD_REQUEST", "the integration cannot be used as it is")
+TAXONOMY_CHANGED: Final = Refusal(
+    409, "CONFLICT", "somebody else has changed the taxonomy meanwhile; look at it again"
+)
 INTEGRATION_TAKEN: Final = Refusal(409, "CONFLICT", "another integration of this kind has this name")
 TOO_MANY_INTEGRATIONS: Final = Refusal(409, "CONFLICT", "the organization has as many as it may; remove one")
 
@@ -184,6 +187,10 @@ BODY_TIMEOUT: Final = Refusal(408, "REQUEST_TIMEOUT", "the body did not arrive i
 INTERNAL: Final = Refusal(500, "INTERNAL", "something went wrong on our side; the log names it")
 UNAVAILABLE: Final = Refusal(
     503, "UNAVAILABLE", "the service cannot answer right now; try again", retry_after_s=2
+)
+#: Of the plain port beside TLS.
+USE_HTTPS: Final = Refusal(
+    403, "FORBIDDEN", "use https: what this request carried was sent in the clear; replace its token"
 )
 STOPPING: Final = Refusal(503, "UNAVAILABLE", "the service is stopping; try again", retry_after_s=5)
 
@@ -233,6 +240,9 @@ BACKTEST_RUNNING: Final = Refusal(
 
 # Ingest pressure (spec, "Other"; contract §2).
 SPOOL_FULL: Final = Refusal(503, "UNAVAILABLE", "the ingest buffer is full; try again", retry_after_s=2)
+DISK_FULL: Final = Refusal(
+    503, "UNAVAILABLE", "the disk budget is used up; nothing is stored until there is room", retry_after_s=5
+)
 NEVER_FITS: Final = PAYLOAD_TOO_LARGE.saying("the batch is larger than the whole ingest buffer")
 #: What stands above its limit, and the setting that says how much it may be.
 _OVER_LIMIT: Final = {

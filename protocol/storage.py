@@ -20,6 +20,9 @@ _REASON_CHARS: Final = 500
 class Outage(Exception):
     """Something outside is away (the database, a broker). Waiting helps; the text is for the operator."""
 
+    #: How long to wait, where whoever raises it knows better than who waits.
+    pause_s: float | None = None
+
 
 class Slow(Outage):
     """The database did not answer in time: it may be busy, or away."""
@@ -117,6 +120,9 @@ class KeyRecord:
     scope: Scope
     secret_hash: bytes = attrs.field(repr=False)
     revoked: bool = False
+    #: What alone it opens, and until when; None: it is a key like any other.
+    purpose: str | None = None
+    expires_at: datetime | None = None
 
 
 @attrs.frozen

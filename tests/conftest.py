@@ -163,14 +163,14 @@ async def reused_store(asyncio_loop: None, served: Served) -> AsyncIterator[Data
 @pytest.fixture
 async def fresh_store(asyncio_loop: None, served: Served) -> AsyncIterator[Database]:
     """A migrated database that no test has used, where the database itself is the matter."""
-    async with _database(served, _TEMPLATE) as database:
+    async with fresh_database(served, _TEMPLATE) as database:
         yield database
 
 
 @pytest.fixture
 async def empty_database(asyncio_loop: None, served: Served) -> AsyncIterator[Database]:
     """A database without a schema."""
-    async with _database(served, "") as database:
+    async with fresh_database(served, "") as database:
         yield database
 
 
@@ -181,7 +181,8 @@ async def _create(server: Served, how: str) -> str:
 
 
 @asynccontextmanager
-async def _database(server: Served, how: str) -> AsyncIterator[Database]:
+async def fresh_database(server: Served, how: str) -> AsyncIterator[Database]:
+    """A database for one test; `how` ends `create database`."""
     name = await _create(server, how)
     async with Database(attrs.evolve(address_of(server), database=name)).opened() as database:
         yield database

@@ -29,23 +29,37 @@ ROOMS: dict[str, tuple[set[str], set[str] | None]] = {
     "actors": ({"protocol", "actors"}, {"attrs", "trio"}),
     "svc/domain": (
         {"protocol", "svc.domain"},
-        {"attrs", "jsonschema_rs", "msgspec", "numpy", "re2", "xxhash", "zstandard", "genai_prices"},
+        {"attrs", "jsonschema_rs", "msgspec", "numpy", "re2", "xxhash", "yaml", "zstandard", "genai_prices"},
     ),
     "svc/store/postgres": (STORE | {"svc.store.postgres"}, SQL),
     "svc/store/aggregates": (STORE | {"svc.store.postgres", "svc.store.aggregates"}, SQL),
     "svc/store/accounts": (STORE | {"svc.store.postgres", "svc.store.accounts"}, SQL),
+    "svc/store/replicas": (STORE | {"svc.store.postgres", "svc.store.replicas"}, SQL),
     "svc/store/spans": (STORE | BELOW | {"svc.store.spans"}, SQL),
     # What detectors count they read from stored traces.
     "svc/store/detection": (STORE | BELOW | {"svc.store.spans", "svc.store.detection"}, SQL),
+    # A run of an agent ends with a ruling or a report.
+    "svc/store/agents": (STORE | BELOW | {"svc.store.detection", "svc.store.agents"}, SQL),
     # What a finding cites outlives its day, so the sweep asks which findings are over.
     "svc/store/retention": (STORE | BELOW | {"svc.store.retention", "svc.store.detection"}, SQL),
+    # A whole database, out and in.
+    "svc/store/backup": (STORE | BELOW | {"svc.store.spans", "svc.store.backup"}, SQL),
     "svc/store/reads": ({"protocol", "svc.domain", "svc.store"}, SQL),
     "svc/outside": (
         {"protocol", "svc.outside"},
-        {"attrs", "msgspec", "trio", "confluent_kafka", "httpx2", "httpcore2", "joserfc"},
+        {
+            *("attrs", "msgspec", "trio", "confluent_kafka", "httpx2", "httpcore2", "joserfc"),
+            # The client of certificate authorities, and what speaks in its signatures.
+            *("acme", "josepy", "requests", "cryptography"),
+        },
     ),
     "svc/config": ({"protocol", "svc.config"}, {"attrs", "environ"}),
-    "svc/secrets": ({"protocol", "svc.config", "svc.secrets"}, {"attrs", "cryptography"}),
+    "svc/secrets": ({"protocol", "svc.config", "svc.secrets"}, {"attrs", "cryptography", "trio"}),
+    # A backup is the database, and beside it secrets and the spool, whose folders the settings name.
+    "svc/backup": (
+        {"protocol", "svc.domain", "svc.store", "svc.config", "svc.secrets", "svc.backup"},
+        {"attrs", "msgspec", "trio", "zstandard"},
+    ),
     "svc/runtime": ({"svc.runtime"}, {"trio", "trio_asyncio", "structlog"}),
     # A decoder process keeps an actor of its own.
     "svc/ingest": (
@@ -56,6 +70,11 @@ ROOMS: dict[str, tuple[set[str], set[str] | None]] = {
     "svc/detecting": (
         {"protocol", "actors", "svc.domain", "svc.store", "svc.outside", "svc.runtime", "svc.detecting"},
         {"attrs", "trio"},
+    ),
+    # A process of its own, perhaps on another machine. It checks answers by the rules that the service has.
+    "svc/runner": (
+        {"protocol", "svc.domain", "svc.outside", "svc.runtime", "svc.runner"},
+        {"attrs", "msgspec", "trio", "httpx2", "httpcore2", "hypercorn"},
     ),
     "svc/front": (
         {"protocol", "actors", "svc.domain", "svc.store", "svc.front"},
@@ -72,7 +91,7 @@ ROOMS: dict[str, tuple[set[str], set[str] | None]] = {
     "svc/commands": (
         {
             *("protocol", "svc.domain", "svc.store", "svc.config", "svc.secrets", "svc.runtime"),
-            *("svc.ingest", "svc.wiring", "svc.commands", "svc.serve"),
+            *("svc.ingest", "svc.backup", "svc.runner", "svc.wiring", "svc.commands", "svc.serve"),
         },
         None,
     ),
@@ -80,7 +99,16 @@ ROOMS: dict[str, tuple[set[str], set[str] | None]] = {
     "svc/wiring": (
         {
             *("protocol", "actors", "svc.domain", "svc.store", "svc.outside", "svc.ingest", "svc.front"),
-            *("svc.web", "svc.config", "svc.detecting", "svc.secrets", "svc.runtime", "svc.wiring"),
+            *(
+                "svc.web",
+                "svc.config",
+                "svc.detecting",
+                "svc.runner",
+                "svc.secrets",
+                "svc.runtime",
+                "svc.backup",
+            ),
+            "svc.wiring",
         },
         None,
     ),

@@ -239,8 +239,8 @@ class DiskSpool(Spool):
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
         try:
             self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-            # One process alone: no shared memory file, no locks. FULL: a commit returns after its fsync.
-            for pragma in (f"page_size={_PAGE_BYTES}", "locking_mode=exclusive", "journal_mode=wal"):
+            # Not locked for others: a backup reads it meanwhile. FULL: a commit returns after its fsync.
+            for pragma in (f"page_size={_PAGE_BYTES}", "journal_mode=wal"):
                 self._db.execute(f"pragma {pragma}")
             self._db.execute("pragma synchronous=full")
             # The log may grow to a quarter of the floor, so that emptying it into the file always finds room.

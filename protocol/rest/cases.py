@@ -115,9 +115,12 @@ class EvidencePage(msgspec.Struct):
 
 
 class FindingResolution(msgspec.Struct, forbid_unknown_fields=True):
-    """`expected`: this is the new normal. `not_expected`: this is a real deviation, which is confirmed."""
+    """`expected`: this is the new normal. `not_expected`: this is a real deviation, which is confirmed.
 
-    action: Literal["expected", "not_expected"]
+    `rejected`: nothing is wrong, because of a `reason`.
+    """
+
+    action: Literal["expected", "not_expected", "rejected"]
     reason: Reason = ""
 
 

@@ -1,6 +1,6 @@
-"""`trace-svc cases list | show | resolve | mute | unmute | absorb`: outages and changes, beside a server.
+"""`trace-svc cases list | show | resolve | mute | unmute | absorb | reject`: outages and changes.
 
-What moves a case is recorded in its trail and in the audit, as the operator's.
+It works beside a server. What moves a case is recorded in its trail and in the audit, as the operator's.
 """
 
 from __future__ import annotations
@@ -44,11 +44,12 @@ def add(parser: argparse.ArgumentParser) -> None:
     muting.add_argument("--days", type=float, help="for so many days (default: until somebody unmutes it)")
     unmuting = verbs.add_parser("unmute", help="bring a muted case back into sight")
     absorbing = verbs.add_parser("absorb", help="close a case because it tells the new normal")
-    for verb in (showing, resolving, muting, unmuting, absorbing):
+    rejecting = verbs.add_parser("reject", help="close a case because nothing is wrong, and say why")
+    for verb in (showing, resolving, muting, unmuting, absorbing, rejecting):
         verb.add_argument("case", help="its reference, C-12, or its id")
-    for verb in (resolving, absorbing):
+    for verb in (resolving, absorbing, rejecting):
         verb.add_argument("--reason", default="", help="why")
-    for verb in (listing, showing, resolving, muting, unmuting, absorbing):
+    for verb in (listing, showing, resolving, muting, unmuting, absorbing, rejecting):
         name_project(verb)
         offer_json(verb)
     lists_bare(parser, listing)
@@ -96,6 +97,8 @@ async def _move(
             moved = await states.resolve(project_id, case_id, arguments.reason, _OPERATOR, now)
         case "absorb":
             moved = await states.absorb(project_id, case_id, arguments.reason, _OPERATOR, now)
+        case "reject":
+            moved = await states.reject(project_id, case_id, arguments.reason, _OPERATOR, now)
         case "mute":
             until = None if arguments.days is None else now + timedelta(days=arguments.days)
             moved = await states.mute(project_id, case_id, _OPERATOR, now, until)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
 from itertools import chain
 
 import msgspec
@@ -16,20 +15,18 @@ import msgspec
 from protocol.inflate import Unreadable
 from protocol.otlp.reading import read_protobuf, walk
 from protocol.rest.query import timestamp
-from protocol.spooled import Unpackable, unpack_letter
-from protocol.storage import Batch, Letter, Written
+from protocol.storage import Batch, Written
 from protocol.text import clean_value
 from svc.config.table import Settings
 from svc.domain.intake import decoder
 from svc.domain.pricing import PriceBook
 from svc.ingest.prices import price_book
-from svc.runtime.clock import now
 from svc.store.postgres.partitions import DayPartitions
 from svc.store.spans.call_sites import CallSites
 from svc.store.spans.dead_letters import DeadLetterStore
 from svc.store.spans.writing import SpanStore
 from svc.wiring.open_store import open_store
-from svc.wiring.spools import collected_letters
+from svc.wiring.spools import bring_home
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -52,8 +49,8 @@ async def run(arguments: argparse.Namespace, settings: Settings) -> None:
     """Run one verb. Raises `Outage` when the database is away."""
     async with open_store(settings) as store:
         letters = DeadLetterStore(store.database)
-        if settings.spool_mode == "kafka":
-            await _bring_home(settings, letters)
+        if settings.spool_mode == "kafka" and (found := await bring_home(settings, letters)):
+            print(f"brought {found} letters home from the broker", file=sys.stderr)
         match arguments.verb:
             case "list":
                 await _list(letters)
@@ -69,25 +66,6 @@ async def run(arguments: argparse.Namespace, settings: Settings) -> None:
                 print(f"dropped {dropped} letters")
             case other:
                 raise AssertionError(other)
-
-
-async def _bring_home(settings: Settings, letters: DeadLetterStore) -> None:
-    """In broker mode letters lie in a topic: move the new ones to the table, where they can be dealt with."""
-
-    async def take(messages: Sequence[bytes]) -> None:
-        await letters.bury([_opened(message) for message in messages])
-
-    found = await collected_letters(settings, take)
-    if found:
-        print(f"brought {found} letters home from the broker", file=sys.stderr)
-
-
-def _opened(message: bytes) -> Letter:
-    try:
-        return unpack_letter(message)
-    except Unpackable as error:
-        # Whoever wrote it: it is kept as it came.
-        return Letter(0, str(error), message, now(), 1)
 
 
 async def _list(letters: DeadLetterStore) -> None:

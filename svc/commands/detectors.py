@@ -126,7 +126,7 @@ async def _backtested(
         "id": detector.name,
         "buckets": done.buckets,
         "left_out": done.left_out,
-        "implied_false_alarm_rate": done.buckets / done.months,
+        "implied_false_alarm_rate": done.implied,
         "alarms": [
             {
                 "measure": bucket.measure,

@@ -43,6 +43,7 @@ class Command:
 
 COMMANDS: Final = (
     Command("serve", "run the service", "serve", serves=True, own_secrets=True),
+    Command("init", "write a folder to start from with Docker Compose", "init", looks_only=True),
     Command("keys", "make, list, rotate and revoke API keys", "keys"),
     Command("retention", "show what is kept how long, or sweep now", "retention"),
     Command(
@@ -56,7 +57,24 @@ COMMANDS: Final = (
     Command("reprice", "work stored costs out anew from the present prices", "rework"),
     Command("remap", "read stored spans anew with the present mapping and prices", "rework"),
     Command("users", "list accounts, give one a new password", "users"),
+    Command("backup", "back up beside the running service, verify, list and prune backups", "backup"),
+    Command("disk", "show what takes the disk, and when the budget is reached", "disk"),
+    Command("restore", "bring a backup back into an empty database", "restore"),
     Command("demo", "send sample agent traces and ask about them", "demo"),
+    Command("agent-runs", "list, show, begin and cancel runs of agents", "agent_runs"),
+    Command(
+        "sandbox-runner",
+        "run agents for a service, perhaps on another machine",
+        "sandbox_runner",
+        serves=True,
+        looks_only=True,
+    ),
+    Command(
+        "support-bundle",
+        "write settings, health, sizes and plans into one archive, without payloads",
+        "support_bundle",
+        looks_only=True,
+    ),
     Command(
         "doctor", "say what is configured, what is reachable and what is wrong", "doctor", looks_only=True
     ),

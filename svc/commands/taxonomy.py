@@ -10,13 +10,11 @@ import argparse
 from pathlib import Path
 from typing import Final
 
-import yaml
-
 from protocol.operator import OperatorError
-from protocol.taxonomy import BadTaxonomy, Taxonomy, read_taxonomy
+from protocol.taxonomy import BadTaxonomy, Taxonomy
 from svc.commands.place import name_project, named_project
 from svc.config.table import Settings
-from svc.domain.output_schema import check_output_schemas
+from svc.domain.taxonomy_file import taxonomy_of
 from svc.store.detection.taxonomy import TaxonomyStore
 from svc.wiring.open_store import open_store
 
@@ -53,11 +51,9 @@ def read_file(path: Path) -> Taxonomy:
     if len(raw) > MAX_FILE_BYTES:
         raise BadTaxonomy(f"{path} is larger than {MAX_FILE_BYTES} bytes")
     try:
-        found = read_taxonomy(yaml.safe_load(raw))
-        check_output_schemas(found.call_sites)
-    except (yaml.YAMLError, UnicodeError, RecursionError, ValueError) as error:
-        raise BadTaxonomy(f"{path}: {error}") from None
-    return found
+        return taxonomy_of(raw, aliases=True)
+    except BadTaxonomy as bad:
+        raise BadTaxonomy(f"{path}: {bad}") from None
 
 
 def add(parser: argparse.ArgumentParser) -> None:

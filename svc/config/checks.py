@@ -74,10 +74,28 @@ def boot_refusals(settings: Settings) -> list[str]:
             f"SSO_REDIRECT_URI is {settings.sso_redirect_uri!r}; its path must be {SSO_CALLBACK}, where "
             "browsers come back to"
         )
+    if settings.sso_redirect_uri is not None and settings.site_domain is not None:
+        host = urlsplit(settings.sso_redirect_uri).hostname
+        if host != settings.site_domain:
+            refusals.append(
+                f"SSO_REDIRECT_URI names {host!r}; it must name the host of SITE_DOMAIN, "
+                f"{settings.site_domain!r}"
+            )
     if settings.auth_disabled and settings.site_domain is not None:
         refusals.append(
             "SVC_AUTH_DISABLED is true while SITE_DOMAIN is set: everybody would own the service; unset one"
         )
+    if settings.spool_mode == "kafka" and settings.kafka_security_protocol.startswith("SASL"):
+        login = {
+            "SVC_INGEST_SPOOL_KAFKA_USER": settings.kafka_user,
+            "SVC_INGEST_SPOOL_KAFKA_PASSWORD": settings.kafka_password,
+        }
+        missing = [name for name, value in login.items() if value is None]
+        if missing:
+            refusals.append(
+                f"{' and '.join(missing)} must be set: SVC_INGEST_SPOOL_KAFKA_SECURITY_PROTOCOL is "
+                f"{settings.kafka_security_protocol}"
+            )
     return refusals
 
 
@@ -106,6 +124,11 @@ def boot_warnings(settings: Settings, env: Mapping[str, str]) -> list[str]:
         warnings.append(
             "TRUSTED_PROXIES has no effect; it needs SITE_DOMAIN and TLS_MODE=upstream, so forwarded headers "
             "are ignored"
+        )
+    if settings.kafka_user is not None and not settings.kafka_security_protocol.startswith("SASL"):
+        warnings.append(
+            "SVC_INGEST_SPOOL_KAFKA_USER has no effect; it needs SVC_INGEST_SPOOL_KAFKA_SECURITY_PROTOCOL "
+            "to be SASL_SSL or SASL_PLAINTEXT"
         )
     if settings.auth_disabled:
         warnings.append(

@@ -10,6 +10,7 @@ import ipaddress
 import re
 from base64 import b64decode
 from collections.abc import Callable
+from datetime import time
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -82,6 +83,12 @@ def _a_month(raw: str) -> float:
     return value
 
 
+def _clock(raw: str) -> time:
+    if not re.fullmatch(r"\d\d:\d\d", raw):
+        raise ValueError
+    return time(int(raw[:2]), int(raw[3:]))
+
+
 def _host_port(raw: str) -> tuple[str, int]:
     host, colon, port = raw.rpartition(":")
     host = host.strip("[]")
@@ -147,8 +154,11 @@ BIND = Type("host:port", "host:port, such as 127.0.0.1:8000", _host_port)
 HOSTNAME = Type("hostname", "a bare hostname without scheme, port or path", _hostname)
 WEB_URL = Type("URL", "an http or https URL", _optionally(_url("http", "https")))
 HEARTBEAT_URL = Type("URL", "an http or https URL", _url("http", "https"))
+DIRECTORY_URL = Type("URL", "an https URL", _url("https"))
 DB_URL = Type("URL", "jdbc:postgresql://… or postgresql://…", _optionally(_url("postgresql", "postgres")))
 OWN_KEY = Type("base64", "base64 of exactly 32 bytes, such as `openssl rand -base64 32` prints", _key32)
+PASSPHRASE = Type("text", "a text of at least 16 characters, or blank", _optionally(_long_text))
+CLOCK = Type("HH:MM", "a time of day as 03:10", _clock)
 OWN_PASSWORD = Type("text", "a text of at least 16 characters", _long_text)
 KEYS32 = Type("base64 list", "base64 keys of exactly 32 bytes each, separated by spaces", _keys32)
 NETWORKS = Type("CIDR list", "networks in CIDR form, separated by spaces", _networks)

@@ -6,13 +6,17 @@ the hot path knows nothing of Prometheus. Only the two latency histograms are ob
 
 from __future__ import annotations
 
+from calendar import timegm
 from collections.abc import Callable, Iterable, Mapping
+from math import inf, isinf
 
 import attrs
 from prometheus_client import CollectorRegistry, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from actors.backups import BackupTally
+from actors.disk_budget import DiskTally
 from actors.drainer import Tally
 from actors.folder import FAILED
 from actors.roller import RollerTally
@@ -45,6 +49,10 @@ class Sources:
     board: Board
     in_flight: Callable[[], int]
     ledger: Callable[[], Ledger]
+    #: Seconds until the certificate that is served ends; None where this process does no TLS.
+    certificate_left_s: Callable[[], float | None]
+    backups: BackupTally | None
+    disk: DiskTally | None
 
 
 class _Snapshots(Collector):
@@ -56,6 +64,8 @@ class _Snapshots(Collector):
         yield from self._ingest()
         yield from self._database()
         yield from self._actors()
+        yield from _backups(self._sources.backups)
+        yield from _disk(self._sources.disk)
 
     def _ingest(self) -> Iterable[Metric]:
         s, spool = self._sources, self._sources.spool()
@@ -86,6 +96,11 @@ class _Snapshots(Collector):
         yield _gauge("svc_ledger_balance_spans", "Ledger: zero at rest.", s.ledger().balance)
         yield _counter("svc_http_shed", "Connections closed or refused: too many were open.", s.shed())
         yield _gauge("svc_http_in_flight", "HTTP requests inside.", s.in_flight())
+        left_s = s.certificate_left_s()
+        if left_s is not None:
+            yield _gauge(
+                "tls_certificate_expires_seconds", "Time until the certificate that is served ends.", left_s
+            )
 
     def _database(self) -> Iterable[Metric]:
         for name, key, text in (
@@ -156,6 +171,34 @@ def _folding(counts: Mapping[str, int]) -> Iterable[Metric]:
     yield raised
 
 
+def _backups(tally: BackupTally | None) -> Iterable[Metric]:
+    if tally is None:
+        return
+    yield _counter("svc_backup_runs", "Nightly backups that were tried.", tally.runs)
+    yield _counter("svc_backup_failures", "Nightly backups that failed.", tally.failures)
+    good = 0.0 if tally.last_good_at is None else tally.last_good_at.timestamp()
+    yield _gauge("svc_backup_last_good_seconds", "When the last good backup was made, since 1970.", good)
+
+
+def _disk(tally: DiskTally | None) -> Iterable[Metric]:
+    if tally is None:
+        return
+    used = GaugeMetricFamily("svc_disk_used_bytes", "Bytes that count for the budget.", labels=["kind"])
+    for kind in ("database", "wal", "spool"):
+        used.add_metric([kind], getattr(tally, kind))
+    yield used
+    yield _gauge("svc_disk_budget_bytes", "The disk budget.", tally.budget)
+    yield _gauge("svc_disk_growth_bytes_a_day", "What a day adds, by the last week.", tally.bytes_a_day)
+    reached = inf
+    if tally.reached_on is not None:
+        reached = float(timegm(tally.reached_on.timetuple()))
+    yield _gauge("svc_disk_reached_seconds", "When the budget will be reached, since 1970.", reached)
+    yield _counter("svc_disk_dropped_steps", "Days whose payloads or all went before their term.",
+                   tally.dropped_steps)  # fmt: skip
+    yield _counter("svc_disk_dropped_bytes", "Bytes of what went before its term.", tally.dropped_bytes)
+    yield _gauge("svc_disk_refuses", "Whether ingest is refused for want of disk.", int(tally.refuses))
+
+
 def _counter(name: str, text: str, value: float) -> CounterMetricFamily:
     return CounterMetricFamily(name, text, value=value)
 
@@ -182,6 +225,20 @@ class Metrics:
             buckets=_SECONDS,
             registry=self._registry,
         )
+
+    def until_queryable(self) -> tuple[int, float | None, float | None]:
+        """How many batches were stored, and within how many seconds half and nineteen of twenty of them were.
+
+        A bound of the buckets; None beyond the last one.
+        """
+        (family,) = self.queryable_s.collect()
+        counts = [
+            (float(one.labels["le"]), one.value) for one in family.samples if one.name.endswith("_bucket")
+        ]
+        total = counts[-1][1]
+        bounds = [next(le for le, n in counts if n >= share * total) for share in (0.5, 0.95)]
+        half, most = (None if isinf(bound) or not total else bound for bound in bounds)
+        return int(total), half, most
 
     def watch(self, sources: Sources) -> None:
         """Read these at every scrape."""

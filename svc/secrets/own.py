@@ -28,15 +28,17 @@ def _random_text() -> str:
 
 
 @attrs.frozen
-class _Secret:
+class Secret:
+    """One of them: the variable it stands in for, its file, and how it is read."""
+
     variable: str
     file: str
     read: Callable[[str], object]
 
 
 SECRETS: Final = (
-    _Secret("SVC_SECRET_KEY", "secret-key", OWN_KEY.read),
-    _Secret("SVC_AUTH_COOKIE_PASSWORD", "cookie-password", OWN_PASSWORD.read),
+    Secret("SVC_SECRET_KEY", "secret-key", OWN_KEY.read),
+    Secret("SVC_AUTH_COOKIE_PASSWORD", "cookie-password", OWN_PASSWORD.read),
 )
 
 
@@ -50,6 +52,19 @@ def kept_here(settings: Settings, env: Mapping[str, str]) -> dict[str, Path]:
         for secret in SECRETS
         if not env.get(secret.variable, "").strip()
     }
+
+
+def kept_text(data_dir: Path, secret: Secret) -> str | None:
+    """What is kept in a data folder, None where nothing is. Raises `BadSetting` when it cannot be used."""
+    path = data_dir / "secrets" / secret.file
+    if not path.exists():
+        return None
+    text = _text(path)
+    try:
+        secret.read(text)
+    except ValueError:
+        raise BadSetting(f"{path} does not hold what it should, {secret.variable}") from None
+    return text
 
 
 def with_own_secrets(

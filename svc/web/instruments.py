@@ -14,6 +14,7 @@ from typing import Any, Final, Literal, Protocol
 
 import attrs
 
+from protocol.storage import Batch, Written
 from svc.domain.pricing import PriceBook
 from svc.web import words
 
@@ -99,6 +100,57 @@ class Demo(Protocol):
 
 
 @attrs.frozen
+class UntilVisible:
+    """How long it took from the acknowledgement of a batch until it could be asked for, since the start.
+
+    Seconds within which half of the batches, and nineteen of twenty, were there; None beyond what is told.
+    """
+
+    batches: int
+    half_s: float | None
+    most_s: float | None
+
+
+@attrs.frozen
+class SignOnState:
+    """The external identity provider: whose tokens are believed, and where it sends browsers back to."""
+
+    issuer: str
+    redirect_uri: str
+
+
+class Process(Protocol):
+    """The process as the pages of health and of dead letters know it."""
+
+    @property
+    def broker(self) -> bool:
+        """Whether dead letters lie in a broker until they are fetched."""
+        ...
+
+    async def health(self) -> dict[str, Any]:
+        """What `/actuator/health` says."""
+        ...
+
+    def until_visible(self) -> UntilVisible: ...
+
+    def disk_free(self) -> int | None:
+        """Bytes that are free where the database lies; None when it lies elsewhere."""
+        ...
+
+    async def write(self, batch: Batch) -> Written:
+        """Store a batch as the drainers do. Raises what they meet."""
+        ...
+
+    def unburied(self, spans: int) -> None:
+        """So many spans lie among the dead letters no more."""
+        ...
+
+    async def bring_home(self) -> int:
+        """Fetch letters from the broker, if there is one; how many there were. Raises `Outage`."""
+        ...
+
+
+@attrs.frozen
 class Instruments:
     """What the pages read of the process itself."""
 
@@ -114,3 +166,5 @@ class Instruments:
     #: Where programs send to: the port of gRPC, or None when it is off.
     grpc_port: int | None
     version: str
+    process: Process
+    sign_on: SignOnState | None

@@ -21,6 +21,7 @@ from quart import Response
 
 from svc.web import words
 from svc.web.assets import Assets
+from svc.web.filters import Token
 from svc.web.page import Go, Html, Sent
 
 TEMPLATES: Final = Path(__file__).parent / "templates"
@@ -72,6 +73,11 @@ def query(path: str, **parameters: Any) -> str:
     return f"{path}{'&' if '?' in path else '?'}{urlencode(kept)}" if kept else path
 
 
+def _token(name: str, value: str) -> str:
+    """A value of a field as the filter bar has it, whatever characters it holds."""
+    return str(Token(name, value))
+
+
 def _environment(assets: Assets) -> Environment:
     environment = Environment(
         loader=FileSystemLoader(TEMPLATES),
@@ -82,7 +88,7 @@ def _environment(assets: Assets) -> Environment:
         lstrip_blocks=True,
         auto_reload=False,
     )
-    environment.globals |= {"words": words, "static": assets.url, "address": query}
+    environment.globals |= {"words": words, "static": assets.url, "address": query, "token": _token}
     # As it is, escaped: for the value of a field, which goes back as it came.
     environment.filters["exactly"] = lambda text: Markup.escape(text)
     environment.filters["segment"] = lambda text: quote(str(text), safe="")

@@ -65,12 +65,15 @@ from svc.store.spans.exporters import ExporterStore
 from svc.store.spans.traces import TraceStore
 from svc.store.spans.writing import SpanStore
 from svc.web.instruments import OwnerLink
-from svc.wiring.keeping import optional_loops, retention_report
+from svc.wiring.keeping import leases, optional_loops, retention_report
 from svc.wiring.open_store import Store
-from svc.wiring.pages import DemoProcess, instruments_of, site
+from svc.wiring.pages import DemoProcess, RunningProcess, instruments_of, site
 from svc.wiring.people import means, sign_ins
 from svc.wiring.pools import DETECTING_CONNECTIONS, Pools, PoolSizes, pool_sizes
+from svc.wiring.prices import shared_prices
+from svc.wiring.safekeeping import Safekeeping, safekeeping_loops
 from svc.wiring.spools import Spooling, drainers, ingest_limits
+from svc.wiring.tls import Tls
 
 #: With more spans than this accepted and not stored, ingest needs the machine.
 BUSY_SPANS: Final = 2_000
@@ -84,20 +87,31 @@ def sizes_for(settings: Settings) -> PoolSizes:
 log = logging.getLogger(__name__)
 
 
+def _tell_of_fewer_decoders(settings: Settings, sizes: PoolSizes) -> None:
+    if sizes.decoders < settings.decoders:
+        log.warning(
+            "SVC_INGEST_DECODERS is %d; the database has connections for %d, so that many are started",
+            settings.decoders,
+            sizes.decoders,
+        )
+
+
 class House:
     """Everything between the database and the doors, built once."""
 
     def __init__(
-        self, settings: Settings, store: Store, pools: Pools, prices: PriceBook, *, buried_before: int
+        self,
+        settings: Settings,
+        store: Store,
+        pools: Pools,
+        prices: PriceBook,
+        *,
+        buried_before: int,
+        tls: Tls | None = None,
     ) -> None:
-        self.settings, self.store, self.pools = settings, store, pools
+        self.settings, self.store, self.pools, self.tls = settings, store, pools, tls
         self.sizes = sizes_for(settings)
-        if self.sizes.decoders < settings.decoders:
-            log.warning(
-                "SVC_INGEST_DECODERS is %d; the database has connections for %d, so that many are started",
-                settings.decoders,
-                self.sizes.decoders,
-            )
+        _tell_of_fewer_decoders(settings, self.sizes)
         self.board = Board()
         self.tally, self.roller_tally, self.sweep_tally = Tally(), RollerTally(), SweepTally()
         self.detection = Detecting(self.board)
@@ -111,28 +125,26 @@ class House:
         self.hashers = trio.CapacityLimiter(HASHERS)
         self.shelf = KeyStore(pools.admission, self.hashers)
         self.metrics = Metrics()
-        self.intake = Intake(
-            self.spool, settings.max_body_bytes, now, trio.current_time, ingest_limits(settings)
-        )
+        self.safekeeping = Safekeeping.of(settings)
+        self.intake = self._intake()
         self.prices, self.observations = prices, Observations()
+        self.shared_prices = shared_prices(pools.upkeep, self.adopt)
         self.decoders = tuple(
             Lane(self.board.enrol(f"decoder-{number}")) for number in range(1, self.sizes.decoders + 1)
         )
-        self.sink: BatchSink
-        if self.decoders:
-            self.sink = Decoders(self.decoders)
-        else:
-            spans = SpanStore(pools.ingest, DayPartitions(pools.ingest, settings.trace_ttl_days), CallSites())
-            self.sink = Ingest(decoder(prices, self.observations), spans)
+        self.sink: BatchSink = Decoders(self.decoders) if self.decoders else self._ingest()
         self.drainer_vitals = tuple(
             self.board.enrol(f"drainer-{number}") for number in range(1, drainers(settings) + 1)
         )
         self.health = self._health(buried_before)
         queries = QueryStore(pools.questions)
         self.means = means(settings, pools.admission, pools.questions, self.keys, self.hashers, now)
-        self.owner_link, self.demo = OwnerLink(now), DemoProcess(settings)
+        self.owner_link, self.demo = OwnerLink(now), DemoProcess()
+        process = RunningProcess(
+            settings, self.health, self.metrics, self.sink, DeadLetterStore(pools.questions)
+        )
         pages = site(
-            self.means, instruments_of(settings, self.intake, self.health, self.owner_link, self.demo, prices)
+            self.means, instruments_of(settings, self.intake, process, self.owner_link, self.demo, prices)
         )
         api = Api(self.means, ROUTES)
         app = App(self.keys, queries, self.health, self.metrics, api, pages).build()
@@ -148,13 +160,30 @@ class House:
         self.grpc = OtlpGrpc(intake=self.intake, keys=self.keys, callers=self.means.callers)
         self.metrics.watch(self._sources())
 
+    def _ingest(self) -> Ingest:
+        """Decoding and storing in this very process."""
+        days = DayPartitions(self.pools.ingest, self.settings.trace_ttl_days)
+        spans = SpanStore(self.pools.ingest, days, CallSites())
+        return Ingest(decoder(self.prices, self.observations), spans)
+
+    def _intake(self) -> Intake:
+        return Intake(
+            self.spool,
+            self.settings.max_body_bytes,
+            now,
+            trio.current_time,
+            ingest_limits(self.settings),
+            no_disk=self.safekeeping.refuses,
+        )
+
     def _door(self, mcp: Mcp, app: Any) -> Door:
         transport = self.settings.transport
         http = OtlpHttp(
             self.intake, self.keys, enabled=transport in ("HTTP", "BOTH"), callers=self.means.callers
         )
         grpc_port = self.settings.grpc_port if transport in ("GRPC", "BOTH") else None
-        return Door(otlp=http, mcp=mcp, app=app, grpc_port=grpc_port)
+        plain = None if self.tls is None else self.tls.plain
+        return Door(otlp=http, mcp=mcp, app=app, grpc_port=grpc_port, plain=plain)
 
     def _health(self, buried_before: int) -> Health:
         embedded = self.store.embedded
@@ -172,6 +201,8 @@ class House:
             ledger=self.ledger,
             retention=lambda: retention_report(self.settings, self.sweep_tally),
             refused=lambda: self.intake.tally.lately.told(),
+            tls=None if self.tls is None else self.tls.report,
+            more=self.safekeeping.health,
         )
 
     def _sources(self) -> Sources:
@@ -191,6 +222,9 @@ class House:
             board=self.board,
             in_flight=lambda: self.door.in_flight,
             ledger=self.ledger,
+            certificate_left_s=lambda: None if self.tls is None else self.tls.left_s(),
+            backups=self.safekeeping.backups,
+            disk=self.safekeeping.disk,
         )
 
     def ledger(self) -> Ledger:
@@ -258,7 +292,9 @@ class House:
             ),
             self._detecting(),
         ]
-        loops += optional_loops(self.settings, self.pools.upkeep, self.board, self.sweep_tally)
+        duties = leases(self.settings)
+        loops += optional_loops(self.settings, self.pools.upkeep, self.board, self.sweep_tally, duties)
+        loops += safekeeping_loops(self.settings, self.pools.upkeep, self.board, self.safekeeping)
         launch = decoder_process(
             self.store.database.address,
             self.settings.log_level,
@@ -268,6 +304,10 @@ class House:
         )
         for lane in self.decoders:
             loops.append((lambda lane=lane: DecoderProcess(lane=lane, launch=launch), lane.vitals))  # type: ignore[misc]
+        if not self.settings.embedded:
+            loops.append(self.shared_prices.loop(self.board))
+        if self.tls is not None:
+            loops += self.tls.loops(self.board, self.pools.admission, duties)
         embedded = self.store.embedded
         if embedded is not None:
             loops.insert(0, (lambda: embedded, self.board.enrol("embedded-postgres")))

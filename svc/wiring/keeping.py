@@ -1,15 +1,17 @@
-"""Wiring of the actors that the settings can switch off: the retention sweeper and the heartbeat."""
+"""Wiring of the actors that not every copy runs: retention sweeper, heartbeat, and who keeps the leases."""
 
 from __future__ import annotations
 
 import platform
 from collections.abc import Callable
 from importlib.metadata import version
-from typing import Any
+from typing import Any, Final
+from uuid import uuid4
 
 import attrs
 
 from actors.heartbeat import Heartbeat
+from actors.leases import LeaseKeeper, Leases
 from actors.supervision import Actor, Board, Vitals
 from actors.sweeper import RetentionSweeper, SweepTally
 from svc.config.table import Settings
@@ -18,6 +20,7 @@ from svc.domain.retention import Terms
 from svc.outside.heartbeat import HeartbeatHost
 from svc.runtime.clock import now
 from svc.store.postgres.database import Database
+from svc.store.replicas.leases import LeaseStore
 from svc.store.retention.census import CensusStore
 from svc.store.retention.sweep import RetentionStore
 
@@ -29,13 +32,31 @@ def default_terms(settings: Settings) -> Terms:
     return Terms(settings.trace_ttl_days, settings.detection_ttl_days)
 
 
-def optional_loops(settings: Settings, database: Database, board: Board, tally: SweepTally) -> list[Loop]:
+#: What one copy alone does.
+HEARTBEAT: Final = "heartbeat"
+CERTIFICATES: Final = "certificates"
+
+
+def leases(settings: Settings) -> Leases:
+    """The duties of this copy. Beside a database of one's own there is no other."""
+    return Leases((HEARTBEAT, CERTIFICATES), alone=settings.embedded)
+
+
+def lease_keeper(duties: Leases, database: Database, board: Board) -> Loop:
+    """Who renews them, under a name that no other copy has."""
+    shelf, vitals = LeaseStore(database, str(uuid4())), board.enrol("lease-keeper", spare=True)
+    return lambda: LeaseKeeper(leases=duties, shelf=shelf, vitals=vitals), vitals
+
+
+def optional_loops(
+    settings: Settings, database: Database, board: Board, tally: SweepTally, duties: Leases
+) -> list[Loop]:
     """How to build each of them, and its vitals on the board."""
-    loops = []
+    loops = [] if settings.embedded else [lease_keeper(duties, database, board)]
     if settings.retention_enabled:
         loops.append(_sweeper(RetentionStore(database, default_terms(settings)), tally, board))
     if settings.telemetry_enabled:
-        loops.append(_heartbeat(CensusStore(database), HeartbeatHost(settings.telemetry_url), board))
+        loops.append(_heartbeat(CensusStore(database), HeartbeatHost(settings.telemetry_url), board, duties))
     return loops
 
 
@@ -44,7 +65,7 @@ def _sweeper(retention: RetentionStore, tally: SweepTally, board: Board) -> Loop
     return lambda: RetentionSweeper(retention=retention, now=now, tally=tally, vitals=vitals), vitals
 
 
-def _heartbeat(census: CensusStore, host: HeartbeatHost, board: Board) -> Loop:
+def _heartbeat(census: CensusStore, host: HeartbeatHost, board: Board, duties: Leases) -> Loop:
     vitals = board.enrol("heartbeat", spare=True)
     build = Build(version("trace-svc"), platform.system().lower(), platform.machine().lower())
     return (
@@ -53,6 +74,7 @@ def _heartbeat(census: CensusStore, host: HeartbeatHost, board: Board) -> Loop:
             compose=lambda counted, moment: message(counted, build, moment),
             deliver=host.deliver,
             now=now,
+            leads=lambda: duties.held(HEARTBEAT),
             vitals=vitals,
         ),
         vitals,

@@ -58,7 +58,7 @@ async def _database(settings: Settings) -> AsyncIterator[Store]:
         async with Database(address, pool_size=COMMAND_CONNECTIONS).opened() as database:
             yield Store(database, None)
         return
-    async with open_embedded(settings.data_dir) as embedded:
+    async with open_embedded(settings.data_dir, budget_bytes=settings.disk_budget_bytes) as embedded:
         served = embedded.served
         address = Address(str(served.socket_dir), served.port, served.user, served.password, served.database)
         async with Database(address, pool_size=COMMAND_CONNECTIONS).opened() as database:

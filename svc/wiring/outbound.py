@@ -37,6 +37,10 @@ def _near(networks: Sequence[Network]) -> str:
     return "also those of " + " ".join(str(network) for network in networks)
 
 
+def _acme(settings: Settings) -> bool:
+    return settings.does_tls and settings.tls_mode == "acme"
+
+
 def outbound(settings: Settings) -> list[Outbound]:
     """All destinations, with what they are under these settings; those in no use say so."""
     database = served_address(settings)
@@ -55,6 +59,14 @@ def outbound(settings: Settings) -> list[Outbound]:
             "none" if database is None else f"{database.host}:{database.port}",
             "embedded, over a Unix socket" if database is None else "all the time",
             ("svc/store/postgres/database.py",),
+        ),
+        Outbound(
+            "certificates",
+            str(urlsplit(settings.acme_directory_url).hostname) if _acme(settings) else "none",
+            "for a new certificate, and every 6 hours to hear when it wants one"
+            if _acme(settings)
+            else "only in TLS_MODE=acme with a SITE_DOMAIN",
+            ("svc/outside/acme.py",),
         ),
         Outbound(
             "brokers",

@@ -2,26 +2,43 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable
 from importlib.metadata import version
+from typing import Any
 
 import attrs
 import trio
 
 from actors.keys import Grant
+from actors.ports import BatchSink
 from protocol.refusals import Refusal
+from protocol.storage import Batch, Written
 from svc.config.table import Settings
 from svc.domain.pricing import PriceBook
 from svc.front.auth.calls import Means
 from svc.front.health import Health
+from svc.front.metrics import Metrics
 from svc.front.otlp.intake import Held, Intake, Large
+from svc.store.spans.dead_letters import DeadLetterStore
 from svc.web.assets import Assets
-from svc.web.instruments import Demo, DemoState, IngestLight, Instruments, OwnerLink, Rate
+from svc.web.instruments import (
+    Demo,
+    DemoState,
+    IngestLight,
+    Instruments,
+    OwnerLink,
+    Rate,
+    SignOnState,
+    UntilVisible,
+)
 from svc.web.render import Renderer
 from svc.web.site import Site
 from svc.web.table import PAGES
+from svc.wiring.people import sso_redirect_uri
+from svc.wiring.spools import bring_home
 
 
 def site(means: Means, instruments: Instruments) -> Site:
@@ -30,11 +47,17 @@ def site(means: Means, instruments: Instruments) -> Site:
 
 
 def instruments_of(
-    settings: Settings, intake: Intake, health: Health, owner_link: OwnerLink, demo: Demo, prices: PriceBook
+    settings: Settings,
+    intake: Intake,
+    process: RunningProcess,
+    owner_link: OwnerLink,
+    demo: Demo,
+    prices: PriceBook,
 ) -> Instruments:
     """What the pages read of the process itself."""
+    sso = settings.sso_issuer_url if settings.sso_client_id and settings.sso_api_key else None
     return Instruments(
-        ingest=_ingest(intake, health),
+        ingest=_ingest(intake, process),
         refused=lambda: intake.tally.lately.told(),
         owner_link=owner_link,
         send=_send(intake),
@@ -42,7 +65,58 @@ def instruments_of(
         prices=prices,
         grpc_port=settings.grpc_port if settings.transport in ("GRPC", "BOTH") else None,
         version=version("trace-svc"),
+        process=process,
+        sign_on=None if sso is None else SignOnState(sso, sso_redirect_uri(settings)),
     )
+
+
+@attrs.define(eq=False)
+class RunningProcess:
+    """This process, as its pages know it. Implements their `Process`."""
+
+    settings: Settings
+    reports: Health
+    metrics: Metrics
+    sink: BatchSink
+    letters: DeadLetterStore
+    #: Spans that left the dead letters by hand since the start.
+    gone_spans: int = 0
+
+    async def health(self) -> dict[str, Any]:
+        """What `/actuator/health` says."""
+        return (await self.reports.report())[1]
+
+    def until_visible(self) -> UntilVisible:
+        """From the histogram of the metrics: the bound of the bucket in which a share of the batches lies."""
+        return UntilVisible(*self.metrics.until_queryable())
+
+    def disk_free(self) -> int | None:
+        """Bytes that are free where the embedded database lies."""
+        if not self.settings.embedded:
+            return None
+        return shutil.disk_usage(self.settings.data_dir).free
+
+    async def write(self, batch: Batch) -> Written:
+        """Store one batch as the drainers do."""
+        return await self.sink.write([batch])
+
+    def unburied(self, spans: int) -> None:
+        """Count them out of what every page says of dead letters."""
+        self.gone_spans += spans
+
+    def buried(self) -> int:
+        """Spans among the dead letters, as far as this process knows."""
+        known = int(self.reports.ingest()["details"]["dead_lettered"])
+        return max(known - self.gone_spans, 0)
+
+    @property
+    def broker(self) -> bool:
+        """Whether dead letters lie in a broker until they are fetched."""
+        return self.settings.spool_mode == "kafka"
+
+    async def bring_home(self) -> int:
+        """Move letters from the topic of broker mode to the table."""
+        return await bring_home(self.settings, self.letters) if self.broker else 0
 
 
 @attrs.define(eq=False)
@@ -52,9 +126,8 @@ class DemoProcess:
     It ends by itself: when the service goes away, it finds nobody to send to.
     """
 
-    settings: Settings
-    #: The port that the door is bound to, once it is.
-    port: int = 0
+    #: The address of the door from this machine, once it is bound.
+    url: str = ""
     _process: trio.Process | None = None
 
     def state(self) -> DemoState:
@@ -68,24 +141,20 @@ class DemoProcess:
         """Start it, unless it runs."""
         if self.state() == "running":
             return
-        host = self.settings.http_bind[0]
-        host = "127.0.0.1" if host in ("0.0.0.0", "") else "[::1]" if host == "::" else host  # noqa: S104
         self._process = await trio.lowlevel.open_process(
-            [sys.executable, "-m", "svc", "demo", "--url", f"http://{host}:{self.port}"],
+            [sys.executable, "-m", "svc", "demo", "--url", self.url],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
         )
 
 
-def _ingest(intake: Intake, health: Health) -> Callable[[], IngestLight]:
+def _ingest(intake: Intake, process: RunningProcess) -> Callable[[], IngestLight]:
     rate = Rate(lambda: intake.tally.spans, trio.current_time)
 
     def light() -> IngestLight:
         refused = sum(int(one["count"]) for one in intake.tally.lately.told())
-        report = health.ingest()
-        return IngestLight(
-            rate.per_s(), refused, int(report["details"]["dead_lettered"]), report["status"] == "UP"
-        )
+        well = process.reports.ingest()["status"] == "UP"
+        return IngestLight(rate.per_s(), refused, process.buried(), well)
 
     return light
 

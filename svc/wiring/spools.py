@@ -7,7 +7,7 @@ drains.
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
 from functools import partial
@@ -24,9 +24,13 @@ from actors.spool.link import BrokerLink
 from actors.spool.memory import MemorySpool, Spool
 from actors.supervision import Board, Vitals, keep
 from protocol.otlp.limits import Limits
+from protocol.spooled import Unpackable, unpack_letter
+from protocol.storage import Letter
 from svc.config.table import Settings
-from svc.outside.kafka.brokers import Kafka
+from svc.outside.kafka.brokers import Kafka, Security
 from svc.outside.kafka.letters import collect
+from svc.runtime.clock import now as clock
+from svc.store.spans.dead_letters import DeadLetterStore
 
 log = logging.getLogger(__name__)
 
@@ -64,18 +68,37 @@ def kafka(settings: Settings) -> Kafka:
     """The brokers of kafka mode."""
     return Kafka(
         settings.kafka_bootstrap_servers,
+        Security(
+            settings.kafka_security_protocol,
+            settings.kafka_sasl_mechanism,
+            settings.kafka_user,
+            settings.kafka_password,
+            None if settings.kafka_ca_file is None else str(settings.kafka_ca_file),
+        ),
         replication_factor=settings.kafka_replication_factor,
         message_bytes=min(settings.max_body_bytes + MESSAGE_EXTRA_BYTES, MESSAGE_MAX_BYTES),
         queue_bytes=settings.spool_max_bytes,
     )
 
 
-async def collected_letters(settings: Settings, take: Callable[[Sequence[bytes]], Awaitable[None]]) -> int:
-    """Hand `take` the letters of broker mode that nobody has brought home yet.
+async def bring_home(settings: Settings, letters: DeadLetterStore) -> int:
+    """In broker mode letters lie in a topic: move the new ones to the table, where they can be dealt with.
 
-    Returns how many there were.
+    Returns how many there were. Raises `Outage`.
     """
+
+    async def take(messages: Sequence[bytes]) -> None:
+        await letters.bury([_letter(message) for message in messages])
+
     return await collect(kafka(settings), take)
+
+
+def _letter(message: bytes) -> Letter:
+    try:
+        return unpack_letter(message)
+    except Unpackable as error:
+        # Whoever wrote it: it is kept as it came.
+        return Letter(0, str(error), message, clock(), 1)
 
 
 class Spooling:

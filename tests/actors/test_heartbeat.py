@@ -25,6 +25,7 @@ class Rig:
 
     troubles: list[Exception] = attrs.field(factory=list)
     faults: list[str] = attrs.field(factory=list)
+    leads: bool = True
     beats_s: list[float] = attrs.field(factory=list)
     vitals: Vitals = attrs.field(factory=lambda: Vitals("heartbeat"))
 
@@ -46,6 +47,7 @@ class Rig:
             compose=lambda census, now: {"census": census, "now": now},
             deliver=self.deliver,
             now=lambda: NOW,
+            leads=lambda: self.leads,
             vitals=self.vitals,
         )
 
@@ -67,3 +69,14 @@ async def test_after_a_crash_it_beats_again(autojump_clock: MockClock) -> None:
     rig = Rig(troubles=[RuntimeError("a bug")])
     await rig.run_for(1.0)
     assert (rig.vitals.crashes, len(rig.beats_s)) == (1, 1)
+
+
+async def test_a_copy_beats_only_while_that_is_its_duty(autojump_clock: MockClock) -> None:
+    rig = Rig(leads=False)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(rig.run_for, 2 * PERIOD_S)
+        await trio.sleep(PERIOD_S)
+        assert rig.beats_s == []
+        rig.leads = True
+        await trio.sleep(11)
+        assert len(rig.beats_s) == 1

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
+import time
 from typing import Any
 
 import pytest
 
+from tests import wire
 from tests.browser.conftest import BASE, EMAIL, PASSWORD, Opened
 from tests.service import running
 
@@ -233,20 +236,81 @@ def test_keys_are_off_in_fields_and_for_good_where_the_account_says(opened: Open
         assert page.get_by_role("dialog", name="Keys").count() == 0
 
 
-def test_a_page_weighs_no_more_than_its_budget(opened: Opened) -> None:
-    with opened.page() as page:
-        sizes: dict[str, int] = {}
-
-        def note(response: Any) -> None:
-            kind = response.request.resource_type
-            sizes[kind] = sizes.get(kind, 0) + int(response.headers.get("content-length", 0))
-
-        page.on("response", note)
+def test_a_list_is_narrowed_named_and_followed_by_keys(opened: Opened) -> None:
+    with opened.page(viewport={"width": 1280, "height": 900}) as page:
         page.goto(opened.url(f"{BASE}/traces"))
         settle(page)
-        assert sizes["script"] <= 25 * 1024
-        assert sizes["stylesheet"] <= 14 * 1024
-        assert sizes["document"] <= 40 * 1024
+        # Completion: the name of a field, then one of its values, among them those of the facets.
+        page.keyboard.press("/")
+        page.keyboard.type("-mod")
+        page.get_by_role("option", name=re.compile("^-model:")).wait_for()
+        page.keyboard.press("ArrowDown")
+        page.keyboard.press("Enter")
+        page.keyboard.type("mini")
+        page.keyboard.press("ArrowDown")
+        page.keyboard.press("Enter")
+        assert page.locator("[data-filter]").input_value() == "-model:gpt-4o-mini "
+        check(page)
+        page.keyboard.press("Enter")
+        page.get_by_role("link", name="Remove not model: gpt-4o-mini").wait_for()
+        settle(page)
+        # A facet's value is left out by its mark, or by Alt and a click.
+        page.get_by_role("link", name="claude-sonnet-4-5", exact=True).click(modifiers=["Alt"])
+        page.get_by_role("link", name="Remove not model: claude-sonnet-4-5").wait_for()
+        address = page.url
+        settle(page)
+        page.get_by_role("button", name="Saved views").click()
+        check(page)
+        page.get_by_label("Save this one as").fill("The others")
+        page.keyboard.press("Enter")
+        page.get_by_text("Saved as The others").wait_for()
+        page.goto(opened.url(f"{BASE}/sessions"))
+        settle(page)
+        page.keyboard.press("Control+k")
+        page.get_by_role("option", name="The others").wait_for()
+        page.keyboard.type("the oth")
+        page.keyboard.press("Enter")
+        page.wait_for_url(address)
+        settle(page)
+        slider = page.get_by_role("slider")
+        slider.focus()
+        page.keyboard.press("Home")
+        page.keyboard.press("Shift+End")
+        assert "traces" in slider.get_attribute("aria-valuetext")
+        # A copied link means the same tomorrow.
+        page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+        page.keyboard.press("c")
+        page.get_by_text("Link copied").wait_for()
+        copied = page.evaluate("navigator.clipboard.readText()")
+        assert re.search("q=-model%3Agpt-4o-mini.*&from=2.*&to=2", copied)
+        page.keyboard.press("Enter")
+        page.wait_for_url("**from=**to=**")
+        page.get_by_role("link", name="Remove not model: gpt-4o-mini").wait_for()
+
+
+def test_a_followed_list_shows_what_arrives_and_another_one_counts_it(opened: Opened) -> None:
+    def send(name: str) -> None:
+        began = time.time_ns() - 1_000_000_000
+        named = wire.span(name, trace_id=os.urandom(16), start_ns=began, end_ns=began + 1_000_000)
+        assert opened.service.send(wire.request(named).SerializeToString()).status_code == 200
+
+    with opened.page(viewport={"width": 1280, "height": 900}) as page:
+        page.goto(opened.url(f"{BASE}/traces"))
+        settle(page)
+        page.keyboard.press("j")
+        chosen = page.locator("tr.at").get_attribute("data-id")
+        send("came later")
+        page.get_by_text(re.compile("^1 new$")).wait_for(timeout=30_000)
+        assert page.get_by_role("cell", name="came later").count() == 0
+        page.keyboard.press(".")
+        page.get_by_role("cell", name="came later").wait_for()
+        assert page.locator("tr.at").get_attribute("data-id") == chosen
+        page.get_by_role("button", name="Follow").click()
+        page.wait_for_url("**follow=1")
+        send("came last")
+        page.get_by_role("cell", name="came last").wait_for(timeout=30_000)
+        page.reload()
+        assert page.get_by_role("button", name="Follow").get_attribute("aria-pressed") == "true"
 
 
 def test_a_pasted_key_leaves_no_secret_in_an_address(opened: Opened) -> None:

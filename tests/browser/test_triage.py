@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -86,7 +87,7 @@ def test_by_keys_alone_from_the_inbox_to_a_mute_and_back(watched: Opened) -> Non
         assert f"case={second}" in page.url
         page.locator(".pane").get_by_text(re.compile(f"{second} · open")).wait_for()
         page.keyboard.press("Enter")
-        page.wait_for_url(f"**/cases/{second}")
+        page.wait_for_url(f"**/cases/{second}?in=open")
         page.keyboard.press("Escape")
         page.wait_for_url(f"**/triage?case={second}")
         settle(page)
@@ -105,11 +106,63 @@ def test_a_case_is_resolved_and_reopened_without_scripts(watched: Opened) -> Non
     with watched.page(java_script_enabled=False) as page:
         page.goto(watched.url(f"{TRIAGE}?case=C-3"))
         page.get_by_role("button", name="Resolve").first.click()
-        page.get_by_label("Why", exact=True).fill("the vendor fixed it")
+        page.locator(":popover-open").get_by_label("Why", exact=True).fill("the vendor fixed it")
         page.locator(":popover-open").get_by_role("button", name="Resolve").click()
         page.get_by_text("C-3 is resolved.").wait_for()
         page.get_by_role("button", name="Undo").click()
         page.get_by_text("C-3 is open again.").wait_for()
+
+
+def test_every_verb_of_a_case_is_a_key_with_a_way_back(watched: Opened) -> None:
+    with watched.page(viewport={"width": 1280, "height": 900}) as page:
+        page.goto(watched.url(f"{BASE}/cases/C-2?in=open"))
+        settle(page)
+        # To its neighbour in the list and back.
+        way, back = ("]", "[") if page.locator("[data-next]").count() else ("[", "]")
+        page.keyboard.press(way)
+        page.wait_for_url(re.compile(r"/cases/C-(?!2\b)\d+\?in=open"))
+        settle(page)
+        page.keyboard.press(back)
+        page.wait_for_url("**/cases/C-2?in=open")
+        settle(page)
+        for key, said in (("n", "is no issue"), ("r", "is resolved")):
+            page.keyboard.press(key)
+            page.locator(":popover-open").get_by_label("Why", exact=True).wait_for()
+            page.keyboard.type("a load test of ours")
+            page.keyboard.press("Enter")
+            page.get_by_text(f"C-2 {said}.").wait_for()
+            settle(page)
+            page.keyboard.press("u")
+            page.get_by_text("C-2 is open again.").wait_for()
+            settle(page)
+        page.keyboard.press("a")
+        page.locator(":popover-open").get_by_label("Why (may be left blank)").wait_for()
+        page.keyboard.press("Enter")
+        page.get_by_text("C-2 is the new normal now.").wait_for()
+        settle(page)
+        page.keyboard.press("u")
+        page.get_by_text("C-2 is open again.").wait_for()
+        page.get_by_role("button", name=re.compile("Analyse")).click()
+        page.get_by_text("C-2 is being looked into.").wait_for()
+
+
+def test_of_two_people_on_one_case_the_second_hears_who_was_first(watched: Opened) -> None:
+    # A refusal is an error in the console, so the second one's is not looked at.
+    context = watched.browser.new_context(storage_state=watched.state)
+    with closing(context), watched.page() as first:
+        second = context.new_page()
+        for page in (first, second):
+            page.goto(watched.url(f"{TRIAGE}?case=C-3"))
+            settle(page)
+        for page, reason in ((first, "the vendor fixed it"), (second, "mine")):
+            page.keyboard.press("r")
+            page.locator(":popover-open").get_by_label("Why", exact=True).fill(reason)
+            page.keyboard.press("Enter")
+            settle(page)
+        second.get_by_text("Nothing was done: it is resolved already.").wait_for()
+        second.get_by_text(f"{EMAIL} was there first").wait_for()
+        second.get_by_role("button", name="Reopen").click()
+        second.get_by_text("C-3 is open again.").wait_for()
 
 
 def test_the_pages_weigh_no_more_than_their_budget(watched: Opened) -> None:

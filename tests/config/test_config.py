@@ -184,3 +184,30 @@ def test_a_key_of_an_encoder_that_is_not_named_is_told() -> None:
     assert warning.startswith("SVC_OBSERVER_ENCODER_API_KEY")
     named = {**env, "SVC_OBSERVER_ENCODER_URL": "https://encoder.example"}
     assert boot_warnings(read_settings(named), named) == []
+
+
+def test_a_broker_that_wants_a_password_gets_one_or_nothing_starts() -> None:
+    env = {
+        "SVC_INGEST_SPOOL_MODE": "kafka",
+        "SVC_INGEST_SPOOL_KAFKA_SECURITY_PROTOCOL": "sasl_ssl",
+        "SVC_INGEST_SPOOL_KAFKA_USER": "svc",
+    }
+    assert boot_refusals(read_settings(env)) == [
+        "SVC_INGEST_SPOOL_KAFKA_PASSWORD must be set: SVC_INGEST_SPOOL_KAFKA_SECURITY_PROTOCOL is SASL_SSL"
+    ]
+    assert boot_refusals(read_settings({**env, "SVC_INGEST_SPOOL_KAFKA_PASSWORD": "x"})) == []
+    (warning,) = boot_warnings(read_settings({**SECRETS, "SVC_INGEST_SPOOL_KAFKA_USER": "svc"}), {})
+    assert warning.startswith("SVC_INGEST_SPOOL_KAFKA_USER has no effect")
+
+
+def test_a_redirect_of_sign_in_stays_on_the_public_name() -> None:
+    env = {
+        **SECRETS,
+        "SITE_DOMAIN": "t.example.org",
+        "TLS_MODE": "upstream",
+        "SSO_REDIRECT_URI": "https://elsewhere.example/auth/callback",
+    }
+    assert any(
+        refusal.startswith("SSO_REDIRECT_URI names 'elsewhere.example'; it must name the host of SITE_DOMAIN")
+        for refusal in boot_refusals(read_settings(env))
+    )

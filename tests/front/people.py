@@ -13,7 +13,7 @@ from quart.typing import TestClientProtocol
 
 from actors.keys import MAILBOX_BOUND, KeyCache, KeyNews, Keys, Verdicts, Verify
 from actors.supervision import Vitals
-from protocol.storage import Eviction
+from protocol.storage import Eviction, Written
 from svc.config.table import read_settings
 from svc.domain.pricing import PriceBook
 from svc.front.api.routes import Api
@@ -27,7 +27,7 @@ from svc.store.accounts.keys import KeyStore, matches
 from svc.store.postgres.database import Database
 from svc.store.reads.query import QueryStore
 from svc.web.assets import Assets
-from svc.web.instruments import DemoState, IngestLight, Instruments, OwnerLink
+from svc.web.instruments import DemoState, IngestLight, Instruments, OwnerLink, UntilVisible
 from svc.web.render import Renderer
 from svc.web.site import Site
 from svc.web.table import PAGES
@@ -179,6 +179,57 @@ class NoDemo:
         self.started += 1
 
 
+class NoProcess:
+    """A process that is well and stores nothing; what is asked of it is kept."""
+
+    broker = False
+
+    def __init__(self) -> None:
+        self.gone_spans = 0
+        self.written: list[Any] = []
+        self.report: dict[str, Any] = HEALTHY
+
+    async def health(self) -> dict[str, Any]:
+        return self.report
+
+    def until_visible(self) -> UntilVisible:
+        return UntilVisible(0, None, None)
+
+    def disk_free(self) -> int | None:
+        return None
+
+    async def write(self, batch: Any) -> Any:
+        self.written.append(batch)
+        return Written(batch.spans, 0)
+
+    def unburied(self, spans: int) -> None:
+        self.gone_spans += spans
+
+    async def bring_home(self) -> int:
+        return 0
+
+
+HEALTHY: dict[str, Any] = {
+    "status": "UP",
+    "components": {
+        "ingest": {
+            "status": "UP",
+            "details": {
+                "mode": "memory", "depth": 0, "bytes": 0, "max_bytes": 1 << 27, "oldest_age_ms": 0,
+                "dead_lettered": 0, "drainers": 1, "drainers_alive": 1, "drainer_alive": True,
+                "ledger": {
+                    "received": 0, "recovered": 0, "rejected": 0, "stored": 0, "duplicates": 0,
+                    "waiting": 0, "dead_lettered": 0, "balance": 0,
+                },
+            },
+        },
+        "db": {"status": "UP", "details": {"pools": {"admission": {"size": 1, "idle": 1, "max": 5}}}},
+        "actors": {"status": "UP", "details": {"key-cache": {"state": "running", "crashes": 0}}},
+        "retention": {"status": "UP", "details": {"enabled": True}},
+    },
+}  # fmt: skip
+
+
 def instruments(**known: Any) -> Instruments:
     """What pages read of a process, where there is none: nothing comes in, nothing is refused."""
 
@@ -194,6 +245,8 @@ def instruments(**known: Any) -> Instruments:
         "prices": PriceBook(),
         "grpc_port": None,
         "version": "0",
+        "process": NoProcess(),
+        "sign_on": None,
     }
     return Instruments(**{**plain, **known})
 

@@ -21,6 +21,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
+from tests.certificates import pair_for, root_pem
 from tests.service import free_port, until
 
 HERE = Path(__file__).parent
@@ -36,10 +37,15 @@ _PROPERTIES = """
 process.roles=broker,controller
 node.id=1
 controller.quorum.voters=1@127.0.0.1:{controller}
-listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}
-advertised.listeners=PLAINTEXT://127.0.0.1:{port}
+listeners=PLAINTEXT://127.0.0.1:{port},SASL_SSL://127.0.0.1:{secured},CONTROLLER://127.0.0.1:{controller}
+advertised.listeners=PLAINTEXT://127.0.0.1:{port},SASL_SSL://localhost:{secured}
 controller.listener.names=CONTROLLER
-listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,SASL_SSL:SASL_SSL,CONTROLLER:PLAINTEXT
+sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-512
+ssl.keystore.type=PEM
+ssl.keystore.location={folder}/broker.pem
+listener.name.sasl_ssl.scram-sha-512.sasl.jaas.config={scram} required;
+listener.name.sasl_ssl.plain.sasl.jaas.config={plain} required user_svc="{password}";
 log.dirs={folder}/data
 auto.create.topics.enable=false
 offsets.topic.replication.factor=1
@@ -54,13 +60,26 @@ num.io.threads=2
 """
 
 
+_LOGIN = "org.apache.kafka.common.security.{}LoginModule"
+#: Of the user `svc` at the secured listener, by either mechanism.
+PASSWORD = "a password of tests"
+
+
 class Broker:
     """A Kafka that can be asked what is in it, and, when it is our own, stopped and started."""
 
-    def __init__(self, servers: str, folder: Path | None = None, port: int = 0) -> None:
-        self.servers, self._folder, self._port = servers, folder, port
+    def __init__(
+        self, servers: str, folder: Path | None = None, port: int = 0, secured_port: int = 0
+    ) -> None:
+        self.servers, self._folder, self._port, self._secured_port = servers, folder, port, secured_port
         self._process: subprocess.Popen[bytes] | None = None
         self.admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
+
+    def secured(self) -> tuple[str, Path]:
+        """The listener that wants TLS and the password of `svc`, and what it is trusted by."""
+        if self._folder is None:
+            pytest.skip("the broker of TEST_KAFKA_BOOTSTRAP_SERVERS has listeners of its own")
+        return f"localhost:{self._secured_port}", self._folder / "root.pem"
 
     def start(self) -> None:
         """Start our own broker, on the data that it has."""
@@ -177,17 +196,33 @@ def kafka() -> Iterator[Broker]:
 def started() -> Iterator[Broker]:
     """A broker of our own; its programs must be there."""
     with tempfile.TemporaryDirectory(prefix="trace-svc-kafka-") as name:
-        folder, port = Path(name), free_port()
+        folder, port, secured = Path(name), free_port(), free_port()
+        pair = pair_for("localhost")
+        (folder / "broker.pem").write_bytes(pair.key + pair.chain)
+        (folder / "root.pem").write_bytes(root_pem())
         properties = folder / "server.properties"
-        properties.write_text(_PROPERTIES.format(port=port, controller=free_port(), folder=folder))
+        properties.write_text(
+            _PROPERTIES.format(
+                port=port,
+                secured=secured,
+                controller=free_port(),
+                folder=folder,
+                scram=_LOGIN.format("scram.Scram"),
+                plain=_LOGIN.format("plain.Plain"),
+                password=PASSWORD,
+            )
+        )
         cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         subprocess.run(
-            [*_java(), "kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(properties)],
+            [
+                *(*_java(), "kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(properties)),
+                *("--add-scram", f"SCRAM-SHA-512=[name=svc,password={PASSWORD}]"),
+            ],
             check=True,
             capture_output=True,
             timeout=60,
         )
-        broker = Broker(f"127.0.0.1:{port}", folder, port)
+        broker = Broker(f"127.0.0.1:{port}", folder, port, secured)
         try:
             broker.start()
             yield broker

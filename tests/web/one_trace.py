@@ -18,6 +18,9 @@ BEGAN = datetime.now(UTC).replace(microsecond=0) - timedelta(minutes=20)
 #: What is hostile in a text: markup, bidirectional marks, template braces, ends of JSON.
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)>\u202egnp.exe {{7*191}} \u200b\"],'--"
 
+#: One message of 10 MiB, in one line.
+LONGEST = 10 * 1024 * 1024
+
 
 def trace_id(name: str) -> bytes:
     """The id of a story."""
@@ -151,6 +154,9 @@ def hostile() -> list[Span]:
               links=[link(b"x" * 16, b"y" * 8, {HOSTILE: HOSTILE})]),
         timed(of, 4, 1, "long", 400, 100, attributes=chat(long, [said("assistant", "short")], (10, 10))),
         timed(of, 5, 1, "no such kind", 500, 100, attributes=tool(HOSTILE, HOSTILE, HOSTILE, HOSTILE)),
+        timed(of, 6, 1, HOSTILE, 600, 100,
+              attributes=chat([said("user", "z" * LONGEST)], [said("assistant", "short")], (10, 10),
+                              **{"gen_ai.request.model": HOSTILE, "gen_ai.response.model": HOSTILE})),
     ]  # fmt: skip
 
 

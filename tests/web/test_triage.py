@@ -151,6 +151,46 @@ async def test_what_compares_with_something_becomes_the_new_normal(store: Databa
     assert "resolve it instead" in refused.text
 
 
+async def test_what_is_no_issue_closes_with_a_reason_and_comes_back_as_it_was(
+    store: Database, owner: Visitor
+) -> None:
+    await three(store)
+    assert (await owner.post(BASE + "/cases/C-2/reject", {"reason": " "})).status == 400
+    done = await owner.post(
+        BASE + "/cases/C-2/reject", {"reason": "a load test", "back": "triage", "tab": "open", "then": "C-3"}
+    )
+    assert done.location == TRIAGE + "?case=C-3&did=reject%3AC-2"
+    page = await owner.get(done.location)
+    assert "C-2 is no issue." in page.text
+    assert listed(page) == ["C-3", "C-1"]
+    case = await owner.get(BASE + "/cases/C-2")
+    assert "a load test" in case.text
+    assert "found to be no cause by owner@example.org" in case.text
+    assert (await owner.post(BASE + "/cases/C-2/reopen", {"back": "triage", "tab": "open"})).status == 303
+    assert listed(await owner.get(TRIAGE)) == ["C-2", "C-3", "C-1"]
+
+
+async def test_a_case_leads_to_its_neighbours_in_the_list_that_one_came_from(
+    store: Database, owner: Visitor
+) -> None:
+    await three(store)
+
+    async def beside(path: str) -> list[str]:
+        page = await owner.get(BASE + path)
+        found = re.findall(r'<a href="([^"]+)" data-(previous|next)', page.text)
+        return [f"{way} {href.removeprefix(BASE + '/cases/')}" for href, way in found]
+
+    assert await beside("/cases/C-2") == ["next C-3?in=open"]
+    assert await beside("/cases/C-3?in=open") == ["previous C-2?in=open", "next C-1?in=open"]
+    assert await beside("/cases/C-1?in=nonsense") == ["previous C-3?in=open"]
+    # What has left the list still knows where it stood.
+    done = await owner.post(BASE + "/cases/C-3/mute", {"tab": "open", "back": "case"})
+    assert done.location == BASE + "/cases/C-3?in=open&did=mute%3AC-3"
+    assert await beside("/cases/C-3?in=open") == ["previous C-2?in=open", "next C-1?in=open"]
+    assert await beside("/cases/C-3?in=muted") == []
+    assert await beside("/cases/C-3?in=resolved") == []
+
+
 async def test_whoever_is_second_hears_who_was_first(here: Replica, store: Database, owner: Visitor) -> None:
     await three(store)
     member = await invited(here, owner, "ann@example.org", "member")
@@ -174,7 +214,7 @@ async def test_each_role_may_what_it_may(here: Replica, store: Database, owner: 
     assert page.status == 200
     assert "data-verb" not in page.text
     assert "you may read" in page.text
-    for verb in ("mute", "unmute", "resolve", "absorb", "reopen", "analyse"):
+    for verb in ("mute", "unmute", "resolve", "absorb", "reject", "reopen", "analyse"):
         assert (await viewer.post(f"{BASE}/cases/C-1/{verb}", {"reason": "x"})).status == 403
     member = await invited(here, owner, "member@example.org", "member")
     assert "data-verb" in (await member.get(TRIAGE)).text

@@ -13,12 +13,13 @@ from tests.test_house import imported, modules
 #: What a module must import to reach another host.
 CLIENTS = {
     *("svc.outside.http", "httpx2", "httpcore2", "confluent_kafka"),
-    *("urllib.request", "http.client", "requests", "aiohttp"),
+    *("urllib.request", "http.client", "requests", "aiohttp", "acme.client"),
 }
 #: They speak to this very service; the client itself; the wiring that hands it out.
 NO_DESTINATION = {
     "svc/commands/demo.py",
     "svc/commands/doctor.py",
+    "svc/commands/own_service.py",
     "svc/outside/http.py",
     "svc/wiring/outbound.py",
     "svc/wiring/people.py",
@@ -41,6 +42,11 @@ def test_every_module_that_can_connect_is_in_the_list() -> None:
         ({"SVC_TELEMETRY_ENABLED": "false"}, "heartbeat: none"),
         ({"DB_HOST": "db.example.org"}, "database: db.example.org:5432"),
         ({"SVC_INGEST_SPOOL_MODE": "kafka"}, "brokers: localhost:9092"),
+        ({}, "certificates: none, only in TLS_MODE=acme"),
+        (
+            {"SITE_DOMAIN": "t.example.org", "ACME_EMAIL": "me@example.org"},
+            "certificates: acme-v02.api.letsencrypt.org, for a new certificate",
+        ),
         ({}, "encoder: none, no encoder service is set"),
         (
             {"SVC_OBSERVER_ENCODER_URL": "http://encoder.lan:9"},

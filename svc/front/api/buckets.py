@@ -114,7 +114,7 @@ async def post_backtest(call: Call[BacktestAsked]) -> BacktestShown | Refusal:
         dict(tuning),
         done.buckets,
         done.left_out,
-        done.buckets / done.months,
+        done.implied,
         [_alarm(bucket, change) for bucket, change in done.alarms[:ALARMS]],
         len(done.alarms) > ALARMS,
     )

@@ -95,6 +95,14 @@ async def post_absorb(call: Call[CaseReason]) -> CaseStands | Refusal:
     return _stands(await states.absorb(call.project.id, case_id, reason, call.author, call.means.now()))
 
 
+async def post_reject(call: Call[CaseReason]) -> CaseStands | Refusal:
+    """Close a case because nothing is wrong, and say why; its findings are rejected."""
+    reason = clean(call.body.reason)
+    states = CaseStates(call.means.database)
+    case_id = await _case_id(call)
+    return _stands(await states.reject(call.project.id, case_id, reason, call.author, call.means.now()))
+
+
 async def post_mute(call: Call[MuteCase]) -> CaseStands | Refusal:
     """Keep a case out of sight until somebody unmutes it, or until an instant to come."""
     now = call.means.now()
@@ -130,6 +138,10 @@ ROUTES: Final = (
     Route(
         "POST", _CASE + "/absorb", "ORG_MANAGE", post_absorb, CaseStands, body=CaseReason,
         refusals=(NO_SUCH_CASE, NOT_ABSORBABLE, ALREADY_RESOLVED),
+    ),
+    Route(
+        "POST", _CASE + "/reject", "ORG_MANAGE", post_reject, CaseStands, body=CaseReason,
+        refusals=(NO_SUCH_CASE, REASON_REQUIRED, ALREADY_RESOLVED),
     ),
     Route(
         "POST", _CASE + "/mute", "ORG_MANAGE", post_mute, CaseStands, body=MuteCase,

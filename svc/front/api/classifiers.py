@@ -21,12 +21,12 @@ from protocol.rest.classifiers import (
     TuningShown,
 )
 from protocol.rest.query import timestamp
-from svc.domain.detect.bars import budget_months
 from svc.domain.detect.detector import Detector
 from svc.domain.detect.table import DETECTORS, lacking
 from svc.domain.detect.telling import instant
 from svc.front.api.routes import PROJECT, Route
 from svc.front.auth.calls import Call
+from svc.store.detection.bucket_reports import BucketReports
 from svc.store.detection.detector_health import DetectorHealth, DetectorHealthStore
 from svc.store.detection.detector_settings import DetectorSetting, DetectorSettingStore
 
@@ -157,21 +157,16 @@ def check_tunables(detector: Detector, tuning: dict[str, float]) -> None:
 
 
 async def _tuning(call: Call[object], detector: Detector, setting: DetectorSetting) -> TuningShown:
-    buckets = await DetectorHealthStore(call.means.questions).buckets(call.project.id)
-    return TuningShown(
-        dict(setting.tuning),
-        _tunables(detector),
-        implied_false_alarms(detector, buckets, call.means.false_alarms_per_month),
-    )
-
-
-def implied_false_alarms(detector: Detector, buckets: dict[str, int], budget: float) -> float | None:
-    """Alarms a month that chance alone raises over a detector's buckets: the budget is shared by all buckets,
-    and none runs for fewer months than it must. None for events, in which there is no chance.
-    """
-    if detector.engine == "event":
-        return None
-    return buckets.get(detector.name, 0) / budget_months(sum(buckets.values()), budget)
+    implied: float | None = None
+    if detector.engine != "event":
+        # In events there is no chance.
+        implied = await BucketReports(call.means.questions).implied(
+            call.project.id,
+            detector.name,
+            setting.tuning,
+            false_alarms_per_month=call.means.false_alarms_per_month,
+        )
+    return TuningShown(dict(setting.tuning), _tunables(detector), implied)
 
 
 _UNAVAILABLE: Final[tuple[Refusal, ...]] = (NO_SUCH_DETECTOR, DETECTOR_UNAVAILABLE)

@@ -15,6 +15,7 @@ from protocol.refusals import (
     NO_SUCH_FINDING,
     NOT_ABSORBABLE,
     OVERRULED,
+    REASON_REQUIRED,
     Refusal,
     Refused,
 )
@@ -96,12 +97,19 @@ async def get_baseline_events(call: Call[None]) -> dict[str, Any] | Refusal:
 
 
 async def post_resolution(call: Call[FindingResolution]) -> FindingResolved | Refusal:
-    """Say that a finding is the new normal, or a real deviation, which confirms it and opens its case."""
+    """Say that a finding is the new normal, or a real deviation, which confirms it and opens its case; or
+    that nothing is wrong, which closes it."""
     states, finding_id, now = FindingStates(call.means.database), _id(call), call.means.now()
     if call.body.action == "expected":
         ruled = await states.expect(call.project.id, finding_id, call.author, now)
         return _resolved(ruled)
-    ruling = Triage("positive", "confirm", clean(call.body.reason.strip()))
+    reason = clean(call.body.reason.strip())
+    if call.body.action == "rejected":
+        if not reason:
+            return REASON_REQUIRED
+        no = Triage("negative", "reject", reason)
+        return _resolved(await states.rule(call.project.id, finding_id, no, call.author, now))
+    ruling = Triage("positive", "confirm", reason)
     ruled = await states.rule(call.project.id, finding_id, ruling, call.author, now)
     if not isinstance(ruled, Ruled):
         return _resolved(ruled)
@@ -139,6 +147,6 @@ ROUTES: Final = (
     Route(
         "POST", _FINDING + "/resolution", "ORG_MANAGE", post_resolution, FindingResolved,
         body=FindingResolution,
-        refusals=(NO_SUCH_FINDING, ALREADY_RESOLVED, OVERRULED, NOT_ABSORBABLE),
+        refusals=(NO_SUCH_FINDING, ALREADY_RESOLVED, OVERRULED, NOT_ABSORBABLE, REASON_REQUIRED),
     ),
 )  # fmt: skip

@@ -6,7 +6,7 @@ from typing import Final
 
 import attrs
 
-from protocol.refusals import BAD_REQUEST, Refusal
+from protocol.refusals import BAD_REQUEST, TAXONOMY_CHANGED, Refusal
 from protocol.rest.settings import RetentionChange, RetentionShown, RetentionTerms, TaxonomyCounts
 from protocol.taxonomy import BadTaxonomy, Taxonomy, check_taxonomy
 from svc.domain.output_schema import check_output_schemas
@@ -70,6 +70,11 @@ async def put_taxonomy(call: Call[Taxonomy]) -> TaxonomyCounts | Refusal:
         check_output_schemas(call.body.call_sites)
     except BadTaxonomy as bad:
         return BAD_TAXONOMY.saying(str(bad)[:500])
+    return await keep_taxonomy(call)
+
+
+async def keep_taxonomy(call: Call[Taxonomy], instead_of: Taxonomy | None = None) -> TaxonomyCounts | Refusal:
+    """Replace the taxonomy by one that was checked, unless it is not `instead_of` any more."""
     counts = {name: len(getattr(call.body, name)) for name in Taxonomy.__struct_fields__}
 
     async def noted(connection: Connection) -> None:
@@ -83,7 +88,9 @@ async def put_taxonomy(call: Call[Taxonomy]) -> TaxonomyCounts | Refusal:
             details=counts,
         )
 
-    await TaxonomyStore(call.means.database).replace(call.project.id, call.body, noted)
+    store = TaxonomyStore(call.means.database)
+    if not await store.replace(call.project.id, call.body, noted, instead_of):
+        return TAXONOMY_CHANGED
     return TaxonomyCounts(**counts)
 
 

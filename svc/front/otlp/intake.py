@@ -28,6 +28,7 @@ from protocol.otlp.screen import Screening
 from protocol.refusals import (
     ALL_REFUSED,
     BAD_REQUEST,
+    DISK_FULL,
     NEVER_FITS,
     PAYLOAD_TOO_LARGE,
     SPOOL_FULL,
@@ -143,10 +144,14 @@ class Intake:
     clock: Callable[[], float]
     limits: Limits = DEFAULT_LIMITS
     tally: IntakeTally = attrs.field(factory=IntakeTally)
+    #: Whether the disk budget is reached, and nothing is left that may go.
+    no_disk: Callable[[], bool] = lambda: False
     _readers: trio.CapacityLimiter = attrs.field(factory=lambda: trio.CapacityLimiter(READERS))
 
     def pressure(self) -> Refusal | None:
-        """A refusal when the spool has no room at all, before a body is read."""
+        """A refusal when the spool or the disk has no room at all, before a body is read."""
+        if self.no_disk():
+            return self.tally.refuse(DISK_FULL)
         return self.tally.refuse(self._full()) if self.spool.pressed() else None
 
     def hold(self, room: Reservation, size_bytes: int) -> Refusal | None:

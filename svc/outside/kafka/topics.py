@@ -175,6 +175,7 @@ def settings_of(kafka: Kafka, bounded: BoundedLog, **more: Any) -> dict[str, Any
     """What every client is told; underscores stand for dots, except in callbacks."""
     return {
         "bootstrap.servers": kafka.servers,
+        **kafka.security.settings(),
         "client.id": "trace-svc",
         "logger": bounded,
         "reconnect.backoff.max.ms": 2000,

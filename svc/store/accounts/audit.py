@@ -52,9 +52,17 @@ Action = Literal[
     "case.unmute",
     "case.resolve",
     "case.absorb",
+    "case.reject",
     "case.reopen",
     "case.rca",
     "detector.update",
+    "dead_letter.replay",
+    "dead_letter.discard",
+    "agent_run.start",
+    "agent_run.cancel",
+    "agent_run.end",
+    "agent_settings.update",
+    "disk.drop",
 ]
 
 

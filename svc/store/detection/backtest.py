@@ -15,9 +15,10 @@ import attrs
 import trio
 
 from svc.domain.detect.bars import budget_months
-from svc.domain.detect.bucket import Watched
+from svc.domain.detect.bucket import BucketState, Watched
 from svc.domain.detect.changes import Change
 from svc.domain.detect.detector import Detector
+from svc.domain.detect.implied import implied_alarms
 from svc.domain.detect.judging import Judgement, judge
 from svc.domain.detect.slots import LATENESS_S, SLOT_S, SLOTS_PER_DAY
 from svc.store.detection.bucket_states import BucketStates
@@ -47,11 +48,14 @@ group by 1 order by 3 desc, 1 limit $5
 
 @attrs.frozen
 class Backtest:
-    """What came of it: how many subjects were judged, how many left out, and the alarms, newest first."""
+    """What came of it: how many subjects were judged, how many left out, and the alarms, newest first.
+
+    `implied` is how many alarms a month chance alone raises over those that were judged, tuned so.
+    """
 
     buckets: int
     left_out: int
-    months: float
+    implied: float
     alarms: Sequence[tuple[Watched, Change]]
 
 
@@ -78,22 +82,23 @@ class BacktestStore:
         months = budget_months(await BucketStates(self.database).armed(project_id), false_alarms_per_month)
         rows = await self.database.fetch(_REACH, project_id)
         if not rows or rows[0]["newest_slot"] is None:
-            return Backtest(0, 0, months, ())
+            return Backtest(0, 0, 0.0, ())
         until = rows[0]["newest_slot"] - LATENESS_S // SLOT_S
         since = until - days * SLOTS_PER_DAY
         deadline = trio.current_time() + time_s
         alarms: list[tuple[Watched, Change]] = []
         subjects, left_out = await self._subjects(project_id, detector, rows[0]["first"], until)
-        judged = 0
+        states: list[BucketState] = []
         for bucket, first in subjects:
             if trio.current_time() > deadline:
                 left_out += 1
                 continue
             judgement = await self._judged(project_id, bucket, first, until, months, tuning)
-            judged += 1
+            states.append(judgement.state)
             alarms += [(bucket, change) for change in judgement.changes if change.fired >= since]
         alarms.sort(key=lambda one: (-one[1].fired, one[0]))
-        return Backtest(judged, left_out, months, alarms)
+        implied = await trio.to_thread.run_sync(implied_alarms, states, months, tuning)
+        return Backtest(len(states), left_out, implied, alarms)
 
     async def _subjects(
         self, project_id: int, detector: Detector, first: int, until: int

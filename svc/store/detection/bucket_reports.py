@@ -16,6 +16,7 @@ import trio
 
 from svc.domain.detect.bars import budget_months
 from svc.domain.detect.bucket import BucketState, Watched
+from svc.domain.detect.implied import implied_alarms
 from svc.domain.detect.slots import LATENESS_S, SLOT_S
 from svc.domain.detect.states import BucketReport
 from svc.store.detection.bucket_states import BucketStates
@@ -52,6 +53,17 @@ class BucketReports:
         months = budget_months(await states.armed(project_id), false_alarms_per_month)
         tuning = (await DetectorSettingStore(self.database).of(project_id))[detector].tuning
         return await trio.to_thread.run_sync(_told, kept, newest, months, tuning, muted, limiter=_listing)
+
+    async def implied(
+        self, project_id: int, detector: str, tuning: Mapping[str, float], *, false_alarms_per_month: float
+    ) -> float:
+        """Alarms a month that chance alone raises over the buckets of a detector, tuned so."""
+        states = BucketStates(self.database)
+        kept = await states.all(project_id, detector)
+        months = budget_months(await states.armed(project_id), false_alarms_per_month)
+        return await trio.to_thread.run_sync(
+            implied_alarms, list(kept.values()), months, tuning, limiter=_listing
+        )
 
 
 def _told(

@@ -21,6 +21,7 @@ from protocol.detection import SYSTEM, Author, CaseMoved, CaseRefusal, Resolutio
 from svc.store.accounts.audit import Action
 from svc.store.detection.case_findings import unresolve
 from svc.store.detection.references import ask_for_move, withdraw_moves
+from svc.store.detection.rejecting import reject, take_back
 from svc.store.detection.settling import resolve
 from svc.store.detection.trail import audit, note, take_turn
 from svc.store.postgres.database import Connection, Database
@@ -145,6 +146,24 @@ class CaseStates:
 
         return await self._act(project_id, case_id, now, work)
 
+    async def reject(self, project_id: int, case_id: UUID, reason: str, by: Author, now: datetime) -> Moved:
+        """Resolve a case because nothing is wrong; its live findings are rejected, and compare as before."""
+        reason = reason.strip()
+        if not reason:
+            return CaseRefusal("REASON_REQUIRED")
+
+        async def work(connection: Connection, case: Any) -> Moved:
+            if case["state"] == "resolved":
+                done = _same(case, "rejected", by, reason)
+                return _moved(case, "resolved") if done else _resolved(case)
+            live = [row["id"] for row in await _live(connection, project_id, case_id)]
+            await reject(connection, project_id, live, reason, by, now)
+            await resolve(connection, project_id, case_id, "rejected", reason, by, now)
+            await audit(connection, "case.reject", project_id, ("case", case_id), by, {"reason": reason})
+            return _moved(case, "resolved")
+
+        return await self._act(project_id, case_id, now, work)
+
     async def reopen(self, project_id: int, case_id: UUID, by: Author, now: datetime) -> Moved:
         """Take back a resolution: the case is open again, and live again is what closed with it.
 
@@ -170,6 +189,7 @@ class CaseStates:
             if any(row["superseded"] for row in closed):
                 return CaseRefusal("SUPERSEDED")
             ids = [row["id"] for row in closed]
+            await take_back(connection, project_id, ids)
             # Live again, as confirmed as they were.
             await connection.execute(
                 "update finding set status = case when confirmed then 'confirmed' else 'withheld' end,"
@@ -220,7 +240,8 @@ class CaseStates:
                 " e.kind, e.actor, e.summary from detection_case c left join lateral"
                 " (select kind, actor, summary from case_event where project_id = c.project_id"
                 " and case_id = c.id and kind in ('opened', 'reopened', 'muted', 'unmuted', 'resolved',"
-                " 'absorbed') order by id desc limit 1) e on true where c.project_id = $1 and c.id = $2",
+                " 'absorbed', 'rejected') order by id desc limit 1) e on true"
+                " where c.project_id = $1 and c.id = $2",
                 project_id,
                 case_id,
                 now,

@@ -151,6 +151,41 @@ class CaseStore:
 
         return await self.database.run(work, readonly=True, snapshot=True, timeout_s=READ_TIMEOUT_S)
 
+    async def beside(
+        self, project_id: int, reference: str, state: CaseState, now: datetime
+    ) -> tuple[str | None, str | None]:
+        """The references before and behind a case in the list of a state, whether it still stands there."""
+        keyset = _ORDERS[state]
+        names = [name for name, _ in keyset.columns]
+        column, value = _named(reference)
+        if column is None:
+            return None, None
+        # Its place in the order.
+        found = await self.database.fetch(
+            f"select {', '.join(names)} from detection_case where project_id = $1 and {column} = $2",
+            project_id,
+            value,
+        )
+        if not found or None in tuple(found[0]):
+            return None, None
+        place = [found[0][name] for name in names]
+        beside: list[str | None] = []
+        for direction in ("asc", "desc"):
+            where = Where.of(project_id, "c.")
+            at = where.value(now)
+            where.after([f"c.{name}" for name in names], place, ascending=direction == "asc")
+            # The one row next to it, down the index of this order.
+            order = f"order by {', '.join(f'c.{name} {direction}' for name in names)} limit 1"
+            parts = [
+                f"(select c.number, {', '.join(f'c.{name}' for name in names)} from detection_case c"
+                f" where {where.sql()} and {part.format(now=at)} {order})"
+                for part in _PARTS[state]
+            ]
+            sql = f"select * from ({' union all '.join(parts)}) c where {at}::timestamptz is not null {order}"
+            rows = await self.database.fetch(sql, *where.values, timeout_s=READ_TIMEOUT_S)
+            beside.append(f"C-{rows[0]['number']}" if rows else None)
+        return beside[0], beside[1]
+
     async def id_of(self, project_id: int, name: str) -> UUID | None:
         """The stored id of a case by that or by its reference; None when there is none."""
         column, value = _named(name)

@@ -98,16 +98,6 @@ class DetectorHealthStore:
 
         return await self.database.run(work, readonly=True, snapshot=True, timeout_s=READ_TIMEOUT_S)
 
-    async def buckets(self, project_id: int) -> dict[str, int]:
-        """How many subjects each detector judges."""
-        # Along the key.
-        rows = await self.database.fetch(
-            "select detector, count(*) as n from bucket_state where project_id = $1 group by 1",
-            project_id,
-            timeout_s=READ_TIMEOUT_S,
-        )
-        return {row["detector"]: row["n"] for row in rows}
-
     async def newest_slot(self, project_id: int) -> int | None:
         """The newest slot that was counted, None before anything was."""
         # By its key.

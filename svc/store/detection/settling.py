@@ -119,5 +119,5 @@ async def resolve(
         by.name,
         by.kind == "person",
     )
-    kind = "absorbed" if resolution == "absorbed" else "resolved"
+    kind = resolution if resolution in ("absorbed", "rejected") else "resolved"
     await note(connection, project_id, case_id, kind, by.name, reason or resolution, now)

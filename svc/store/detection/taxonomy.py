@@ -46,6 +46,15 @@ _TABLES: Final[dict[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
 }
 
 
+#: The list of a file that each table holds.
+_LISTS: Final = {
+    "pack": "packs",
+    "chain": "chains",
+    "call_site_intent": "call_sites",
+    "failure_mode": "failure_modes",
+}
+
+
 @attrs.frozen
 class ModeFilter:
     """What a listing of failure modes is narrowed to; None asks for nothing."""
@@ -70,8 +79,12 @@ class TaxonomyStore:
         project_id: int,
         taxonomy: Taxonomy,
         noted: Callable[[Connection], Awaitable[None]] | None = None,
-    ) -> None:
-        """Make the project's taxonomy what the file says; `noted` records it in the same transaction."""
+        instead_of: Taxonomy | None = None,
+    ) -> bool:
+        """Make the project's taxonomy what the file says; `noted` records it in the same transaction.
+
+        False, and nothing is done, when it is not `instead_of` any more.
+        """
         entries: dict[str, list[Any]] = {
             "pack": [*taxonomy.packs],
             "chain": [*taxonomy.chains],
@@ -79,9 +92,11 @@ class TaxonomyStore:
             "failure_mode": [*taxonomy.failure_modes],
         }
 
-        async def work(connection: Connection) -> None:
+        async def work(connection: Connection) -> bool:
             # Two imports take turns.
             await connection.execute("select from project where id = $1 for no key update", project_id)
+            if instead_of is not None and await _read(connection, project_id) != instead_of:
+                return False
             for table, (columns, fields) in _TABLES.items():
                 # The old entries; the table name comes from the closed list.
                 await connection.execute(f"delete from {table} where project_id = $1", project_id)
@@ -95,8 +110,15 @@ class TaxonomyStore:
                 )
             if noted is not None:
                 await noted(connection)
+            return True
 
-        await self.database.run(work)
+        return await self.database.run(work)
+
+    async def whole(self, project_id: int) -> Taxonomy:
+        """The project's taxonomy as a file would say it, each list by id."""
+        return await self.database.run(
+            lambda connection: _read(connection, project_id), readonly=True, snapshot=True
+        )
 
     async def failure_modes(self, project_id: int, asked: ModeFilter) -> list[dict[str, Any]]:
         """The failure modes that match, worst first, then by id."""
@@ -114,6 +136,21 @@ class TaxonomyStore:
         )
         rows = await self.database.fetch(sql, *where.values, timeout_s=READ_TIMEOUT_S)
         return [shown(row, _MODE_COLUMNS) for row in rows]
+
+
+async def _read(connection: Connection, project_id: int) -> Taxonomy:
+    lists: dict[str, list[dict[str, Any]]] = {}
+    for table, (columns, fields) in _TABLES.items():
+        # The entries of one kind; a taxonomy is written by hand.
+        rows = await connection.fetch(
+            f"select {', '.join(columns)} from {table} where project_id = $1 order by {columns[0]}",
+            project_id,
+        )
+        lists[_LISTS[table]] = [dict(zip(fields, row, strict=True)) for row in rows]
+    for site in lists["call_sites"]:
+        if site["output_schema"] is not None:
+            site["output_schema"] = msgspec.json.decode(site["output_schema"])
+    return msgspec.convert(lists, Taxonomy)
 
 
 def _stored(value: Any) -> Any:

@@ -1,23 +1,49 @@
-"""Forward-only, numbered migrations under an advisory lock.
+"""Forward-only, numbered migrations under an advisory lock, beside the release before.
 
 Owns the table `schema_migration` and the order of `migrations/NNNN_name.sql`. Called at every start and by
 the command line; several processes may start at once. It never goes back and never edits data by itself.
+
+Line one of a step says its kind. `-- expand` adds what the release before does not mind. `-- backfill` fills
+it in. `-- contract` takes away what no code from some step on needs: `-- contract 110` says that the code of
+step 110 can live with it, without a number only that of the step itself. A release that meets newer steps
+starts while its own code can live with all of them, so rolling back is starting the release before.
+
+No step waits for a lock longer than `LOCK_TIMEOUT_S`: whoever wants the table after it would wait as well. It
+gives way and tries again.
 """
 
 from __future__ import annotations
 
+import logging
+import re
+from collections.abc import Collection, Sequence
 from hashlib import sha256
 from importlib.resources import files
-from typing import Final
+from math import inf
+from typing import Final, Literal, cast
 
+import asyncpg
 import attrs
+import trio
 
 from protocol.operator import OperatorError
+from protocol.storage import Outage
 from svc.store.postgres.database import Connection, Database
 
 #: Any constant will do as long as nobody else takes it.
 _LOCK: Final = 0x7472_6163
-STEP_TIMEOUT_S: Final = 600.0
+LOCK_TIMEOUT_S: Final = 2.0
+#: How long a step goes on trying for its locks, and how long it rests between two tries.
+PATIENCE_S: Final = 600.0
+_REST_S: Final = 1.0
+
+Kind = Literal["expand", "backfill", "contract"]
+_HEAD: Final = re.compile(r"-- (?:(expand|backfill)|(contract)(?: (\d{1,6}))?)")
+
+#: The table that stands while a backup is restored (`svc.store.backup.loading`).
+RESTORING: Final = "restore_under_way"
+
+log = logging.getLogger(__name__)
 
 
 class SchemaTooNew(OperatorError):
@@ -28,6 +54,14 @@ class SchemaDiffers(OperatorError):
     """A step was applied whose text this release does not have: its schema cannot be relied on."""
 
 
+class SchemaBusy(OperatorError):
+    """A step did not get its locks for as long as it tried; nothing of it was done."""
+
+
+class RestoreUnderWay(OperatorError):
+    """A restore fills the database, or was cut off while it did: what is there is not whole."""
+
+
 @attrs.frozen
 class Migration:
     """One step: its number, its name, its SQL, and the digest by which an edit is noticed."""
@@ -35,6 +69,23 @@ class Migration:
     number: int
     name: str
     sql: str
+
+    @property
+    def kind(self) -> Kind:
+        """What it does to the release before. Raises `ValueError` for a step that does not say."""
+        return cast(Kind, self._head()[0])
+
+    @property
+    def reads_from(self) -> int:
+        """The oldest step whose code can live with the schema that this one leaves."""
+        kind, least = self._head()
+        return 0 if kind != "contract" else self.number if least is None else least
+
+    def _head(self) -> tuple[str, int | None]:
+        found = _HEAD.fullmatch(self.sql.partition("\n")[0].rstrip())
+        if found is None:
+            raise ValueError(f"step {self.number} ({self.name}) does not say its kind on line one")
+        return found[1] or found[2], None if found[3] is None else int(found[3])
 
     @property
     def digest(self) -> str:
@@ -55,44 +106,87 @@ def migrations() -> list[Migration]:
     return steps
 
 
-async def migrate(database: Database, *, up_to: int | None = None) -> list[int]:
+async def migrate(database: Database, *, up_to: int | None = None, restoring: bool = False) -> list[int]:
     """Bring the schema to the newest state (or `up_to`). Returns the numbers that were applied.
 
-    Each step is a transaction of its own, so that one that is cut off leaves those before it done. Raises
-    `SchemaTooNew` when the database knows steps that this release does not, `SchemaDiffers` when it was
-    brought to a step by another text than this release has, `Outage` when it is away.
+    Each step is a transaction of its own, so that one that is cut off leaves those before it done, and takes
+    as long as it takes. Raises `SchemaTooNew` when the database knows steps that this release cannot live
+    with, `SchemaDiffers` when it was brought to a step by another text than this release has, `SchemaBusy`
+    when a lock was not to be had, `RestoreUnderWay` unless it is the restore that asks, `Outage` when the
+    database is away.
     """
     steps = [step for step in migrations() if up_to is None or step.number <= up_to]
-    await database.run(_begin)
-    applied = []
-    for step in steps:
-
-        async def work(connection: Connection, step: Migration = step) -> bool:
-            return await _apply(connection, step)
-
-        if await database.run(work, timeout_s=STEP_TIMEOUT_S):
-            applied.append(step.number)
-    return applied
+    return await _applied(database, steps, restoring=restoring)
 
 
-async def _begin(connection: Connection) -> None:
+async def apply_to_empty(database: Database, numbers: Collection[int]) -> None:
+    """Within a restore: make the schema as these steps make it, and no others."""
+    steps = [step for step in migrations() if step.number in numbers]
+    await _applied(database, steps, restoring=True)
+
+
+async def _applied(database: Database, steps: Sequence[Migration], *, restoring: bool) -> list[int]:
+    async def begin(connection: Connection) -> None:
+        await _begin(connection, restoring=restoring)
+
+    await database.run(begin)
+    return [step.number for step in steps if await _patiently(database, step)]
+
+
+async def _patiently(database: Database, step: Migration) -> bool:
+    """Do one step, giving way to whoever holds what it wants. Returns whether it was done here."""
+    give_up_s = trio.current_time() + PATIENCE_S
+    told = False
+    while True:
+        try:
+            return await database.run(lambda connection: _apply(connection, step), timeout_s=inf)
+        except Outage as outage:
+            if not isinstance(outage.__cause__, asyncpg.LockNotAvailableError):
+                raise
+        if trio.current_time() > give_up_s:
+            raise SchemaBusy(
+                f"step {step.number} ({step.name}) of the schema did not get its locks within "
+                f"{PATIENCE_S:.0f} s; end what runs long on the database and start again"
+            )
+        if not told:
+            told = True
+            log.warning("step %d (%s) of the schema waits for a lock", step.number, step.name)
+        await trio.sleep(_REST_S)
+
+
+async def _begin(connection: Connection, *, restoring: bool) -> None:
     """Make the table of steps, and compare what was applied with what this release has."""
     await connection.execute("select pg_advisory_xact_lock($1)", _LOCK)
+    # Whether somebody fills it from a backup.
+    if not restoring and await connection.fetchval("select to_regclass($1)", RESTORING) is not None:
+        raise RestoreUnderWay(
+            "the database is being restored from a backup, or a restore was cut off: wait for it, or run"
+            " `trace-svc restore` again"
+        )
     await connection.execute(
         "create table if not exists schema_migration ("
         " number integer primary key, name text not null, digest text not null,"
-        " applied_at timestamptz not null default now())"
+        " applied_at timestamptz not null default now(), reads_from integer)"
     )
-    # What was applied, and by which text.
-    rows = await connection.fetch("select number, digest from schema_migration order by number")
+    # Whether it is the table of a start before there were kinds.
+    if not await connection.fetchval(
+        "select exists (select from pg_attribute where attrelid = 'schema_migration'::regclass"
+        " and attname = 'reads_from')"
+    ):
+        await connection.execute("alter table schema_migration add column reads_from integer")
+    # What was applied, by which text, and who can live with it; who does not say, with nobody older.
+    rows = await connection.fetch(
+        "select number, digest, coalesce(reads_from, number) as reads_from from schema_migration"
+        " order by number"
+    )
     known = {step.number: step for step in migrations()}
     newest = max(known)
     for row in rows:
         step = known.get(row["number"])
-        if row["number"] > newest:
+        if row["number"] > newest and row["reads_from"] > newest:
             raise SchemaTooNew(
-                f"the database is at step {rows[-1]['number']}, this release knows {newest}: a newer one"
-                " migrated it; start that one"
+                f"the database is at step {rows[-1]['number']}, this release knows {newest} and cannot live"
+                f" with step {row['number']}: a newer one migrated it; start that one"
             )
         if step is not None and step.digest != row["digest"]:
             raise SchemaDiffers(
@@ -109,11 +203,13 @@ async def _apply(connection: Connection, step: Migration) -> bool:
         "select exists (select from schema_migration where number = $1)", step.number
     ):
         return False
+    await connection.execute(f"set local lock_timeout = '{LOCK_TIMEOUT_S:.0f}s'")
     await connection.execute(step.sql)
     await connection.execute(
-        "insert into schema_migration (number, name, digest) values ($1, $2, $3)",
+        "insert into schema_migration (number, name, digest, reads_from) values ($1, $2, $3, $4)",
         step.number,
         step.name,
         step.digest,
+        step.reads_from,
     )
     return True

@@ -141,7 +141,7 @@ async def _drop(
     async def work(connection: Connection) -> Freed | None:
         try:
             async with connection.transaction():
-                return await _dropped(connection, table, day, now)
+                return await drop_day(connection, table, day, now)
         except asyncpg.LockNotAvailableError:
             return None
 
@@ -154,7 +154,7 @@ async def _drop(
     log.warning("%s is in use; the next sweep drops it", partition(table, day))
 
 
-async def _dropped(connection: Connection, table: str, day: date, now: datetime) -> Freed:
+async def drop_day(connection: Connection, table: str, day: date, now: datetime) -> Freed:
     """Drop one day of one table. Raises `LockNotAvailableError` when it is in use for longer."""
     await connection.execute(f"set local lock_timeout = '{LOCK_WAIT}'")
     await lock_days(connection)

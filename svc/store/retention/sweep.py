@@ -23,7 +23,7 @@ from protocol.storage import Freed
 from svc.domain.retention import Cutoffs, Override, Terms, cutoffs
 from svc.store.detection.case_states import MUTES_ENDED, CaseStates
 from svc.store.postgres.database import Connection, Database
-from svc.store.postgres.partitions import DAILY, existing
+from svc.store.postgres.partitions import DAILY, existing, lock_days
 from svc.store.retention import days as expiry
 from svc.store.retention import projects as expiry_rest
 from svc.store.retention.future import future, sweep_future
@@ -63,6 +63,11 @@ with open_finding as materialized (
 )
 insert into kept_trace (project_id, trace_id) select project_id, trace_id from wanted on conflict do nothing
 """
+
+
+async def cite(connection: Connection, before: datetime, now: datetime) -> None:
+    """Bring `kept_trace` up to date with what is cited now, of what started before a moment."""
+    await connection.execute(_CITED, before, list(CLOSED_STATUSES), future(now))
 
 
 @attrs.frozen
@@ -194,7 +199,9 @@ class RetentionStore:
         """Bring `kept_trace` up to date with what is cited now."""
 
         async def work(connection: Connection) -> None:
-            await connection.execute(_CITED, before, list(CLOSED_STATUSES), future(now))
+            # The disk budget notes what is cited too, and drops in the same transaction.
+            await lock_days(connection)
+            await cite(connection, before, now)
 
         await self.database.run(work, timeout_s=expiry.STEP_TIMEOUT_S)
 

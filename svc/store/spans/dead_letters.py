@@ -122,7 +122,7 @@ class DeadLetterStore:
                     raise
                 except Exception as error:
                     refused += 1
-                    await self._note(letter.id, _reason(error))
+                    await self._note(letter.id, reason_of(error))
                 else:
                     written += 1
                     await self.drop([letter.id])
@@ -137,5 +137,6 @@ class DeadLetterStore:
         )
 
 
-def _reason(error: Exception) -> str:
+def reason_of(error: Exception) -> str:
+    """Why a letter was refused once more."""
     return str(error) if isinstance(error, StoreRefused) else f"{type(error).__name__}: {error}"[:500]

@@ -1,4 +1,4 @@
-"""What people do with a case: mute it, resolve it, take it as the new normal, and take each of these back.
+"""What people do with a case: mute, resolve or reject it, take it as the new normal, and take each back.
 
 Forms over the verbs of the REST API. Whoever comes second reads who was first: the page comes again with the
 case as it stands now.
@@ -79,6 +79,13 @@ async def absorb(visit: Visit) -> Html | Go | Refusal:
     return await _did(visit, "absorb", answer)
 
 
+async def reject(visit: Visit) -> Html | Go | Refusal:
+    """Closed, because nothing is wrong."""
+    fields = {"reason": visit.form.reason}
+    answer = await asked(visit, api.post_reject, CaseReason, fields, path=_path(visit))
+    return await _did(visit, "reject", answer)
+
+
 async def reopen(visit: Visit) -> Html | Go | Refusal:
     """A resolution taken back, with what closed with it."""
     case_id = await CaseStore(visit.means.database).id_of(visit.project.id, visit.call.path["ref"])
@@ -111,7 +118,7 @@ async def _did(visit: Visit, verb: str, answer: object) -> Html | Go | Refusal:
         return await cases.shown(visit, answer)
     did = f"{verb}:{reference.upper()}"
     if form.back != "triage":
-        return Go(query(f"{visit.base}/cases/{reference}", did=did))
+        return Go(query(f"{visit.base}/cases/{reference}", in_=form.tab, did=did))
     # What is open again is shown; of what has left the list, the next one.
     next_one = reference if verb in ("unmute", "reopen", "analyse") else form.then
     tab = None if form.tab == "open" or verb in ("unmute", "reopen") else form.tab
@@ -127,6 +134,7 @@ PAGES: Final = (
     _route("unmute", unmute, Returning),
     _route("resolve", resolve, Reasoned),
     _route("absorb", absorb, Reasoned),
+    _route("reject", reject, Reasoned),
     _route("reopen", reopen, Returning),
     _route("analyse", analyse, Returning),
 )

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, cast, get_args
 
+from protocol.detection import CaseState
 from protocol.refusals import NO_SUCH_CASE, Refusal
+from svc.store.detection.cases import CaseStore
 from svc.web.case_view import MUTES, view_of
 from svc.web.page import PROJECT, Html, PageRoute, Visit
 from svc.web.pages.triage import done
@@ -17,9 +19,16 @@ async def case(visit: Visit) -> Html | Refusal:
 
 async def shown(visit: Visit, refusal: Refusal | None = None) -> Html | Refusal:
     """The page, with what could not be done when something could not."""
-    view = await view_of(visit, visit.call.path["ref"])
+    reference = visit.call.path["ref"]
+    view = await view_of(visit, reference)
     if view is None:
         return NO_SUCH_CASE
+    asked = (visit.form.tab if visit.form is not None else None) or visit.query.get("in")
+    # The list that one came from; else that in which it stands.
+    tab = cast(CaseState, asked) if asked in get_args(CaseState) else view.case["state"]
+    before, behind = await CaseStore(visit.means.questions).beside(
+        visit.project.id, reference, tab, visit.means.now()
+    )
     context = {
         "view": view,
         "mutes": MUTES,
@@ -28,7 +37,9 @@ async def shown(visit: Visit, refusal: Refusal | None = None) -> Html | Refusal:
         "done": done(visit),
         "whole": True,
         "back": "case",
-        "tab": "",
+        "tab": tab,
+        "before": before,
+        "behind": behind,
         "then": "",
     }
     return Html(

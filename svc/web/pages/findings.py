@@ -128,7 +128,7 @@ def _first_role(recorded: Mapping[str, int]) -> EvidenceRole:
 
 
 async def say(visit: Visit) -> Html | Go | Refusal:
-    """Real, or expected."""
+    """Real, expected, or no issue."""
     fields = {"action": visit.form.action, "reason": visit.form.reason}
     answer = await asked(
         visit,

@@ -14,6 +14,7 @@ from protocol.rest.keys import KeyNew, PageQuery
 from svc.front.api import keys
 from svc.web.forms import asked
 from svc.web.page import PROJECT, Go, Html, PageRoute, Visit
+from svc.web.render import query
 
 #: What each scope is for, in the words of whoever needs one.
 SCOPES: Final = (
@@ -88,10 +89,20 @@ async def revoke(visit: Visit) -> Html | Go:
 
 
 async def audit(visit: Visit) -> Html:
-    """Who did what in this project."""
-    query = PageQuery(visit.query.get("cursor"))
-    found = await asked(visit, keys.get_project_audit, query=query)
-    return Html("pages/settings_audit", {"tab": "audit", "page": found})
+    """Who did what in this project; for those who administer it, in the whole organization too."""
+    asks = PageQuery(visit.query.get("cursor"))
+    whole = visit.administers and visit.query.get("of") == "organization"
+    found = await asked(visit, keys.get_org_audit if whole else keys.get_project_audit, query=asks)
+    here = visit.base + "/settings/audit"
+    of = "organization" if whole else None
+    context = {
+        "tab": "audit",
+        "page": found,
+        "whole": whole,
+        "administers": visit.administers,
+        "more": query(here, of=of, cursor=found.next_cursor) if found.next_cursor else None,
+    }
+    return Html("pages/settings_audit", context)
 
 
 PAGES: Final = (

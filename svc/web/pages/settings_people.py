@@ -11,7 +11,7 @@ import msgspec
 
 from protocol.refusals import Refusal
 from protocol.rest.accounts import SignupPolicy
-from protocol.rest.orgs import InvitationNew, MemberChange, RemovalQuery
+from protocol.rest.orgs import InvitationNew, MemberChange, OrgChange, RemovalQuery
 from svc.domain.access import ROLES
 from svc.front.api import members, orgs
 from svc.web.forms import asked
@@ -41,6 +41,13 @@ class InvitationId(msgspec.Struct):
     id: str
 
 
+class OrgForm(msgspec.Struct):
+    """The organization: its name, and what a sign-up without an invitation makes of a person."""
+
+    name: str = ""
+    signup_role: str = ""
+
+
 class PolicyForm(msgspec.Struct):
     """Who may sign up."""
 
@@ -60,6 +67,9 @@ async def _page(visit: Visit, *, link: str | None = None, refusal: Refusal | Non
         "members": await members.get_members(visit.call),
         "invitations": await members.get_invitations(visit.call) if administers else [],
         "policy": await orgs.get_policy(visit.call) if administers else None,
+        "org": await orgs.get_org(visit.call),
+        "sign_on": visit.instruments.sign_on,
+        "passwords": visit.means.passwords,
         "modes": POLICY,
         "roles": ROLES,
         "link": link,
@@ -102,6 +112,14 @@ async def remove(visit: Visit) -> Html | Go:
     return await _done(visit, await asked(visit, members.delete_member, path=path, query=removal))
 
 
+async def organization(visit: Visit) -> Html | Go:
+    """Rename the organization, and say as what people join it who were not invited."""
+    fields = {"name": visit.form.name}
+    if visit.form.signup_role:
+        fields["signup_role"] = visit.form.signup_role
+    return await _done(visit, await asked(visit, orgs.patch_org, OrgChange, fields))
+
+
 async def policy(visit: Visit) -> Html | Go:
     """Say who may sign up."""
     fields = {"mode": visit.form.mode, "domains": visit.form.domains.replace(",", " ").split()}
@@ -122,5 +140,6 @@ PAGES: Final = (
     PageRoute("POST", _PEOPLE + "/withdraw", "ORG_ADMIN", withdraw, form=InvitationId),
     PageRoute("POST", _PEOPLE + "/change", "ORG_ADMIN", change, form=MemberForm),
     PageRoute("POST", _PEOPLE + "/remove", "ORG_VIEW", remove, form=MemberForm),
+    PageRoute("POST", _PEOPLE + "/organization", "ORG_ADMIN", organization, form=OrgForm),
     PageRoute("POST", _PEOPLE + "/policy", "ORG_ADMIN", policy, form=PolicyForm),
 )

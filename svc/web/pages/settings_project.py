@@ -8,7 +8,8 @@ import msgspec
 
 from protocol.refusals import BAD_REQUEST, Refusal
 from protocol.rest.orgs import ProjectChange, ProjectNew
-from protocol.rest.settings import RetentionChange
+from protocol.rest.settings import RetentionChange, RetentionTerms
+from svc.domain.retention import Override, Terms
 from svc.front.api import project_settings, projects
 from svc.store.accounts.keys import KeyStore
 from svc.store.spans.exporters import ExporterStore
@@ -16,6 +17,7 @@ from svc.web.forms import asked
 from svc.web.page import PROJECT, Go, Html, PageRoute, Visit
 from svc.web.pages.connect import KEY_NAME
 from svc.web.pages.sign_in import NoFields
+from svc.web.retention_view import forecast_of, frees
 
 #: How far back sources are looked at.
 SOURCES_DAYS: Final = 7
@@ -38,6 +40,8 @@ class TermsForm(msgspec.Struct):
 
     traces: str = ""
     detections: str = ""
+    #: Typed again after what a shorter term deletes was shown.
+    sure: str = ""
 
 
 async def page(visit: Visit) -> Html:
@@ -45,16 +49,28 @@ async def page(visit: Visit) -> Html:
     return await _page(visit)
 
 
-async def _page(visit: Visit, refusal: Refusal | None = None) -> Html:
+async def _page(visit: Visit, refusal: Refusal | None = None, **asks: Any) -> Html:
     context = {
         "tab": "project",
         "terms": await project_settings.get_retention(visit.call),
         "refusal": refusal,
+        "frees": None,
+        "typed": {},
+        **asks,
         "manages": visit.manages,
         "administers": visit.administers,
         "project": visit.project,
     }
-    return Html("pages/settings_project", context, status=refusal.status if refusal else 200)
+    status = refusal.status if refusal else 200
+    return Html("pages/settings_project", context, status=status, modules=("lazy", "part"))
+
+
+async def forecast(visit: Visit) -> Html:
+    """How much comes in, and what that comes to: it reads a week, so it is a part that comes later."""
+    shown = await project_settings.get_retention(visit.call)
+    terms = Terms(shown.effective.traces, shown.effective.detections)
+    context = {"forecast": await forecast_of(visit, terms), "days": terms.traces}
+    return Html("parts/retention_forecast", context, part=True)
 
 
 async def _done(visit: Visit, answer: object, location: str = "") -> Html | Go:
@@ -70,12 +86,29 @@ async def rename(visit: Visit) -> Html | Go:
 
 
 async def retention(visit: Visit) -> Html | Go:
-    """Replace both terms."""
+    """Replace both terms; what a shorter one deletes is shown first."""
     fields: dict[str, Any] = {}
     for name, typed in (("traces", visit.form.traces), ("detections", visit.form.detections)):
         if typed.strip():
             fields[name] = typed.strip()
-    return await _done(visit, await asked(visit, project_settings.put_retention, RetentionChange, fields))
+
+    async def change(call: Any) -> Any:
+        wanted = Override(call.body.traces, call.body.detections).over(visit.means.terms)
+        shown = await project_settings.get_retention(visit.call)
+        if not visit.form.sure and _shorter(wanted, shown.effective):
+            return wanted
+        return await project_settings.put_retention(call)
+
+    answer = await asked(visit, change, RetentionChange, fields)
+    if isinstance(answer, Terms):
+        return await _page(visit, frees=await frees(visit, answer), wanted=answer, typed=fields)
+    return await _done(visit, answer)
+
+
+def _shorter(wanted: Terms, now: RetentionTerms) -> bool:
+    """Whether either of the terms deletes more than it did; 0 keeps for ever."""
+    pairs = ((wanted.traces, now.traces), (wanted.detections, now.detections))
+    return any(new and (not old or new < old) for new, old in pairs)
 
 
 async def create(visit: Visit) -> Html | Go:
@@ -122,6 +155,7 @@ _SETTINGS: Final = PROJECT + "/settings"
 
 PAGES: Final = (
     PageRoute("GET", _SETTINGS + "/project", "ORG_VIEW", page),
+    PageRoute("GET", _SETTINGS + "/project/forecast", "ORG_VIEW", forecast),
     PageRoute("POST", _SETTINGS + "/project/name", "ORG_MANAGE", rename, form=NameForm),
     PageRoute("POST", _SETTINGS + "/project/retention", "ORG_ADMIN", retention, form=TermsForm),
     PageRoute("POST", _SETTINGS + "/project/new", "ORG_MANAGE", create, form=NameForm),

@@ -28,6 +28,7 @@ DONE: Final = {
     "unmute": ("is open again", None),
     "resolve": ("is resolved", "reopen"),
     "absorb": ("is the new normal now", "reopen"),
+    "reject": ("is no issue", "reopen"),
     "reopen": ("is open again", None),
     "analyse": ("is being looked into", None),
 }

@@ -17,12 +17,22 @@ export function start(root) {
   });
   document.addEventListener("key:copy-link", (event) => {
     event.preventDefault();
-    copyText(location.href).then((done) => toast(done ? "Link copied" : "Copy it from the address bar"));
+    copyText(kept()).then((done) => toast(done ? "Link copied" : "Copy it from the address bar"));
   });
   document.addEventListener("key:zone", (event) => {
     event.preventDefault();
     switchZone();
   });
+}
+
+/** The address of this view, as it means the same tomorrow: a range that is relative to now as two instants. */
+function kept() {
+  const link = new URL(location.href);
+  const place = document.querySelector("[data-instants]");
+  if (!(place instanceof HTMLElement) || link.searchParams.has("from") || link.searchParams.has("to")) return link.href;
+  for (const name of ["range", "follow"]) link.searchParams.delete(name);
+  for (const [name, instant] of new URLSearchParams(place.dataset.instants)) link.searchParams.set(name, instant);
+  return link.href;
 }
 
 /** @param {string} name @param {import("./keys.js").Key[]} keys */

@@ -39,6 +39,7 @@ export const KEYS = [
   { keys: "m", says: "Mute", of: "Triage", press: "[data-verb=mute]" },
   { keys: "r", says: "Resolve", of: "Triage", press: "[data-verb=resolve]" },
   { keys: "a", says: "Absorb: this is the new normal", of: "Triage", press: "[data-verb=absorb]" },
+  { keys: "n", says: "Not an issue", of: "Triage", press: "[data-verb=reject]" },
   { keys: "u", says: "Undo", of: "Triage", press: "[data-undo]" },
 ];
 

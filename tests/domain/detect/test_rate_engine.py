@@ -236,6 +236,22 @@ def test_a_busy_subject_sees_an_outage_within_half_an_hour() -> None:
     assert np.median(delays) <= 6
 
 
+@pytest.mark.parametrize("units", [600, 2_500])
+def test_half_an_hour_in_which_all_fails_is_found_and_made_rarer(units: int) -> None:
+    first = 21 * DAY + 14 * HOUR
+    share = np.where(np.arange(24 * DAY) // HOUR % 24 // 12 == 1, 1.5, 0.5)
+    for i in range(8):
+        busy = random(900 + i).poisson(units * share / DAY)
+        rates_ = np.maximum(from_slot(24, 0, 0.01), from_slot(24, first, 0.95, first + 6))
+        failed = random(950 + i).binomial(busy, rates_)
+        seen = np.flatnonzero(busy)
+        tallies = RateTallies(seen + START, busy[seen], failed[seen])
+        alarm = next(a for a in judged(tallies, 24).rises if a.fired >= START + first)
+        assert alarm.fired < START + first + 6
+        assert alarm.confirmed is not None
+        assert abs(alarm.onset.median - START - first) <= 1
+
+
 def test_the_onset_is_found_and_its_interval_holds_it() -> None:
     errors, held = [], 0
     for i in range(40):

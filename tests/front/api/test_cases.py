@@ -121,8 +121,9 @@ async def test_a_case_is_muted_unmuted_and_resolved_with_a_reason(api: Replica, 
     again = await owner.post(CASES + "/C-1/resolve", {"reason": "another"})
     assert again.refused[:2] == (409, "ALREADY_RESOLVED")
     assert again.body["error"]["details"]["by"] == "owner@example.org"
-    for verb in ("mute", "unmute", "absorb"):
-        answer = await owner.call("POST", f"{CASES}/C-1/{verb}", None if verb == "unmute" else {})
+    for verb in ("mute", "unmute", "absorb", "reject"):
+        sent = None if verb == "unmute" else {"reason": "so"} if verb == "reject" else {}
+        answer = await owner.call("POST", f"{CASES}/C-1/{verb}", sent)
         assert answer.refused[:2] == (409, "ALREADY_RESOLVED"), verb
     audit = await fetch(api.database, "select action, actor from audit_row where subject_kind = 'case'")
     assert {tuple(row) for row in audit} == {
@@ -171,9 +172,13 @@ async def test_an_expected_finding_closes_and_a_real_one_is_confirmed_by_a_perso
     assert (finding["triageVerdict"], finding["triageSummary"]) == ("positive", "so")
     # Closed in one way, it is not confirmed in another.
     assert (await say(normal, "not_expected")).refused[:2] == (409, "ALREADY_RESOLVED")
+    assert (await say(real, "rejected")).data["status"] == "rejected"
+    assert (await owner.get(CASES + "/C-1")).data["resolution"] == "rejected"
+    blank = await owner.post(f"{FINDINGS}/{odd}/resolution", {"action": "rejected"})
+    assert blank.refused[:2] == (400, "REASON_REQUIRED")
     assert (await say(real, "dunno")).refused[0] == 400
     actions = await fetch(api.database, "select action from audit_row where subject_kind = 'finding'")
-    assert sorted(row["action"] for row in actions) == ["finding.confirm", "finding.expect"]
+    assert sorted(row["action"] for row in actions) == ["finding.confirm", "finding.expect", "finding.reject"]
 
 
 async def test_a_press_begins_one_report_and_the_next_press_names_it(api: Replica, owner: Browser) -> None:
@@ -199,6 +204,7 @@ WRITES = [
     (CASES + "/C-1/unmute", None),
     (CASES + "/C-1/resolve", {"reason": "done"}),
     (CASES + "/C-1/absorb", {}),
+    (CASES + "/C-1/reject", {"reason": "done"}),
     (CASES + "/C-1/rca", None),
     ("{finding}/resolution", {"action": "not_expected"}),
 ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from datetime import timedelta
 
+import attrs
 import msgspec
 import pytest
 
@@ -19,6 +20,10 @@ from protocol.rest.classifiers import (
     ToolErrorRates,
     TuningShown,
 )
+from svc.domain.detect.bucket import BucketState
+from svc.domain.detect.rate_engine import RateState
+from svc.domain.detect.rate_reference import Gathered, reference_of
+from svc.domain.detect.slots import SLOTS_PER_DAY
 from svc.domain.detect.table import DETECTORS
 from svc.store.accounts.projects import ProjectStore
 from svc.store.detection.firings import ClassifierEventStore
@@ -119,7 +124,7 @@ async def test_a_tuning_is_clamped_and_a_tunable_that_is_not_there_is_refused(
     assert (await owner.get(CLASSIFIERS + "/secret_leak/tuning")).data["implied_false_alarm_rate"] is None
 
 
-async def test_the_implied_false_alarms_share_one_budget_over_all_buckets(
+async def test_the_implied_false_alarms_are_those_of_the_bars_that_judge_tuned_as_they_are(
     api: Replica, owner: Browser
 ) -> None:
     async def rates() -> dict[str, float]:
@@ -128,16 +133,37 @@ async def test_the_implied_false_alarms_share_one_budget_over_all_buckets(
         return {n: (await owner.get(p)).data["implied_false_alarm_rate"] for n, p in paths.items()}
 
     assert await rates() == {"tool_error": 0.0, "cut_output": 0.0}
-    await execute(
-        api.database,
-        "insert into bucket_state select 1, d, 'm', n::text, 0, '' from generate_series(1, 300) n,"
-        " unnest(array['tool_error', 'cut_output']) d where d = 'tool_error' or n <= 100",
-    )
-    # 400 buckets count as 512, two alarms a month: each runs 256 of its own months.
-    assert await rates() == {"tool_error": 300 / 256, "cut_output": 100 / 256}
+    busy, quiet, learning = (_state(a_day) for a_day in (5_000, 5, None))
+    for first, last, body in ((1, 300, busy), (301, 350, quiet), (351, 400, learning)):
+        await execute(
+            api.database,
+            "insert into bucket_state select 1, 'tool_error', 'tool_error_rate', n::text, 0, $3::bytea"
+            " from generate_series($1::integer, $2::integer) n",
+            first,
+            last,
+            body,
+        )
+    # 400 buckets count as 512, two alarms a month: each of the busy runs 256 of its own months. The quiet
+    # ones have their bar for 20,000 units all the same, and who learns raises nothing.
+    whole = 300 / 256 + 50 * 150 / 38_400
+    assert (await rates())["tool_error"] == pytest.approx(whole, rel=0.1)
+    # A bar is made for what is looked for, so that chance alone reaches it as seldom as before.
+    await owner.put(TOOL_ERROR + "/tuning", {"tuning": {"rise": 6}})
+    assert (await rates())["tool_error"] == pytest.approx(whole, rel=0.15)
+    assert (await rates())["cut_output"] == 0.0
     await execute(api.database, "delete from bucket_state where subject <> '1'")
     # None runs for fewer than 50.
-    assert await rates() == {"tool_error": 0.02, "cut_output": 0.02}
+    assert (await rates())["tool_error"] == pytest.approx(0.02, rel=0.1)
+
+
+def _state(a_day: int | None) -> bytes:
+    """A bucket that saw so much of 2 % for three weeks, or that learns still."""
+    state = RateState.start(0)
+    if a_day is not None:
+        units = 21 * a_day
+        gathered = Gathered(units, max(units // 50, 1), 0, 21 * SLOTS_PER_DAY, 1)
+        state = attrs.evolve(state, reference=reference_of(gathered, sealed=True))
+    return msgspec.msgpack.encode(BucketState(0, rate=state))
 
 
 FIRINGS = [

@@ -13,8 +13,8 @@ import trio
 
 from protocol.broker import Arrival, Backlog, Published
 from protocol.storage import Outage
-from svc.outside.kafka.brokers import CLOSE_TIMEOUT_S, Kafka, Link
-from tests.kafka.broker import Broker, unique
+from svc.outside.kafka.brokers import CLOSE_TIMEOUT_S, Kafka, Link, Security
+from tests.kafka.broker import PASSWORD, Broker, unique
 from tests.service import free_port
 
 TIMEOUT_S = 30.0
@@ -215,3 +215,35 @@ async def test_a_bug_in_the_inbox_ends_the_link_and_not_the_process(ours: Kafka)
     with pytest.RaisesGroup(ZeroDivisionError):
         async with ours.opened(Broken()):
             await trio.sleep(TIMEOUT_S)
+
+
+def secured(ours: Kafka, kafka: Broker, **changes: str | None) -> Kafka:
+    """As `ours`, over TLS with name and password."""
+    server, root = kafka.secured()
+    security = Security("SASL_SSL", user="svc", password=PASSWORD, ca_file=str(root))
+    return attrs.evolve(ours, servers=server, security=attrs.evolve(security, **changes))
+
+
+@pytest.mark.parametrize("mechanism", ["SCRAM-SHA-512", "PLAIN"])
+async def test_a_broker_that_wants_tls_and_a_password_is_spoken_to_by_either_mechanism(
+    ours: Kafka, kafka: Broker, mechanism: str
+) -> None:
+    async with linked(secured(ours, kafka, mechanism=mechanism)) as (link, notes):
+        assert await published(link, b"secret") == ["accepted"]
+        await until(lambda: notes.values == [b"secret"])
+    assert ours.described()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"), [({"password": "wrong"}, "uthentication"), ({"ca_file": None}, "certificate")]
+)
+async def test_a_wrong_password_or_certificate_is_an_outage_and_no_password_is_told(
+    ours: Kafka, kafka: Broker, caplog: pytest.LogCaptureFixture, wrong: dict[str, str | None], said: str
+) -> None:
+    notes, other = Notes(), secured(ours, kafka, **wrong)
+    with pytest.raises(Outage):
+        await trio.to_thread.run_sync(other.described)
+    async with other.opened(notes):
+        await until(lambda: bool(notes.reasons))
+    assert said in caplog.text
+    assert PASSWORD not in caplog.text + repr(other) + "".join(notes.reasons)

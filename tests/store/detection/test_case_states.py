@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
+import attrs
 import pytest
 import trio
 
@@ -15,13 +16,16 @@ from svc.store.detection.case_findings import CaseFindings
 from svc.store.detection.case_states import CaseStates
 from svc.store.detection.cases import CaseStore
 from svc.store.detection.finding_states import FindingStates
+from svc.store.detection.findings import FindingStore
 from svc.store.detection.references import ReferenceStore
 from svc.store.postgres.database import Database
+from svc.store.postgres.rows import plain
 from tests.store.detection.detecting import ANN, BOB, LATER, MISSING, confirm, fire, opened, seen
 from tests.store.detection.test_cases import page
 from tests.store.spans.test_writing import NOW, fetch
 
 DAY = timedelta(days=1)
+MINUTE = timedelta(minutes=1)
 
 
 @pytest.fixture
@@ -70,12 +74,12 @@ async def test_a_case_is_muted_unmuted_and_resolved_with_a_reason(
     assert tuple(finding) == ("closed", "resolved", ANN.name)
 
 
-@pytest.mark.parametrize("verb", ["mute", "resolve", "absorb"])
+@pytest.mark.parametrize("verb", ["mute", "resolve", "absorb", "reject"])
 async def test_of_two_people_who_act_at_once_one_acts_and_the_other_hears_who(
     store: Database, states: CaseStates, verb: str
 ) -> None:
     case_id = (await opened(store, seen())).id
-    arguments = {"mute": (), "resolve": ("done",), "absorb": ("normal",)}[verb]
+    arguments = {"mute": (), "resolve": ("done",), "absorb": ("normal",), "reject": ("noise",)}[verb]
     answers: dict[str, Any] = {}
 
     async def act(by: Any) -> None:
@@ -100,13 +104,16 @@ async def test_a_verb_called_again_after_an_outage_is_done_once(store: Database,
         (states.resolve, ("done", ANN, LATER)),
         (states.reopen, (ANN, LATER)),
         (states.absorb, ("", ANN, LATER)),
+        (states.reopen, (ANN, LATER)),
+        (states.reject, ("noise", ANN, LATER)),
     ):
         first = await verb(1, case_id, *arguments)  # type: ignore[operator]
         assert isinstance(first, CaseMoved), first
         assert await verb(1, case_id, *arguments) == first  # type: ignore[operator]
     kinds = ["opened", "muted", "unmuted", "resolved", "reopened", "absorbed"]
+    kinds += ["reopened", "rejected"]
     assert [kind for kind, _ in await trail(store, case_id)] == kinds
-    assert len(await fetch(store, "select from audit_row")) == 5
+    assert len(await fetch(store, "select from audit_row")) == 7
 
 
 async def test_a_muted_case_is_measured_and_stays_muted(store: Database, states: CaseStates) -> None:
@@ -144,6 +151,34 @@ async def test_a_mute_that_has_ended_unwritten_may_be_muted_anew(store: Database
     await states.mute(1, case_id, ANN, NOW, NOW + timedelta(minutes=1))
     assert await states.mute(1, case_id, BOB, LATER) == CaseMoved("C-1", "muted")
     assert (await case(store, case_id, LATER + DAY))["state"] == "muted"
+
+
+async def test_a_rejection_is_told_to_the_detector_and_taken_back_whole(
+    store: Database, states: CaseStates
+) -> None:
+    sql = (
+        "select status, confirmed, confirmed_at, triage_verdict, triage_summary, triage_citations,"
+        " ruled_by, closed_as from finding"
+    )
+    case_id = (await opened(store, seen())).id
+    assert await states.reject(1, case_id, " ", ANN, LATER) == CaseRefusal("REASON_REQUIRED")
+    (before,) = await fetch(store, sql)
+    assert await states.reject(1, case_id, "a load test", ANN, LATER) == CaseMoved("C-1", "resolved")
+    found = await case(store, case_id)
+    assert (found["resolution"], found["resolution_reason"]) == ("rejected", "a load test")
+    (told,) = await fetch(store, sql)
+    assert tuple(told)[:2] == ("rejected", False)
+    assert (told["triage_verdict"], told["triage_summary"]) == ("negative", "a load test")
+    assert (told["ruled_by"], told["closed_as"]) == (ANN.name, "rejected")
+    # What the detector says of the same change is an echo; nothing moves what it compares with.
+    assert (await FindingStates(store).fire(1, seen(detected_at=LATER), ())).did == "closed"
+    assert await ReferenceStore(store).pending(1) == []
+    assert await states.reopen(1, case_id, BOB, LATER) == CaseMoved("C-1", "open")
+    assert [tuple(row) for row in await fetch(store, sql)] == [tuple(before)]
+    assert await states.reject(1, case_id, "a load test", ANN, LATER) == CaseMoved("C-1", "resolved")
+    # What begins after it is another change, and another case.
+    again = await opened(store, seen(onset_at=LATER + DAY, detected_at=LATER + DAY))
+    assert (again.how, again.reference) == ("opened", "C-2")
 
 
 async def test_an_absorbed_case_asks_the_references_of_its_findings_to_move(
@@ -241,6 +276,28 @@ async def test_a_cause_that_returns_within_seven_days_reopens_its_case(
     assert (found["title"], found["severity"], found["finding_id"]) == ("it again", "high", str(second))
     assert (await trail(store, case_id))[-1] == ("reopened", "rule")
     assert [f["id"] for f in found["findings"]] == [str(second), str(first)]
+
+
+@pytest.mark.parametrize(("away", "first"), [(timedelta(hours=20), True), (timedelta(days=3), False)])
+async def test_a_case_that_opens_again_began_when_its_cause_first_did(
+    store: Database, away: timedelta, first: bool
+) -> None:
+    case_id, finding = (await opened(store, seen())).id, await live(store)
+    await FindingStates(store).recover(1, finding, LATER)
+    back = seen(
+        detected_at=LATER + away + MINUTE,
+        onset_at=LATER + away,
+        onset_low_at=LATER,
+        onset_high_at=LATER + away,
+    )
+    assert (await opened(store, back)).id == case_id
+    assert (await case(store, case_id, LATER + away))["onset_at"] == plain(seen().onset_at)
+    # What was away for a day at most was never gone; after longer it is another run of the same cause.
+    for what in (back, attrs.evolve(back, seen_at=LATER + away + 2 * MINUTE)):
+        found = await FindingStore(store).one(1, await fire(store, what))
+        assert found is not None
+        assert found["onset_at"] == plain(seen().onset_at if first else back.onset_at)
+        assert found["onset_low_at"] == (None if first else plain(LATER))
 
 
 async def test_a_mute_without_an_end_outlives_a_recovery(store: Database, states: CaseStates) -> None:

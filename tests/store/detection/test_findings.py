@@ -14,8 +14,10 @@ from protocol.detection import (
     RULE,
     Author,
     FindingRefusal,
+    Firing,
     Ref,
     Ruled,
+    Sight,
     Triage,
 )
 from svc.store.accounts.projects import ProjectStore
@@ -45,6 +47,46 @@ MINUTE = timedelta(minutes=1)
 async def evidence(store: Database, finding: UUID, **asked: Any) -> Any:
     asked = {"role": None, "count_only": False, "limit": 100, "cursor": None} | asked
     return await EvidenceStore(store).page(1, finding, **asked)
+
+
+def sight(number: int, **fields: Any) -> Sight:
+    """A trace that shows a cause by itself."""
+    trace_id = bytes([number]) * 16
+    told: dict[str, Any] = {"summary": "a key", "trace_id": trace_id, "at": NOW + number * MINUTE} | fields
+    return Sight(
+        trace_id, (Ref("witness", trace_id=trace_id),), Firing("secret_leak", "high", "trace", **told)
+    )
+
+
+async def written(store: Database) -> tuple[list[Any], int]:
+    """When firings were, and how many references there are."""
+    firings = await fetch(store, "select created_at from classifier_event order by 1")
+    [refs] = await fetch(store, "select count(*) as n from finding_evidence")
+    return [row["created_at"] for row in firings], refs["n"]
+
+
+async def test_what_shows_a_cause_is_cited_and_noted_once_however_often_it_is_told(store: Database) -> None:
+    states, begun = FindingStates(store), [Ref("changepoint", trace_id=bytes([1]) * 16)]
+    for seen_by_now in (2, 2, 3, 3):
+        sights = [sight(n) for n in range(1, seen_by_now + 1)]
+        await states.fire(1, seen(recurrences=seen_by_now - 1), begun, sights=sights)
+        assert await written(store) == (
+            [NOW + n * MINUTE for n in range(1, seen_by_now + 1)],
+            seen_by_now + 1,
+        )
+    # A note is for a finding that opens or is raised.
+    note = Firing("tool_error", "high", "trace", "fails", trace_id=bytes(16), at=LATER)
+    for recurrences, notes in ((0, 1), (0, 1), (1, 2)):
+        await states.fire(1, seen(2, recurrences=recurrences), (), note=note)
+        assert (await written(store))[0].count(LATER) == notes
+
+
+async def test_a_finding_is_not_there_without_its_evidence_and_its_notes(store: Database) -> None:
+    states = FindingStates(store)
+    with pytest.raises(Exception, match="summary"):
+        await states.fire(1, seen(), (), sights=[sight(1), sight(2, summary=None)])
+    assert await written(store) == ([], 0)
+    assert await FindingStore(store).live(1) == []
 
 
 async def test_evidence_is_one_ref_a_row_and_pages_in_order(store: Database) -> None:

@@ -8,13 +8,14 @@ from typing import Any
 import msgspec
 import pytest
 import trio
+import trio_asyncio
 
 from protocol.otlp.reading import WireSpan, envelope, walk
 from protocol.storage import StoreRefused
 from svc.domain.packing import pack_message
 from svc.store.postgres import migrate as migrate_module
 from svc.store.postgres.database import Connection, Database
-from svc.store.postgres.migrate import Migration, SchemaDiffers, SchemaTooNew, migrate, migrations
+from svc.store.postgres.migrate import Migration, SchemaBusy, SchemaDiffers, SchemaTooNew, migrate, migrations
 from svc.store.spans.payloads import read_payloads
 from tests.wire import request
 from tests.wire import span as wire_span
@@ -80,6 +81,110 @@ async def test_a_schema_from_the_future_is_left_alone(store: Database) -> None:
         await migrate(store)
 
 
+@pytest.mark.parametrize("away", [-1, 0, 1])
+async def test_a_release_lives_with_newer_steps_as_long_as_they_say_so(store: Database, away: int) -> None:
+    least = STEPS[-1] + away
+    await store.fetch(
+        "insert into schema_migration (number, name, digest, reads_from) values (9998, 'more', 'x', 0),"
+        " (9999, 'less', 'x', $1)",
+        least,
+    )
+    if away > 0:
+        with pytest.raises(SchemaTooNew, match="cannot live with step 9999"):
+            await migrate(store)
+    else:
+        assert await migrate(store) == []
+
+
+async def test_the_table_of_steps_from_before_there_were_kinds_is_taken_over(
+    empty_database: Database,
+) -> None:
+    async def before(connection: Connection) -> None:
+        await connection.execute("alter table schema_migration drop column reads_from")
+
+    await migrate(empty_database, up_to=STEPS[2])
+    await empty_database.run(before)
+    assert await migrate(empty_database) == STEPS[3:]
+    rows = await empty_database.fetch("select number, reads_from from schema_migration order by number")
+    assert [row["reads_from"] for row in rows][:3] == [None, None, None]
+    assert {row["number"]: row["reads_from"] for row in rows if row["reads_from"]} == {
+        step.number: step.reads_from for step in migrations() if step.kind == "contract"
+    }
+
+
+def test_every_step_says_its_kind() -> None:
+    assert {step.kind for step in migrations()} == {"expand", "backfill", "contract"}
+    assert Migration(120, "x", "-- contract 110\nselect 1").reads_from == 110
+    assert Migration(120, "x", "-- contract\nselect 1").reads_from == 120
+    assert Migration(120, "x", "-- backfill\nselect 1").reads_from == 0
+    for wrong in ("select 1", "-- expand, I think\nselect 1", "\n-- expand"):
+        with pytest.raises(ValueError, match="does not say its kind"):
+            _ = Migration(1, "x", wrong).kind
+
+
+async def test_a_step_gives_way_to_whoever_holds_its_table_and_shuts_nobody_out(
+    empty_database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps = [
+        Migration(1, "one", "-- expand\ncreate table one (id int)"),
+        Migration(2, "two", "-- expand\nalter table one add column more int"),
+    ]
+    monkeypatch.setattr(migrate_module, "migrations", lambda: steps)
+    await migrate(empty_database, up_to=1)
+    held, enough, applied = trio.Event(), trio.Event(), list[int]()
+
+    async def reads_long(connection: Connection) -> None:
+        await connection.execute("lock table one in access share mode")
+        await trio_asyncio.trio_as_aio(_set)(held)
+        await trio_asyncio.trio_as_aio(enough.wait)()
+
+    async def migrates() -> None:
+        applied.extend(await migrate(empty_database))
+
+    with trio.fail_after(60):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(empty_database.run, reads_long)
+            await held.wait()
+            nursery.start_soon(migrates)
+            # Whoever comes later is served between two tries, while the step has not got its lock.
+            for _ in range(3):
+                await empty_database.fetch("insert into one values (1)", timeout_s=10)
+                await trio.sleep(0.5)
+            assert applied == []
+            enough.set()
+    assert applied == [2]
+
+
+async def _set(event: trio.Event) -> None:
+    event.set()
+
+
+async def test_a_step_that_never_gets_its_lock_says_so_and_leaves_nothing(
+    empty_database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps = [
+        Migration(1, "one", "-- expand\ncreate table one (id int)"),
+        Migration(2, "two", "-- expand\ncreate table two (); alter table one add column more int"),
+    ]
+    monkeypatch.setattr(migrate_module, "migrations", lambda: steps)
+    monkeypatch.setattr(migrate_module, "PATIENCE_S", 0.0)
+    await migrate(empty_database, up_to=1)
+    held, enough = trio.Event(), trio.Event()
+
+    async def reads_long(connection: Connection) -> None:
+        await connection.execute("lock table one in access share mode")
+        await trio_asyncio.trio_as_aio(_set)(held)
+        await trio_asyncio.trio_as_aio(enough.wait)()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(empty_database.run, reads_long)
+        await held.wait()
+        with pytest.raises(SchemaBusy, match=r"step 2 \(two\) of the schema did not get its locks"):
+            await migrate(empty_database)
+        enough.set()
+    assert not any(row[0] == "two" for row in await schema(empty_database))
+
+
 async def test_a_step_that_was_applied_with_another_text_refuses_the_start(store: Database) -> None:
     async def work(connection: Connection) -> None:
         await connection.execute("update schema_migration set digest = 'x' where number = 3")
@@ -92,14 +197,19 @@ async def test_a_step_that_was_applied_with_another_text_refuses_the_start(store
 async def test_a_step_that_fails_leaves_those_before_it_done(
     empty_database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    good = [Migration(1, "one", "create table one ()"), Migration(2, "two", "create table two ()")]
-    bad = [*good, Migration(3, "three", "create table three (); select 1 / 0")]
+    good = [
+        Migration(1, "one", "-- expand\ncreate table one ()"),
+        Migration(2, "two", "-- expand\ncreate table two ()"),
+    ]
+    bad = [*good, Migration(3, "three", "-- expand\ncreate table three (); select 1 / 0")]
     monkeypatch.setattr(migrate_module, "migrations", lambda: bad)
     with pytest.raises(StoreRefused):
         await migrate(empty_database)
     tables = {row[0] for row in await schema(empty_database)}
     assert "three" not in tables
-    monkeypatch.setattr(migrate_module, "migrations", lambda: [*good, Migration(3, "three", "select 1")])
+    monkeypatch.setattr(
+        migrate_module, "migrations", lambda: [*good, Migration(3, "three", "-- expand\nselect 1")]
+    )
     assert await migrate(empty_database) == [3]
 
 

@@ -379,7 +379,7 @@ async def initialise(cluster: Cluster, start_lock: int) -> str:
     await run(single, text=f"CREATE DATABASE {DATABASE}\n")
     await run([initdb, "--sync-only", pgdata])
     made.rename(cluster.pgdata)
-    _sync_folder(cluster.version_dir)
+    sync_folder(cluster.version_dir)
     _discard(draft)
     return password
 
@@ -403,7 +403,8 @@ def _discard(folder: Path) -> None:
         shutil.rmtree(folder)
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
+    """Have what was renamed in a folder on disk."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(fd)
@@ -424,11 +425,15 @@ def write_file(path: Path, text: str, mode: int, owner: SystemAccount | None = N
         file.flush()
         os.fsync(fd)
     draft.replace(path)
-    _sync_folder(path.parent)
+    sync_folder(path.parent)
 
 
 def settings(
-    memory_bytes: int, disk_free_bytes: int, shm_bytes: int, compressions: frozenset[str]
+    memory_bytes: int,
+    disk_free_bytes: int,
+    shm_bytes: int,
+    compressions: frozenset[str],
+    budget_bytes: int = 0,
 ) -> dict[str, str]:
     """PostgreSQL's settings for a machine with this much memory, free disk and `/dev/shm`.
 
@@ -437,6 +442,9 @@ def settings(
     """
     best = "lz4" if "lz4" in compressions else "pglz"
     wal_mb = _within(disk_free_bytes // 16, 256 * MB, 4 * GB) // MB
+    if budget_bytes:
+        # An eighth of the disk budget; below 64 MB checkpoints come too often.
+        wal_mb = min(wal_mb, max(64, budget_bytes // 8 // MB))
     return {
         "listen_addresses": "",
         "port": str(PORT),
@@ -454,7 +462,7 @@ def settings(
         "wal_compression": best,
         "wal_buffers": "16MB",
         "max_wal_size": f"{wal_mb}MB",
-        "min_wal_size": f"{wal_mb // 4}MB",
+        "min_wal_size": f"{max(32, wal_mb // 4)}MB",
         "checkpoint_timeout": "15min",
         "default_toast_compression": best,
         "io_method": "worker",
@@ -478,7 +486,7 @@ def _within(value: int, low: int, high: int) -> int:
     return max(low, min(value, high))
 
 
-def write_settings(cluster: Cluster, memory_bytes: int | None) -> None:
+def write_settings(cluster: Cluster, memory_bytes: int | None, budget_bytes: int = 0) -> None:
     """Write `server.conf` and `pg_hba.conf` anew, so that an upgrade's settings apply at the next start.
 
     They take the place of the files in PGDATA. What an operator sets by ALTER SYSTEM still comes after.
@@ -490,7 +498,8 @@ def write_settings(cluster: Cluster, memory_bytes: int | None) -> None:
     except OSError:
         shm_bytes = GB  # no such folder, so no small one
     memory = memory_bytes or machine_memory_bytes()
-    chosen = settings(memory, shutil.disk_usage(cluster.home).free, shm_bytes, cluster.compressions)
+    free_bytes = shutil.disk_usage(cluster.home).free
+    chosen = settings(memory, free_bytes, shm_bytes, cluster.compressions, budget_bytes)
     chosen |= {"unix_socket_directories": str(cluster.socket_dir), "hba_file": str(hba)}
     lines = [f"{name} = {_quoted(value)}\n" for name, value in chosen.items()]
     write_file(

@@ -79,16 +79,18 @@ class Postmaster:
 
 
 @asynccontextmanager
-async def open_embedded(data_dir: Path, *, memory_bytes: int | None = None) -> AsyncIterator[EmbeddedServer]:
+async def open_embedded(
+    data_dir: Path, *, memory_bytes: int | None = None, budget_bytes: int = 0
+) -> AsyncIterator[EmbeddedServer]:
     """Make, start or adopt the server of `data_dir`; hold it; stop it on leaving if nobody else holds it.
 
-    `memory_bytes` is what the settings are cut to, by default all that the process may use. Raises
-    `EmbeddedServerError`, after at most `START_TIMEOUT_S`.
+    `memory_bytes` is what the settings are cut to, by default all that the process may use, and
+    `budget_bytes` the disk budget, 0 for none. Raises `EmbeddedServerError`, after at most `START_TIMEOUT_S`.
     """
     home = disk.open_home(data_dir)
     with _opened(home / "server.lock") as use:
         await _lock(use, fcntl.LOCK_SH, "another process that is stopping the server", STOP_TIMEOUT_S * 2)
-        server = EmbeddedServer(home, memory_bytes)
+        server = EmbeddedServer(home, memory_bytes, budget_bytes)
         try:
             await server.bring_up()
             yield server
@@ -110,9 +112,9 @@ class EmbeddedServer:
     version: str
     adopted: bool
 
-    def __init__(self, home: Path, memory_bytes: int | None) -> None:
+    def __init__(self, home: Path, memory_bytes: int | None, budget_bytes: int) -> None:
         self._home = home
-        self._memory_bytes = memory_bytes
+        self._memory_bytes, self._budget_bytes = memory_bytes, budget_bytes
         self._password: str | None = None
         self._child: trio.Process | None = None
         self._pid: int | None = None
@@ -197,7 +199,7 @@ class EmbeddedServer:
     async def _launch(self, cluster: Cluster, lock: int) -> Postmaster:
         """Start a postmaster that inherits `lock`, and wait until it accepts. Nothing of it is running."""
         clear_stale_pid_file(cluster.pgdata)
-        await trio.to_thread.run_sync(disk.write_settings, cluster, self._memory_bytes)
+        await trio.to_thread.run_sync(disk.write_settings, cluster, self._memory_bytes, self._budget_bytes)
         await trio.to_thread.run_sync(cap_log, cluster.log)
         with _opened(cluster.log, os.O_WRONLY | os.O_APPEND) as output:
             told = os.fstat(output).st_size

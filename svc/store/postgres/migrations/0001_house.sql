@@ -1,3 +1,4 @@
+-- expand
 -- Organizations, projects, keys, and the tables that traffic fills.
 --
 -- Every key starts with project_id, so that the schema can be sharded by it. Tables that grow with traffic

@@ -1,3 +1,4 @@
+-- expand
 -- Hourly cubes: how many rows of a dataset were created in an hour, by each value of each facet field.
 --
 -- All hours before cube_progress.built_until are in the cube, except those in cube_dirty, which are counted

@@ -1,3 +1,4 @@
+-- expand
 -- Texts that several payloads of a day share, stored once: a payload refers to them by hash.
 --
 -- Partitioned like the payloads, by the day that their spans start on, so that both go together.

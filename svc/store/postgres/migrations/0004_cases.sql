@@ -1,3 +1,4 @@
+-- expand
 -- Cases, findings, their evidence, root-cause reports and the taxonomy; sizes of call sites and roll-ups.
 --
 -- Detectors write these through svc/store/detection/cases.py, findings.py and taxonomy.py; the tool endpoint reads them.

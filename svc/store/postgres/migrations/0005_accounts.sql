@@ -1,3 +1,4 @@
+-- expand
 -- People: accounts, their sign-ins, their places in organizations, invitations, the sign-up policy, the audit.
 
 create table account (

@@ -1,3 +1,4 @@
+-- expand
 -- Terms of projects that differ from the install's, and the traces that a sweep must leave alone.
 
 create table retention_override (

@@ -1,3 +1,4 @@
+-- expand
 -- Integrations with other systems, their secrets sealed; and what an instance knows of itself.
 
 create table integration (

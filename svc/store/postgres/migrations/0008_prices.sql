@@ -1,3 +1,4 @@
+-- expand
 -- What a span's price was worked out from: which prices were asked, and what they depend on beside the tokens.
 
 alter table span

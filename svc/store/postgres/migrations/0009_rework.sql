@@ -1,3 +1,4 @@
+-- expand
 -- How far a re-pricing or re-mapping of a project's history is, and who exports into it.
 
 -- One row while it runs and until the next one starts; progress goes with the rows it stands for.

@@ -1,3 +1,4 @@
+-- expand
 -- Which stretches of a project's spans may hold a text: the three-letter pieces of the words in them.
 --
 -- Built with the hourly cubes, hour by hour, and current exactly where they are. A block covers

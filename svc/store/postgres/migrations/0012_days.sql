@@ -1,3 +1,4 @@
+-- backfill
 -- The hours of a cube summed up by day, so that a month is answered from thirty rows a value, not from 720.
 --
 -- A day stands for its hours as they are in `cube`; it is made anew with each of them, in the same transaction.

@@ -1,3 +1,4 @@
+-- backfill
 -- How many traces and sessions a project holds, without counting them: the sum of what each statement added and
 -- took away. Rows are only added, so that writers never wait for one another; svc/store/aggregates/counts.py folds them.
 

@@ -1,3 +1,4 @@
+-- backfill
 -- Models by the name that was sent, hour by hour: a trace is asked for by that name as well as by the model's id.
 -- No facet, so there are no sums by day.
 

@@ -1,3 +1,4 @@
+-- contract
 -- Payloads of spans that were written together share a frame: one row for each trace, day and write, instead of one
 -- for each span. The row of a span names its frame. A frame carries the midnight of its day as `started_at`.
 

@@ -1,3 +1,4 @@
+-- expand
 -- When the spans of a block started, so that only the days that hold them are looked into. Null for blocks that were
 -- built before: any day.
 

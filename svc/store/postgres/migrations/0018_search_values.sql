@@ -1,3 +1,4 @@
+-- contract
 -- Where the rows with a value lie, hour by hour, for pages that are narrowed to a value without an index of its
 -- own; and blocks of texts for tool calls as well as for spans.
 --

@@ -1,4 +1,4 @@
--- expand
+-- contract
 -- Findings and cases that live: a cause closes and returns, a case reopens, mutes end, references move.
 --
 -- Nothing wrote findings or cases before this step but tests, so their keys may change in place.

@@ -1,3 +1,4 @@
+-- backfill
 -- Invitations with a secret, who decided who may join, who minted a key, known addresses, look-alike names.
 
 -- The digest of the invitation's secret. Null: from before there were secrets; only the word of an identity

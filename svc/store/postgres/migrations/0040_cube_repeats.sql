@@ -1,3 +1,4 @@
+-- backfill
 -- Which spans repeat another's usage, hour by hour and day by day: how many calls of models there were is a facet.
 
 -- No hour is built meanwhile; the statements below see all that were.

@@ -1,4 +1,4 @@
--- expand
+-- backfill
 -- What detectors count, by bucket and slot of event time, and the traces that are still to be counted.
 
 -- Traces that settled, in the order in which they did. One that settles again before it is folded stands here

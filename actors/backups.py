@@ -1,0 +1,103 @@
+"""The nightly backup: at its hour each day, and at once when the last hour passed without one.
+
+Owns the rhythm and the tally; making a backup is a process of its own that the wiring hands in. Never holds
+up anything: a backup that fails leaves the earlier ones as they are and is tried again an hour later.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from datetime import datetime, time, timedelta
+from typing import Any, Final
+
+import attrs
+import trio
+
+from actors.rounds import rounds
+from actors.supervision import Vitals
+
+log = logging.getLogger(__name__)
+
+#: The clock is looked at this often: it may be set, and nights may have no such hour.
+LOOK_S: Final = 60.0
+RETRY_S: Final = 3600.0
+#: A last good backup that is older is told of.
+OVERDUE: Final = timedelta(hours=26)
+
+
+@attrs.define
+class BackupTally:
+    """What became of the nightly backups since the start of this process."""
+
+    runs: int = 0
+    failures: int = 0
+    #: When the newest good one was made, by this process or another.
+    last_good_at: datetime | None = None
+    last_error: str | None = None
+    under_way: bool = False
+    overdue: bool = False
+
+    def snapshot(self) -> dict[str, Any]:
+        """The tally as health shows it."""
+        return attrs.asdict(self)
+
+
+def last_hour(now: datetime, at: time) -> datetime:
+    """When a backup was due last."""
+    today = now.replace(hour=at.hour, minute=at.minute, second=0, microsecond=0)
+    return today if today <= now else today - timedelta(days=1)
+
+
+class NightlyBackup:
+    """Makes a backup a day. `newest` is when the last good one was made; `make` says what went wrong."""
+
+    def __init__(
+        self,
+        *,
+        at: time,
+        newest: Callable[[], Awaitable[datetime | None]],
+        make: Callable[[], Awaitable[str | None]],
+        now: Callable[[], datetime],
+        tally: BackupTally,
+        vitals: Vitals,
+    ) -> None:
+        self._at, self._newest, self._make = at, newest, make
+        self._now, self._tally, self._vitals = now, tally, vitals
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Run until cancelled."""
+        await rounds(self._look, self._vitals, task_status=task_status)
+
+    async def _look(self) -> float:
+        tally = self._tally
+        tally.last_good_at = await self._newest()
+        rest_s = LOOK_S
+        if tally.last_good_at is None or tally.last_good_at < last_hour(self._now(), self._at):
+            rest_s = await self._back_up()
+        self._watch()
+        return rest_s
+
+    async def _back_up(self) -> float:
+        tally = self._tally
+        tally.under_way = True
+        try:
+            fault = await self._make()
+        finally:
+            tally.under_way = False
+        tally.runs += 1
+        tally.last_error = fault
+        if fault is None:
+            tally.last_good_at = await self._newest()
+            log.info("the nightly backup is made")
+            return LOOK_S
+        tally.failures += 1
+        log.warning("the nightly backup failed: %s; next try in an hour", fault)
+        return RETRY_S
+
+    def _watch(self) -> None:
+        good = self._tally.last_good_at
+        overdue = good is not None and self._now() - good > OVERDUE
+        if overdue and not self._tally.overdue:
+            log.warning("the last good backup is of %s, more than 26 hours ago", good)
+        self._tally.overdue = overdue

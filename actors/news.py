@@ -1,0 +1,43 @@
+"""Hearing from other copies of the service that something has changed, and looking at it then.
+
+Whoever listens looks once when it begins to: what was told before was not heard. Spare: a copy that is deaf
+goes on with what it has, and says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+
+import trio
+
+from actors.rounds import OUTAGE_PAUSE_S
+from actors.supervision import Vitals
+from protocol.storage import Outage
+
+
+class News:
+    """Looks at each notice. `notices` ends by `Outage` only; `look` may raise one."""
+
+    def __init__(
+        self,
+        *,
+        notices: Callable[[], AbstractAsyncContextManager[AsyncIterator[str]]],
+        look: Callable[[], Awaitable[object]],
+        vitals: Vitals,
+    ) -> None:
+        self._notices, self._look, self._vitals = notices, look, vitals
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Listen until cancelled."""
+        task_status.started()
+        while True:
+            try:
+                async with self._notices() as heard:
+                    await self._look()
+                    self._vitals.works()
+                    async for _ in heard:
+                        await self._look()
+            except Outage as outage:
+                self._vitals.waits(str(outage))
+                await trio.sleep(OUTAGE_PAUSE_S)

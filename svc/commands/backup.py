@@ -1,0 +1,149 @@
+"""`trace-svc backup DIR`, `backup verify DIR`, `backup list DIR`, `backup prune DIR --keep N`.
+
+Works beside the running service. What it leaves out, and what is missing for a restore, it says.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from protocol.backup import BackupRefused, Manifest
+from svc.backup.folder import BackupFolder, read_manifest
+from svc.backup.restoring import check_files
+from svc.backup.taking import TakenBackup, take
+from svc.backup.verifying import verify
+from svc.commands.columns import print_columns
+from svc.commands.telling import Teller, size_text
+from svc.config.table import Settings
+from svc.runtime.asyncio_loop import asyncio_loop
+from svc.store.postgres.database import AWAY
+from svc.wiring.open_store import open_store
+
+VERBS: Final = ("verify", "list", "prune")
+#: Ingest and questions come first.
+_NICENESS: Final = 10
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """The verbs and their options."""
+    parser.usage = (
+        "trace-svc backup DIR [--full]\n"
+        "       trace-svc backup verify DIR [--at STAMP] [--digests] [--scratch DIR]\n"
+        "       trace-svc backup list DIR\n"
+        "       trace-svc backup prune DIR --keep N"
+    )
+    parser.description = (
+        "Backs up the database, the batches of disk mode and, under SVC_BACKUP_PASSPHRASE, the secrets,\n"
+        "beside the running service. What has not changed since the backup before keeps its file. `verify`\n"
+        "compares digests, restores on a scratch server and asks it; `prune` leaves the newest N backups."
+    )
+    parser.add_argument("words", nargs="+", metavar="[verify|list|prune] DIR", help="the folder of backups")
+    parser.add_argument("--full", action="store_true", help="copy what has not changed, too")
+    parser.add_argument("--keep", type=int, metavar="N", help="prune: how many backups stay")
+    parser.add_argument("--at", metavar="STAMP", help="verify: this backup of the list, not the newest")
+    parser.add_argument("--digests", action="store_true", help="verify: digests only, no trial restore")
+    parser.add_argument("--scratch", type=Path, metavar="DIR", help="verify: where the trial restore may lie")
+
+
+async def run(arguments: argparse.Namespace, settings: Settings) -> None:
+    """Run one verb. Raises `BackupRefused`, `BackupDamaged`, `Outage`, `OSError`."""
+    verb, folder = _wanted(arguments)
+    with suppress(OSError):
+        os.nice(_NICENESS)
+    match verb:
+        case "verify":
+            await _verify(folder, arguments, settings)
+        case "list":
+            _list(folder)
+        case "prune":
+            _prune(folder, arguments.keep)
+        case _:
+            await _take(folder, settings, full=arguments.full)
+
+
+def _wanted(arguments: argparse.Namespace) -> tuple[str, BackupFolder]:
+    words: list[str] = arguments.words
+    if len(words) > 2 or (len(words) == 2 and words[0] not in VERBS):
+        raise BackupRefused(f"expected [{'|'.join(VERBS)}] and one folder; see trace-svc backup --help")
+    if len(words) == 1 and words[0] in VERBS:
+        raise BackupRefused(f"which folder? A folder of the name {words[0]} is written ./{words[0]}")
+    return ("" if len(words) == 1 else words[0]), BackupFolder(Path(words[-1]).expanduser())
+
+
+async def _take(folder: BackupFolder, settings: Settings, *, full: bool) -> None:
+    async with open_store(settings, as_it_is=True) as store:
+        taken = await take(settings, store.database, folder, full=full, told=Teller())
+    for line in summary(taken):
+        print(line)
+
+
+def summary(taken: TakenBackup) -> list[str]:
+    """What was made, and what is not in it."""
+    manifest = taken.manifest
+    rows = sum(relation.fingerprint.rows for relation in manifest.relations)
+    lines = [
+        f"backup {manifest.stamp}: {rows:,} rows in {len(manifest.relations)} tables,"
+        f" {size_text(sum(file.bytes for file in manifest.files()))}",
+        f"new: {taken.new_files} files, {size_text(taken.new_bytes)}; unchanged: {taken.kept_files} files;"
+        f" took {manifest.took_s:.1f} s",
+    ]
+    if manifest.spool is not None and manifest.spool.batches:
+        lines.append(f"spool: {manifest.spool.batches} batches with {manifest.spool.spans} spans")
+    if manifest.spool_mode == "memory":
+        lines.append("memory mode: what was accepted and not stored at the snapshot is not in it")
+    if manifest.spool_mode == "kafka":
+        lines.append("kafka mode: what waits in the topic is not in it; it stays with the brokers")
+    if manifest.secrets is None:
+        lines.append(
+            "secrets: NOT in it, for SVC_BACKUP_PASSPHRASE is not set; without the sealing key nothing that"
+            " was sealed can be opened after a restore"
+        )
+    return lines
+
+
+async def _verify(folder: BackupFolder, arguments: argparse.Namespace, settings: Settings) -> None:
+    manifest = folder.chosen(arguments.at)
+    told = Teller()
+    if arguments.digests:
+        files = await check_files(folder, manifest, told)
+        print(f"backup {manifest.stamp}: {files} files are what was written; not tried out")
+        return
+    async with asyncio_loop(AWAY):
+        found = await verify(folder, manifest, settings.backup_passphrase, arguments.scratch, told)
+    print(f"backup {manifest.stamp} is good: restored on a scratch server and asked")
+    print(f"{found.files} files, {found.rows:,} rows, {found.spans:,} spans counted by rows and by cubes")
+    print(f"{found.payloads} payloads and {found.sealed} sealed values opened")
+    if found.sealed_unseen:
+        print("sealed values were not tried: they need SVC_BACKUP_PASSPHRASE and a backup made with it")
+
+
+def _list(folder: BackupFolder) -> None:
+    manifests = [read_manifest(path) for path in folder.manifests()]
+    if not manifests:
+        print(f"no backups in {folder.root}")
+        return
+    print_columns([("backup", "rows", "size", "secrets", "release"), *map(_row, manifests)])
+
+
+def _row(manifest: Manifest) -> tuple[str, ...]:
+    return (
+        manifest.stamp,
+        f"{sum(relation.fingerprint.rows for relation in manifest.relations):,}",
+        size_text(sum(file.bytes for file in manifest.files())),
+        "no" if manifest.secrets is None else "sealed",
+        manifest.release,
+    )
+
+
+def _prune(folder: BackupFolder, keep: int | None) -> None:
+    if keep is None or keep < 1:
+        raise BackupRefused("say how many backups stay: --keep N, at least 1")
+    if folder.newest() is None:
+        raise BackupRefused(f"{folder.root} holds no backup")
+    with folder.held():
+        gone, files, size = folder.prune(keep)
+    print(f"{gone} backups pruned, {files} files removed, {size_text(size)} free")

@@ -1,0 +1,83 @@
+"""`trace-svc disk`: what takes the disk, how fast it grows, and when the budget is reached.
+
+Looks only: what is dropped when is the service's own business.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from svc.commands.columns import print_columns
+from svc.commands.printing import offer_json, print_json
+from svc.commands.telling import size_text
+from svc.config.table import Settings
+from svc.domain.disk_budget import DiskUse, Forecast, drop_steps, forecast, level_of
+from svc.runtime.clock import now
+from svc.store.retention.disk_use import DiskStore
+from svc.wiring.open_store import open_store
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Its arguments."""
+    parser.description = (
+        "Bytes of the database, its log and the spool, by table and by day; growth a day; with\n"
+        "SVC_DISK_BUDGET_BYTES the day on which it is reached and what would be dropped first."
+    )
+    offer_json(parser)
+
+
+async def run(arguments: argparse.Namespace, settings: Settings) -> None:
+    """Print it. Raises `Outage`."""
+    async with open_store(settings) as store:
+        use = await DiskStore(store.database, settings.data_dir / "spool").measure()
+    budget = settings.disk_budget_bytes
+    seen = forecast(use, budget, now().date(), settings.trace_ttl_days)
+    if arguments.json:
+        print_json(disk_facts(use, budget, seen))
+        return
+    print(f"database {size_text(use.database)}, its log {size_text(use.wal)}, spool {size_text(use.spool)}")
+    if budget:
+        print(f"budget {size_text(budget)}: {use.total / budget:.0%} used ({level_of(use.total, budget)})")
+    else:
+        print("no budget: SVC_DISK_BUDGET_BYTES is 0")
+    print(_growth(seen, budget))
+    first = next(iter(drop_steps(use.days, now().date())), None)
+    if budget and first is not None:
+        print(f"dropped first, at 95 %: the {first.what} of {first.day}")
+    print()
+    print_columns([("table", "size"), *((name, size_text(size)) for name, size in use.tables[:20])])
+    if use.days:
+        print()
+        print_columns(
+            [
+                ("day", "payloads", "spans and calls"),
+                *((str(one.day), size_text(one.payloads), size_text(one.rest)) for one in use.days),
+            ]
+        )
+
+
+def _growth(seen: Forecast, budget: int) -> str:
+    growth = f"growth {size_text(seen.bytes_a_day)} a day, by the whole days of the last week"
+    if not budget or not seen.bytes_a_day:
+        return growth
+    if seen.reached_on is None:
+        return f"{growth}; the budget is not reached: expired days make room"
+    return f"{growth}; the budget is reached on {seen.reached_on}"
+
+
+def disk_facts(use: DiskUse, budget: int, seen: Forecast) -> dict[str, Any]:
+    """What is printed, for programs."""
+    return {
+        "database_bytes": use.database,
+        "wal_bytes": use.wal,
+        "spool_bytes": use.spool,
+        "budget_bytes": budget,
+        "level": level_of(use.total, budget) if budget else None,
+        "bytes_a_day": seen.bytes_a_day,
+        "reached_on": None if seen.reached_on is None else str(seen.reached_on),
+        "tables": dict(use.tables),
+        "days": [
+            {"day": str(one.day), "payload_bytes": one.payloads, "other_bytes": one.rest} for one in use.days
+        ],
+    }

@@ -1,0 +1,93 @@
+"""`trace-svc init [DIR]`: a folder that `docker compose up` starts from.
+
+Writes `compose.yaml` and `.env` with secrets: fresh ones, or those that an instance without a public name has
+kept in `SVC_DATA_DIR/secrets`, which would be ignored once it gets one: whatever they sealed would be lost.
+Never overwrites a file.
+
+Secrets: `.env` is readable by its owner alone; nothing of it is printed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import secrets
+from base64 import b64encode
+from importlib.metadata import version
+from importlib.resources import files
+from pathlib import Path
+from typing import Final
+
+from protocol.operator import OperatorError
+from svc.config.checks import boot_refusals
+from svc.config.table import BadSetting, Settings, read_settings
+from svc.secrets.own import SECRETS, kept_text
+
+COMPOSE: Final = "compose.yaml"
+ENV: Final = ".env"
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Its arguments."""
+    parser.description = (
+        "Write compose.yaml and .env into a folder, with fresh secrets or those of SVC_DATA_DIR.\n"
+        "`docker compose up -d` in that folder then starts the service."
+    )
+    parser.add_argument("folder", nargs="?", default=".", help="where to (default: here)")
+    parser.add_argument("--domain", help="public hostname; the service then serves HTTPS under it")
+    parser.add_argument("--email", help="address for the certificate authority, with --domain")
+    parser.add_argument("--postgres", action="store_true", help="keep the data in a PostgreSQL beside it")
+
+
+async def run(arguments: argparse.Namespace, settings: Settings) -> None:
+    """Write both files and say what to do next. Raises `OperatorError` when there is one already."""
+    _make(arguments, settings)
+
+
+def _make(arguments: argparse.Namespace, settings: Settings) -> None:
+    folder = Path(arguments.folder)
+    env = _environment(arguments, settings)
+    try:
+        refusals = boot_refusals(read_settings(env))
+    except BadSetting as bad:
+        refusals = [str(bad)]
+    if refusals:
+        raise OperatorError("; ".join(refusals).replace("ACME_EMAIL is blank", "--email is not given"))
+    for name in (COMPOSE, ENV):
+        if (folder / name).exists():
+            raise OperatorError(f"{folder / name} exists; nothing was written")
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "certs").mkdir(exist_ok=True)
+    template = files("svc.commands").joinpath(COMPOSE).read_text(encoding="utf-8")
+    _write(folder / COMPOSE, template, 0o644)
+    _write(folder / ENV, "".join(f"{name}={value}\n" for name, value in env.items()), 0o600)
+    profile = " --profile postgres" if arguments.postgres else ""
+    print(f"wrote {folder / COMPOSE} and {folder / ENV}")
+    print(f"keep {ENV} as you keep the data: it opens what is sealed")
+    print(f"next, in {folder}: docker compose{profile} up -d")
+    print("then: docker compose exec trace-svc cat /data/first-keys")
+
+
+def _environment(arguments: argparse.Namespace, settings: Settings) -> dict[str, str]:
+    """The lines of `.env`, in their order."""
+    env = {"TRACE_SVC_IMAGE": f"trace-svc:{version('trace-svc')}"}
+    for secret in SECRETS:
+        kept = kept_text(settings.data_dir, secret)
+        env[secret.variable] = kept or b64encode(secrets.token_bytes(32)).decode()
+    if arguments.domain:
+        env["SITE_DOMAIN"] = arguments.domain
+        if arguments.email:
+            env["ACME_EMAIL"] = arguments.email
+    if arguments.postgres:
+        env |= {
+            "DB_HOST": "postgres",
+            "DB_PASSWORD": secrets.token_urlsafe(24),
+            "TRACE_SVC_DATA_DIR": "trace-svc-state",
+        }
+    return env
+
+
+def _write(path: Path, text: str, mode: int) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
+    with open(descriptor, "w", encoding="utf-8") as file:
+        file.write(text)

@@ -1,0 +1,83 @@
+"""`trace-svc restore DIR`: bring a backup back into an empty database, here or elsewhere.
+
+Embedded and served, and the majors of PostgreSQL, may differ from those of the backup. Cut off, it is run
+again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+
+from protocol.backup import Manifest
+from svc.backup.folder import BackupFolder
+from svc.backup.restoring import Restored, box_of, restore
+from svc.commands.telling import Teller
+from svc.config.table import Settings, read_settings
+from svc.store.backup.loading import without
+from svc.wiring.open_store import open_store
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Its arguments."""
+    parser.description = (
+        "Fills an empty database from a backup: the newest of DIR, or --at another. By default that is the\n"
+        "database that the settings name; --into moves it elsewhere (embedded to served, one PostgreSQL to\n"
+        "another). Secrets need SVC_BACKUP_PASSPHRASE and go into SVC_DATA_DIR, as do batches of disk mode."
+    )
+    parser.add_argument("dir", type=Path, metavar="DIR", help="the folder of backups")
+    parser.add_argument(
+        "--into", metavar="URL", help="fill this database: postgresql://user:password@host/name"
+    )
+    parser.add_argument("--at", metavar="STAMP", help="a backup of `trace-svc backup list`; else the newest")
+    parser.add_argument(
+        "--without",
+        action="append",
+        default=[],
+        metavar="TABLE",
+        help="leave this table out; may be repeated",
+    )
+    parser.add_argument("--without-secrets", action="store_true", help="leave the secrets out")
+
+
+async def run(arguments: argparse.Namespace, settings: Settings) -> None:
+    """Restore. Raises `BackupRefused`, `BackupDamaged`, `Outage`, `OSError`."""
+    folder = BackupFolder(arguments.dir.expanduser())
+    manifest = without(folder.chosen(arguments.at), arguments.without)
+    secrets = {}
+    if not arguments.without_secrets:
+        secrets = box_of(folder, manifest, settings.backup_passphrase, needed=True)
+    if arguments.into is not None:
+        # Read like any other setting, so that a bad one is refused without being shown.
+        settings = read_settings({**os.environ, "SVC_JDBC_URL": arguments.into})
+    async with open_store(settings, as_it_is=True) as store:
+        label = store.database.address.label()
+        done = await restore(folder, manifest, store.database, settings.data_dir, secrets, Teller())
+    for line in _summary(done, manifest, settings, label):
+        print(line)
+
+
+def _summary(done: Restored, manifest: Manifest, settings: Settings, label: str) -> list[str]:
+    lines = [
+        f"restored backup {manifest.stamp} into {label}: {done.rows:,} rows in {done.took_s:.1f} s",
+        *done.notes,
+    ]
+    if done.steps:
+        lines.append(f"the schema was brought up to date: {done.steps} steps newer than the backup")
+    if manifest.spool is not None and manifest.spool.batches:
+        lines.append(
+            f"{manifest.spool.batches} batches wait in {settings.data_dir / 'spool'}: a start with"
+            " SVC_INGEST_SPOOL_MODE=disk stores them"
+        )
+    if manifest.spool_mode == "kafka":
+        lines.append(
+            "the topic may hold what came after the snapshot: before the start, set the offsets of the group"
+            " back to an hour before it; what is stored already is stored once"
+        )
+    if not settings.embedded:
+        lines.append(
+            f"start the service on it with SVC_JDBC_URL, and SVC_SECRET_KEY and SVC_AUTH_COOKIE_PASSWORD as"
+            f" {'in ' + str(settings.data_dir / 'secrets') if manifest.secrets else 'before'}"
+        )
+    return lines

@@ -1,0 +1,236 @@
+"""The client of a certificate authority that speaks ACME (RFC 8555), on certbot's library.
+
+The library blocks, so every verb runs in a thread, one at a time. Owns the account key, orders and the two
+challenges; what is shown to the authority, and where anything is kept, is the caller's.
+
+Three traps of the library (5.9) are stepped around here: it signs as RS256 unless told otherwise; it tries a
+rejected nonce again only once; and TLS-ALPN-01, which it has dropped, comes as `UnrecognizedChallenge`, whose
+answer must be an object that is true, or the answer becomes a mere read.
+
+Secrets: keys are in what is returned and nowhere else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import attrs
+import josepy
+import requests
+import trio
+from acme import challenges, errors, messages
+from acme.client import ClientNetwork, ClientV2
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+)
+
+from protocol.certificates import AuthorityFault, Challenge, ChallengeKind, Kept, NotProven, Ordered, Pair
+
+T = TypeVar("T")
+
+#: One request of the library, and how long an authority may take to look at us and to sign.
+REQUEST_TIMEOUT_S: Final = 15
+PATIENCE: Final = timedelta(seconds=90)
+#: A whole verb, with every nonce rejected that may be.
+VERB_TIMEOUT_S: Final = 300.0
+NONCE_TRIES: Final = 5
+_TEXT: Final = 300
+
+
+class _Network(ClientNetwork):
+    """The library's network, which takes a rejected nonce as often as authorities reject one."""
+
+    def post(self, *args: Any, **kwargs: Any) -> requests.Response:
+        for left in reversed(range(NONCE_TRIES)):
+            try:
+                return self._post_once(*args, **kwargs)
+            except messages.Error as error:
+                if error.code != "badNonce" or not left:
+                    raise
+        raise AssertionError("the last try returns or raises")
+
+
+class _Ready(josepy.JSONDeSerializable):
+    """The answer to a challenge: `{}`, which must not be false."""
+
+    def to_partial_json(self) -> dict[str, Any]:
+        return {}
+
+    @classmethod
+    def from_json(cls, jobj: Any) -> _Ready:
+        return cls()
+
+
+@attrs.frozen
+class _Order:
+    client: ClientV2
+    order: messages.OrderResource
+    key: bytes
+    challenge: messages.ChallengeBody | None
+
+
+@attrs.frozen
+class AcmeAuthority:
+    """An authority behind its directory. `ca_file` is what a private one is itself trusted by."""
+
+    directory_url: str
+    email: str
+    domain: str
+    user_agent: str
+    ca_file: Path | None = None
+    _one: trio.CapacityLimiter = attrs.field(factory=lambda: trio.CapacityLimiter(1))
+
+    async def order(self, kept: Kept, kind: ChallengeKind) -> Ordered:
+        """An order for the domain, under the account that is kept or a new one. Raises `AuthorityFault`."""
+        return await self._in_thread(lambda: self._order(kept, kind))
+
+    async def finish(self, ordered: Ordered) -> Pair:
+        """The certificate, once the authority has seen that the name is ours. Raises `AuthorityFault`."""
+        return await self._in_thread(lambda: _finish(ordered.order))
+
+    async def renewal(self, pair: Pair) -> datetime | None:
+        """When the authority wants it renewed (RFC 9773), None where it does not say."""
+
+        def ask() -> datetime | None:
+            at, _ = self._client(None).renewal_time(pair.chain)
+            return at
+
+        return await self._in_thread(ask)
+
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        try:
+            with trio.fail_after(VERB_TIMEOUT_S):
+                return await trio.to_thread.run_sync(
+                    lambda: _translated(work), abandon_on_cancel=True, limiter=self._one
+                )
+        except trio.TooSlowError:
+            raise AuthorityFault("the authority took too long") from None
+
+    def _client(self, key: josepy.JWK | None) -> ClientV2:
+        network = _Network(
+            key,
+            alg=josepy.ES256,
+            # The library hands it on to `requests`, which takes a path.
+            verify_ssl=True if self.ca_file is None else str(self.ca_file),  # type: ignore[arg-type]
+            user_agent=self.user_agent,
+            timeout=REQUEST_TIMEOUT_S,
+        )
+        # No proxy, no `.netrc`, no bundle of certificates that the environment names.
+        network.session.trust_env = False
+        return ClientV2(ClientV2.get_directory(self.directory_url, network), network)
+
+    def _order(self, kept: Kept, kind: ChallengeKind) -> Ordered:
+        if kept.directory_url != self.directory_url:
+            kept = Kept(directory_url=self.directory_url, pair=kept.pair)
+        if kept.account_key is None:
+            kept = attrs.evolve(kept, account_key=_new_key(), account_url=None)
+        assert kept.account_key is not None
+        key = josepy.JWKEC(key=load_pem_private_key(kept.account_key, None))
+        client = self._client(key)
+        kept = attrs.evolve(kept, account_url=self._account(client, kept.account_url))
+        own_key = _new_key()
+        order = client.new_order(_request(self.domain, own_key))
+        found, challenge = None, None
+        for authorization in order.authorizations:
+            if authorization.body.status != messages.STATUS_VALID:
+                found, challenge = _challenge(authorization, kind, self.domain, key)
+        return Ordered(kept, challenge, _Order(client, order, own_key, found))
+
+    def _account(self, client: ClientV2, known: str | None) -> str:
+        """The address of our account, made when there is none (any more)."""
+        if known is not None:
+            client.net.account = _registered(known)
+            try:
+                client.query_registration(client.net.account)
+            except messages.Error as error:
+                if error.code != "accountDoesNotExist":
+                    raise
+            else:
+                return known
+        client.net.account = None
+        contact = messages.NewRegistration.from_data(email=self.email, terms_of_service_agreed=True)
+        try:
+            return str(client.new_account(contact).uri)
+        except errors.ConflictError as there:
+            # The key has an account already: a start was cut off before its address was kept.
+            client.net.account = _registered(there.location)
+            return str(there.location)
+
+
+def _registered(url: str) -> messages.RegistrationResource:
+    return messages.RegistrationResource(uri=url, body=messages.Registration())
+
+
+def _challenge(
+    authorization: messages.AuthorizationResource, kind: ChallengeKind, domain: str, key: josepy.JWK
+) -> tuple[messages.ChallengeBody, Challenge]:
+    for body in authorization.body.challenges:
+        said: dict[str, Any] = (
+            body.chall.jobj
+            if isinstance(body.chall, challenges.UnrecognizedChallenge)
+            else body.chall.to_partial_json()
+        )
+        if said.get("type") == kind and isinstance(token := said.get("token"), str):
+            thumbprint = josepy.b64encode(key.thumbprint()).decode()
+            return body, Challenge(kind, domain, token, f"{token}.{thumbprint}")
+    raise NotProven(f"the authority does not offer {kind}")
+
+
+def _finish(ordered: _Order) -> Pair:
+    until = datetime.now() + PATIENCE
+    if ordered.challenge is not None:
+        ordered.client.answer_challenge(ordered.challenge, _Ready())  # type: ignore[arg-type]
+    proven = ordered.client.poll_authorizations(ordered.order, until)
+    done = ordered.client.finalize_order(proven, until)
+    return Pair(done.fullchain_pem.encode(), ordered.key)
+
+
+def _new_key() -> bytes:
+    return ec.generate_private_key(ec.SECP256R1()).private_bytes(
+        Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()
+    )
+
+
+def _request(domain: str, key: bytes) -> bytes:
+    own = load_pem_private_key(key, None)
+    assert isinstance(own, ec.EllipticCurvePrivateKey)
+    return (
+        x509.CertificateSigningRequestBuilder()
+        .subject_name(x509.Name([]))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(domain)]), critical=False)
+        .sign(own, hashes.SHA256())
+        .public_bytes(Encoding.PEM)
+    )
+
+
+def _translated(work: Callable[[], T]) -> T:
+    """What the library raises is many things, and every one of them means: later."""
+    try:
+        return work()
+    except errors.ValidationError as error:
+        told = [body.error for one in error.failed_authzrs for body in one.body.challenges if body.error]
+        raise NotProven(_sentence("it could not see that the name is ours", *told)) from None
+    except (messages.Error, errors.IssuanceError) as error:
+        said = error.error if isinstance(error, errors.IssuanceError) else error
+        raise AuthorityFault(_sentence("the authority refuses", said)) from None
+    except errors.TimeoutError:
+        raise AuthorityFault("the authority took too long") from None
+    except (requests.RequestException, errors.Error, josepy.errors.Error, OSError) as error:
+        raise AuthorityFault(f"the authority cannot be reached ({type(error).__name__})") from None
+    except (ValueError, KeyError, AttributeError, TypeError) as error:
+        raise AuthorityFault(f"the authority says what nobody understands ({type(error).__name__})") from None
+
+
+def _sentence(what: str, *told: Any) -> str:
+    """What it said of its reasons, which the operator needs: one line, and not too long."""
+    said = "; ".join(f"{one.code or 'error'}: {one.detail}" for one in told if one is not None)
+    return " ".join(f"{what} ({said})".split())[:_TEXT]

@@ -1,0 +1,1 @@
+"""What several copies of the service share beside data: certificates, and who does what."""

@@ -1,0 +1,226 @@
+"""The dead letters of one project as people deal with them: by reason, one by one, replayed or discarded.
+
+Called by pages. What the command line does with all projects is in `svc.store.spans.dead_letters`, whose
+table this shares. A replay or a discarding is recorded in the audit with how many letters it was about.
+
+Ordering: the audit row of a replay is written before the first letter is tried, so that none is tried without
+it; a letter goes only after its spans are stored, and a crash between the two stores nothing twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime
+from typing import Any, Final
+
+import attrs
+import trio
+
+from protocol.storage import Batch, Outage, Written
+from svc.store.accounts.audit import Action, record
+from svc.store.postgres.database import Connection, Database
+from svc.store.spans.dead_letters import LetterRow, reason_of
+
+REASONS_SHOWN: Final = 50
+#: Bodies up to this size come with a page of letters, so that it can say whose they are.
+BODY_WITH_PAGE_BYTES: Final = 64 * 1024
+#: What one press of a button replays at the most, and how long it may take.
+REPLAYED_AT_ONCE: Final = 1_000
+REPLAY_S: Final = 20.0
+
+_MINE: Final = "project_id = $1 and ($2::bigint is null or id = $2) and ($3::text is null or reason = $3)"
+
+
+@attrs.frozen
+class Chosen:
+    """Which letters: one, those of a reason, or all."""
+
+    id: int | None = None
+    reason: str | None = None
+
+
+@attrs.frozen
+class Dealt:
+    """What became of letters: how many went and their spans, spans stored anew, letters refused once more."""
+
+    letters: int = 0
+    spans: int = 0
+    stored: int = 0
+    refused: int = 0
+
+
+@attrs.frozen
+class ReasonRow:
+    """The letters of one reason."""
+
+    reason: str
+    letters: int
+    spans: int
+    bytes: int
+    newest_at: datetime
+
+
+@attrs.frozen
+class LetterHead:
+    """A letter of a list. `body` is None when it is too large to come along."""
+
+    id: int
+    reason: str
+    spans: int
+    size: int
+    received_at: datetime
+    buried_at: datetime
+    body: bytes | None = attrs.field(repr=False)
+
+
+@attrs.frozen
+class Desk:
+    """Who deals with letters: the project and its organization, and the actor of the audit."""
+
+    project_id: int
+    org_id: int
+    actor: str
+
+
+@attrs.define(eq=False)
+class LetterDesk:
+    """All verbs raise `Outage`."""
+
+    database: Database
+
+    async def reasons(self, project_id: int) -> list[ReasonRow]:
+        """Why letters lie here, the most frequent reason first."""
+        # The letters of a project, without their bodies.
+        rows = await self.database.fetch(
+            "select reason, count(*) as letters, sum(spans)::bigint as spans,"
+            " sum(octet_length(body))::bigint as bytes, max(buried_at) as newest_at from dead_letter"
+            f" where project_id = $1 group by reason order by 2 desc, 1 limit {REASONS_SHOWN}",
+            project_id,
+        )
+        return [ReasonRow(**dict(row.items())) for row in rows]
+
+    async def page(
+        self, project_id: int, reason: str | None, before: int | None, limit: int
+    ) -> list[LetterHead]:
+        """Letters, the newest first, older than one of them."""
+        # Down the key.
+        rows = await self.database.fetch(
+            "select id, reason, spans, octet_length(body) as size, received_at, buried_at,"
+            " case when octet_length(body) <= $5 then body end as body from dead_letter"
+            " where project_id = $1 and ($2::text is null or reason = $2) and ($3::bigint is null or id < $3)"
+            " order by id desc limit $4",
+            project_id,
+            reason,
+            before,
+            limit,
+            BODY_WITH_PAGE_BYTES,
+        )
+        return [LetterHead(**dict(row.items())) for row in rows]
+
+    async def one(self, project_id: int, letter_id: int) -> LetterRow | None:
+        """One letter, whole."""
+        # By its key.
+        rows = await self.database.fetch(
+            "select id, project_id, reason, spans, received_at, buried_at, body from dead_letter"
+            " where project_id = $1 and id = $2",
+            project_id,
+            letter_id,
+        )
+        return LetterRow(**dict(rows[0].items())) if rows else None
+
+    async def count(self, project_id: int, chosen: Chosen) -> int:
+        """How many letters are meant."""
+        # Down the key.
+        rows = await self.database.fetch(
+            f"select count(*) as n from dead_letter where {_MINE}", project_id, chosen.id, chosen.reason
+        )
+        found: int = rows[0]["n"]
+        return found
+
+    async def discard(self, desk: Desk, chosen: Chosen) -> Dealt:
+        """Delete letters for good."""
+
+        async def work(connection: Connection) -> Dealt:
+            # The letters, counted as they go.
+            row: Any = await connection.fetchrow(
+                f"with gone as (delete from dead_letter where {_MINE} returning spans)"
+                " select count(*) as n, coalesce(sum(spans), 0)::bigint as spans from gone",
+                desk.project_id,
+                chosen.id,
+                chosen.reason,
+            )
+            if row["n"]:
+                await _told(connection, "dead_letter.discard", desk, chosen, row["n"])
+            return Dealt(row["n"], row["spans"])
+
+        return await self.database.run(work)
+
+    async def replay(self, desk: Desk, chosen: Chosen, write: Callable[[Batch], Awaitable[Written]]) -> Dealt:
+        """Write letters again, the oldest first, as many as one press may; refused ones stay, with why.
+
+        Cancellation: between two letters; what was written stays written.
+        """
+        count = await self.count(desk.project_id, chosen)
+        if not count:
+            return Dealt()
+        await self.database.run(
+            lambda connection: _told(connection, "dead_letter.replay", desk, chosen, count)
+        )
+        after, until_s = 0, trio.current_time() + REPLAY_S
+        written = spans = stored = refused = 0
+        while written + refused < REPLAYED_AT_ONCE and trio.current_time() < until_s:
+            letter = await self._next(desk.project_id, chosen, after)
+            if letter is None:
+                break
+            after = letter.id
+            batch = Batch(letter.project_id, letter.body, letter.spans, letter.received_at, 0.0)
+            try:
+                stored += (await write(batch)).stored
+            except Outage:
+                raise
+            except Exception as error:
+                refused += 1
+                await self._refused(letter.id, reason_of(error))
+            else:
+                written, spans = written + 1, spans + letter.spans
+                await self._gone(letter.id)
+        return Dealt(written, spans, stored, refused)
+
+    async def _next(self, project_id: int, chosen: Chosen, after: int) -> LetterRow | None:
+        # One letter, by the key: bodies may be large.
+        rows: Sequence[Any] = await self.database.fetch(
+            "select id, project_id, reason, spans, received_at, buried_at, body from dead_letter"
+            f" where {_MINE} and id > $4 order by id limit 1",
+            project_id,
+            chosen.id,
+            chosen.reason,
+            after,
+        )
+        return LetterRow(**dict(rows[0].items())) if rows else None
+
+    async def _gone(self, letter_id: int) -> None:
+        # Its spans are stored.
+        await self.database.run(
+            lambda connection: connection.execute("delete from dead_letter where id = $1", letter_id)
+        )
+
+    async def _refused(self, letter_id: int, reason: str) -> None:
+        # Why it was refused this time.
+        await self.database.run(
+            lambda connection: connection.execute(
+                "update dead_letter set reason = $2 where id = $1", letter_id, reason
+            )
+        )
+
+
+async def _told(connection: Connection, action: Action, desk: Desk, chosen: Chosen, letters: int) -> None:
+    subject = "all" if chosen.id is None else str(chosen.id)
+    await record(
+        connection,
+        action,
+        actor=desk.actor,
+        org_id=desk.org_id,
+        project_id=desk.project_id,
+        subject=("dead_letter", subject),
+        details={"letters": letters} | ({} if chosen.reason is None else {"reason": chosen.reason[:200]}),
+    )

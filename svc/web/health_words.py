@@ -1,0 +1,224 @@
+"""What `/actuator/health` says, in words: each part of the service with its mark, a sentence and its figures.
+
+Pure: a report goes in, texts come out. Called by the page of health.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, Literal
+
+import attrs
+
+from svc.web import words
+from svc.web.instruments import UntilVisible
+
+Tone = Literal["ok", "warn", "bad"]
+
+#: What an acknowledgement means, by the mode of the spool.
+MODES: Final = {
+    "memory": "A 200 means that the batch is queued in this process: a crash loses what is queued.",
+    "disk": "A 200 means that the batch is synced to the local disk: a crash loses nothing.",
+    "kafka": "A 200 means that the broker has the batch: a crash loses nothing.",
+}
+_FULL: Final = 0.8
+#: What the actors of the board do, as far as their names do not say it.
+WORK: Final = {
+    "key-cache": "checks keys",
+    "key-news": "hears of revoked keys from other replicas",
+    "trace-roller": "adds up traces that have settled",
+    "partitioner": "makes the days ahead",
+    "exporter-writer": "keeps who sends what, for the ingest doctor",
+    "purger": "removes deleted projects",
+    "cube-builder": "counts closed hours",
+    "rollup-writer": "writes metric roll-ups",
+    "detecting": "runs the detectors in a process of their own",
+    "retention-sweeper": "deletes what has expired",
+    "heartbeat": "says once a day that this install lives",
+    "embedded-postgres": "runs the database",
+    "trace-folder": "counts settled traces for the detectors",
+    "case-keeper": "opens, joins and closes cases",
+    "case-analyst": "writes reports of causes by rule",
+    "encoder-asker": "asks the encoder about new traces",
+    "spool-writer": "syncs accepted batches to disk",
+    "spool-broker": "talks to the broker",
+}
+
+
+@attrs.frozen
+class Part:
+    """One part of the service."""
+
+    name: str
+    tone: Tone
+    text: str
+    facts: tuple[tuple[str, str], ...] = ()
+
+
+@attrs.frozen
+class ActorRow:
+    """One actor of the board."""
+
+    name: str
+    tone: Tone
+    state: str
+    does: str
+    crashes: int
+    said: str
+
+
+@attrs.frozen
+class ToldHealth:
+    """The whole report."""
+
+    well: bool
+    headline: str
+    parts: tuple[Part, ...]
+    actors: tuple[ActorRow, ...]
+
+    @property
+    def troubled(self) -> tuple[ActorRow, ...]:
+        """Those that have something to tell."""
+        return tuple(one for one in self.actors if one.tone != "ok" or one.crashes)
+
+
+def told(report: Mapping[str, Any], visible: UntilVisible, free_bytes: int | None) -> ToldHealth:
+    """A report in words."""
+    components = report["components"]
+    ingest = components["ingest"]["details"]
+    parts = (
+        _ledger(ingest["ledger"]),
+        _spool(ingest, components["ingest"]["status"]),
+        _drainers(ingest),
+        _visible(visible),
+        _database(components["db"], free_bytes),
+        _retention(components["retention"]["details"]),
+    )
+    actors = tuple(
+        sorted(
+            (_actor(name, one) for name, one in components["actors"]["details"].items()),
+            key=lambda row: ({"bad": 0, "warn": 1, "ok": 2}[row.tone], -row.crashes),
+        )
+    )
+    bad = [part.name.lower() for part in parts if part.tone == "bad"]
+    bad += [row.name for row in actors if row.tone == "bad"]
+    warned = [part.name.lower() for part in parts if part.tone == "warn"]
+    warned += [row.name for row in actors if row.tone == "warn"]
+    well = report["status"] == "UP"
+    if not well:
+        headline = "Something is down: " + (_some(bad) or "see below")
+    elif bad or warned:
+        headline = "It works, but look at " + _some([*bad, *warned])
+    else:
+        headline = "All is well"
+    return ToldHealth(well, headline, parts, actors)
+
+
+def _some(names: list[str]) -> str:
+    shown = ", ".join(names[:3])
+    return f"{shown} and {len(names) - 3} more" if len(names) > 3 else shown
+
+
+def _ledger(ledger: Mapping[str, int]) -> Part:
+    taken = ledger["received"] + ledger["recovered"]
+    names = ("stored", "duplicates", "waiting", "rejected", "dead_lettered")
+    facts = tuple((name.replace("_", " "), words.count(ledger[name])) for name in names if ledger[name])
+    if not taken:
+        return Part("Ledger", "ok", "No span has come since the start.")
+    came = f"{words.counted(taken, 'span has', 'spans have')} come since the start"
+    if not ledger["balance"]:
+        return Part("Ledger", "ok", came + ", and each is accounted for.", facts)
+    between = words.counted(abs(ledger["balance"]), "span is", "spans are")
+    return Part("Ledger", "warn", f"{came}; {between} between two counters. At rest none is.", facts)
+
+
+def _spool(ingest: Mapping[str, Any], status: str) -> Part:
+    text = MODES.get(ingest["mode"], "")
+    share = ingest["bytes"] / ingest["max_bytes"] if ingest["max_bytes"] else 0.0
+    facts = (
+        ("mode", str(ingest["mode"])),
+        ("batches waiting", words.count(ingest["depth"])),
+        ("of its room", f"{words.percent(share)} of {words.size(ingest['max_bytes'])}"),
+        ("oldest", words.duration(ingest["oldest_age_ms"]) if ingest["depth"] else "none"),
+    )
+    late = status != "UP" and ingest["drainer_alive"]
+    if late:
+        return Part("Spool", "bad", "The oldest batch waits longer than it may.", facts)
+    if share > _FULL:
+        return Part("Spool", "warn", f"It is nearly full; then exporters are told to wait. {text}", facts)
+    return Part("Spool", "ok", text, facts)
+
+
+def _drainers(ingest: Mapping[str, Any]) -> Part:
+    alive, all_ = ingest["drainers_alive"], ingest["drainers"]
+    facts = (("dead letters", words.count(ingest["dead_lettered"])),)
+    if not ingest["drainer_alive"]:
+        return Part("Drainers", "bad", f"{alive} of {all_} are alive; what is queued waits.", facts)
+    if ingest.get("waiting_for"):
+        return Part("Drainers", "warn", f"They wait: {ingest['waiting_for']}.", facts)
+    return Part("Drainers", "ok", f"{words.counted(all_, 'lane stores', 'lanes store')} what came.", facts)
+
+
+def _visible(visible: UntilVisible) -> Part:
+    name = "Time until visible"
+    if not visible.batches:
+        return Part(name, "ok", "Nothing was stored since the start.")
+    half, most = (_within(bound) for bound in (visible.half_s, visible.most_s))
+    text = (
+        f"Half of the batches could be asked for {half} of their acknowledgement, nineteen of twenty {most}."
+    )
+    slow = visible.most_s is None or visible.most_s > 10
+    return Part(name, "warn" if slow else "ok", text, (("batches", words.count(visible.batches)),))
+
+
+def _within(bound_s: float | None) -> str:
+    return "after more than a minute" if bound_s is None else f"within {words.duration(bound_s * 1000)}"
+
+
+def _database(database: Mapping[str, Any], free_bytes: int | None) -> Part:
+    details = database["details"]
+    pools = details.get("pools", {})
+    used = sum(pool["size"] - pool["idle"] for pool in pools.values())
+    facts = [("connections at work", f"{used} of {sum(pool['max'] for pool in pools.values())}")]
+    embedded = details.get("embedded")
+    facts.append(("server", "its own" if embedded else "yours"))
+    if embedded and embedded.get("restarts"):
+        facts.append(("restarts", words.count(embedded["restarts"])))
+    if free_bytes is not None:
+        facts.append(("free on its disk", words.size(free_bytes)))
+    told_facts = tuple(facts)
+    if database["status"] != "UP":
+        why = details.get("error") or (embedded or {}).get("state") or "it does not answer"
+        return Part("Database", "bad", words.sentence(str(why)), told_facts)
+    if details.get("busy"):
+        return Part("Database", "warn", "It is busy: it did not answer in time just now.", told_facts)
+    return Part("Database", "ok", "It answers.", told_facts)
+
+
+def _retention(details: Mapping[str, Any]) -> Part:
+    if not details["enabled"]:
+        return Part("Retention", "warn", "It is switched off (SVC_RETENTION_ENABLED): nothing is deleted.")
+    if not details.get("last_ended_at"):
+        return Part("Retention", "ok", "The first sweep has not ended yet.")
+    facts = (
+        ("sweeps", words.count(details["sweeps"])),
+        ("rows deleted", words.count(details["rows"])),
+        ("disk freed", words.size(details["bytes"])),
+    )
+    return Part(
+        "Retention", "ok", f"The last sweep took {words.duration(details['last_took_s'] * 1000)}.", facts
+    )
+
+
+def _actor(name: str, one: Mapping[str, Any]) -> ActorRow:
+    state = str(one["state"])
+    tone: Tone = "ok" if state == "running" else "warn" if state in ("waiting", "starting") else "bad"
+    said = [str(one[key]) for key in ("waiting_for", "last_error") if one.get(key)]
+    if one.get("rests_s"):
+        said.append(f"tried again after {words.duration(float(one['rests_s']) * 1000)}")
+    does = WORK.get(name, "")
+    if not does and name.startswith("judge-"):
+        does = f"looks for {name.removeprefix('judge-').replace('-', ' ')}"
+    elif not does and name.startswith(("drainer-", "decoder-")):
+        does = "stores what came" if name.startswith("drainer-") else "reads and maps spans"
+    return ActorRow(name, tone, state, does, int(one["crashes"]), "; ".join(said))

@@ -1,0 +1,107 @@
+"""Settings: MCP tokens, and the lines that connect an agent with one.
+
+The tokens are keys of the scope admin; they are made and revoked by the handlers of the REST API.
+
+Secrets: a plaintext stands in the answer to its making, which nobody stores, and nowhere else.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from protocol.refusals import Refusal
+from protocol.rest.keys import TokenNew
+from svc.front.api import keys
+from svc.web.forms import asked
+from svc.web.page import PROJECT, Go, Html, PageRoute, Visit
+from svc.web.pages.settings_keys import KeyId
+
+#: How the service is called in the settings of an agent.
+SERVER: Final = "traces"
+#: What stands in the lines while there is no fresh token.
+PLACEHOLDER: Final = "svc_a_…"
+
+
+class TokenForm(msgspec.Struct):
+    """A token to be made."""
+
+    name: str = ""
+
+
+def lines(url: str, token: str) -> dict[str, tuple[str, str]]:
+    """What to paste, by agent: where it goes, and the text."""
+    header = {"Authorization": f"Bearer {token}"}
+
+    def as_json(value: object) -> str:
+        return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
+
+    return {
+        "Claude Code": (
+            "In a terminal, in your project:",
+            f'claude mcp add --transport http {SERVER} {url} --header "Authorization: Bearer {token}"',
+        ),
+        "Cursor": (
+            "In .cursor/mcp.json, or ~/.cursor/mcp.json for all projects:",
+            as_json({"mcpServers": {SERVER: {"url": url, "headers": header}}}),
+        ),
+        "VS Code": (
+            "In .vscode/mcp.json:",
+            as_json({"servers": {SERVER: {"type": "http", "url": url, "headers": header}}}),
+        ),
+        "Codex": (
+            "In ~/.codex/config.toml:",
+            f'[mcp_servers.{SERVER}]\nurl = "{url}"\nhttp_headers = {{ "Authorization" = "Bearer {token}" }}',
+        ),
+    }
+
+
+async def page(visit: Visit) -> Html:
+    """The tokens of the project."""
+    return await _page(visit)
+
+
+async def _page(visit: Visit, *, plaintext: str | None = None, refusal: Refusal | None = None) -> Html:
+    listed = await keys.get_tokens(visit.call)
+    host = visit.call.headers.get("host", "localhost")
+    scheme = "https" if visit.call.client.secure else visit.call.client.scheme
+    url = (visit.means.landing or f"{scheme}://{host}").rstrip("/") + "/mcp"
+    context = {
+        "tab": "mcp",
+        "active": [token for token in listed if token.state == "active"],
+        "revoked": [token for token in listed if token.state == "revoked"],
+        "plaintext": plaintext,
+        "refusal": refusal,
+        "lines": lines(url, plaintext or PLACEHOLDER),
+        "url": url,
+        "manages": visit.manages,
+    }
+    status = refusal.status if refusal else 200
+    modules = ("tabs", "copy")
+    return Html("pages/settings_mcp", context, status=status, secret=plaintext is not None, modules=modules)
+
+
+async def issue(visit: Visit) -> Html:
+    """Make a token: it stands in the lines, this once."""
+    made = await asked(visit, keys.post_token, TokenNew, {"name": visit.form.name})
+    if isinstance(made, Refusal):
+        return await _page(visit, refusal=made)
+    return await _page(visit, plaintext=made.plaintext)
+
+
+async def revoke(visit: Visit) -> Html | Go:
+    """Revoke a token."""
+    done = await asked(visit, keys.revoke_token, path={"keyId": visit.form.id})
+    if isinstance(done, Refusal):
+        return await _page(visit, refusal=done)
+    return Go(visit.base + "/settings/mcp")
+
+
+_MCP: Final = PROJECT + "/settings/mcp"
+
+PAGES: Final = (
+    PageRoute("GET", _MCP, "ORG_VIEW", page),
+    PageRoute("POST", _MCP, "ORG_MANAGE", issue, form=TokenForm),
+    PageRoute("POST", _MCP + "/revoke", "ORG_MANAGE", revoke, form=KeyId),
+)

@@ -1,0 +1,153 @@
+"""Wiring of TLS: the certificate that a start begins with, and the actor that keeps it.
+
+`svc.serve` opens it before anything else, so that a pair that cannot be served is told at once; the house
+plugs it into the doors, health and metrics.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import partial
+from importlib.metadata import version
+from typing import Any, Final
+
+import attrs
+
+from actors.certificates import AcmeCertificate, KeptCertificate, Nudge, OwnCertificate
+from actors.leases import Leases
+from actors.news import News
+from actors.ports import CertificateShelf
+from actors.supervision import Actor, Board, Vitals
+from protocol.certificates import CertificateFacts, Pair, TlsState, other_names
+from svc.config.table import Settings
+from svc.front.server.plain import PlainPort
+from svc.front.server.tls import TlsDoors
+from svc.outside.acme import AcmeAuthority
+from svc.runtime.clock import now
+from svc.secrets.certificates import checked, proof, read_pair, self_signed
+from svc.secrets.sealing import Sealer
+from svc.secrets.tls_files import TlsFiles
+from svc.store.postgres.database import Database
+from svc.store.replicas.certificates import CertificateStore
+from svc.wiring.keeping import CERTIFICATES
+
+log = logging.getLogger(__name__)
+
+Loop = tuple[Callable[[], Actor], Vitals]
+
+#: What the sealed row of a certificate is for.
+PURPOSE: Final = "certificate"
+
+
+@attrs.define(eq=False)
+class Tls:
+    """What the process has for TLS: the contexts of its doors, what is served, and how that goes."""
+
+    settings: Settings
+    state: TlsState
+    served: Pair = attrs.field(repr=False)
+    doors: TlsDoors = attrs.field(factory=TlsDoors)
+    nudge: Nudge = attrs.field(factory=Nudge)
+    plain: PlainPort = attrs.field(init=False)
+    _shelf: CertificateShelf | None = None
+
+    def __attrs_post_init__(self) -> None:
+        self.plain = PlainPort(self.state.domain, self._answer)
+        self.doors.serve(self.served)
+
+    def report(self) -> dict[str, Any]:
+        """What health shows."""
+        return self.state.snapshot(now())
+
+    def left_s(self) -> float | None:
+        """Until the certificate ends, negative afterwards; None before an authority has given one."""
+        return None if self.state.facts is None else self.state.facts.left(now()).total_seconds()
+
+    async def _answer(self, token: str) -> str | None:
+        return None if self._shelf is None else await self._shelf.answer(token)
+
+    def loops(self, board: Board, database: Database, duties: Leases) -> list[Loop]:
+        """The actors that keep it."""
+        vitals = board.enrol("certificates", spare=True)
+        if self.settings.tls_mode == "owncert":
+            return [(partial(self._own, vitals), vitals)]
+        if self.settings.embedded:
+            self._shelf = TlsFiles(self.settings.data_dir / "tls", self.state.domain)
+            return [(partial(self._acme, self._kept(self._shelf), duties, vitals), vitals)]
+        sealer = Sealer.of(self.settings)
+        shared = CertificateStore(
+            database,
+            self.state.domain,
+            seal=lambda text: sealer.seal(text, PURPOSE),
+            unseal=lambda sealed: sealer.open(sealed, PURPOSE),
+        )
+        self._shelf = shared
+        kept, news = self._kept(shared), board.enrol("certificate-news", spare=True)
+        return [
+            (partial(self._acme, kept, duties, vitals), vitals),
+            (lambda: News(notices=shared.news, look=kept.refresh, vitals=news), news),
+        ]
+
+    def _own(self, vitals: Vitals) -> OwnCertificate:
+        return OwnCertificate(
+            read=partial(read_pair, self.settings.certs_dir),
+            checked=partial(own_facts, self.settings),
+            showcase=self.doors,
+            state=self.state,
+            nudge=self.nudge,
+            served=self.served,
+            vitals=vitals,
+        )
+
+    def _kept(self, shelf: CertificateShelf) -> KeptCertificate:
+        return KeptCertificate(
+            shelf=shelf,
+            checked=lambda pair: checked(pair, now(), self.state.domain),
+            proof=lambda challenge: proof(challenge, now()),
+            showcase=self.doors,
+            state=self.state,
+        )
+
+    def _acme(self, kept: KeptCertificate, duties: Leases, vitals: Vitals) -> AcmeCertificate:
+        settings = self.settings
+        assert settings.acme_email is not None
+        authority = AcmeAuthority(
+            settings.acme_directory_url,
+            settings.acme_email,
+            self.state.domain,
+            f"trace-svc/{version('trace-svc')}",
+            settings.acme_ca_file,
+        )
+        return AcmeCertificate(
+            authority=authority,
+            kept=kept,
+            nudge=self.nudge,
+            renews=lambda: duties.held(CERTIFICATES),
+            now=now,
+            vitals=vitals,
+        )
+
+
+def open_tls(settings: Settings) -> Tls | None:
+    """What TLS starts with, None where this process does none. Raises `BadPair`.
+
+    Until an authority has answered, or what is kept has been read, a certificate of our own making is shown.
+    """
+    if not settings.does_tls:
+        return None
+    domain = settings.site_domain
+    assert domain is not None
+    if settings.tls_mode == "acme":
+        return Tls(settings, TlsState(settings.tls_mode, domain), self_signed(domain, now()))
+    pair = read_pair(settings.certs_dir)
+    return Tls(settings, TlsState(settings.tls_mode, domain, own_facts(settings, pair)), pair)
+
+
+def own_facts(settings: Settings, pair: Pair) -> CertificateFacts:
+    """What the operator's pair says. Raises `BadPair`; warns of another name."""
+    facts = checked(pair, now(), str(settings.certs_dir))
+    assert settings.site_domain is not None
+    if not facts.covers(settings.site_domain):
+        log.warning(other_names(settings.site_domain, facts.names))
+    return facts

@@ -1,0 +1,201 @@
+"""Settings in a browser: every operation on keys, people, projects and what they keep, each on its page."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.browser.conftest import BASE, Opened
+from tests.browser.test_pages import check, settle
+
+OTHER = "/orgs/default/projects/scratch"
+NEW = ("mcp", "dead-letters", "integrations", "taxonomy", "health")
+TAXONOMY = """failure_modes:
+  - {id: rude, name: Is rude, severity: low, scope: trace, layer: B}
+"""
+
+
+@pytest.fixture(scope="module")
+def scratch(opened: Opened) -> Opened:
+    """A project of its own, with dead letters."""
+    with opened.page() as page:
+        page.goto(opened.url(f"{BASE}/settings/project"))
+        page.locator("#other").fill("Scratch")
+        page.get_by_role("button", name="Make a project").click()
+        page.wait_for_url("**/projects/scratch/connect")
+    folder = str(opened.service.data_dir)
+    bury = [sys.executable, "-m", "tests.store.spans.buried", folder, "scratch"]
+    subprocess.run(bury, check=True, capture_output=True, timeout=120)
+    return opened
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", [360, 1280, 1920])
+def test_the_pages_of_settings_are_clean_empty_and_full(scratch: Opened, width: int, theme: str) -> None:
+    how = {"viewport": {"width": width, "height": 900}, "color_scheme": theme}
+    with scratch.page(**how) as page:
+        for base in (BASE, OTHER):
+            for name in NEW:
+                page.goto(scratch.url(f"{base}/settings/{name}"))
+                settle(page)
+                check(page, axe=(width, theme) in ((1280, "light"), (1280, "dark"), (360, "light")))
+
+
+def test_keys_and_tokens_are_made_shown_once_rotated_and_revoked(scratch: Opened) -> None:
+    with scratch.page() as page:
+        page.goto(scratch.url(f"{OTHER}/settings/keys"))
+        page.get_by_label("Name").fill("dashboard")
+        page.get_by_role("radio", name=re.compile("query")).check()
+        page.get_by_role("button", name="Make a key").click()
+        first = page.locator(".code pre").inner_text()
+        assert re.fullmatch(r"svc_q_[A-Za-z0-9_-]{22}", first)
+        row = page.get_by_role("row", name=re.compile("dashboard"))
+        assert "Never" in row.inner_text()
+        row.get_by_text("Change").click()
+        row.get_by_role("button", name=re.compile("Rotate")).click()
+        second = page.locator(".code pre").inner_text()
+        assert second != first
+        page.goto(scratch.url(f"{OTHER}/settings/keys"))
+        assert second not in page.content()
+        row = page.get_by_role("row", name=re.compile("dashboard"))
+        row.get_by_text("Change").click()
+        row.get_by_role("button", name=re.compile("Revoke dashboard")).click()
+        page.get_by_role("heading", level=1, name="No key reaches this project").wait_for()
+        page.goto(scratch.url(f"{OTHER}/settings/mcp"))
+        page.get_by_label("Name").fill("claude")
+        page.get_by_role("button", name="Make a token").click()
+        for name in ("Cursor", "VS Code", "Codex", "Claude Code"):
+            page.get_by_role("tab", name=name).click()
+            assert re.search(r"svc_a_[A-Za-z0-9_-]{22}", page.locator(".code:visible pre").inner_text())
+        row = page.get_by_role("row", name=re.compile("claude"))
+        assert "Never" in row.inner_text()
+        row.get_by_text("Revoke").first.click()
+        row.get_by_role("button", name="Revoke claude for good").click()
+        page.get_by_role("heading", level=1, name="No agent can read this project yet").wait_for()
+        page.goto(scratch.url(f"{OTHER}/settings/sources"))
+        page.get_by_role("button", name="A key for another source").click()
+        assert re.search(r"Authorization: Bearer svc_w_", page.locator(".code pre").inner_text())
+        page.goto(scratch.url(f"{OTHER}/settings/audit"))
+        text = page.locator("table").inner_text()
+        assert [text.count(f"key.{verb}") for verb in ("create", "rotate", "revoke")] == [4, 1, 2]
+
+
+def test_dead_letters_are_looked_at_replayed_and_discarded(scratch: Opened) -> None:
+    with scratch.page() as page:
+        page.goto(scratch.url(f"{OTHER}/settings/dead-letters"))
+        page.get_by_role("heading", level=1, name="4 dead letters wait").wait_for()
+        page.get_by_role("region", name="Letters").get_by_role("link").first.click()
+        page.get_by_text('"service.name": "shop"').wait_for()
+        with page.expect_download() as download:
+            page.get_by_role("link", name="Download as JSON").click()
+        assert download.value.suggested_filename.startswith("dead-letter-")
+        page.keyboard.press("Escape")
+        page.goto(scratch.url(f"{OTHER}/settings/dead-letters"))
+        reason = page.get_by_role("row", name=re.compile("invalid byte sequence")).first
+        reason.get_by_text("Discard").first.click()
+        reason.get_by_role("button", name="Discard all of this reason for good").click()
+        page.get_by_text("1 letter is gone.").wait_for()
+        page.get_by_role("region", name="By reason").get_by_role("button", name="Replay").click()
+        page.get_by_text("3 letters replayed, 3 spans stored anew.").wait_for()
+        page.get_by_role("heading", level=1, name="No dead letters").wait_for()
+
+
+def test_integrations_are_added_tested_and_removed(scratch: Opened) -> None:
+    with scratch.page() as page:
+        page.goto(scratch.url(f"{OTHER}/settings/integrations"))
+        page.get_by_label("Provider", exact=True).select_option("openai_compatible")
+        page.get_by_label("Name").fill("house")
+        page.get_by_label("Base URL").fill("http://127.0.0.1:9/v1")
+        page.get_by_label("API key or token").fill("sk-of-nobody")
+        page.get_by_role("button", name="Add it").click()
+        page.get_by_role("heading", level=3, name="house").wait_for()
+        assert "sk-of-nobody" not in page.content()
+        page.get_by_role("button", name="Test house").click()
+        page.get_by_text("It cannot be reached").wait_for()
+        page.get_by_text("Remove", exact=True).click()
+        page.get_by_role("button", name="Remove house and its secret").click()
+        page.get_by_role("heading", level=1, name="No model provider and no Git host yet").wait_for()
+
+
+def test_a_taxonomy_file_is_previewed_and_kept_by_keys_alone(scratch: Opened, tmp_path: Path) -> None:
+    file = tmp_path / "taxonomy.yaml"
+    file.write_text(TAXONOMY)
+    with scratch.page() as page:
+        page.goto(scratch.url(f"{OTHER}/settings/taxonomy"))
+        page.locator("input[type=file]").set_input_files(str(file))
+        page.get_by_text("taxonomy.yaml is in the text below.").wait_for()
+        assert page.locator("#text").input_value() == TAXONOMY
+        press(page, "See what it changes")
+        page.get_by_role("heading", name="It changes this: 1 added").wait_for()
+        press(page, "Replace the taxonomy")
+        page.get_by_role("heading", level=1, name="1 failure mode, 0 call sites").wait_for()
+
+
+def press(page: Any, button: str) -> None:
+    """Reach a button with Tab and press it."""
+    found = page.get_by_role("button", name=button)
+    for _ in range(60):
+        if found.evaluate("one => one === document.activeElement"):
+            page.keyboard.press("Enter")
+            return
+        page.keyboard.press("Tab")
+    raise AssertionError(f"Tab does not reach {button}")
+
+
+def test_a_project_is_named_kept_for_a_term_and_deleted(scratch: Opened) -> None:
+    with scratch.page() as page:
+        page.goto(scratch.url(f"{BASE}/settings/project"))
+        page.locator("#other").fill("Passing")
+        page.get_by_role("button", name="Make a project").click()
+        page.wait_for_url("**/projects/passing/connect")
+        there = scratch.url("/orgs/default/projects/passing/settings/project")
+        page.goto(there)
+        page.locator("#name").fill("Passing by")
+        page.get_by_role("button", name="Rename").click()
+        page.get_by_role("heading", level=1, name="Passing by keeps traces").wait_for()
+        page.get_by_label("Days that traces are kept").fill("7")
+        page.get_by_role("button", name="Keep so long").click()
+        page.get_by_text("this deletes what is older").wait_for()
+        page.get_by_role("button", name="Delete it and keep so long").click()
+        page.get_by_role("heading", level=1, name="Passing by keeps traces 7 days").wait_for()
+        page.get_by_label(re.compile("Type passing")).fill("passing")
+        page.get_by_role("button", name="Delete Passing by").click()
+        page.wait_for_url("**/triage")
+        assert page.goto(there).status == 404
+
+
+def test_people_are_invited_changed_and_removed_and_the_policy_is_decided(scratch: Opened) -> None:
+    with scratch.page() as page, scratch.page(signed_in=False) as guest:
+        people = scratch.url(f"{OTHER}/settings/people")
+        page.goto(people)
+        page.get_by_label("E-mail address").fill("guest@example.org")
+        page.get_by_role("button", name="Make an invitation").click()
+        link = page.locator(".code pre").inner_text()
+        guest.goto(link)
+        guest.get_by_label("E-mail address").fill("guest@example.org")
+        guest.get_by_label("Password").fill("correct horse battery")
+        guest.get_by_role("button", name="Sign up").click()
+        guest.get_by_role("heading", level=1).wait_for()
+        page.goto(people)
+        row = page.get_by_role("row", name=re.compile("guest@example.org"))
+        row.get_by_label("Role of guest@example.org").select_option("viewer")
+        row.get_by_role("button", name="Set").click()
+        settle(page)
+        assert guest.goto(scratch.url(f"{OTHER}/settings/keys")).status == 200
+        assert guest.get_by_role("button", name="Make a key").count() == 0
+        row = page.get_by_role("row", name=re.compile("guest@example.org"))
+        row.get_by_text("Remove").first.click()
+        row.get_by_role("button", name="Remove guest@example.org").click()
+        page.get_by_role("heading", level=1, name="1 person belongs").wait_for()
+        page.get_by_role("radio", name=re.compile("invite")).check()
+        page.get_by_role("button", name="Decide").click()
+        settle(page)
+        assert page.get_by_role("radio", name=re.compile("invite")).is_checked()
+        page.get_by_role("radio", name=re.compile("open")).check()
+        page.get_by_role("button", name="Decide").click()
+        settle(page)

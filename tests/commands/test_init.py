@@ -1,0 +1,142 @@
+"""The folder for Docker Compose: every setting reaches it, secrets are kept, nothing is overwritten."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from svc.config.checks import boot_refusals
+from svc.config.table import read_settings, setting_rows
+from tests.service import TRACE_SVC, environment
+
+ROOT = Path(__file__).parent.parent.parent
+
+#: What the image says itself, and what is of the host alone.
+FIXED = {"SVC_HTTP_BIND", "SVC_HTTPS_BIND", "SVC_DATA_DIR", "SVC_CERTS_DIR"}
+HOST_ONLY = {"DB_DATA_DIR"}
+#: Of compose.yaml alone.
+OWN = {"TRACE_SVC_IMAGE", "TRACE_SVC_MEMORY", "TRACE_SVC_DATA_DIR"}
+
+
+def compose() -> dict[str, Any]:
+    found: dict[str, Any] = yaml.safe_load((ROOT / "deploy/compose.yaml").read_text(encoding="utf-8"))
+    return found
+
+
+def init(folder: Path, *arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
+    """Run the command on a data folder beside."""
+    return subprocess.run(
+        [TRACE_SVC, "init", str(folder), *arguments],
+        env=environment(folder.parent / "data", **settings),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def env_of(folder: Path) -> dict[str, str]:
+    lines = (folder / ".env").read_text().splitlines()
+    return dict(line.split("=", 1) for line in lines)  # type: ignore[misc]
+
+
+def test_compose_hands_every_setting_to_the_container_and_no_other() -> None:
+    names = {row.name for row in setting_rows()}
+    assert compose()["services"]["trace-svc"]["environment"].keys() == names - FIXED - HOST_ONLY
+    text = (ROOT / "deploy/compose.yaml").read_text(encoding="utf-8")
+    assert set(re.findall(r"\$\{([A-Z_]+)", text)) <= names | OWN
+
+
+def test_the_defaults_of_compose_are_those_of_the_table() -> None:
+    defaults = {row.name: row.default for row in setting_rows()}
+    text = (ROOT / "deploy/compose.yaml").read_text(encoding="utf-8")
+    said = dict(re.findall(r"\$\{((?:DB|HTTP|HTTPS)_[A-Z_]+):-([^}$]+)\}", text))
+    assert said.keys() == {"DB_DATA_DIR", "DB_NAME", "DB_USER", "DB_PASSWORD", "HTTP_PORT", "HTTPS_PORT"}
+    assert said == {name: defaults[name] for name in said}
+
+
+def test_the_container_is_confined() -> None:
+    service = compose()["services"]["trace-svc"]
+    assert service["read_only"] is True
+    assert (service["cap_drop"], service["security_opt"]) == (["ALL"], ["no-new-privileges:true"])
+    assert service["stop_grace_period"] == "40s"
+    assert service["ports"] == ["${HTTP_PORT:-80}:8000", "${HTTPS_PORT:-443}:8443"]
+    named = {volume.partition(":")[0] for one in compose()["services"].values() for volume in one["volumes"]}
+    assert {"trace-svc-db", "trace-svc-kafka", "trace-svc-state"} == compose()["volumes"].keys()
+    assert "trace-svc-kafka" in named
+
+
+def test_a_folder_has_fresh_secrets_that_a_public_name_may_run_on(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        done = init(tmp_path / name, "--domain", "traces.example.org", "--email", "me@example.org")
+        assert done.returncode == 0, done.stderr
+        assert f"next, in {tmp_path / name}: docker compose up -d\n" in done.stdout
+    one, two = env_of(tmp_path / "one"), env_of(tmp_path / "two")
+    assert boot_refusals(read_settings(one)) == []
+    assert one["SVC_SECRET_KEY"] != two["SVC_SECRET_KEY"]
+    assert one["SVC_AUTH_COOKIE_PASSWORD"] != two["SVC_AUTH_COOKIE_PASSWORD"]
+    assert one["SVC_SECRET_KEY"] not in done.stdout
+    assert (tmp_path / "one" / ".env").stat().st_mode & 0o777 == 0o600
+    assert (tmp_path / "one" / "compose.yaml").read_text() == (ROOT / "deploy/compose.yaml").read_text()
+
+
+def test_the_secrets_of_a_local_instance_are_taken_along(tmp_path: Path) -> None:
+    secrets = tmp_path / "data" / "secrets"
+    secrets.mkdir(parents=True)
+    (secrets / "secret-key").write_text("B" * 43 + "=\n")
+    assert init(tmp_path / "one", "--postgres").returncode == 0
+    env = env_of(tmp_path / "one")
+    assert env["SVC_SECRET_KEY"] == "B" * 43 + "="
+    assert (env["DB_HOST"], env["TRACE_SVC_DATA_DIR"]) == ("postgres", "trace-svc-state")
+    assert len(env["DB_PASSWORD"]) >= 24
+
+
+@pytest.mark.parametrize("name", ["compose.yaml", ".env"])
+def test_nothing_that_is_there_is_overwritten(tmp_path: Path, name: str) -> None:
+    (tmp_path / "one").mkdir()
+    (tmp_path / "one" / name).write_text("mine")
+    done = init(tmp_path / "one")
+    assert (done.returncode, done.stderr) == (
+        1,
+        f"trace-svc: {tmp_path / 'one' / name} exists; nothing was written\n",
+    )
+    assert os.listdir(tmp_path / "one") == [name]
+
+
+def test_a_domain_without_an_address_for_the_authority_is_refused(tmp_path: Path) -> None:
+    done = init(tmp_path / "one", "--domain", "traces.example.org")
+    assert done.returncode == 1
+    assert "--email is not given" in done.stderr
+    assert not (tmp_path / "one").exists()
+
+
+def test_docker_compose_reads_the_file(tmp_path: Path) -> None:
+    given = [["docker", "compose"]] if _has_plugin() else []
+    given += [["docker-compose"]] if shutil.which("docker-compose") else []
+    if not given:
+        pytest.skip("neither `docker compose` nor `docker-compose` is here")
+    assert init(tmp_path / "one").returncode == 0
+    for profile in ("", "postgres", "kafka"):
+        done = subprocess.run(
+            [*given[0], *(["--profile", profile] if profile else []), "config"],
+            cwd=tmp_path / "one",
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+
+
+def _has_plugin() -> bool:
+    if shutil.which("docker") is None:
+        return False
+    done = subprocess.run(["docker", "compose", "version"], capture_output=True, check=False, timeout=30)
+    return done.returncode == 0

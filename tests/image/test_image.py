@@ -1,0 +1,235 @@
+"""The image, built and run for real: health, ingest, a clean stop, a kill, an account of the operator's.
+
+The base comes from Debian's archive (`base.sh`), the engine is one of the test's own, without a network.
+Where the kernel lets no engine run this is skipped, with what it said.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+
+from tests.conftest import missing
+from tests.service import until
+
+ROOT = Path(__file__).parent.parent.parent
+BASE = Path(os.environ.get("TRACE_SVC_IMAGE_BASE", "/var/tmp/trace-svc-base"))
+
+#: Another engine to use, such as unix:///var/run/docker.sock; it keeps what was built.
+OTHER = os.environ.get("TEST_DOCKER_HOST")
+
+#: As in compose.yaml.
+CONFINED = (
+    *("--read-only", "--cap-drop=ALL", "--security-opt=no-new-privileges:true", "--tmpfs=/tmp"),
+    *("--network=none", "--shm-size=256m", "--memory=2g", "--stop-timeout=40"),
+)
+
+pytestmark = pytest.mark.alone
+
+
+@attrs.frozen
+class Engine:
+    """A container engine that nobody else uses."""
+
+    host: str
+
+    def __call__(self, *arguments: str, timeout_s: float = 120.0, check: bool = True) -> str:
+        done = subprocess.run(
+            ["docker", "-H", self.host, *arguments],
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            check=False,
+            cwd=ROOT,
+            env={**os.environ, "DOCKER_BUILDKIT": "0"},
+        )
+        assert done.returncode == 0 or not check, done.stdout[-2000:] + done.stderr[-2000:]
+        return done.stdout.strip()
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[Engine]:
+    for part in ("dockerd", "docker"):
+        if shutil.which(part) is None:
+            missing(part)
+    if OTHER:
+        yield Engine(OTHER)
+        return
+    if os.geteuid() != 0:
+        pytest.skip("a container engine wants root")
+    with tempfile.TemporaryDirectory(prefix="trace-svc-engine-") as name:
+        folder = Path(name)
+        log = folder / "log"
+        with log.open("w") as sink:
+            daemon = subprocess.Popen(
+                [
+                    *("dockerd", "--bridge=none", "--iptables=false"),
+                    *("--data-root", folder / "data", "--exec-root", folder / "exec"),
+                    *("-H", f"unix://{folder}/engine.sock", "-p", folder / "pid"),
+                ],
+                stdout=sink,
+                stderr=sink,
+            )
+        found = Engine(f"unix://{folder}/engine.sock")
+        deadline = time.monotonic() + 60
+        while not found("version", "--format", "{{.Server.Version}}", check=False):
+            if daemon.poll() is not None or time.monotonic() > deadline:
+                daemon.kill()
+                daemon.wait(10)
+                said = [line for line in log.read_text().splitlines() if "level=info" not in line]
+                pytest.skip(f"no container engine runs on this kernel; it said: {said[-3:]}")
+            time.sleep(0.2)
+        yield found
+        for container in found("ps", "-aq").split():
+            found("rm", "-f", container)
+        daemon.terminate()
+        daemon.wait(30)
+
+
+@pytest.fixture(scope="module")
+def image(engine: Engine) -> str:
+    if not (BASE / ".made").exists():
+        missing(f"the base of the image, {BASE}, which tests/image/base.sh makes")
+    if not engine("images", "-q", "base:test"):
+        tar = ["tar", "-C", str(BASE), "-c", "."]
+        with subprocess.Popen(tar, stdout=subprocess.PIPE) as packed:
+            subprocess.run(
+                ["docker", "-H", engine.host, "import", "-", "base:test"],
+                stdin=packed.stdout,
+                check=True,
+                capture_output=True,
+                timeout=120,
+            )
+    engine(
+        *("build", "--quiet", "--network=host", "-f", "deploy/Dockerfile"),
+        *("--build-arg", "BASE=base:test", "--build-arg", "VERSION=test", "-t", "trace-svc:test", "."),
+        timeout_s=420,
+    )
+    return "trace-svc:test"
+
+
+@attrs.frozen
+class Container:
+    """One container of the image, under the confinement of compose.yaml."""
+
+    engine: Engine
+    name: str
+
+    def state(self) -> dict[str, Any]:
+        """What the engine knows of it."""
+        told: dict[str, Any] = json.loads(self.engine("inspect", self.name))[0]["State"]
+        return told
+
+    def healthy(self) -> None:
+        """Wait until the image's own health check is content."""
+        until(lambda: self._health() == "healthy", 90, 0.5)
+
+    def _health(self) -> str:
+        state = self.state()
+        assert state["Status"] == "running", self.engine("logs", self.name, check=False)
+        return str(state["Health"]["Status"])
+
+    def python(self, code: str) -> str:
+        """What a piece of Python prints inside."""
+        return self.engine("exec", self.name, "python3", "-ISc", code)
+
+    def ask(self, path: str, key: str, body: dict[str, Any]) -> Any:
+        """Post to the service inside."""
+        return json.loads(
+            self.python(
+                "import urllib.request as u;"
+                f"r = u.Request('http://127.0.0.1:8000{path}', {json.dumps(body).encode()!r},"
+                f" {{'Authorization': 'Bearer {key}', 'Content-Type': 'application/json'}});"
+                "print(u.urlopen(r, timeout=20).read().decode())"
+            )
+        )
+
+    def keys(self) -> dict[str, str]:
+        """The keys of the first start."""
+        lines = self.engine("exec", self.name, "cat", "/data/first-keys").splitlines()
+        return dict(line.split() for line in lines if line.startswith(("  write ", "  query ")))
+
+    def count(self, key: str) -> int:
+        """Spans that are stored."""
+        return int(self.ask("/v1/query/count", key, {"dataset": "spans"})["data"]["count"])
+
+
+SPAN = {
+    "traceId": "5b8efff798038103d269b633813fc60c",
+    "spanId": "eee19b7ec3c1b174",
+    "name": "chat",
+    "kind": 3,
+    "startTimeUnixNano": str(time.time_ns() - 10**9),
+    "endTimeUnixNano": str(time.time_ns()),
+}
+TRACE = {"resourceSpans": [{"scopeSpans": [{"spans": [SPAN]}]}]}
+
+
+def test_the_image_serves_stops_clean_and_comes_back_from_a_kill(engine: Engine, image: str) -> None:
+    engine("rm", "-fv", "one", check=False)
+    # A volume of its own, which goes with the container.
+    engine("run", "-d", "--name", "one", *CONFINED, image)
+    one = Container(engine, "one")
+    one.healthy()
+    status = one.python("print(open('/proc/1/status').read())")
+    assert "Uid:\t10001\t10001" in status
+    assert "CapEff:\t0000000000000000" in status
+    assert one.python("import os; print(oct(os.stat('/data').st_mode & 0o777))") == "0o700"
+    keys = one.keys()
+    assert one.ask("/v1/traces", keys["write"], TRACE) == {}
+    until(lambda: one.count(keys["query"]) == 1, 30, 0.5)
+
+    began = time.monotonic()
+    engine("stop", "one")
+    assert (one.state()["ExitCode"], time.monotonic() - began < 40) == (0, True)
+    assert "not stored" not in engine("logs", "one")
+    engine("start", "one")
+    one.healthy()
+    assert one.count(keys["query"]) == 1
+
+    engine("kill", "one")
+    engine("start", "one")
+    one.healthy()
+    assert one.count(keys["query"]) == 1
+    engine("rm", "-fv", "one")
+
+
+def test_a_folder_of_somebody_else_is_refused_in_one_sentence(engine: Engine, image: str) -> None:
+    with tempfile.TemporaryDirectory(prefix="trace-svc-volume-") as name:
+        data = Path(name) / "data"
+        data.mkdir(mode=0o700)
+        said = subprocess.run(
+            [
+                *("docker", "-H", engine.host, "run", "--rm", *CONFINED),
+                *("-v", f"{data}:/data", image),
+            ],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert said.returncode == 1
+        assert said.stderr.startswith("trace-svc: ")
+        assert "/data" in said.stderr
+        assert "Traceback" not in said.stderr
+
+
+def test_the_image_has_neither_pip_nor_what_it_does_not_run(engine: Engine, image: str) -> None:
+    listed = engine(
+        "run", "--rm", "--network=none", "--entrypoint=find", image, "/opt/trace-svc", "-maxdepth", "5"
+    )
+    assert "/pip" not in listed
+    assert "pginstall18" in listed
+    assert "pginstall\n" not in listed + "\n"
+    labels = json.loads(engine("inspect", image))[0]["Config"]["Labels"]
+    assert labels["org.opencontainers.image.version"] == "test"
