@@ -64,7 +64,8 @@ def _too_few(report: dict[str, Any] | None) -> bool:
     """Whether a report by rule came to nothing for want of traces."""
     if report is None or report.get("verdict") != "inconclusive" or "populations" not in report:
         return False
-    return min(side["traces"] for side in report["populations"].values()) < LEAST_UNITS
+    sides: list[int] = [side["traces"] for side in report["populations"].values()]
+    return min(sides) < LEAST_UNITS
 
 
 @attrs.define(eq=False)
