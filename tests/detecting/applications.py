@@ -163,7 +163,7 @@ FOREIGN_FAULTS: Final = (
 FOREIGN_HEALTHY: Final = (
     App("nightly", 100, batch=(2, 2, EVERY_NIGHT, 6.0, 2.0)),
     App("weekly", 120, batch=(20, 4, frozenset({6}), 5.0, 2.5)),
-    App("upgraded", 150, upgrade=(17 * DAY, "gpt-4.1-mini")),
+    App("upgraded", 150, upgrade=(17 * DAY, "gpt-4.1-nano")),
     App("steady", 150, tools={"poll": 0.3, "push": 0.001}),
     App("window", 200, tools={"dump": 0.02}, maintenance=(3, 0.5)),
     App("newcomer", 150, new_tool=(15 * DAY, "lens")),

@@ -16,7 +16,7 @@ from svc.domain.detect.table import DETECTORS
 from svc.store.detection.case_findings import CaseFindings
 from svc.store.detection.case_states import CaseStates
 from svc.store.detection.casework import CaseworkStore
-from svc.store.detection.due import DueStore
+from svc.store.detection.due import JUDGES, DueStore
 from svc.store.detection.finding_states import FindingStates
 from svc.store.detection.folding import FoldStore
 from svc.store.detection.tallies import TallyStore
@@ -103,6 +103,18 @@ class House:
         """As if nothing had been counted for a while."""
         await execute(
             self.database, "update fold_state set touched_since = clock_timestamp() - interval '1 hour'"
+        )
+
+    async def forget(self) -> None:
+        """As if nobody had judged anything yet; what was counted stays."""
+        pairs = ", ".join(f"('{measure}', '{detector}')" for measure, detector in JUDGES)
+        await execute(
+            self.database,
+            "truncate finding, finding_evidence, detection_case, case_finding, case_counter, case_event,"
+            " bucket_state, bucket_checkpoint, judge_state, tally_due, classifier_event, rca_report",
+            "insert into tally_due select b.project_id, d.detector, b.id, min(t.slot), max(t.slot), 1"
+            " from tally_bucket b join tally t on t.project_id = b.project_id and t.bucket_id = b.id"
+            f" join (values {pairs}) d (measure, detector) on d.measure = b.measure group by 1, 2, 3",
         )
 
     async def told(self, *columns: str) -> list[tuple[Any, ...]]:

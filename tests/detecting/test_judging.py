@@ -143,16 +143,7 @@ async def test_judged_day_by_day_it_says_what_it_says_of_the_whole_at_once(store
     columns = ("cause_key", "onset_at", "first_seen_at", "title", "status", "trace_count", "recurrences")
     piecewise = await house.told(*columns)
     numbers = [case["listed"] for case in await house.cases()]
-    await execute(
-        store,
-        "truncate finding, finding_evidence, detection_case, case_finding, case_counter, case_event,"
-        " bucket_state, bucket_checkpoint, judge_state, tally_due, classifier_event",
-        "insert into tally_due select b.project_id, d.detector, b.id, min(t.slot), max(t.slot), 1"
-        " from tally_bucket b join tally t on t.bucket_id = b.id join (values"
-        " ('tool_error_rate', 'tool_error'), ('turn_duration', 'duration_drift'),"
-        " ('tool_duration', 'duration_drift'), ('turn_cost', 'cost_drift')) d (measure, detector)"
-        " on d.measure = b.measure group by 1, 2, 3",
-    )
+    await house.forget()
     await house.look()
     assert piecewise == await house.told(*columns)
     assert len(piecewise) == 2

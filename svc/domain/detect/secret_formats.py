@@ -75,7 +75,7 @@ FORMATS: Final[tuple[SecretFormat, ...]] = (
     _F(
         "pypi",
         f"pypi-AgEIcHlwaS5vcmc{_U}{{50,200}}",
-        "docs.pypi.org, Secret reporting API; warehouse.pypa.io, Token Scanning",
+        "PyPI documentation, Secret reporting API; Warehouse, Token Scanning",
     ),
     _F("aws-access-key-id", "(?:AKIA|ASIA)[A-Z2-7]{16}", "docs.aws.amazon.com, IAM identifiers"),
     _F(

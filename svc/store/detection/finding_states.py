@@ -90,7 +90,7 @@ class FindingStates:
         refs = tuple(refs)
 
         async def work(connection: Connection) -> Fired:
-            fired = await told(connection)
+            fired = await _told(connection, project_id, seen)
             if fired.did in ("closed", "waits"):
                 return fired
             fresh: list[Sight] = []
@@ -106,32 +106,6 @@ class FindingStates:
             if firings:
                 await write_firings(connection, project_id, firings, seen.seen_at or seen.detected_at)
             return fired
-
-        async def told(connection: Connection) -> Fired:
-            await take_turn(connection, project_id)
-            # The live finding of the cause, or the one that was seen last.
-            known = await connection.fetchrow(
-                "select f.id, f.closed_at, f.closed_as, f.last_seen_at, f.recovered_at, f.recurrences,"
-                " f.onset_at, f.onset_low_at, f.onset_high_at, l.case_id"
-                " from finding f"
-                " left join case_finding l on l.project_id = f.project_id and l.finding_id = f.id"
-                " where f.project_id = $1 and f.detector = $2 and f.cause_kind = $3 and f.cause_key = $4"
-                " order by f.closed_at is null desc, f.last_seen_at desc limit 1",
-                project_id,
-                seen.cause.detector,
-                seen.cause.kind,
-                seen.cause.key,
-            )
-            if known is not None and known["closed_at"] is None:
-                over = known["recovered_at"]
-                if over is not None and seen.onset_at > over:
-                    return Fired(known["id"], "waits", known["case_id"])
-                return await _raise(connection, project_id, known, seen)
-            if known is not None and seen.onset_at <= known["last_seen_at"]:
-                return Fired(known["id"], "closed", known["case_id"])
-            began = seen if known is None else _since_first(known, seen)
-            finding_id = await _insert(connection, project_id, began, None if known is None else known["id"])
-            return Fired(finding_id, "opened")
 
         return await self.database.run(work)
 
@@ -179,6 +153,34 @@ class FindingStates:
             return Ruled("closed", found["case_id"])
 
         return await self.database.run(work)
+
+
+async def _told(connection: Connection, project_id: int, seen: Detection) -> Fired:
+    """The finding of a cause, opened or brought up to date, in the project's turn."""
+    await take_turn(connection, project_id)
+    # The live finding of the cause, or the one that was seen last.
+    known = await connection.fetchrow(
+        "select f.id, f.closed_at, f.closed_as, f.last_seen_at, f.recovered_at, f.recurrences,"
+        " f.onset_at, f.onset_low_at, f.onset_high_at, l.case_id"
+        " from finding f"
+        " left join case_finding l on l.project_id = f.project_id and l.finding_id = f.id"
+        " where f.project_id = $1 and f.detector = $2 and f.cause_kind = $3 and f.cause_key = $4"
+        " order by f.closed_at is null desc, f.last_seen_at desc limit 1",
+        project_id,
+        seen.cause.detector,
+        seen.cause.kind,
+        seen.cause.key,
+    )
+    if known is not None and known["closed_at"] is None:
+        over = known["recovered_at"]
+        if over is not None and seen.onset_at > over:
+            return Fired(known["id"], "waits", known["case_id"])
+        return await _raise(connection, project_id, known, seen)
+    if known is not None and seen.onset_at <= known["last_seen_at"]:
+        return Fired(known["id"], "closed", known["case_id"])
+    began = seen if known is None else _since_first(known, seen)
+    finding_id = await _insert(connection, project_id, began, None if known is None else known["id"])
+    return Fired(finding_id, "opened")
 
 
 async def ruled_in(

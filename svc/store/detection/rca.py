@@ -37,15 +37,12 @@ DUE_CASES: Final = 50
 #: A report for which there was too little traffic is made anew so often, each time after a longer wait.
 AGAIN: Final = 4
 AGAIN_HOURS: Final = 1
-#: A case that recovered before anybody looked at it is looked at for so long.
-RECOVERED_DAYS: Final = 7
 
 # Cases for which the rule has begun nothing since they opened, those that recovered meanwhile too, and those
 # of which more traces came since it found too few; what it failed at it leaves.
 _DUE: Final = (
     "select c.project_id, c.id as case_id from detection_case c where c.rule_report_due"
-    " and (c.state <> 'resolved' or (c.resolution = 'recovered'"
-    f" and c.resolved_at > now() - interval '{RECOVERED_DAYS} days'))"
+    " and (c.state <> 'resolved' or c.resolution = 'recovered')"
     " and (c.rule_report_after is null or (c.rule_report_after <= now() and exists (select from finding f"
     " where f.project_id = c.project_id and f.id = c.finding_id"
     " and f.trace_count > c.rule_report_traces)))"
@@ -67,7 +64,8 @@ def _too_few(report: dict[str, Any] | None) -> bool:
     """Whether a report by rule came to nothing for want of traces."""
     if report is None or report.get("verdict") != "inconclusive" or "populations" not in report:
         return False
-    return min(side["traces"] for side in report["populations"].values()) < LEAST_UNITS
+    sides: list[int] = [side["traces"] for side in report["populations"].values()]
+    return min(sides) < LEAST_UNITS
 
 
 @attrs.define(eq=False)

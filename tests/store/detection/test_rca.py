@@ -244,12 +244,6 @@ async def test_a_case_that_recovers_before_anybody_looked_at_it_has_its_report_a
     assert begun is not None
     assert await reports.finish(await held(store), {"summary": "found"}, RULE, NOW)
     assert await reports.due() == []
-    # Who came too late has none made any more.
-    await execute(
-        store,
-        "update detection_case set rule_report_due = true, resolved_at = now() - interval '8 days'",
-    )
-    assert await reports.due() == []
 
 
 async def test_a_report_for_which_there_was_too_little_is_made_anew_when_more_came_so_often_and_no_more(

@@ -8,5 +8,8 @@ alter table detection_case
     add column rule_report_after  timestamptz,
     add column rule_report_traces integer;
 
+-- Those that were over before stay as they are.
+update detection_case set rule_report_due = false where state = 'resolved';
+
 drop index case_rule_report_due;
 create index case_rule_report_due on detection_case (opened_at) where rule_report_due;
