@@ -32,8 +32,8 @@ COLUMNS: Final = {
     column.name: column
     for column in (
         ListColumn("name", "Name", "w-name"),
-        ListColumn("asked", "What was asked", ""),
-        ListColumn("answered", "What was answered", "", usual=False),
+        ListColumn("asked", "What was asked", "w-text"),
+        ListColumn("answered", "What was answered", "w-text", usual=False),
         ListColumn("site", "Call site", "w-name", usual=False),
         ListColumn("session", "Session", "w-id", usual=False),
         ListColumn("user", "User", "w-id", usual=False),
