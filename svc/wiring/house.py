@@ -65,6 +65,7 @@ from svc.store.spans.exporters import ExporterStore
 from svc.store.spans.traces import TraceStore
 from svc.store.spans.writing import SpanStore
 from svc.web.instruments import OwnerLink
+from svc.web.site import Site
 from svc.wiring.keeping import optional_loops, retention_report
 from svc.wiring.open_store import Store
 from svc.wiring.pages import DemoProcess, RunningProcess, instruments_of, site
@@ -131,14 +132,8 @@ class House:
         queries = QueryStore(pools.questions)
         self.means = means(settings, pools.admission, pools.questions, self.keys, self.hashers, now)
         self.owner_link, self.demo = OwnerLink(now), DemoProcess(settings)
-        process = RunningProcess(
-            settings, self.health, self.metrics, self.sink, DeadLetterStore(pools.questions)
-        )
-        pages = site(
-            self.means, instruments_of(settings, self.intake, process, self.owner_link, self.demo, prices)
-        )
         api = Api(self.means, ROUTES)
-        app = App(self.keys, queries, self.health, self.metrics, api, pages).build()
+        app = App(self.keys, queries, self.health, self.metrics, api, self._pages()).build()
         mcp = Mcp(
             self.keys,
             Reads.of(pools.questions, queries, now, self.means.installed),
@@ -158,6 +153,14 @@ class House:
         )
         grpc_port = self.settings.grpc_port if transport in ("GRPC", "BOTH") else None
         return Door(otlp=http, mcp=mcp, app=app, grpc_port=grpc_port)
+
+    def _pages(self) -> Site:
+        letters = DeadLetterStore(self.pools.questions)
+        process = RunningProcess(self.settings, self.health, self.metrics, self.sink, letters)
+        instruments = instruments_of(
+            self.settings, self.intake, process, self.owner_link, self.demo, self.prices
+        )
+        return site(self.means, instruments)
 
     def _health(self, buried_before: int) -> Health:
         embedded = self.store.embedded
