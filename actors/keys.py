@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from hashlib import sha256
 from hmac import compare_digest
@@ -59,6 +59,9 @@ class Grant:
     key_id: str
     project_id: int
     scope: Scope
+    #: What alone it opens, and until when.
+    purpose: str | None = None
+    expires_at: datetime | None = None
 
 
 @attrs.frozen
@@ -189,8 +192,17 @@ class Keys:
     _verdicts: Verdicts
     _mailbox: trio.MemorySendChannel[Verify]
 
-    async def verify(self, token: str) -> Answered:
-        """Whose token this is. A text that is no token, and a known token, are answered at once."""
+    async def verify(self, token: str, *, purposes: Collection[str] = ()) -> Answered:
+        """Whose token this is. A text that is no token, and a known token, are answered at once.
+
+        A key that was made for a purpose is nobody's where that is not among `purposes`.
+        """
+        known = await self._known(token)
+        if isinstance(known, Grant) and known.purpose is not None and known.purpose not in purposes:
+            return None
+        return known
+
+    async def _known(self, token: str) -> Answered:
         if not is_token(token):
             return None
         verdict = self._verdicts.find(token)
@@ -274,7 +286,7 @@ class KeyCache:
         So a spool goes on taking batches while the database is away; the store is asked again soon.
         """
         grant = self._verdicts.last_known(token)
-        if grant is None:
+        if grant is None or (grant.expires_at is not None and grant.expires_at <= self._now()):
             return Busy()
         self._verdicts.put(token, grant, OUTAGE_TTL_S)
         return grant
@@ -287,9 +299,15 @@ class KeyCache:
             if isinstance(answer, Busy):
                 return answer
             if self._verdicts.epoch == epoch:
-                self._verdicts.put(token, answer)
+                self._verdicts.put(token, answer, self._lives_s(answer))
                 return answer
         return Busy()
+
+    def _lives_s(self, answer: Known) -> float | None:
+        """How long an answer is remembered: no longer than its key lives."""
+        if not isinstance(answer, Grant) or answer.expires_at is None:
+            return None
+        return min(POSITIVE_TTL_S, (answer.expires_at - self._now()).total_seconds())
 
     async def _match(self, token: str, records: Sequence[KeyRecord], tried: dict[bytes, bool]) -> Answered:
         for record in records:
@@ -304,8 +322,11 @@ class KeyCache:
                     self._verdicts.proven(token, record.secret_hash)
             if known or tried.get(record.secret_hash):
                 # Only whoever holds the whole token hears that it was revoked, and at the same cost.
-                return (
-                    WasRevoked() if record.revoked else Grant(record.key_id, record.project_id, record.scope)
+                over = record.expires_at is not None and record.expires_at <= self._now()
+                if record.revoked or over:
+                    return WasRevoked()
+                return Grant(
+                    record.key_id, record.project_id, record.scope, record.purpose, record.expires_at
                 )
         return None
 

@@ -13,6 +13,7 @@ from typing import Any, Literal, Protocol
 from uuid import UUID
 
 from protocol.broker import Inbox, Lane, Published
+from protocol.certificates import Pair
 from protocol.detection import DueCase, RcaLease, RcaStarted
 from protocol.detection_rounds import Folded
 from protocol.storage import (
@@ -57,6 +58,7 @@ __all__ = [
     "ReportShelf",
     "Retention",
     "Settled",
+    "Showcase",
     "SinkLost",
     "Split",
     "StoreRefused",
@@ -170,6 +172,16 @@ class PurgeShelf(Protocol):
     async def purge(self, project_id: int, table: str, limit: int) -> int: ...
 
     async def purged(self, project_id: int) -> None: ...
+
+
+class Showcase(Protocol):
+    """The doors that show a certificate. Both raise `BadPair`, and then show what they did."""
+
+    def serve(self, pair: Pair) -> None: ...
+
+    def prove(self, pair: Pair | None) -> None:
+        """Show this to a validation server alone, until None is given."""
+        ...
 
 
 #: What an offer to the spool can answer.

@@ -24,15 +24,16 @@ async def rounds(
     *,
     begin_after_s: float = 0.0,
     outage_pause_s: float = OUTAGE_PAUSE_S,
+    rest: Callable[[float], Awaitable[object]] = trio.sleep,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> NoReturn:
     """Do `work` again and again until cancelled; it returns the seconds to rest until its next turn.
 
     An `Outage` is shown as what the actor waits for, and the work is tried again after a pause. Anything else
-    goes up.
+    goes up. `rest` may end before its time.
     """
     task_status.started()
-    await trio.sleep(begin_after_s)
+    await rest(begin_after_s)
     while True:
         try:
             rest_s = await work()
@@ -41,7 +42,7 @@ async def rounds(
             rest_s = outage_pause_s
         else:
             vitals.works()
-        await trio.sleep(rest_s)
+        await rest(rest_s)
 
 
 class Repeating:

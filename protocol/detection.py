@@ -59,7 +59,9 @@ SYSTEM: Final = Author("system", "system")
 
 @attrs.frozen
 class Firing:
-    """One firing of a classifier: which one, about what, how sure, and why."""
+    """One firing of a classifier: which one, about what, how sure, and why. `at` is when; None: as it is
+    written.
+    """
 
     classifier_id: str
     severity: Severity
@@ -70,6 +72,7 @@ class Firing:
     trace_id: bytes | None = None
     span_id: bytes | None = None
     call_site_id: str | None = None
+    at: datetime | None = None
 
 
 @attrs.frozen
@@ -132,6 +135,15 @@ class Detection:
 
 
 @attrs.frozen
+class Sight:
+    """A trace that shows a cause by itself: what to cite of it, and the firing that notes it."""
+
+    trace_id: bytes
+    refs: tuple[Ref, ...]
+    firing: Firing
+
+
+@attrs.frozen
 class Fired:
     """The finding behind a firing, and what the firing did to it.
 
@@ -162,6 +174,7 @@ class LiveFinding:
     #: The unresolved case that lists it, and as what.
     case_id: UUID | None
     role: CausalRole | None
+    recurrences: int = 0
 
 
 @attrs.frozen

@@ -188,6 +188,10 @@ INTERNAL: Final = Refusal(500, "INTERNAL", "something went wrong on our side; th
 UNAVAILABLE: Final = Refusal(
     503, "UNAVAILABLE", "the service cannot answer right now; try again", retry_after_s=2
 )
+#: Of the plain port beside TLS.
+USE_HTTPS: Final = Refusal(
+    403, "FORBIDDEN", "use https: what this request carried was sent in the clear; replace its token"
+)
 STOPPING: Final = Refusal(503, "UNAVAILABLE", "the service is stopping; try again", retry_after_s=5)
 
 # Detectors, findings, cases; the command line says the same.

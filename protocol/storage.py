@@ -117,6 +117,9 @@ class KeyRecord:
     scope: Scope
     secret_hash: bytes = attrs.field(repr=False)
     revoked: bool = False
+    #: What alone it opens, and until when; None: it is a key like any other.
+    purpose: str | None = None
+    expires_at: datetime | None = None
 
 
 @attrs.frozen

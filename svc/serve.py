@@ -10,24 +10,23 @@ and the asyncio loop close.
 from __future__ import annotations
 
 import logging
-import os
 import signal
 import socket
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from functools import partial
-from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import attrs
 import trio
-from hypercorn.config import Config as HypercornConfig
 from hypercorn.trio import serve as serve_http
 
 from actors.supervision import keep
 from svc.config.table import Settings
 from svc.domain.pricing import PriceBook
 from svc.front.server.connection import contain_connections
+from svc.front.server.hypercorn import HttpConfig
 from svc.front.server.listening import bound, free
-from svc.front.server.streams import MOST_STREAMS
 from svc.ingest.prices import BadPrices, price_book, read_prices
 from svc.runtime.files import quiet_capacity_errors, raise_file_limit
 from svc.store.accounts.audit import SYSTEM
@@ -39,11 +38,9 @@ from svc.wiring.house import House, sizes_for
 from svc.wiring.open_store import Store, open_store
 from svc.wiring.people import sign_up_warnings
 from svc.wiring.pools import open_pools
+from svc.wiring.tls import Tls, open_tls
 
 log = logging.getLogger(__name__)
-
-#: What Hypercorn may take beyond the doors' own drain; its idle connections are of no interest by then.
-HTTP_GRACE_S: Final = 1.0
 
 
 @attrs.frozen
@@ -98,12 +95,32 @@ async def _live(
     settings: Settings, stop: trio.Event, opening: trio.Event, task_status: trio.TaskStatus[Ready | None]
 ) -> None:
     prices = price_book(settings.prices_file)
+    tls = open_tls(settings)
     raise_file_limit()
     quiet_capacity_errors()
-    with bound(*settings.http_bind, "SVC_HTTP_BIND") as front:
+    with _taken(settings, tls) as front:
+        await _run(settings, stop, opening, task_status, prices, front)
+
+
+@attrs.frozen
+class _Front:
+    """The addresses of the HTTP doors, taken and not listening yet; `tls` where this process does TLS."""
+
+    plain: socket.socket
+    tls: tuple[socket.socket, Tls] | None = None
+
+
+@contextmanager
+def _taken(settings: Settings, tls: Tls | None) -> Iterator[_Front]:
+    with ExitStack() as sockets:
+        plain = sockets.enter_context(bound(*settings.http_bind, "SVC_HTTP_BIND"))
         if settings.transport in ("GRPC", "BOTH"):
             free(settings.http_bind[0], settings.grpc_port, "SVC_INGEST_OTLP_GRPC_PORT")
-        await _run(settings, stop, opening, task_status, prices, front)
+        if tls is None:
+            yield _Front(plain)
+        else:
+            secure = sockets.enter_context(bound(*settings.https_bind, "SVC_HTTPS_BIND"))
+            yield _Front(plain, (secure, tls))
 
 
 async def _run(
@@ -112,7 +129,7 @@ async def _run(
     opening: trio.Event,
     task_status: trio.TaskStatus[Ready | None],
     prices: PriceBook,
-    front: socket.socket,
+    front: _Front,
 ) -> None:
     async with open_store(settings) as store:
         buried = await DeadLetterStore(store.database).count_spans()
@@ -122,9 +139,10 @@ async def _run(
             open_pools(store.database.address, sizes_for(settings)) as pools,
             trio.open_nursery() as loops,
         ):
-            house = House(settings, store, pools, prices, buried_before=buried)
-            if settings.prices_file is not None:
-                loops.start_soon(_new_prices, settings.prices_file, house)
+            tls = None if front.tls is None else front.tls[1]
+            house = House(settings, store, pools, prices, buried_before=buried, tls=tls)
+            if settings.prices_file is not None or tls is not None:
+                loops.start_soon(_read_anew, house)
             for build, vitals in house.loops():
                 await loops.start(partial(keep, build, vitals))
             async with house.spooling.opened(loops), trio.open_nursery() as lanes:
@@ -156,10 +174,15 @@ async def _signals(stop: trio.Event) -> None:
             stop.set()
 
 
-async def _new_prices(path: Path, house: House) -> None:
-    """Read the price file anew on each SIGHUP; one that is not right leaves the old prices in force."""
+async def _read_anew(house: House) -> None:
+    """On each SIGHUP: prices and certificate. What is not right leaves the old in force."""
     with trio.open_signal_receiver(signal.SIGHUP) as arriving:
         async for _ in arriving:
+            if house.tls is not None:
+                house.tls.nudge.push()
+            path = house.settings.prices_file
+            if path is None:
+                continue
             try:
                 house.adopt(await trio.to_thread.run_sync(read_prices, path))
             except BadPrices as bad:
@@ -168,39 +191,30 @@ async def _new_prices(path: Path, house: House) -> None:
                 log.info("prices are now %s", house.prices.version)
 
 
-async def _open_doors(house: House, doors: trio.Nursery, front: socket.socket) -> Ready:
+async def _open_doors(house: House, doors: trio.Nursery, front: _Front) -> Ready:
     settings = house.settings
-    contain_connections(house.crowd)
-    house.demo.port = front.getsockname()[1]
+    secure, tls = (None, None) if front.tls is None else front.tls
+    contain_connections(house.crowd, None if tls is None else tls.doors)
+    house.demo.url = _near(front.plain if secure is None else secure, secure is not None)
     host = settings.http_bind[0]
     grpc_port = None
     if settings.transport in ("GRPC", "BOTH"):
-        await house.grpc.open(host, settings.grpc_port)
+        await house.grpc.open(host, settings.grpc_port, None if tls is None else tls.doors.grpc)
         grpc_port = settings.grpc_port
     door: Any = house.door  # Hypercorn spells out ASGI's dictionaries, key by key
+    config = HttpConfig(front.plain, None if secure is None or tls is None else (secure, tls.doors.https))
     binds: list[str] = await doors.start(
-        partial(serve_http, door, _hypercorn(front), mode="asgi", shutdown_trigger=trio.sleep_forever)
+        partial(serve_http, door, config, mode="asgi", shutdown_trigger=trio.sleep_forever)
     )
-    url = binds[0].removesuffix("/")
+    url = binds[0].removesuffix("/") if tls is None else f"https://{settings.site_domain}"
     return Ready(url, grpc_port, await _first_keys(house.store), await _owner_url(house, url))
 
 
-def _hypercorn(front: socket.socket) -> HypercornConfig:
-    config = HypercornConfig()
-    # Hypercorn closes what it is given, and so do we.
-    config.bind = [f"fd://{os.dup(front.fileno())}"]
-    config.h2_max_concurrent_streams = MOST_STREAMS
-    config.graceful_timeout = HTTP_GRACE_S
-    config.backlog = 1024
-    config.include_server_header = False
-    config.accesslog = None
-    config.errorlog = logging.getLogger("hypercorn.error")
-    config.loglevel = "WARNING"
-    config.h11_max_incomplete_size = 64 * 1024
-    config.keep_alive_timeout = 75.0
-    # An exporter keeps one connection for its whole life.
-    config.keep_alive_max_requests = 1_000_000
-    return config
+def _near(door: socket.socket, secure: bool) -> str:
+    """How a process on this machine reaches this door."""
+    host, port = door.getsockname()[:2]
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - compared, not bound
+    return f"{'https' if secure else 'http'}://{f'[{host}]' if ':' in host else host}:{port}"
 
 
 async def _close_doors(house: House, timeout_s: float) -> None:

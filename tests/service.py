@@ -39,7 +39,9 @@ def free_port() -> int:
 
 def environment(data_dir: Path | str, **settings: str) -> dict[str, str]:
     """The environment of a service: nothing of ours but what the test names."""
-    ours = re.compile(r"(SVC|DB|SSO|SITE|TLS|ACME|HTTP|HTTPS|AGENT|SANDBOX)_|TRUSTED_PROXIES|CLOUD_REGION")
+    ours = re.compile(
+        r"(SVC|DB|SSO|SITE|TLS|ACME|HTTP|HTTPS|AGENT|SANDBOX|AWS|ANTHROPIC)_|TRUSTED_PROXIES|CLOUD_REGION"
+    )
     clean = {name: value for name, value in os.environ.items() if not ours.match(name)}
     return {**clean, "SVC_DATA_DIR": str(data_dir), "SVC_TELEMETRY_ENABLED": "false", **settings}
 
@@ -162,9 +164,9 @@ def running(
             yield service
 
 
-def measured(**settings: str) -> AbstractContextManager[Service]:
+def measured(data_dir: Path | None = None, **settings: str) -> AbstractContextManager[Service]:
     """A service for a bench: an empty folder, and as many decoders as it has by itself."""
-    return running(first=True, **{"SVC_INGEST_DECODERS": "", **settings})
+    return running(data_dir, first=True, **{"SVC_INGEST_DECODERS": "", **settings})
 
 
 @cache

@@ -37,6 +37,8 @@ ROOMS: dict[str, tuple[set[str], set[str] | None]] = {
     "svc/store/spans": (STORE | BELOW | {"svc.store.spans"}, SQL),
     # What detectors count they read from stored traces.
     "svc/store/detection": (STORE | BELOW | {"svc.store.spans", "svc.store.detection"}, SQL),
+    # A run of an agent ends with a ruling or a report.
+    "svc/store/agents": (STORE | BELOW | {"svc.store.detection", "svc.store.agents"}, SQL),
     # What a finding cites outlives its day, so the sweep asks which findings are over.
     "svc/store/retention": (STORE | BELOW | {"svc.store.retention", "svc.store.detection"}, SQL),
     "svc/store/reads": ({"protocol", "svc.domain", "svc.store"}, SQL),
@@ -57,6 +59,11 @@ ROOMS: dict[str, tuple[set[str], set[str] | None]] = {
         {"protocol", "actors", "svc.domain", "svc.store", "svc.outside", "svc.runtime", "svc.detecting"},
         {"attrs", "trio"},
     ),
+    # A process of its own, perhaps on another machine. It checks answers by the rules that the service has.
+    "svc/runner": (
+        {"protocol", "svc.domain", "svc.outside", "svc.runtime", "svc.runner"},
+        {"attrs", "msgspec", "trio", "httpx2", "httpcore2", "hypercorn"},
+    ),
     "svc/front": (
         {"protocol", "actors", "svc.domain", "svc.store", "svc.front"},
         {
@@ -72,7 +79,7 @@ ROOMS: dict[str, tuple[set[str], set[str] | None]] = {
     "svc/commands": (
         {
             *("protocol", "svc.domain", "svc.store", "svc.config", "svc.secrets", "svc.runtime"),
-            *("svc.ingest", "svc.wiring", "svc.commands", "svc.serve"),
+            *("svc.ingest", "svc.runner", "svc.wiring", "svc.commands", "svc.serve"),
         },
         None,
     ),
@@ -80,7 +87,8 @@ ROOMS: dict[str, tuple[set[str], set[str] | None]] = {
     "svc/wiring": (
         {
             *("protocol", "actors", "svc.domain", "svc.store", "svc.outside", "svc.ingest", "svc.front"),
-            *("svc.web", "svc.config", "svc.detecting", "svc.secrets", "svc.runtime", "svc.wiring"),
+            *("svc.web", "svc.config", "svc.detecting", "svc.runner", "svc.secrets", "svc.runtime"),
+            "svc.wiring",
         },
         None,
     ),

@@ -24,6 +24,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 from protocol.rest.query import timestamp
 from protocol.storage import Outage
 from svc.commands.demo_story import Attributes, StoryTrace, as_json, pairs, probe, request_of, traces_of
+from svc.commands.own_service import asking, own_url
 from svc.commands.place import default_project
 from svc.config.table import Settings
 from svc.domain.exporters import DEMO_SCOPE
@@ -219,14 +220,14 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 async def run(arguments: argparse.Namespace, settings: Settings) -> None:
     """Send the traces and print what the query API says. Raises `Outage` when the service is not there."""
-    base = arguments.url or f"http://{settings.http_bind[0]}:{settings.http_bind[1]}"
+    base = arguments.url or own_url(settings)
     async with open_store(settings) as store:
         project = await default_project(store)
         keys = KeyStore(store.database)
         write = await keys.create(project.id, "demo (write)", "write", actor=OPERATOR)
         query = await keys.create(project.id, "demo (query)", "query", actor=OPERATOR)
         try:
-            async with httpx2.AsyncClient(base_url=base, timeout=TIMEOUT_S) as client:
+            async with asking(base, settings, timeout_s=TIMEOUT_S) as client:
                 if arguments.weeks is None:
                     await _send_and_ask(client, write.plaintext, query.plaintext)
                 else:

@@ -13,15 +13,17 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import attrs
 import httpx2
 import msgspec
 import trio
 
 from protocol.rest.accounts import Mode
 from protocol.storage import Outage
+from svc.commands.finding import Finding
+from svc.commands.own_service import asking, own_url
 from svc.commands.place import named_project
 from svc.commands.report import print_report
+from svc.commands.tls import certificate_findings, own_certificate
 from svc.config.checks import boot_refusals, boot_warnings
 from svc.config.table import BadSetting, Settings, setting_rows
 from svc.domain.access import signup_warnings
@@ -37,19 +39,6 @@ from svc.wiring.outbound import outbound
 from svc.wiring.spools import kafka
 
 TIMEOUT_S = 5.0
-
-
-@attrs.frozen
-class Finding:
-    """One line: `ok`, `warn` or `FAIL`, what was looked at, and what was seen."""
-
-    verdict: str
-    subject: str
-    text: str
-
-    def line(self) -> str:
-        """The finding as it is printed."""
-        return f"{self.verdict:<4}  {self.subject:<10}  {self.text}"
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -84,6 +73,7 @@ async def _examine(settings: Settings, env: Mapping[str, str]) -> int:
     findings = [*_settings(settings, env), *_folder(settings)]
     findings += await _database(settings)
     findings += await _brokers(settings)
+    findings += own_certificate(settings)
     findings += await _service(settings)
     findings += [Finding("ok", "outbound", line.sentence()) for line in outbound(settings)]
     findings.append(_prices(settings))
@@ -167,14 +157,12 @@ async def _brokers(settings: Settings) -> list[Finding]:
 
 
 async def _service(settings: Settings) -> list[Finding]:
-    host, port = settings.http_bind
-    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - compared, not bound
-    url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    url = own_url(settings)
     try:
         with trio.fail_after(TIMEOUT_S):
-            async with httpx2.AsyncClient() as client:
-                report = (await client.get(f"{url}/actuator/health")).json()
-                mode = (await client.get(f"{url}/auth/mode")).json()
+            async with asking(url, settings, timeout_s=TIMEOUT_S) as client:
+                report = (await client.get("/actuator/health")).json()
+                mode = (await client.get("/auth/mode")).json()
     except (httpx2.HTTPError, trio.TooSlowError, OSError, ValueError):
         return [Finding("warn", "service", f"nothing of ours answers at {url}; is it running?")]
     if not isinstance(report, dict) or "components" not in report:
@@ -183,7 +171,12 @@ async def _service(settings: Settings) -> list[Finding]:
     for name, part in report["components"].items():
         verdict = "ok" if part.get("status") == "UP" else "FAIL"
         findings.append(Finding(verdict, name, f"{part.get('status')} at {url}"))
-    return findings + _refused(report["components"]) + _sign_up(settings, mode)
+    return [
+        *findings,
+        *certificate_findings(report["components"]),
+        *_refused(report["components"]),
+        *_sign_up(settings, mode),
+    ]
 
 
 def _refused(components: Mapping[str, Any]) -> list[Finding]:

@@ -57,6 +57,14 @@ COMMANDS: Final = (
     Command("remap", "read stored spans anew with the present mapping and prices", "rework"),
     Command("users", "list accounts, give one a new password", "users"),
     Command("demo", "send sample agent traces and ask about them", "demo"),
+    Command("agent-runs", "list, show, begin and cancel runs of agents", "agent_runs"),
+    Command(
+        "sandbox-runner",
+        "run agents for a service, perhaps on another machine",
+        "sandbox_runner",
+        serves=True,
+        looks_only=True,
+    ),
     Command(
         "doctor", "say what is configured, what is reachable and what is wrong", "doctor", looks_only=True
     ),

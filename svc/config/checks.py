@@ -74,6 +74,13 @@ def boot_refusals(settings: Settings) -> list[str]:
             f"SSO_REDIRECT_URI is {settings.sso_redirect_uri!r}; its path must be {SSO_CALLBACK}, where "
             "browsers come back to"
         )
+    if settings.sso_redirect_uri is not None and settings.site_domain is not None:
+        host = urlsplit(settings.sso_redirect_uri).hostname
+        if host != settings.site_domain:
+            refusals.append(
+                f"SSO_REDIRECT_URI names {host!r}; it must name the host of SITE_DOMAIN, "
+                f"{settings.site_domain!r}"
+            )
     if settings.auth_disabled and settings.site_domain is not None:
         refusals.append(
             "SVC_AUTH_DISABLED is true while SITE_DOMAIN is set: everybody would own the service; unset one"

@@ -121,6 +121,9 @@ class Settings:
     http_bind: tuple[str, int] = setting(
         "SVC_HTTP_BIND", BIND, "127.0.0.1:8000", "Address of the HTTP server; gRPC listens on the same host."
     )
+    https_bind: tuple[str, int] = setting(
+        "SVC_HTTPS_BIND", BIND, "127.0.0.1:8443", "Address of the HTTPS server, where this process does TLS."
+    )
     data_dir: Path = setting(
         "SVC_DATA_DIR",
         FOLDER,
@@ -370,6 +373,12 @@ class Settings:
     tls_mode: str = setting(
         "TLS_MODE", one_of("acme", "owncert", "upstream"), "acme", "Where TLS ends when `SITE_DOMAIN` is set."
     )
+    certs_dir: Path = setting(
+        "SVC_CERTS_DIR",
+        FOLDER,
+        "/certs",
+        "Folder of `tls.crt` and `tls.key` for `owncert`; looked at every minute and on SIGHUP.",
+    )
     acme_email: str | None = setting(
         "ACME_EMAIL", OPTIONAL, "", "Required when `SITE_DOMAIN` is set in `acme` mode."
     )
@@ -418,26 +427,108 @@ class Settings:
     encoder_api_key: str | None = setting(
         "SVC_OBSERVER_ENCODER_API_KEY", OPTIONAL, "", "Key of the encoder classifier service.", secret=True
     )
-    launcher_url: str = setting(
+    launcher_url: str | None = setting(
         "SVC_OBSERVER_AGENTIC_LAUNCHER_URL",
         WEB_URL,
-        "http://sandbox-runner:8080",
-        "Sandbox-runner service for root-cause analysis, triage and drift detection.",
+        "",
+        "Sandbox-runner service for root-cause analysis and triage.",
+        shown="a child of a local start, else http://sandbox-runner:8080",
+    )
+    mcp_url: str | None = setting(
+        "SVC_OBSERVER_AGENTIC_MCP_URL",
+        WEB_URL,
+        "",
+        "Where the sandbox runner reaches this service's `/mcp`.",
+        shown="the address of `SVC_HTTP_BIND`, else this host by its name",
+    )
+    runner_key: str | None = setting(
+        "SANDBOX_RUNNER_KEY",
+        OPTIONAL,
+        "",
+        "Key that the service and its sandbox runner share.",
+        shown="random for the child of a local start",
+        secret=True,
+    )
+    runner_bind: tuple[str, int] = setting(
+        "SANDBOX_RUNNER_BIND", BIND, "0.0.0.0:8080", "Address of the sandbox runner's HTTP server."
     )
     sandbox_backend: str = setting(
         "SANDBOX_BACKEND",
         one_of("container", "hosted", "local"),
         "container",
-        "Where agents run: sibling containers, hosted microVMs, or the host's own agent CLI.",
+        "Where agents run scripts: sibling containers, hosted microVMs; or `local`, the host's own"
+        " agent CLI.",
     )
     sandbox_work_volume: str = setting(
         "SANDBOX_WORK_VOLUME", TEXT, "trace-svc-sandbox-work", "Volume shared with spawned containers."
+    )
+    sandbox_image: str = setting(
+        "SANDBOX_IMAGE",
+        TEXT,
+        "python:3.12-slim",
+        "Image of the containers that run scripts; pulled at first use.",
+    )
+    sandbox_engine: str = setting(
+        "SANDBOX_ENGINE_SOCKET", TEXT, "/var/run/docker.sock", "Socket of the container engine."
+    )
+    sandbox_hosted_url: str | None = setting(
+        "SANDBOX_HOSTED_URL", WEB_URL, "https://api.e2b.app", "Where hosted microVMs are asked for."
+    )
+    sandbox_hosted_key: str | None = setting(
+        "SANDBOX_HOSTED_KEY", OPTIONAL, "", "Key of the host of microVMs.", secret=True
+    )
+    sandbox_cli: str = setting(
+        "SANDBOX_CLI", TEXT, "claude", "Agent CLI of the `local` backend, by name or path."
     )
     agent_provider: str | None = setting(
         "AGENT_PROVIDER",
         one_of("first_party_api", "cloud_bearer_key", blank=True),
         "",
-        "How agents reach a model; unset means the signed-request cloud model service.",
+        "How agents reach a model; unset means the signed-request cloud model service in `CLOUD_REGION`.",
+    )
+    agent_model: str | None = setting(
+        "AGENT_MODEL",
+        OPTIONAL,
+        "",
+        "Model of agents where a project names none.",
+        shown="by `AGENT_PROVIDER`",
+    )
+    agent_base_url: str | None = setting(
+        "AGENT_BASE_URL", WEB_URL, "", "Where agents' provider is reached; blank is its own address."
+    )
+    anthropic_api_key: str | None = setting(
+        "ANTHROPIC_API_KEY", OPTIONAL, "", "Key of agents with `AGENT_PROVIDER=first_party_api`.", secret=True
+    )
+    aws_bearer_token: str | None = setting(
+        "AWS_BEARER_TOKEN_BEDROCK",
+        OPTIONAL,
+        "",
+        "Key of agents with `AGENT_PROVIDER=cloud_bearer_key`.",
+        secret=True,
+    )
+    aws_access_key_id: str | None = setting(
+        "AWS_ACCESS_KEY_ID",
+        OPTIONAL,
+        "",
+        "Who signs agents' requests; blank asks the container's endpoint, then the machine's metadata.",
+    )
+    aws_secret_access_key: str | None = setting(
+        "AWS_SECRET_ACCESS_KEY", OPTIONAL, "", "With what agents' requests are signed.", secret=True
+    )
+    aws_session_token: str | None = setting(
+        "AWS_SESSION_TOKEN", OPTIONAL, "", "Goes with keys that are over soon.", secret=True
+    )
+    aws_container_path: str | None = setting(
+        "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+        OPTIONAL,
+        "",
+        "The container's endpoint of keys, as the cloud sets it.",
+    )
+    aws_container_url: str | None = setting(
+        "AWS_CONTAINER_CREDENTIALS_FULL_URI", WEB_URL, "", "The same as a whole address."
+    )
+    aws_container_token: str | None = setting(
+        "AWS_CONTAINER_AUTHORIZATION_TOKEN", OPTIONAL, "", "What that endpoint asks for.", secret=True
     )
 
     @property
@@ -445,6 +536,11 @@ class Settings:
         """Whether only this machine can reach the service: no public name, bound to loopback."""
         host = self.http_bind[0]
         return self.site_domain is None and (host == "localhost" or host.startswith("127.") or host == "::1")
+
+    @property
+    def does_tls(self) -> bool:
+        """Whether TLS ends in this process: it has a public name, and nobody in front does it."""
+        return self.site_domain is not None and self.tls_mode != "upstream"
 
     @property
     def embedded(self) -> bool:

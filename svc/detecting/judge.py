@@ -96,14 +96,15 @@ class Judge(Looks):
             words = await self._words(scope, bucket, change, misfits)
             keys.add(words.cause.key)
             detection = self._detection(scope, bucket, change, words)
-            fired = await self.stores.verbs.fire(scope.project_id, detection, ())
+            alone = sum(one.direction == change.direction for one in changes) == 1
+            noted = alone and change.recovered is None and _noted(scope, change, words)
+            note = None if noted else await self._note(scope, bucket, change, words, misfits)
+            fired = await self.stores.verbs.fire(scope.project_id, detection, (), note=note)
             if fired.did == "waits":
                 return "waits"
             if fired.did == "closed":
                 outcome = "closed" if change.recovered is None else outcome
                 continue
-            if fired.did in ("opened", "raised"):
-                await self._note(scope.project_id, bucket, change, words, misfits)
             await self._gather(scope, bucket, change, fired.finding_id, misfits)
         for finding in scope.live:
             # It was judged from before it began, and is not there any more.
@@ -197,17 +198,12 @@ class Judge(Looks):
         )
 
     async def _note(
-        self,
-        project_id: int,
-        bucket: Watched,
-        change: Change,
-        words: Told,
-        misfits: frozenset[str] | None,
-    ) -> None:
-        """One firing, about the trace that showed it last."""
+        self, scope: Scope, bucket: Watched, change: Change, words: Told, misfits: frozenset[str] | None
+    ) -> Firing | None:
+        """The firing for a finding that opens or is raised, about the trace that showed it last."""
         kind, name = subject_of(bucket)
         trace_id = await self.stores.traces.newest(
-            project_id,
+            scope.project_id,
             bucket,
             change.onset.low,
             change.last_fired + 1,
@@ -215,9 +211,9 @@ class Judge(Looks):
             details=misfits,
         )
         if trace_id is None:
-            return
+            return None
         band = severity.band(words.severity, harmful=words.harmful)
-        firing = Firing(
+        return Firing(
             classifier_id=self.detector.name,
             severity="low" if band == "info" else band,
             confidence="high" if change.confirmed else "medium",
@@ -225,8 +221,8 @@ class Judge(Looks):
             summary=words.title,
             trace_id=trace_id,
             call_site_id=name if kind == "call_site" else None,
+            at=instant(change.last_fired + 1),
         )
-        await self.stores.firings.record(project_id, [firing], instant(change.last_fired + 1))
 
     async def _gather(
         self, scope: Scope, bucket: Watched, change: Change, finding_id: UUID, misfits: frozenset[str] | None
@@ -249,6 +245,14 @@ class Judge(Looks):
         for _ in range(PAGES):
             if not await self.stores.witnesses.gather(scope.project_id, want):
                 return
+
+
+def _noted(scope: Scope, change: Change, words: Told) -> bool:
+    """Whether the finding that lives was noted as often: to look for a trace takes long."""
+    return any(
+        one.cause == words.cause and one.recovered_at is None and one.recurrences >= change.recurrences
+        for one in scope.live
+    )
 
 
 def _end(change: Change, until: int) -> int:

@@ -23,7 +23,6 @@ from svc.store.detection.bucket_states import BucketStates
 from svc.store.detection.due import DueBucket, DueLook, DueStore
 from svc.store.detection.finding_states import FindingStates
 from svc.store.detection.findings import FindingStore
-from svc.store.detection.firings import ClassifierEventStore
 from svc.store.detection.references import ReferenceStore
 from svc.store.detection.subject_traces import SubjectTraceStore
 from svc.store.detection.tallies import TallyStore
@@ -61,7 +60,6 @@ class Stores:
     findings: FindingStore
     verbs: FindingStates
     references: ReferenceStore
-    firings: ClassifierEventStore
     settings: SettingsShelf
 
     @classmethod
@@ -76,7 +74,6 @@ class Stores:
             findings=FindingStore(database),
             verbs=FindingStates(database),
             references=ReferenceStore(database),
-            firings=ClassifierEventStore(database),
             settings=settings,
         )
 

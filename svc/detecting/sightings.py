@@ -14,7 +14,7 @@ from uuid import UUID
 
 import attrs
 
-from protocol.detection import Cause, Detection, Firing, Ref
+from protocol.detection import Cause, Detection, Firing, Ref, Sight
 from svc.detecting.looks import Looks, Scope
 from svc.domain.detect import severity
 from svc.domain.detect.bucket import BucketState, Watched
@@ -23,7 +23,7 @@ from svc.domain.detect.new_signature import BASELINE_FAILURES, NEW_SHARE, new_si
 from svc.domain.detect.slots import SLOTS_PER_DAY
 from svc.domain.detect.telling import instant, moment, share, subject_of
 from svc.store.detection.due import DueBucket, LookDone
-from svc.store.detection.witnesses import Sighting
+from svc.store.detection.witnesses import EXEMPLARS, Sighting
 
 #: How sure a form of secret is where it was seen, by the measure it is counted under.
 _SECRET_BANDS: Final[Mapping[str, float]] = {"secret_high": severity.SECRET, "secret_low": 0.5}
@@ -51,40 +51,33 @@ class Sightings(Looks):
     async def tell(
         self, scope: Scope, detection: Detection, sightings: Sequence[Sighting], confidence: str
     ) -> tuple[UUID, str]:
-        """Tell a finding with the traces that show it, and note a firing for each that is new."""
-        project_id = scope.project_id
-        refs = [
-            *(Ref("changepoint", trace_id=one.trace_id, span_id=_first(one)) for one in sightings[:1]),
-            *(
-                Ref("witness", trace_id=one.trace_id, span_id=span_id)
-                for one in sightings
-                for span_id in one.spans or (None,)
-            ),
-        ]
+        """Tell a finding with the traces that show it, and a firing for each."""
+        refs = [Ref("changepoint", trace_id=one.trace_id, span_id=_first(one)) for one in sightings[:1]]
         exemplars: dict[str | None, Sighting] = {}
         for one in sightings:
             exemplars.setdefault(one.signature, one)
-        for rank, one in enumerate(list(exemplars.values())[:3], start=1):
+        for rank, one in enumerate(list(exemplars.values())[:EXEMPLARS], start=1):
             refs.append(Ref("exemplar", trace_id=one.trace_id, span_id=_first(one), rank=rank))
-        fired = await self.stores.verbs.fire(project_id, detection, ())
-        if fired.did in ("closed", "waits"):
-            return fired.finding_id, fired.did
-        known = await self.stores.witnesses.cited(project_id, fired.finding_id)
-        fresh = [one for one in sightings if one.trace_id not in known]
         band = severity.band(detection.severity, harmful=detection.harmful)
-        for one in fresh:
-            firing = Firing(
-                classifier_id=self.detector.name,
-                severity="low" if band == "info" else band,
-                confidence=confidence,
-                subject_kind="span" if one.spans else "trace",
-                summary=detection.title,
-                trace_id=one.trace_id,
-                span_id=_first(one),
-                call_site_id=detection.call_site_id,
+        sights = [
+            Sight(
+                one.trace_id,
+                tuple(Ref("witness", trace_id=one.trace_id, span_id=at) for at in one.spans or (None,)),
+                Firing(
+                    classifier_id=self.detector.name,
+                    severity="low" if band == "info" else band,
+                    confidence=confidence,
+                    subject_kind="span" if one.spans else "trace",
+                    summary=detection.title,
+                    trace_id=one.trace_id,
+                    span_id=_first(one),
+                    call_site_id=detection.call_site_id,
+                    at=instant(one.slot + 1),
+                ),
             )
-            await self.stores.firings.record(project_id, [firing], instant(one.slot + 1))
-        await self.stores.verbs.fire(project_id, detection, refs)
+            for one in sightings
+        ]
+        fired = await self.stores.verbs.fire(scope.project_id, detection, refs, sights=sights)
         return fired.finding_id, fired.did
 
 

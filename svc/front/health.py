@@ -109,6 +109,8 @@ class Health:
     retention: Callable[[], dict[str, Any]]
     #: Exports refused in the last minutes, by cause.
     refused: Callable[[], list[dict[str, Any]]]
+    #: The certificate that is served; None where this process does no TLS.
+    tls: Callable[[], dict[str, Any]] | None = None
 
     async def report(self) -> tuple[Status, dict[str, Any]]:
         """The whole report of `/actuator/health` (contract §7)."""
@@ -119,6 +121,9 @@ class Health:
             # What was freed; whether the sweeper lives stands with the actors.
             "retention": {"status": "UP", "details": self.retention()},
         }
+        if self.tls is not None:
+            # A certificate that is not there yet, or over, is for `doctor` and alerts: ingest goes on.
+            components["tls"] = {"status": "UP", "details": self.tls()}
         status: Status = "UP" if all(part["status"] == "UP" for part in components.values()) else "DOWN"
         return status, {"status": status, "components": components}
 

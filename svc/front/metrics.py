@@ -46,6 +46,8 @@ class Sources:
     board: Board
     in_flight: Callable[[], int]
     ledger: Callable[[], Ledger]
+    #: Seconds until the certificate that is served ends; None where this process does no TLS.
+    certificate_left_s: Callable[[], float | None]
 
 
 class _Snapshots(Collector):
@@ -87,6 +89,11 @@ class _Snapshots(Collector):
         yield _gauge("svc_ledger_balance_spans", "Ledger: zero at rest.", s.ledger().balance)
         yield _counter("svc_http_shed", "Connections closed or refused: too many were open.", s.shed())
         yield _gauge("svc_http_in_flight", "HTTP requests inside.", s.in_flight())
+        left_s = s.certificate_left_s()
+        if left_s is not None:
+            yield _gauge(
+                "tls_certificate_expires_seconds", "Time until the certificate that is served ends.", left_s
+            )
 
     def _database(self) -> Iterable[Metric]:
         for name, key, text in (

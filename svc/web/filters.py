@@ -1,7 +1,7 @@
 """The filter bar of the list of traces: typed tokens to what the store is asked, and back to text.
 
-`status:error model:gpt-4o latency:>5s "refund"`: a token is a name, a colon and a value, quoted where it
-holds spaces; what is none is the text searched for. Pure.
+`status:error -model:gpt-4o latency:>5s "refund"`: a token is a name, a colon and a value, quoted where it
+holds spaces, with a minus before it when it is excluded; what is none is the text searched for. Pure.
 """
 
 from __future__ import annotations
@@ -19,9 +19,11 @@ from svc.domain.span import Kind
 from svc.store.reads.traces import TraceFilter
 from svc.web.ranges import TimeRange
 
-_TOKEN: Final = re.compile(r'(?:([a-z_]+):)?("(?:[^"\\]|\\.)*"|\S+)')
+_TOKEN: Final = re.compile(r'(?:(-?)([a-z_]+):)?("(?:[^"\\]|\\.)*"|\S+)')
 _LATENCY: Final = re.compile(r"([<>])=?\s*(\d+(?:\.\d+)?)\s*(ms|s|m|h)?")
 _COST: Final = re.compile(r"([<>])=?\s*\$?\s*(\d*\.?\d+)")
+#: Values that are excluded at once: each is one more look at the spans of a trace.
+MOST_EXCLUDED: Final = 10
 _UNITS_S: Final = {"ms": 0.001, "s": 1, "m": 60, "h": 3600}
 
 
@@ -73,28 +75,55 @@ def _text(field: str) -> Callable[[str], dict[str, Any]]:
     return lambda value: {field: value}
 
 
+def _without(read: Callable[[str], dict[str, Any]]) -> Callable[[str], dict[str, Any]]:
+    return lambda value: {"without": tuple(read(value).items())}
+
+
+def _other(read: Callable[[str], dict[str, Any]], first: str, second: str) -> Callable[[str], dict[str, Any]]:
+    """Of two values, not the one is the other."""
+
+    def other(value: str) -> dict[str, Any]:
+        read(value)
+        return read(second if value == first else first)
+
+    return other
+
+
 @attrs.frozen
 class FilterField:
-    """One name of the bar: what it does, with an example, and how its value is read."""
+    """One name of the bar: what it does, with an example, and how its value is read or left out."""
 
     name: str
     says: str
     example: str
     read: Callable[[str], dict[str, Any]]
+    exclude: Callable[[str], dict[str, Any]] | None = None
+    #: All the values it takes, where they are few.
+    values: Sequence[str] = ()
+
+
+def _named(name: str, says: str, example: str, field: str) -> FilterField:
+    return FilterField(name, says, example, _text(field), _without(_text(field)))
 
 
 FIELDS: Final = {
     field.name: field
     for field in (
-        FilterField("status", "failed or not", "error", _status),
-        FilterField("site", "call site of one of its spans", "support.answer", _text("call_site_id")),
-        FilterField("model", "model of one of its spans", "gpt-4o", _text("model")),
-        FilterField("kind", "kind of one of its spans", "tool", _kind),
+        FilterField(
+            "status", "failed or not", "error", _status, _other(_status, "ok", "error"), ("error", "ok")
+        ),
+        _named("site", "call site of one of its spans", "support.answer", "call_site_id"),
+        _named("model", "model of one of its spans", "gpt-4o", "model"),
+        FilterField("kind", "kind of one of its spans", "tool", _kind, _without(_kind), get_args(Kind)),
         FilterField("latency", "how long it took", ">5s", _latency),
         FilterField("cost", "what it cost, in USD", ">0.01", _cost),
-        FilterField("session", "its session", "s-8841", _text("session_id")),
-        FilterField("user", "its user", "u-17", _text("user_id")),
-        FilterField("unpriced", "whether a price is not known", "yes", _unpriced),
+        _named("session", "its session", "s-8841", "session_id"),
+        _named("user", "its user", "u-17", "user_id"),
+        FilterField(
+            *("unpriced", "whether a price is not known", "yes", _unpriced),
+            _other(_unpriced, "yes", "no"),
+            ("yes", "no"),
+        ),
     )
 }
 
@@ -105,10 +134,11 @@ class Token:
 
     name: str
     value: str
+    excluded: bool = False
 
     def __str__(self) -> str:
         """As it is typed."""
-        return f"{self.name}:{quoted(self.value)}"
+        return f"{'-' if self.excluded else ''}{self.name}:{quoted(self.value)}"
 
 
 @attrs.frozen
@@ -130,8 +160,15 @@ class Filters:
 
     def with_(self, name: str, value: str) -> str:
         """The bar with a value of a field, in the place of an earlier one."""
-        kept = [token for token in self.tokens if token.name != name]
+        kept = [
+            token for token in self.tokens if token.name != name or (token.excluded and token.value != value)
+        ]
         return str(attrs.evolve(self, tokens=[*kept, Token(name, value)]))
+
+    def excluding(self, name: str, value: str) -> str:
+        """The bar that leaves out a value of a field."""
+        kept = [token for token in self.tokens if (token.name, token.value) != (name, value)]
+        return str(attrs.evolve(self, tokens=[*kept, Token(name, value, excluded=True)]))
 
     def over(self, range_: TimeRange) -> TraceFilter:
         """What the store is asked, over a range."""
@@ -151,7 +188,7 @@ def quoted(value: str) -> str:
 
 def _is_token(value: str) -> bool:
     name, colon, _ = value.partition(":")
-    return bool(colon) and name in FIELDS
+    return bool(colon) and name.removeprefix("-") in FIELDS
 
 
 def read_filters(typed: str) -> Filters:
@@ -160,21 +197,36 @@ def read_filters(typed: str) -> Filters:
     words: list[str] = []
     asked: dict[str, Any] = {}
     wrong: list[str] = []
-    for name, raw in _TOKEN.findall(typed[: 2 * Q_MAX]):
+    for minus, name, raw in _TOKEN.findall(typed[: 2 * Q_MAX]):
         value = re.sub(r"\\(.)", r"\1", raw[1:-1]) if len(raw) > 1 and raw[0] == raw[-1] == '"' else raw
         field = FIELDS.get(name)
         if field is None:
             # Such as https://… or a word with a colon: text.
-            words.append(f"{name}:{value}" if name else value)
+            words.append(f"{minus}{name}:{value}" if name else value)
             continue
         try:
-            asked |= field.read(value)
+            found = _read(field, value, excluded=bool(minus))
         except WrongValue as error:
-            wrong.append(str(error))
+            wrong.append(f"{error}; it was left out")
             continue
-        tokens.append(Token(name, value))
+        if found.keys() & asked.keys() - {"without"}:
+            wrong.append(f"{name} is there twice; the last one counts")
+        excluded = (*asked.get("without", ()), *found.get("without", ()))
+        asked |= {**found, "without": excluded} if excluded else found
+        tokens.append(Token(name, value, bool(minus)))
     text = " ".join(words)
     if len(text) > Q_MAX:
-        wrong.append(f"a text of at most {Q_MAX:,} characters is searched for")
+        wrong.append(f"a text of at most {Q_MAX:,} characters is searched for; it was left out")
         text = ""
+    if len(asked.get("without", ())) > MOST_EXCLUDED:
+        wrong.append(f"at most {MOST_EXCLUDED} values are excluded; the others count")
+        asked["without"] = asked["without"][:MOST_EXCLUDED]
     return Filters(tokens, text, asked, wrong)
+
+
+def _read(field: FilterField, value: str, *, excluded: bool) -> dict[str, Any]:
+    if not excluded:
+        return field.read(value)
+    if field.exclude is None:
+        raise WrongValue(f"{field.name} is not excluded; turn its sign round")
+    return field.exclude(value)

@@ -22,6 +22,8 @@ THEME_COOKIE: Final = "svc_theme"
 ZONE_COOKIE: Final = "svc_zone"
 KEYS_COOKIE: Final = "svc_keys"
 LAST_COOKIE: Final = "svc_last"
+COLUMNS_COOKIE: Final = "svc_columns"
+_COLUMNS_CHARS: Final = 200
 _YEAR_S: Final = 365 * 86_400
 
 _ZONE: Final = re.compile(r"[A-Za-z][A-Za-z0-9_+-]*(?:/[A-Za-z0-9_+-]+){0,2}")
@@ -37,6 +39,8 @@ class Look:
     keys: bool = True
     #: Organization and project that were open last.
     last: tuple[str, str] | None = None
+    #: The columns of the list of traces, as the page names them; empty for its own choice.
+    columns: tuple[str, ...] = ()
 
     @property
     def zone(self) -> tzinfo:
@@ -59,6 +63,7 @@ class Look:
             zone if is_zone(zone) else "UTC",
             value(KEYS_COOKIE) != "off",
             (last[1], last[2]) if last else None,
+            tuple(value(COLUMNS_COOKIE)[:_COLUMNS_CHARS].split(".")) if value(COLUMNS_COOKIE) else (),
         )
 
 

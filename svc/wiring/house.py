@@ -72,6 +72,7 @@ from svc.wiring.pages import DemoProcess, RunningProcess, instruments_of, site
 from svc.wiring.people import means, sign_ins
 from svc.wiring.pools import DETECTING_CONNECTIONS, Pools, PoolSizes, pool_sizes
 from svc.wiring.spools import Spooling, drainers, ingest_limits
+from svc.wiring.tls import Tls
 
 #: With more spans than this accepted and not stored, ingest needs the machine.
 BUSY_SPANS: Final = 2_000
@@ -89,9 +90,16 @@ class House:
     """Everything between the database and the doors, built once."""
 
     def __init__(
-        self, settings: Settings, store: Store, pools: Pools, prices: PriceBook, *, buried_before: int
+        self,
+        settings: Settings,
+        store: Store,
+        pools: Pools,
+        prices: PriceBook,
+        *,
+        buried_before: int,
+        tls: Tls | None = None,
     ) -> None:
-        self.settings, self.store, self.pools = settings, store, pools
+        self.settings, self.store, self.pools, self.tls = settings, store, pools, tls
         self.sizes = sizes_for(settings)
         if self.sizes.decoders < settings.decoders:
             log.warning(
@@ -119,19 +127,14 @@ class House:
         self.decoders = tuple(
             Lane(self.board.enrol(f"decoder-{number}")) for number in range(1, self.sizes.decoders + 1)
         )
-        self.sink: BatchSink
-        if self.decoders:
-            self.sink = Decoders(self.decoders)
-        else:
-            spans = SpanStore(pools.ingest, DayPartitions(pools.ingest, settings.trace_ttl_days), CallSites())
-            self.sink = Ingest(decoder(prices, self.observations), spans)
+        self.sink = self._sink()
         self.drainer_vitals = tuple(
             self.board.enrol(f"drainer-{number}") for number in range(1, drainers(settings) + 1)
         )
         self.health = self._health(buried_before)
         queries = QueryStore(pools.questions)
         self.means = means(settings, pools.admission, pools.questions, self.keys, self.hashers, now)
-        self.owner_link, self.demo = OwnerLink(now), DemoProcess(settings)
+        self.owner_link, self.demo = OwnerLink(now), DemoProcess()
         api = Api(self.means, ROUTES)
         app = App(self.keys, queries, self.health, self.metrics, api, self._pages()).build()
         mcp = Mcp(
@@ -152,7 +155,15 @@ class House:
             self.intake, self.keys, enabled=transport in ("HTTP", "BOTH"), callers=self.means.callers
         )
         grpc_port = self.settings.grpc_port if transport in ("GRPC", "BOTH") else None
-        return Door(otlp=http, mcp=mcp, app=app, grpc_port=grpc_port)
+        plain = None if self.tls is None else self.tls.plain
+        return Door(otlp=http, mcp=mcp, app=app, grpc_port=grpc_port, plain=plain)
+
+    def _sink(self) -> BatchSink:
+        if self.decoders:
+            return Decoders(self.decoders)
+        days = DayPartitions(self.pools.ingest, self.settings.trace_ttl_days)
+        spans = SpanStore(self.pools.ingest, days, CallSites())
+        return Ingest(decoder(self.prices, self.observations), spans)
 
     def _pages(self) -> Site:
         letters = DeadLetterStore(self.pools.questions)
@@ -178,6 +189,7 @@ class House:
             ledger=self.ledger,
             retention=lambda: retention_report(self.settings, self.sweep_tally),
             refused=lambda: self.intake.tally.lately.told(),
+            tls=None if self.tls is None else self.tls.report,
         )
 
     def _sources(self) -> Sources:
@@ -197,6 +209,7 @@ class House:
             board=self.board,
             in_flight=lambda: self.door.in_flight,
             ledger=self.ledger,
+            certificate_left_s=lambda: None if self.tls is None else self.tls.left_s(),
         )
 
     def ledger(self) -> Ledger:
@@ -274,6 +287,8 @@ class House:
         )
         for lane in self.decoders:
             loops.append((lambda lane=lane: DecoderProcess(lane=lane, launch=launch), lane.vitals))  # type: ignore[misc]
+        if self.tls is not None:
+            loops += self.tls.loops(self.board)
         embedded = self.store.embedded
         if embedded is not None:
             loops.insert(0, (lambda: embedded, self.board.enrol("embedded-postgres")))

@@ -126,9 +126,8 @@ class DemoProcess:
     It ends by itself: when the service goes away, it finds nobody to send to.
     """
 
-    settings: Settings
-    #: The port that the door is bound to, once it is.
-    port: int = 0
+    #: The address of the door from this machine, once it is bound.
+    url: str = ""
     _process: trio.Process | None = None
 
     def state(self) -> DemoState:
@@ -142,10 +141,8 @@ class DemoProcess:
         """Start it, unless it runs."""
         if self.state() == "running":
             return
-        host = self.settings.http_bind[0]
-        host = "127.0.0.1" if host in ("0.0.0.0", "") else "[::1]" if host == "::" else host  # noqa: S104
         self._process = await trio.lowlevel.open_process(
-            [sys.executable, "-m", "svc", "demo", "--url", f"http://{host}:{self.port}"],
+            [sys.executable, "-m", "svc", "demo", "--url", self.url],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
         )

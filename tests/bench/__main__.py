@@ -38,11 +38,12 @@ from svc.store.spans.payloads import frame_up
 from svc.store.spans.writing import _copy, _Kept
 from svc.wiring.open_store import open_store
 from tests import wire
-from tests.bench.load import Result, fresh, generate, make_template
+from tests.bench.load import SPANS_PER_TRACE, Result, fresh, generate, make_template, send_each
 from tests.kafka.broker import JARS, started
 from tests.service import PLAIN, Service, environment, measured, until
 
 LIMIT_SPANS = 20_000
+AGAIN_SPANS = 40_000
 
 
 @attrs.frozen
@@ -156,6 +157,27 @@ def load(
     return result, result.acknowledged / (result.elapsed_s + time.time() - result.ended_s)
 
 
+def again(service: Service, arguments: argparse.Namespace) -> tuple[float, float]:
+    """Spans a second of bodies sent for the first time, and of the same bodies sent again."""
+    templates = [make_template(seed, arguments.batch) for seed in range(8)]
+    bodies = [bytes(fresh(templates[number % 8])) for number in range(AGAIN_SPANS // arguments.batch)]
+    rates = []
+    folded = service.metric("svc_traces_folded_total") + AGAIN_SPANS // SPANS_PER_TRACE
+    for metric in ("svc_ingest_stored_spans_total", "svc_ingest_duplicate_spans_total"):
+        spans = len(bodies) * arguments.batch
+        wanted = service.metric(metric) + spans
+        started_s, _ = send_each(service.port, service.write_key, bodies, connections=arguments.connections)
+        until(partial(_reached, service, metric, wanted), timeout_s=180, every_s=0.1)
+        rates.append(spans / (time.time() - started_s))
+        # What is done with new traces later is not to be paid by what comes again.
+        until(partial(_reached, service, "svc_traces_folded_total", folded), timeout_s=120, every_s=0.25)
+    return rates[0], rates[1]
+
+
+def _reached(service: Service, metric: str, wanted: float) -> bool:
+    return service.metric(metric) >= wanted
+
+
 def main() -> None:
     """Run and print."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__.split("\n")[0])
@@ -176,6 +198,7 @@ def main() -> None:
         half, _ = load(service, arguments.batch, arguments, stored / arguments.batch / 2)
         lag_s = waited(before, waits(service), 0.99)
         small, _ = load(service, 1, arguments, None)
+        once, twice = again(service, arguments)
         memory = peak_rss_mb(service)
     rates = {mode: sorted(each) for mode, each in modes(arguments, warm).items()}
     usual = {mode: statistics.median(each) for mode, each in rates.items()}
@@ -194,6 +217,10 @@ def main() -> None:
         ("acknowledgement p50 / p99, half the load", latency(half)),
         ("acknowledged until queryable p99, half the load", f"at most {lag_s:g} s"),
         ("requests of one span", f"{len(small.latencies_s) / small.elapsed_s:,.0f}/s"),
+        (
+            "sent again to the byte, of what is new",
+            f"{twice:,.0f} of {once:,.0f} spans/s, {twice / once:.2f}",
+        ),
         ("peak memory of the main process", f"{memory:,.0f} MB"),
         *(
             (

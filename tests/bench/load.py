@@ -172,6 +172,15 @@ def generate(
     return result
 
 
+def send_each(port: int, token: str, bodies: list[bytes], *, connections: int) -> tuple[float, float]:
+    """Send these bodies, each until it is acknowledged, from a process of its own.
+
+    Returns the wall clock at the first request and at the last answer.
+    """
+    times: tuple[float, float] = _apart(_send_each, port, token, bodies, connections)
+    return times
+
+
 def ask(
     port: int, token: str, path: str, bodies: list[bytes], *, clients: int, seconds: float
 ) -> tuple[list[float], int]:
@@ -262,6 +271,19 @@ def _generate(
     _side_by_side(client, port, connections)
     elapsed_s = time.perf_counter() - started_s
     send.send(Result(len(latencies) * spans, elapsed_s, time.time(), latencies, refused[0]))
+
+
+def _send_each(send: Connection, port: int, token: str, bodies: list[bytes], connections: int) -> None:
+    head = _head(port, token, "/v1/traces", "application/x-protobuf")
+
+    def client(number: int, sock: socket.socket) -> None:
+        for body in bodies[number::connections]:
+            while _post(sock, head, body)[0] != 200:
+                time.sleep(0.05)
+
+    started_s = time.time()
+    _side_by_side(client, port, connections)
+    send.send((started_s, time.time()))
 
 
 def _ask(

@@ -1,11 +1,11 @@
 """`make bench-read`: how long answers take at a million spans over thirty days.
 
-    python -m tests.bench.read [--spans 1000000] [--asks 60] [--beside 3000000]
+    python -m tests.bench.read [--spans 1000000] [--asks 60] [--only page] [--beside 3000000]
 
 The history is made in the database itself; what is asked goes through the real doors of a real service, the
-query API and the MCP endpoint, idle and then under a thousand spans a second of ingest; between the two eight
-agents call tools side by side. With `--beside`, each question is put in turns to two histories, idle, one of
-them of that size. Prints Markdown for deploy/BENCHMARKS.md.
+query API, the MCP endpoint and the web pages of somebody signed in, idle and then under a thousand spans a
+second of ingest; between the two eight agents call tools side by side. With `--beside`, each question is put
+in turns to two histories, idle, one of them of that size. Prints Markdown for deploy/BENCHMARKS.md.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ from tests.bench.__main__ import machine, percentile
 from tests.bench.history import DAYS, History, history, trace_id
 from tests.bench.load import ask, generate
 from tests.service import PLAIN, Service
+
+_BASE = "/orgs/default/projects/default"
 
 
 def questions(now: datetime) -> dict[str, tuple[str, dict[str, Any]]]:
@@ -126,10 +128,40 @@ def calls(now: datetime, of: History) -> dict[str, tuple[str, dict[str, Any]]]:
     }
 
 
-def ask_all(histories: Sequence[History], asks: int) -> list[dict[str, tuple[float, float]]]:
+def pages(now: datetime, of: History) -> dict[str, str]:
+    """What a browser opens, by name of the figure."""
+    middle = of.spans // 20 * 10
+    some = trace_id(middle // 10).hex()
+    month = "range=30d"
+    return {
+        "traces, 24 hours": "/traces",
+        "traces, 30 days": f"/traces?{month}",
+        "traces, 30 days, failed": f"/traces?{month}&q=status:error",
+        "traces, 30 days, slow": f"/traces?{month}&q=latency:>5s",
+        "traces, 30 days, one model": f"/traces?{month}&q=model:gpt-4o",
+        "traces, 30 days, not one model": f"/traces?{month}&q=-model:gpt-4o",
+        "traces, 30 days, a rare word": f"/traces?{month}&q=needle",
+        "rows of traces, 30 days": f"/traces/rows?{month}",
+        "facets of traces, 24 hours": "/traces/facets",
+        "facets of traces, 30 days": f"/traces/facets?{month}",
+        "a trace": f"/traces/{some}",
+        "columns of a trace": f"/traces/{some}/skeleton",
+        "palette, a span id": f"/go?q={'9' * 16}",
+        "sessions": "/sessions",
+        "a session": f"/session?id=session-{middle // 1000}",
+        "vitals, a day": "/vitals?range=24h",
+        "vitals, 7 days": "/vitals?range=7d",
+        "vitals of models, 7 days": "/vitals/models?range=7d",
+        "vitals of tools, 7 days": "/vitals/tools?range=7d",
+        "explore, 30 days": f"/explore?{month}",
+        "prices": "/prices",
+    }
+
+
+def ask_all(histories: Sequence[History], asks: int, only: str = "") -> list[dict[str, tuple[float, float]]]:
     """p50 and p95 in milliseconds of each question and each call, for each history, asked in turns."""
     now = datetime.now(UTC)
-    asked = [
+    asked: list[dict[str, tuple[str, str, dict[str, Any] | None]]] = [
         {
             **{
                 name: (f"/v1/query/{route}", each.service.query_key, body)
@@ -139,6 +171,7 @@ def ask_all(histories: Sequence[History], asks: int) -> list[dict[str, tuple[flo
                 f"MCP {name}": ("/mcp", each.admin_key, called(tool, arguments))
                 for name, (tool, arguments) in calls(now, each).items()
             },
+            **{f"page: {name}": (f"{_BASE}{path}", "", None) for name, path in pages(now, each).items()},
         }
         for each in histories
     ]
@@ -148,7 +181,11 @@ def ask_all(histories: Sequence[History], asks: int) -> list[dict[str, tuple[flo
             stack.enter_context(httpx2.Client(base_url=each.service.url, timeout=60, **PLAIN))
             for each in histories
         ]
+        for client, each in zip(clients, histories, strict=True):
+            each.sign_in(client)
         for name in asked[0]:
+            if only not in name:
+                continue
             times_ms: list[list[float]] = [[] for _ in histories]
             while len(times_ms[0]) < asks and sum(map(sum, times_ms)) < 20_000:
                 for client, requests, times in zip(clients, asked, times_ms, strict=True):
@@ -158,9 +195,15 @@ def ask_all(histories: Sequence[History], asks: int) -> list[dict[str, tuple[flo
     return found
 
 
-def _timed(client: httpx2.Client, path: str, key: str, body: dict[str, Any]) -> float:
-    """Milliseconds until a good answer."""
+def _timed(client: httpx2.Client, path: str, key: str, body: dict[str, Any] | None) -> float:
+    """Milliseconds until a good answer; without a body a page is opened."""
     asked_s = time.perf_counter()
+    if body is None:
+        page = client.get(path)
+        took_ms = (time.perf_counter() - asked_s) * 1000
+        assert page.status_code == 200 or "/go?" in path, page.text
+        assert "too long" not in page.text, page.text
+        return took_ms
     response = client.post(path, json=body, headers={"Authorization": f"Bearer {key}"})
     took_ms = (time.perf_counter() - asked_s) * 1000
     assert response.status_code == 200, response.text
@@ -196,17 +239,23 @@ def main() -> None:
     parser.add_argument("--spans", type=int, default=1_000_000)
     parser.add_argument("--asks", type=int, default=60)
     parser.add_argument("--beside", type=int, help="only compare with a second history of so many spans")
+    parser.add_argument("--only", default="", help="ask only what has this in its name, and idle")
     arguments = parser.parse_args()
     if arguments.beside is None:
-        alone(arguments.spans, arguments.asks)
+        alone(arguments.spans, arguments.asks, arguments.only)
     else:
         compare(arguments.spans, arguments.beside, arguments.asks)
 
 
-def alone(spans: int, asks: int) -> None:
-    """One history, idle and beside ingest."""
+def alone(spans: int, asks: int, only: str) -> None:
+    """One history, idle and beside ingest; of some questions alone, idle."""
     with history(spans) as asked:
-        (idle,) = ask_all([asked], asks)
+        (idle,) = ask_all([asked], asks, only)
+        if only:
+            print(f"\n{machine()}, {spans:,} spans\n\n| question | p50 idle | p95 idle |\n|---|---|---|")
+            for name, (median, tail) in idle.items():
+                print(f"| {name} | {median:.1f} ms | {tail:.1f} ms |")
+            return
         a_second, errors, tail_ms = agents(asked, 15.0)
         load = threading.Thread(target=_ingest, args=(asked.service, 60.0))
         load.start()

@@ -1,21 +1,21 @@
 """Labelled traffic: small applications side by side, some of which break in a known way.
 
-Owns the applications, what is planted in each and when, and the spans of it all in order of time. The bench
-replays all of them through the real door, a law a few. An application is a call site with tools of its own,
-so that what is found tells by its names where it belongs. Everything is drawn from a seed.
+Owns what an application is, what may be planted in it, and the spans of its traces in order of time. An
+application is a call site with tools of its own, so that what is found tells by its names where it belongs.
+Everything is drawn from a seed. `applications` lists those that laws and the bench replay.
 """
 
 from __future__ import annotations
 
-import heapq
+import json
 import random
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import attrs
 
-from tests.wire import span
+from tests.wire import event, span
 
 DAYS: Final = 28
 #: A Monday, 00:00.
@@ -50,13 +50,26 @@ class Planted:
     tool_slower: float = 1.0
     model_slower: float = 1.0
     tokens: float = 1.0
+    #: Factor of what is asked alone: the prompt grew.
+    prompt: float = 1.0
     model: str | None = None
     malformed: float = 0.0
     looping: float = 0.0
+    #: What a malformed answer looks like: cut short, a key renamed, or words around it.
+    form: Literal["short", "renamed", "wrapped"] = "short"
     cut: float = 0.0
+    #: How the provider says that an answer was cut; blank: the answer is.
+    reason: str = "length"
     says: str = ""
     says_share: float = 1.0
     asks: str = ""
+    #: What a tool's result holds.
+    returns: str = ""
+    release: str | None = None
+
+    def grown(self, at: timedelta) -> float:
+        """How much of it there is at a moment, 0 to 1."""
+        return 1.0 if self.creeping is None else min((at - self.begins) / self.creeping, 1.0)
 
 
 @attrs.frozen
@@ -93,6 +106,21 @@ class App:
     #: Answers are JSON.
     json: bool = False
     model: str = "gpt-4o-mini"
+    provider: str = "openai"
+    #: Call sites of the same tools, beside its own.
+    beside: tuple[str, ...] = ()
+    #: Who tells that a call failed: its status and error type, an exception, or its result.
+    told_by: Literal["status", "exception", "result"] = "status"
+    dialect: Literal["gen_ai", "openinference"] = "gen_ai"
+    #: From which hour on for how long another amount of traffic runs, on which days of the week, how many
+    #: times as much, and how many times as long it takes.
+    batch: tuple[int, int, frozenset[int], float, float] = (0, 0, frozenset(), 1.0, 1.0)
+    #: Every night within this hour so large a share of calls fails.
+    maintenance: tuple[int, float] = (0, 0.0)
+    #: The share of traces whose children arrive hours later.
+    late: float = 0.0
+    #: From when on another model answers, which is neither slower nor dearer.
+    upgrade: tuple[timedelta, str] | None = None
 
     def tool(self, name: str) -> str:
         """The name under which a tool of this application is called."""
@@ -106,7 +134,12 @@ class App:
             mood = dice.gauss(0, self.day_noise)
             for at in sorted(self._moments(dice, day, days)):
                 number += 1
-                yield MONDAY + at, _Turn(self, dice, at, mood, number).spans
+                spans = _Turn(self, dice, at, mood, number).spans
+                if self.late and dice.random() < self.late:
+                    yield MONDAY + at, spans[:1]
+                    yield MONDAY + at + HOUR * (1 + 5 * dice.random()), spans[1:]
+                else:
+                    yield MONDAY + at, spans
 
     def _moments(self, dice: random.Random, day: int, days: int) -> list[timedelta]:
         usual = self.a_day * self.growth ** (day / days) * (self.weekend if day % 7 >= 5 else 1.0)
@@ -119,7 +152,16 @@ class App:
             share = times if begins <= at < ends else 1.0
             if at >= self.first and dice.random() < share * usual / most:
                 made.append(at)
+        hour, hours, days_of_week, times, _ = self.batch
+        if day % 7 in days_of_week:
+            more = round(usual * hours / 24 * (times - 1))
+            made += [timedelta(days=day, hours=hour + hours * dice.random()) for _ in range(more)]
         return made
+
+    def in_batch(self, at: timedelta) -> bool:
+        """Whether the batch runs."""
+        hour, hours, days_of_week, _, _ = self.batch
+        return at.days % 7 in days_of_week and hour <= at.seconds / 3600 < hour + hours
 
 
 class _Turn:
@@ -128,6 +170,8 @@ class _Turn:
     def __init__(self, app: App, dice: random.Random, at: timedelta, mood: float, number: int) -> None:
         self.app, self.dice, self.at, self.number = app, dice, at, number
         self.live = [one for one in app.planted if one.begins <= at < one.ends]
+        self.site = dice.choice((app.name, *app.beside)) if app.beside else app.name
+        self.slower = app.batch[4] if app.in_batch(at) else 1.0
         self.shared: dict[str, Any] = {}
         if app.sessions:
             self.shared["session.id"] = f"{app.name}-{number // 3}"
@@ -138,7 +182,7 @@ class _Turn:
         self.mood = mood
         self._tell()
         self._add("invoke_agent", 0.0, self.passed_s + 0.05, {
-            "gen_ai.operation.name": "invoke_agent", "svc.call_site.id": app.name,
+            "gen_ai.operation.name": "invoke_agent", "svc.call_site.id": self.site,
         }, root=True)  # fmt: skip
 
     def _tell(self) -> None:
@@ -157,6 +201,7 @@ class _Turn:
                     self._model()
 
     def _took(self, usual_s: float) -> float:
+        usual_s *= self.slower
         return usual_s * self.dice.lognormvariate(self.mood, self.app.noise) if self.app.noise else usual_s
 
     def _call(self, tool: str) -> bool:
@@ -164,10 +209,11 @@ class _Turn:
         app, dice = self.app, self.dice
         mine = [one for one in self.live if one.tool in (None, tool)]
         rate, kind = app.tools.get(tool, 0.02), "Timeout"
+        if app.maintenance[1] and self.at.seconds // 3600 == app.maintenance[0]:
+            rate = app.maintenance[1]
         for one in mine:
             if one.tool_errors is not None:
-                grown = 1.0 if one.creeping is None else min((self.at - one.begins) / one.creeping, 1.0)
-                new = (one.tool_errors - rate) * grown
+                new = (one.tool_errors - rate) * one.grown(self.at)
                 kind = one.error_type if dice.random() < new / max(rate + new, 1e-9) else kind
                 rate += new
         failed = dice.random() < rate
@@ -175,20 +221,26 @@ class _Turn:
         for one in mine:
             took_s *= one.tool_slower
         asked: dict[str, Any] = {"q": self.number}
+        result: dict[str, Any] = {"rows": [self.number % 7]}
         for one in self.live:
             if one.asks and dice.random() < one.says_share:
                 asked["with"] = one.asks
-        attributes = {
-            "gen_ai.operation.name": "execute_tool",
-            "gen_ai.tool.name": app.tool(tool),
-            "gen_ai.tool.call.arguments": asked,
-        } | ({"error.type": kind} if failed else {})
+            if one.returns and dice.random() < one.says_share:
+                result["config"] = one.returns
+        failure: dict[str, Any] = {}
+        match app.told_by if failed else None:
+            case "status":
+                failure = {"error": kind, "status_code": 2}
+            case "exception":
+                failure = {"events": [event("exception", {"exception.type": kind})]}
+            case "result":
+                result = {"isError": True, "content": [{"type": "text", "text": kind}]}
         self._add(
             f"execute_tool {app.tool(tool)}",
             self.passed_s,
             took_s,
-            attributes,
-            status_code=2 if failed else 0,
+            _tool_attributes(app, app.tool(tool), asked, result),
+            **failure,
         )
         self.passed_s += took_s
         return failed
@@ -197,38 +249,42 @@ class _Turn:
         app, dice = self.app, self.dice
         took_s = self._took(app.model_s) * (6 if dice.random() < app.slow_mode else 1)
         tokens = app.tokens * (dice.lognormvariate(0, 0.3) if app.noise else 1.0)
-        model, said, reason = app.model, f"answer {self.number}", "stop"
+        prompt, model, said, reason = 1.0, app.model, f"answer {self.number}", "stop"
+        if app.upgrade is not None and self.at >= app.upgrade[0]:
+            model = app.upgrade[1]
         if app.json:
             said = f'{{"answer": "{self.number}", "sure": true}}'
         for one in self.live:
-            took_s *= one.model_slower
-            tokens *= one.tokens
+            took_s *= one.model_slower ** one.grown(self.at)
+            tokens *= one.tokens ** one.grown(self.at)
+            prompt *= one.prompt ** one.grown(self.at)
             model = one.model or model
             if dice.random() < one.malformed:
-                said = said[:-8]
+                said = _malformed(said, one.form)
             if one.says and dice.random() < one.says_share:
                 said += f" {one.says}"
             if dice.random() < one.cut:
-                reason = "length"
-        self._add(f"chat {model}", self.passed_s, took_s, {
-            "gen_ai.operation.name": "chat",
-            "gen_ai.provider.name": "openai",
-            "gen_ai.request.model": model,
-            "gen_ai.response.model": model,
-            "gen_ai.usage.input_tokens": int(tokens),
-            "gen_ai.usage.output_tokens": int(tokens) // 4,
-            "gen_ai.response.finish_reasons": [reason],
-            "gen_ai.output.messages": [{"role": "assistant", "parts": [{"type": "text", "content": said}]}],
-            "svc.call_site.id": app.name,
-        })  # fmt: skip
+                reason, said = one.reason, said if one.reason else ""
+        self._add(
+            f"chat {model}",
+            self.passed_s,
+            took_s,
+            _model_attributes(app, model, int(tokens * prompt), int(tokens) // 4, said, reason)
+            | {"svc.call_site.id": self.site},
+        )
         self.passed_s += took_s
 
     def _add(
         self, name: str, begin_s: float, took_s: float, attributes: dict[str, Any], *, root: bool = False,
-        status_code: int = 0,
+        error: str | None = None, **fields: Any,
     ) -> None:  # fmt: skip
+        if error is not None:
+            attributes = attributes | {"error.type": error}
+        release = next((one.release for one in self.live if one.release), None)
         if self.app.releases:
-            attributes[RELEASE] = f"1.{self.at.days // self.app.releases}"
+            release = release or f"1.{self.at.days // self.app.releases}"
+        if release:
+            attributes[RELEASE] = release
         start_ns = int((MONDAY + self.at + timedelta(seconds=begin_s)).timestamp() * 1_000_000) * 1_000
         made = span(
             span_id=self.root_id if root else self.dice.randbytes(8),
@@ -238,78 +294,53 @@ class _Turn:
             start_ns=start_ns,
             end_ns=start_ns + int(took_s * 1e9),
             attributes=self.shared | attributes,
-            status_code=status_code,
+            **fields,
         )
         self.spans.insert(0, made) if root else self.spans.append(made)
 
 
-FAULTS: Final = (
-    App("partly", 300, (Planted("partly", 17 * DAY + 9 * HOUR, 20 * DAY, tool="pay", tool_errors=0.3),)),
-    App("totally", 400, (Planted("totally", 19 * DAY + 13 * HOUR, 19 * DAY + 21 * HOUR, tool="search",
-                                 tool_errors=0.95),)),
-    App("rarely", 60, (Planted("rare tool", 18 * DAY + 8 * HOUR, 18 * DAY + 20 * HOUR, tool="print",
-                               tool_errors=1.0),),
-        tools={"search": 0.02, "pay": 0.01, "print": 0.0}),
-    App("creep", 2_000, (Planted("creep", 15 * DAY, tool="search", tool_errors=0.08, creeping=3 * DAY),),
-        tools={"search": 0.04, "pay": 0.01}),
-    App("slowtool", 150, (Planted("slow tool", 16 * DAY + 4 * HOUR, found=("duration_drift",), tool="pay",
-                                  tool_slower=10.0),)),
-    App("slowish", 200, (Planted("model ×1.5", 17 * DAY + 10 * HOUR, found=("duration_drift",),
-                                 model_slower=1.5),)),
-    App("slow", 100, (Planted("model ×2", 20 * DAY + 3 * HOUR, found=("duration_drift",),
-                              model_slower=2.0),)),
-    App("dear", 150, (Planted("tokens ×1.6", 16 * DAY + 15 * HOUR, found=("cost_drift",), tokens=1.6),)),
-    App("swap", 100, (Planted("dearer model", 21 * DAY + 11 * HOUR, found=("cost_drift",),
-                              model="gpt-4o"),)),
-    App("broken", 120, (Planted("malformed", 18 * DAY + 12 * HOUR, found=("malformed_output",),
-                                malformed=0.3),), json=True),
-    App("loop", 120, (Planted("loops", 19 * DAY + 9 * HOUR, found=("agent_loop",), looping=0.25),)),
-    App("cut", 100, (Planted("cut off", 22 * DAY + 10 * HOUR, found=("cut_output",), cut=0.3),)),
-    App("leak", 50, (Planted("secret", 24 * DAY + 10 * HOUR, 24 * DAY + 12 * HOUR, found=("secret_leak",),
-                             says=SECRET),)),
-    App("passing", 50, (Planted("secret in arguments", 23 * DAY + 10 * HOUR, 23 * DAY + 14 * HOUR, found=(),
-                                asks=DOUBTFUL),)),
-    App("newly", 200, (Planted("new failure", 20 * DAY + 9 * HOUR, found=("new_signature", "tool_error"),
-                               tool="search", tool_errors=0.35, error_type="QuotaExceeded"),),
-        tools={"search": 0.15, "pay": 0.01}),
-    App("again", 150, (Planted("retried", 21 * DAY + 9 * HOUR, tool="pay", tool_errors=0.5),), retries=2),
-    App("shared", 300, (Planted("first of two", 18 * DAY + 9 * HOUR, 21 * DAY, tool="search",
-                                tool_errors=0.3),
-                        Planted("second of two", 18 * DAY + 15 * HOUR, 21 * DAY, tool="pay",
-                                tool_errors=0.3, error_type="Declined"))),
-)  # fmt: skip
-
-HEALTHY: Final = (
-    App("weekday", 150, weekend=0.3),
-    App("moody", 200, day_noise=0.1),
-    App("growing", 100, growth=3.0),
-    App("bursting", 80, burst=(19 * DAY + 9 * HOUR, 19 * DAY + 12 * HOUR, 10.0)),
-    App("fresh", 80, first=13 * DAY),
-    App("tooled", 80, new_tool=(12 * DAY, "map")),
-    App("flaky", 150, tools={"search": 0.15, "pay": 0.15}),
-    App("tailed", 150, noise=1.3),
-    App("holiday", 100, burst=(14 * DAY, 21 * DAY, 0.0)),
-    App("deployed", 100, releases=5),
-    App("patient", 100, tools={"search": 0.1, "pay": 0.05}, retries=2),
-    App("bimodal", 120, slow_mode=0.3),
-    App("lonely", 80, sessions=False),
-    App("constant", 80, noise=0.0),
-    App("tiny", 20),
-)
+def _malformed(said: str, form: str) -> str:
+    if form == "renamed":
+        return said.replace('"answer"', '"reply"')
+    return f"Sure! Here is what you asked for: {said}" if form == "wrapped" else said[:-8]
 
 
-@attrs.frozen
-class Traffic:
-    """All applications together."""
+def _tool_attributes(app: App, name: str, asked: Any, result: Any) -> dict[str, Any]:
+    if app.dialect == "openinference":
+        return {
+            "openinference.span.kind": "TOOL",
+            "tool.name": name,
+            "input.value": json.dumps(asked),
+            "output.value": json.dumps(result),
+        }
+    return {
+        "gen_ai.operation.name": "execute_tool",
+        "gen_ai.tool.name": name,
+        "gen_ai.tool.call.arguments": asked,
+        "gen_ai.tool.call.result": json.dumps(result),
+    }
 
-    seed: int
-    apps: tuple[App, ...] = FAULTS + HEALTHY
-    days: int = DAYS
 
-    def traces(self) -> Iterator[tuple[datetime, list[Any]]]:
-        """The spans of each trace, in order of time."""
-        return heapq.merge(*(app.traces(self.seed, self.days) for app in self.apps), key=_by_time)
-
-
-def _by_time(trace: tuple[datetime, list[Any]]) -> datetime:
-    return trace[0]
+def _model_attributes(
+    app: App, model: str, asked: int, answered: int, said: str, reason: str
+) -> dict[str, Any]:
+    if app.dialect == "openinference":
+        return {
+            "openinference.span.kind": "LLM",
+            "llm.provider": app.provider,
+            "llm.model_name": model,
+            "llm.token_count.prompt": asked,
+            "llm.token_count.completion": answered,
+            "llm.output_messages.0.message.role": "assistant",
+            "llm.output_messages.0.message.content": said,
+        }
+    return {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.provider.name": app.provider,
+        "gen_ai.request.model": model,
+        "gen_ai.response.model": model,
+        "gen_ai.usage.input_tokens": asked,
+        "gen_ai.usage.output_tokens": answered,
+        "gen_ai.response.finish_reasons": [reason or "stop"],
+        "gen_ai.output.messages": [{"role": "assistant", "parts": [{"type": "text", "content": said}]}],
+    }

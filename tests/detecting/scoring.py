@@ -53,6 +53,7 @@ class Outcome:
     found: Sequence[Found]
     subjects: int
     reopened: int
+    spans: int
 
 
 async def read(database: Database) -> Outcome:
@@ -68,7 +69,8 @@ async def read(database: Database) -> Outcome:
         )
         subjects = await connection.fetchval("select count(*) from bucket_state")
         reopened = await connection.fetchval("select count(*) from case_event where kind = 'reopened'")
-        return Outcome([_found(row) for row in rows], subjects, reopened)
+        spans = await connection.fetchval("select coalesce(sum(spans), 0) from trace_fold")
+        return Outcome([_found(row) for row in rows], subjects, reopened, spans)
 
     return await database.run(work)
 
@@ -206,13 +208,31 @@ class Score:
             ("delay, median and worst", f"{statistics.median(delays):.1f} h, {max(delays):.1f} h"),
             (
                 "false alarms a bucket-month",
-                f"{len(self.false_alarms) / max(self.bucket_months, 1):.3f}"
-                f" ({len(self.false_alarms)} in {self.bucket_months:.0f})",
+                f"{self.alarm_rate:.3f} ({len(self.false_alarms)} in {self.bucket_months:.0f})",
             ),
             ("cases an outage", f"{self.cases_an_outage:.2f}; {self.merged} hold two"),
             ("said to be over while it lasted", str(len(self.given_up))),
             ("reopened", str(self.outcome.reopened)),
         ]
+
+    @property
+    def alarm_rate(self) -> float:
+        """False alarms a bucket-month."""
+        return len(self.false_alarms) / max(self.bucket_months, 1)
+
+    def missed_bars(self) -> list[str]:
+        """What is not as it must be."""
+        bars = {
+            f"recall {self.recall:.3f}, not 1: {', '.join(self.missed)}": self.recall == 1,
+            f"{self.alarm_rate:.3f} false alarms a bucket-month, more than 0.03": self.alarm_rate <= 0.03,
+            f"median onset error {statistics.median(self.onset_errors_h or [0]):.1f} h, more than 4": (
+                statistics.median(self.onset_errors_h or [0]) <= 4
+            ),
+            f"{self.cases_an_outage:.2f} cases an outage, {self.merged} that hold two": (
+                self.cases_an_outage == 1 and not self.merged
+            ),
+        }
+        return [said for said, held in bars.items() if not held]
 
     def told(self) -> list[str]:
         """Each finding in a line."""

@@ -9,8 +9,9 @@ import attrs
 import msgspec
 
 from svc.store.postgres.database import Database
+from tests.detecting.applications import FAULTS, HEALTHY, Traffic
 from tests.detecting.house import House, replay
-from tests.detecting.labelled import DAY, DAYS, FAULTS, HEALTHY, HOUR, MONDAY, Traffic
+from tests.detecting.labelled import DAY, DAYS, HOUR, MONDAY
 from tests.detecting.scoring import Score, read
 from tests.store.spans.test_writing import fetch
 

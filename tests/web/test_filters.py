@@ -36,14 +36,39 @@ def test_a_value_that_cannot_be_read_is_named_and_asks_for_nothing(typed: str) -
     assert (read.asked, read.tokens, read.text) == ({}, [], "")
 
 
+def test_a_minus_excludes_and_two_of_a_name_are_told() -> None:
+    read = read_filters('-status:error -model:gpt-4o -session:"a b" -word -https://x user:a user:b')
+    assert read.asked == {
+        "status": "ok", "without": (("model", "gpt-4o"), ("session_id", "a b")), "user_id": "b",
+    }  # fmt: skip
+    assert read.text == "-word -https://x"
+    assert read.wrong == ["user is there twice; the last one counts"]
+    assert read_filters("-latency:>5s").wrong == [
+        "latency is not excluded; turn its sign round; it was left out"
+    ]
+    many = read_filters(" ".join(f"-user:u{number}" for number in range(12)))
+    assert (len(many.asked["without"]), len(many.wrong)) == (10, 1)
+
+
+def test_a_value_is_added_or_excluded_never_both() -> None:
+    read = read_filters("-model:a model:b")
+    assert read.with_("model", "a") == "model:a"
+    assert read.with_("model", "c") == "-model:a model:c"
+    assert read.excluding("model", "b") == "-model:a -model:b"
+
+
 @given(
     st.lists(
-        st.tuples(st.sampled_from(["site", "model", "session", "user"]), st.text(min_size=1, max_size=30))
+        st.tuples(
+            st.sampled_from(["site", "model", "session", "user"]),
+            st.text(min_size=1, max_size=30),
+            st.booleans(),
+        )
     ),
     st.text(max_size=30),
 )
-def test_what_a_bar_says_reads_as_the_same_bar(values: list[tuple[str, str]], text: str) -> None:
-    tokens = [Token(name, value) for name, value in values]
+def test_what_a_bar_says_reads_as_the_same_bar(values: list[tuple[str, str, bool]], text: str) -> None:
+    tokens = [Token(name, value, excluded) for name, value, excluded in values]
     text = " ".join(text.split())
     bar = str(Filters(tokens, text, {}, []))
     read = read_filters(bar)

@@ -383,7 +383,9 @@ async def test_a_full_list_counts_draws_and_pages(store: Database, owner: Visito
      ("latency:<10s", 60), ("cost:>0", 60), ("cost:>1", 0), ("unpriced:no", 60), ("unpriced:yes", 0),
      ("kind:llm", 60),
      ("model:gpt-4o", 60), ("model:other", 0), ("site:site", 60), ('"ask 5"', 11), ("ask:5", 0),
-     ("status:error session:s3 latency:>1ms", 2), ("user:u 59", 1)],
+     ("status:error session:s3 latency:>1ms", 2), ("user:u 59", 1), ("-status:error", 40),
+     ("-session:s3 -session:s4", 52), ("-user:u", 0), ("-user:v", 60), ("-model:gpt-4o", 0), ("-model:x", 60),
+     ("-kind:tool status:ok", 40), ("-kind:llm", 0), ("-site:site", 0), ("-unpriced:yes -site:x", 60)],
 )  # fmt: skip
 async def test_rows_and_drawing_say_the_same_under_every_filter(
     store: Database, owner: Visitor, bar: str, count: int
@@ -399,8 +401,12 @@ async def test_facets_count_under_the_filters_and_lead_to_them(store: Database, 
     await fill(store)
     seen = await owner.get(f"{BASE}/traces/facets?q=status:error&range=7d&given=7d")
     found = dict(re.findall(r'title="([^"]+)">[^<]*</a><span class="soft">([\d,]+)', seen.text))
+    assert (
+        'href="' + BASE + '/traces?q=status%3Aerror+-model%3Agpt-4o&amp;range=7d" aria-label="Not'
+        in seen.text
+    )
     assert (found["site"], found["error"], found["gpt-4o"], found["u"]) == ("20", "20", "20", "20")
-    link = re.search(r'href="([^"]*)" title="gpt-4o"', seen.text)
+    link = re.search(r'href="([^"]*)" data-not="[^"]*" data-value="model:gpt-4o"', seen.text)
     assert link is not None
     assert "q=status%3Aerror+model%3Agpt-4o&amp;range=7d" in link[1]
 

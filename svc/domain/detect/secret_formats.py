@@ -17,7 +17,7 @@ import attrs
 
 Band = Literal["high", "low"]
 
-VERSION: Final = 2
+VERSION: Final = 3
 
 _BASE62: Final = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _W: Final = "[0-9A-Za-z]"
@@ -72,7 +72,11 @@ FORMATS: Final[tuple[SecretFormat, ...]] = (
     _F("gitlab", f"glpat-{_U}{{20,60}}(?:\\.{_U}{{2,40}}){{0,2}}", "docs.gitlab.com, Token information API"),
     _F("gitlab-runner", f"(?:glrt|gldt)-{_U}{{20,60}}(?:\\.{_U}{{2,40}}){{0,2}}"),
     _F("npm", f"npm_{_W}{{36}}", "github.blog, Announcing npm's new access token format", check=has_checksum),
-    _F("pypi", f"pypi-AgEIcHlwaS5vcmc{_U}{{50,200}}"),
+    _F(
+        "pypi",
+        f"pypi-AgEIcHlwaS5vcmc{_U}{{50,200}}",
+        "docs.pypi.org, Secret reporting API; warehouse.pypa.io, Token Scanning",
+    ),
     _F("aws-access-key-id", "(?:AKIA|ASIA)[A-Z2-7]{16}", "docs.aws.amazon.com, IAM identifiers"),
     _F(
         "aws-secret-key",
@@ -91,7 +95,11 @@ FORMATS: Final[tuple[SecretFormat, ...]] = (
     _F("stripe-webhook", f"whsec_{_B}{{32,64}}"),
     _F("openai", f"sk-(?:proj|svcacct|admin)-{_U}{{20,90}}T3BlbkFJ{_U}{{20,90}}"),
     _F("openai-old", f"sk-{_W}{{20}}T3BlbkFJ{_W}{{20}}"),
-    _F("anthropic", f"sk-ant-(?:api03|admin01)-{_U}{{93}}AA"),
+    _F(
+        "anthropic",
+        f"sk-ant-(?:api03|admin01)-{_U}{{93}}AA",
+        "platform.claude.com, Get an API key; Admin API, partial_key_hint",
+    ),
     _F("google-api-key", f"AIza{_U}{{35}}"),
     _F("google-oauth-secret", f"GOCSPX-{_U}{{28}}"),
     _F("google-access-token", f"ya29\\.{_U}{{50,250}}"),
@@ -102,12 +110,18 @@ FORMATS: Final[tuple[SecretFormat, ...]] = (
     _F("replicate", f"r8_{_W}{{37}}"),
     _F("langsmith", f"lsv2_(?:pt|sk)_{_H}{{32}}_{_H}{{10}}"),
     _F("langfuse", f"sk-lf-{_H}{{8}}-{_H}{{4}}-{_H}{{4}}-{_H}{{4}}-{_H}{{12}}"),
-    _F("sendgrid", f"SG\\.{_U}{{22}}\\.{_U}{{43}}"),
+    # 69 characters in all.
+    _F("sendgrid", f"SG\\.{_U}{{22}}\\.{_U}{{43}}", "twilio.com/docs/sendgrid, API Keys"),
     _F("twilio", f"(?i:twilio)[^\\n]{{0,60}}?\\b(?P<s>SK{_H}{{32}})"),
     _F("mailgun", f"(?i:mailgun)[^\\n]{{0,60}}?\\b(?P<s>key-{_H}{{32}})"),
     _F("telegram-bot", f"[0-9]{{8,10}}:AA{_U}{{33}}", public=False),
-    _F("digitalocean", f"do[opr]_v1_{_H}{{64}}"),
-    _F("shopify", "shp(?:at|ss|ca|pa)_[0-9A-Fa-f]{32}"),
+    _F("digitalocean", f"do[opr]_v1_{_H}{{64}}", "docs.digitalocean.com, API token format"),
+    # 38 characters in all.
+    _F(
+        "shopify",
+        "shp(?:at|ss|ca|pa)_[0-9A-Fa-f]{32}",
+        "shopify.dev/changelog, Length of the Shopify access token is increasing",
+    ),
     _F("databricks", f"dapi{_H}{{32}}(?:-[0-9])?"),
     _F("terraform-cloud", f"{_W}{{14}}\\.atlasv1\\.{_U}{{60,70}}", public=False),
     _F("vault", f"hv[sb]\\.{_U}{{90,200}}"),

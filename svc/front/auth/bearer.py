@@ -13,13 +13,21 @@ from protocol.tokens import Scope, bearer
 
 
 async def authorize(
-    keys: Keys, authorization: str | None, allowed: Collection[Scope], wrong_scope: Refusal
+    keys: Keys,
+    authorization: str | None,
+    allowed: Collection[Scope],
+    wrong_scope: Refusal,
+    *,
+    purposes: Collection[str] = (),
 ) -> Grant | Refusal:
-    """The grant of a request, or why it is refused: 401 without a living key, `wrong_scope` otherwise."""
+    """The grant of a request, or why it is refused: 401 without a living key, `wrong_scope` otherwise.
+
+    A key that was made for a purpose opens only a door that names it in `purposes`.
+    """
     token = bearer(authorization)
     if token is None:
         return NO_TENANT
-    match await keys.verify(token):
+    match await keys.verify(token, purposes=purposes):
         case None:
             return UNKNOWN_KEY
         case WasRevoked():

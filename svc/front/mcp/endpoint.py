@@ -10,6 +10,7 @@ Secrets: neither arguments nor answers are logged; they hold payloads.
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection
 from typing import Any, Final
 
 import attrs
@@ -17,6 +18,7 @@ import msgspec
 import trio
 
 from actors.keys import Grant, Keys
+from protocol.agents import PURPOSES, RUN_TOOLS
 from protocol.jsonrpc import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
@@ -49,7 +51,7 @@ from svc.front.auth.bearer import authorize
 from svc.front.auth.client import Surroundings
 from svc.front.mcp.handlers import ToolError
 from svc.front.mcp.reads import Reads
-from svc.front.mcp.tools import BY_NAME, LISTED, BadArguments, Tool, instructions
+from svc.front.mcp.tools import BY_NAME, LISTED, LISTED_TO_RUNS, BadArguments, Tool, instructions
 from svc.front.server.door import AsgiScope, Body, Receive, Send, refuse, respond
 from svc.front.turns import Turns
 from svc.store.reads.payloads import ROOM_BYTES, answer_bytes
@@ -71,6 +73,8 @@ BATCH_TIMEOUT_S: Final = 60.0
 LEAST_ROOM_BYTES: Final = MIB // 2
 
 _SCOPES: Final[tuple[Scope, ...]] = ("admin",)
+#: Keys that a run of an agent holds open this door too, and of it the run's tools.
+_PURPOSES: Final = frozenset(PURPOSES.values())
 _JSON: Final = b"application/json"
 _CHALLENGE: Final = (b"www-authenticate", b'Bearer realm="svc-mcp"')
 
@@ -124,7 +128,9 @@ class Mcp:
             return _error(403, "this Origin may not use the endpoint")
         if scope["method"] != "POST":
             return METHOD_NOT_ALLOWED
-        grant = await authorize(self.keys, headers.get("authorization"), _SCOPES, MCP_SCOPE)
+        grant = await authorize(
+            self.keys, headers.get("authorization"), _SCOPES, MCP_SCOPE, purposes=_PURPOSES
+        )
         if isinstance(grant, Refusal):
             return _credential(grant)
         raw = await _read(headers, body)
@@ -187,14 +193,14 @@ class Mcp:
                     "protocolVersion": PROTOCOL_VERSION,
                     "capabilities": {"tools": {"listChanged": False}},
                     "serverInfo": SERVER_INFO,
-                    "instructions": instructions(),
+                    "instructions": instructions(_offered(grant)),
                 }
             case "ping":
                 return {}
             case "tools/list":
                 if isinstance(params, dict) and params.get("cursor"):
                     return Fault(INVALID_PARAMS, "there is one page of tools and no cursor to it")
-                return LISTED
+                return LISTED if grant.purpose is None else LISTED_TO_RUNS
             case "tools/call":
                 return await self._call(grant, params, room_bytes)
             case other:
@@ -209,7 +215,7 @@ class Mcp:
         if not isinstance(arguments, dict | None):
             return Fault(INVALID_PARAMS, "params.arguments must be an object")
         tool = BY_NAME.get(name)
-        if tool is None:
+        if tool is None or name not in _offered(grant):
             # A name that is withheld reads the same.
             return _said(f"unknown tool: {name[:100]}; tools/list shows what there is")
         try:
@@ -234,6 +240,11 @@ class Mcp:
             reads = attrs.evolve(self.reads, room_bytes=room_bytes)
             answer = await tool.handler(reads, grant.project_id, asked)
             return await trio.to_thread.run_sync(_told, answer, room_bytes)
+
+
+def _offered(grant: Grant) -> Collection[str]:
+    """The names of the tools on offer: to the key of a run, those that read what was traced."""
+    return BY_NAME if grant.purpose is None else RUN_TOOLS
 
 
 async def _read(headers: dict[str, str], body: Body) -> bytes | Refusal:

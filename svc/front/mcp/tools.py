@@ -6,12 +6,13 @@ project of the key, and none writes (spec, tool rule 11).
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final
 
 import attrs
 import msgspec
 
+from protocol.agents import RUN_TOOLS
 from svc.front.mcp import arguments as a
 from svc.front.mcp import handlers as h
 from svc.front.mcp import texts
@@ -111,11 +112,15 @@ TOOLS: Final = (
 BY_NAME: Final = {tool.name: tool for tool in TOOLS}
 
 LISTED: Final = msgspec.Raw(msgspec.json.encode({"tools": [tool.listed() for tool in TOOLS]}))
+#: To the key of a run of an agent.
+LISTED_TO_RUNS: Final = msgspec.Raw(
+    msgspec.json.encode({"tools": [tool.listed() for tool in TOOLS if tool.name in RUN_TOOLS]})
+)
 
 
-def instructions() -> str:
-    """What an agent should know before its first call, built from the tools on offer."""
-    return texts.instructions(tool.name for tool in TOOLS)
+def instructions(names: Iterable[str]) -> str:
+    """What an agent should know before its first call, built from the names of the tools on offer."""
+    return texts.instructions(names)
 
 
 def markdown_table() -> str:

@@ -20,6 +20,7 @@ import asyncio
 import io
 import logging
 import re
+import ssl
 import struct
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -196,12 +197,12 @@ class OtlpGrpc:
         """The methods of this service, as grpclib asks for them."""
         return {METHOD: Handler(self._export, Cardinality.UNARY_UNARY, bytes, bytes)}
 
-    async def open(self, host: str, port: int) -> None:
-        """Listen. Raises `OSError` when the port is taken."""
+    async def open(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> None:
+        """Listen, under TLS where there is a context for it. Raises `OSError` when the port is taken."""
 
         async def start() -> Server:
             server = _Server([self], codec=_Bytes(), status_details_codec=_Details())
-            await server.start(host, port)
+            await server.start(host, port, ssl=tls)
             return server
 
         self._server = await trio_asyncio.aio_as_trio(start)()

@@ -23,6 +23,7 @@ from hypercorn.trio.tcp_server import TCPServer
 
 from svc.front.server.crowd import Crowd
 from svc.front.server.streams import Streams
+from svc.front.server.tls import TlsDoors
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +45,8 @@ class Connection(TCPServer):
     _left = False
     #: Set for the process by `contain_connections`.
     crowd: Crowd
+    #: None unless this process does TLS.
+    tls: TlsDoors | None = None
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
@@ -55,11 +58,17 @@ class Connection(TCPServer):
             self.leave()
             return
         try:
-            await super().run()
+            if not await self._proves():
+                await super().run()
         except* Exception as group:
             log.warning("a connection was dropped: %s", ", ".join(sorted(_kinds(group))))
         finally:
             self.crowd.gone(self)
+
+    async def _proves(self) -> bool:
+        """Whether the connection was a certificate authority's, and is over."""
+        stream = self.stream
+        return self.tls is not None and isinstance(stream, trio.SSLStream) and await self.tls.proven(stream)
 
     def leave(self) -> None:
         """Close at once; whoever reads or writes here is told."""
@@ -172,8 +181,8 @@ def _kinds(error: BaseException) -> set[str]:
     return {type(error).__name__}
 
 
-def contain_connections(crowd: Crowd) -> None:
+def contain_connections(crowd: Crowd, tls: TlsDoors | None = None) -> None:
     """Make Hypercorn's Trio worker use `Connection` and `Streams`; it offers no other way in."""
-    Connection.crowd = crowd
+    Connection.crowd, Connection.tls = crowd, tls
     worker.TCPServer = Connection  # type: ignore[attr-defined,assignment]
     protocols.H2Protocol = Streams  # type: ignore[attr-defined,assignment]

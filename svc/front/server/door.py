@@ -13,7 +13,16 @@ from urllib.parse import quote
 
 import trio
 
-from protocol.refusals import BAD_REQUEST, GRPC_ELSEWHERE, GRPC_OFF, NOT_FOUND, STOPPING, Refusal
+from protocol.refusals import (
+    BAD_REQUEST,
+    GRPC_ELSEWHERE,
+    GRPC_OFF,
+    NOT_FOUND,
+    STOPPING,
+    USE_HTTPS,
+    Refusal,
+)
+from svc.front.server.plain import PlainPort
 
 AsgiScope = dict[str, Any]
 Receive = Callable[[], Awaitable[dict[str, Any]]]
@@ -22,14 +31,25 @@ AsgiApp = Callable[[AsgiScope, Receive, Send], Awaitable[None]]
 
 _JSON: Final = b"application/json"
 
+#: Said over TLS only: over a plain connection it means nothing.
+STRICT_TRANSPORT: Final = (b"strict-transport-security", b"max-age=31536000")
+
 _TWO_LENGTHS: Final = BAD_REQUEST.saying("the request has both a Content-Length and a Transfer-Encoding")
 
 
 class Door:
     """Routes requests and knows how many are inside."""
 
-    def __init__(self, *, otlp: AsgiApp, mcp: AsgiApp, app: AsgiApp, grpc_port: int | None = None) -> None:
-        self._otlp, self._mcp, self._app = otlp, mcp, app
+    def __init__(
+        self,
+        *,
+        otlp: AsgiApp,
+        mcp: AsgiApp,
+        app: AsgiApp,
+        grpc_port: int | None = None,
+        plain: PlainPort | None = None,
+    ) -> None:
+        self._otlp, self._mcp, self._app, self._plain = otlp, mcp, app, plain
         self._no_grpc = GRPC_OFF if grpc_port is None else GRPC_ELSEWHERE.format(port=grpc_port)
         self._closing = False
         self._emptied = trio.Event()
@@ -43,6 +63,8 @@ class Door:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        if self._plain is not None and scope["scheme"] == "https":
+            send = _strictly(send)
         self.in_flight += 1
         try:
             if self._closing:
@@ -51,6 +73,9 @@ class Door:
             elif _has_two_lengths(scope):
                 await Body(receive).drain()
                 await refuse(send, _TWO_LENGTHS, close=True)
+            elif self._plain is not None and scope["scheme"] == "http" and not self._plain.lets_in(scope):
+                await Body(receive).drain()
+                await _send_away(send, scope, self._plain)
             elif _is_grpc(scope):
                 await Body(receive).drain()
                 await self._refuse_grpc(send, trailed=scope.get("http_version") == "2")
@@ -88,6 +113,33 @@ class Door:
         with trio.move_on_after(timeout_s):
             await self._emptied.wait()
         return not self.in_flight
+
+
+async def _send_away(send: Send, scope: AsgiScope, plain: PlainPort) -> None:
+    """Answer an authority's question, lead a reader to TLS, and tell a sender that its token was exposed."""
+    if plain.asks_for_proof(scope):
+        proof = await plain.proof(scope)
+        if proof is None:
+            await refuse(send, NOT_FOUND)
+        else:
+            await respond(send, 200, b"application/octet-stream", proof.encode())
+        return
+    location = plain.location(scope)
+    if location is None:
+        await refuse(send, USE_HTTPS, close=True)
+    else:
+        await respond(send, 308, b"text/plain; charset=utf-8", b"", [(b"location", location)])
+
+
+def _strictly(send: Send) -> Send:
+    """Every answer says that this name is to be reached over TLS alone (RFC 6797)."""
+
+    async def strict(message: dict[str, Any]) -> None:
+        if message["type"] == "http.response.start":
+            message = {**message, "headers": [*message["headers"], STRICT_TRANSPORT]}
+        await send(message)
+
+    return strict
 
 
 def _is_grpc(scope: AsgiScope) -> bool:

@@ -58,6 +58,10 @@ Action = Literal[
     "detector.update",
     "dead_letter.replay",
     "dead_letter.discard",
+    "agent_run.start",
+    "agent_run.cancel",
+    "agent_run.end",
+    "agent_settings.update",
 ]
 
 

@@ -21,7 +21,7 @@ import trio
 
 from protocol.storage import Eviction, KeyRecord, Outage
 from protocol.tokens import Scope, lookup_prefix, new_token
-from svc.store.accounts.audit import Action, record
+from svc.store.accounts.audit import SYSTEM, Action, record
 from svc.store.postgres.database import Connection, Database
 
 CHANNEL: Final = "svc_keys"
@@ -100,22 +100,36 @@ class KeyStore:
     database: Database
     hashers: trio.CapacityLimiter = attrs.field(factory=lambda: trio.CapacityLimiter(1))
 
-    async def create(self, project_id: int, name: str, scope: Scope, *, actor: str) -> Minted:
-        """A new key. `name` must not be blank."""
+    async def create(
+        self,
+        project_id: int,
+        name: str,
+        scope: Scope,
+        *,
+        actor: str,
+        purpose: str | None = None,
+        expires_at: datetime | None = None,
+    ) -> Minted:
+        """A new key. `name` must not be blank.
+
+        One with a `purpose`, which has an end, opens nothing else, and is not listed.
+        """
         token = new_token(scope)
         hashed = await trio.to_thread.run_sync(_hash, token, limiter=self.hashers)
 
         async def work(connection: Connection) -> Key:
             # The new key; its secret as a hash only.
             row = await connection.fetchrow(
-                "insert into api_key (project_id, name, scope, token_prefix, secret_hash, minted_by)"
-                f" values ($1, $2, $3, $4, $5, $6) returning {_SHOWN}",
+                "insert into api_key (project_id, name, scope, token_prefix, secret_hash, minted_by, purpose,"
+                f" expires_at) values ($1, $2, $3, $4, $5, $6, $7, $8) returning {_SHOWN}",
                 project_id,
                 name,
                 scope,
                 lookup_prefix(token),
                 hashed,
                 actor,
+                purpose,
+                expires_at,
             )
             key = _key(row)
             await _record(connection, "key.create", project_id, key, actor)
@@ -128,7 +142,8 @@ class KeyStore:
         # Every key of the project.
         rows = await self.database.run(
             lambda connection: connection.fetch(
-                f"select {_SHOWN} from api_key where project_id = $1 order by created_at desc, id",
+                f"select {_SHOWN} from api_key where project_id = $1 and purpose is null"
+                " order by created_at desc, id",
                 project_id,
             ),
             readonly=True,
@@ -171,9 +186,18 @@ class KeyStore:
         return AlreadyRevoked() if key is None else Minted(key, token)
 
     async def revoke(
-        self, project_id: int, key_id: str, *, actor: str, scope: Scope | None = None
+        self,
+        project_id: int,
+        key_id: str,
+        *,
+        actor: str,
+        scope: Scope | None = None,
+        purpose: str | None = None,
     ) -> Key | NoSuchKey:
-        """Revoke for good; twice is the same as once. With a `scope`, only a key of that scope."""
+        """Revoke for good; twice is the same as once. With a `scope`, only a key of that scope.
+
+        A key that was made for a purpose is revoked by whoever names that.
+        """
         if _uuid(key_id) is None:
             return NoSuchKey()
 
@@ -181,10 +205,11 @@ class KeyStore:
             # The key as it was; nobody else changes it until the commit.
             before = await connection.fetchrow(
                 f"select {_SHOWN} from api_key where project_id = $1 and id = $2::uuid"
-                " and ($3::text is null or scope = $3) for update",
+                " and ($3::text is null or scope = $3) and purpose is not distinct from $4 for update",
                 project_id,
                 UUID(key_id),
                 scope,
+                purpose,
             )
             if before is None or before["revoked_at"] is not None:
                 return NoSuchKey() if before is None else _key(before)
@@ -207,7 +232,7 @@ class KeyStore:
         # Candidates for a token; a deleted project has no keys that verify.
         rows = await self.database.run(
             lambda connection: connection.fetch(
-                "select k.id::text as key_id, k.project_id, k.scope, k.secret_hash,"
+                "select k.id::text as key_id, k.project_id, k.scope, k.secret_hash, k.purpose, k.expires_at,"
                 " k.revoked_at is not null or p.deleted_at is not null as revoked"
                 " from api_key k join project p on p.id = k.project_id"
                 " where k.token_prefix = $1 order by revoked, k.created_at limit 4",
@@ -217,6 +242,30 @@ class KeyStore:
             timeout_s=8.0,
         )
         return [KeyRecord(**dict(row.items())) for row in rows]
+
+    async def sweep(self) -> int:
+        """Revoke the keys with a purpose whose time is over, and forget those that were over for a week.
+
+        Returns how many were revoked.
+        """
+
+        async def work(connection: Connection) -> int:
+            # Those whose holder never came to revoke them.
+            rows = await connection.fetch(
+                "update api_key set revoked_at = now() where purpose is not null and revoked_at is null"
+                f" and expires_at <= now() returning project_id, {_SHOWN}"
+            )
+            for row in rows:
+                key = _key({name: value for name, value in row.items() if name != "project_id"})
+                await _announce(connection, key.id)
+                await _record(connection, "key.revoke", row["project_id"], key, SYSTEM)
+            # Their history is the audit's.
+            await connection.execute(
+                "delete from api_key where purpose is not null and expires_at <= now() - interval '7 days'"
+            )
+            return len(rows)
+
+        return await self.database.run(work)
 
     async def note_used(self, used: dict[str, datetime]) -> None:
         """Write down when keys were used last; never moves backwards."""
@@ -250,7 +299,7 @@ class KeyStore:
         # One key of this project.
         row = await self.database.run(
             lambda connection: connection.fetchrow(
-                f"select {_SHOWN} from api_key where project_id = $1 and id = $2::uuid",
+                f"select {_SHOWN} from api_key where project_id = $1 and id = $2::uuid and purpose is null",
                 project_id,
                 UUID(key_id),
             ),
@@ -289,7 +338,7 @@ async def minted(connection: Connection, org_id: int, minted_by: str) -> tuple[l
     rows = await connection.fetch(
         "select k.id::text, p.slug, k.name, k.scope, k.token_prefix, count(*) over () as n"
         " from api_key k join project p on p.id = k.project_id and p.deleted_at is null"
-        " where p.org_id = $1 and k.minted_by = $2 and k.revoked_at is null"
+        " where p.org_id = $1 and k.minted_by = $2 and k.revoked_at is null and k.purpose is null"
         f" order by k.created_at desc, k.id limit {MINTED_SHOWN}",
         org_id,
         minted_by,

@@ -1,7 +1,8 @@
 """Hourly cubes over closed hours and their sums by day: built off the hot path, read by every aggregate.
 
 Owns the tables `cube`, `cube_day`, `cube_progress` and `cube_dirty`; what searches look up is built along
-with them (`search_blocks`, `search_values`). A closed hour of `created_at` changes only when a span in it
+with them (`search_blocks`, `search_values`), and the vitals of what ran (`vitals`), for which traces have
+hours as well. A closed hour of `created_at` changes only when a span in it
 is replaced, expires, or loses a repeated tool call; whoever does that calls `mark_dirty` in the same
 transaction.
 Questions that the cube cannot answer go to the raw rows (`svc.store.reads.query`).
@@ -21,11 +22,12 @@ import attrs
 
 from protocol.storage import Built
 from svc.domain.calendar import after, day_of, hour_of
-from svc.domain.datasets import DATASETS, SPANS, TOOL_CALLS, Dataset
+from svc.domain.datasets import SPANS, TOOL_CALLS, Dataset
 from svc.store.aggregates.blocks import build_blocks
 from svc.store.aggregates.counts import fold
 from svc.store.aggregates.projects import every_project
 from svc.store.aggregates.values import build_values
+from svc.store.aggregates.vitals import TRACES, build_vitals
 from svc.store.postgres.clauses import by_each
 from svc.store.postgres.database import Connection, Database
 
@@ -38,6 +40,9 @@ GRACE: Final = timedelta(minutes=2)
 
 #: The datasets that grow with traffic.
 CUBED: Final = (SPANS, TOOL_CALLS)
+
+#: What has hours that are built: those, and traces, of which only the vitals are.
+BUILT: Final = {dataset.name: dataset for dataset in (*CUBED, TRACES)}
 
 #: Fields without sums by day: their values hardly outlive an hour.
 ONLY_HOURS: Final = frozenset({"session_id"})
@@ -80,12 +85,12 @@ class CubeStore:
         await fold(self.database)
         done = 0
         for project_id in await every_project(self.database):
-            for dataset in CUBED:
+            for dataset in BUILT.values():
                 done += await self._catch_up(project_id, dataset, now, limit - done)
                 if done >= limit:
                     return Built(done, more=True)
         for project_id, name, hour in await self._dirty(limit - done):
-            await self._build(project_id, DATASETS[name], hour, until=None)
+            await self._build(project_id, BUILT[name], hour, until=None)
             done += 1
         return Built(done, more=done >= limit)
 
@@ -140,8 +145,6 @@ class CubeStore:
     async def _build(
         self, project_id: int, dataset: Dataset, hour: datetime, *, until: datetime | None
     ) -> None:
-        name, value, sets = by_each([field.name for field in dataset.fields if field.facetable])
-
         async def work(connection: Connection) -> None:
             # One builder of a cube at a time, over all replicas; the lock ends with the transaction.
             await connection.execute("select pg_advisory_xact_lock($1, $2)", _LOCK, project_id % 2**31)
@@ -152,30 +155,38 @@ class CubeStore:
                 dataset.name,
                 hour,
             )
-            await connection.execute(
-                "delete from cube where project_id = $1 and dataset = $2 and hour = $3",
-                project_id,
-                dataset.name,
-                hour,
-            )
-            # One pass over the hour counts every value of every field, and the total.
-            await connection.execute(
-                "insert into cube (project_id, dataset, field, hour, value, n)"
-                f" select $1, $2, {name}, $3, {value}, count(*)"
-                f" from {dataset.table} where project_id = $1 and created_at >= $3 and created_at < $4"
-                f" group by grouping sets ((), {sets}) having count(*) > 0",
-                project_id,
-                dataset.name,
-                hour,
-                hour + HOUR,
-            )
-            await _sum_up(connection, project_id, dataset, day_of(hour))
-            await build_values(connection, dataset, project_id, hour, hour + HOUR)
-            await build_blocks(connection, dataset, project_id, hour, hour + HOUR)
+            if dataset is not TRACES:
+                await _count(connection, project_id, dataset, hour)
+                await _sum_up(connection, project_id, dataset, day_of(hour))
+                await build_values(connection, dataset, project_id, hour, hour + HOUR)
+                await build_blocks(connection, dataset, project_id, hour, hour + HOUR)
+            await build_vitals(connection, dataset, project_id, hour, hour + HOUR)
             if until is not None:
                 await _progress(connection, project_id, dataset, until)
 
         await self.database.run(work, timeout_s=BUILD_TIMEOUT_S)
+
+
+async def _count(connection: Connection, project_id: int, dataset: Dataset, hour: datetime) -> None:
+    name, value, sets = by_each([field.name for field in dataset.fields if field.facetable])
+    # What the hour had.
+    await connection.execute(
+        "delete from cube where project_id = $1 and dataset = $2 and hour = $3",
+        project_id,
+        dataset.name,
+        hour,
+    )
+    # One pass over the hour counts every value of every field, and the total.
+    await connection.execute(
+        "insert into cube (project_id, dataset, field, hour, value, n)"
+        f" select $1, $2, {name}, $3, {value}, count(*)"
+        f" from {dataset.table} where project_id = $1 and created_at >= $3 and created_at < $4"
+        f" group by grouping sets ((), {sets}) having count(*) > 0",
+        project_id,
+        dataset.name,
+        hour,
+        hour + HOUR,
+    )
 
 
 async def _sum_up(connection: Connection, project_id: int, dataset: Dataset, day: datetime) -> None:

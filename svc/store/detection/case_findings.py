@@ -11,7 +11,7 @@ same thing open one case.
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Final, Literal
 from uuid import UUID
 
 import attrs
@@ -20,6 +20,15 @@ from protocol.detection import REOPENS_WITHIN, Author, CausalRole, NotOpened, Op
 from svc.domain.detect.severity import band
 from svc.store.detection.trail import note, take_turn
 from svc.store.postgres.database import Connection, Database
+
+#: When a cause began, in SQL, of the case `c` and its finding `f`: what a case lists of one cause is one story,
+#: and what was taken for over once did not begin anew.
+FIRST_ONSET: Final = (
+    "least(f.onset_at, (select min(o.onset_at) from case_finding l"
+    " join finding o on o.project_id = l.project_id and o.id = l.finding_id"
+    " where l.project_id = c.project_id and l.case_id = c.id and o.detector = f.detector"
+    " and o.cause_kind = f.cause_kind and o.cause_key = f.cause_key))"
+)
 
 
 @attrs.define(eq=False)
@@ -35,38 +44,9 @@ class CaseFindings:
         absorbed or rejected. A mute that has not ended holds on.
         """
 
-        async def work(connection: Connection) -> Opened | NotOpened:
-            last = await take_turn(connection, project_id)
-            # The finding, and the case that lists it.
-            found = await connection.fetchrow(
-                "select f.*, l.role, c.id as case_id, c.number, c.state from finding f"
-                " left join case_finding l on l.project_id = f.project_id and l.finding_id = f.id"
-                " left join detection_case c on c.project_id = l.project_id and c.id = l.case_id"
-                " where f.project_id = $1 and f.id = $2",
-                project_id,
-                finding_id,
-            )
-            if found is None:
-                return NotOpened("NOT_FOUND")
-            if found["case_id"] is not None and found["state"] != "resolved":
-                return Opened(found["case_id"], f"C-{found['number']}", "known")
-            if found["status"] != "confirmed":
-                return NotOpened("CLOSED" if found["closed_at"] is not None else "NOT_CONFIRMED")
-            earlier = await _earlier(connection, project_id, found)
-            how: Literal["opened", "reopened", "known"] = "opened"
-            if earlier is None:
-                number = last + 1
-                case_id = await _insert(connection, project_id, number, found, now)
-            else:
-                case_id, number = earlier["id"], earlier["number"]
-                how = "reopened" if earlier["state"] == "resolved" else "known"
-                await _return(connection, project_id, case_id, found, how == "reopened", now)
-            await _list(connection, project_id, case_id, finding_id, "cause", None, now)
-            if how != "known":
-                await note(connection, project_id, case_id, how, by.name, found["title"], now)
-            return Opened(case_id, f"C-{number}", how)
-
-        return await self.database.run(work)
+        return await self.database.run(
+            lambda connection: opened_in(connection, project_id, finding_id, by, now)
+        )
 
     async def join(
         self,
@@ -106,6 +86,41 @@ class CaseFindings:
             return True
 
         return await self.database.run(work)
+
+
+async def opened_in(
+    connection: Connection, project_id: int, finding_id: UUID, by: Author, now: datetime
+) -> Opened | NotOpened:
+    """`CaseFindings.open` within the caller's transaction."""
+    last = await take_turn(connection, project_id)
+    # The finding, and the case that lists it.
+    found = await connection.fetchrow(
+        "select f.*, l.role, c.id as case_id, c.number, c.state from finding f"
+        " left join case_finding l on l.project_id = f.project_id and l.finding_id = f.id"
+        " left join detection_case c on c.project_id = l.project_id and c.id = l.case_id"
+        " where f.project_id = $1 and f.id = $2",
+        project_id,
+        finding_id,
+    )
+    if found is None:
+        return NotOpened("NOT_FOUND")
+    if found["case_id"] is not None and found["state"] != "resolved":
+        return Opened(found["case_id"], f"C-{found['number']}", "known")
+    if found["status"] != "confirmed":
+        return NotOpened("CLOSED" if found["closed_at"] is not None else "NOT_CONFIRMED")
+    earlier = await _earlier(connection, project_id, found)
+    how: Literal["opened", "reopened", "known"] = "opened"
+    if earlier is None:
+        number = last + 1
+        case_id = await _insert(connection, project_id, number, found, now)
+    else:
+        case_id, number = earlier["id"], earlier["number"]
+        how = "reopened" if earlier["state"] == "resolved" else "known"
+        await _return(connection, project_id, case_id, found, how == "reopened", now)
+    await _list(connection, project_id, case_id, finding_id, "cause", None, now)
+    if how != "known":
+        await note(connection, project_id, case_id, how, by.name, found["title"], now)
+    return Opened(case_id, f"C-{number}", how)
 
 
 async def _earlier(connection: Connection, project_id: int, found: Any) -> Any:
@@ -158,7 +173,7 @@ async def _return(
     # Its words and values are those of the cause as it is now.
     await connection.execute(
         "update detection_case c set finding_id = f.id, title = f.title, basis = f.basis,"
-        " onset_at = f.onset_at, current_value = f.current_value, baseline_value = f.baseline_value,"
+        f" onset_at = {FIRST_ONSET}, current_value = f.current_value, baseline_value = f.baseline_value,"
         " delta = f.delta, severity = $4, severity_score = f.severity, severity_told = f.severity,"
         " last_seen_at = greatest(c.last_seen_at, f.last_seen_at)"
         " from finding f where c.project_id = $1 and c.id = $2"
@@ -176,7 +191,8 @@ async def unresolve(connection: Connection, project_id: int, case_id: UUID, now:
     """Open a resolved case, or mute it again while its mute has not ended. In the project's turn."""
     # As it was before it was resolved, but for the rule, which is to look at it anew.
     await connection.execute(
-        "update detection_case set rule_report_due = true, resolved_at = null, resolution = null,"
+        "update detection_case set rule_report_due = true, rule_report_tries = 0, rule_report_after = null,"
+        " rule_report_traces = null, resolved_at = null, resolution = null,"
         " resolution_reason = null, resolved_by = null, state = case when muted_at is not null"
         " and (muted_until is null or muted_until > $3) then 'muted' else 'open' end"
         " where project_id = $1 and id = $2",

@@ -16,6 +16,7 @@ import msgspec
 
 from protocol.detection import EVIDENCE_ROLES, Cause, EvidenceRole
 from svc.domain.detect.bucket import Watched
+from svc.store.detection.case_findings import FIRST_ONSET
 from svc.store.detection.tallies import unpacked
 from svc.store.detection.trail import take_turn
 from svc.store.postgres.database import READ_TIMEOUT_S, Connection, Database
@@ -174,7 +175,7 @@ class CaseworkStore:
                 "update detection_case c set finding_id = f.id, title = f.title, basis = f.basis,"
                 " detector = f.detector, subject_kind = f.subject_kind, subject_id = f.subject_id,"
                 " subject_label = f.subject_label, call_site_id = f.call_site_id, metric = f.metric,"
-                " onset_at = f.onset_at, current_value = f.current_value,"
+                f" onset_at = {FIRST_ONSET}, current_value = f.current_value,"
                 " baseline_value = f.baseline_value, delta = f.delta from finding f"
                 " where c.project_id = $1 and c.id = $2 and c.state <> 'resolved'"
                 " and f.project_id = c.project_id and f.id = $3 and c.finding_id <> f.id",

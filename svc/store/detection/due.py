@@ -68,11 +68,17 @@ update fold_state set
 where project_id = $1
 """
 
-# Whose slots are due.
+# Whose slots are due: one step down the key for each project, and one more for the detector.
 _WAITING: Final = """
-select distinct d.project_id as id from tally_due d
-where d.detector = $1
-  and not exists (select from project p where p.id = d.project_id and p.deleted_at is not null)
+with recursive step (id) as (
+    (select min(project_id) from tally_due)
+    union all
+    select (select min(project_id) from tally_due where project_id > step.id)
+    from step where step.id is not null
+)
+select s.id from step s where s.id is not null
+  and exists (select from tally_due d where d.project_id = s.id and d.detector = $1)
+  and not exists (select from project p where p.id = s.id and p.deleted_at is not null)
 order by 1 limit $2
 """
 

@@ -87,6 +87,18 @@ async def append(connection: Connection, project_id: int, finding_id: UUID, refs
         )
 
 
+async def cited(connection: Connection, project_id: int, finding_id: UUID) -> frozenset[bytes]:
+    """The traces that a finding names as witnesses."""
+    # Along the key.
+    rows = await connection.fetch(
+        "select distinct trace_id from finding_evidence where project_id = $1 and finding_id = $2"
+        f" and role = {EVIDENCE_ROLES.index('witness') + 1} and trace_id is not null",
+        project_id,
+        finding_id,
+    )
+    return frozenset(row["trace_id"] for row in rows)
+
+
 @attrs.define(eq=False)
 class EvidenceStore:
     """Reads for the fronts. Raises `Outage`."""

@@ -12,8 +12,8 @@ Ordering: every verb takes its project's turn first (`svc.store.detection.trail`
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from datetime import datetime
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
 from typing import Any, Final
 from uuid import UUID
 
@@ -27,12 +27,15 @@ from protocol.detection import (
     FindingRefusal,
     FindingStatus,
     Fired,
+    Firing,
     Ref,
     Resolution,
     Ruled,
+    Sight,
     Triage,
 )
-from svc.store.detection.evidence import append
+from svc.store.detection.evidence import append, cited
+from svc.store.detection.firings import write_firings
 from svc.store.detection.references import ask_for_move
 from svc.store.detection.rejecting import OVERRULED
 from svc.store.detection.settling import escalate, settle
@@ -42,6 +45,10 @@ from svc.store.postgres.database import Connection, Database
 #: Who may change what another has decided: one of the same rank or a higher one.
 _RANK: Final = {"rule": 0, "detector": 0, "system": 0, "agent": 1, "person": 2}
 
+#: A cause that comes back within this time was never gone: its recovery was a pause of the traffic, or of the
+#: failures.
+LASTED_WITHIN: Final = timedelta(days=1)
+
 #: What each firing writes anew, in the order of `_seen`.
 _SEEN: Final = (
     "title",
@@ -50,8 +57,6 @@ _SEEN: Final = (
     "harmful",
     "subject_label",
     "call_site_id",
-    "onset_low_at",
-    "onset_high_at",
     "trace_count",
     "current_value",
     "baseline_value",
@@ -65,20 +70,49 @@ class FindingStates:
 
     database: Database
 
-    async def fire(self, project_id: int, seen: Detection, refs: Iterable[Ref]) -> Fired:
-        """Open the finding of a cause, withheld, or bring the live one up to date.
+    async def fire(
+        self,
+        project_id: int,
+        seen: Detection,
+        refs: Iterable[Ref],
+        *,
+        note: Firing | None = None,
+        sights: Sequence[Sight] = (),
+    ) -> Fired:
+        """Open the finding of a cause, withheld, or bring the live one up to date; cite and note what showed
+        it, all at once.
 
         What was measured later renews its values and counts how often it fired again; evidence is appended
-        at any rate, each reference once. The case that lists the finding follows, and says so when it grew
-        worse.
+        at any rate, each reference once. `note` is written when the finding opened or was raised. Of `sights`
+        those are cited and noted whose trace the finding does not name as a witness yet; without a new one
+        `refs` are not looked at. The case that lists the finding follows, and says so when it grew worse.
         """
         refs = tuple(refs)
 
         async def work(connection: Connection) -> Fired:
+            fired = await told(connection)
+            if fired.did in ("closed", "waits"):
+                return fired
+            fresh: list[Sight] = []
+            if sights:
+                there = await cited(connection, project_id, fired.finding_id)
+                fresh = [one for one in sights if one.trace_id not in there]
+            if fresh or not sights:
+                shown = (*refs, *(ref for one in fresh for ref in one.refs))
+                await append(connection, project_id, fired.finding_id, shown)
+            firings = [one.firing for one in fresh]
+            if note is not None and fired.did in ("opened", "raised"):
+                firings.append(note)
+            if firings:
+                await write_firings(connection, project_id, firings, seen.seen_at or seen.detected_at)
+            return fired
+
+        async def told(connection: Connection) -> Fired:
             await take_turn(connection, project_id)
             # The live finding of the cause, or the one that was seen last.
             known = await connection.fetchrow(
-                "select f.id, f.closed_at, f.last_seen_at, f.recovered_at, f.recurrences, l.case_id"
+                "select f.id, f.closed_at, f.closed_as, f.last_seen_at, f.recovered_at, f.recurrences,"
+                " f.onset_at, f.onset_low_at, f.onset_high_at, l.case_id"
                 " from finding f"
                 " left join case_finding l on l.project_id = f.project_id and l.finding_id = f.id"
                 " where f.project_id = $1 and f.detector = $2 and f.cause_kind = $3 and f.cause_key = $4"
@@ -92,11 +126,11 @@ class FindingStates:
                 over = known["recovered_at"]
                 if over is not None and seen.onset_at > over:
                     return Fired(known["id"], "waits", known["case_id"])
-                return await _raise(connection, project_id, known, seen, refs)
+                return await _raise(connection, project_id, known, seen)
             if known is not None and seen.onset_at <= known["last_seen_at"]:
                 return Fired(known["id"], "closed", known["case_id"])
-            finding_id = await _insert(connection, project_id, seen, None if known is None else known["id"])
-            await append(connection, project_id, finding_id, refs)
+            began = seen if known is None else _since_first(known, seen)
+            finding_id = await _insert(connection, project_id, began, None if known is None else known["id"])
             return Fired(finding_id, "opened")
 
         return await self.database.run(work)
@@ -110,50 +144,9 @@ class FindingStates:
         over nobody. A case whose causes are all rejected is resolved.
         """
 
-        closing: Resolution | None = "rejected" if ruling.verdict == "negative" else None
-
-        async def work(connection: Connection) -> Ruled | FindingRefusal:
-            found = await _living(connection, project_id, finding_id, by, closing)
-            if isinstance(found, Ruled | FindingRefusal):
-                return found
-            if found["decided_by"] and _RANK[by.kind] < _RANK[found["decided_by"]]:
-                return FindingRefusal("OVERRULED", found["ruled_by"], found["triaged_at"])
-            after: dict[str, FindingStatus] = {"positive": "confirmed", "negative": "rejected"}
-            status: FindingStatus = after.get(ruling.verdict, found["status"])
-            # The five hidden fields, the one that says that they are there, and what follows of them; what a
-            # rejection overwrites is kept.
-            await connection.execute(
-                "update finding set"
-                f" overruled = case when $10::text = 'rejected' then {OVERRULED} end,"
-                " triage_status = 'done', triage_verdict = $3, triage_action = $4,"
-                " triage_summary = $5, triage_citations = $6::text::jsonb, triaged_at = $7::timestamptz,"
-                " ruled_by_kind = $8, ruled_by = $9::text, status = $10::text,"
-                " confirmed = $10::text = 'confirmed',"
-                " confirmed_at = case when $10 = 'confirmed' then coalesce(confirmed_at, $7) end,"
-                " closed_at = case when $10 = 'rejected' then $7 end,"
-                " closed_by = case when $10 = 'rejected' then $9 end,"
-                " closed_as = case when $10 = 'rejected' then $10 end"
-                " where project_id = $1 and id = $2",
-                project_id,
-                finding_id,
-                ruling.verdict,
-                ruling.action,
-                ruling.summary,
-                msgspec.json.encode(list(ruling.citations)).decode(),
-                now,
-                by.kind,
-                by.name,
-                status,
-            )
-            if status == "rejected":
-                await settle(connection, project_id, found["case_id"], "rejected", by, now)
-            if status != found["status"]:
-                action: Any = "finding.confirm" if status == "confirmed" else "finding.reject"
-                said = {"reason": ruling.summary} if status == "rejected" else {}
-                await audit(connection, action, project_id, ("finding", finding_id), by, said)
-            return Ruled(status, found["case_id"])
-
-        return await self.database.run(work)
+        return await self.database.run(
+            lambda connection: ruled_in(connection, project_id, finding_id, ruling, by, now)
+        )
 
     async def expect(
         self, project_id: int, finding_id: UUID, by: Author, now: datetime
@@ -188,6 +181,52 @@ class FindingStates:
         return await self.database.run(work)
 
 
+async def ruled_in(
+    connection: Connection, project_id: int, finding_id: UUID, ruling: Triage, by: Author, now: datetime
+) -> Ruled | FindingRefusal:
+    """`FindingStates.rule` within the caller's transaction."""
+    closing: Resolution | None = "rejected" if ruling.verdict == "negative" else None
+    found = await _living(connection, project_id, finding_id, by, closing)
+    if isinstance(found, Ruled | FindingRefusal):
+        return found
+    if found["decided_by"] and _RANK[by.kind] < _RANK[found["decided_by"]]:
+        return FindingRefusal("OVERRULED", found["ruled_by"], found["triaged_at"])
+    after: dict[str, FindingStatus] = {"positive": "confirmed", "negative": "rejected"}
+    status: FindingStatus = after.get(ruling.verdict, found["status"])
+    # The five hidden fields, the one that says that they are there, and what follows of them; what a
+    # rejection overwrites is kept.
+    await connection.execute(
+        "update finding set"
+        f" overruled = case when $10::text = 'rejected' then {OVERRULED} end,"
+        " triage_status = 'done', triage_verdict = $3, triage_action = $4,"
+        " triage_summary = $5, triage_citations = $6::text::jsonb, triaged_at = $7::timestamptz,"
+        " ruled_by_kind = $8, ruled_by = $9::text, status = $10::text,"
+        " confirmed = $10::text = 'confirmed',"
+        " confirmed_at = case when $10 = 'confirmed' then coalesce(confirmed_at, $7) end,"
+        " closed_at = case when $10 = 'rejected' then $7 end,"
+        " closed_by = case when $10 = 'rejected' then $9 end,"
+        " closed_as = case when $10 = 'rejected' then $10 end"
+        " where project_id = $1 and id = $2",
+        project_id,
+        finding_id,
+        ruling.verdict,
+        ruling.action,
+        ruling.summary,
+        msgspec.json.encode(list(ruling.citations)).decode(),
+        now,
+        by.kind,
+        by.name,
+        status,
+    )
+    if status == "rejected":
+        await settle(connection, project_id, found["case_id"], "rejected", by, now)
+    if status != found["status"]:
+        action: Any = "finding.confirm" if status == "confirmed" else "finding.reject"
+        said = {"reason": ruling.summary} if status == "rejected" else {}
+        await audit(connection, action, project_id, ("finding", finding_id), by, said)
+    return Ruled(status, found["case_id"])
+
+
 async def _living(
     connection: Connection, project_id: int, finding_id: UUID, by: Author, closing: Resolution | None
 ) -> Any:
@@ -215,6 +254,19 @@ async def _living(
     return found
 
 
+def _since_first(known: Any, seen: Detection) -> Detection:
+    """What comes back so soon after its recovery was never over: it began when it first did."""
+    over = known["recovered_at"] or known["closed_at"]
+    if known["closed_as"] != "recovered" or seen.onset_at - over > LASTED_WITHIN:
+        return seen
+    return attrs.evolve(
+        seen,
+        onset_at=known["onset_at"],
+        onset_low_at=known["onset_low_at"],
+        onset_high_at=known["onset_high_at"],
+    )
+
+
 async def _close(
     connection: Connection, project_id: int, finding_id: UUID, why: Resolution, by: Author, now: datetime
 ) -> None:
@@ -239,9 +291,10 @@ async def _insert(connection: Connection, project_id: int, seen: Detection, prev
     finding_id: UUID = await connection.fetchval(
         "insert into finding (project_id, detector, cause_kind, cause_key, status, confirmed, triage_source,"
         " subject_kind, subject_id, metric, reference, onset_at, first_seen_at, last_seen_at, previous_id,"
-        f" evidence, recurrences, recovered_at, {', '.join(_SEEN)})"
+        f" evidence, recurrences, recovered_at, onset_low_at, onset_high_at, {', '.join(_SEEN)})"
         " values ($1, $2, $3, $4, 'withheld', false, $5, $6, $7, $8, $9, $10, $11, $12, $13,"
-        f" $14::text::jsonb, $15, $16, {', '.join(f'${17 + n}' for n in range(len(_SEEN)))}) returning id",
+        f" $14::text::jsonb, $15, $16, $17, $18, {', '.join(f'${19 + n}' for n in range(len(_SEEN)))})"
+        " returning id",
         project_id,
         seen.cause.detector,
         seen.cause.kind,
@@ -258,15 +311,15 @@ async def _insert(connection: Connection, project_id: int, seen: Detection, prev
         msgspec.json.encode(seen.payload).decode(),
         seen.recurrences,
         seen.recovered_at,
+        seen.onset_low_at,
+        seen.onset_high_at,
         *_seen(seen),
     )
     return finding_id
 
 
-async def _raise(
-    connection: Connection, project_id: int, known: Any, seen: Detection, refs: Iterable[Ref]
-) -> Fired:
-    """Bring a live finding up to date; of what was measured earlier only its evidence is new."""
+async def _raise(connection: Connection, project_id: int, known: Any, seen: Detection) -> Fired:
+    """Bring a live finding up to date, unless it was measured later already."""
     finding_id: UUID = known["id"]
     seen_at = seen.seen_at or seen.detected_at
     renews = seen_at >= known["last_seen_at"]
@@ -286,7 +339,6 @@ async def _raise(
             msgspec.json.encode(seen.payload).decode(),
             *_seen(seen),
         )
-    await append(connection, project_id, finding_id, refs)
     if renews and known["case_id"] is not None:
         await escalate(connection, project_id, known["case_id"], finding_id, seen)
     return Fired(finding_id, "raised" if renews and again else "repeated", known["case_id"])

@@ -69,7 +69,7 @@ class FindingStore:
         # Down the index of live causes; a project has a handful.
         rows = await self.database.fetch(
             "select f.id, f.detector, f.cause_kind, f.cause_key, f.status, f.onset_at, f.last_seen_at,"
-            " f.severity, f.reference, f.recovered_at,"
+            " f.severity, f.reference, f.recovered_at, f.recurrences,"
             " case when f.triage_verdict <> 'unclear' then f.ruled_by_kind end as decided_by,"
             " c.id as case_id, case when c.id is not null then l.role end as role"
             " from finding f left join case_finding l on l.project_id = f.project_id and l.finding_id = f.id"
@@ -93,6 +93,7 @@ class FindingStore:
                 recovered_at=row["recovered_at"],
                 case_id=row["case_id"],
                 role=row["role"],
+                recurrences=row["recurrences"],
             )
             for row in rows
         ]

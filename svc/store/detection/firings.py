@@ -33,7 +33,9 @@ _COLUMNS: Final = (
 async def write_firings(
     connection: Connection, project_id: int, firings: Iterable[Firing], now: datetime
 ) -> None:
-    """Write firings in their order, in the transaction of what they come of."""
+    """Write firings in their order, in the transaction of what they come of; `now` is when those were that do
+    not say it.
+    """
     records = [
         (
             project_id,
@@ -46,7 +48,7 @@ async def write_firings(
             firing.span_id,
             firing.call_site_id,
             firing.summary,
-            now,
+            firing.at or now,
         )
         for firing in firings
     ]

@@ -21,6 +21,7 @@ import attrs
 import msgspec
 
 from protocol.detection import SYSTEM, Author, DueCase, RcaEngine, RcaLease, RcaStarted
+from svc.domain.rca.population import LEAST_UNITS
 from svc.store.detection.trail import audit, note, take_turn
 from svc.store.postgres.database import Connection, Database
 
@@ -33,13 +34,40 @@ FAILURE_CHARS: Final = 500
 #: Cases that are found due at a time.
 DUE_CASES: Final = 50
 
-# Unresolved cases for which the rule has begun nothing since they opened; what it failed at it leaves.
+#: A report for which there was too little traffic is made anew so often, each time after a longer wait.
+AGAIN: Final = 4
+AGAIN_HOURS: Final = 1
+#: A case that recovered before anybody looked at it is looked at for so long.
+RECOVERED_DAYS: Final = 7
+
+# Cases for which the rule has begun nothing since they opened, those that recovered meanwhile too, and those
+# of which more traces came since it found too few; what it failed at it leaves.
 _DUE: Final = (
-    "select c.project_id, c.id as case_id from detection_case c"
-    " where c.rule_report_due and c.state <> 'resolved'"
+    "select c.project_id, c.id as case_id from detection_case c where c.rule_report_due"
+    " and (c.state <> 'resolved' or (c.resolution = 'recovered'"
+    f" and c.resolved_at > now() - interval '{RECOVERED_DAYS} days'))"
+    " and (c.rule_report_after is null or (c.rule_report_after <= now() and exists (select from finding f"
+    " where f.project_id = c.project_id and f.id = c.finding_id"
+    " and f.trace_count > c.rule_report_traces)))"
     " and not exists (select from project p where p.id = c.project_id and p.deleted_at is not null)"
     f" order by c.opened_at limit {DUE_CASES}"
 )
+
+# To be made anew once there are more traces, each time after a longer wait.
+_AGAIN: Final = (
+    "update detection_case c set rule_report_due = true, rule_report_tries = c.rule_report_tries + 1,"
+    " rule_report_traces = f.trace_count,"
+    f" rule_report_after = now() + interval '{AGAIN_HOURS} hour' * power(4, c.rule_report_tries)"
+    " from finding f where c.project_id = $1 and c.id = $2 and c.state <> 'resolved'"
+    f" and c.rule_report_tries < {AGAIN} and f.project_id = c.project_id and f.id = c.finding_id"
+)
+
+
+def _too_few(report: dict[str, Any] | None) -> bool:
+    """Whether a report by rule came to nothing for want of traces."""
+    if report is None or report.get("verdict") != "inconclusive" or "populations" not in report:
+        return False
+    return min(side["traces"] for side in report["populations"].values()) < LEAST_UNITS
 
 
 @attrs.define(eq=False)
@@ -49,7 +77,9 @@ class RcaStore:
     database: Database
 
     async def due(self) -> list[DueCase]:
-        """Unresolved cases, open or muted, without a report by rule since they opened, the oldest first."""
+        """Cases, open, muted or recovered, without a report by rule since they opened, or with one that had
+        too little traffic; the oldest first.
+        """
         rows = await self.database.fetch(_DUE)
         return [DueCase(row["project_id"], row["case_id"]) for row in rows]
 
@@ -67,44 +97,11 @@ class RcaStore:
         with `if_due`, the rule has begun one since it opened.
         """
 
-        async def work(connection: Connection) -> RcaStarted | None:
-            await take_turn(connection, project_id)
-            # The case, whether the rule has still to look, and its report of this engine while that runs.
-            case = await connection.fetchrow(
-                "select c.rule_report_due as due, (select r.id from rca_report r"
-                " where r.project_id = c.project_id and r.case_id = c.id and r.status = 'running'"
-                " and r.engine = $3 limit 1) as running"
-                " from detection_case c where c.project_id = $1 and c.id = $2",
-                project_id,
-                case_id,
-                engine,
+        return await self.database.run(
+            lambda connection: started_in(
+                connection, project_id, case_id, by, now, engine=engine, if_due=if_due
             )
-            if case is None or (if_due and not case["due"]):
-                return None
-            if engine == "rule":
-                # Whoever begins it, the rule looks at the case.
-                await connection.execute(
-                    "update detection_case set rule_report_due = false where project_id = $1 and id = $2",
-                    project_id,
-                    case_id,
-                )
-            if case["running"] is not None:
-                return RcaStarted(case["running"], new=False)
-            # The report, held by nobody yet.
-            report_id: UUID = await connection.fetchval(
-                "insert into rca_report (project_id, case_id, status, started_at, engine)"
-                " values ($1, $2, 'running', $3, $4) returning id",
-                project_id,
-                case_id,
-                now,
-                engine,
-            )
-            await _name(connection, project_id, case_id, report_id, instead_of_agents=engine == "agent")
-            await note(connection, project_id, case_id, "rca_started", by.name, "", now)
-            await audit(connection, "case.rca", project_id, ("case", case_id), by, {})
-            return RcaStarted(report_id, new=True)
-
-        return await self.database.run(work)
+        )
 
     async def claim(self, now: datetime, *, engine: RcaEngine = "rule") -> RcaLease | None:
         """Hold the engine's report that waits longest and that nobody holds, or nobody in time, if any does.
@@ -192,16 +189,107 @@ class RcaStore:
                         lease.token,
                     )
                 )
-            if failure is None:
-                await _name(connection, lease.project_id, case_id, lease.report_id, instead_of_agents=False)
-            else:
-                await _name_last_done(connection, lease.project_id, case_id, lease.report_id)
-            kind = "rca_done" if failure is None else "rca_failed"
-            said = (failure or "")[:FAILURE_CHARS]
-            await note(connection, lease.project_id, case_id, kind, by.name, said, now)
+            await _told_end(connection, lease.project_id, case_id, lease.report_id, failure, by, now)
+            if report is not None and _too_few(report):
+                await connection.execute(_AGAIN, lease.project_id, case_id)
             return True
 
         return await self.database.run(work)
+
+
+async def started_in(
+    connection: Connection,
+    project_id: int,
+    case_id: UUID,
+    by: Author,
+    now: datetime,
+    *,
+    engine: RcaEngine,
+    if_due: bool = False,
+) -> RcaStarted | None:
+    """`RcaStore.start` within the caller's transaction."""
+    await take_turn(connection, project_id)
+    # The case, whether the rule has still to look, and its report of this engine while that runs.
+    case = await connection.fetchrow(
+        "select c.rule_report_due as due, (select r.id from rca_report r"
+        " where r.project_id = c.project_id and r.case_id = c.id and r.status = 'running'"
+        " and r.engine = $3 limit 1) as running"
+        " from detection_case c where c.project_id = $1 and c.id = $2",
+        project_id,
+        case_id,
+        engine,
+    )
+    if case is None or (if_due and not case["due"]):
+        return None
+    if engine == "rule":
+        # Whoever begins it, the rule looks at the case.
+        await connection.execute(
+            "update detection_case set rule_report_due = false where project_id = $1 and id = $2",
+            project_id,
+            case_id,
+        )
+    if case["running"] is not None:
+        return RcaStarted(case["running"], new=False)
+    # The report, held by nobody yet.
+    report_id: UUID = await connection.fetchval(
+        "insert into rca_report (project_id, case_id, status, started_at, engine)"
+        " values ($1, $2, 'running', $3, $4) returning id",
+        project_id,
+        case_id,
+        now,
+        engine,
+    )
+    await _name(connection, project_id, case_id, report_id, instead_of_agents=engine == "agent")
+    await note(connection, project_id, case_id, "rca_started", by.name, "", now)
+    await audit(connection, "case.rca", project_id, ("case", case_id), by, {})
+    return RcaStarted(report_id, new=True)
+
+
+async def ended_in(
+    connection: Connection,
+    project_id: int,
+    report_id: UUID,
+    outcome: dict[str, Any] | str,
+    by: Author,
+    now: datetime,
+) -> bool:
+    """End a report that no lease holds: an agent's, in the transaction that ends its run, in the project's
+    turn. False: it does not run.
+    """
+    report, failure = (None, outcome) if isinstance(outcome, str) else (outcome, None)
+    # The report, if it runs.
+    case_id = await connection.fetchval(
+        "update rca_report set status = $3::text, report = $4::text::jsonb, failure = $5, finished_at = $6"
+        " where project_id = $1 and id = $2 and status = 'running' and engine = 'agent' returning case_id",
+        project_id,
+        report_id,
+        "done" if failure is None else "failed",
+        None if report is None else msgspec.json.encode(report).decode(),
+        None if failure is None else failure[:FAILURE_CHARS],
+        now,
+    )
+    if case_id is None:
+        return False
+    await _told_end(connection, project_id, case_id, report_id, failure, by, now)
+    return True
+
+
+async def _told_end(
+    connection: Connection,
+    project_id: int,
+    case_id: UUID,
+    report_id: UUID,
+    failure: str | None,
+    by: Author,
+    now: datetime,
+) -> None:
+    """The case names what was found, or what was found before; its trail says which."""
+    if failure is None:
+        await _name(connection, project_id, case_id, report_id, instead_of_agents=False)
+    else:
+        await _name_last_done(connection, project_id, case_id, report_id)
+    kind = "rca_done" if failure is None else "rca_failed"
+    await note(connection, project_id, case_id, kind, by.name, (failure or "")[:FAILURE_CHARS], now)
 
 
 async def _name(

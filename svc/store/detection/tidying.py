@@ -1,4 +1,4 @@
-"""Tidying tallies: old ones to hours, expired ones away, empty buckets too.
+"""Tidying tallies: old ones to hours, expired ones away, empty buckets too, and what is known of them.
 
 Owns the horizons in `fold_state` and every step behind them. The folder calls `to_hours`, the retention sweep
 `let_go`; each step is a small transaction that holds the project's row, so that folding and other replicas
@@ -68,6 +68,20 @@ delete from tally_bucket where ctid = any (array(
         select from tally t where t.project_id = b.project_id and t.bucket_id = b.id) limit $2))
 """
 
+# What was known of subjects that are not counted any more.
+_FORGOTTEN: Final = """
+delete from {table} where ctid = any (array(
+    select s.ctid from {table} s where s.project_id = $1 and not exists (
+        select from tally_bucket b
+        where b.project_id = s.project_id and b.measure = s.measure and b.subject = s.subject) limit $2))
+"""
+
+# What was known of the others at midnights from which nobody can go on any more.
+_BEFORE: Final = """
+delete from bucket_checkpoint where ctid = any (array(
+    select ctid from bucket_checkpoint c where c.project_id = $1 and c.cursor < $2 limit $3))
+"""
+
 
 async def to_hours(database: Database, project_id: int, clock: Clock = server_clock) -> bool:
     """Bring the next buckets to hours. Whether there is more to do."""
@@ -116,6 +130,10 @@ async def let_go(
         # The table comes from this list.
         await _repeat(database, table, _GONE.format(table=table), freed, project_id, first)
     await _repeat(database, "tally_bucket", _UNUSED, freed, project_id)
+    await _repeat(database, "bucket_checkpoint", _BEFORE, freed, project_id, first)
+    for table in ("bucket_state", "bucket_checkpoint"):
+        # From this list, too.
+        await _repeat(database, table, _FORGOTTEN.format(table=table), freed, project_id)
 
 
 async def _repeat(

@@ -15,7 +15,7 @@ from uuid import UUID
 
 import attrs
 
-from protocol.detection import EVIDENCE_ROLES, Ref
+from protocol.detection import Ref
 from svc.domain.detect.bucket import Watched
 from svc.domain.detect.judging import Counted
 from svc.domain.detect.observed import MEASURES
@@ -216,17 +216,6 @@ class WitnessStore:
             Sighting(row["slot"], row["trace_id"], tuple(row["spans"]), row["signature"], row["session"])
             for row in reversed(rows)
         ]
-
-    async def cited(self, project_id: int, finding_id: UUID) -> frozenset[bytes]:
-        """The traces that a finding cites as witnesses."""
-        # Along the key.
-        rows = await self._read(
-            "select distinct trace_id from finding_evidence where project_id = $1 and finding_id = $2"
-            f" and role = {EVIDENCE_ROLES.index('witness') + 1} and trace_id is not null",
-            project_id,
-            finding_id,
-        )
-        return frozenset(row["trace_id"] for row in rows)
 
     async def last_seen(self, project_id: int, finding_id: UUID) -> int:
         """The first slot after a finding was seen last."""

@@ -84,6 +84,17 @@ class SessionReads:
             "traces_truncated": len(traces) > TRACES_SHOWN,
         }
 
+    async def known(self, project_id: int, session_id: str) -> bool:
+        """Whether there is such a session."""
+        rows = await self.database.fetch(
+            # By the key.
+            "select 1 from session where project_id = $1 and id = $2",
+            project_id,
+            session_id,
+            timeout_s=READ_TIMEOUT_S,
+        )
+        return bool(rows)
+
     async def summaries(self, project_id: int, ids: Sequence[str]) -> dict[str, dict[str, Any]]:
         """What the traces of these sessions add up to, and the first text that was asked in each."""
         rows = await self.database.fetch(

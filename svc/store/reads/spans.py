@@ -132,6 +132,17 @@ class SpanReads:
         (shown,) = await PayloadRows([row], _fields, envelopes).shown(room_bytes, every_field=True)
         return shown
 
+    async def trace_of(self, project_id: int, span_id: bytes, *, timeout_s: float) -> bytes | None:
+        """A trace that has a span of this id, or None. Raises `Slow` when it takes longer."""
+        rows = await self.database.fetch(
+            # The keys alone, from trace to trace: nobody keeps an index on a span's own id.
+            "select trace_id from span where project_id = $1 and span_id = $2 limit 1",
+            project_id,
+            span_id,
+            timeout_s=timeout_s,
+        )
+        return rows[0]["trace_id"] if rows else None
+
     async def envelope(
         self, project_id: int, trace_id: bytes, span_id: bytes, most_bytes: int
     ) -> bytes | int | None:

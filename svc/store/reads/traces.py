@@ -16,7 +16,7 @@ from svc.store.postgres.keyset import Keyset
 from svc.store.postgres.rows import TRACE_COLUMNS, trace_row
 from svc.store.reads.payloads import ROOM_BYTES
 from svc.store.reads.spans import SpanReads
-from svc.store.reads.trace_search import Search, asked_for, newest_traces
+from svc.store.reads.trace_search import HeldValue, Search, asked_for, newest_traces
 
 NEWEST_TRACES: Final = Keyset("traces", (("started_at", "moment"), ("trace_id", "bytes")))
 SPANS_SHOWN: Final = 200
@@ -47,6 +47,8 @@ class TraceFilter:
     cheaper_than: Decimal | None = None
     #: Whether the price of any of its spans is not known.
     unpriced: bool | None = None
+    #: Values that are left out: pairs of a field of this class and what it is not.
+    without: Sequence[tuple[str, str]] = ()
 
 
 @attrs.define(eq=False)
@@ -91,7 +93,7 @@ class TraceReads:
                 return await newest_traces(connection, search)
             # One page and one row more, down the index on started_at.
             return await connection.fetch(
-                f"select {_COLUMNS} from trace where {both(search.near, own)} order by {order}"
+                f"select {_COLUMNS} from trace t where {both(search.near, own)} order by {order}"
                 f" limit ${len(where.values) + 1}",
                 *where.values,
                 limit + 1,
@@ -160,6 +162,11 @@ def of_its_own(near: Where, asked: TraceFilter) -> str:
     own.within_numbers("total_cost", asked.dearer_than, asked.cheaper_than)
     if asked.unpriced is not None:
         own.add("unpriced_spans > 0" if asked.unpriced else "unpriced_spans = 0")
+    for field, value in asked.without:
+        if field in _HELD:
+            own.add(f"not {HeldValue(_HELD[field], value, own.value(value)).clause()}")
+        else:
+            own.add(f"{_OWN[field]} is distinct from {own.value(value)}")
     return own.sql()
 
 
@@ -168,10 +175,15 @@ def both(*clauses: str) -> str:
     return " and ".join(clause for clause in clauses if clause)
 
 
+#: Fields of a filter that ask for what some span has, and where; those that a trace has itself.
+_HELD: Final = {
+    "model": ("model_id", "provided_model_name"),
+    "kind": ("kind",),
+    "call_site_id": ("call_site_id",),
+}
+_OWN: Final = {"session_id": "session_id", "user_id": "user_id"}
+
+
 def held_by_spans(asked: TraceFilter) -> list[tuple[Sequence[str], str | None]]:
     """What some span of the trace has, and in which of its fields."""
-    return [
-        (("model_id", "provided_model_name"), asked.model),
-        (("kind",), asked.kind),
-        (("call_site_id",), asked.call_site_id),
-    ]
+    return [(fields, getattr(asked, name)) for name, fields in _HELD.items()]

@@ -1,22 +1,29 @@
 """How call sites, models and tools have been doing: one window of time against the one before it.
 
-Counted from traces and spans themselves, in one walk over both windows, within a bound of time.
+Added up from the hourly cubes (`svc.store.aggregates.vitals`); what these do not cover yet, and hours that
+have changed, are counted from traces and spans under the same snapshot. So an answer is right at every
+moment, within a bound of time. Quantiles are those of bins 5 % wide.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 import attrs
 
-from svc.store.postgres.database import Database
+from svc.domain.calendar import hour_of
+from svc.domain.detect.histogram import UNIT_MS, Histogram
+from svc.store.aggregates.vitals import BIN, SOURCES, VitalSource, What
+from svc.store.postgres.database import Connection, Database
 
 #: Subjects told at most, the busiest first.
 SHOWN: Final = 200
-
-_FIGURES: Final = ("n", "failed", "p50_ms", "p95_ms", "cost", "priced")
+#: A row is stored no earlier than this before it begins: clocks differ.
+_SKEW: Final = timedelta(hours=1)
+_FAR: Final = datetime(9999, 1, 1, tzinfo=UTC)
+_HOUR: Final = timedelta(hours=1)
 
 
 @attrs.frozen
@@ -41,48 +48,59 @@ class Window:
         return self.cost / self.priced if self.cost is not None and self.priced else None
 
 
+NOTHING: Final = Window(0, 0, None, None, None, 0)
+
+
 @attrs.frozen
 class Vital:
-    """A subject in both windows."""
+    """A subject in both windows; an empty subject is not known."""
 
-    subject: str | None
+    subject: str
     now: Window
     before: Window
 
 
-def _figures(number: int, condition: str) -> str:
-    took = "extract(epoch from ended_at - started_at)::float8 * 1000"
-    return (
-        f"count(*) filter (where {condition}) as n{number},"
-        f" count(*) filter (where {condition} and status = 'error') as failed{number},"
-        f" percentile_cont(0.5) within group (order by {took}) filter (where {condition}) as p50_ms{number},"
-        f" percentile_cont(0.95) within group (order by {took}) filter (where {condition}) as p95_ms{number},"
-        f" (sum(total_cost) filter (where {condition}))::float8 as cost{number},"
-        f" count(total_cost) filter (where {condition}) as priced{number}"
+# Rows of the cube that began in the windows, and rows that it does not cover, binned alike; the busiest of
+# their subjects; and of these the sums and the durations, added up.
+_ADDED: Final = """
+with told as materialized (
+    select subject, began >= $4 as now, n, failed, cost, priced, bins, counts from vital_cube
+    where project_id = $1 and what = $2 and began >= $3 and began < $5 and hour < $6 and hour <> all($7)
+    union all
+    select subject, now, count(*), count(*) filter (where status = 'error'), sum(total_cost),
+        count(total_cost), case when bin is null then '{{}}'::smallint[] else array[bin] end,
+        case when bin is null then '{{}}'::bigint[] else array[count(*)] end
+    from unnest($8::timestamptz[], $9::timestamptz[]) as stretch (low, high)
+    cross join lateral (select {subject} as subject, started_at >= $4 as now, status, total_cost,
+        {bin} as bin from {table} where project_id = $1 and created_at >= stretch.low
+        and created_at < stretch.high and started_at >= $3 and started_at < $5 and {condition}
+        offset 0) as raw
+    group by subject, now, bin),
+busiest as (
+    select subject from told group by 1 order by sum(n) filter (where now) desc nulls last, sum(n) desc, 1
+    limit $10),
+figures as (
+    select subject, now, sum(n)::bigint as n, sum(failed)::bigint as failed, sum(cost)::float8 as cost,
+        sum(priced)::bigint as priced
+    from told join busiest using (subject) group by 1, 2),
+binned as (
+    select subject, now, bin, sum(count)::bigint as count
+    from told join busiest using (subject) cross join lateral unnest(bins, counts) as of (bin, count)
+    group by 1, 2, 3),
+shapes as (
+    select subject, now, array_agg(bin order by bin) as bins, array_agg(count order by bin) as counts
+    from binned group by 1, 2)
+select * from figures left join shapes using (subject, now)
+"""
+
+
+def _sql(source: VitalSource) -> str:
+    return _ADDED.format(
+        subject=source.subject, bin=BIN, table=source.dataset.table, condition=source.condition
     )
 
 
-_WINDOWS: Final = f"{_figures(1, 'started_at >= $3')}, {_figures(0, 'started_at < $3')}"
-_BUSIEST: Final = f" group by 1 order by n1 desc, n0 desc, 1 limit {SHOWN}"
-
-# Traces of both windows by the index on started_at, by their call site.
-_SITES: Final = (
-    f"select call_site_id as subject, {_WINDOWS} from trace"
-    " where project_id = $1 and started_at >= $2 and started_at < $4" + _BUSIEST
-)
-# Model calls of both windows by the index on created_at; a call that repeats another's usage is none.
-_MODELS: Final = (
-    f"select coalesce(model_id, provided_model_name) as subject, {_WINDOWS} from span"
-    " where project_id = $1 and started_at >= $2 and started_at < $4 and created_at >= $2"
-    " and kind in ('llm', 'reasoning', 'embedding') and usage_repeats is null" + _BUSIEST
-)
-# Tool calls likewise, by their name.
-_TOOLS: Final = (
-    f"select name as subject, {_WINDOWS} from span"
-    " where project_id = $1 and started_at >= $2 and started_at < $4 and created_at >= $2"
-    " and kind in ('tool', 'mcp')" + _BUSIEST
-)
-_OF: Final = {"sites": _SITES, "models": _MODELS, "tools": _TOOLS}
+_OF: Final[dict[What, str]] = {what: _sql(source) for what, source in SOURCES.items()}
 
 
 @attrs.define(eq=False)
@@ -92,12 +110,56 @@ class VitalsReads:
     database: Database
 
     async def of(
-        self, project_id: int, what: str, start: datetime, middle: datetime, end: datetime, timeout_s: float
+        self, project_id: int, what: What, start: datetime, middle: datetime, end: datetime, timeout_s: float
     ) -> Sequence[Vital]:
-        """Sites, models or tools: from the middle to the end, and from the start to it. Raises `Slow`."""
-        rows = await self.database.fetch(_OF[what], project_id, start, middle, end, timeout_s=timeout_s)
-        return [Vital(row["subject"], _window(row, 1), _window(row, 0)) for row in rows]
+        """Sites, models or tools: from the middle to the end, and from the start to it. Raises `Slow`.
+
+        Where start and middle are full hours the cubes are read, else rows alone.
+        """
+        by_hours = all(at.minute == at.second == at.microsecond == 0 for at in (start, middle))
+        first = hour_of(start - _SKEW)
+
+        async def work(connection: Connection) -> list[Any]:
+            until, dirty = first, []
+            if by_hours:
+                # How far the cubes are, and what of them has changed.
+                row: Any = await connection.fetchrow(
+                    "select p.built_until, array(select hour from cube_dirty where project_id = $1"
+                    " and dataset = $2 and hour >= $3 and hour < p.built_until order by hour) as dirty"
+                    " from cube_progress p where project_id = $1 and dataset = $2",
+                    project_id,
+                    SOURCES[what].dataset.name,
+                    first,
+                )
+                if row is not None:
+                    until, dirty = max(first, row["built_until"]), row["dirty"]
+            # Each stretch is one scan of the index on created_at.
+            raw = [(until, _FAR), *((hour, hour + _HOUR) for hour in dirty)]
+            return await connection.fetch(
+                _OF[what],
+                project_id,
+                what,
+                start,
+                middle,
+                end,
+                until,
+                dirty,
+                [low for low, _ in raw],
+                [high for _, high in raw],
+                SHOWN,
+            )
+
+        rows = await self.database.run(work, readonly=True, snapshot=True, timeout_s=timeout_s)
+        windows: dict[str, dict[bool, Window]] = {}
+        for row in rows:
+            windows.setdefault(row["subject"], {})[row["now"]] = _window(row)
+        found = [Vital(name, of.get(True, NOTHING), of.get(False, NOTHING)) for name, of in windows.items()]
+        return sorted(found, key=lambda vital: (-vital.now.n, -vital.before.n, vital.subject))
 
 
-def _window(row: Any, number: int) -> Window:
-    return Window(*(row[f"{name}{number}"] for name in _FIGURES))
+def _window(row: Any) -> Window:
+    p50 = p95 = None
+    if row["bins"]:
+        shape = Histogram(tuple(row["bins"]), tuple(row["counts"]))
+        p50, p95 = shape.quantile(0.5, UNIT_MS), shape.quantile(0.95, UNIT_MS)
+    return Window(row["n"], row["failed"], p50, p95, row["cost"], row["priced"])

@@ -17,6 +17,8 @@ import trio
 from protocol.detection import CLOSED_STATUSES
 from protocol.storage import Freed
 from svc.domain.retention import Cutoffs
+from svc.store.aggregates.cubes import mark_dirty
+from svc.store.aggregates.vitals import TRACES
 from svc.store.detection.tidying import let_go
 from svc.store.postgres.database import Connection, Database
 from svc.store.retention.days import BATCH_PAUSE_S, STEP_TIMEOUT_S
@@ -39,14 +41,16 @@ with batch as materialized (
     for update of t skip locked
 ), gone as (
     delete from trace t using batch b
-    where t.project_id = $1 and t.trace_id = b.trace_id and b.empty returning t.trace_id, t.session_id
+    where t.project_id = $1 and t.trace_id = b.trace_id and b.empty
+    returning t.trace_id, t.session_id, t.created_at
 ), forgotten as (
     -- What it was counted as stays counted; it will not change any more.
     delete from trace_fold f using gone where f.project_id = $1 and f.trace_id = gone.trace_id
 )
 select last.started_at, last.trace_id, (select count(*) from batch) as seen,
     (select count(*) from gone) as n,
-    (select array_agg(distinct session_id) from gone where session_id is not null) as sessions
+    (select array_agg(distinct session_id) from gone where session_id is not null) as sessions,
+    (select array_agg(distinct date_trunc('hour', created_at, 'UTC')) from gone) as hours
 from (select * from batch order by started_at desc, trace_id desc limit 1) last
 """
 
@@ -211,6 +215,7 @@ async def _traces(
             )
             if row is None:
                 return 0, 0, None
+            await mark_dirty(connection, [(project_id, hour) for hour in row["hours"] or ()], TRACES, now)
             sessions = 0
             if row["sessions"]:
                 status: str = await connection.execute(

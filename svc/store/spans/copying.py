@@ -25,7 +25,7 @@ from svc.store.postgres.database import Connection
 K = TypeVar("K")
 
 #: Columns of fixed size that differ from row to row.
-_OWN: Final = ("project_id", "created_at", "frame", "trace_id", "span_id", "started_at")
+_OWN: Final = ("project_id", "created_at", "frame", "digest", "trace_id", "span_id", "started_at")
 _OPTIONAL: Final = ("parent_span_id", "ended_at")
 #: Columns that many rows have in common, taken together.
 _SHARED: Final = (
@@ -66,14 +66,14 @@ _TAGGED: Final = {True: b"\x00\x00\x00\x01\x01", False: b"\x00\x00\x00\x01\x00"}
 
 _EPOCH: Final = datetime(2000, 1, 1, tzinfo=UTC)
 #: The number of fields, then the columns of `_OWN`, each behind its length.
-_own: Final = Struct(">hiqiqiqi16si8siq").pack
+_own: Final = Struct(">hiqiqiqiqi16si8siq").pack
 _length: Final = Struct(">i").pack
 _number: Final = Struct(">iq").pack
 #: Length, number of digits, weight of the first, sign, scale, digits.
 _cost: Final = Struct(">ihhHh7H").pack
 
-#: A row with its project, its `created_at` and its frame.
-Copied = tuple[int, datetime, int, SpanRow]
+#: A row with its project, its `created_at`, its frame and its digest.
+Copied = tuple[int, datetime, int, int, SpanRow]
 
 #: Rows of about 1 KB. What the socket does not take at once is copied into a buffer and out of it in bits.
 _PIECE_ROWS: Final = 128
@@ -95,7 +95,7 @@ class _Remembered(dict[K, bytes]):
 
 
 async def copy_spans(connection: Connection, rows: Iterable[Copied]) -> None:
-    """Copy rows, each with its project, its `created_at` and its frame."""
+    """Copy rows, each with its project, its `created_at`, its frame and its digest."""
 
     async def source() -> AsyncIterator[bytes]:
         for piece in encode(rows):
@@ -113,7 +113,7 @@ def encode(rows: Iterable[Copied]) -> Iterator[bytes]:
     yield _TRAILER
 
 
-def _row(project_id: int, created_at: datetime, frame: int, row: SpanRow) -> tuple[bytes, ...]:
+def _row(project_id: int, created_at: datetime, frame: int, digest: int, row: SpanRow) -> tuple[bytes, ...]:
     parent, ended_at = row.parent_span_id, row.ended_at
     return (
         _own(
@@ -124,6 +124,8 @@ def _row(project_id: int, created_at: datetime, frame: int, row: SpanRow) -> tup
             microseconds(created_at),
             8,
             frame,
+            8,
+            digest,
             16,
             row.trace_id,
             8,

@@ -269,7 +269,7 @@ class ReworkStore:
             await mark_dirty(
                 connection, [(self.project_id, row["created_at"]) for row in written], SPANS, now
             )
-            spans = [StoredSpan(self.project_id, row, Parts(b"", [], {})) for row in changed]
+            spans = [StoredSpan(self.project_id, row, Parts(b"", [], {}, 0)) for row in changed]
             await CallSites().insert_new(connection, spans, now)
         if self.kind == "remap":
             await self._write_tool_calls(connection, traces, now)

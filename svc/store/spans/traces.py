@@ -22,6 +22,7 @@ from svc.domain.rollup import TraceRollup, roll_up
 from svc.domain.span import SpanRow, ToolCall
 from svc.domain.tool_calls import dedupe_tool_calls
 from svc.store.aggregates.cubes import mark_dirty
+from svc.store.aggregates.vitals import TRACES
 from svc.store.postgres.database import Connection, Database
 
 TraceKey = tuple[int, bytes]
@@ -60,10 +61,9 @@ _ROLLED_COLUMNS: Final = (
 
 _NAMES: Final = ", ".join(name for name, _ in _ROLLED_COLUMNS)
 
-# Insert new traces complete; of known ones touch only what the roller needs. When their root arrives, the
-# look that was put off to wait for it comes forward. Rows are locked in the order of their keys. `xmax = 0`
-# tells an inserted row from a touched one.
-_INSERT_OR_TOUCH: Final = (
+# Insert new traces complete and say which; known ones are locked and left as they are, which is what an
+# update of nothing does. Rows are locked in the order of their keys.
+_INSERT_OR_LOCK: Final = (
     f"insert into trace (project_id, trace_id, first_started_at, last_started_at, created_at, stale,"
     f" due_at, next_at, {_NAMES})"
     f" select project_id, trace_id, first_started_at, last_started_at, $1, false, due_at, due_at, {_NAMES}"
@@ -71,16 +71,31 @@ _INSERT_OR_TOUCH: Final = (
     + ", ".join(f"${7 + index}::{kind}[]" for index, (_, kind) in enumerate(_ROLLED_COLUMNS))
     + f") as new (project_id, trace_id, first_started_at, last_started_at, due_at, {_NAMES})"
     " order by project_id, trace_id"
-    " on conflict (project_id, trace_id) do update set"
-    " stale = true,"
-    " root_seen = trace.root_seen or excluded.root_seen,"
-    " first_started_at = least(trace.first_started_at, excluded.first_started_at),"
-    " last_started_at = greatest(trace.last_started_at, excluded.last_started_at),"
-    " due_at = $1 + case when trace.root_seen or excluded.root_seen"
+    " on conflict (project_id, trace_id) do update set stale = true where false"
+    " returning project_id, trace_id"
+)
+
+# In which bounds the spans of these traces start.
+_BOUNDS: Final = (
+    "select project_id, trace_id, first_started_at, last_started_at"
+    " from unnest($1::bigint[], $2::bytea[]) as known (project_id, trace_id)"
+    " join trace using (project_id, trace_id)"
+)
+
+# Of known traces with something new, what the roller needs. When their root arrives, the look that was put
+# off to wait for it comes forward.
+_TOUCH: Final = (
+    "update trace t set stale = true,"
+    " root_seen = t.root_seen or new.root_seen,"
+    " first_started_at = least(t.first_started_at, new.first_started_at),"
+    " last_started_at = greatest(t.last_started_at, new.last_started_at),"
+    " due_at = $1::timestamptz + case when t.root_seen or new.root_seen"
     " then interval '2 seconds' else interval '10 seconds' end,"
-    " next_at = case when excluded.root_seen and not trace.root_seen"
-    " then least(trace.next_at, excluded.next_at) else coalesce(trace.next_at, excluded.next_at) end"
-    " returning project_id, trace_id, (xmax = 0) as inserted, first_started_at, last_started_at"
+    " next_at = case when new.root_seen and not t.root_seen"
+    " then least(t.next_at, new.due_at) else coalesce(t.next_at, new.due_at) end"
+    " from unnest($2::bigint[], $3::bytea[], $4::timestamptz[], $5::timestamptz[], $6::timestamptz[],"
+    " $7::boolean[]) as new (project_id, trace_id, first_started_at, last_started_at, due_at, root_seen)"
+    " where t.project_id = new.project_id and t.trace_id = new.trace_id"
 )
 
 # What is due, locked; rows that another replica holds are left to it.
@@ -120,47 +135,61 @@ _SPANS: Final = (
     f"select {SPAN_FIELDS} from span where project_id = $1 and trace_id = $2 and started_at between $3 and $4"
 )
 
-# The new roll-up of one trace, which is folded anew when it is settled by it.
+# The new roll-up of one trace, which is folded anew when it is settled by it; and when the trace first came.
 _ROLL: Final = (
     "with rolled as (update trace set stale = false, next_at = $3, "
     + ", ".join(f"{name} = ${4 + index}" for index, (name, _) in enumerate(_ROLLED_COLUMNS))
-    + " where project_id = $1 and trace_id = $2 returning project_id, trace_id, next_at)"
-    " insert into fold_due (project_id, trace_id)"
-    " select project_id, trace_id from rolled where next_at is null"
+    + " where project_id = $1 and trace_id = $2 returning project_id, trace_id, next_at, created_at),"
+    " due as (insert into fold_due (project_id, trace_id)"
+    " select project_id, trace_id from rolled where next_at is null)"
+    " select created_at from rolled"
 )
 
 
-@attrs.frozen
-class Touched:
-    """What the upsert of a trace row said: was it new, and in which bounds its spans start."""
-
-    inserted: bool
-    first_started_at: datetime
-    last_started_at: datetime
+#: When the first and the last span of a trace start.
+Bounds = tuple[datetime, datetime]
 
 
-async def insert_or_touch(
+async def insert_or_lock(
     connection: Connection, rollups: Mapping[TraceKey, TraceRollup], now: datetime
-) -> dict[TraceKey, Touched]:
-    """Insert the traces that are new and mark the known ones. Locks all of them until the commit."""
-    keys = list(rollups)
+) -> dict[TraceKey, Bounds]:
+    """Insert the traces that are new; returns the known ones. Locks all of them until the commit."""
     values = list(rollups.values())
     rows = await connection.fetch(
-        _INSERT_OR_TOUCH,
+        _INSERT_OR_LOCK,
+        *_marks(rollups, now),
+        *([getattr(rollup, name) for rollup in values] for name, _ in _ROLLED_COLUMNS),
+    )
+    inserted = {(row["project_id"], row["trace_id"]) for row in rows}
+    known = [key for key in rollups if key not in inserted]
+    if not known:
+        return {}
+    found = await connection.fetch(_BOUNDS, *(list(column) for column in zip(*known, strict=True)))
+    return {
+        (row["project_id"], row["trace_id"]): (row["first_started_at"], row["last_started_at"])
+        for row in found
+    }
+
+
+async def touch(connection: Connection, rollups: Mapping[TraceKey, TraceRollup], now: datetime) -> None:
+    """Mark known traces, which the caller has locked: these roll-ups are of spans that they did not have."""
+    if rollups:
+        await connection.execute(
+            _TOUCH, *_marks(rollups, now), [rollup.root_seen for rollup in rollups.values()]
+        )
+
+
+def _marks(rollups: Mapping[TraceKey, TraceRollup], now: datetime) -> tuple[object, ...]:
+    """The parameters that both statements begin with: the time, keys, bounds, and when each is due."""
+    values = rollups.values()
+    return (
         now,
-        [project_id for project_id, _ in keys],
-        [trace_id for _, trace_id in keys],
+        [project_id for project_id, _ in rollups],
+        [trace_id for _, trace_id in rollups],
         [rollup.started_at for rollup in values],
         [rollup.last_started_at for rollup in values],
         [now + (QUIET_WITH_ROOT if rollup.root_seen else QUIET_WITHOUT_ROOT) for rollup in values],
-        *([getattr(rollup, name) for rollup in values] for name, _ in _ROLLED_COLUMNS),
     )
-    return {
-        (row["project_id"], row["trace_id"]): Touched(
-            row["inserted"], row["first_started_at"], row["last_started_at"]
-        )
-        for row in rows
-    }
 
 
 @attrs.define(eq=False)
@@ -211,7 +240,10 @@ async def roll_trace(connection: Connection, trace: Any, now: datetime) -> bool:
     quiet: bool = trace["due_at"] <= now
     soon = min(trace["due_at"], now + ROLL_EVERY)
     next_at = None if quiet else max(soon, now + timedelta(seconds=len(rows) / ROLL_SPANS_PER_S))
-    await connection.execute(_ROLL, *key, next_at, *(getattr(rollup, name) for name, _ in _ROLLED_COLUMNS))
+    rolled = await connection.fetch(
+        _ROLL, *key, next_at, *(getattr(rollup, name) for name, _ in _ROLLED_COLUMNS)
+    )
+    await mark_dirty(connection, [(key[0], row["created_at"]) for row in rolled], TRACES, now)
     return quiet
 
 

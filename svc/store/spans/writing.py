@@ -3,9 +3,10 @@
 Owns the identity rule (contract §3): a span is `(project, trace_id, span_id)`; a re-sent one replaces the
 stored one when its end (else its start) is not older, and keeps the first `created_at`.
 
-How it stays fast: the upsert of the trace row says which traces were known before this group. Spans of a
+How it stays fast: the insert of the trace row says which traces were known before this group. Spans of a
 new trace cannot be stored already, so they are copied straight; only spans of known traces are looked up,
-within the days that the trace has spans in. The row lock on the trace makes two writers of one trace take
+within the days that the trace has spans in. One that is stored to the byte, as when an exporter tries again
+after a time-out, is left alone with its trace. The row lock on the trace makes two writers of one trace take
 turns, and traces are locked in one order everywhere, so writers cannot deadlock.
 """
 
@@ -39,7 +40,7 @@ from svc.store.spans.payloads import (
     frame_up,
 )
 from svc.store.spans.sessions import touch_sessions
-from svc.store.spans.traces import Touched, insert_or_touch
+from svc.store.spans.traces import Bounds, insert_or_lock, touch
 
 Identity = tuple[int, bytes, bytes]
 TraceKey = tuple[int, bytes]
@@ -111,11 +112,14 @@ class SpanStore:
         for rows in by_project.values():
             mark_twins(rows)
         rollups = {key: _rolled(group) for key, group in by_trace.items()}
-        touched = await insert_or_touch(connection, rollups, now)
-        known = {key: trace for key, trace in touched.items() if not trace.inserted}
-        kept = await _against_known(connection, spans, known, now) if known else [
-            _Kept(span, now) for span in spans
-        ]  # fmt: skip
+        known = await insert_or_lock(connection, rollups, now)
+        if known:
+            kept = await _against_known(connection, spans, known, now)
+            changed = {(item.span.project_id, item.span.row.trace_id) for item in kept}
+            rollups = {key: rollup for key, rollup in rollups.items() if key in changed}
+            await touch(connection, {key: rollups[key] for key in known if key in changed}, now)
+        else:
+            kept = [_Kept(span, now) for span in spans]
         replaced = [item for item in kept if item.created_at != now]
         await _copy(connection, kept, framed)
         messages = await self.messages.insert_new(connection, [item.span for item in kept])
@@ -156,13 +160,16 @@ def _rolled(group: list[StoredSpan]) -> TraceRollup:
 
 
 async def _against_known(
-    connection: Connection, spans: list[StoredSpan], known: dict[TraceKey, Touched], now: datetime
+    connection: Connection, spans: list[StoredSpan], known: dict[TraceKey, Bounds], now: datetime
 ) -> list[_Kept]:
-    """Which spans to write, after deleting the stored ones that they replace."""
+    """Which spans to write, after deleting the stored ones that they replace.
+
+    Those of new traces, those that are not stored, and those that are stored otherwise and not newer.
+    """
     asked = [span for span in spans if (span.project_id, span.row.trace_id) in known]
     # The stored rows of these identities. The bounds let the planner skip all other days.
     rows = await connection.fetch(
-        "select s.project_id, s.trace_id, s.span_id, s.started_at, s.created_at, s.frame,"
+        "select s.project_id, s.trace_id, s.span_id, s.started_at, s.created_at, s.frame, s.digest,"
         " coalesce(s.ended_at, s.started_at) as age"
         " from unnest($1::bigint[], $2::bytea[], $3::bytea[]) as asked (project_id, trace_id, span_id)"
         " join span s using (project_id, trace_id, span_id)"
@@ -170,8 +177,8 @@ async def _against_known(
         [span.project_id for span in asked],
         [span.row.trace_id for span in asked],
         [span.row.span_id for span in asked],
-        min(trace.first_started_at for trace in known.values()),
-        max(trace.last_started_at for trace in known.values()),
+        min(first for first, _ in known.values()),
+        max(last for _, last in known.values()),
     )
     stored = {(row["project_id"], row["trace_id"], row["span_id"]): row for row in rows}
     kept, replaced = [], []
@@ -179,6 +186,8 @@ async def _against_known(
         earlier = stored.get((span.project_id, span.row.trace_id, span.row.span_id))
         if earlier is None:
             kept.append(_Kept(span, now))
+        elif earlier["digest"] == span.payload.digest:
+            continue
         elif _age(span.row) >= earlier["age"]:
             kept.append(_Kept(span, earlier["created_at"]))
             replaced.append(earlier)
@@ -218,7 +227,7 @@ async def _copy(connection: Connection, kept: list[_Kept], framed: Framed) -> No
     await copy_spans(
         connection,
         (
-            (item.span.project_id, item.created_at, frame, item.span.row)
+            (item.span.project_id, item.created_at, frame, item.span.payload.digest, item.span.row)
             for item, (_, _, _, frame) in zip(kept, keys, strict=True)
         ),
     )

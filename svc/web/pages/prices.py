@@ -1,7 +1,12 @@
-"""Prices: what each model that the project calls costs by the price book, and which have no price."""
+"""Prices: what each model that the project calls costs by the price book, and which have no price.
+
+With `?preview=1` the page looks at some of the stored history and says what present prices would change of
+it; changing it is the command's (`trace-svc reprice --apply`).
+"""
 
 from __future__ import annotations
 
+import json
 from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any, Final
@@ -11,12 +16,15 @@ import attrs
 from protocol.storage import Slow
 from svc.domain.pricing import PriceBook
 from svc.store.reads.models import ModelReads, ModelUse
+from svc.store.spans.reprice_preview import preview
 from svc.web.page import PROJECT, Html, PageRoute, Visit
 
 TIMEOUT_S: Final = 8.0
 #: How far back calls are looked for; when that takes too long, only this far.
 BACK: Final = timedelta(days=30)
 BACK_NARROWED: Final = timedelta(days=1)
+#: Models of the snippet for the price file.
+_IN_SNIPPET: Final = 20
 #: Prices are said for a million tokens, and asked for a thousand: some rise with the length of a prompt.
 _ASKED: Final = 1000
 _MILLION: Final = Decimal(1_000_000 // _ASKED)
@@ -55,8 +63,24 @@ async def prices(visit: Visit) -> Html:
         "version": book.version,
         "back": back,
         "tab": "prices",
+        "snippet": _snippet([model for model in models if not model.priced and model.use.unpriced]),
+        "preview": None,
     }
-    return Html("pages/prices", context)
+    if visit.query.get("preview"):
+        found = await preview(visit.means.questions, visit.project.id, book)
+        context["preview"] = found
+        context["change"] = found.progress.after.cost - found.progress.before.cost
+    return Html("pages/prices", context, modules=("copy",))
+
+
+def _snippet(missing: list[PricedModel]) -> str:
+    """The tables of a price file for these models, to be filled in."""
+    tables = []
+    for model in missing[:_IN_SNIPPET]:
+        name = json.dumps(model.use.name[:200], ensure_ascii=False)
+        provider = f"\nprovider = {json.dumps(model.use.provider[:200])}" if model.use.provider else ""
+        tables.append(f"[[price]]\nmodel = {name}{provider}\ninput = 0.00\noutput = 0.00\n")
+    return "\n".join(tables)
 
 
 def _priced(book: PriceBook, use: ModelUse, at: datetime) -> PricedModel:

@@ -8,11 +8,21 @@ from typing import Final
 import msgspec
 
 from protocol.refusals import API_UNAUTHORIZED, NO_SUCH_PROJECT, Refusal
+from protocol.storage import Slow
+from protocol.text import clean
 from svc.front.auth.callers import Person
 from svc.store.accounts.projects import ProjectStore
+from svc.store.accounts.saved_views import SavedViewStore
 from svc.store.reads.frame import FrameReads
+from svc.store.reads.sessions import SessionReads
+from svc.store.reads.spans import SpanReads
 from svc.web.page import PROJECT, Go, PageRoute, Sent, Visit
 from svc.web.render import query
+
+#: How long a span is looked for by its id alone.
+SPAN_TIMEOUT_S: Final = 5.0
+#: Longer ones are texts.
+MOST_ID_CHARS: Final = 200
 
 _TRACE: Final = re.compile(r"[0-9a-fA-F]{32}")
 _SPAN: Final = re.compile(r"[0-9a-fA-F]{16}")
@@ -47,17 +57,39 @@ async def project(visit: Visit) -> Go:
 
 async def go(visit: Visit) -> Go:
     """What somebody typed into the palette: an id leads to its page, anything else is searched for."""
-    wanted = visit.query.get("q", "").strip()
+    wanted = clean(visit.query.get("q", "").strip())
     if _TRACE.fullmatch(wanted):
         return Go(f"{visit.base}/traces/{wanted.lower()}")
     if _SPAN.fullmatch(wanted):
-        return Go(query(f"{visit.base}/traces", q=f"span:{wanted.lower()}", range="all"))
+        trace_id = await _trace_of(visit, bytes.fromhex(wanted))
+        if trace_id is not None:
+            return Go(f"{visit.base}/traces/{trace_id.hex()}?span={wanted.lower()}")
     if _CASE.fullmatch(wanted):
         return Go(f"{visit.base}/cases/{wanted.upper()}")
     if _KEY.fullmatch(wanted):
         # Only its public beginning goes on: the rest is a secret that somebody pasted.
         return Go(query(f"{visit.base}/settings/keys", prefix=wanted[:14]))
-    return Go(query(f"{visit.base}/traces", q=wanted))
+    if 0 < len(wanted) <= MOST_ID_CHARS and await _is_session(visit, wanted):
+        return Go(query(f"{visit.base}/session", id=wanted))
+    return Go(query(f"{visit.base}/traces", q=wanted, range="all" if _SPAN.fullmatch(wanted) else ""))
+
+
+async def _trace_of(visit: Visit, span_id: bytes) -> bytes | None:
+    try:
+        reads = SpanReads(visit.means.questions)
+        return await reads.trace_of(visit.project.id, span_id, timeout_s=SPAN_TIMEOUT_S)
+    except Slow:
+        return None
+
+
+async def _is_session(visit: Visit, wanted: str) -> bool:
+    return await SessionReads(visit.means.questions).known(visit.project.id, wanted)
+
+
+async def views(visit: Visit) -> Sent:
+    """The saved views, for the palette: names and where they lead."""
+    saved = await SavedViewStore(visit.means.database).list(visit.project.id)
+    return Sent(msgspec.json.encode([(view.name, f"{visit.base}/traces?{view.query}") for view in saved]))
 
 
 async def pulse(visit: Visit) -> Sent:
@@ -81,5 +113,6 @@ PAGES: Final = (
     PageRoute("GET", PROJECT, "ORG_VIEW", project),
     PageRoute("GET", PROJECT + "/", "ORG_VIEW", project),
     PageRoute("GET", PROJECT + "/go", "ORG_VIEW", go),
+    PageRoute("GET", PROJECT + "/views", "ORG_VIEW", views),
     PageRoute("GET", PROJECT + "/pulse", "ORG_VIEW", pulse),
 )

@@ -14,16 +14,17 @@ import msgspec
 import trio
 
 from protocol.refusals import NOT_FOUND, Refusal
-from protocol.rest.query import timestamp
 from protocol.storage import Slow
+from svc.store.accounts.saved_views import SavedViewStore
 from svc.store.reads.spans import SpanReads
 from svc.store.reads.trace_counts import TraceCounts, TraceHistogram
 from svc.store.reads.traces import TraceFilter, TraceReads
 from svc.web import words
-from svc.web.filters import FIELDS, Filters, read_filters
+from svc.web.filters import FIELDS, Filters
 from svc.web.page import PROJECT, Html, PageRoute, Visit
 from svc.web.ranges import PRESETS, TimeRange, bar_width
 from svc.web.render import query
+from svc.web.trace_list import COLUMNS, Asking, chosen, drawn
 
 #: Rows of one page.
 ROWS: Final = 50
@@ -34,6 +35,11 @@ FACETS_TIMEOUT_S: Final = 5.0
 #: A search that takes too long is tried again over this part of its range, the newest.
 _NARROWED: Final = 24
 
+#: What the page's own modules import.
+MODULES: Final = ("traces", "part", "traces-bars", "traces-new", "complete")
+#: Letters of a saved view's name.
+VIEW_NAME_MAX: Final = 80
+
 #: The facets in order: the field of the store, the name in the bar, the heading.
 FACETS: Final = (
     ("call_site_id", "site", "Call site"),
@@ -42,43 +48,6 @@ FACETS: Final = (
     ("session_id", "session", "Session"),
     ("user_id", "user", "User"),
 )
-
-
-@attrs.frozen
-class Asking:
-    """What the address asks for."""
-
-    filters: Filters
-    range: TimeRange
-    base: str
-
-    @classmethod
-    def of(cls, visit: Visit) -> Asking:
-        """From the address. Raises `Refused` for a range that cannot be read."""
-        range_ = TimeRange.of(visit.query, visit.means.now())
-        return cls(read_filters(visit.query.get("q", "")), range_, visit.base)
-
-    def address(self, q: str | None = None, *, kept: bool = False, **more: Any) -> str:
-        """The address of this list with another bar, or more; `kept`: its range as two instants."""
-        range_ = self.range.instants if kept else self.range.parameters
-        return query(f"{self.base}/traces", q=str(self.filters) if q is None else q, **range_, **more)
-
-    def ranged(self, low: datetime, high: datetime) -> str:
-        """The address over another range."""
-        instants = {"from": timestamp(low), "to": timestamp(high)}
-        return query(f"{self.base}/traces", q=str(self.filters), **instants)
-
-    def around(self, at: datetime) -> str:
-        """The address over the half hour around an instant."""
-        return self.ranged(at - timedelta(minutes=15), at + timedelta(minutes=15))
-
-    def preset(self, name: str) -> str:
-        """The address over a range that is relative to now."""
-        return query(f"{self.base}/traces", q=str(self.filters), range=name)
-
-    def part(self, name: str) -> str:
-        """The address of a fragment of this list."""
-        return query(f"{self.base}/traces/{name}", q=str(self.filters), **self.range.instants)
 
 
 @attrs.define
@@ -102,12 +71,16 @@ async def traces(visit: Visit) -> Html:
         nursery.start_soon(_read_drawing, visit, asking, counts, found)
     rows = found.page["traces"]
     context = {
-        **_of_rows(asking, found.page),
+        **_of_rows(visit, asking, found.page),
         "fields": FIELDS.values(),
+        "all_columns": COLUMNS.values(),
         "presets": PRESETS,
         "narrowed_to": found.narrowed_to,
         "headline": _headline(visit, asking, found),
-        "bars": _bars(asking, found),
+        "bars": drawn(asking, found.drawing, found.drawn),
+        "views": await SavedViewStore(visit.means.database).list(visit.project.id),
+        "saved": visit.query.get("saved", "")[:VIEW_NAME_MAX],
+        "follows": asking.range.high is None and not visit.query.get("cursor"),
         "newest": rows[0]["started_at"] if rows else "",
         "paged": bool(visit.query.get("cursor")),
         "call": _as_call(asking.filters, asking.range, visit),
@@ -117,7 +90,7 @@ async def traces(visit: Visit) -> Html:
     }
     if not rows:
         context |= await _nothing(visit, asking, counts)
-    return Html("pages/traces", context, modules=("traces", "part"))
+    return Html("pages/traces", context, modules=MODULES)
 
 
 async def _read_rows(visit: Visit, asking: Asking, found: _Found) -> None:
@@ -178,65 +151,10 @@ def _headline(visit: Visit, asking: Asking, found: _Found) -> str:
     return f"{words.counted(count, 'trace')} {said}{tail}"
 
 
-@attrs.frozen
-class Bar:
-    """One bar of the drawing, in parts of the whole: place, width, height, and the failed part of it."""
-
-    x: float
-    width: float
-    height: float
-    failed: float
-    start: datetime
-    end: datetime
-    count: int
-    failures: int
-    address: str
-
-
-@attrs.frozen
-class Bars:
-    """The drawing: its bars, its ends, and how long one bar is."""
-
-    bars: list[Bar]
-    low: datetime
-    high: datetime
-    width: timedelta
-
-
-def _bars(asking: Asking, found: _Found) -> Bars | None:
-    if found.drawing is None or found.drawn is None or not found.drawing.buckets:
-        return None
-    low, high = found.drawn
-    width = found.drawing.width
-    low = min(low, found.drawing.buckets[0].start) if asking.range.low is None else low
-    high = max(high, found.drawing.buckets[-1].start + width if asking.range.low is None else high)
-    whole_s = max((high - low).total_seconds(), width.total_seconds())
-    most = max(bucket.count for bucket in found.drawing.buckets)
-    bars = []
-    for bucket in found.drawing.buckets:
-        start, end = max(bucket.start, low), min(bucket.start + width, high)
-        x = (start - low).total_seconds() / whole_s
-        span = max((end - start).total_seconds() / whole_s, 0.002)
-        height = bucket.count / most
-        bars.append(
-            Bar(
-                x,
-                span,
-                height,
-                height * bucket.failed / bucket.count,
-                start,
-                end,
-                bucket.count,
-                bucket.failed,
-                asking.ranged(start, end),
-            )
-        )
-    return Bars(bars, low, high, width)
-
-
-def _of_rows(asking: Asking, page: dict[str, Any]) -> dict[str, Any]:
+def _of_rows(visit: Visit, asking: Asking, page: dict[str, Any]) -> dict[str, Any]:
     cursor = page["next_cursor"]
     return {
+        "columns": [COLUMNS[name] for name in chosen(visit.look.columns)],
         "asking": asking,
         "rows": page["traces"],
         "more": None if cursor is None else asking.address(kept=True, cursor=cursor),
@@ -248,7 +166,7 @@ async def rows(visit: Visit) -> Html:
     """The rows behind a cursor, for a page that stays."""
     asking, found = Asking.of(visit), _Found()
     await _read_rows(visit, asking, found)
-    return Html("parts/trace_rows", {**_of_rows(asking, found.page), "narrowed_to": None}, part=True)
+    return Html("parts/trace_rows", {**_of_rows(visit, asking, found.page), "narrowed_to": None}, part=True)
 
 
 async def facets(visit: Visit) -> Html:
@@ -327,7 +245,9 @@ def _as_call(filters: Filters, range_: TimeRange, visit: Visit) -> dict[str, Any
         "method": "tools/call",
         "params": {"name": "list_traces", "arguments": arguments},
     }
-    left_out = sorted(set(filters.asked) - known)
+    left_out = sorted(
+        "what is excluded" if name == "without" else name for name in set(filters.asked) - known
+    )
     host = visit.call.headers.get("host", "localhost")
     origin = visit.means.landing or f"{'https' if visit.call.client.secure else 'http'}://{host}"
     body = msgspec.json.encode(call).decode().replace("'", "'\\''")

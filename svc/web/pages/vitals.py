@@ -1,18 +1,23 @@
 """Vitals: which call site got worse, in a sentence; then each one's figures against the window before.
 
-Models and tools are fragments of the same table, read when they are seen.
+Models and tools are fragments of the same table, read when they are seen. Windows of a day and more begin at
+a full hour, where the hourly cubes do; the page says since when it counts.
 """
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from math import log
 from typing import Any, Final
 
 import attrs
 
 from protocol.refusals import BAD_REQUEST, NOT_FOUND, Refusal
+from protocol.rest.query import timestamp
 from protocol.storage import Slow
+from svc.domain.calendar import hour_of
+from svc.store.aggregates.cubes import DAY
+from svc.store.aggregates.vitals import SOURCES, What
 from svc.store.reads.vitals import Vital, VitalsReads, Window
 from svc.web import words
 from svc.web.filters import Token
@@ -82,31 +87,39 @@ async def vitals(visit: Visit) -> Html | Refusal:
 async def part(visit: Visit) -> Html | Refusal:
     """Models or tools."""
     what, name = visit.call.path["what"], visit.query.get("range", "24h")
-    if what not in ("models", "tools") or name not in WINDOWS:
+    if what not in SOURCES or name not in WINDOWS:
         return NOT_FOUND
     return Html("parts/vitals_table", _table(visit, what, name, await _read(visit, what, name)), part=True)
 
 
-async def _read(visit: Visit, what: str, name: str) -> list[Vital] | None:
-    end, window = visit.means.now(), WINDOWS[name]
+def _since(name: str, now: datetime) -> datetime:
+    """When the present window began."""
+    since = now - WINDOWS[name]
+    return since if WINDOWS[name] < DAY else hour_of(since)
+
+
+async def _read(visit: Visit, what: What, name: str) -> list[Vital] | None:
+    now = visit.means.now()
+    since = _since(name, now)
     try:
         reads = VitalsReads(visit.means.questions)
-        return list(await reads.of(visit.project.id, what, end - 2 * window, end - window, end, TIMEOUT_S))
+        return list(await reads.of(visit.project.id, what, since - WINDOWS[name], since, now, TIMEOUT_S))
     except Slow:
         return None
 
 
-def _table(visit: Visit, what: str, name: str, found: list[Vital] | None) -> dict[str, Any]:
+def _table(visit: Visit, what: What, name: str, found: list[Vital] | None) -> dict[str, Any]:
     return {
         "what": what,
         "unit": {"sites": "traces", "models": "calls", "tools": "calls"}[what],
         "length": words.length(WINDOWS[name]),
+        "since": _since(name, visit.means.now()),
         "rows": None if found is None else [_row(visit, what, name, vital) for vital in found],
     }
 
 
-def _row(visit: Visit, what: str, name: str, vital: Vital) -> VitalRow:
-    subject = vital.subject or ""
+def _row(visit: Visit, what: What, name: str, vital: Vital) -> VitalRow:
+    subject = vital.subject
     bar = {"sites": Token("site", subject), "models": Token("model", subject)}.get(what)
     few = min(vital.now.n, vital.before.n)
     short = ""
@@ -116,13 +129,23 @@ def _row(visit: Visit, what: str, name: str, vital: Vital) -> VitalRow:
     now, before = vital.now, vital.before
     return VitalRow(
         subject or "not known",
-        query(f"{visit.base}/traces", q="kind:tool" if bar is None else str(bar), range=name),
+        query(
+            f"{visit.base}/traces", q=_said(what, bar), **{"from": timestamp(_since(name, visit.means.now()))}
+        ),
         now,
         Mover(None) if short else _errors(now, before),
         Mover(None) if short else _factor(now.p50_ms, before.p50_ms),
         Mover(None) if short else _factor(now.p95_ms, before.p95_ms),
         Mover(None) if short else _factor(now.cost_each, before.cost_each),
         short,
+    )
+
+
+def _said(what: What, bar: Token | None) -> str:
+    return (
+        str(bar)
+        if bar is not None and bar.value
+        else {"sites": "", "models": "kind:llm"}.get(what, "kind:tool")
     )
 
 

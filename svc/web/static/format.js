@@ -38,6 +38,8 @@ export function counted(number, one) {
 }
 
 const UNSEEN =
+  // What it names is control and combining by purpose.
+  // eslint-disable-next-line no-control-regex, no-misleading-character-class
   /[\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f-\u009f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ufeff\uffa0\ufff9-\ufffb]|\udb40[\udc00-\udfff]/g;
 
 /** A text with its unseen characters shown as marks, as the server shows them. @param {string} text */

@@ -1,6 +1,8 @@
 // @ts-check
 /** The palette: pages and actions by name, ids and texts by what the server makes of them. */
 
+import { visible } from "./format.js";
+
 /** @typedef {{label: string, hint: string, go: () => void}} Entry */
 
 /** @param {HTMLElement} root */
@@ -11,15 +13,27 @@ export function start(root) {
   let at = 0;
   /** @type {Entry[]} */
   let shown = [];
+  /** @type {Entry[]} Saved views, read when the palette opens. */
+  let views = [];
 
   const open = () => {
     input.value = "";
     show();
     dialog.showModal();
+    fetch(dialog.dataset.views ?? "", { headers: { "X-Part": "1" } })
+      .then((answer) => (answer.ok ? answer.json() : []))
+      .then((/** @type {[string, string][]} */ found) => {
+        views = found.map(([label, address]) => ({ label: visible(label), hint: "view", go: () => location.assign(address) }));
+        show();
+      })
+      .catch(() => {});
   };
   const show = () => {
-    const wanted = input.value.trim().toLowerCase();
-    shown = entries().filter((entry) => entry.label.toLowerCase().includes(wanted)).slice(0, 12);
+    const wanted = input.value.trim();
+    const named = (/** @type {Entry} */ entry) => entry.label.toLowerCase().includes(wanted.toLowerCase());
+    shown = [...entries(), ...views].filter(named).slice(0, 12);
+    const hint = leadsTo(wanted);
+    if (hint) shown.push({ label: wanted.length > 80 ? `${wanted.slice(0, 79)}…` : wanted, hint, go: () => input.form?.requestSubmit() });
     at = 0;
     draw();
   };
@@ -68,6 +82,16 @@ export function start(root) {
       shown[at].go();
     }
   });
+}
+
+/** What the server makes of what was typed, in a word. @param {string} wanted */
+function leadsTo(wanted) {
+  if (!wanted) return "";
+  if (/^[0-9a-f]{32}$/i.test(wanted)) return "trace";
+  if (/^[0-9a-f]{16}$/i.test(wanted)) return "span";
+  if (/^c-\d{1,9}$/i.test(wanted)) return "case";
+  if (/^svc_[wqa]_/.test(wanted)) return "";
+  return "session or text";
 }
 
 /** Where one can go from here: what the navigation links to, projects, and what the page offers.

@@ -8,9 +8,9 @@ import { count, counted, duration, visible } from "./format.js";
 import { follow, say, waited } from "./trace-head.js";
 import { finder } from "./trace-find.js";
 import { build, button, hints, keep, keys } from "./trace-keys.js";
-import { drawMap, onDrag } from "./trace-map.js";
+import { Overview, onDrag } from "./trace-map.js";
 import { ORPHANS, Trace } from "./trace-model.js";
-import { Rows, markOf } from "./trace-rows.js";
+import { Rows } from "./trace-rows.js";
 import { Scale, drawAxis } from "./trace-scale.js";
 
 /** @typedef {import("./trace-model.js").Shown} Shown */
@@ -27,10 +27,11 @@ export class Grid {
     this.shown = { closed: new Set(), open: new Set(), only: asked.get("only") ?? "", low: 0, high: Infinity };
     this.asked = asked;
     this.span = asked.get("span") ?? "";
-    /** @type {ReturnType<typeof build>} */
+    /** @type {string | null} */
+    this.etag = null;
     const parts = build(place, this.tree);
     this.map = parts.map;
-    this.canvas = parts.canvas;
+    this.overview = new Overview(parts.canvas);
     this.brush = parts.brush;
     this.note = parts.note;
     this.scroller = parts.scroller;
@@ -94,13 +95,14 @@ export class Grid {
     const trace = /** @type {Trace} */ (this.trace);
     if (this.shown.only === "path") trace.criticalPath();
     const chosen = this.rows.rows[this.rows.active];
-    this.scale = new Scale(trace, this.shown.low, this.shown.high);
+    const { low, high } = this.shown;
+    this.scale = low === 0 && high === Infinity ? this.overview.whole(trace) : new Scale(trace, low, high);
     const rows = trace.rows(this.shown);
     this.rows.active = chosen ? rows.findIndex((row) => row.span === chosen.span && row.fold === chosen.fold) : -1;
     this.rows.show(trace, this.scale, rows, this.shown);
     if (!this.tree) {
       drawAxis(this.axis, this.scale);
-      requestAnimationFrame(() => drawMap(this.canvas, trace, new Scale(trace, 0, Infinity), (i) => markOf(trace.columns.kinds[trace.columns.kind[i]])[1]));
+      this.overview.draw(trace);
     }
     this.#said(rows.length);
   }
@@ -221,7 +223,7 @@ export class Grid {
 
   #listen() {
     onDrag(this.map, this.brush, (from, to) => {
-      const whole = new Scale(/** @type {Trace} */ (this.trace), 0, Infinity);
+      const whole = this.overview.whole(/** @type {Trace} */ (this.trace));
       this.zoom(whole.time(from), whole.time(to));
     });
     keys(this);
@@ -288,6 +290,4 @@ export class Grid {
     keep("only", this.shown.only);
     this.redraw();
   }
-
-
 }

@@ -35,6 +35,7 @@ export function build(place, tree) {
   scroller.ariaLabel = "Spans";
   const head = box("trow thead", scroller, "row");
   head.ariaRowIndex = "1";
+  /** @type {HTMLElement} */
   let axis = head;
   for (const [text, name] of [["Name", ""], ["Took", "num"], ["Tokens", "num"], ["Cost", "num"], [tree ? "Said" : "", "axis"]]) {
     const cell = document.createElement("span");

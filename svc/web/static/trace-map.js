@@ -1,16 +1,44 @@
 // @ts-check
 /** The whole trace, small: each span a line at its depth. Drag over it to look closer. The rows say the same. */
 
+import { markOf } from "./trace-rows.js";
+import { Scale } from "./trace-scale.js";
+
 const LANES = 9;
 const KIND_COLORS = ["--llm", "--tool", "--find", "--agent", "--other"];
+
+export class Overview {
+  /** @param {HTMLCanvasElement} canvas */
+  constructor(canvas) {
+    this.canvas = canvas;
+  }
+
+  /** The scale of all of a trace, made once. @param {import("./trace-model.js").Trace} trace @returns {Scale} */
+  whole(trace) {
+    if (this.of !== trace || !this.scale) {
+      this.of = trace;
+      this.scale = new Scale(trace, 0, Infinity);
+    }
+    return this.scale;
+  }
+
+  /** Draw a trace behind the frame that shows its rows, and once. @param {import("./trace-model.js").Trace} trace */
+  draw(trace) {
+    if (this.drawn === trace && this.width === this.canvas.clientWidth) return;
+    this.drawn = trace;
+    this.width = this.canvas.clientWidth;
+    const hues = trace.columns.kinds.map((kind) => markOf(kind)[1]);
+    requestAnimationFrame(() => setTimeout(() => drawMap(this.canvas, trace, this.whole(trace), (i) => hues[trace.columns.kind[i]])));
+  }
+}
 
 /**
  * @param {HTMLCanvasElement} canvas
  * @param {import("./trace-model.js").Trace} trace
- * @param {import("./trace-scale.js").Scale} scale
+ * @param {Scale} scale
  * @param {(span: number) => number} hue which of the five hues a span has
  */
-export function drawMap(canvas, trace, scale, hue) {
+function drawMap(canvas, trace, scale, hue) {
   const width = canvas.clientWidth;
   const ratio = devicePixelRatio || 1;
   canvas.width = width * ratio;

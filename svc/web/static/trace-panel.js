@@ -44,7 +44,7 @@ export class Panel {
       this.asking?.abort();
       this.asking = new AbortController();
       const signal = this.asking.signal;
-      if (!focus) await new Promise((done) => (this.waiting = setTimeout(done, 120)));
+      if (!focus) await new Promise((done) => { this.waiting = setTimeout(done, 120); });
       if (signal.aborted) return;
       this.span = span;
       await load(this.place, `${this.address}/spans/${span}`, signal);

@@ -52,6 +52,7 @@ export class Scale {
   /** Marks of the axis: a place and a text, as many as there is room for. @param {number} px */
   ticks(px) {
     const step = nice((this.high - this.low) / Math.max(2, Math.min(6, px / 64)));
+    /** @type {{x: number, text: string}[]} */
     const found = [];
     for (let at = Math.ceil(this.low / step) * step; at < this.high; at += step) {
       const x = this.place(at);
@@ -98,7 +99,7 @@ export function drawAxis(axis, scale) {
     return one;
   };
   const marks = scale.ticks(axis.clientWidth || 400).map(({ x, text }) => mark("tick", text, x));
-  for (const one of scale.stretches.filter((one) => one.cut)) {
+  for (const one of scale.stretches.filter(({ cut }) => cut)) {
     const gap = mark("cut", "⁄⁄", one.x);
     gap.title = `${duration(one.to - one.from)} in which nothing ran`;
     marks.push(gap);

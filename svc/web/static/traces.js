@@ -2,6 +2,8 @@
 /** The list of traces: rows by keys, the rail, more rows in place, facets, and narrowing by dragging. */
 
 import { fetchPart, load, parse } from "./part.js";
+import { bars } from "./traces-bars.js";
+import { arrivals } from "./traces-new.js";
 
 /** @param {HTMLElement} root */
 export function start(root) {
@@ -11,12 +13,13 @@ export function start(root) {
   chips(root);
   rows(root);
   const drawing = root.querySelector("[data-histogram]");
-  if (drawing instanceof HTMLElement) brush(drawing);
-  document.addEventListener("pulse", (event) => {
-    const newest = /** @type {CustomEvent} */ (event).detail.newest;
-    const line = root.querySelector("[data-new]");
-    if (line instanceof HTMLElement && newest && newest > (root.dataset.newest ?? "")) line.hidden = false;
-  });
+  if (drawing instanceof HTMLElement) bars(drawing);
+  arrivals(root, bars);
+  // Said once: a link that is copied from here says the list only.
+  const address = new URL(location.href);
+  if (!address.searchParams.has("saved")) return;
+  address.searchParams.delete("saved");
+  history.replaceState(history.state, "", address);
 }
 
 /** The bar holds what no chip says; a chip is put back when the bar is sent. @param {HTMLElement} root */
@@ -25,7 +28,7 @@ function chips(root) {
   const form = input?.form;
   if (!input || !form) return;
   const names = (input.dataset.tokens ?? "").trim().split(" ");
-  const token = new RegExp(`(?:^|\\s)(?:${names.join("|")}):(?:"(?:[^"\\\\]|\\\\.)*"|\\S+)`, "g");
+  const token = new RegExp(`(?:^|\\s)-?(?:${names.join("|")}):(?:"(?:[^"\\\\]|\\\\.)*"|\\S+)`, "g");
   const whole = input.value;
   const kept = (whole.match(token) ?? []).map((one) => one.trim()).join(" ");
   input.value = whole.replace(token, " ").trim();
@@ -37,6 +40,12 @@ function chips(root) {
 /** @param {HTMLElement} root @param {MouseEvent} event */
 function pressed(root, event) {
   const target = /** @type {HTMLElement} */ (event.target);
+  const other = target.closest("[data-not]");
+  if (event.altKey && other instanceof HTMLElement) {
+    event.preventDefault();
+    location.assign(other.dataset.not ?? "");
+    return;
+  }
   const more = target.closest("[data-more]");
   if (more instanceof HTMLElement && plain(event)) {
     event.preventDefault();
@@ -137,40 +146,4 @@ function show(root, id) {
   showing.abort();
   showing = new AbortController();
   if (id) load(rail, `${root.dataset.rail}?trace=${encodeURIComponent(id)}`, showing.signal);
-}
-
-/** Narrow the range by dragging over the drawing. @param {HTMLElement} figure */
-function brush(figure) {
-  const svg = /** @type {SVGSVGElement} */ (figure.querySelector("svg"));
-  const shade = /** @type {SVGRectElement} */ (figure.querySelector(".brush"));
-  const low = Date.parse(figure.dataset.low ?? "");
-  const high = Date.parse(figure.dataset.high ?? "");
-  let from = -1;
-  const place = (/** @type {PointerEvent} */ event) => {
-    const box = svg.getBoundingClientRect();
-    return Math.max(0, Math.min(1, (event.clientX - box.left) / box.width));
-  };
-  svg.addEventListener("pointerdown", (event) => (from = event.button === 0 ? place(event) : -1));
-  svg.addEventListener("dragstart", (event) => event.preventDefault());
-  svg.addEventListener("pointermove", (event) => {
-    if (from < 0) return;
-    const to = place(event);
-    shade.setAttribute("x", `${Math.min(from, to) * 100}%`);
-    shade.setAttribute("width", `${Math.abs(to - from) * 100}%`);
-  });
-  addEventListener("pointerup", (event) => {
-    if (from < 0) return;
-    const ends = [from, place(event)].sort((a, b) => a - b);
-    from = -1;
-    if (ends[1] - ends[0] < 0.01) {
-      shade.setAttribute("width", "0");
-      return;
-    }
-    svg.addEventListener("click", (click) => click.preventDefault(), { once: true, capture: true });
-    const address = new URL(location.href);
-    for (const name of ["range", "cursor", "trace"]) address.searchParams.delete(name);
-    address.searchParams.set("from", new Date(low + ends[0] * (high - low)).toISOString());
-    address.searchParams.set("to", new Date(low + ends[1] * (high - low)).toISOString());
-    location.assign(address);
-  });
 }

@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
+import attrs
 import pytest
 import trio
 
@@ -15,13 +16,16 @@ from svc.store.detection.case_findings import CaseFindings
 from svc.store.detection.case_states import CaseStates
 from svc.store.detection.cases import CaseStore
 from svc.store.detection.finding_states import FindingStates
+from svc.store.detection.findings import FindingStore
 from svc.store.detection.references import ReferenceStore
 from svc.store.postgres.database import Database
+from svc.store.postgres.rows import plain
 from tests.store.detection.detecting import ANN, BOB, LATER, MISSING, confirm, fire, opened, seen
 from tests.store.detection.test_cases import page
 from tests.store.spans.test_writing import NOW, fetch
 
 DAY = timedelta(days=1)
+MINUTE = timedelta(minutes=1)
 
 
 @pytest.fixture
@@ -272,6 +276,28 @@ async def test_a_cause_that_returns_within_seven_days_reopens_its_case(
     assert (found["title"], found["severity"], found["finding_id"]) == ("it again", "high", str(second))
     assert (await trail(store, case_id))[-1] == ("reopened", "rule")
     assert [f["id"] for f in found["findings"]] == [str(second), str(first)]
+
+
+@pytest.mark.parametrize(("away", "first"), [(timedelta(hours=20), True), (timedelta(days=3), False)])
+async def test_a_case_that_opens_again_began_when_its_cause_first_did(
+    store: Database, away: timedelta, first: bool
+) -> None:
+    case_id, finding = (await opened(store, seen())).id, await live(store)
+    await FindingStates(store).recover(1, finding, LATER)
+    back = seen(
+        detected_at=LATER + away + MINUTE,
+        onset_at=LATER + away,
+        onset_low_at=LATER,
+        onset_high_at=LATER + away,
+    )
+    assert (await opened(store, back)).id == case_id
+    assert (await case(store, case_id, LATER + away))["onset_at"] == plain(seen().onset_at)
+    # What was away for a day at most was never gone; after longer it is another run of the same cause.
+    for what in (back, attrs.evolve(back, seen_at=LATER + away + 2 * MINUTE)):
+        found = await FindingStore(store).one(1, await fire(store, what))
+        assert found is not None
+        assert found["onset_at"] == plain(seen().onset_at if first else back.onset_at)
+        assert found["onset_low_at"] == (None if first else plain(LATER))
 
 
 async def test_a_mute_without_an_end_outlives_a_recovery(store: Database, states: CaseStates) -> None:

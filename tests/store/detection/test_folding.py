@@ -18,7 +18,7 @@ from svc.domain.detect.observed import MEASURES, OTHER, Observation, slot_of
 from svc.domain.detect.slots import SLOTS_PER_DAY, SLOTS_PER_HOUR
 from svc.domain.detect.table import DETECTORS
 from svc.store.accounts.projects import ProjectStore
-from svc.store.detection import folding, settled_traces, tallies
+from svc.store.detection import due, folding, settled_traces, tallies
 from svc.store.detection.folding import FoldStore
 from svc.store.detection.tallies import TallyStore
 from svc.store.detection.tidying import FINE, let_go, to_hours
@@ -658,6 +658,35 @@ async def test_what_was_let_go_is_not_counted_again(store: Database) -> None:
     assert await TallyStore(store).names(PROJECT, "tool_error_rate") == []
 
 
+async def test_what_is_known_of_subjects_goes_with_the_last_that_was_counted_of_them(store: Database) -> None:
+    await begin(store)
+    await write(store, *story(1, at=NOW - timedelta(days=2)), *story(2))
+    await settle(store)
+    await fold_all(store)
+    gone, here = ("tool:gone", "tool:look")
+    cursor = slot_of(NOW)
+    for subject in (gone, here):
+        for table, at in (("bucket_state", cursor), ("bucket_checkpoint", cursor - 400)):
+            await execute(
+                store,
+                f"insert into {table} values"
+                f" ({PROJECT}, 'tool_error', 'tool_error_rate', '{subject}', {at}, '')",
+            )
+    await execute(
+        store,
+        f"insert into bucket_checkpoint values"
+        f" ({PROJECT}, 'tool_error', 'tool_error_rate', '{here}', {cursor - 5}, '')",
+    )
+    freed: list[Freed] = []
+    await let_go(store, PROJECT, NOW - timedelta(days=1), freed.append)
+    states = await fetch(store, "select subject from bucket_state")
+    checkpoints = await fetch(store, "select subject, cursor from bucket_checkpoint")
+    # What stood at a midnight before the horizon can be gone on from by nobody.
+    assert [tuple(row.values()) for row in states] == [(here,)]
+    assert [tuple(row.values()) for row in checkpoints] == [(here, cursor - 5)]
+    assert {"bucket_state", "bucket_checkpoint"} < {one.table for one in freed}
+
+
 async def test_what_waits_is_found_by_an_index(store: Database) -> None:
     """Whatever waits and however many traces there are, no statement of a round reads a table whole."""
     await begin(store)
@@ -671,10 +700,12 @@ async def test_what_waits_is_found_by_an_index(store: Database) -> None:
         " from generate_series(1, 20000) n",
         "insert into tally select 1, b.id, n, 0, 1, 0 from tally_bucket b, generate_series(1, 10) n",
         "insert into fold_state (project_id) values (1)",
+        "insert into tally_due select 1 + n % 3, 'd' || n % 9, n, 1, 1 from generate_series(1, 20000) n",
         "analyze",
     )
     for sql, values in (
         (folding._WAITING, (10,)),
+        (due._WAITING, ("d3", 10)),
         (settled_traces._DUE, (1, 200)),
         (folding._TAKE, (1, list(range(200)))),
         (folding._FOLDED, (1, [bytes(32)] * 200)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
@@ -12,9 +13,10 @@ from protocol.detection import RULE, RcaLease, RcaStarted
 from svc.store.accounts.projects import ProjectStore
 from svc.store.detection.case_states import CaseStates
 from svc.store.detection.cases import CaseStore
-from svc.store.detection.rca import ATTEMPTS, FAILURE_CHARS, RcaStore
+from svc.store.detection.finding_states import FindingStates
+from svc.store.detection.rca import AGAIN, ATTEMPTS, FAILURE_CHARS, RcaStore
 from svc.store.postgres.database import Database
-from tests.store.detection.detecting import AGENT, ANN, LATER, MISSING, execute, opened, seen
+from tests.store.detection.detecting import AGENT, ANN, LATER, MISSING, execute, fire, opened, seen
 from tests.store.detection.test_cases import page
 from tests.store.spans.test_writing import NOW, fetch
 
@@ -226,4 +228,50 @@ async def test_a_case_is_due_once_for_each_time_it_opens(store: Database) -> Non
         await CaseStates(store).reopen(1, case_id, ANN, NOW)
         assert {due.case_id for due in await reports.due()} == {case_id, other}
     await ProjectStore(store).delete(1, actor=ANN.name)
+    assert await reports.due() == []
+
+
+async def test_a_case_that_recovers_before_anybody_looked_at_it_has_its_report_all_the_same(
+    store: Database,
+) -> None:
+    await ProjectStore(store).make_default()
+    reports, case_id = RcaStore(store), (await opened(store, seen())).id
+    finding = await fire(store, seen())
+    await FindingStates(store).recover(1, finding, datetime.now(UTC))
+    assert (await case(store, case_id))["state"] == "resolved"
+    assert [due.case_id for due in await reports.due()] == [case_id]
+    begun = await reports.start(1, case_id, RULE, NOW, if_due=True)
+    assert begun is not None
+    assert await reports.finish(await held(store), {"summary": "found"}, RULE, NOW)
+    assert await reports.due() == []
+    # Who came too late has none made any more.
+    await execute(
+        store,
+        "update detection_case set rule_report_due = true, resolved_at = now() - interval '8 days'",
+    )
+    assert await reports.due() == []
+
+
+async def test_a_report_for_which_there_was_too_little_is_made_anew_when_more_came_so_often_and_no_more(
+    store: Database,
+) -> None:
+    await ProjectStore(store).make_default()
+    reports, case_id = RcaStore(store), (await opened(store, seen(trace_count=8))).id
+    few = {
+        "verdict": "inconclusive",
+        "populations": {"before": {"traces": 900}, "after": {"traces": 8}},
+    }
+    for traces in range(9, 9 + AGAIN):
+        assert await reports.start(1, case_id, RULE, NOW, if_due=True) is not None
+        assert await reports.finish(await held(store), few, RULE, NOW)
+        # Not at once, and not for what it has seen.
+        assert await reports.due() == []
+        await execute(store, "update detection_case set rule_report_after = now() - interval '1 s'")
+        assert await reports.due() == []
+        await fire(store, seen(trace_count=traces, seen_at=LATER))
+        assert [due.case_id for due in await reports.due()] == [case_id]
+    assert await reports.start(1, case_id, RULE, NOW, if_due=True) is not None
+    assert await reports.finish(await held(store), few, RULE, NOW)
+    await execute(store, "update detection_case set rule_report_after = now() - interval '1 s'")
+    await fire(store, seen(trace_count=99, seen_at=LATER))
     assert await reports.due() == []

@@ -12,7 +12,9 @@ import attrs
 import pytest
 
 from svc.store.accounts.projects import ProjectStore
+from svc.store.accounts.saved_views import SavedViewStore
 from svc.store.aggregates.cubes import CubeStore
+from svc.store.aggregates.vitals import SOURCES
 from svc.store.detection.taxonomy import ModeFilter, TaxonomyStore
 from svc.store.postgres.database import Connection, Database
 from svc.store.postgres.embedded.server import Served
@@ -25,6 +27,7 @@ from svc.store.reads.sessions import SessionReads
 from svc.store.reads.spans import SpanFilter, SpanReads
 from svc.store.reads.trace_counts import TraceCounts
 from svc.store.reads.traces import TraceFilter, TraceReads
+from svc.store.reads.vitals import VitalsReads
 from svc.store.spans.traces import TraceStore
 from tests.conftest import filled_once
 from tests.store.spans.test_writing import NOW, PROJECT, Clock, one, rows, store_of
@@ -490,7 +493,13 @@ def counts_of(explaining: Any) -> dict[str, Any]:
         "dear": {"dearer_than": Decimal("0.1"), "cheaper_than": Decimal(7)},
         "unpriced": {"unpriced": True},
         "a model": {"model": "m1"},
+        "a kind": {"kind": "llm"},
+        "a call site": {"call_site_id": "site1"},
         "a text": {"q": "rare"},
+        "no such values": {
+            "without": (("model", "m1"), ("kind", "tool"), ("session_id", "s1"), ("user_id", "u"))
+        },
+        "not one of a text": {"q": "rare", "status": "error", "without": (("call_site_id", "site1"),)},
     }
 
     def page(asked: dict[str, Any]) -> Any:
@@ -503,10 +512,24 @@ def counts_of(explaining: Any) -> dict[str, Any]:
     def facets(asked: dict[str, Any]) -> Any:
         return lambda: counts.facets(1, TraceFilter(**asked, **week), timeout_s=9)
 
+    def vitals(what: Any, start: datetime) -> Any:
+        middle, end = start + timedelta(hours=3), start + timedelta(hours=6)
+        return lambda: VitalsReads(explaining).of(1, what, start, middle, end, 9)
+
     return {
         **{f"page of {name}": page(asked) for name, asked in filters.items()},
         **{f"histogram of {name}": histogram(asked) for name, asked in filters.items()},
         **{f"facets of {name}": facets(asked) for name, asked in filters.items()},
+        "a span by its id": lambda: SpanReads(explaining).trace_of(
+            1, (20000).to_bytes(8, "big"), timeout_s=9
+        ),
+        "a session by its id": lambda: SessionReads(explaining).known(1, "s1"),
+        "saved views": lambda: SavedViewStore(explaining).list(1),
+        **{
+            f"vitals of {what} by {unit}": vitals(what, start)
+            for what in SOURCES
+            for unit, start in (("hours", DAY), ("rows", DAY + timedelta(minutes=5)))
+        },
         "nearest": lambda: counts.nearest(1, DAY, DAY + timedelta(days=1)),
         "ends": lambda: counts.ends(1),
         "onboarding": lambda: OnboardingReads(explaining).steps(1),
@@ -530,6 +553,8 @@ async def test_no_page_of_the_web_reads_a_whole_table(many: Database, read: str)
             "cube_progress",
             "cube_dirty",
             "cube",
+            "saved_view",
+            "vital_cube",  # Empty here, as the other cubes.
         }
         assert not {table for table in scanned if not table.endswith("_default")} - small, plan
 

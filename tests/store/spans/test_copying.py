@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from protocol.storage import StoreRefused
 from svc.domain.span import CostSource, Kind, Repeats, SpanRow, Status
 from svc.store.postgres.database import Connection, Database
-from svc.store.spans.copying import COLUMNS, copy_spans, microseconds, numeric
+from svc.store.spans.copying import COLUMNS, Copied, copy_spans, microseconds, numeric
 
 ids = st.binary(min_size=16, max_size=16)
 moments = st.datetimes(datetime(1970, 1, 1), datetime(2554, 7, 21), timezones=st.just(UTC))
@@ -66,7 +66,7 @@ rows = st.builds(
 )
 
 
-async def copied(database: Database, sent: list[tuple[int, datetime, int, SpanRow]]) -> list[dict[str, Any]]:
+async def copied(database: Database, sent: list[Copied]) -> list[dict[str, Any]]:
     """The rows as they stand in the table, in the order sent; nothing stays behind."""
 
     async def work(connection: Connection) -> list[dict[str, Any]]:
@@ -79,14 +79,14 @@ async def copied(database: Database, sent: list[tuple[int, datetime, int, SpanRo
 
 
 async def test_every_column_holds_what_its_row_held(store: Database) -> None:
-    sent: list[tuple[int, datetime, int, SpanRow]] = []
+    sent: list[Copied] = []
 
     # More rows than a piece has.
     @settings(max_examples=300)
-    @given(project=st.integers(1, 2**62), at=moments, row=rows)
-    def make(project: int, at: datetime, row: SpanRow) -> None:
+    @given(project=st.integers(1, 2**62), at=moments, digest=st.integers(-(2**63), 2**63 - 1), row=rows)
+    def make(project: int, at: datetime, digest: int, row: SpanRow) -> None:
         frame = len(sent)
-        sent.append((project, at, frame, attrs.evolve(row, trace_id=frame.to_bytes(16, "big"))))
+        sent.append((project, at, frame, digest, attrs.evolve(row, trace_id=frame.to_bytes(16, "big"))))
 
     make()
     found = await copied(store, sent)
@@ -95,9 +95,10 @@ async def test_every_column_holds_what_its_row_held(store: Database) -> None:
             "project_id": project,
             "created_at": at,
             "frame": frame,
+            "digest": digest,
             **attrs.asdict(row, recurse=False, filter=lambda field, _: field.name != "tool_calls"),
         }
-        for project, at, frame, row in sent
+        for project, at, frame, digest, row in sent
     ]
     assert await copied(store, []) == []
 
@@ -150,7 +151,7 @@ def test_moments_are_counted_from_the_year_2000() -> None:
 async def test_a_text_that_the_database_cannot_hold_is_refused(store: Database) -> None:
     row = attrs.evolve(_plain(), name="a\x00b")
     with pytest.raises(StoreRefused):
-        await copied(store, [(1, row.started_at, 1, row)])
+        await copied(store, [(1, row.started_at, 1, 0, row)])
 
 
 def test_what_is_remembered_is_bounded() -> None:

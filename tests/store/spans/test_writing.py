@@ -109,6 +109,48 @@ async def test_the_same_batch_twice_is_stored_once(store: Database) -> None:
     assert len(await fetch(store, "select from span_payload")) == 1
 
 
+async def test_what_is_sent_again_to_the_byte_writes_nothing(store: Database) -> None:
+    """An exporter that tries again after a time-out costs a look: no row is written, no trace due again."""
+    clock = Clock()
+    spans, shelf = store_of(store, clock), TraceStore(store)
+    attributes = {"session.id": "s", "gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "t"}
+    sent = (one(1, attributes=attributes), one(2, parent=1, attributes={"input.value": "long " * 100}))
+    await spans.write(rows(*sent))
+    while (await shelf.settle(clock.now + timedelta(seconds=11), 10)).seen:
+        pass
+    tables = ("span", "tool_call", "trace", "session", "span_payload", "span_message", "fold_due")
+
+    async def versions() -> dict[str, list[tuple[str, str]]]:
+        return {
+            table: [
+                (str(row["ctid"]), row["version"])
+                for row in await fetch(store, f"select ctid, xmin::text as version from {table} order by 1")
+            ]
+            for table in tables
+        }
+
+    before = await versions()
+    assert await spans.write(rows(*sent)) == Written(0, 2)
+    assert await versions() == before
+    # Beside something new of the trace, only that is written.
+    assert await spans.write(rows(*sent, one(3, parent=1))) == Written(1, 2)
+    after = await versions()
+    assert after["trace"] != before["trace"]
+    assert set(before["span"]) < set(after["span"])
+    assert len(after["span"]) == 3
+
+
+async def test_a_resent_span_of_the_same_end_and_other_content_replaces(store: Database) -> None:
+    spans = store_of(store)
+    await spans.write(rows(one(1, name="before")))
+    assert await spans.write(rows(one(1, name="after_"))) == Written(0, 1)
+    assert [row["name"] for row in await fetch(store, "select name from span")] == ["after_"]
+    # Another scope or resource is other content too.
+    await spans.write(rows(one(1, name="after_"), resource={"service.name": "other"}))
+    (whole,) = (await payloads(store)).values()
+    assert whole.resource.attributes == {"service.name": "other"}
+
+
 async def test_a_resent_span_with_a_later_end_replaces_and_keeps_its_first_created_at(
     store: Database,
 ) -> None:
@@ -153,8 +195,8 @@ async def test_a_frame_goes_when_its_last_span_was_sent_again_and_not_before(sto
     assert await state() == ({"1 took 1", "2 took 2"}, 2)
     await spans.write(rows(sent(1, 2), sent(2, 1)))
     assert await state() == ({"1 took 2", "2 took 2"}, 2)
-    await spans.write(rows(sent(1, 2), sent(2, 2)))
-    assert await state() == ({"1 took 2", "2 took 2"}, 1)
+    await spans.write(rows(sent(1, 3), sent(2, 3)))
+    assert await state() == ({"1 took 3", "2 took 3"}, 1)
 
 
 async def test_a_trace_around_midnight_has_a_frame_on_each_day(store: Database) -> None:

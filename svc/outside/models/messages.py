@@ -1,0 +1,82 @@
+"""The Messages dialect: of the vendor's own API and, less the model's name, of the cloud's invoke calls.
+
+Cache marks stand on the system text and on the last user message, so that what is sent again with each turn
+costs a tenth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from protocol.agents import Spent
+from svc.outside.models.conversation import (
+    Block,
+    ModelAnswer,
+    ModelQuestion,
+    Said,
+    ToolAnswer,
+    ToolUse,
+    Unreadable,
+)
+
+_CACHED: Final = {"type": "ephemeral"}
+
+
+def messages_body(question: ModelQuestion) -> dict[str, Any]:
+    """The body, but for the name of the model."""
+    messages = [
+        {"role": one.role, "content": [_block(block) for block in one.blocks]} for one in question.utterances
+    ]
+    last = next((m for m in reversed(messages) if m["role"] == "user"), None)
+    if last is not None and last["content"]:
+        content: Any = last["content"]
+        content[-1] = {**content[-1], "cache_control": _CACHED}
+    body: dict[str, Any] = {
+        "max_tokens": question.output_tokens,
+        "system": [{"type": "text", "text": question.system, "cache_control": _CACHED}],
+        "messages": messages,
+        "tools": [
+            {"name": tool.name, "description": tool.description, "input_schema": dict(tool.schema)}
+            for tool in question.tools
+        ],
+    }
+    if question.forced is not None:
+        body["tool_choice"] = {"type": "tool", "name": question.forced}
+    return body
+
+
+def _block(block: Block) -> dict[str, Any]:
+    match block:
+        case Said(text):
+            return {"type": "text", "text": text or "(nothing)"}
+        case ToolUse(id_, name, arguments):
+            return {"type": "tool_use", "id": id_, "name": name, "input": dict(arguments or {})}
+        case ToolAnswer(id_, text, is_error):
+            return {"type": "tool_result", "tool_use_id": id_, "content": text, "is_error": is_error}
+
+
+def messages_answer(said: Any) -> ModelAnswer:
+    """The answer read. Raises `Unreadable`."""
+    try:
+        blocks: list[Said | ToolUse] = []
+        for block in said["content"]:
+            if block["type"] == "text":
+                blocks.append(Said(str(block["text"])))
+            elif block["type"] == "tool_use":
+                given = block["input"]
+                arguments = given if isinstance(given, dict) else None
+                blocks.append(ToolUse(str(block["id"]), str(block["name"]), arguments))
+        return ModelAnswer(blocks, _used(said["usage"]), said.get("stop_reason") == "max_tokens")
+    except (KeyError, TypeError, ValueError, AttributeError):
+        raise Unreadable("the provider's answer cannot be read") from None
+
+
+def _used(usage: Mapping[str, Any]) -> Spent:
+    return Spent(
+        turns=1,
+        input=int(usage["input_tokens"]),
+        output=int(usage["output_tokens"]),
+        cache_read=int(usage.get("cache_read_input_tokens") or 0),
+        cache_write=int(usage.get("cache_creation_input_tokens") or 0),
+    )

@@ -1,0 +1,242 @@
+"""One model provider: whom to ask, in which dialect, with which credential, and what a refusal means.
+
+`asked_by` makes a `ModelProvider` of what a request says, or of what the machine knows. `ask` asks once;
+whoever asks decides whether to ask again.
+
+Secrets: credentials go into one header and into no text of an error. What a provider says to explain a
+refusal is not quoted: it may repeat what it was sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Final, Literal
+from urllib.parse import quote
+
+import attrs
+import msgspec
+
+from protocol.running import Credential
+from svc.outside.http import AddressRefused, AddressRule, HttpClient, Unreached
+from svc.outside.models.aws import CloudKeys
+from svc.outside.models.chat import chat_answer, chat_body
+from svc.outside.models.conversation import ModelAnswer, ModelQuestion, Unreadable
+from svc.outside.models.messages import messages_answer, messages_body
+from svc.outside.models.sigv4 import KeyPair, signed
+
+ANSWER_BYTES: Final = 8 * 1024 * 1024
+#: One answer takes minutes when it is long.
+CALL_TIMEOUT_S: Final = 300.0
+
+_VERSION: Final = "2023-06-01"
+_CLOUD_VERSION: Final = "bedrock-2023-05-31"
+
+Way = Literal["cloud_signed", "cloud_bearer_key", "first_party_api"]
+
+_BASES: Final[Mapping[str, str]] = {
+    "anthropic": "https://api.anthropic.com",
+    "openai": "https://api.openai.com/v1",
+    "google": "https://generativelanguage.googleapis.com/v1beta/openai",
+}
+#: Where nobody names a model.
+_MODELS: Final[Mapping[Way, str]] = {
+    "first_party_api": "claude-sonnet-4-5-20250929",
+    "cloud_signed": "global.anthropic.claude-sonnet-4-5-20250929-v1:0",
+    "cloud_bearer_key": "global.anthropic.claude-sonnet-4-5-20250929-v1:0",
+}
+
+RefusedFor = Literal[
+    "no_provider",
+    "rejected_credential",
+    "no_such_model",
+    "provider_refused",
+    "rate_limited",
+    "provider_away",
+    "lost",
+]
+
+
+class ModelRefused(Exception):
+    """The provider does not answer this. `again_s`: asking again may help, not before so many seconds.
+
+    `lost`: it may have answered, and what that cost is not known.
+    """
+
+    def __init__(
+        self,
+        kind: RefusedFor,
+        said: str,
+        *,
+        status: int = 0,
+        again: bool = False,
+        again_s: float | None = None,
+    ) -> None:
+        super().__init__(said)
+        self.kind, self.status, self.again, self.again_s = kind, status, again, again_s
+
+
+@attrs.frozen
+class Surrounding:
+    """What the machine knows of a provider, by the operator's environment."""
+
+    way: Way = "cloud_signed"
+    region: str | None = None
+    base_url: str | None = None
+    model: str | None = None
+    api_key: str | None = attrs.field(default=None, repr=False)
+    bearer_key: str | None = attrs.field(default=None, repr=False)
+    keys: CloudKeys = attrs.field(factory=CloudKeys)
+    #: Which addresses integrations may name.
+    rule: AddressRule = attrs.field(factory=AddressRule)
+
+    @property
+    def mode(self) -> str:
+        """How the machine reaches a model by itself, for health."""
+        match self.way:
+            case "first_party_api":
+                return self.way if self.api_key else "none"
+            case "cloud_bearer_key":
+                return self.way if self.bearer_key and self.region else "none"
+            case "cloud_signed":
+                return self.way if self.region else "none"
+
+
+@attrs.frozen
+class ModelProvider:
+    """Asks one model. `dialect` tells the bodies, `price_provider` whose prices they have."""
+
+    dialect: Literal["messages", "cloud", "chat"]
+    base_url: str
+    model: str
+    price_provider: str
+    http: HttpClient
+    now: Callable[[], datetime]
+    secret: str | None = attrs.field(default=None, repr=False)
+    keys: KeyPair | None = None
+    region: str = ""
+    bound: str = "max_completion_tokens"
+
+    async def ask(self, question: ModelQuestion, *, timeout_s: float) -> ModelAnswer:
+        """One answer. Raises `ModelRefused`."""
+        url, headers, body = self._request(question)
+        http = attrs.evolve(self.http, timeout_s=min(timeout_s, CALL_TIMEOUT_S))
+        try:
+            answer = await http.ask("POST", url, headers=headers, body=body)
+        except AddressRefused as refused:
+            raise ModelRefused("provider_refused", f"the provider's address: {refused}") from None
+        except Unreached as away:
+            raise ModelRefused("lost", f"the provider {away}", again=True) from None
+        if answer.status != 200:
+            raise _refusal(answer.status, answer.headers)
+        try:
+            said = msgspec.json.decode(answer.body)
+            return chat_answer(said) if self.dialect == "chat" else messages_answer(said)
+        except (msgspec.DecodeError, RecursionError, Unreadable):
+            raise ModelRefused("lost", "the provider's answer cannot be read", again=True) from None
+
+    def _request(self, question: ModelQuestion) -> tuple[str, dict[str, str], bytes]:
+        base, headers = self.base_url.rstrip("/"), {"content-type": "application/json"}
+        if self.dialect == "chat":
+            if self.secret is not None:
+                headers["authorization"] = f"Bearer {self.secret}"
+            body = msgspec.json.encode(chat_body(question, self.model, bound=self.bound))
+            return f"{base}/chat/completions", headers, body
+        if self.dialect == "messages":
+            headers |= {"x-api-key": self.secret or "", "anthropic-version": _VERSION}
+            body = msgspec.json.encode({"model": self.model, **messages_body(question)})
+            return f"{base}/v1/messages", headers, body
+        url = f"{base}/model/{quote(self.model, safe='-_.~')}/invoke"
+        headers["accept"] = "application/json"
+        body = msgspec.json.encode({"anthropic_version": _CLOUD_VERSION, **messages_body(question)})
+        if self.keys is None:
+            return url, {**headers, "authorization": f"Bearer {self.secret}"}, body
+        signature = signed(
+            "POST", url, headers, body, self.keys, service="bedrock", region=self.region, at=self.now()
+        )
+        return url, signature, body
+
+
+def _refusal(status: int, headers: Mapping[str, str]) -> ModelRefused:
+    said = f"the provider answers {status}"
+    if status in (401, 403):
+        return ModelRefused("rejected_credential", said, status=status)
+    if status == 404:
+        return ModelRefused("no_such_model", said, status=status)
+    if status == 429 or status >= 500:
+        kind: RefusedFor = "rate_limited" if status in (429, 529) else "provider_away"
+        return ModelRefused(
+            kind, said, status=status, again=True, again_s=_seconds(headers.get("retry-after"))
+        )
+    return ModelRefused("provider_refused", said, status=status)
+
+
+def _seconds(said: str | None) -> float | None:
+    try:
+        return None if said is None else min(max(float(said), 0.0), 3_600.0)
+    except ValueError:
+        return None
+
+
+async def asked_by(
+    credential: Credential, model: str | None, around: Surrounding, now: Callable[[], datetime]
+) -> ModelProvider:
+    """The provider that a request names, else the machine's own. Raises `ModelRefused` when there is none."""
+    if credential.provider in ("environment", "local"):
+        return await _of_the_machine(model, around, now)
+    if model is None:
+        raise ModelRefused("no_such_model", "no model is named")
+    http = HttpClient(around.rule, answer_bytes=ANSWER_BYTES)
+    base = credential.base_url or _BASES.get(credential.provider)
+    if credential.provider == "aws_bedrock":
+        return _cloud_of(credential, model, http, now)
+    if base is None:
+        raise ModelRefused("no_provider", "the integration names no address")
+    if credential.provider == "anthropic":
+        return ModelProvider("messages", base, model, "anthropic", http, now, credential.secret)
+    bound = "max_completion_tokens" if credential.provider == "openai" else "max_tokens"
+    price = {"openai_compatible": "", "google": "google"}.get(credential.provider, credential.provider)
+    return ModelProvider("chat", base, model, price, http, now, credential.secret, bound=bound)
+
+
+def _cloud_of(
+    credential: Credential, model: str, http: HttpClient, now: Callable[[], datetime]
+) -> ModelProvider:
+    """With a user name it is a key pair, whose secret may have a session token behind a blank."""
+    if credential.secret is None or credential.region is None:
+        raise ModelRefused("no_provider", "the integration has no region or no secret")
+    base = credential.base_url or _cloud_base(credential.region)
+    made = ModelProvider("cloud", base, model, "aws", http, now, region=credential.region)
+    if credential.username is None:
+        return attrs.evolve(made, secret=credential.secret)
+    secret, _, session = credential.secret.partition(" ")
+    return attrs.evolve(made, keys=KeyPair(credential.username, secret, session or None))
+
+
+def _cloud_base(region: str) -> str:
+    return f"https://bedrock-runtime.{region}.amazonaws.com"
+
+
+async def _of_the_machine(
+    model: str | None, around: Surrounding, now: Callable[[], datetime]
+) -> ModelProvider:
+    # Only the operator can name these addresses.
+    http = HttpClient(answer_bytes=ANSWER_BYTES)
+    model = model or around.model or _MODELS[around.way]
+    if around.way == "first_party_api":
+        if around.api_key is None:
+            raise ModelRefused("no_provider", "the runner has no key of the vendor's API")
+        base = around.base_url or _BASES["anthropic"]
+        return ModelProvider("messages", base, model, "anthropic", http, now, around.api_key)
+    if around.region is None:
+        raise ModelRefused("no_provider", "the runner has no region of the cloud's model service")
+    base = around.base_url or _cloud_base(around.region)
+    made = ModelProvider("cloud", base, model, "aws", http, now, region=around.region)
+    if around.way == "cloud_bearer_key":
+        if around.bearer_key is None:
+            raise ModelRefused("no_provider", "the runner has no bearer key of the cloud's model service")
+        return attrs.evolve(made, secret=around.bearer_key)
+    keys = await around.keys.find(now)
+    if keys is None:
+        raise ModelRefused("no_provider", "the runner has no keys to sign with")
+    return attrs.evolve(made, keys=keys)

@@ -1,0 +1,101 @@
+"""What does a run: its provider, its tools and its budget put together.
+
+Owns `Brain`, which the table of runs calls. The credential of the provider and the key of the project stay in
+its locals, and are scrubbed from what the run answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any, Final
+
+import attrs
+import trio
+
+from protocol.agents import Spent
+from protocol.running import RunRequest
+from svc.domain.pricing import PriceBook
+from svc.outside.mcp import McpClient
+from svc.outside.models.provider import ModelProvider, ModelRefused, Surrounding, asked_by
+from svc.runner.conversation_loop import Conversation
+from svc.runner.failing import RunFailed
+from svc.runner.hands import Backend
+from svc.runner.meter import Meter
+from svc.runner.runs import RunnerRun
+from svc.runner.toolbox import Toolbox
+
+#: What closing a sandbox may take.
+CLOSE_S: Final = 10.0
+
+
+class _Metered(Meter):
+    """A meter whose run knows what was spent, too."""
+
+    run: RunnerRun
+
+    def charge(self, used: Spent) -> None:
+        super().charge(used)
+        self.run.spent = self.spent
+
+    def charge_worst(self, call: Spent) -> None:
+        super().charge_worst(call)
+        self.run.spent = self.spent
+
+
+@attrs.frozen
+class Brain:
+    """Does runs."""
+
+    around: Surrounding
+    backend: Backend
+    prices: PriceBook
+    now: Callable[[], datetime]
+
+    async def work(self, run: RunnerRun) -> dict[str, Any]:
+        """The answer of a run. Raises `RunFailed`."""
+        request = run.request
+        assert request is not None
+        try:
+            provider = await asked_by(request.credential, request.model, self.around, self.now)
+        except ModelRefused as refused:
+            kind = "provider_refused" if refused.kind == "lost" else refused.kind
+            raise RunFailed(kind, str(refused)) from None
+        run.model = provider.model
+        meter = _Metered(request.limits, lambda used: self._price(provider, used))
+        meter.run = run
+        tools = Toolbox(
+            McpClient(request.mcp.url, request.mcp.token, request.mcp.tools),
+            self.backend,
+            request.files,
+            request.json_schema,
+            run.name,
+            run.tell,
+            lambda: meter.left_s,
+        )
+        try:
+            return await Conversation(
+                request, provider, tools, meter, run.tell, _literal(request, provider)
+            ).run()
+        finally:
+            with trio.move_on_after(CLOSE_S, shield=True):
+                await tools.aclose()
+
+    def _price(self, provider: ModelProvider, used: Spent) -> float | None:
+        priced = self.prices.price(
+            provider=provider.price_provider or None,
+            model=provider.model,
+            at=self.now(),
+            input_tokens=used.input,
+            output_tokens=used.output,
+            cache_read_tokens=used.cache_read,
+            cache_write_tokens=used.cache_write,
+        )
+        return None if priced.total_cost is None else float(priced.total_cost)
+
+
+def _literal(request: RunRequest, provider: ModelProvider) -> list[str]:
+    known = [request.mcp.token, request.credential.secret, provider.secret]
+    if provider.keys is not None:
+        known += [provider.keys.secret_key, provider.keys.session_token]
+    return [text for text in known if text]

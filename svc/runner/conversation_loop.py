@@ -1,0 +1,222 @@
+"""One run: the model is asked, its calls are answered, its answer is checked, within the budget.
+
+`Conversation.run` gives the answer or raises `RunFailed`. The worst case of each call is reserved before it
+is made, and that of a last turn with it, in which only an answer may be submitted. The context is trimmed
+once; then it is wrapped up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, cast
+
+import attrs
+import msgspec
+import trio
+
+from protocol.agents import Spent
+from protocol.running import FailureKind, RunRequest
+from svc.domain.agents.answers import completed, faults, tidied, unsupported
+from svc.outside.models.conversation import (
+    Block,
+    ModelAnswer,
+    ModelQuestion,
+    Said,
+    ToolAnswer,
+    ToolOffer,
+    ToolUse,
+    Utterance,
+)
+from svc.outside.models.provider import ModelProvider, ModelRefused
+from svc.runner.failing import RunFailed
+from svc.runner.meter import Meter
+from svc.runner.toolbox import SUBMIT, Toolbox
+
+CALLS_A_TURN: Final = 8
+#: What the results of one turn may weigh together.
+TURN_BYTES: Final = 48 * 1024
+#: With more tokens than this the context is full.
+CONTEXT_TOKENS: Final = 150_000
+#: What is left of an older result once the context is full.
+TRIMMED_CHARS: Final = 400
+#: A submitted answer is refused so often, and then no more.
+REFUSALS: Final = 3
+RETRY_S: Final = (1.0, 2.0, 4.0, 8.0)
+#: An estimate of tokens from bytes that is never too low: words have more than two bytes.
+BYTES_A_TOKEN: Final = 2
+
+
+@attrs.define(eq=False)
+class Conversation:
+    """The conversation of one run. `tell` takes events, `literal` are texts that no answer may hold."""
+
+    request: RunRequest
+    provider: ModelProvider
+    tools: Toolbox
+    meter: Meter
+    tell: Callable[..., None]
+    literal: Sequence[str] = attrs.field(default=(), repr=False)
+    _utterances: list[Utterance] = attrs.field(factory=list)
+    _offers: list[ToolOffer] = attrs.field(factory=list)
+    _refusals: int = 0
+    _trimmed: bool = False
+    _wrapping: bool = False
+    _force: bool = False
+    #: What the last call was told to have read and said, and the bytes that came since.
+    _known_tokens: int = 0
+    _new_bytes: int = 0
+
+    async def run(self) -> dict[str, Any]:
+        """The answer, checked. Raises `RunFailed`."""
+        self._offers = await self.tools.offers()
+        self.tools.ids |= set(self.request.known_ids)
+        self._say("user", [Said(self.request.prompt)])
+        self._new_bytes += len(self.request.system_prompt.encode()) + sum(
+            len(msgspec.json.encode((tool.description, tool.schema))) for tool in self._offers
+        )
+        while True:
+            last = self._last()
+            answer = await self._asked(SUBMIT if last or self._force else None)
+            self._utterances.append(Utterance("assistant", answer.blocks or [Said("")]))
+            uses = [block for block in answer.blocks if isinstance(block, ToolUse)]
+            self._force = False
+            if not uses:
+                self._say("user", [Said(f"Call a tool, or {SUBMIT} to end.")])
+                self._refused()
+                self._force = True
+                continue
+            blocks: list[Block] = []
+            room = TURN_BYTES
+            for number, use in enumerate(uses):
+                if use.name == SUBMIT:
+                    submitted = self._submitted(use)
+                    if not isinstance(submitted, ToolAnswer):
+                        return submitted
+                    block = submitted
+                elif last:
+                    block = ToolAnswer(use.id, f"the budget is used up: only {SUBMIT} is left", True)
+                elif number >= CALLS_A_TURN or room <= 0:
+                    block = ToolAnswer(use.id, "too much for one turn: call it again in the next", True)
+                else:
+                    block = await self.tools.call(use)
+                    room -= len(block.text.encode())
+                blocks.append(block)
+            self._say("user", blocks)
+
+    def _say(self, role: Any, blocks: Sequence[Block]) -> None:
+        self._utterances.append(Utterance(role, blocks))
+        self._new_bytes += sum(_bytes(block) for block in blocks)
+
+    def _submitted(self, use: ToolUse) -> dict[str, Any] | ToolAnswer:
+        """The answer as it counts, or what is wrong with it."""
+        shown = self.tools.shown()
+        checklist = self.request.checklist
+        given = use.arguments
+        told = ["it is no JSON object"]
+        if given is not None:
+            told = faults(self.request.kind, given, shown, checklist)
+        if told:
+            self._refused()
+            listed = "\n".join(f"- {one}" for one in told)
+            return ToolAnswer(use.id, f"refused, mend it and submit again:\n{listed}", True)
+        answer = tidied(cast(Mapping[str, Any], given), self.literal)
+        if self.request.kind == "rca":
+            answer = completed(answer, checklist)
+        return {**answer, "unsupported": unsupported(self.request.kind, answer, shown)}
+
+    def _refused(self) -> None:
+        self._refusals += 1
+        # Never what the model wrote: it may hold what it read.
+        self.tell("refused", why=f"the answer was refused ({self._refusals} of {REFUSALS})")
+        if self._refusals >= REFUSALS:
+            raise RunFailed("bad_output", f"{REFUSALS} answers were refused")
+
+    def _tokens(self) -> int:
+        """How many tokens the next call reads, at most."""
+        return self._known_tokens + self._new_bytes // BYTES_A_TOKEN + 1
+
+    def _last(self) -> bool:
+        """Whether the next turn has to be the last. Raises `RunFailed` when not even that fits."""
+        out = self.request.limits.output_tokens
+        if self._tokens() + out > CONTEXT_TOKENS and not self._trimmed:
+            self._trim()
+        call = self.meter.worst(self._tokens(), out)
+        after = self.meter.worst(self._tokens() + out + TURN_BYTES // BYTES_A_TOKEN, out)
+        full = self._tokens() + out > CONTEXT_TOKENS
+        if not self._wrapping and not full and not self.meter.late and self.meter.fits(call, after):
+            return False
+        if not self.meter.fits(call) and not self._trimmed:
+            self._trim()
+            call = self.meter.worst(self._tokens(), out)
+        if not self.meter.fits(call):
+            raise RunFailed("budget", "the budget was used up before there was an answer")
+        if not self._wrapping:
+            self._wrapping = True
+            self.tell("wrapping_up")
+        return True
+
+    def _trim(self) -> None:
+        """Leave the refs and heads of all results but the newest."""
+        self._trimmed = True
+        older = self._utterances[:-1]
+        self._utterances[:-1] = [
+            attrs.evolve(one, blocks=[_trimmed(block) for block in one.blocks]) for one in older
+        ]
+        self._known_tokens = 0
+        self._new_bytes = len(self.request.system_prompt.encode()) + sum(
+            len(msgspec.json.encode((tool.description, tool.schema))) for tool in self._offers
+        )
+        self._new_bytes += sum(_bytes(block) for one in self._utterances for block in one.blocks)
+
+    async def _asked(self, forced: str | None) -> ModelAnswer:
+        """One answer, asked for again where that may help. Raises `RunFailed`."""
+        question = ModelQuestion(
+            self.request.system_prompt,
+            tuple(self._utterances),
+            self._offers,
+            self.request.limits.output_tokens,
+            forced,
+        )
+        worst = self.meter.worst(self._tokens(), self.request.limits.output_tokens)
+        for pause_s in (*RETRY_S, None):
+            try:
+                answer = await self.provider.ask(question, timeout_s=max(self.meter.left_s, 1.0))
+            except ModelRefused as refused:
+                await self._again(refused, worst, pause_s)
+                continue
+            self.meter.charge(answer.used)
+            used = answer.used
+            self._known_tokens = used.input + used.cache_read + used.cache_write + used.output
+            self._new_bytes = 0
+            self.tell("turn", n=self.meter.spent.turns, spent=msgspec.to_builtins(self.meter.spent))
+            return answer
+        raise AssertionError("the last pause raises")
+
+    async def _again(self, refused: ModelRefused, worst: Spent, pause_s: float | None) -> None:
+        """Wait before the provider is asked again. Raises `RunFailed` where that is over."""
+        kind: FailureKind = "provider_away" if refused.kind == "lost" else refused.kind
+        if refused.kind == "lost":
+            self.meter.charge_worst(worst)
+        if not refused.again or pause_s is None:
+            raise RunFailed(kind, str(refused))
+        wait_s = max(pause_s, refused.again_s or 0.0)
+        if wait_s >= self.meter.left_s:
+            raise RunFailed(kind, f"{refused}; there is no time to ask again")
+        if not self.meter.fits(worst):
+            raise RunFailed("budget", "what lost calls may have cost used the budget up")
+        self.tell("retry", status=refused.status, wait_s=wait_s)
+        await trio.sleep(wait_s)
+
+
+def _bytes(block: Block) -> int:
+    match block:
+        case Said(text) | ToolAnswer(_, text):
+            return len(text.encode()) + 20
+        case ToolUse(_, name, arguments):
+            return len(msgspec.json.encode(arguments)) + len(name) + 40
+
+
+def _trimmed(block: Block) -> Block:
+    if isinstance(block, ToolAnswer) and len(block.text) > TRIMMED_CHARS:
+        return attrs.evolve(block, text=f"{block.text[:TRIMMED_CHARS]}\n… trimmed: the context was full")
+    return block

@@ -1,0 +1,13 @@
+"""How a run fails: one exception with the kind that the service's table of outcomes knows."""
+
+from __future__ import annotations
+
+from protocol.running import DETAIL_CHARS, FailureKind, RunFailure
+
+
+class RunFailed(Exception):
+    """The run comes to nothing. `detail` quotes no stranger."""
+
+    def __init__(self, kind: FailureKind, detail: str) -> None:
+        super().__init__(f"{kind}: {detail}")
+        self.failure = RunFailure(kind, detail[:DETAIL_CHARS])

@@ -1,0 +1,80 @@
+"""Where a run's scripts are run: the port that each kind of sandbox implements, and the one that is none.
+
+Called by the toolbox. A sandbox holds no credential and has no network. Never trusts what comes out of one.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractAsyncContextManager
+from typing import Final, Protocol
+
+import attrs
+
+SCRIPT_S: Final = 60.0
+OUT_BYTES: Final = 64 * 1024
+FILES_BYTES: Final = 64 * 1024 * 1024
+
+
+class HandsAway(Exception):
+    """What runs sandboxes is away; the text is for the operator."""
+
+
+class HandsDied(Exception):
+    """The sandbox is gone."""
+
+
+@attrs.frozen
+class ScriptEnd:
+    """How a script ended; `exit_code` None: its time was over. `out` is cut at `OUT_BYTES`."""
+
+    exit_code: int | None
+    out: str
+    cut: bool = False
+
+
+class Hands(Protocol):
+    """One sandbox, for one run. Raises `HandsAway` and `HandsDied`."""
+
+    async def put(self, path: str, data: bytes) -> None: ...
+
+    async def run(self, code: str, seconds: float) -> ScriptEnd: ...
+
+
+class Backend(Protocol):
+    """A kind of sandbox. `scripts`: whether it can be used here."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def scripts(self) -> bool: ...
+
+    async def look(self) -> None:
+        """Find out whether it can be used; clear away what is overdue."""
+        ...
+
+    def opened(self, run: str, seconds: float) -> AbstractAsyncContextManager[Hands]: ...
+
+
+class NoBackend:
+    """No sandbox: runs go on without scripts."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    @property
+    def name(self) -> str:
+        """What was asked for."""
+        return self._name
+
+    @property
+    def scripts(self) -> bool:
+        """Never."""
+        return False
+
+    async def look(self) -> None:
+        """Nothing is to be found."""
+
+    def opened(self, run: str, seconds: float) -> AbstractAsyncContextManager[Hands]:
+        """Nobody asks for it."""
+        raise HandsAway("there is no sandbox here")

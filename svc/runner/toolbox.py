@@ -1,0 +1,219 @@
+"""What a model may call: the tools of the project that its request names, scripts, the answer.
+
+Each result has a ref (`q1`, `s1`) and is kept: what was asked, its hash, its first 64 KB. The model sees a
+long one by its head, scripts find it whole under `/work/data`. What was shown is what an answer may cite.
+
+Danger: every result is a stranger's text. It goes to the model and into the sandbox, never into an
+argument of ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
+from hashlib import sha256
+from typing import Any, Final
+
+import attrs
+import trio
+
+from protocol.agents import RUN_TOOLS
+from svc.domain.agents.answers import ShownEvidence, ids_in
+from svc.outside.mcp import McpAway, McpClient
+from svc.outside.models.conversation import ToolAnswer, ToolOffer, ToolUse
+from svc.runner.failing import RunFailed
+from svc.runner.hands import SCRIPT_S, Backend, Hands, HandsAway, HandsDied, ScriptEnd
+
+KEPT_BYTES: Final = 64 * 1024
+#: A longer result is shown by its head.
+LONG_BYTES: Final = 16 * 1024
+HEAD_BYTES: Final = 4 * 1024
+#: Results that are kept, and what they weigh together.
+RESULTS: Final = 400
+RESULTS_BYTES: Final = 24 * 1024 * 1024
+MCP_PAUSE_S: Final = 1.0
+
+SUBMIT: Final = "submit_answer"
+SCRIPT: Final = "run_python"
+
+Tell = Callable[..., None]
+
+
+@attrs.frozen
+class KeptResult:
+    """A result: what was asked, and the first of what came back."""
+
+    name: str
+    arguments: Mapping[str, Any]
+    digest: str
+    text: str = attrs.field(repr=False)
+
+
+@attrs.define(eq=False)
+class Toolbox:
+    """The tools of one run. `tell` takes events."""
+
+    mcp: McpClient
+    backend: Backend
+    files: Mapping[str, str]
+    answer_schema: Mapping[str, Any]
+    run_name: str
+    tell: Tell
+    left_s: Callable[[], float]
+    results: dict[str, KeptResult] = attrs.field(factory=dict)
+    ids: set[str] = attrs.field(factory=set)
+    failed: set[str] = attrs.field(factory=set)
+    _bytes: int = 0
+    _scripts: int = 0
+    _queries: int = 0
+    _deaths: int = 0
+    _offered: dict[str, ToolOffer] = attrs.field(factory=dict)
+    _hands: Hands | None = None
+    _stack: AsyncExitStack = attrs.field(factory=AsyncExitStack)
+    _put: set[str] = attrs.field(factory=set)
+
+    async def offers(self) -> list[ToolOffer]:
+        """Every tool, the answer last. Raises `RunFailed`."""
+        try:
+            listed = await self.mcp.tools()
+        except McpAway as away:
+            raise RunFailed("mcp_away", str(away)) from None
+        made = [
+            ToolOffer(tool.name, tool.description, tool.schema) for tool in listed if tool.name in RUN_TOOLS
+        ]
+        if self.backend.scripts:
+            made.append(_SCRIPT)
+        made.append(ToolOffer(SUBMIT, _SUBMIT_SAID, self.answer_schema))
+        self._offered = {tool.name: tool for tool in made}
+        return made
+
+    def shown(self) -> ShownEvidence:
+        """What an answer may cite."""
+        texts = {ref: kept.text for ref, kept in self.results.items()}
+        return ShownEvidence(self.ids, texts, self.failed, list(self.files.values()))
+
+    async def call(self, use: ToolUse) -> ToolAnswer:
+        """One call. What the model cannot call, and what fails, is told to the model. Raises `RunFailed`."""
+        if use.name not in self._offered:
+            self.tell("refused", why=f"no tool {use.name[:60]!r}")
+            return ToolAnswer(use.id, f"there is no tool {use.name[:60]!r}", is_error=True)
+        if use.arguments is None:
+            self.tell("refused", why="arguments are no JSON object")
+            return ToolAnswer(use.id, "the arguments are no JSON object", is_error=True)
+        if len(self.results) >= RESULTS or self._bytes >= RESULTS_BYTES:
+            return ToolAnswer(use.id, f"no more results fit into this run: call {SUBMIT}", is_error=True)
+        if use.name == SCRIPT:
+            return await self._script(use)
+        begun_s = trio.current_time()
+        text, is_error = await self._asked(use.name, use.arguments)
+        self._queries += 1
+        ref = f"q{self._queries}"
+        told = self._keep(ref, use, text, is_error)
+        ms = round((trio.current_time() - begun_s) * 1000)
+        self.tell("tool", ref=ref, name=use.name, ms=ms, bytes=len(text.encode()), is_error=is_error)
+        return ToolAnswer(use.id, told, is_error)
+
+    async def _asked(self, name: str, arguments: Mapping[str, Any]) -> tuple[str, bool]:
+        """One more try when the service does not answer: it may be starting anew."""
+        try:
+            answer = await self.mcp.call(name, arguments)
+        except McpAway:
+            await trio.sleep(MCP_PAUSE_S)
+            try:
+                answer = await self.mcp.call(name, arguments)
+            except McpAway as away:
+                raise RunFailed("mcp_away", str(away)) from None
+        return answer.text, answer.is_error
+
+    def _keep(self, ref: str, use: ToolUse, text: str, is_error: bool) -> str:
+        """Keep a result; what the model sees of it."""
+        data = text.encode()
+        kept = data[:KEPT_BYTES].decode(errors="ignore")
+        self.results[ref] = KeptResult(use.name, use.arguments or {}, sha256(data).hexdigest(), kept)
+        self._bytes += min(len(data), KEPT_BYTES)
+        if is_error:
+            self.failed.add(ref)
+            return f"[{ref}] {text[:HEAD_BYTES]}"
+        self.ids |= ids_in(text)
+        if len(data) <= LONG_BYTES:
+            return f"[{ref}] {text}"
+        head = data[:HEAD_BYTES].decode(errors="ignore")
+        where = (
+            f"scripts read its first {KEPT_BYTES // 1024} KB in /work/data/{ref}.json"
+            if self.backend.scripts
+            else "ask for less of it to see the rest"
+        )
+        return f"[{ref}] {head}\n… cut: it is {len(data)} bytes long; {where}"
+
+    async def _script(self, use: ToolUse) -> ToolAnswer:
+        code = (use.arguments or {}).get("code")
+        if not isinstance(code, str) or not code.strip():
+            return ToolAnswer(use.id, "code must be a Python script", is_error=True)
+        begun_s = trio.current_time()
+        self._scripts += 1
+        ref = f"s{self._scripts}"
+        try:
+            end = await self._ran(code)
+        except HandsAway as away:
+            raise RunFailed("sandbox_away", str(away)) from None
+        except HandsDied:
+            self._deaths += 1
+            await self._drop()
+            if self._deaths > 1:
+                raise RunFailed("sandbox_died", "the sandbox died twice") from None
+            end = ScriptEnd(None, "the sandbox died and is new: its files are there, what you wrote is gone")
+        ms = round((trio.current_time() - begun_s) * 1000)
+        self.tell("script", ref=ref, ms=ms, exit_code=end.exit_code)
+        if end.exit_code is None:
+            # Leaving its stream stops nothing: the next script gets another sandbox.
+            await self._drop()
+        said = f"exit code {end.exit_code}" if end.exit_code is not None else f"stopped after {SCRIPT_S:g} s"
+        bad = end.exit_code != 0
+        return ToolAnswer(use.id, self._keep(ref, use, f"{said}\n{end.out}", bad), bad)
+
+    async def _ran(self, code: str) -> ScriptEnd:
+        if self._hands is None:
+            self._hands = await self._stack.enter_async_context(
+                self.backend.opened(self.run_name, self.left_s())
+            )
+            self._put.clear()
+            self.tell("sandbox_up")
+        for path, text in self.files.items():
+            await self._give(f"/work/{path}", text)
+        for ref, kept in self.results.items():
+            await self._give(f"/work/data/{ref}.json", kept.text)
+        return await self._hands.run(code, min(SCRIPT_S, max(self.left_s(), 1.0)))
+
+    async def _give(self, path: str, text: str) -> None:
+        assert self._hands is not None
+        if path not in self._put:
+            await self._hands.put(path, text.encode())
+            self._put.add(path)
+
+    async def _drop(self) -> None:
+        self._hands = None
+        stack, self._stack = self._stack, AsyncExitStack()
+        await stack.aclose()
+
+    async def aclose(self) -> None:
+        """Close the sandbox. Shielded by whoever calls."""
+        await self._drop()
+
+
+_SUBMIT_SAID: Final = (
+    "Submit your answer and end. It is checked: what you cite must have been returned to you; what"
+    " is wrong is"
+    " told, and you may mend it twice."
+)
+_SCRIPT: Final = ToolOffer(
+    SCRIPT,
+    "Run a Python script, at most 60 s, without network. /work holds the files of the question,"
+    " /work/data the"
+    " results by their refs. What it prints comes back, at most 64 KB. numpy is there.",
+    {
+        "type": "object",
+        "properties": {"code": {"type": "string", "maxLength": 60_000}},
+        "required": ["code"],
+        "additionalProperties": False,
+    },
+)

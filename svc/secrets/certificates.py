@@ -1,0 +1,118 @@
+"""Certificates and their keys: read, checked, described, made by ourselves while there is no other.
+
+Called by the wiring and by `doctor`. Never speaks to anybody and never decides what is served.
+
+Secrets: private keys pass through as PEM; faults name files and never what stands in them.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Final
+
+from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from protocol.certificates import BadPair, CertificateFacts, Pair
+
+CERTIFICATE: Final = "tls.crt"
+KEY: Final = "tls.key"
+#: A chain of certificates is a few KB.
+_MOST_BYTES: Final = 256 * 1024
+#: How long one of our own making lasts; it is made anew at each start that needs one.
+_OWN_LIFE: Final = timedelta(days=90)
+#: Clocks differ.
+_SKEW: Final = timedelta(hours=1)
+
+
+def read_pair(folder: Path) -> Pair:
+    """The pair that the operator has mounted. Raises `BadPair` when a file cannot be read."""
+    return Pair(_read(folder / CERTIFICATE), _read(folder / KEY))
+
+
+def _read(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            text = file.read(_MOST_BYTES + 1)
+    except OSError as error:
+        raise BadPair(f"{path} cannot be read: {error.strerror or error}") from None
+    if len(text) > _MOST_BYTES:
+        raise BadPair(f"{path} is larger than {_MOST_BYTES} bytes; that is no certificate")
+    return text
+
+
+def checked(pair: Pair, now: datetime, where: str) -> CertificateFacts:
+    """What the pair's certificate says. Raises `BadPair` unless it can be served now; `where` names it."""
+    try:
+        certificate = x509.load_pem_x509_certificates(pair.chain)[0]
+    except (ValueError, UnsupportedAlgorithm):
+        raise BadPair(f"the certificate of {where} is not in PEM form") from None
+    try:
+        key = serialization.load_pem_private_key(pair.key, password=None)
+    except TypeError:
+        raise BadPair(f"the key of {where} is under a passphrase; it must be without one") from None
+    except (ValueError, UnsupportedAlgorithm):
+        raise BadPair(f"the key of {where} is not a private key in PEM form") from None
+    if _public(key.public_key()) != _public(certificate.public_key()):
+        raise BadPair(f"certificate and key of {where} are not a pair")
+    facts = _facts(certificate)
+    if facts.left(now) <= timedelta(0):
+        raise BadPair(f"the certificate of {where} expired on {facts.ends_at:%Y-%m-%d}")
+    return facts
+
+
+def _public(key: object) -> bytes:
+    return key.public_bytes(  # type: ignore[attr-defined,no-any-return]
+        serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
+    )
+
+
+def _facts(certificate: x509.Certificate) -> CertificateFacts:
+    try:
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        known = tuple(names.get_values_for_type(x509.DNSName))
+    except x509.ExtensionNotFound:
+        known = ()
+    return CertificateFacts(
+        issuer=_name(certificate.issuer),
+        names=known,
+        begins_at=certificate.not_valid_before_utc,
+        ends_at=certificate.not_valid_after_utc,
+        self_signed=certificate.issuer == certificate.subject,
+    )
+
+
+def _name(name: x509.Name) -> str:
+    for kind in (NameOID.COMMON_NAME, NameOID.ORGANIZATION_NAME):
+        if found := name.get_attributes_for_oid(kind):
+            return str(found[0].value)[:200]
+    return name.rfc4514_string()[:200]
+
+
+def self_signed(domain: str, now: datetime) -> Pair:
+    """A pair of our own making, which lets clients speak TLS until an authority has answered."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    # A common name has 64 characters at most; nobody reads it where alternative names stand.
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, domain[:64])])
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - _SKEW)
+        .not_valid_after(now + _OWN_LIFE)
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(domain)]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    return Pair(
+        certificate.public_bytes(serialization.Encoding.PEM),
+        key.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        ),
+    )

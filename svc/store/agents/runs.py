@@ -1,0 +1,471 @@
+"""Runs of agents as they move: pressed, claimed, renewed, parked, given back, cancelled.
+
+Owns the tables `agent_run` and `agent_event`, but for the end of a run, which is in `outcomes.py`. People,
+the command line and automatic triage press; a launcher in each replica claims. A run that somebody holds is
+theirs while their token stands in its row; whoever lost it changes nothing any more.
+
+Ordering: a press takes its project's turn (`svc.store.detection.trail`), then the run, then what it is about.
+A claim looks into all projects, so it locks one run that nobody else is claiming, then the day's budget of
+its project. Leases are told by the database's clock, the only one that all replicas share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from datetime import datetime
+from functools import partial
+from typing import Any, Final, Literal
+from uuid import UUID
+
+import attrs
+import msgspec
+import trio
+
+from protocol.agents import (
+    ATTEMPTS,
+    EVENTS_KEPT,
+    LEASE_S,
+    PARKED_S,
+    REFUNDS,
+    Held,
+    NotPressed,
+    ParkedFor,
+    Pressed,
+    RunKind,
+    RunLease,
+    Spent,
+)
+from protocol.detection import Author
+from svc.store.agents.outcomes import end_in
+from svc.store.agents.settings import settings_of
+from svc.store.detection.rca import started_in
+from svc.store.detection.trail import audit, take_turn
+from svc.store.postgres.database import Connection, Database
+
+CHANNEL: Final = "svc_agents"
+#: Findings that are pressed by themselves at a time, and how old they may be.
+AUTOMATIC: Final = 20
+
+# A run that nobody holds and that is due, or whose holder is gone; one that is being claimed is passed over.
+_FREE: Final = (
+    "select r.*, r.limits::text as said_limits, r.request::text as said_request, r.spent::text as said_spent,"
+    " r.spent_before::text as said_before from agent_run r"
+    " where ((r.state in ('queued', 'parked') and r.due_at <= now())"
+    " or (r.state = 'running' and r.lease_until <= now()))"
+    " and not exists (select from project p where p.id = r.project_id and p.deleted_at is not null)"
+    " order by r.due_at limit 1 for update skip locked"
+)
+
+# What was spent since a moment, and what the runs under way may still spend, but for one of them.
+_DAY: Final = (
+    "select coalesce(sum(spent_usd) filter (where state <> 'running'"
+    " and (started_at >= $2 or finished_at >= $2)), 0)"
+    " + coalesce(sum(greatest((limits ->> 'usd')::float8, spent_usd)) filter (where state = 'running'), 0)"
+    " from agent_run where project_id = $1 and id <> $3 and (state = 'running' or requested_at >= $2"
+    " or started_at >= $2 or finished_at >= $2)"
+)
+
+
+@attrs.define(eq=False)
+class RunStore:
+    """All verbs raise `Outage`."""
+
+    database: Database
+
+    async def press(
+        self, project_id: int, kind: RunKind, subject_id: UUID, by: Author, now: datetime
+    ) -> Pressed | NotPressed:
+        """Have an agent run, or name the run that is live."""
+
+        async def work(connection: Connection) -> Pressed | NotPressed:
+            await take_turn(connection, project_id)
+            return await _pressed(connection, project_id, kind, subject_id, by, now)
+
+        return await self.database.run(work)
+
+    async def press_automatic(self, by: Author, now: datetime) -> int:
+        """Have every finding triaged that nobody has looked at, in projects that want it. How many were."""
+        # Live, not decided of, and never tried; the newest first.
+        rows = await self.database.fetch(
+            "select f.project_id, f.id from agent_setting s join finding f on f.project_id = s.project_id"
+            " where s.triage_automatic and f.closed_at is null and f.status = 'withheld'"
+            " and f.triage_status = 'none' and not exists (select from agent_run r"
+            " where r.project_id = f.project_id and r.subject_id = f.id)"
+            f" order by f.last_seen_at desc limit {AUTOMATIC}"
+        )
+        pressed = 0
+        for row in rows:
+            made = await self.press(row["project_id"], "triage", row["id"], by, now)
+            pressed += isinstance(made, Pressed) and not made.coalesced
+        return pressed
+
+    async def claim(self, now: datetime) -> RunLease | None:
+        """Hold the run that is due longest, if any is; one whose holder died is taken over where it stands.
+
+        What cannot go on is ended or parked on the way.
+        """
+
+        async def work(connection: Connection) -> RunLease | _Over | bool:
+            found: Any = await connection.fetchrow(_FREE)
+            if found is None:
+                return False
+            return await _claimed(connection, found, now)
+
+        while True:
+            lease = await self.database.run(work)
+            if isinstance(lease, RunLease):
+                return lease
+            if isinstance(lease, _Over):
+                await self._end(lease, now)
+            elif not lease:
+                return None
+
+    async def _end(self, over: _Over, now: datetime) -> None:
+        """End what cannot be claimed, in its project's turn, if it still stands as it was found."""
+
+        async def work(connection: Connection) -> None:
+            await take_turn(connection, over.project_id)
+            # As it was found: held by nobody, and not claimed since.
+            still = await connection.fetchval(
+                "select true from agent_run where project_id = $1 and id = $2 and claims = $3"
+                " and state in ('queued', 'parked', 'running')"
+                " and (lease_until is null or lease_until <= now()) for update",
+                over.project_id,
+                over.run_id,
+                over.claims,
+            )
+            if still:
+                await end_in(connection, over.project_id, over.run_id, over.state, over.said, now)
+
+        await self.database.run(work)
+
+    async def renew(self, lease: RunLease) -> Held | None:
+        """Hold on for another `LEASE_S`; None: it is lost or over."""
+        # As long as the token is known, even late: nobody has taken over.
+        rows = await self.database.fetch(
+            "update agent_run set lease_until = now() + $4 * interval '1 second'"
+            " where project_id = $1 and id = $2 and lease_token = $3"
+            " returning cancel_asked_by is not null as cancelled",
+            lease.project_id,
+            lease.run_id,
+            lease.token,
+            LEASE_S,
+        )
+        return Held(rows[0]["cancelled"]) if rows else None
+
+    async def asked_with(
+        self, lease: RunLease, request: Mapping[str, Any], model: str | None, integration_id: UUID | None
+    ) -> bool:
+        """Keep what the runner is asked, less its secrets: whoever takes over asks the same."""
+        return await self._set(
+            lease,
+            "request = $4::text::jsonb, model = $5, integration_id = $6",
+            msgspec.json.encode(request).decode(),
+            model,
+            integration_id,
+        )
+
+    async def holds_key(self, lease: RunLease, key_id: str) -> bool:
+        """Name the key of the run, so that whoever takes over can revoke it."""
+        return await self._set(lease, "key_id = $4", UUID(key_id))
+
+    async def progress(self, lease: RunLease, spent: Spent, events: Sequence[Mapping[str, Any]]) -> bool:
+        """Keep what was spent and what happened since. False: the run is lost."""
+        whole = lease.spent.plus(spent)
+        tool = next((e["name"] for e in reversed(events) if e["kind"] == "tool"), None)
+
+        async def work(connection: Connection) -> bool:
+            kept = await _set(
+                connection,
+                lease,
+                "spent = $4::text::jsonb, spent_usd = $5, tool = coalesce($6, tool)",
+                msgspec.json.encode(whole).decode(),
+                whole.usd or 0.0,
+                tool,
+            )
+            if kept and events:
+                # Each once; those beyond the bound are not kept.
+                await connection.executemany(
+                    "insert into agent_event (project_id, run_id, claim, seq, at, kind, details)"
+                    " values ($1, $2, $3, $4, $5, $6, $7::text::jsonb) on conflict do nothing",
+                    [_event(lease, event) for event in events if event["seq"] <= EVENTS_KEPT],
+                )
+            return kept
+
+        return await self.database.run(work)
+
+    async def park(self, lease: RunLease, reason: ParkedFor) -> bool:
+        """Wait for people; the attempt is given back. False: it was lost."""
+        return await self.database.run(lambda connection: _park(connection, lease, reason, PARKED_S))
+
+    async def refund(self, lease: RunLease, due_s: float, why: str, now: datetime) -> bool:
+        """Give the run back with its attempt, to be tried again; given back too often it is failed."""
+
+        async def work(connection: Connection) -> bool:
+            await take_turn(connection, lease.project_id)
+            # Held by nobody, if it is held by this one.
+            refunds = await connection.fetchval(
+                "update agent_run set state = 'queued', lease_token = null, lease_until = null,"
+                " request = null, attempt = attempt - 1, refunds = refunds + 1, spent_before ="
+                " spent, failure = $5,"
+                " due_at = now() + $4 * interval '1 second'"
+                " where project_id = $1 and id = $2 and lease_token = $3 returning refunds",
+                lease.project_id,
+                lease.run_id,
+                lease.token,
+                due_s,
+                why,
+            )
+            if refunds is None:
+                return False
+            if lease.kind == "triage":
+                await _status(connection, lease.project_id, lease.subject_id, "in_flight", "pending")
+            if refunds >= REFUNDS:
+                said = f"given back {refunds} times, the last time because: {why}"
+                await end_in(connection, lease.project_id, lease.run_id, "failed", said, now)
+            return True
+
+        return await self.database.run(work)
+
+    async def cancel(self, project_id: int, run_id: UUID, by: Author, now: datetime) -> bool | None:
+        """Have a run end. True: it will; False: it was over; None: there is none.
+
+        One that nobody holds is over at once, one that is held when its holder hears of it.
+        """
+
+        async def work(connection: Connection) -> bool | None:
+            await take_turn(connection, project_id)
+            # The run as it stands; nobody moves it until the commit.
+            state = await connection.fetchval(
+                "select state from agent_run where project_id = $1 and id = $2 for update", project_id, run_id
+            )
+            if state is None or state in ("done", "failed", "cancelled"):
+                return None if state is None else False
+            # Who wanted it.
+            await connection.execute(
+                "update agent_run set cancel_asked_by = coalesce(cancel_asked_by, $3)"
+                " where project_id = $1 and id = $2",
+                project_id,
+                run_id,
+                by.name,
+            )
+            if state != "running":
+                await end_in(connection, project_id, run_id, "cancelled", f"cancelled by {by.name}", now)
+            await audit(connection, "agent_run.cancel", project_id, ("agent_run", run_id), by, {})
+            await wake(connection)
+            return True
+
+        return await self.database.run(work)
+
+    @asynccontextmanager
+    async def news(self) -> AsyncIterator[trio.MemoryReceiveChannel[str]]:
+        """Hear when a run may be due or is to be cancelled, from any process. Raises `Outage`."""
+        async with self.database.listening(CHANNEL) as payloads:
+            yield payloads
+
+    async def _set(self, lease: RunLease, columns: str, *values: Any) -> bool:
+        return await self.database.run(lambda connection: _set(connection, lease, columns, *values))
+
+
+async def wake(connection: Connection) -> None:
+    """Tell every launcher, at the commit, to look now."""
+    await connection.execute("select pg_notify($1, 'due')", CHANNEL)
+
+
+async def _pressed(
+    connection: Connection, project_id: int, kind: RunKind, subject_id: UUID, by: Author, now: datetime
+) -> Pressed | NotPressed:
+    # The run that is live.
+    live: Any = await connection.fetchrow(
+        "select id, state, report_id from agent_run where project_id = $1 and kind = $2 and subject_id = $3"
+        " and state in ('queued', 'parked', 'running')",
+        project_id,
+        kind,
+        subject_id,
+    )
+    if live is not None:
+        return Pressed(live["id"], live["state"], True, live["report_id"])
+    report_id = None
+    if kind == "triage":
+        refused = await _untouchable(connection, project_id, subject_id)
+        if refused is not None:
+            return refused
+        await _status(connection, project_id, subject_id, None, "pending")
+    else:
+        started = await started_in(connection, project_id, subject_id, by, now, engine="agent")
+        if started is None:
+            return NotPressed("NOT_FOUND")
+        report_id = started.report_id
+    # The run, due at once.
+    run_id: UUID = await connection.fetchval(
+        "insert into agent_run (project_id, kind, subject_id, report_id, requested_by, requested_at, due_at)"
+        " values ($1, $2, $3, $4, $5, $6, now()) returning id",
+        project_id,
+        kind,
+        subject_id,
+        report_id,
+        by.name,
+        now,
+    )
+    details = {"kind": kind, "subject_id": str(subject_id)}
+    await audit(connection, "agent_run.start", project_id, ("agent_run", run_id), by, details)
+    await wake(connection)
+    return Pressed(run_id, "queued", False, report_id)
+
+
+async def _untouchable(connection: Connection, project_id: int, finding_id: UUID) -> NotPressed | None:
+    """Why an agent cannot decide of a finding: it is not there, closed, or a person has decided."""
+    # The finding, by its key.
+    found: Any = await connection.fetchrow(
+        "select closed_at, closed_by, ruled_by_kind, ruled_by, triaged_at, triage_verdict from finding"
+        " where project_id = $1 and id = $2",
+        project_id,
+        finding_id,
+    )
+    if found is None:
+        return NotPressed("NOT_FOUND")
+    if found["closed_at"] is not None:
+        return NotPressed("CLOSED", found["closed_by"], found["closed_at"])
+    if found["ruled_by_kind"] == "person" and found["triage_verdict"] != "unclear":
+        return NotPressed("OVERRULED", found["ruled_by"], found["triaged_at"])
+    return None
+
+
+@attrs.frozen
+class _Over:
+    """A run that is not to go on. It is ended in a transaction of its own: a turn is taken before a run."""
+
+    project_id: int
+    run_id: UUID
+    claims: int
+    state: Literal["failed", "cancelled"]
+    said: str
+
+
+def _over(found: Any) -> _Over | None:
+    made = partial(_Over, found["project_id"], found["id"], found["claims"])
+    if found["cancel_asked_by"] is not None:
+        return made("cancelled", f"cancelled by {found['cancel_asked_by']}")
+    if found["refunds"] >= REFUNDS:
+        return made("failed", f"begun anew {found['refunds']} times and never ended")
+    if found["state"] != "running" and found["attempt"] >= ATTEMPTS:
+        return made("failed", found["failure"] or f"none of {ATTEMPTS} attempts came to an end")
+    return None
+
+
+async def _claimed(connection: Connection, found: Any, now: datetime) -> RunLease | _Over | bool:
+    """The lease; True: the run was parked, look again."""
+    project_id, run_id = found["project_id"], found["id"]
+    taken_over = found["state"] == "running"
+    if (over := _over(found)) is not None:
+        return over
+    settings = await settings_of(connection, project_id)
+    spent = msgspec.json.decode(found["said_before" if taken_over else "said_spent"], type=Spent)
+    limits = settings.limits(found["kind"])
+    left = max(0.0, limits.usd - (spent.usd or 0.0))
+    limits = msgspec.structs.replace(limits, usd=left, tokens=max(0, limits.tokens - spent.tokens))
+    if not taken_over:
+        # One after the other: what both would see left is spent once.
+        await connection.execute(
+            "select pg_advisory_xact_lock(hashtextextended('svc agents', $1))", project_id
+        )
+        midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
+        day = await connection.fetchval(_DAY, project_id, midnight, run_id)
+        if day + (spent.usd or 0.0) + left > settings.day_usd:
+            rest_s = 86_400 - (now - midnight).total_seconds()
+            # Until the day is over, or somebody sets another budget.
+            await connection.execute(
+                "update agent_run set state = 'parked', reason = 'day_budget',"
+                " due_at = now() + $3 * interval '1 second' where project_id = $1 and id = $2",
+                project_id,
+                run_id,
+                rest_s,
+            )
+            return True
+    # A token that nobody had before; a claim of its own unless the work is taken over.
+    row: Any = await connection.fetchrow(
+        "update agent_run set state = 'running', reason = null, lease_token = gen_random_uuid(),"
+        " lease_until = now() + $3 * interval '1 second', started_at = coalesce(started_at, $4),"
+        " limits = $5::text::jsonb, attempt = attempt + $6, claims = claims + $6,"
+        " refunds = refunds + 1 - $6, spent_before = case when $6 = 1 then spent else spent_before end"
+        " where project_id = $1 and id = $2 returning lease_token, attempt, claims",
+        project_id,
+        run_id,
+        LEASE_S,
+        now,
+        msgspec.json.encode(limits).decode(),
+        0 if taken_over else 1,
+    )
+    if found["kind"] == "triage":
+        await _status(connection, project_id, found["subject_id"], "pending", "in_flight")
+    request = found["said_request"] if taken_over else None
+    return RunLease(
+        project_id=project_id,
+        run_id=run_id,
+        kind=found["kind"],
+        subject_id=found["subject_id"],
+        token=row["lease_token"],
+        attempt=row["attempt"],
+        claim=row["claims"],
+        limits=limits,
+        settings=settings,
+        spent=spent,
+        taken_over=taken_over,
+        request=None if request is None else msgspec.json.decode(request),
+        key_id=None if found["key_id"] is None else str(found["key_id"]),
+        requested_by=found["requested_by"],
+    )
+
+
+async def _park(connection: Connection, lease: RunLease, reason: ParkedFor, due_s: float) -> bool:
+    kept = await _set(
+        connection,
+        lease,
+        "state = 'parked', reason = $4, due_at = now() + $5 * interval '1 second', lease_token = null,"
+        " lease_until = null, request = null, attempt = attempt - 1, spent_before = spent",
+        reason,
+        due_s,
+    )
+    if kept and lease.kind == "triage":
+        await _status(connection, lease.project_id, lease.subject_id, "in_flight", "pending")
+    return kept
+
+
+async def _set(connection: Connection, lease: RunLease, columns: str, *values: Any) -> bool:
+    # The run, if it is still this one's.
+    status = await connection.execute(
+        f"update agent_run set {columns} where project_id = $1 and id = $2 and lease_token = $3",
+        lease.project_id,
+        lease.run_id,
+        lease.token,
+        *values,
+    )
+    return status == "UPDATE 1"
+
+
+async def _status(
+    connection: Connection, project_id: int, finding_id: UUID, before: str | None, after: str
+) -> None:
+    # What the finding says of its triage; a decision made meanwhile stays.
+    await connection.execute(
+        "update finding set triage_status = $4 where project_id = $1 and id = $2"
+        " and ($3::text is null or triage_status = $3)",
+        project_id,
+        finding_id,
+        before,
+        after,
+    )
+
+
+def _event(lease: RunLease, event: Mapping[str, Any]) -> tuple[Any, ...]:
+    details = {name: value for name, value in event.items() if name not in ("seq", "at", "kind")}
+    return (
+        lease.project_id,
+        lease.run_id,
+        lease.claim,
+        event["seq"],
+        datetime.fromisoformat(event["at"]),
+        event["kind"],
+        msgspec.json.encode(details).decode(),
+    )

@@ -1,0 +1,98 @@
+"""How call sites, models and tools did in each hour: counts, failures, cost and durations, to be added up.
+
+Owns the table `vital_cube`, with `svc.store.reads.vitals`, which reads it. The cube builder calls
+`build_vitals` for each hour it builds, in the same transaction: for the hours of `traces` the call sites, for
+those of `spans` models and tools. So they are right exactly where the cubes are.
+
+An hour is that of `created_at`, as of all cubes, but its rows are told apart by the hour in which they began:
+what arrives late counts where it belongs. Bounded: of an hour the busiest `MOST_SUBJECTS` are kept.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Final, Literal
+
+import attrs
+
+from svc.domain.datasets import SPANS, Dataset
+from svc.domain.detect.histogram import BINS, LN_RATIO
+from svc.store.postgres.database import Connection
+
+What = Literal["sites", "models", "tools"]
+
+#: Of an hour, by how often they ran: a subject that is new with each call shall not fill the cube.
+MOST_SUBJECTS: Final = 1_000
+
+#: Traces as rows that are counted by the hour; nobody asks for them by this name.
+TRACES: Final = Dataset(
+    name="traces",
+    table="trace",
+    fields=(),
+    searched=(),
+    time_column="created_at",
+    measure="count",
+    identity=("trace_id",),
+    shown=(),
+)
+
+
+@attrs.frozen
+class VitalSource:
+    """Which rows tell of a kind of subject, what it is called in them, and in whose hours they are built."""
+
+    dataset: Dataset
+    subject: str
+    condition: str
+
+
+#: A call that repeats another's usage is none.
+SOURCES: Final[dict[What, VitalSource]] = {
+    "sites": VitalSource(TRACES, "coalesce(call_site_id, '')", "true"),
+    "models": VitalSource(
+        SPANS,
+        "coalesce(model_id, provided_model_name, '')",
+        "kind in ('llm', 'reasoning', 'embedding') and usage_repeats is null",
+    ),
+    "tools": VitalSource(SPANS, "coalesce(name, '')", "kind in ('tool', 'mcp')"),
+}
+
+#: The bin of a row's duration, as `bin_of` has it; null while it has not ended.
+BIN: Final = (
+    f"least({BINS - 1}, floor(ln(greatest(date_part('epoch', ended_at - started_at) * 1000, 1))"
+    f" / {LN_RATIO!r} + 1e-9))::smallint"
+)
+
+
+async def build_vitals(
+    connection: Connection, dataset: Dataset, project_id: int, hour: datetime, end: datetime
+) -> None:
+    """Count the hour that ends then, in the transaction that builds its cube."""
+    for what, source in SOURCES.items():
+        if source.dataset is not dataset:
+            continue
+        # What the hour had.
+        await connection.execute(
+            "delete from vital_cube where project_id = $1 and what = $2 and hour = $3", project_id, what, hour
+        )
+        # One pass by the index on created_at; subjects beyond the busiest are left out.
+        await connection.execute(
+            f"with told as materialized (select {source.subject} as subject,"
+            f" date_trunc('hour', started_at, 'UTC') as began, status, total_cost, {BIN} as bin"
+            f" from {dataset.table} where project_id = $1 and created_at >= $3 and created_at < $4"
+            f" and {source.condition}),"
+            " busiest as (select subject from told group by 1 order by count(*) desc, 1 limit $5),"
+            " cells as (select subject, began, bin, count(*) as n,"
+            " count(*) filter (where status = 'error') as failed, sum(total_cost) as cost,"
+            " count(total_cost) as priced from told join busiest using (subject) group by 1, 2, 3)"
+            " insert into vital_cube (project_id, what, hour, began, subject, n, failed, cost, priced, bins,"
+            " counts) select $1, $2, $3, began, subject, sum(n), sum(failed), sum(cost), sum(priced),"
+            " coalesce(array_agg(bin order by bin) filter (where bin is not null), '{}'),"
+            " coalesce(array_agg(n order by bin) filter (where bin is not null), '{}')"
+            " from cells group by subject, began",
+            project_id,
+            what,
+            hour,
+            end,
+            MOST_SUBJECTS,
+        )

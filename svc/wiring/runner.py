@@ -1,0 +1,44 @@
+"""Wiring of the sandbox runner: what of the settings becomes its provider and its sandbox.
+
+Called by the command `sandbox-runner`. The service shares only the key with it, and the address.
+"""
+
+from __future__ import annotations
+
+from typing import Final, cast
+
+from svc.config.table import Settings
+from svc.outside.http import AddressRule
+from svc.outside.models.aws import CloudKeys
+from svc.outside.models.provider import Surrounding, Way
+from svc.runner.hands import Backend, NoBackend
+from svc.wiring.people import integration_networks
+
+#: Where the runner of a compose stack is.
+COMPOSED_RUNNER: Final = "http://sandbox-runner:8080"
+
+
+def surrounding(settings: Settings) -> Surrounding:
+    """What this machine knows of a model provider."""
+    return Surrounding(
+        way=cast(Way, settings.agent_provider or "cloud_signed"),
+        region=settings.cloud_region,
+        base_url=settings.agent_base_url,
+        model=settings.agent_model,
+        api_key=settings.anthropic_api_key,
+        bearer_key=settings.aws_bearer_token,
+        keys=CloudKeys(
+            settings.aws_access_key_id,
+            settings.aws_secret_access_key,
+            settings.aws_session_token,
+            settings.aws_container_path,
+            settings.aws_container_url,
+            settings.aws_container_token,
+        ),
+        rule=AddressRule(integration_networks(settings)),
+    )
+
+
+def backend(settings: Settings) -> Backend:
+    """Where scripts run."""
+    return NoBackend(settings.sandbox_backend)

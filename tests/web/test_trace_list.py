@@ -1,0 +1,102 @@
+"""What one keeps of the list of traces, saved views and columns, and where the palette leads from an id."""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import quote
+
+import msgspec
+import pytest
+
+from svc.store.accounts.saved_views import MOST_VIEWS, SavedViewStore
+from svc.store.postgres.database import Database
+from tests.front.people import ORG, Replica
+from tests.web.test_pages import fill
+from tests.web.test_settings import here, owner
+from tests.web.visitor import BASE, Visitor
+
+__all__ = ["here", "owner"]
+TRACES = BASE + "/traces"
+
+
+async def test_a_view_is_saved_for_the_project_opened_and_forgotten(here: Replica, owner: Visitor) -> None:
+    name = "<b>Slow & dear"
+    made = await owner.post(
+        TRACES + "/views", {"name": f" {name} ", "q": "latency:>5s -model:x", "range": "7d"}
+    )
+    assert (
+        made.location
+        == f"{TRACES}?q=latency%3A%3E5s+-model%3Ax&range=7d&saved={quote(name, safe='').replace('%20', '+')}"
+    )
+    page = await owner.get(made.location)
+    assert "Saved as <b>&lt;b&gt;Slow &amp; dear</b>" in page.text
+    views = msgspec.json.decode((await owner.get(BASE + "/views")).text)
+    assert views == [[name, f"{TRACES}?q=latency%3A%3E5s+-model%3Ax&range=7d"]]
+    again = await owner.post(
+        TRACES + "/views", {"name": name, "from": "2026-11-20T00:00Z", "to": "2026-11-21T00:00Z"}
+    )
+    assert again.status == 303
+    (view,) = msgspec.json.decode((await owner.get(BASE + "/views")).text)
+    assert view[1] == TRACES + "?from=2026-11-20T00%3A00%3A00.000000Z&to=2026-11-21T00%3A00%3A00.000000Z"
+    api = here.browser()
+    await api.sign_in("owner@example.org")
+    invited = await api.post(ORG + "/invitations", {"email": "guest@example.org", "role": "viewer"})
+    viewer = Visitor.of(here)
+    await viewer.sign_up("guest@example.org", invitation=invited.data["secret"])
+    seen = await viewer.get(TRACES)
+    assert view[1].replace("&", "&amp;") in seen.text
+    assert "Members of the organization save them." in seen.text
+    for verb in ("", "/forget"):
+        assert (await viewer.post(TRACES + "/views" + verb, {"name": name})).status == 403
+    assert (await owner.post(TRACES + "/views/forget", {"name": name})).status == 303
+    assert msgspec.json.decode((await owner.get(BASE + "/views")).text) == []
+
+
+async def test_views_have_names_and_a_project_has_not_too_many(store: Database, owner: Visitor) -> None:
+    for name in ("", " ", "x" * 81):
+        assert (await owner.post(TRACES + "/views", {"name": name})).status == 400
+    assert (await owner.post(TRACES + "/views", {"name": "x", "range": "5y"})).status == 400
+    (row,) = await store.fetch("select id from project")
+    views = SavedViewStore(store)
+    for number in range(MOST_VIEWS):
+        assert await views.save(row["id"], f"view {number}", "q=x", "somebody")
+    assert not await views.save(row["id"], "one more", "q=x", "somebody")
+    assert await views.save(row["id"], "view 3", "q=y", "somebody")
+    refused = await owner.post(TRACES + "/views", {"name": "one more"})
+    assert (refused.status, "at most 100 saved views" in refused.text) == (400, True)
+
+
+async def test_columns_are_kept_in_the_browser_and_cells_add_filters(store: Database, owner: Visitor) -> None:
+    await fill(store, 3)
+    usual = ["Started ▾", "Name", "What was asked", "Took", "Tokens", "Cost", "Spans"]
+
+    async def headings() -> list[str]:
+        seen = await owner.get(TRACES)
+        (head,) = re.findall(r"<table class=\"traces[^>]*>\s*<thead>(.*?)</thead>", seen.text, re.S)
+        return re.findall(r">([^<]+)</th>", head)
+
+    assert await headings() == usual
+    kept = await owner.post(
+        TRACES + "/columns", {"name": "on", "session": "on", "errors": "on", "q": "status:ok"}
+    )
+    assert kept.location == TRACES + "?q=status%3Aok"
+    assert await headings() == ["Started ▾", "Name", "Session", "Failed"]
+    seen = await owner.get(TRACES)
+    assert f'href="{TRACES}?q=session%3As0" data-not="{TRACES}?q=-session%3As0"' in seen.text
+    assert '<td colspan="4"' in seen.text
+    await owner.post(TRACES + "/columns", {})
+    assert "svc_columns" not in owner.cookies
+    assert await headings() == usual
+    for wrong in ("x.y", "../..", "name;x", "x" * 5000):
+        owner.cookies["svc_columns"] = wrong
+        assert await headings() == usual
+
+
+@pytest.mark.parametrize(
+    ("typed", "leads"),
+    [(f"{2:016x}", f"/traces/{1:032x}?span={2:016x}"), ("s0", "/session?id=s0"), ("s7", "/traces?q=s7"),
+     ("f" * 16, f"/traces?q={'f' * 16}&range=all"), ("\x00", "/traces?q=%EF%BF%BD")],
+)  # fmt: skip
+async def test_an_id_leads_to_what_it_names(store: Database, owner: Visitor, typed: str, leads: str) -> None:
+    await fill(store, 1)
+    assert (await owner.get(f"{BASE}/go?q={quote(typed)}")).location == BASE + leads
