@@ -46,7 +46,7 @@ WORK: Final = {
 
 
 @attrs.frozen
-class Part:
+class HealthPart:
     """One part of the service."""
 
     name: str
@@ -73,7 +73,7 @@ class ToldHealth:
 
     well: bool
     headline: str
-    parts: tuple[Part, ...]
+    parts: tuple[HealthPart, ...]
     actors: tuple[ActorRow, ...]
 
     @property
@@ -119,20 +119,20 @@ def _some(names: list[str]) -> str:
     return f"{shown} and {len(names) - 3} more" if len(names) > 3 else shown
 
 
-def _ledger(ledger: Mapping[str, int]) -> Part:
+def _ledger(ledger: Mapping[str, int]) -> HealthPart:
     taken = ledger["received"] + ledger["recovered"]
     names = ("stored", "duplicates", "waiting", "rejected", "dead_lettered")
     facts = tuple((name.replace("_", " "), words.count(ledger[name])) for name in names if ledger[name])
     if not taken:
-        return Part("Ledger", "ok", "No span has come since the start.")
+        return HealthPart("Ledger", "ok", "No span has come since the start.")
     came = f"{words.counted(taken, 'span has', 'spans have')} come since the start"
     if not ledger["balance"]:
-        return Part("Ledger", "ok", came + ", and each is accounted for.", facts)
+        return HealthPart("Ledger", "ok", came + ", and each is accounted for.", facts)
     between = words.counted(abs(ledger["balance"]), "span is", "spans are")
-    return Part("Ledger", "warn", f"{came}; {between} between two counters. At rest none is.", facts)
+    return HealthPart("Ledger", "warn", f"{came}; {between} between two counters. At rest none is.", facts)
 
 
-def _spool(ingest: Mapping[str, Any], status: str) -> Part:
+def _spool(ingest: Mapping[str, Any], status: str) -> HealthPart:
     text = MODES.get(ingest["mode"], "")
     share = ingest["bytes"] / ingest["max_bytes"] if ingest["max_bytes"] else 0.0
     facts = (
@@ -143,39 +143,43 @@ def _spool(ingest: Mapping[str, Any], status: str) -> Part:
     )
     late = status != "UP" and ingest["drainer_alive"]
     if late:
-        return Part("Spool", "bad", "The oldest batch waits longer than it may.", facts)
+        return HealthPart("Spool", "bad", "The oldest batch waits longer than it may.", facts)
     if share > _FULL:
-        return Part("Spool", "warn", f"It is nearly full; then exporters are told to wait. {text}", facts)
-    return Part("Spool", "ok", text, facts)
+        return HealthPart(
+            "Spool", "warn", f"It is nearly full; then exporters are told to wait. {text}", facts
+        )
+    return HealthPart("Spool", "ok", text, facts)
 
 
-def _drainers(ingest: Mapping[str, Any]) -> Part:
+def _drainers(ingest: Mapping[str, Any]) -> HealthPart:
     alive, all_ = ingest["drainers_alive"], ingest["drainers"]
     facts = (("dead letters", words.count(ingest["dead_lettered"])),)
     if not ingest["drainer_alive"]:
-        return Part("Drainers", "bad", f"{alive} of {all_} are alive; what is queued waits.", facts)
+        return HealthPart("Drainers", "bad", f"{alive} of {all_} are alive; what is queued waits.", facts)
     if ingest.get("waiting_for"):
-        return Part("Drainers", "warn", f"They wait: {ingest['waiting_for']}.", facts)
-    return Part("Drainers", "ok", f"{words.counted(all_, 'lane stores', 'lanes store')} what came.", facts)
+        return HealthPart("Drainers", "warn", f"They wait: {ingest['waiting_for']}.", facts)
+    return HealthPart(
+        "Drainers", "ok", f"{words.counted(all_, 'lane stores', 'lanes store')} what came.", facts
+    )
 
 
-def _visible(visible: UntilVisible) -> Part:
+def _visible(visible: UntilVisible) -> HealthPart:
     name = "Time until visible"
     if not visible.batches:
-        return Part(name, "ok", "Nothing was stored since the start.")
+        return HealthPart(name, "ok", "Nothing was stored since the start.")
     half, most = (_within(bound) for bound in (visible.half_s, visible.most_s))
     text = (
         f"Half of the batches could be asked for {half} of their acknowledgement, nineteen of twenty {most}."
     )
     slow = visible.most_s is None or visible.most_s > 10
-    return Part(name, "warn" if slow else "ok", text, (("batches", words.count(visible.batches)),))
+    return HealthPart(name, "warn" if slow else "ok", text, (("batches", words.count(visible.batches)),))
 
 
 def _within(bound_s: float | None) -> str:
     return "after more than a minute" if bound_s is None else f"within {words.duration(bound_s * 1000)}"
 
 
-def _database(database: Mapping[str, Any], free_bytes: int | None) -> Part:
+def _database(database: Mapping[str, Any], free_bytes: int | None) -> HealthPart:
     details = database["details"]
     pools = details.get("pools", {})
     used = sum(pool["size"] - pool["idle"] for pool in pools.values())
@@ -189,23 +193,25 @@ def _database(database: Mapping[str, Any], free_bytes: int | None) -> Part:
     told_facts = tuple(facts)
     if database["status"] != "UP":
         why = details.get("error") or (embedded or {}).get("state") or "it does not answer"
-        return Part("Database", "bad", words.sentence(str(why)), told_facts)
+        return HealthPart("Database", "bad", words.sentence(str(why)), told_facts)
     if details.get("busy"):
-        return Part("Database", "warn", "It is busy: it did not answer in time just now.", told_facts)
-    return Part("Database", "ok", "It answers.", told_facts)
+        return HealthPart("Database", "warn", "It is busy: it did not answer in time just now.", told_facts)
+    return HealthPart("Database", "ok", "It answers.", told_facts)
 
 
-def _retention(details: Mapping[str, Any]) -> Part:
+def _retention(details: Mapping[str, Any]) -> HealthPart:
     if not details["enabled"]:
-        return Part("Retention", "warn", "It is switched off (SVC_RETENTION_ENABLED): nothing is deleted.")
+        return HealthPart(
+            "Retention", "warn", "It is switched off (SVC_RETENTION_ENABLED): nothing is deleted."
+        )
     if not details.get("last_ended_at"):
-        return Part("Retention", "ok", "The first sweep has not ended yet.")
+        return HealthPart("Retention", "ok", "The first sweep has not ended yet.")
     facts = (
         ("sweeps", words.count(details["sweeps"])),
         ("rows deleted", words.count(details["rows"])),
         ("disk freed", words.size(details["bytes"])),
     )
-    return Part(
+    return HealthPart(
         "Retention", "ok", f"The last sweep took {words.duration(details['last_took_s'] * 1000)}.", facts
     )
 

@@ -12,7 +12,7 @@ import attrs
 
 from svc.domain.calendar import day_of
 from svc.domain.retention import Terms, cutoffs
-from svc.store.retention.disk import DiskReads, Held
+from svc.store.retention.disk import DiskReads, HeldTraces
 from svc.web.page import Visit
 
 
@@ -21,7 +21,7 @@ class Frees:
     """What a term lets go at its first sweep: what began before a moment."""
 
     before: datetime
-    held: Held
+    held: HeldTraces
     bytes: int
 
 
@@ -29,7 +29,7 @@ class Frees:
 class Forecast:
     """How much comes in on a day, what that comes to within the term, and when the disk is full."""
 
-    a_day: Held
+    a_day: HeldTraces
     bytes_a_day: int
     #: None: nothing is ever deleted.
     settles_bytes: int | None

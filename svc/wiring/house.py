@@ -65,6 +65,7 @@ from svc.store.spans.exporters import ExporterStore
 from svc.store.spans.traces import TraceStore
 from svc.store.spans.writing import SpanStore
 from svc.web.instruments import OwnerLink
+from svc.web.site import Site
 from svc.wiring.keeping import leases, optional_loops, retention_report
 from svc.wiring.open_store import Store
 from svc.wiring.pages import DemoProcess, RunningProcess, instruments_of, site
@@ -132,7 +133,7 @@ class House:
         self.decoders = tuple(
             Lane(self.board.enrol(f"decoder-{number}")) for number in range(1, self.sizes.decoders + 1)
         )
-        self.sink: BatchSink = Decoders(self.decoders) if self.decoders else self._ingest()
+        self.sink = self._sink()
         self.drainer_vitals = tuple(
             self.board.enrol(f"drainer-{number}") for number in range(1, drainers(settings) + 1)
         )
@@ -140,14 +141,8 @@ class House:
         queries = QueryStore(pools.questions)
         self.means = means(settings, pools.admission, pools.questions, self.keys, self.hashers, now)
         self.owner_link, self.demo = OwnerLink(now), DemoProcess()
-        process = RunningProcess(
-            settings, self.health, self.metrics, self.sink, DeadLetterStore(pools.questions)
-        )
-        pages = site(
-            self.means, instruments_of(settings, self.intake, process, self.owner_link, self.demo, prices)
-        )
         api = Api(self.means, ROUTES)
-        app = App(self.keys, queries, self.health, self.metrics, api, pages).build()
+        app = App(self.keys, queries, self.health, self.metrics, api, self._pages()).build()
         mcp = Mcp(
             self.keys,
             Reads.of(pools.questions, queries, now, self.means.installed),
@@ -159,12 +154,6 @@ class House:
         self.door = self._door(mcp, app)
         self.grpc = OtlpGrpc(intake=self.intake, keys=self.keys, callers=self.means.callers)
         self.metrics.watch(self._sources())
-
-    def _ingest(self) -> Ingest:
-        """Decoding and storing in this very process."""
-        days = DayPartitions(self.pools.ingest, self.settings.trace_ttl_days)
-        spans = SpanStore(self.pools.ingest, days, CallSites())
-        return Ingest(decoder(self.prices, self.observations), spans)
 
     def _intake(self) -> Intake:
         return Intake(
@@ -184,6 +173,21 @@ class House:
         grpc_port = self.settings.grpc_port if transport in ("GRPC", "BOTH") else None
         plain = None if self.tls is None else self.tls.plain
         return Door(otlp=http, mcp=mcp, app=app, grpc_port=grpc_port, plain=plain)
+
+    def _sink(self) -> BatchSink:
+        if self.decoders:
+            return Decoders(self.decoders)
+        days = DayPartitions(self.pools.ingest, self.settings.trace_ttl_days)
+        spans = SpanStore(self.pools.ingest, days, CallSites())
+        return Ingest(decoder(self.prices, self.observations), spans)
+
+    def _pages(self) -> Site:
+        letters = DeadLetterStore(self.pools.questions)
+        process = RunningProcess(self.settings, self.health, self.metrics, self.sink, letters)
+        instruments = instruments_of(
+            self.settings, self.intake, process, self.owner_link, self.demo, self.prices
+        )
+        return site(self.means, instruments)
 
     def _health(self, buried_before: int) -> Health:
         embedded = self.store.embedded

@@ -61,6 +61,11 @@ ROWS: Final[dict[str, Level]] = {
     "POST …/detectors/{name}/backtest": "member",
     "GET …/rca/{id}": "viewer",
     "GET …/traces": "viewer",
+    "GET …/views": "viewer",
+    "POST …/traces/views": "member",
+    "POST …/traces/views/forget": "member",
+    # Kept in a cookie of one's own.
+    "POST …/traces/columns": "viewer",
     "GET …/traces/rows": "viewer",
     "GET …/traces/facets": "viewer",
     "GET …/traces/rail": "viewer",

@@ -297,6 +297,14 @@ async def test_an_empty_inbox_says_on_which_step_it_is(store: Database, owner: V
     assert "Every detector is switched off" in (await owner.get(TRIAGE)).text
 
 
+async def test_who_takes_an_instance_with_traces_lands_where_something_is_to_see(
+    store: Database, here: Replica
+) -> None:
+    await begin(store)
+    await fill(store, 2)
+    assert (await Visitor.of(here).sign_up()).location == "/"
+
+
 async def test_hostile_texts_of_a_case_stay_texts(store: Database, owner: Visitor) -> None:
     case = await opened(
         store,

@@ -97,8 +97,7 @@ async def get_baseline_events(call: Call[None]) -> dict[str, Any] | Refusal:
 
 
 async def post_resolution(call: Call[FindingResolution]) -> FindingResolved | Refusal:
-    """Say that a finding is the new normal, or a real deviation, which confirms it and opens its case; or
-    that nothing is wrong, which closes it."""
+    """Say of a finding that it is the new normal, a real deviation that opens its case, or no issue."""
     states, finding_id, now = FindingStates(call.means.database), _id(call), call.means.now()
     if call.body.action == "expected":
         ruled = await states.expect(call.project.id, finding_id, call.author, now)

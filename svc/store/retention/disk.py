@@ -86,7 +86,7 @@ class Disk:
 
 
 @attrs.frozen
-class Held:
+class HeldTraces:
     """Traces and spans of a project."""
 
     traces: int
@@ -133,13 +133,13 @@ class DiskReads:
             spans,
         )
 
-    async def before(self, project_id: int, moment: datetime) -> Held:
+    async def before(self, project_id: int, moment: datetime) -> HeldTraces:
         """What a project holds of traces that began before a moment: it reads as many rows as there are."""
         rows = await self.database.fetch(_BEFORE, project_id, moment, timeout_s=READ_TIMEOUT_S)
-        return Held(rows[0]["traces"], rows[0]["spans"])
+        return HeldTraces(rows[0]["traces"], rows[0]["spans"])
 
-    async def a_day(self, project_id: int, today: datetime) -> Held:
+    async def a_day(self, project_id: int, today: datetime) -> HeldTraces:
         """What comes into a project on a day, by the mean of the last whole ones. `today`: its midnight."""
         since = today - timedelta(days=AVERAGED_DAYS)
         rows = await self.database.fetch(_WITHIN, project_id, since, today, timeout_s=READ_TIMEOUT_S)
-        return Held(round(rows[0]["traces"] / AVERAGED_DAYS), round(rows[0]["spans"] / AVERAGED_DAYS))
+        return HeldTraces(round(rows[0]["traces"] / AVERAGED_DAYS), round(rows[0]["spans"] / AVERAGED_DAYS))

@@ -28,6 +28,7 @@ from svc.front.api.routes import ApiReply
 from svc.front.api.sso import path_here
 from svc.front.auth.calls import Call
 from svc.store.accounts.projects import ProjectStore
+from svc.store.reads.onboarding import OnboardingReads
 from svc.web.page import Go, Html, PageRoute, Visit
 
 #: What a sign-in at the identity provider can be told, by the code that the callback sends back.
@@ -133,7 +134,7 @@ async def signup(visit: Visit) -> Html | Go:
 
 
 async def post_signup(visit: Visit) -> Html | Go:
-    """Make an account and sign in; an owner is led to where a first program is connected."""
+    """Make an account and sign in; an owner is led to where a first program is connected, unless one is."""
     form: SignupForm = visit.form
     link = visit.instruments.owner_link
     owns = link.opens(form.owner)
@@ -154,6 +155,9 @@ async def post_signup(visit: Visit) -> Html | Go:
         org = await ProjectStore(visit.means.database).the_org()
         there = await ProjectStore(visit.means.database).list(org.id)
         going = f"/orgs/{org.slug}/projects/{there[0].slug}/connect" if there else "/"
+        if there and (await OnboardingReads(visit.means.database).steps(there[0].id)).done:
+            # There is something to see already.
+            going = "/"
     return Go(going, cookies=answer.cookies)
 
 
