@@ -25,8 +25,9 @@ from actors.spool.memory import MemorySpool, Spool
 from actors.supervision import Board, Vitals, keep
 from protocol.otlp.limits import Limits
 from svc.config.table import Settings
-from svc.outside.kafka.brokers import Kafka, Security
+from svc.outside.kafka.brokers import Kafka
 from svc.outside.kafka.letters import collect
+from svc.outside.kafka.security import Security
 
 log = logging.getLogger(__name__)
 
