@@ -16,13 +16,18 @@ everyone else holds a handle or a passive object that the wiring lends.
       │                               ◀─measure, drop─── DiskBudget ──refuses──▶ doors
       │   NightlyBackup ══▶ `trace-svc backup` (a process of its own) ◀─read─ store
       │
-      └──verify──▶ KeyCache ──look up──▶ store ──revocations──▶ KeyNews ──evict──▶ Verdicts
+      ├──verify──▶ KeyCache ──look up──▶ store ──revocations──▶ KeyNews ──evict──▶ Verdicts
+      │
+      └──show◀── OwnCertificate ◀── files, AcmeCertificate ◀──▶ the certificate authority
+
+    TryBook ──▶ TryTeller ──tell──▶ store ──notices──▶ News of other copies: tries, prices, certificates
+    LeaseKeeper ──take──▶ store; Heartbeat and AcmeCertificate ask `Leases` whether it is on this copy
 
 The arrows are the whole graph; it has no cycle, so no two actors can wait for each other.
 The spool and the table of verdicts are passive: they hold state, the actors hold time.
 
 Read in this order: `supervision`, `ports`, `spool`, `drainer`, `decoders`, `keys`, `roller`; then the other
 spools (`disk_spool`, `broker_spool`), the quiet loops (`partitions`, `hours`, `sweeper`, `exporters`,
-`purger`, `disk_budget`, `backups`, all of them `rounds`), and `detecting` with what runs in the other
-process (`folder`, `analyst`).
+`purger`, `certificates`, `leases`, `tries`, `disk_budget`, `backups`, all of them `rounds`), `news`, and
+`detecting` with what runs in the other process (`folder`, `analyst`).
 """

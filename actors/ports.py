@@ -32,6 +32,7 @@ from protocol.storage import (
     WriteFailed,
     Written,
 )
+from protocol.tries import Counted
 
 __all__ = [
     "Authority",
@@ -66,6 +67,7 @@ __all__ = [
     "Split",
     "StoreRefused",
     "TraceShelf",
+    "TryShelf",
     "WriteFailed",
     "Written",
 ]
@@ -211,6 +213,12 @@ class LeaseShelf(Protocol):
     async def take(self, names: Sequence[str], life_s: float) -> frozenset[str]: ...
 
     async def release(self) -> None: ...
+
+
+class TryShelf(Protocol):
+    """Where copies tell one another what they counted. Raises `Outage`."""
+
+    async def tell(self, counted: Sequence[Counted]) -> None: ...
 
 
 class Showcase(Protocol):

@@ -133,7 +133,7 @@ def bill(version: str, commit: str, made_at: datetime) -> dict[str, object]:
 
 def licence(part: Distribution) -> dict[str, object]:
     """What a distribution says of its licence, nothing where it does not."""
-    told = part.metadata.get("License-Expression")
+    told = part.metadata.json.get("license_expression")
     if told:
         return {"licenses": [{"expression": told}]}
     named = [

@@ -85,18 +85,23 @@ def boot_refusals(settings: Settings) -> list[str]:
         refusals.append(
             "SVC_AUTH_DISABLED is true while SITE_DOMAIN is set: everybody would own the service; unset one"
         )
-    if settings.spool_mode == "kafka" and settings.kafka_security_protocol.startswith("SASL"):
-        login = {
-            "SVC_INGEST_SPOOL_KAFKA_USER": settings.kafka_user,
-            "SVC_INGEST_SPOOL_KAFKA_PASSWORD": settings.kafka_password,
-        }
-        missing = [name for name, value in login.items() if value is None]
-        if missing:
-            refusals.append(
-                f"{' and '.join(missing)} must be set: SVC_INGEST_SPOOL_KAFKA_SECURITY_PROTOCOL is "
-                f"{settings.kafka_security_protocol}"
-            )
-    return refusals
+    return refusals + _broker_refusals(settings)
+
+
+def _broker_refusals(settings: Settings) -> list[str]:
+    if settings.spool_mode != "kafka" or not settings.kafka_security_protocol.startswith("SASL"):
+        return []
+    login = {
+        "SVC_INGEST_SPOOL_KAFKA_USER": settings.kafka_user,
+        "SVC_INGEST_SPOOL_KAFKA_PASSWORD": settings.kafka_password,
+    }
+    missing = [name for name, value in login.items() if value is None]
+    if not missing:
+        return []
+    return [
+        f"{' and '.join(missing)} must be set: SVC_INGEST_SPOOL_KAFKA_SECURITY_PROTOCOL is "
+        f"{settings.kafka_security_protocol}"
+    ]
 
 
 def boot_warnings(settings: Settings, env: Mapping[str, str]) -> list[str]:

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import attrs
-import josepy
 import requests
 import trio
 from acme import challenges, errors, messages
@@ -32,6 +31,11 @@ from cryptography.hazmat.primitives.serialization import (
     PrivateFormat,
     load_pem_private_key,
 )
+from josepy.b64 import b64encode
+from josepy.errors import Error as JoseError
+from josepy.interfaces import JSONDeSerializable
+from josepy.jwa import ES256
+from josepy.jwk import JWK, JWKEC
 
 from protocol.certificates import AuthorityFault, Challenge, ChallengeKind, Kept, NotProven, Ordered, Pair
 
@@ -59,7 +63,7 @@ class _Network(ClientNetwork):
         raise AssertionError("the last try returns or raises")
 
 
-class _Ready(josepy.JSONDeSerializable):
+class _Ready(JSONDeSerializable):
     """The answer to a challenge: `{}`, which must not be false."""
 
     def to_partial_json(self) -> dict[str, Any]:
@@ -115,10 +119,10 @@ class AcmeAuthority:
         except trio.TooSlowError:
             raise AuthorityFault("the authority took too long") from None
 
-    def _client(self, key: josepy.JWK | None) -> ClientV2:
+    def _client(self, key: JWK | None) -> ClientV2:
         network = _Network(
             key,
-            alg=josepy.ES256,
+            alg=ES256,
             # The library hands it on to `requests`, which takes a path.
             verify_ssl=True if self.ca_file is None else str(self.ca_file),  # type: ignore[arg-type]
             user_agent=self.user_agent,
@@ -134,7 +138,7 @@ class AcmeAuthority:
         if kept.account_key is None:
             kept = attrs.evolve(kept, account_key=_new_key(), account_url=None)
         assert kept.account_key is not None
-        key = josepy.JWKEC(key=load_pem_private_key(kept.account_key, None))
+        key = JWKEC(key=load_pem_private_key(kept.account_key, None))
         client = self._client(key)
         kept = attrs.evolve(kept, account_url=self._account(client, kept.account_url))
         own_key = _new_key()
@@ -171,7 +175,7 @@ def _registered(url: str) -> messages.RegistrationResource:
 
 
 def _challenge(
-    authorization: messages.AuthorizationResource, kind: ChallengeKind, domain: str, key: josepy.JWK
+    authorization: messages.AuthorizationResource, kind: ChallengeKind, domain: str, key: JWK
 ) -> tuple[messages.ChallengeBody, Challenge]:
     for body in authorization.body.challenges:
         said: dict[str, Any] = (
@@ -180,7 +184,7 @@ def _challenge(
             else body.chall.to_partial_json()
         )
         if said.get("type") == kind and isinstance(token := said.get("token"), str):
-            thumbprint = josepy.b64encode(key.thumbprint()).decode()
+            thumbprint = b64encode(key.thumbprint()).decode()
             return body, Challenge(kind, domain, token, f"{token}.{thumbprint}")
     raise NotProven(f"the authority does not offer {kind}")
 
@@ -224,7 +228,7 @@ def _translated(work: Callable[[], T]) -> T:
         raise AuthorityFault(_sentence("the authority refuses", said)) from None
     except errors.TimeoutError:
         raise AuthorityFault("the authority took too long") from None
-    except (requests.RequestException, errors.Error, josepy.errors.Error, OSError) as error:
+    except (requests.RequestException, errors.Error, JoseError, OSError) as error:
         raise AuthorityFault(f"the authority cannot be reached ({type(error).__name__})") from None
     except (ValueError, KeyError, AttributeError, TypeError) as error:
         raise AuthorityFault(f"the authority says what nobody understands ({type(error).__name__})") from None

@@ -75,6 +75,7 @@ from svc.wiring.prices import shared_prices
 from svc.wiring.safekeeping import Safekeeping, safekeeping_loops
 from svc.wiring.spools import Spooling, drainers, ingest_limits
 from svc.wiring.tls import Tls
+from svc.wiring.tries import shared_tries
 
 #: With more spans than this accepted and not stored, ingest needs the machine.
 BUSY_SPANS: Final = 2_000
@@ -310,6 +311,8 @@ class House:
             loops.append((lambda lane=lane: DecoderProcess(lane=lane, launch=launch), lane.vitals))  # type: ignore[misc]
         if not self.settings.embedded:
             loops.append(self.shared_prices.loop(self.board))
+            window_s = self.settings.auth_tries_window_s
+            loops += shared_tries(self.means.tries, self.pools.admission, window_s).loops(self.board)
         if self.tls is not None:
             loops += self.tls.loops(self.board, self.pools.admission, duties)
         embedded = self.store.embedded

@@ -27,8 +27,9 @@ from protocol.otlp.limits import Limits
 from protocol.spooled import Unpackable, unpack_letter
 from protocol.storage import Letter
 from svc.config.table import Settings
-from svc.outside.kafka.brokers import Kafka, Security
+from svc.outside.kafka.brokers import Kafka
 from svc.outside.kafka.letters import collect
+from svc.outside.kafka.security import Security
 from svc.runtime.clock import now as clock
 from svc.store.spans.dead_letters import DeadLetterStore
 

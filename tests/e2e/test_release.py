@@ -80,7 +80,7 @@ def test_the_wheel_alone_runs_the_service_with_its_pages(wheel: Path, open_folde
         timeout=120,
     )
     with running(first=True, PYTHONPATH=str(target)) as service:
-        page = httpx2.get(f"{service.url}/signin", follow_redirects=True, **PLAIN)
+        page = httpx2.get(service.url, follow_redirects=True, **PLAIN)
         assert page.status_code == 200
         assert "<html" in page.text
         (style, *_) = [part.split('"')[0] for part in page.text.split('href="')[1:] if ".css" in part]

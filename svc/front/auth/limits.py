@@ -1,18 +1,23 @@
 """How often something may be tried: counted per name in a sliding window, refused with seconds to wait.
 
-Owns the counts of this process, bounded; replicas count for themselves. All verbs are synchronous. Whether
-somebody is known is found out by the caller, who may look it up.
+Owns the counts of this process, bounded. Of several copies each tells the others what it counted (`told`) and
+learns what they did, a moment later. All verbs are synchronous. Whether somebody is known is found out by the
+caller, who may look it up.
 """
 
 from __future__ import annotations
 
+from bisect import insort
 from collections import OrderedDict, deque
 from collections.abc import Callable
+from hashlib import sha256
 from math import ceil
 from typing import Final
 
 import attrs
 import trio
+
+from protocol.tries import Change, Counted, ToldTry
 
 #: Names counted at once, oldest out first.
 NAMES_BOUND: Final = 10_000
@@ -25,6 +30,8 @@ class Limit:
     most: int
     window_s: float
     clock: Callable[[], float] = trio.current_time
+    #: Hears of each change of a count.
+    told: Callable[[str, Change], None] = attrs.field(default=lambda _name, _change: None)
     _tries: OrderedDict[str, deque[float]] = attrs.field(factory=OrderedDict)
 
     def try_(self, name: str) -> int | None:
@@ -32,26 +39,48 @@ class Limit:
         if not self.most:
             return None
         now = self.clock()
-        tries = self._tries.setdefault(name, deque())
-        self._tries.move_to_end(name)
-        while tries and tries[0] <= now - self.window_s:
-            tries.popleft()
+        tries = self._recent(name, now)
         if len(tries) >= self.most:
             return max(1, ceil(tries[0] + self.window_s - now))
         tries.append(now)
-        while len(self._tries) > NAMES_BOUND:
-            self._tries.popitem(last=False)
+        self.told(name, "counted")
         return None
 
     def forget(self, name: str) -> None:
         """A try that succeeded clears its name."""
-        self._tries.pop(name, None)
+        if self._tries.pop(name, None) is not None:
+            self.told(name, "forgotten")
 
     def take_back(self, name: str) -> None:
         """A try that succeeded does not count; those before it do."""
         tries = self._tries.get(name)
         if tries:
             tries.pop()
+            self.told(name, "taken_back")
+
+    def learn(self, name: str, change: Change, age_s: float) -> None:
+        """What another copy counted so long ago. It may lead beyond the most; nothing is told on."""
+        if not self.most:
+            return
+        now = self.clock()
+        if change == "forgotten":
+            self._tries.pop(name, None)
+        elif change == "taken_back" and self._tries.get(name):
+            self._tries[name].pop()
+        elif change == "counted" and age_s < self.window_s:
+            tries = self._recent(name, now)
+            insort(tries, now - age_s)
+            while len(tries) > 2 * self.most:
+                tries.popleft()
+
+    def _recent(self, name: str, now: float) -> deque[float]:
+        tries = self._tries.setdefault(name, deque())
+        self._tries.move_to_end(name)
+        while tries and tries[0] <= now - self.window_s:
+            tries.popleft()
+        while len(self._tries) > NAMES_BOUND:
+            self._tries.popitem(last=False)
+        return tries
 
 
 #: How many times as many tries at its password a place has that an account signed in from before.
@@ -83,21 +112,44 @@ class Tries:
             Limit(per_account_here * KNOWN_FACTOR, window_s),
         )
 
+    def shared(self, tell: Callable[[Counted], None]) -> None:
+        """From now on tell each change of a count; names go out as digests."""
+        for label, limit in self._limits().items():
+
+            def told(name: str, change: Change, label: str = label) -> None:
+                tell(Counted(label, bytes.fromhex(name), change))
+
+            limit.told = told
+
+    def learn(self, told: ToldTry) -> None:
+        """What another copy counted."""
+        limit = self._limits().get(told.what.limit)
+        if limit is not None:
+            limit.learn(told.what.name.hex(), told.what.change, told.age_s)
+
+    def _limits(self) -> dict[str, Limit]:
+        return {
+            "place": self.by_place,
+            "account here": self.by_account_here,
+            "account": self.by_account,
+            "account known": self.by_account_known,
+        }
+
     def place(self, place: str) -> int | None:
         """Count a try of a place, before anything else: a place that is refused counts against no account.
 
         Like all verbs here it returns None when the try may go on, else the seconds to wait.
         """
-        return self.by_place.try_(place)
+        return self.by_place.try_(_digest(place))
 
     def sign_up(self, account: str, place: str) -> int | None:
         """Count a sign-up, apart from the guesses at the account's password."""
-        return self.by_account_here.try_(f"new {_here(account, place)}")
+        return self.by_account_here.try_(_here(f"new {account}", place))
 
     def guess(self, account: str, place: str) -> int | None:
         """Count a guess at an account's password from a place of which nothing is known."""
         wait = self.by_account_here.try_(_here(account, place))
-        return self.by_account.try_(account) if wait is None else wait
+        return self.by_account.try_(_digest(account)) if wait is None else wait
 
     def guess_known(self, account: str, place: str) -> int | None:
         """Count a guess that `guess` told to wait, from a place that the account is known at."""
@@ -108,8 +160,13 @@ class Tries:
         self.by_account_here.forget(_here(account, place))
         self.by_account_known.forget(_here(account, place))
         if not as_known:
-            self.by_account.take_back(account)
+            self.by_account.take_back(_digest(account))
 
 
 def _here(account: str, place: str) -> str:
-    return f"{account} {place}"
+    return _digest(f"{account} {place}")
+
+
+def _digest(name: str) -> str:
+    """What is counted by: nobody needs to know who it was, least of all a table."""
+    return sha256(name.encode()).hexdigest()[:32]

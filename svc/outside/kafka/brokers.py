@@ -28,6 +28,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 from protocol.broker import Arrival, Inbox, Lane, Published
 from protocol.storage import Outage
 from svc.outside.kafka.log import BoundedLog
+from svc.outside.kafka.security import Security
 from svc.outside.kafka.topics import Survey, Topics, settings_of
 
 log = logging.getLogger(__name__)
@@ -54,40 +55,11 @@ ENVELOPE_BYTES: Final = 256
 
 
 @attrs.frozen
-class Security:
-    """How brokers are spoken to: in the clear or under TLS, with a name and password or without.
-
-    `ca_file` is what the brokers' certificates are trusted by, None for what is commonly trusted.
-
-    Secrets: `password` is never printed.
-    """
-
-    protocol: str = "PLAINTEXT"
-    mechanism: str = "SCRAM-SHA-512"
-    user: str | None = None
-    password: str | None = attrs.field(default=None, repr=False)
-    ca_file: str | None = None
-
-    def settings(self) -> dict[str, str]:
-        """As librdkafka wants it told."""
-        told = {"security.protocol": self.protocol}
-        if self.protocol.endswith("SSL"):
-            told["ssl.ca.location"] = self.ca_file or "probe"
-        if self.protocol.startswith("SASL"):
-            told |= {
-                "sasl.mechanism": self.mechanism,
-                "sasl.username": self.user or "",
-                "sasl.password": self.password or "",
-            }
-        return told
-
-
-@attrs.frozen
 class Kafka:
     """Where the brokers are, and the names and shape of what is ours there."""
 
     servers: str
-    security: Security = Security()
+    security: Security = attrs.field(factory=Security)
     replication_factor: int = 1
     message_bytes: int = 65 * 1024 * 1024
     queue_bytes: int = 128 * 1024 * 1024

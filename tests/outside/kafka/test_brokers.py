@@ -13,7 +13,8 @@ import trio
 
 from protocol.broker import Arrival, Backlog, Published
 from protocol.storage import Outage
-from svc.outside.kafka.brokers import CLOSE_TIMEOUT_S, Kafka, Link, Security
+from svc.outside.kafka.brokers import CLOSE_TIMEOUT_S, Kafka, Link
+from svc.outside.kafka.security import Security
 from tests.kafka.broker import PASSWORD, Broker, unique
 from tests.service import free_port
 
