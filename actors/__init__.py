@@ -12,6 +12,7 @@ everyone else holds a handle or a passive object that the wiring lends.
       │                             "   ◀──make─── Partitioner
       │   ExporterWriter ──add──▶   "   ◀─expire── RetentionSweeper, ◀─empty── Purger
       │   DetectingProcess ══▶ TraceFolder, judges, CaseAnalyst ────▶ "  (a process of its own)
+      │   Launcher ◀─claim─ store; ══▶ sandbox runner (RunnerChild, or another machine's)
       │                               ◀─count─── Heartbeat ──▶ its host
       │
       └──verify──▶ KeyCache ──look up──▶ store ──revocations──▶ KeyNews ──evict──▶ Verdicts
@@ -22,5 +23,5 @@ The spool and the table of verdicts are passive: they hold state, the actors hol
 Read in this order: `supervision`, `ports`, `spool`, `drainer`, `decoders`, `keys`, `roller`; then the other
 spools (`disk_spool`, `broker_spool`), the quiet loops (`partitions`, `hours`, `sweeper`, `exporters`,
 `purger`, all of them `rounds`), and `detecting` with what runs in the other process (`folder`,
-`analyst`).
+`analyst`), at last `launcher` and `runner_child`.
 """

@@ -12,6 +12,7 @@ from __future__ import annotations
 from hashlib import sha256
 from typing import Annotated, Any, Final, Literal
 
+import attrs
 import msgspec
 from msgspec import Meta
 
@@ -179,6 +180,21 @@ class RunnerError(msgspec.Struct, frozen=True):
     error: str
     kind: str
     detail: str = ""
+
+
+@attrs.frozen
+class RunnerRefused:
+    """The runner answered, and not as hoped. `kind` is its own word."""
+
+    status: int
+    kind: str = ""
+
+
+@attrs.frozen
+class RunnerAway:
+    """Nobody answered; the text is for the operator."""
+
+    said: str
 
 
 class OldAnswer(msgspec.Struct, frozen=True):

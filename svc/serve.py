@@ -171,7 +171,7 @@ async def _new_prices(path: Path, house: House) -> None:
 async def _open_doors(house: House, doors: trio.Nursery, front: socket.socket) -> Ready:
     settings = house.settings
     contain_connections(house.crowd)
-    house.demo.port = front.getsockname()[1]
+    house.demo.port = house.port = front.getsockname()[1]
     host = settings.http_bind[0]
     grpc_port = None
     if settings.transport in ("GRPC", "BOTH"):

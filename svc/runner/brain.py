@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 from typing import Any, Final
 
 import attrs
@@ -65,7 +66,7 @@ class Brain:
         meter = _Metered(request.limits, lambda used: self._price(provider, used))
         meter.run = run
         tools = Toolbox(
-            McpClient(request.mcp.url, request.mcp.token, request.mcp.tools),
+            McpClient(partial(_place, run), request.mcp.tools),
             self.backend,
             request.files,
             request.json_schema,
@@ -92,6 +93,12 @@ class Brain:
             cache_write_tokens=used.cache_write,
         )
         return None if priced.total_cost is None else float(priced.total_cost)
+
+
+def _place(run: RunnerRun) -> tuple[str, str]:
+    """Where the project is read: whoever took over the run in the service came with another key."""
+    assert run.request is not None
+    return run.request.mcp.url, run.request.mcp.token
 
 
 def _literal(request: RunRequest, provider: ModelProvider) -> list[str]:

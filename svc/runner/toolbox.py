@@ -19,7 +19,7 @@ import trio
 
 from protocol.agents import RUN_TOOLS
 from svc.domain.agents.answers import ShownEvidence, ids_in
-from svc.outside.mcp import McpAway, McpClient
+from svc.outside.mcp import McpAway, McpClient, McpClosed
 from svc.outside.models.conversation import ToolAnswer, ToolOffer, ToolUse
 from svc.runner.failing import RunFailed
 from svc.runner.hands import SCRIPT_S, Backend, Hands, HandsAway, HandsDied, ScriptEnd
@@ -31,7 +31,7 @@ HEAD_BYTES: Final = 4 * 1024
 #: Results that are kept, and what they weigh together.
 RESULTS: Final = 400
 RESULTS_BYTES: Final = 24 * 1024 * 1024
-MCP_PAUSE_S: Final = 1.0
+MCP_PAUSES_S: Final = (1.0, 2.0, 5.0, 10.0, 20.0)
 
 SUBMIT: Final = "submit_answer"
 SCRIPT: Final = "run_python"
@@ -114,16 +114,17 @@ class Toolbox:
         return ToolAnswer(use.id, told, is_error)
 
     async def _asked(self, name: str, arguments: Mapping[str, Any]) -> tuple[str, bool]:
-        """One more try when the service does not answer: it may be starting anew."""
-        try:
-            answer = await self.mcp.call(name, arguments)
-        except McpAway:
-            await trio.sleep(MCP_PAUSE_S)
+        """Patient with a service that does not answer: it may be starting anew."""
+        for pause_s in (*MCP_PAUSES_S, None):
             try:
                 answer = await self.mcp.call(name, arguments)
             except McpAway as away:
-                raise RunFailed("mcp_away", str(away)) from None
-        return answer.text, answer.is_error
+                if pause_s is None or isinstance(away, McpClosed) or pause_s >= self.left_s():
+                    raise RunFailed("mcp_away", str(away)) from None
+                await trio.sleep(pause_s)
+            else:
+                return answer.text, answer.is_error
+        raise AssertionError("the last pause raises")
 
     def _keep(self, ref: str, use: ToolUse, text: str, is_error: bool) -> str:
         """Keep a result; what the model sees of it."""

@@ -65,6 +65,7 @@ from svc.store.spans.exporters import ExporterStore
 from svc.store.spans.traces import TraceStore
 from svc.store.spans.writing import SpanStore
 from svc.web.instruments import OwnerLink
+from svc.wiring.agents import Desk, agent_loops, ambient, launcher_state, mcp_url
 from svc.wiring.keeping import optional_loops, retention_report
 from svc.wiring.open_store import Store
 from svc.wiring.pages import DemoProcess, instruments_of, site
@@ -101,6 +102,9 @@ class House:
         self.board = Board()
         self.tally, self.roller_tally, self.sweep_tally = Tally(), RollerTally(), SweepTally()
         self.detection = Detecting(self.board)
+        self.launcher = launcher_state(settings)
+        #: The port of the front, once it is bound.
+        self.port = settings.http_bind[1]
         dead_letters = DeadLetterStore(pools.ingest)
         self.spooling = Spooling(settings, self.board, self.tally, dead_letters=dead_letters, now=now)
         self.spool = self.spooling.spool
@@ -138,7 +142,7 @@ class House:
         app = App(self.keys, queries, self.health, self.metrics, api, pages).build()
         mcp = Mcp(
             self.keys,
-            Reads.of(pools.questions, queries, now, self.means.installed),
+            Reads.of(pools.questions, queries, now, self.means.installed, ambient(settings)),
             self.means.turns,
             enabled=not settings.auth_disabled,
             surroundings=self.means.surroundings,
@@ -172,6 +176,7 @@ class House:
             ledger=self.ledger,
             retention=lambda: retention_report(self.settings, self.sweep_tally),
             refused=lambda: self.intake.tally.lately.told(),
+            agents=None if self.settings.auth_disabled else self.launcher.snapshot,
         )
 
     def _sources(self) -> Sources:
@@ -258,6 +263,7 @@ class House:
             ),
             self._detecting(),
         ]
+        loops += agent_loops(self.settings, self.pools.upkeep, self._desk(), self.launcher, self.board)
         loops += optional_loops(self.settings, self.pools.upkeep, self.board, self.sweep_tally)
         launch = decoder_process(
             self.store.database.address,
@@ -272,6 +278,15 @@ class House:
         if embedded is not None:
             loops.insert(0, (lambda: embedded, self.board.enrol("embedded-postgres")))
         return loops
+
+    def _desk(self) -> Desk:
+        return Desk(
+            self.pools.upkeep,
+            KeyStore(self.pools.admission, self.hashers),
+            self.means.seals,
+            lambda: mcp_url(self.settings, self.port),
+            self.keys.evict,
+        )
 
     def _detecting(self) -> tuple[Callable[[], Actor], Vitals]:
         vitals = self.board.enrol("detecting", spare=True)

@@ -12,11 +12,11 @@ import pytest
 import trio
 
 from protocol.agents import Limits
-from protocol.running import Credential, RunResult, RunStands
+from protocol.running import Credential, RunnerAway, RunnerRefused, RunResult, RunStands
 from svc.outside.http import LOCAL_NETWORKS, AddressRule
 from svc.outside.models.aws import CloudKeys
 from svc.outside.models.provider import Surrounding
-from svc.outside.runner import RunnerAway, RunnerClient, RunnerRefused
+from svc.outside.runner import RunnerClient
 from tests.runner.running import (
     KEY,
     MODEL,
