@@ -10,7 +10,7 @@ Secrets: a run's key of the project is revoked in every ending, also when the la
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import datetime
 from typing import Any, Final
 
@@ -19,17 +19,28 @@ import msgspec
 import trio
 
 from actors.ports import RunDesk, RunnerHost, RunnerLink, RunShelf
+from actors.run_courses import (
+    AWAY_S,
+    PARKING_REASONS,
+    Cancelled,
+    Course,
+    Finish,
+    Park,
+    Refund,
+    Spend,
+    of_refusal,
+    of_result,
+    of_watching,
+)
 from actors.supervision import Vitals
-from protocol.agents import LIMITED_S, PARKED_FOR, ParkedFor, RunLease, Spent
+from protocol.agents import RunLease, Spent
 from protocol.running import (
     CAPACITY,
     OVER,
-    FailureKind,
     RunnerAway,
     RunnerHealth,
     RunnerRefused,
     RunRequest,
-    RunResult,
 )
 from protocol.storage import Outage
 
@@ -48,97 +59,7 @@ BREAKER_S: Final = 300.0
 #: A runner that does not answer while its run is watched is asked again so often.
 WATCH_TRIES: Final = 3
 WATCH_PAUSE_S: Final = 2.0
-#: After a runner was away, the run is tried again no sooner than this.
-AWAY_S: Final = 5.0
 REVOKE_S: Final = 5.0
-
-_PARKING: Final[Mapping[FailureKind, ParkedFor]] = {
-    "no_provider": "no_provider",
-    "rejected_credential": "rejected_credential",
-    "no_such_model": "no_such_model",
-}
-#: Failures that are no fault of the attempt, and when it is tried again.
-_REFUNDED: Final[Mapping[FailureKind, float]] = {
-    "provider_away": LIMITED_S,
-    "rate_limited": LIMITED_S,
-    "sandbox_away": AWAY_S,
-    "mcp_away": AWAY_S,
-}
-
-
-@attrs.frozen
-class Park:
-    """Wait for people."""
-
-    reason: ParkedFor
-
-
-@attrs.frozen
-class Refund:
-    """Try again, with the attempt given back. `counts`: against the runner."""
-
-    due_s: float
-    why: str
-    counts: bool = False
-
-
-@attrs.frozen
-class Spend:
-    """The attempt is spent. `final`: another would come to no more."""
-
-    why: str
-    final: bool = False
-
-
-@attrs.frozen
-class Finish:
-    """There is an answer."""
-
-    answer: Mapping[str, Any]
-
-
-@attrs.frozen
-class Cancelled:
-    """It ended because somebody wanted it to."""
-
-
-Course = Park | Refund | Spend | Finish | Cancelled
-
-
-def of_refusal(seen: RunnerRefused | RunnerAway) -> Course:
-    """What follows of a runner that does not take a run."""
-    if isinstance(seen, RunnerAway):
-        return Refund(AWAY_S, seen.said, counts=True)
-    if seen.status in (401, 403, 404):
-        return Park("misconfigured_runner")
-    if seen.status == 429:
-        return Refund(LIMITED_S, "the runner is full")
-    if seen.status >= 500:
-        return Refund(AWAY_S, f"the runner answers {seen.status}", counts=True)
-    return Spend(f"the runner refuses the run ({seen.status} {seen.kind[:40]})")
-
-
-def of_watching(seen: RunnerRefused | RunnerAway) -> Course:
-    """What follows of a runner that does not tell of a run any more."""
-    if isinstance(seen, RunnerRefused) and seen.status == 404:
-        return Refund(0.0, "the runner began anew", counts=True)
-    return of_refusal(seen)
-
-
-def of_result(result: RunResult) -> Course | None:
-    """What follows of a run that is over; None: it has an answer, which is still to be checked."""
-    if result.state == "cancelled":
-        return Cancelled()
-    if result.failure is None:
-        return None if result.result is not None else Spend("broken: the runner has no answer")
-    kind, detail = result.failure.kind, result.failure.detail
-    if kind in _PARKING:
-        return Park(_PARKING[kind])
-    said = f"{kind}: {detail}" if detail else kind
-    if kind in _REFUNDED:
-        return Refund(_REFUNDED[kind], said)
-    # What the cap of the run leaves to another attempt is less than this one had.
-    return Spend(said, final=kind == "budget")
 
 
 @attrs.define
@@ -299,7 +220,7 @@ class Launcher:
                 await self._desk.revoke(lease, lease.key_id)
             asked = await self._desk.request(lease)
             if isinstance(asked, str):
-                reason = _REASONS.get(asked)
+                reason = PARKING_REASONS.get(asked)
                 return Spend(asked, final=True) if reason is None else Park(reason)
             asked = _as_before(lease, asked)
             await self._shelf.asked_with(lease, asked)
@@ -403,9 +324,6 @@ class _Hold:
         """Have the runner end it, if that is wanted."""
         if self.unwanted and self.link is not None:
             await self.link.cancel(self.lease.name)
-
-
-_REASONS: Final[Mapping[str, ParkedFor]] = {reason: reason for reason in PARKED_FOR}
 
 
 def _as_before(lease: RunLease, asked: RunRequest) -> RunRequest:

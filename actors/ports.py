@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any, Literal, Protocol
 from uuid import UUID
 
-from protocol.agents import Held, ParkedFor, RunLease, Spent
+from protocol.agents import ParkedFor, RunHeld, RunLease, Spent
 from protocol.broker import Inbox, Lane, Published
 from protocol.detection import DueCase, RcaLease, RcaStarted
 from protocol.detection_rounds import Folded
@@ -216,7 +216,7 @@ class RunShelf(Protocol):
 
     async def claim(self, now: datetime) -> RunLease | None: ...
 
-    async def renew(self, lease: RunLease) -> Held | None: ...
+    async def renew(self, lease: RunLease) -> RunHeld | None: ...
 
     async def asked_with(self, lease: RunLease, request: RunRequest) -> bool: ...
 

@@ -16,7 +16,7 @@ import attrs
 import msgspec
 from msgspec import Meta
 
-from protocol.agents import Limits, RunKind, Spent
+from protocol.agents import RunKind, RunLimits, Spent
 
 #: What a request may weigh.
 REQUEST_BYTES: Final = 8 * 1024 * 1024
@@ -96,7 +96,7 @@ class RunRequest(msgspec.Struct, frozen=True):
     model: Annotated[str, Meta(max_length=200)] | None
     credential: Credential
     mcp: McpPlace
-    limits: Limits
+    limits: RunLimits
     #: Ids of the checklist that an answer goes by.
     checklist: tuple[str, ...] = ()
     #: Ids of traces, spans and sessions that the files name: the answer may cite them.

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from protocol.agents import Limits, RunKind, RunState, Spent
+from protocol.agents import RunKind, RunLimits, RunState, Spent
 from protocol.rest.accounts import Instant
 from protocol.rest.cases import CaseLimit
 
@@ -54,7 +54,7 @@ class RunShown(msgspec.Struct, kw_only=True):
     outcome: str | None
     started_at: Instant | None
     finished_at: Instant | None
-    limits: Limits | None
+    limits: RunLimits | None
     spent: Spent
     cancelling: bool
 

@@ -27,7 +27,7 @@ from svc.runner.runs import RunnerRun
 from svc.runner.toolbox import Toolbox
 
 #: What closing a sandbox may take.
-CLOSE_S: Final = 10.0
+CLOSE_S: Final = 30.0
 
 
 class _Metered(Meter):

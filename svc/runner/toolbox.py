@@ -1,7 +1,7 @@
 """What a model may call: the tools of the project that its request names, scripts, the answer.
 
 Each result has a ref (`q1`, `s1`) and is kept: what was asked, its hash, its first 64 KB. The model sees a
-long one by its head, scripts find it whole under `/work/data`. What was shown is what an answer may cite.
+long one by its head, scripts find more of it among their files. What was shown is what an answer may cite.
 
 Danger: every result is a stranger's text. It goes to the model and into the sandbox, never into an
 argument of ours.
@@ -22,7 +22,7 @@ from svc.domain.agents.answers import ShownEvidence, ids_in
 from svc.outside.mcp import McpAway, McpClient, McpClosed
 from svc.outside.models.conversation import ToolAnswer, ToolOffer, ToolUse
 from svc.runner.failing import RunFailed
-from svc.runner.hands import SCRIPT_S, Backend, Hands, HandsAway, HandsDied, ScriptEnd
+from svc.runner.hands import SCRIPT_S, WORK, Backend, Hands, HandsAway, HandsDied, ScriptEnd
 
 KEPT_BYTES: Final = 64 * 1024
 #: A longer result is shown by its head.
@@ -140,7 +140,7 @@ class Toolbox:
             return f"[{ref}] {text}"
         head = data[:HEAD_BYTES].decode(errors="ignore")
         where = (
-            f"scripts read its first {KEPT_BYTES // 1024} KB in /work/data/{ref}.json"
+            f"scripts read its first {KEPT_BYTES // 1024} KB in {WORK}/data/{ref}.json"
             if self.backend.scripts
             else "ask for less of it to see the rest"
         )
@@ -180,9 +180,9 @@ class Toolbox:
             self._put.clear()
             self.tell("sandbox_up")
         for path, text in self.files.items():
-            await self._give(f"/work/{path}", text)
+            await self._give(f"{WORK}/{path}", text)
         for ref, kept in self.results.items():
-            await self._give(f"/work/data/{ref}.json", kept.text)
+            await self._give(f"{WORK}/data/{ref}.json", kept.text)
         return await self._hands.run(code, min(SCRIPT_S, max(self.left_s(), 1.0)))
 
     async def _give(self, path: str, text: str) -> None:
@@ -208,9 +208,9 @@ _SUBMIT_SAID: Final = (
 )
 _SCRIPT: Final = ToolOffer(
     SCRIPT,
-    "Run a Python script, at most 60 s, without network. /work holds the files of the question,"
-    " /work/data the"
-    " results by their refs. What it prints comes back, at most 64 KB. numpy is there.",
+    f"Run a Python script, at most 60 s, without network. {WORK} holds the files of the question,"
+    f" its folder data"
+    " the results by their refs (q1.json). What it prints comes back, at most 64 KB.",
     {
         "type": "object",
         "properties": {"code": {"type": "string", "maxLength": 60_000}},

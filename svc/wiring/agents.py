@@ -23,7 +23,7 @@ from actors.launcher import Launcher, LauncherState
 from actors.ports import RunnerHost, RunnerLink
 from actors.runner_child import NamedRunner, RunnerChild
 from actors.supervision import Actor, Board, Vitals
-from protocol.agents import PURPOSES, RUN_TOOLS, Held, ParkedFor, RunLease, Spent
+from protocol.agents import PURPOSES, RUN_TOOLS, ParkedFor, RunHeld, RunLease, Spent
 from protocol.detection import SYSTEM
 from protocol.running import Credential, McpPlace, Provider, RunRequest
 from protocol.sealed import Lost
@@ -61,7 +61,7 @@ class RunBooks:
         """Hold the run that is due longest."""
         return await RunStore(self.database).claim(moment)
 
-    async def renew(self, lease: RunLease) -> Held | None:
+    async def renew(self, lease: RunLease) -> RunHeld | None:
         """Hold on to it."""
         return await RunStore(self.database).renew(lease)
 

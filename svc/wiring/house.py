@@ -140,17 +140,20 @@ class House:
         )
         api = Api(self.means, ROUTES)
         app = App(self.keys, queries, self.health, self.metrics, api, pages).build()
-        mcp = Mcp(
-            self.keys,
-            Reads.of(pools.questions, queries, now, self.means.installed, ambient(settings)),
-            self.means.turns,
-            enabled=not settings.auth_disabled,
-            surroundings=self.means.surroundings,
-        )
         self.crowd = Crowd(connections_allowed)
-        self.door = self._door(mcp, app)
+        self.door = self._door(self._mcp(queries), app)
         self.grpc = OtlpGrpc(intake=self.intake, keys=self.keys, callers=self.means.callers)
         self.metrics.watch(self._sources())
+
+    def _mcp(self, queries: QueryStore) -> Mcp:
+        found, known = self.means, ambient(self.settings)
+        return Mcp(
+            self.keys,
+            Reads.of(self.pools.questions, queries, now, found.installed, known),
+            found.turns,
+            enabled=not self.settings.auth_disabled,
+            surroundings=found.surroundings,
+        )
 
     def _door(self, mcp: Mcp, app: Any) -> Door:
         transport = self.settings.transport

@@ -17,23 +17,11 @@ import trio
 from trio.testing import MockClock
 
 from actors import launcher
-from actors.launcher import (
-    BREAKER_FAILURES,
-    BREAKER_S,
-    Cancelled,
-    Course,
-    Launcher,
-    LauncherState,
-    Park,
-    Refund,
-    Spend,
-    of_refusal,
-    of_result,
-    of_watching,
-)
+from actors.launcher import BREAKER_FAILURES, BREAKER_S, Launcher, LauncherState
+from actors.run_courses import Cancelled, Course, Park, Refund, Spend, of_refusal, of_result, of_watching
 from actors.runner_child import NamedRunner
 from actors.supervision import Vitals
-from protocol.agents import DEFAULT_LIMITS, AgentSettings, Held, RunLease, Spent
+from protocol.agents import DEFAULT_LIMITS, AgentSettings, RunHeld, RunLease, Spent
 from protocol.running import (
     Credential,
     FailureKind,
@@ -161,13 +149,13 @@ class House:
             )  # fmt: skip
         return None
 
-    async def renew(self, lease: RunLease) -> Held | None:
+    async def renew(self, lease: RunLease) -> RunHeld | None:
         await trio.lowlevel.checkpoint()
         n = lease.run_id.int
         if n in self.lost:
             return None
         self.held[n] = trio.current_time() + LEASE_S
-        return Held(n in self.unwanted)
+        return RunHeld(n in self.unwanted)
 
     async def asked_with(self, lease: RunLease, request: RunRequest) -> bool:
         await trio.lowlevel.checkpoint()

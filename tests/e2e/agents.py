@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,14 +15,14 @@ from typing import Any
 import attrs
 import httpx2
 
-from protocol.detection import Cause, Opened, Ref
+from protocol.detection import RULE, Cause, Opened, Ref
 from svc.store.accounts.projects import ProjectStore
 from svc.store.detection.case_findings import CaseFindings
 from svc.wiring.open_store import Store
 from tests.e2e.hostile import unique
 from tests.e2e.mcp import beside, filled_ids
 from tests.runner.standin_model import Asked, Reply, StandIn, calls, standin
-from tests.service import PLAIN, Service, running, until
+from tests.service import PLAIN, TRACE_SVC, Service, environment, free_port, running, until
 from tests.store.detection.detecting import confirm, fire, seen
 
 PROJECT = "/api/orgs/default/projects/default"
@@ -109,8 +110,6 @@ class Agents:
             if not case:
                 return str(finding)
             await confirm(store.database, finding, project.id)
-            from protocol.detection import RULE
-
             opened = await CaseFindings(store.database).open(project.id, finding, RULE, now)
             assert isinstance(opened, Opened)
             return str(opened.id)
@@ -178,6 +177,50 @@ def held(gate: threading.Event, then: Any = judging) -> Any:
         return attrs.evolve(reply, wait=gate)
 
     return script
+
+
+def expire(agents: Agents) -> None:
+    """Every lease is over: who held it is dead."""
+
+    async def work(store: Store) -> None:
+        # All of them.
+        await store.database.fetch(
+            "update agent_run set lease_until = now() where lease_until is not null returning id"
+        )
+
+    beside(agents.service, work)
+
+
+@contextmanager
+def runner_beside(model: StandIn) -> Iterator[dict[str, str]]:
+    """A runner of its own, and the settings of a service that uses it."""
+    key = "a key that both have"
+    port = free_port()
+    env = environment(
+        "/nowhere",
+        SANDBOX_RUNNER_KEY=key,
+        SANDBOX_RUNNER_BIND=f"127.0.0.1:{port}",
+        AGENT_PROVIDER="first_party_api",
+        AGENT_BASE_URL=model.url,
+        ANTHROPIC_API_KEY=SECRET,
+    )
+    process = subprocess.Popen([TRACE_SVC, "sandbox-runner"], env=env, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        assert "is ready at" in process.stdout.readline()
+        yield {
+            "SVC_OBSERVER_AGENTIC_LAUNCHER_URL": f"http://127.0.0.1:{port}",
+            "SANDBOX_RUNNER_KEY": key,
+            "SVC_HTTP_BIND": f"127.0.0.1:{free_port()}",
+        }
+        process.terminate()
+        assert process.wait(40) == 0
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait(10)
+        if process.stdout is not None:
+            process.stdout.close()
 
 
 def text_of(value: Any) -> str:

@@ -6,23 +6,26 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from tests.e2e.agents import SECRET, Agents, agents, held, judging, text_of
-from tests.runner.standin_model import Reply
+from tests.e2e.agents import SECRET, Agents, agents, expire, held, judging, runner_beside, text_of
+from tests.runner.standin_model import Reply, standin
 from tests.service import until
 
 
 @pytest.fixture(scope="module")
-def house() -> Iterator[Agents]:
+def one_house() -> Iterator[Agents]:
     with agents() as found:
         yield found
 
 
-@pytest.fixture(autouse=True)
-def script(house: Agents) -> None:
-    house.model.script = judging
+@pytest.fixture
+def house(one_house: Agents) -> Agents:
+    """The service of this file; its model judges well until a test says otherwise."""
+    one_house.model.script = judging
+    return one_house
 
 
 def test_a_true_finding_is_confirmed_and_a_planted_false_one_is_rejected(house: Agents) -> None:
@@ -123,3 +126,23 @@ def test_a_runner_that_is_killed_is_followed_by_another_and_the_run_ends(house: 
     run = house.over(run_id, 90)
     assert (run["state"], run["refunds"] >= 1, run["attempt"]) == ("done", True, 1), run
     assert house.living_keys() == 0
+
+
+@pytest.mark.alone
+def test_a_service_that_is_killed_goes_on_with_its_run_where_it_stood(open_folder: Path) -> None:
+    gate = threading.Event()
+    with standin(held(gate)) as model, runner_beside(model) as settings:
+        with agents(open_folder / "data", model, **settings) as first:
+            run_id = first.press("triage", first.planted())
+            until(lambda: first.run(run_id)["events"], 30)
+            first.service.process.kill()
+            first.service.process.wait(10)
+        with agents(open_folder / "data", model, **settings) as second:
+            # Nobody waits for the lease of the dead.
+            expire(second)
+            gate.set()
+            run = second.over(run_id, 90)
+            assert (run["state"], run["attempt"]) == ("done", 1), run
+            assert second.living_keys() == 0
+    # The model was asked what one run asks: nothing was done twice.
+    assert len({asked.prompt for asked in model.asked}) == 1

@@ -1,4 +1,6 @@
-"""Agents on pages: pressed by members, followed while they run, told apart from the rule when they are done."""
+"""Agents on pages: pressed by members, followed while they run, told apart from the rule when they are
+done.
+"""
 
 from __future__ import annotations
 

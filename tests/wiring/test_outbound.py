@@ -22,6 +22,7 @@ NO_DESTINATION = {
     "svc/outside/http.py",
     "svc/wiring/outbound.py",
     "svc/wiring/people.py",
+    "svc/wiring/runner.py",
 }
 
 
@@ -41,6 +42,9 @@ def test_every_module_that_can_connect_is_in_the_list() -> None:
         ({"SVC_TELEMETRY_ENABLED": "false"}, "heartbeat: none"),
         ({"DB_HOST": "db.example.org"}, "database: db.example.org:5432"),
         ({"SVC_INGEST_SPOOL_MODE": "kafka"}, "brokers: localhost:9092"),
+        ({}, "sandbox runner: a child of this process"),
+        ({"SVC_HTTP_BIND": "0.0.0.0:8000"}, "sandbox runner: http://sandbox-runner:8080"),
+        ({"CLOUD_REGION": "eu-central-1"}, "agents' model: the integration that a project chose, else cloud"),
         ({}, "encoder: none, no encoder service is set"),
         (
             {"SVC_OBSERVER_ENCODER_URL": "http://encoder.lan:9"},

@@ -56,7 +56,7 @@ async def case_part(visit: Visit) -> Html:
     """How the run about a case stands."""
     press = f"{visit.base}/cases/{visit.call.path['ref']}/agent"
     view = await agent_of(visit, "rca", await _case(visit), press)
-    return Html("parts/agent_run.html", {"agent": view, "manages": visit.manages}, part=True)
+    return Html("parts/agent_run", {"agent": view, "manages": visit.manages}, part=True)
 
 
 async def finding_part(visit: Visit) -> Html | Refusal:
@@ -65,7 +65,7 @@ async def finding_part(visit: Visit) -> Html | Refusal:
         return NO_SUCH_FINDING
     press = f"{visit.base}/findings/{visit.call.path['id']}/agent"
     view = await agent_of(visit, "triage", _finding(visit), press)
-    return Html("parts/agent_run.html", {"agent": view, "manages": visit.manages}, part=True)
+    return Html("parts/agent_run", {"agent": view, "manages": visit.manages}, part=True)
 
 
 async def cancel(visit: Visit) -> Go | Refusal:
