@@ -24,6 +24,7 @@ from svc.runner.failing import RunFailed
 from svc.runner.hands import Backend
 from svc.runner.meter import Meter
 from svc.runner.runs import RunnerRun
+from svc.runner.sandboxes.local_cli import LocalCli
 from svc.runner.toolbox import Toolbox
 
 #: What closing a sandbox may take.
@@ -52,11 +53,14 @@ class Brain:
     backend: Backend
     prices: PriceBook
     now: Callable[[], datetime]
+    cli: LocalCli | None = None
 
     async def work(self, run: RunnerRun) -> dict[str, Any]:
         """The answer of a run. Raises `RunFailed`."""
         request = run.request
         assert request is not None
+        if self.cli is not None and request.credential.provider in ("environment", "local"):
+            return await self.cli.work(run)
         try:
             provider = await asked_by(request.credential, request.model, self.around, self.now)
         except ModelRefused as refused:

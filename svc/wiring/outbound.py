@@ -45,6 +45,30 @@ def _model(settings: Settings) -> str:
     return "the integration that a project chose" + ("" if known is None else f", else {known}")
 
 
+def _of_agents(settings: Settings) -> list[Outbound]:
+    """Where runs of agents lead."""
+    return [
+        Outbound(
+            "sandbox runner",
+            "a child of this process" if has_child(settings) else settings.launcher_url or COMPOSED_RUNNER,
+            "when somebody has an agent run",
+            ("svc/outside/runner.py", "svc/outside/mcp.py"),
+        ),
+        Outbound(
+            "agents' model",
+            _model(settings),
+            "by the runner, while an agent runs: what it reads of the project",
+            ("svc/outside/models/*.py",),
+        ),
+        Outbound(
+            "container engine",
+            settings.sandbox_engine if settings.sandbox_backend == "container" else "none",
+            "by the runner, over its socket; it pulls SANDBOX_IMAGE at the first script",
+            ("svc/outside/engine.py",),
+        ),
+    ]
+
+
 def outbound(settings: Settings) -> list[Outbound]:
     """All destinations, with what they are under these settings; those in no use say so."""
     database = served_address(settings)
@@ -82,24 +106,7 @@ def outbound(settings: Settings) -> list[Outbound]:
             "texts of each new trace" if settings.encoder_url else "no encoder service is set",
             ("svc/outside/encoder.py", "svc/detecting/encoded.py"),
         ),
-        Outbound(
-            "sandbox runner",
-            "a child of this process" if has_child(settings) else settings.launcher_url or COMPOSED_RUNNER,
-            "when somebody has an agent run",
-            ("svc/outside/runner.py", "svc/outside/mcp.py"),
-        ),
-        Outbound(
-            "agents' model",
-            _model(settings),
-            "by the runner, while an agent runs: what it reads of the project",
-            ("svc/outside/models/*.py",),
-        ),
-        Outbound(
-            "container engine",
-            settings.sandbox_engine if settings.sandbox_backend == "container" else "none",
-            "by the runner, over its socket; it pulls SANDBOX_IMAGE at the first script",
-            ("svc/outside/engine.py",),
-        ),
+        *_of_agents(settings),
         Outbound(
             "integrations",
             "the model providers and Git hosts that you have entered",

@@ -14,6 +14,7 @@ from svc.outside.models.aws import CloudKeys
 from svc.outside.models.provider import Surrounding, Way
 from svc.runner.hands import Backend, NoBackend
 from svc.runner.sandboxes.container import ContainerBackend
+from svc.runner.sandboxes.local_cli import LocalCli
 from svc.wiring.people import integration_networks
 
 #: Where the runner of a compose stack is.
@@ -48,3 +49,8 @@ def backend(settings: Settings) -> Backend:
             Engine(settings.sandbox_engine), settings.sandbox_image, settings.sandbox_work_volume
         )
     return NoBackend(settings.sandbox_backend)
+
+
+def local_cli(settings: Settings) -> LocalCli | None:
+    """The host's agent CLI, where that is to do the runs."""
+    return LocalCli(settings.sandbox_cli) if settings.sandbox_backend == "local" else None

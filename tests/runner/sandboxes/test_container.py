@@ -111,7 +111,7 @@ async def test_what_a_script_uses_up_is_its_own(backend: ContainerBackend, docke
             "        if os.fork() == 0: time.sleep(30); os._exit(0)\n"
             "        made += 1\n"
             "except OSError: pass\n"
-            "print(made); os._exit(0)"
+            "print(made, flush=True); os._exit(0)"
         )
         many = await ran(hands, forks)
         assert int(many.out.split()[0]) <= container.PIDS
