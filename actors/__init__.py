@@ -12,6 +12,7 @@ everyone else holds a handle or a passive object that the wiring lends.
       │                             "   ◀──make─── Partitioner
       │   ExporterWriter ──add──▶   "   ◀─expire── RetentionSweeper, ◀─empty── Purger
       │   DetectingProcess ══▶ TraceFolder, judges, CaseAnalyst ────▶ "  (a process of its own)
+      │   Launcher ◀─claim─ store; ══▶ sandbox runner (RunnerChild, or another machine's)
       │                               ◀─count─── Heartbeat ──▶ its host
       │                               ◀─measure, drop─── DiskBudget ──refuses──▶ doors
       │   NightlyBackup ══▶ `trace-svc backup` (a process of its own) ◀─read─ store
@@ -29,5 +30,5 @@ The spool and the table of verdicts are passive: they hold state, the actors hol
 Read in this order: `supervision`, `ports`, `spool`, `drainer`, `decoders`, `keys`, `roller`; then the other
 spools (`disk_spool`, `broker_spool`), the quiet loops (`partitions`, `hours`, `sweeper`, `exporters`,
 `purger`, `certificates`, `leases`, `tries`, `disk_budget`, `backups`, all of them `rounds`), `news`, and
-`detecting` with what runs in the other process (`folder`, `analyst`).
+`detecting` with what runs in the other process (`folder`, `analyst`), at last `launcher` and `runner_child`.
 """

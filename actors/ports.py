@@ -6,16 +6,26 @@ here does any work.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from typing import Any, Literal, Protocol
 from uuid import UUID
 
+from protocol.agents import ParkedFor, RunHeld, RunLease, Spent
 from protocol.broker import Inbox, Lane, Published
 from protocol.certificates import Challenge, ChallengeKind, Kept, Ordered, Pair
 from protocol.detection import DueCase, RcaLease, RcaStarted
 from protocol.detection_rounds import Folded
+from protocol.running import (
+    RunnerAway,
+    RunnerHealth,
+    RunnerRefused,
+    RunNews,
+    RunRequest,
+    RunResult,
+    RunStands,
+)
 from protocol.storage import (
     Batch,
     Built,
@@ -61,6 +71,10 @@ __all__ = [
     "PurgeShelf",
     "ReportShelf",
     "Retention",
+    "RunDesk",
+    "RunShelf",
+    "RunnerHost",
+    "RunnerLink",
     "Settled",
     "Showcase",
     "SinkLost",
@@ -252,3 +266,73 @@ class Broker(Protocol):
 #: Opens a link that tells an inbox; leaving it delivers what was published, commits and says goodbye, in
 #: bounded time. A broker that is away is no error: the inbox hears of it.
 Connect = Callable[[Inbox], AbstractAsyncContextManager[Broker]]
+
+
+class RunShelf(Protocol):
+    """Runs of agents as they are stored. All verbs raise `Outage`; False and None: the run is lost."""
+
+    async def press_automatic(self, now: datetime) -> int: ...
+
+    async def claim(self, now: datetime) -> RunLease | None: ...
+
+    async def renew(self, lease: RunLease) -> RunHeld | None: ...
+
+    async def asked_with(self, lease: RunLease, request: RunRequest) -> bool: ...
+
+    async def progress(self, lease: RunLease, spent: Spent, events: Sequence[Mapping[str, Any]]) -> bool: ...
+
+    async def park(self, lease: RunLease, reason: ParkedFor) -> bool: ...
+
+    async def refund(self, lease: RunLease, due_s: float, why: str, now: datetime) -> bool: ...
+
+    async def finish(
+        self, lease: RunLease, answer: Mapping[str, Any], spent: Spent, now: datetime
+    ) -> bool: ...
+
+    async def fail(self, lease: RunLease, why: str, spent: Spent, now: datetime, *, final: bool) -> bool: ...
+
+    async def cancelled(self, lease: RunLease, spent: Spent, now: datetime) -> bool: ...
+
+    def news(self) -> AbstractAsyncContextManager[AsyncIterator[str]]: ...
+
+
+class RunDesk(Protocol):
+    """What a run is asked with, and its key of the project. All verbs raise `Outage`."""
+
+    async def request(self, lease: RunLease) -> RunRequest | ParkedFor | str:
+        """The request with its secrets, without a key; what parks the run; or why it can never be asked."""
+        ...
+
+    async def mint(self, lease: RunLease, request: RunRequest) -> tuple[str, RunRequest]:
+        """A key of the run, by its id, and the request with it."""
+        ...
+
+    async def revoke(self, lease: RunLease, key_id: str) -> None: ...
+
+    async def sweep(self) -> int: ...
+
+    async def checked(
+        self, lease: RunLease, request: RunRequest, result: Mapping[str, Any]
+    ) -> Mapping[str, Any] | str:
+        """The answer as it counts, or what is wrong with it."""
+        ...
+
+
+class RunnerLink(Protocol):
+    """A runner, asked."""
+
+    async def begin(self, name: str, request: RunRequest) -> RunStands | RunnerRefused | RunnerAway: ...
+
+    async def events(self, name: str, after: int) -> RunNews | RunnerRefused | RunnerAway: ...
+
+    async def result(self, name: str) -> RunResult | RunnerRefused | RunnerAway: ...
+
+    async def cancel(self, name: str) -> None: ...
+
+    async def health(self) -> RunnerHealth | RunnerRefused | RunnerAway: ...
+
+
+class RunnerHost(Protocol):
+    """Where the runner is; one that is a child is started when it is needed."""
+
+    async def link(self) -> RunnerLink | RunnerAway: ...

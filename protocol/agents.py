@@ -74,7 +74,7 @@ def pause_s(attempt: int) -> float:
     return float(2 ** min(max(attempt, 1), 4))
 
 
-class Limits(msgspec.Struct, frozen=True):
+class RunLimits(msgspec.Struct, frozen=True):
     """What a run may use. `usd` counts only where the model has a price."""
 
     seconds: float
@@ -84,9 +84,9 @@ class Limits(msgspec.Struct, frozen=True):
     output_tokens: int = 8_000
 
 
-DEFAULT_LIMITS: Final[Mapping[RunKind, Limits]] = {
-    "triage": Limits(1_800, 52, 600_000, 2.0),
-    "rca": Limits(900, 40, 800_000, 4.0),
+DEFAULT_LIMITS: Final[Mapping[RunKind, RunLimits]] = {
+    "triage": RunLimits(1_800, 52, 600_000, 2.0),
+    "rca": RunLimits(900, 40, 800_000, 4.0),
 }
 
 
@@ -135,7 +135,7 @@ class AgentSettings:
     run_usd: float | None = None
     day_usd: float = 20.0
 
-    def limits(self, kind: RunKind) -> Limits:
+    def limits(self, kind: RunKind) -> RunLimits:
         """What one run of a kind may use."""
         limits = DEFAULT_LIMITS[kind]
         return limits if self.run_usd is None else msgspec.structs.replace(limits, usd=self.run_usd)
@@ -176,7 +176,7 @@ class RunLease:
     token: UUID = attrs.field(repr=False)
     attempt: int
     claim: int
-    limits: Limits
+    limits: RunLimits
     settings: AgentSettings
     spent: Spent
     taken_over: bool = False
@@ -192,7 +192,7 @@ class RunLease:
 
 
 @attrs.frozen
-class Held:
+class RunHeld:
     """A lease that was renewed; `cancelled` when somebody wants its run to end."""
 
     cancelled: bool

@@ -205,6 +205,12 @@ NO_BACKTEST: Final = Refusal(
     422, "NO_BACKTEST", "one event is enough for this classifier, so there is nothing to run again"
 )
 NO_SUCH_FINDING: Final = Refusal(404, "NOT_FOUND", "no such finding")
+NO_SUCH_RUN: Final = Refusal(404, "NOT_FOUND", "no such run of an agent")
+NO_SUCH_REPORT: Final = Refusal(404, "NOT_FOUND", "no such report")
+RUN_IS_OVER: Final = Refusal(409, "CONFLICT", "the run is over")
+AGENTS_OFF: Final = Refusal(
+    409, "CONFLICT", "agents are off: without authentication there is no key that opens a project to them"
+)
 NO_SUCH_CASE: Final = Refusal(404, "NOT_FOUND", "no such case")
 REASON_REQUIRED: Final = Refusal(400, "REASON_REQUIRED", "say why: reason must not be blank")
 ALREADY_RESOLVED: Final = Refusal(409, "ALREADY_RESOLVED", "it is resolved already")

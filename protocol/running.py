@@ -12,10 +12,11 @@ from __future__ import annotations
 from hashlib import sha256
 from typing import Annotated, Any, Final, Literal
 
+import attrs
 import msgspec
 from msgspec import Meta
 
-from protocol.agents import Limits, RunKind, Spent
+from protocol.agents import RunKind, RunLimits, Spent
 
 #: What a request may weigh.
 REQUEST_BYTES: Final = 8 * 1024 * 1024
@@ -95,7 +96,7 @@ class RunRequest(msgspec.Struct, frozen=True):
     model: Annotated[str, Meta(max_length=200)] | None
     credential: Credential
     mcp: McpPlace
-    limits: Limits
+    limits: RunLimits
     #: Ids of the checklist that an answer goes by.
     checklist: tuple[str, ...] = ()
     #: Ids of traces, spans and sessions that the files name: the answer may cite them.
@@ -179,6 +180,21 @@ class RunnerError(msgspec.Struct, frozen=True):
     error: str
     kind: str
     detail: str = ""
+
+
+@attrs.frozen
+class RunnerRefused:
+    """The runner answered, and not as hoped. `kind` is its own word."""
+
+    status: int
+    kind: str = ""
+
+
+@attrs.frozen
+class RunnerAway:
+    """Nobody answered; the text is for the operator."""
+
+    said: str
 
 
 class OldAnswer(msgspec.Struct, frozen=True):

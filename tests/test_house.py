@@ -26,7 +26,7 @@ ROOMS: dict[str, tuple[set[str], set[str] | None]] = {
         {"protocol"},
         {"attrs", "msgspec", "betterproto2", "opentelemetry", "google", "zstandard", "cramjam", "lz4"},
     ),
-    "actors": ({"protocol", "actors"}, {"attrs", "trio"}),
+    "actors": ({"protocol", "actors"}, {"attrs", "msgspec", "trio"}),
     "svc/domain": (
         {"protocol", "svc.domain"},
         {"attrs", "jsonschema_rs", "msgspec", "numpy", "re2", "xxhash", "yaml", "zstandard", "genai_prices"},

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
+from protocol.agents import RunState
 from protocol.detection import CaseState, CausalRole, EvidenceRole, FindingStatus
 from protocol.rest.accounts import Instant
 
@@ -242,7 +243,9 @@ class CaseStands(msgspec.Struct):
 
 
 class RcaBegun(msgspec.Struct):
-    """The report that runs; `coalesced` when it ran already."""
+    """The report that runs; `coalesced` when it ran already. `run` is the agent's that makes it."""
 
     rca_report_id: str
     coalesced: bool
+    run: str | None = None
+    state: RunState | None = None

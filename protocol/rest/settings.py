@@ -17,7 +17,7 @@ DAYS_MAX = 36_500
 Days = Annotated[int, Meta(ge=0, le=DAYS_MAX, description="Whole days; 0 is for ever.")]
 
 IntegrationKind = Literal["model_provider", "git"]
-ModelProviderName = Literal["anthropic", "openai", "google", "openai_compatible"]
+ModelProviderName = Literal["anthropic", "openai", "google", "openai_compatible", "aws_bedrock"]
 GitProviderName = Literal["github", "gitlab"]
 SecretState = Literal["none", "sealed", "lost"]
 
@@ -62,6 +62,7 @@ class IntegrationChange(msgspec.Struct, forbid_unknown_fields=True):
     name: Annotated[str, Meta(max_length=NAME_MAX)]
     base_url: Annotated[str, Meta(max_length=500)] | None = None
     username: Annotated[str, Meta(max_length=200)] | None = None
+    region: Annotated[str, Meta(max_length=64, pattern="^[a-z0-9-]+$")] | None = None
     secret: Annotated[str, Meta(min_length=1, max_length=8_000)] | None = None
 
     def __repr__(self) -> str:
@@ -80,6 +81,8 @@ class IntegrationShown(msgspec.Struct):
     secret: SecretState
     created_at: Instant
     updated_at: Instant
+    #: Where a cloud's model service is asked.
+    region: str | None = None
 
 
 class Reached(msgspec.Struct):

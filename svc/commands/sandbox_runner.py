@@ -29,7 +29,7 @@ async def run(arguments: argparse.Namespace, settings: Settings) -> None:
     from svc.domain.pricing import PriceBook
     from svc.runner.starting import serve_runner, stop_on_signals
     from svc.runtime.child import end_with_parent, parent_pipe
-    from svc.wiring.runner import backend, surrounding
+    from svc.wiring.runner import backend, local_cli, surrounding
 
     if settings.runner_key is None:
         raise OperatorError("SANDBOX_RUNNER_KEY is blank: set the key that the service has, too")
@@ -54,6 +54,7 @@ async def run(arguments: argparse.Namespace, settings: Settings) -> None:
             version=version("trace-svc"),
             around=surrounding(settings),
             backend=backend(settings),
+            cli=local_cli(settings),
             prices=PriceBook(),
             stop=stop,
             ready=ready,

@@ -113,6 +113,8 @@ class Health:
     more: Callable[[], dict[str, Any]]
     #: The certificate that is served; None where this process does no TLS.
     tls: Callable[[], dict[str, Any]] | None = None
+    #: What is known of agents' runs; None where none can run.
+    agents: Callable[[], dict[str, Any]] | None = None
 
     async def report(self) -> tuple[Status, dict[str, Any]]:
         """The whole report of `/actuator/health` (contract §7)."""
@@ -127,6 +129,9 @@ class Health:
         if self.tls is not None:
             # A certificate that is not there yet, or over, is for `doctor` and alerts: ingest goes on.
             components["tls"] = {"status": "UP", "details": self.tls()}
+        if self.agents is not None:
+            # Ingest and answers do without: whatever it says, the service is up.
+            components["agents"] = {"status": "UP", "details": self.agents()}
         status: Status = "UP" if all(part["status"] == "UP" for part in components.values()) else "DOWN"
         return status, {"status": status, "components": components}
 

@@ -7,7 +7,7 @@ Secrets: the token goes into one header; neither arguments nor answers are logge
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final
 
 import attrs
@@ -21,6 +21,10 @@ TIMEOUT_S: Final = 60.0
 
 class McpAway(Exception):
     """The server does not answer as one; the text quotes nothing of it."""
+
+
+class McpClosed(McpAway):
+    """The key of the run opens nothing any more: asking again does not help."""
 
 
 @attrs.frozen
@@ -42,10 +46,11 @@ class McpAnswer:
 
 @attrs.frozen
 class McpClient:
-    """Asks one server. `allowed` are the tools that are seen and called at all."""
+    """Asks one server. `place` says before each call where it is and with which key; `allowed` are the tools
+    that are seen and called at all.
+    """
 
-    url: str
-    token: str = attrs.field(repr=False)
+    place: Callable[[], tuple[str, str]] = attrs.field(repr=False)
     allowed: Collection[str]
     http: HttpClient = attrs.field(factory=lambda: HttpClient(timeout_s=TIMEOUT_S, answer_bytes=ANSWER_BYTES))
 
@@ -77,15 +82,18 @@ class McpClient:
 
     async def _ask(self, method: str, params: Mapping[str, Any]) -> Any:
         body = msgspec.json.encode({"jsonrpc": "2.0", "id": 1, "method": method, "params": params})
+        url, token = self.place()
         headers = {
-            "authorization": f"Bearer {self.token}",
+            "authorization": f"Bearer {token}",
             "content-type": "application/json",
             "accept": "application/json, text/event-stream",
         }
         try:
-            answer = await self.http.ask("POST", self.url, headers=headers, body=body)
+            answer = await self.http.ask("POST", url, headers=headers, body=body)
         except Unreached as away:
             raise McpAway(f"the service {away}") from None
+        if answer.status in (401, 403):
+            raise McpClosed("the service does not take the run's key")
         if answer.status != 200:
             raise McpAway(f"the service answers {answer.status}")
         try:

@@ -42,6 +42,10 @@ PROBES: Final[dict[str, dict[str, Probe]]] = {
         "google": Probe(
             "https://generativelanguage.googleapis.com", "/v1beta/models", "x-goog-api-key"
         ),
+        # The cloud's list of models wants a signature of a longer way; that its service answers is known.
+        "aws_bedrock": Probe(
+            "https://bedrock-runtime.us-east-1.amazonaws.com", "/", "authorization", "Bearer {secret}"
+        ),
         "openai_compatible": Probe(None, "/models", "authorization", "Bearer {secret}"),
     },
     "git": {

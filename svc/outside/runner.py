@@ -14,8 +14,10 @@ import msgspec
 
 from protocol.running import (
     WAIT_S,
+    RunnerAway,
     RunnerError,
     RunnerHealth,
+    RunnerRefused,
     RunNews,
     RunRequest,
     RunResult,
@@ -27,21 +29,6 @@ CONNECT_S: Final = 10.0
 ANSWER_BYTES: Final = 16 * 1024 * 1024
 
 T = TypeVar("T")
-
-
-@attrs.frozen
-class RunnerRefused:
-    """The runner answered, and not as hoped. `kind` is its own word."""
-
-    status: int
-    kind: str = ""
-
-
-@attrs.frozen
-class RunnerAway:
-    """Nobody answered; the text is for the operator."""
-
-    said: str
 
 
 @attrs.frozen

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 from typing import Any, Final
 
 import attrs
@@ -23,10 +24,11 @@ from svc.runner.failing import RunFailed
 from svc.runner.hands import Backend
 from svc.runner.meter import Meter
 from svc.runner.runs import RunnerRun
+from svc.runner.sandboxes.local_cli import LocalCli
 from svc.runner.toolbox import Toolbox
 
 #: What closing a sandbox may take.
-CLOSE_S: Final = 10.0
+CLOSE_S: Final = 30.0
 
 
 class _Metered(Meter):
@@ -51,11 +53,14 @@ class Brain:
     backend: Backend
     prices: PriceBook
     now: Callable[[], datetime]
+    cli: LocalCli | None = None
 
     async def work(self, run: RunnerRun) -> dict[str, Any]:
         """The answer of a run. Raises `RunFailed`."""
         request = run.request
         assert request is not None
+        if self.cli is not None and request.credential.provider in ("environment", "local"):
+            return await self.cli.work(run)
         try:
             provider = await asked_by(request.credential, request.model, self.around, self.now)
         except ModelRefused as refused:
@@ -65,7 +70,7 @@ class Brain:
         meter = _Metered(request.limits, lambda used: self._price(provider, used))
         meter.run = run
         tools = Toolbox(
-            McpClient(request.mcp.url, request.mcp.token, request.mcp.tools),
+            McpClient(partial(_place, run), request.mcp.tools),
             self.backend,
             request.files,
             request.json_schema,
@@ -92,6 +97,12 @@ class Brain:
             cache_write_tokens=used.cache_write,
         )
         return None if priced.total_cost is None else float(priced.total_cost)
+
+
+def _place(run: RunnerRun) -> tuple[str, str]:
+    """Where the project is read: whoever took over the run in the service came with another key."""
+    assert run.request is not None
+    return run.request.mcp.url, run.request.mcp.token
 
 
 def _literal(request: RunRequest, provider: ModelProvider) -> list[str]:

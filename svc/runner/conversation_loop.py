@@ -21,7 +21,7 @@ from svc.outside.models.conversation import (
     Block,
     ModelAnswer,
     ModelQuestion,
-    Said,
+    SaidText,
     ToolAnswer,
     ToolOffer,
     ToolUse,
@@ -70,18 +70,18 @@ class Conversation:
         """The answer, checked. Raises `RunFailed`."""
         self._offers = await self.tools.offers()
         self.tools.ids |= set(self.request.known_ids)
-        self._say("user", [Said(self.request.prompt)])
+        self._say("user", [SaidText(self.request.prompt)])
         self._new_bytes += len(self.request.system_prompt.encode()) + sum(
             len(msgspec.json.encode((tool.description, tool.schema))) for tool in self._offers
         )
         while True:
             last = self._last()
             answer = await self._asked(SUBMIT if last or self._force else None)
-            self._utterances.append(Utterance("assistant", answer.blocks or [Said("")]))
+            self._utterances.append(Utterance("assistant", answer.blocks or [SaidText("")]))
             uses = [block for block in answer.blocks if isinstance(block, ToolUse)]
             self._force = False
             if not uses:
-                self._say("user", [Said(f"Call a tool, or {SUBMIT} to end.")])
+                self._say("user", [SaidText(f"Call a tool, or {SUBMIT} to end.")])
                 self._refused()
                 self._force = True
                 continue
@@ -210,7 +210,7 @@ class Conversation:
 
 def _bytes(block: Block) -> int:
     match block:
-        case Said(text) | ToolAnswer(_, text):
+        case SaidText(text) | ToolAnswer(_, text):
             return len(text.encode()) + 20
         case ToolUse(_, name, arguments):
             return len(msgspec.json.encode(arguments)) + len(name) + 40

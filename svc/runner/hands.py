@@ -10,6 +10,8 @@ from typing import Final, Protocol
 
 import attrs
 
+#: Where a sandbox has the files of its run, and scripts their place.
+WORK: Final = "/work"
 SCRIPT_S: Final = 60.0
 OUT_BYTES: Final = 64 * 1024
 FILES_BYTES: Final = 64 * 1024 * 1024

@@ -12,7 +12,7 @@ from typing import Final
 import attrs
 import trio
 
-from protocol.agents import Limits, Spent
+from protocol.agents import RunLimits, Spent
 
 #: What the last turn keeps of the time, and the share of a short run that this is at most.
 LAST_TURN_S: Final = 120.0
@@ -26,7 +26,7 @@ PriceOf = Callable[[Spent], float | None]
 class Meter:
     """What is left. `begun_s` is on Trio's clock."""
 
-    limits: Limits
+    limits: RunLimits
     price: PriceOf
     begun_s: float = attrs.field(factory=trio.current_time)
     spent: Spent = attrs.field(factory=Spent)

@@ -22,6 +22,7 @@ from svc.outside.models.provider import Surrounding
 from svc.runner.brain import Brain
 from svc.runner.hands import Backend
 from svc.runner.runs import RunTable
+from svc.runner.sandboxes.local_cli import LocalCli
 from svc.runner.server import RunnerDoor
 
 log = logging.getLogger(__name__)
@@ -40,13 +41,15 @@ async def serve_runner(
     around: Surrounding,
     backend: Backend,
     prices: PriceBook,
+    cli: LocalCli | None = None,
     stop: trio.Event,
     ready: Callable[[str], None],
 ) -> None:
-    """Serve until `stop`. `ready` is told the address."""
-    brain = Brain(around, backend, prices, lambda: datetime.now(UTC))
+    """Serve until `stop`. `ready` is told the address. A `cli` does the runs that name no provider."""
+    brain = Brain(around, backend, prices, lambda: datetime.now(UTC), cli)
     table = RunTable(brain.work)
-    door: Any = RunnerDoor(table, backend, key, version, around.mode)
+    mode = around.mode if cli is None else "local"
+    door: Any = RunnerDoor(table, backend, key, version, mode)
     async with trio.open_nursery() as nursery:
         await nursery.start(lambda task_status: table.run(task_status=task_status))
         await backend.look()

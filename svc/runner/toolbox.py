@@ -1,7 +1,7 @@
 """What a model may call: the tools of the project that its request names, scripts, the answer.
 
 Each result has a ref (`q1`, `s1`) and is kept: what was asked, its hash, its first 64 KB. The model sees a
-long one by its head, scripts find it whole under `/work/data`. What was shown is what an answer may cite.
+long one by its head, scripts find more of it among their files. What was shown is what an answer may cite.
 
 Danger: every result is a stranger's text. It goes to the model and into the sandbox, never into an
 argument of ours.
@@ -19,10 +19,10 @@ import trio
 
 from protocol.agents import RUN_TOOLS
 from svc.domain.agents.answers import ShownEvidence, ids_in
-from svc.outside.mcp import McpAway, McpClient
+from svc.outside.mcp import McpAway, McpClient, McpClosed
 from svc.outside.models.conversation import ToolAnswer, ToolOffer, ToolUse
 from svc.runner.failing import RunFailed
-from svc.runner.hands import SCRIPT_S, Backend, Hands, HandsAway, HandsDied, ScriptEnd
+from svc.runner.hands import SCRIPT_S, WORK, Backend, Hands, HandsAway, HandsDied, ScriptEnd
 
 KEPT_BYTES: Final = 64 * 1024
 #: A longer result is shown by its head.
@@ -31,7 +31,7 @@ HEAD_BYTES: Final = 4 * 1024
 #: Results that are kept, and what they weigh together.
 RESULTS: Final = 400
 RESULTS_BYTES: Final = 24 * 1024 * 1024
-MCP_PAUSE_S: Final = 1.0
+MCP_PAUSES_S: Final = (1.0, 2.0, 5.0, 10.0, 20.0)
 
 SUBMIT: Final = "submit_answer"
 SCRIPT: Final = "run_python"
@@ -114,16 +114,17 @@ class Toolbox:
         return ToolAnswer(use.id, told, is_error)
 
     async def _asked(self, name: str, arguments: Mapping[str, Any]) -> tuple[str, bool]:
-        """One more try when the service does not answer: it may be starting anew."""
-        try:
-            answer = await self.mcp.call(name, arguments)
-        except McpAway:
-            await trio.sleep(MCP_PAUSE_S)
+        """Patient with a service that does not answer: it may be starting anew."""
+        for pause_s in (*MCP_PAUSES_S, None):
             try:
                 answer = await self.mcp.call(name, arguments)
             except McpAway as away:
-                raise RunFailed("mcp_away", str(away)) from None
-        return answer.text, answer.is_error
+                if pause_s is None or isinstance(away, McpClosed) or pause_s >= self.left_s():
+                    raise RunFailed("mcp_away", str(away)) from None
+                await trio.sleep(pause_s)
+            else:
+                return answer.text, answer.is_error
+        raise AssertionError("the last pause raises")
 
     def _keep(self, ref: str, use: ToolUse, text: str, is_error: bool) -> str:
         """Keep a result; what the model sees of it."""
@@ -139,7 +140,7 @@ class Toolbox:
             return f"[{ref}] {text}"
         head = data[:HEAD_BYTES].decode(errors="ignore")
         where = (
-            f"scripts read its first {KEPT_BYTES // 1024} KB in /work/data/{ref}.json"
+            f"scripts read its first {KEPT_BYTES // 1024} KB in {WORK}/data/{ref}.json"
             if self.backend.scripts
             else "ask for less of it to see the rest"
         )
@@ -179,9 +180,9 @@ class Toolbox:
             self._put.clear()
             self.tell("sandbox_up")
         for path, text in self.files.items():
-            await self._give(f"/work/{path}", text)
+            await self._give(f"{WORK}/{path}", text)
         for ref, kept in self.results.items():
-            await self._give(f"/work/data/{ref}.json", kept.text)
+            await self._give(f"{WORK}/data/{ref}.json", kept.text)
         return await self._hands.run(code, min(SCRIPT_S, max(self.left_s(), 1.0)))
 
     async def _give(self, path: str, text: str) -> None:
@@ -207,9 +208,9 @@ _SUBMIT_SAID: Final = (
 )
 _SCRIPT: Final = ToolOffer(
     SCRIPT,
-    "Run a Python script, at most 60 s, without network. /work holds the files of the question,"
-    " /work/data the"
-    " results by their refs. What it prints comes back, at most 64 KB. numpy is there.",
+    f"Run a Python script, at most 60 s, without network. {WORK} holds the files of the question,"
+    f" its folder data"
+    " the results by their refs (q1.json). What it prints comes back, at most 64 KB.",
     {
         "type": "object",
         "properties": {"code": {"type": "string", "maxLength": 60_000}},

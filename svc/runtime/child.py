@@ -29,14 +29,14 @@ END_TIMEOUT_S: Final = 3.0
 
 @asynccontextmanager
 async def child(
-    module: str, *, pass_fds: Sequence[int] = (), env: Mapping[str, str] | None = None
+    module: str, *arguments: str, pass_fds: Sequence[int] = (), env: Mapping[str, str] | None = None
 ) -> AsyncIterator[trio.abc.Stream]:
     """Run a module of ours in a process of its own; what it reads and writes is the stream.
 
     `env` comes on top of our own environment. Leaving closes the pipe, waits a moment, and then makes sure.
     """
     process = await trio.lowlevel.open_process(
-        [sys.executable, "-m", module],
+        [sys.executable, "-m", module, *arguments],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         pass_fds=pass_fds,

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import Any, Final
+from uuid import UUID
 
 import attrs
 
@@ -15,6 +16,7 @@ from svc.store.detection.cases import CaseStore
 from svc.store.detection.charts import ChartReads, is_counted
 from svc.store.detection.inbox import CaseAround, InboxReads
 from svc.web import case_words, words
+from svc.web.agent_view import AgentView, agent_of
 from svc.web.charts import Chart, ChartFrame, chart
 from svc.web.page import Visit
 
@@ -45,6 +47,7 @@ class CaseView:
     exemplars: list[dict[str, Any]]
     steps: list[tuple[Mapping[str, Any], str]]
     ticket: str
+    agent: AgentView
 
     @property
     def onset(self) -> datetime:
@@ -89,6 +92,7 @@ async def view_of(visit: Visit, reference: str) -> CaseView | None:
         exemplars,
         [(event, case_words.step(event)) for event in found["events"]],
         "",
+        await agent_of(visit, "rca", UUID(found["id"]), f"{visit.base}/cases/{found['reference']}/agent"),
     )
     return attrs.evolve(view, ticket=_ticket(visit, view))
 

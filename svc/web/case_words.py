@@ -172,9 +172,12 @@ def checks_of(report: Mapping[str, Any] | None) -> list[Check]:
     order = list(ASSESSMENTS)
     found = [
         Check(
-            _label(str(one.get("check", ""))), str(one.get("assessment", "")), str(one.get("measurement", ""))
+            _label(str(one.get("check", ""))),
+            str(one.get("assessment", "")),
+            str(one.get("measurement", one.get("detail", ""))),
         )
-        for one in (report or {}).get("ruled_out") or ()
+        # The rule's checks, or the checklist by which an agent answered them.
+        for one in (report or {}).get("ruled_out") or (report or {}).get("checklist") or ()
         if isinstance(one, dict)
     ]
     return sorted(found, key=lambda one: order.index(one.assessment) if one.assessment in order else 9)

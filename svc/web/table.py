@@ -7,6 +7,7 @@ from typing import Final
 from svc.web.page import PageRoute
 from svc.web.pages import (
     account,
+    agents,
     case_verbs,
     cases,
     connect,
@@ -47,6 +48,7 @@ PAGES: Final[tuple[PageRoute, ...]] = (
     *findings.PAGES,
     *detectors.PAGES,
     *rca.PAGES,
+    *agents.PAGES,
     *traces.PAGES,
     *saved_views.PAGES,
     *trace.PAGES,

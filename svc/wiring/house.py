@@ -66,6 +66,7 @@ from svc.store.spans.traces import TraceStore
 from svc.store.spans.writing import SpanStore
 from svc.web.instruments import OwnerLink
 from svc.web.site import Site
+from svc.wiring.agents import Desk, agent_loops, ambient, launcher_state, mcp_url
 from svc.wiring.keeping import leases, optional_loops, retention_report
 from svc.wiring.open_store import Store
 from svc.wiring.pages import DemoProcess, RunningProcess, instruments_of, site
@@ -117,6 +118,9 @@ class House:
         self.board = Board()
         self.tally, self.roller_tally, self.sweep_tally = Tally(), RollerTally(), SweepTally()
         self.detection = Detecting(self.board)
+        self.launcher = launcher_state(settings)
+        #: The port of the front, once it is bound.
+        self.port = settings.http_bind[1]
         dead_letters = DeadLetterStore(pools.ingest)
         self.spooling = Spooling(settings, self.board, self.tally, dead_letters=dead_letters, now=now)
         self.spool = self.spooling.spool
@@ -144,15 +148,8 @@ class House:
         self.owner_link, self.demo = OwnerLink(now), DemoProcess()
         api = Api(self.means, ROUTES)
         app = App(self.keys, queries, self.health, self.metrics, api, self._pages()).build()
-        mcp = Mcp(
-            self.keys,
-            Reads.of(pools.questions, queries, now, self.means.installed),
-            self.means.turns,
-            enabled=not settings.auth_disabled,
-            surroundings=self.means.surroundings,
-        )
         self.crowd = Crowd(connections_allowed)
-        self.door = self._door(mcp, app)
+        self.door = self._door(self._mcp(queries), app)
         self.grpc = OtlpGrpc(intake=self.intake, keys=self.keys, callers=self.means.callers)
         self.metrics.watch(self._sources())
 
@@ -164,6 +161,16 @@ class House:
             trio.current_time,
             ingest_limits(self.settings),
             no_disk=self.safekeeping.refuses,
+        )
+
+    def _mcp(self, queries: QueryStore) -> Mcp:
+        found, known = self.means, ambient(self.settings)
+        return Mcp(
+            self.keys,
+            Reads.of(self.pools.questions, queries, now, found.installed, known),
+            found.turns,
+            enabled=not self.settings.auth_disabled,
+            surroundings=found.surroundings,
         )
 
     def _door(self, mcp: Mcp, app: Any) -> Door:
@@ -208,6 +215,7 @@ class House:
             refused=lambda: self.intake.tally.lately.told(),
             tls=None if self.tls is None else self.tls.report,
             more=self.safekeeping.health,
+            agents=None if self.settings.auth_disabled else self.launcher.snapshot,
         )
 
     def _sources(self) -> Sources:
@@ -297,6 +305,7 @@ class House:
             ),
             self._detecting(),
         ]
+        loops += agent_loops(self.settings, self.pools.upkeep, self._desk(), self.launcher, self.board)
         duties = leases(self.settings)
         loops += optional_loops(self.settings, self.pools.upkeep, self.board, self.sweep_tally, duties)
         loops += safekeeping_loops(self.settings, self.pools.upkeep, self.board, self.safekeeping)
@@ -319,6 +328,15 @@ class House:
         if embedded is not None:
             loops.insert(0, (lambda: embedded, self.board.enrol("embedded-postgres")))
         return loops
+
+    def _desk(self) -> Desk:
+        return Desk(
+            self.pools.upkeep,
+            KeyStore(self.pools.admission, self.hashers),
+            self.means.seals,
+            lambda: mcp_url(self.settings, self.port),
+            self.keys.evict,
+        )
 
     def _detecting(self) -> tuple[Callable[[], Actor], Vitals]:
         vitals = self.board.enrol("detecting", spare=True)

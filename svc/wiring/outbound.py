@@ -12,8 +12,10 @@ import attrs
 
 from svc.config.table import Settings
 from svc.outside.http import Network
+from svc.wiring.agents import ambient, has_child
 from svc.wiring.open_store import served_address
 from svc.wiring.people import integration_networks
+from svc.wiring.runner import COMPOSED_RUNNER
 
 
 @attrs.frozen
@@ -39,6 +41,36 @@ def _near(networks: Sequence[Network]) -> str:
 
 def _acme(settings: Settings) -> bool:
     return settings.does_tls and settings.tls_mode == "acme"
+
+
+def _model(settings: Settings) -> str:
+    """Whom agents ask where a project chose nobody."""
+    known = ambient(settings)
+    return "the integration that a project chose" + ("" if known is None else f", else {known}")
+
+
+def _of_agents(settings: Settings) -> list[Outbound]:
+    """Where runs of agents lead."""
+    return [
+        Outbound(
+            "sandbox runner",
+            "a child of this process" if has_child(settings) else settings.launcher_url or COMPOSED_RUNNER,
+            "when somebody has an agent run",
+            ("svc/outside/runner.py", "svc/outside/mcp.py"),
+        ),
+        Outbound(
+            "agents' model",
+            _model(settings),
+            "by the runner, while an agent runs: what it reads of the project",
+            ("svc/outside/models/*.py",),
+        ),
+        Outbound(
+            "container engine",
+            settings.sandbox_engine if settings.sandbox_backend == "container" else "none",
+            "by the runner, over its socket; it pulls SANDBOX_IMAGE at the first script",
+            ("svc/outside/engine.py",),
+        ),
+    ]
 
 
 def outbound(settings: Settings) -> list[Outbound]:
@@ -86,6 +118,7 @@ def outbound(settings: Settings) -> list[Outbound]:
             "texts of each new trace" if settings.encoder_url else "no encoder service is set",
             ("svc/outside/encoder.py", "svc/detecting/encoded.py"),
         ),
+        *_of_agents(settings),
         Outbound(
             "integrations",
             "the model providers and Git hosts that you have entered",

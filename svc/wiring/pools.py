@@ -20,10 +20,10 @@ from svc.store.postgres.database import Address, Database
 EMBEDDED_CONNECTIONS: Final = 43
 SERVED_CONNECTIONS: Final = 80
 
-#: Those the server keeps for its superuser; the one that listens, the one of the start, the one that ends
+#: Those the server keeps for its superuser; the two that listen, the one of the start, the one that ends
 #: cancelled statements; a command beside the service.
 RESERVED_CONNECTIONS: Final = 3
-OTHER_CONNECTIONS: Final = 3
+OTHER_CONNECTIONS: Final = 4
 COMMAND_CONNECTIONS: Final = 4
 
 ADMISSION_CONNECTIONS: Final = 5

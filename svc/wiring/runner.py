@@ -8,10 +8,13 @@ from __future__ import annotations
 from typing import Final, cast
 
 from svc.config.table import Settings
+from svc.outside.engine import Engine
 from svc.outside.http import AddressRule
 from svc.outside.models.aws import CloudKeys
 from svc.outside.models.provider import Surrounding, Way
 from svc.runner.hands import Backend, NoBackend
+from svc.runner.sandboxes.container import ContainerBackend
+from svc.runner.sandboxes.local_cli import LocalCli
 from svc.wiring.people import integration_networks
 
 #: Where the runner of a compose stack is.
@@ -41,4 +44,13 @@ def surrounding(settings: Settings) -> Surrounding:
 
 def backend(settings: Settings) -> Backend:
     """Where scripts run."""
+    if settings.sandbox_backend == "container":
+        return ContainerBackend(
+            Engine(settings.sandbox_engine), settings.sandbox_image, settings.sandbox_work_volume
+        )
     return NoBackend(settings.sandbox_backend)
+
+
+def local_cli(settings: Settings) -> LocalCli | None:
+    """The host's agent CLI, where that is to do the runs."""
+    return LocalCli(settings.sandbox_cli) if settings.sandbox_backend == "local" else None

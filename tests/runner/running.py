@@ -9,7 +9,7 @@ from typing import Any
 import attrs
 import trio
 
-from protocol.agents import RUN_TOOLS, Limits
+from protocol.agents import RUN_TOOLS, RunLimits
 from protocol.running import OVER, Credential, McpPlace, RunNews, RunRequest, RunResult, RunStands
 from svc.domain.agents.schemas import SCHEMAS
 from svc.domain.pricing import PriceBook
@@ -57,7 +57,7 @@ async def runner(
 
 def request(standing: StandIn, mcp_url: str, token: str, /, **fields: Any) -> RunRequest:
     """A triage over the vendor's dialect; the fields say what is else."""
-    limits = Limits(60.0, 12, 200_000, 2.0, 2_000)
+    limits = RunLimits(60.0, 12, 200_000, 2.0, 2_000)
     plain: dict[str, Any] = {
         "kind": "triage",
         "files": {"claim.json": "{}"},

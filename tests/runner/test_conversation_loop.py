@@ -11,12 +11,12 @@ import msgspec
 import pytest
 import trio
 
-from protocol.agents import Limits
-from protocol.running import Credential, RunResult, RunStands
+from protocol.agents import RunLimits
+from protocol.running import Credential, RunnerAway, RunnerRefused, RunResult, RunStands
 from svc.outside.http import LOCAL_NETWORKS, AddressRule
 from svc.outside.models.aws import CloudKeys
 from svc.outside.models.provider import Surrounding
-from svc.outside.runner import RunnerAway, RunnerClient, RunnerRefused
+from svc.outside.runner import RunnerClient
 from tests.runner.running import (
     KEY,
     MODEL,
@@ -109,9 +109,9 @@ async def test_a_run_that_never_ends_ends_below_its_cap_with_a_last_turn(place: 
 
     with standin(endless) as model:
         for cap in (
-            Limits(60.0, 6, 10**6, 9.0, 1_000),
-            Limits(60.0, 400, 120_000, 9.0, 1_000),
-            Limits(60.0, 400, 10**6, 0.30, 1_000),
+            RunLimits(60.0, 6, 10**6, 9.0, 1_000),
+            RunLimits(60.0, 400, 120_000, 9.0, 1_000),
+            RunLimits(60.0, 400, 10**6, 0.30, 1_000),
         ):
             async with runner() as client:
                 wanted = request(model, place.url, place.token, limits=cap)
@@ -127,9 +127,9 @@ async def test_a_run_that_never_ends_ends_below_its_cap_with_a_last_turn(place: 
 async def test_without_room_for_an_answer_the_budget_ends_it(place: Place) -> None:
     with standin(lambda _: calls(("query_count", {"dataset": "spans"}))) as model:
         async with runner() as client:
-            tight = request(model, place.url, place.token, limits=Limits(60.0, 3, 10**6, 9.0, 1_000))
+            tight = request(model, place.url, place.token, limits=RunLimits(60.0, 3, 10**6, 9.0, 1_000))
             result, _ = await ended(client, "run.1", tight)
-            none = request(model, place.url, place.token, limits=Limits(60.0, 3, 100, 9.0, 1_000))
+            none = request(model, place.url, place.token, limits=RunLimits(60.0, 3, 100, 9.0, 1_000))
             nothing, _ = await ended(client, "run.2", none)
     assert result.failure is not None
     assert (result.failure.kind, result.spent.turns) == ("budget", 3)
@@ -146,7 +146,7 @@ async def test_a_model_without_a_price_is_held_by_its_tokens(place: Place) -> No
                 place.token,
                 model="somebody's own",
                 credential=Credential("openai_compatible", model.url),
-                limits=Limits(60.0, 12, 200_000, 0.0, 1_000),
+                limits=RunLimits(60.0, 12, 200_000, 0.0, 1_000),
             )
             result, _ = await ended(client, "run.1", wanted)
     assert (result.state, result.spent.usd) == ("done", None)
@@ -278,7 +278,7 @@ async def test_a_full_context_is_trimmed_once_and_then_wrapped_up(
                 model,
                 place.url,
                 place.token,
-                limits=Limits(60.0, 90, 10**7, 99.0, 1_000),
+                limits=RunLimits(60.0, 90, 10**7, 99.0, 1_000),
                 prompt="why " * 9_000,
             )
             result, events = await ended(client, "run.1", wanted)
@@ -292,7 +292,7 @@ async def test_its_time_ends_a_run_and_whoever_wanted_it_can(place: Place) -> No
     gate = threading.Event()
     with standin(lambda _: Reply(wait=gate)) as model:
         async with runner() as client:
-            slow = request(model, place.url, place.token, limits=Limits(0.5, 5, 10**6, 9.0, 1_000))
+            slow = request(model, place.url, place.token, limits=RunLimits(0.5, 5, 10**6, 9.0, 1_000))
             result, _ = await ended(client, "slow.1", slow)
             assert result.failure is not None
             assert result.failure.kind == "timeout"

@@ -23,6 +23,7 @@ NO_DESTINATION = {
     "svc/outside/http.py",
     "svc/wiring/outbound.py",
     "svc/wiring/people.py",
+    "svc/wiring/runner.py",
 }
 
 
@@ -47,6 +48,9 @@ def test_every_module_that_can_connect_is_in_the_list() -> None:
             {"SITE_DOMAIN": "t.example.org", "ACME_EMAIL": "me@example.org"},
             "certificates: acme-v02.api.letsencrypt.org, for a new certificate",
         ),
+        ({}, "sandbox runner: a child of this process"),
+        ({"SVC_HTTP_BIND": "0.0.0.0:8000"}, "sandbox runner: http://sandbox-runner:8080"),
+        ({"CLOUD_REGION": "eu-central-1"}, "agents' model: the integration that a project chose, else cloud"),
         ({}, "encoder: none, no encoder service is set"),
         (
             {"SVC_OBSERVER_ENCODER_URL": "http://encoder.lan:9"},

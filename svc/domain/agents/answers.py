@@ -36,6 +36,8 @@ _NUMBER: Final = re.compile(r"(?<![\w.])\d[\d,]*(?:\.\d+)?(?![\w])", re.ASCII)
 _MOMENT: Final = re.compile(
     r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?)?Z?|\b\d\d:\d\d(?::\d\d)?\b"
 )
+#: What stands in the place of a secret.
+_HIDDEN: Final = re.compile(r"\[[^\]]*characters\]")
 #: Counts of a handful are words.
 _SMALL: Final = 10
 
@@ -155,7 +157,7 @@ def unsupported(kind: RunKind, answer: Mapping[str, Any], shown: ShownEvidence) 
         known |= {_digits(found) for found in _NUMBER.findall(_MOMENT.sub(" ", text))}
     told = []
     for text in _prose(kind, answer):
-        for found in _NUMBER.findall(_MOMENT.sub(" ", _HEX.sub(" ", text)))[:NUMBERS]:
+        for found in _NUMBER.findall(_MOMENT.sub(" ", _HIDDEN.sub(" ", _HEX.sub(" ", text))))[:NUMBERS]:
             value = float(found.replace(",", ""))
             if value <= _SMALL and value == int(value):
                 continue

@@ -12,7 +12,7 @@ from typing import Any, Final
 import attrs
 import msgspec
 
-from protocol.agents import Limits, RunKind
+from protocol.agents import RunKind, RunLimits
 from svc.domain.agents.answers import ids_in
 from svc.domain.agents.schemas import SCHEMAS
 from svc.domain.detect.table import DETECTORS
@@ -88,7 +88,7 @@ def brief_of(
     kind: RunKind,
     finding: Mapping[str, Any],
     refs: Sequence[Mapping[str, Any]],
-    limits: Limits,
+    limits: RunLimits,
     rule_report: Mapping[str, Any] | None,
 ) -> Brief:
     """The brief of a run about a finding; `refs` are the first of its evidence."""

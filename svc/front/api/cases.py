@@ -11,6 +11,7 @@ from uuid import UUID
 
 from protocol.detection import CaseMoved, CaseRefusal
 from protocol.refusals import (
+    AGENTS_OFF,
     ALREADY_MUTED,
     ALREADY_RESOLVED,
     CASE_REFUSALS,
@@ -22,6 +23,7 @@ from protocol.refusals import (
     Refusal,
     Refused,
 )
+from protocol.rest.agents import RcaQuery
 from protocol.rest.cases import (
     CasePage,
     CaseReason,
@@ -33,6 +35,7 @@ from protocol.rest.cases import (
 )
 from protocol.rest.query import instant
 from protocol.text import clean
+from svc.front.api.agents import pressed
 from svc.front.api.classifier_reads import named
 from svc.front.api.findings import told_by
 from svc.front.api.routes import PROJECT, Route
@@ -122,8 +125,13 @@ async def post_unmute(call: Call[None]) -> CaseStands | Refusal:
 
 
 async def post_rca(call: Call[None]) -> RcaBegun | Refusal:
-    """Begin a root-cause analysis of a case, or name the one that runs."""
+    """Have an agent look for the cause of a case, or name the run that does; `engine=rule`: the rule."""
     case_id = await _case_id(call)
+    if call.query is None or call.query.engine == "agent":
+        made = await pressed(call, "rca", case_id)
+        if isinstance(made, Refusal):
+            return made
+        return RcaBegun(made.rca_report_id or "", made.coalesced, made.run, made.state)
     begun = await RcaStore(call.means.database).start(call.project.id, case_id, call.author, call.means.now())
     return NO_SUCH_CASE if begun is None else RcaBegun(str(begun.report_id), coalesced=not begun.new)
 
@@ -151,5 +159,8 @@ ROUTES: Final = (
         "POST", _CASE + "/unmute", "ORG_MANAGE", post_unmute, CaseStands,
         refusals=(NO_SUCH_CASE, NOT_MUTED, ALREADY_RESOLVED),
     ),
-    Route("POST", _CASE + "/rca", "ORG_MANAGE", post_rca, RcaBegun, status=202, refusals=(NO_SUCH_CASE,)),
+    Route(
+        "POST", _CASE + "/rca", "ORG_MANAGE", post_rca, RcaBegun, query=RcaQuery, status=202,
+        refusals=(NO_SUCH_CASE, AGENTS_OFF),
+    ),
 )  # fmt: skip

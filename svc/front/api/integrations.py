@@ -41,6 +41,7 @@ def _shown(found: Integration, seals: Seals) -> IntegrationShown:
         "none" if found.sealed is None else "sealed" if seals.opens(found.sealed) else "lost",
         timestamp(found.created_at),
         timestamp(found.updated_at),
+        found.region,
     )
 
 
@@ -72,10 +73,11 @@ async def put_integration(call: Call[IntegrationChange]) -> IntegrationShown | R
     if known is None:
         return NO_SUCH_INTEGRATION
     body = call.body
-    same_place = (known.kind, known.provider, known.base_url) == (
+    same_place = (known.kind, known.provider, known.base_url, known.region) == (
         body.kind,
         body.provider,
         _base_url(body.base_url),
+        body.region,
     )
     if not same_place and body.secret is None and known.sealed is not None:
         return BAD_INTEGRATION.saying("send the secret again: it would go to another place than before")
@@ -100,6 +102,7 @@ async def _put(
         name=body.name.strip(),
         base_url=_base_url(body.base_url),
         username=body.username,
+        region=body.region,
         sealed=known.sealed if body.secret is None else seals.seal(body.secret.strip(), known.purpose),
         updated_at=call.means.now(),
     )
@@ -122,6 +125,10 @@ def _fault(body: IntegrationChange, reach: Reach) -> str | None:
     if body.provider not in providers:
         return f"a {body.kind} is one of {', '.join(providers)}"
     base_url = _base_url(body.base_url)
+    if body.provider == "aws_bedrock" and body.region is None:
+        return (
+            "aws_bedrock needs a region; with a username (the access key's id) its secret is that of the key"
+        )
     if base_url is None:
         if providers[body.provider] is None:
             return f"{body.provider} needs a base_url"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from svc.front.api import (
+    agents,
     auth,
     buckets,
     cases,
@@ -39,4 +40,5 @@ ROUTES: Final[tuple[Route, ...]] = (
     *buckets.ROUTES,
     *findings.ROUTES,
     *cases.ROUTES,
+    *agents.ROUTES,
 )

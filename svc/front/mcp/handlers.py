@@ -68,7 +68,7 @@ async def get_project(reads: Reads, project_id: int, _asked: a.GetProject) -> An
         **project,
         "pipeline_version": PIPELINE_VERSION,
         "counts": {"spans": spans["count"], **project["counts"]},
-        "judge_runtime": None,
+        "judge_runtime": await reads.runs.judge_runtime(project_id, reads.ambient),
         "watching": {"enabled_classifiers": enabled, **watched},
     }
 

@@ -8,6 +8,7 @@ from datetime import datetime
 import attrs
 
 from svc.front.mcp.cut import KEPT_BYTES
+from svc.store.agents.reads import RunReads
 from svc.store.detection.cases import CaseStore
 from svc.store.detection.detector_settings import DetectorSettingStore
 from svc.store.detection.evidence import EvidenceStore
@@ -38,9 +39,12 @@ class Reads:
     sessions: SessionReads
     queries: QueryStore
     detectors: DetectorSettingStore
+    runs: RunReads
     now: Callable[[], datetime]
     #: What detectors need and this install has.
     installed: frozenset[str] = frozenset()
+    #: The model provider that agents have here by themselves.
+    ambient: str | None = None
     room_bytes: int = ROOM_BYTES
 
     @property
@@ -55,6 +59,7 @@ class Reads:
         queries: QueryStore,
         now: Callable[[], datetime],
         installed: frozenset[str] = frozenset(),
+        ambient: str | None = None,
     ) -> Reads:
         """All of them over one database."""
         spans = SpanReads(database)
@@ -70,6 +75,8 @@ class Reads:
             SessionReads(database),
             queries,
             DetectorSettingStore(database),
+            RunReads(database),
             now,
             installed,
+            ambient,
         )

@@ -11,10 +11,10 @@ from protocol.agents import Spent
 from svc.outside.models.conversation import (
     ModelAnswer,
     ModelQuestion,
-    Said,
+    SaidText,
     ToolAnswer,
     ToolUse,
-    Unreadable,
+    UnreadableAnswer,
     Utterance,
 )
 
@@ -46,7 +46,7 @@ def chat_body(question: ModelQuestion, model: str, *, bound: str) -> dict[str, A
 
 
 def _messages(one: Utterance) -> list[dict[str, Any]]:
-    told = "\n".join(block.text for block in one.blocks if isinstance(block, Said))
+    told = "\n".join(block.text for block in one.blocks if isinstance(block, SaidText))
     if one.role == "assistant":
         calls = [
             {
@@ -70,19 +70,19 @@ def _messages(one: Utterance) -> list[dict[str, Any]]:
 
 
 def chat_answer(said: Any) -> ModelAnswer:
-    """The answer read. Raises `Unreadable`."""
+    """The answer read. Raises `UnreadableAnswer`."""
     try:
         choice = said["choices"][0]
         message = choice["message"]
-        blocks: list[Said | ToolUse] = []
+        blocks: list[SaidText | ToolUse] = []
         if message.get("content"):
-            blocks.append(Said(str(message["content"])))
+            blocks.append(SaidText(str(message["content"])))
         for call in message.get("tool_calls") or ():
             function = call["function"]
             blocks.append(ToolUse(str(call["id"]), str(function["name"]), _object(function["arguments"])))
         return ModelAnswer(blocks, _used(said["usage"]), choice.get("finish_reason") == "length")
     except (KeyError, IndexError, TypeError, ValueError, AttributeError):
-        raise Unreadable("the provider's answer cannot be read") from None
+        raise UnreadableAnswer("the provider's answer cannot be read") from None
 
 
 def _object(text: Any) -> Mapping[str, Any] | None:

@@ -23,7 +23,7 @@ class ToolOffer:
 
 
 @attrs.frozen
-class Said:
+class SaidText:
     """A text, by either side."""
 
     text: str
@@ -47,7 +47,7 @@ class ToolAnswer:
     is_error: bool = False
 
 
-Block = Said | ToolUse | ToolAnswer
+Block = SaidText | ToolUse | ToolAnswer
 
 
 @attrs.frozen
@@ -73,10 +73,10 @@ class ModelQuestion:
 class ModelAnswer:
     """What came back. `cut`: it ended at the bound of its length."""
 
-    blocks: Sequence[Said | ToolUse]
+    blocks: Sequence[SaidText | ToolUse]
     used: Spent
     cut: bool = False
 
 
-class Unreadable(Exception):
+class UnreadableAnswer(Exception):
     """The provider's answer is none; the text quotes nothing of it."""

@@ -14,10 +14,10 @@ from svc.outside.models.conversation import (
     Block,
     ModelAnswer,
     ModelQuestion,
-    Said,
+    SaidText,
     ToolAnswer,
     ToolUse,
-    Unreadable,
+    UnreadableAnswer,
 )
 
 _CACHED: Final = {"type": "ephemeral"}
@@ -48,7 +48,7 @@ def messages_body(question: ModelQuestion) -> dict[str, Any]:
 
 def _block(block: Block) -> dict[str, Any]:
     match block:
-        case Said(text):
+        case SaidText(text):
             return {"type": "text", "text": text or "(nothing)"}
         case ToolUse(id_, name, arguments):
             return {"type": "tool_use", "id": id_, "name": name, "input": dict(arguments or {})}
@@ -57,19 +57,19 @@ def _block(block: Block) -> dict[str, Any]:
 
 
 def messages_answer(said: Any) -> ModelAnswer:
-    """The answer read. Raises `Unreadable`."""
+    """The answer read. Raises `UnreadableAnswer`."""
     try:
-        blocks: list[Said | ToolUse] = []
+        blocks: list[SaidText | ToolUse] = []
         for block in said["content"]:
             if block["type"] == "text":
-                blocks.append(Said(str(block["text"])))
+                blocks.append(SaidText(str(block["text"])))
             elif block["type"] == "tool_use":
                 given = block["input"]
                 arguments = given if isinstance(given, dict) else None
                 blocks.append(ToolUse(str(block["id"]), str(block["name"]), arguments))
         return ModelAnswer(blocks, _used(said["usage"]), said.get("stop_reason") == "max_tokens")
     except (KeyError, TypeError, ValueError, AttributeError):
-        raise Unreadable("the provider's answer cannot be read") from None
+        raise UnreadableAnswer("the provider's answer cannot be read") from None
 
 
 def _used(usage: Mapping[str, Any]) -> Spent:

@@ -21,7 +21,7 @@ from protocol.running import Credential
 from svc.outside.http import AddressRefused, AddressRule, HttpClient, Unreached
 from svc.outside.models.aws import CloudKeys
 from svc.outside.models.chat import chat_answer, chat_body
-from svc.outside.models.conversation import ModelAnswer, ModelQuestion, Unreadable
+from svc.outside.models.conversation import ModelAnswer, ModelQuestion, UnreadableAnswer
 from svc.outside.models.messages import messages_answer, messages_body
 from svc.outside.models.sigv4 import KeyPair, signed
 
@@ -132,7 +132,7 @@ class ModelProvider:
         try:
             said = msgspec.json.decode(answer.body)
             return chat_answer(said) if self.dialect == "chat" else messages_answer(said)
-        except (msgspec.DecodeError, RecursionError, Unreadable):
+        except (msgspec.DecodeError, RecursionError, UnreadableAnswer):
             raise ModelRefused("lost", "the provider's answer cannot be read", again=True) from None
 
     def _request(self, question: ModelQuestion) -> tuple[str, dict[str, str], bytes]:

@@ -22,7 +22,9 @@ from svc.store.postgres.database import Connection, Database
 #: What an organization may have; a list of them is one answer.
 INTEGRATIONS_MAX: Final = 200
 
-_COLUMNS: Final = "id, org_id, kind, provider, name, base_url, username, sealed, created_at, updated_at"
+_COLUMNS: Final = (
+    "id, org_id, kind, provider, name, base_url, username, sealed, created_at, updated_at, region"
+)
 
 
 @attrs.frozen
@@ -39,6 +41,8 @@ class Integration:
     sealed: str | None = attrs.field(repr=False)
     created_at: datetime
     updated_at: datetime
+    #: Where a cloud's model service is asked.
+    region: str | None = None
 
     @property
     def purpose(self) -> str:
@@ -99,10 +103,10 @@ class IntegrationStore:
                 return TooMany()
             # The whole row; its beginning stays.
             await connection.execute(
-                f"insert into integration ({_COLUMNS}) values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)"
+                f"insert into integration ({_COLUMNS}) values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)"
                 " on conflict (org_id, id) do update set kind = excluded.kind, provider = excluded.provider,"
                 " name = excluded.name, base_url = excluded.base_url, username = excluded.username,"
-                " sealed = excluded.sealed, updated_at = excluded.updated_at",
+                " sealed = excluded.sealed, updated_at = excluded.updated_at, region = excluded.region",
                 wanted.id,
                 wanted.org_id,
                 wanted.kind,
@@ -113,6 +117,7 @@ class IntegrationStore:
                 wanted.sealed,
                 wanted.created_at,
                 wanted.updated_at,
+                wanted.region,
             )
             await _record(connection, "provider.update", wanted, actor)
             return None

@@ -72,7 +72,7 @@ class OutcomeStore:
             if final or lease.attempt >= ATTEMPTS:
                 await end_in(connection, lease.project_id, lease.run_id, "failed", why, now)
                 return True
-            # Held by nobody until its pause is over.
+            # RunHeld by nobody until its pause is over.
             await connection.execute(
                 "update agent_run set state = 'queued', lease_token = null, lease_until = null,"
                 " request = null, failure = $3, spent_before = spent,"

@@ -13,7 +13,8 @@ from uuid import UUID
 import attrs
 import msgspec
 
-from protocol.agents import EVENTS_KEPT
+from protocol.agents import EVENTS_KEPT, RUN_KINDS
+from svc.store.agents.settings import settings_of
 from svc.store.postgres.clauses import Where
 from svc.store.postgres.database import READ_TIMEOUT_S, Connection, Database
 from svc.store.postgres.keyset import Keyset
@@ -173,6 +174,41 @@ class RunReads:
             }
             for row in rows
         }
+
+    async def judge_runtime(self, project_id: int, ambient: str | None) -> dict[str, Any] | None:
+        """By kind of run: model, provider and budgets; null where none is set, and of all when neither is.
+
+        `ambient` is the provider that the install has by itself.
+        """
+
+        async def work(connection: Connection) -> dict[str, Any] | None:
+            settings = await settings_of(connection, project_id)
+            ids = [choice.integration_id for choice in settings.models.values()]
+            # The providers that the project chose.
+            rows = await connection.fetch(
+                "select i.id, i.provider from integration i join project p on p.org_id = i.org_id"
+                " where p.id = $1 and i.id = any($2::uuid[])",
+                project_id,
+                ids,
+            )
+            providers = {row["id"]: row["provider"] for row in rows}
+            lanes: dict[str, Any] = {}
+            for kind in RUN_KINDS:
+                choice = settings.models.get(kind)
+                provider = ambient if choice is None else providers.get(choice.integration_id)
+                lanes[kind] = (
+                    None
+                    if provider is None
+                    else {
+                        "provider": provider,
+                        "model": None if choice is None else choice.model,
+                        "run_usd": settings.limits(kind).usd,
+                        "day_usd": settings.day_usd,
+                    }
+                )
+            return lanes if any(lanes.values()) else None
+
+        return await self.database.run(work, readonly=True, timeout_s=READ_TIMEOUT_S)
 
     async def tally(self, now: datetime) -> dict[str, int]:
         """How many runs are in each live state, in all projects, for health."""

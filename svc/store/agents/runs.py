@@ -14,8 +14,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
-from functools import partial
-from typing import Any, Final, Literal
+from typing import Any, Final
 from uuid import UUID
 
 import attrs
@@ -23,22 +22,21 @@ import msgspec
 import trio
 
 from protocol.agents import (
-    ATTEMPTS,
     EVENTS_KEPT,
     LEASE_S,
     PARKED_S,
     REFUNDS,
-    Held,
     NotPressed,
     ParkedFor,
     Pressed,
+    RunHeld,
     RunKind,
     RunLease,
     Spent,
 )
 from protocol.detection import Author
+from svc.store.agents.claiming import FREE, RunOver, claimed_in, set_status
 from svc.store.agents.outcomes import end_in
-from svc.store.agents.settings import settings_of
 from svc.store.detection.rca import started_in
 from svc.store.detection.trail import audit, take_turn
 from svc.store.postgres.database import Connection, Database
@@ -46,25 +44,6 @@ from svc.store.postgres.database import Connection, Database
 CHANNEL: Final = "svc_agents"
 #: Findings that are pressed by themselves at a time, and how old they may be.
 AUTOMATIC: Final = 20
-
-# A run that nobody holds and that is due, or whose holder is gone; one that is being claimed is passed over.
-_FREE: Final = (
-    "select r.*, r.limits::text as said_limits, r.request::text as said_request, r.spent::text as said_spent,"
-    " r.spent_before::text as said_before from agent_run r"
-    " where ((r.state in ('queued', 'parked') and r.due_at <= now())"
-    " or (r.state = 'running' and r.lease_until <= now()))"
-    " and not exists (select from project p where p.id = r.project_id and p.deleted_at is not null)"
-    " order by r.due_at limit 1 for update skip locked"
-)
-
-# What was spent since a moment, and what the runs under way may still spend, but for one of them.
-_DAY: Final = (
-    "select coalesce(sum(spent_usd) filter (where state <> 'running'"
-    " and (started_at >= $2 or finished_at >= $2)), 0)"
-    " + coalesce(sum(greatest((limits ->> 'usd')::float8, spent_usd)) filter (where state = 'running'), 0)"
-    " from agent_run where project_id = $1 and id <> $3 and (state = 'running' or requested_at >= $2"
-    " or started_at >= $2 or finished_at >= $2)"
-)
 
 
 @attrs.define(eq=False)
@@ -106,22 +85,22 @@ class RunStore:
         What cannot go on is ended or parked on the way.
         """
 
-        async def work(connection: Connection) -> RunLease | _Over | bool:
-            found: Any = await connection.fetchrow(_FREE)
+        async def work(connection: Connection) -> RunLease | RunOver | bool:
+            found: Any = await connection.fetchrow(FREE)
             if found is None:
                 return False
-            return await _claimed(connection, found, now)
+            return await claimed_in(connection, found, now)
 
         while True:
             lease = await self.database.run(work)
             if isinstance(lease, RunLease):
                 return lease
-            if isinstance(lease, _Over):
+            if isinstance(lease, RunOver):
                 await self._end(lease, now)
             elif not lease:
                 return None
 
-    async def _end(self, over: _Over, now: datetime) -> None:
+    async def _end(self, over: RunOver, now: datetime) -> None:
         """End what cannot be claimed, in its project's turn, if it still stands as it was found."""
 
         async def work(connection: Connection) -> None:
@@ -140,7 +119,7 @@ class RunStore:
 
         await self.database.run(work)
 
-    async def renew(self, lease: RunLease) -> Held | None:
+    async def renew(self, lease: RunLease) -> RunHeld | None:
         """Hold on for another `LEASE_S`; None: it is lost or over."""
         # As long as the token is known, even late: nobody has taken over.
         rows = await self.database.fetch(
@@ -152,7 +131,7 @@ class RunStore:
             lease.token,
             LEASE_S,
         )
-        return Held(rows[0]["cancelled"]) if rows else None
+        return RunHeld(rows[0]["cancelled"]) if rows else None
 
     async def asked_with(
         self, lease: RunLease, request: Mapping[str, Any], model: str | None, integration_id: UUID | None
@@ -204,7 +183,7 @@ class RunStore:
 
         async def work(connection: Connection) -> bool:
             await take_turn(connection, lease.project_id)
-            # Held by nobody, if it is held by this one.
+            # RunHeld by nobody, if it is held by this one.
             refunds = await connection.fetchval(
                 "update agent_run set state = 'queued', lease_token = null, lease_until = null,"
                 " request = null, attempt = attempt - 1, refunds = refunds + 1, spent_before ="
@@ -220,7 +199,7 @@ class RunStore:
             if refunds is None:
                 return False
             if lease.kind == "triage":
-                await _status(connection, lease.project_id, lease.subject_id, "in_flight", "pending")
+                await set_status(connection, lease.project_id, lease.subject_id, "in_flight", "pending")
             if refunds >= REFUNDS:
                 said = f"given back {refunds} times, the last time because: {why}"
                 await end_in(connection, lease.project_id, lease.run_id, "failed", said, now)
@@ -291,7 +270,7 @@ async def _pressed(
         refused = await _untouchable(connection, project_id, subject_id)
         if refused is not None:
             return refused
-        await _status(connection, project_id, subject_id, None, "pending")
+        await set_status(connection, project_id, subject_id, None, "pending")
     else:
         started = await started_in(connection, project_id, subject_id, by, now, engine="agent")
         if started is None:
@@ -332,92 +311,6 @@ async def _untouchable(connection: Connection, project_id: int, finding_id: UUID
     return None
 
 
-@attrs.frozen
-class _Over:
-    """A run that is not to go on. It is ended in a transaction of its own: a turn is taken before a run."""
-
-    project_id: int
-    run_id: UUID
-    claims: int
-    state: Literal["failed", "cancelled"]
-    said: str
-
-
-def _over(found: Any) -> _Over | None:
-    made = partial(_Over, found["project_id"], found["id"], found["claims"])
-    if found["cancel_asked_by"] is not None:
-        return made("cancelled", f"cancelled by {found['cancel_asked_by']}")
-    if found["refunds"] >= REFUNDS:
-        return made("failed", f"begun anew {found['refunds']} times and never ended")
-    if found["state"] != "running" and found["attempt"] >= ATTEMPTS:
-        return made("failed", found["failure"] or f"none of {ATTEMPTS} attempts came to an end")
-    return None
-
-
-async def _claimed(connection: Connection, found: Any, now: datetime) -> RunLease | _Over | bool:
-    """The lease; True: the run was parked, look again."""
-    project_id, run_id = found["project_id"], found["id"]
-    taken_over = found["state"] == "running"
-    if (over := _over(found)) is not None:
-        return over
-    settings = await settings_of(connection, project_id)
-    spent = msgspec.json.decode(found["said_before" if taken_over else "said_spent"], type=Spent)
-    limits = settings.limits(found["kind"])
-    left = max(0.0, limits.usd - (spent.usd or 0.0))
-    limits = msgspec.structs.replace(limits, usd=left, tokens=max(0, limits.tokens - spent.tokens))
-    if not taken_over:
-        # One after the other: what both would see left is spent once.
-        await connection.execute(
-            "select pg_advisory_xact_lock(hashtextextended('svc agents', $1))", project_id
-        )
-        midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
-        day = await connection.fetchval(_DAY, project_id, midnight, run_id)
-        if day + (spent.usd or 0.0) + left > settings.day_usd:
-            rest_s = 86_400 - (now - midnight).total_seconds()
-            # Until the day is over, or somebody sets another budget.
-            await connection.execute(
-                "update agent_run set state = 'parked', reason = 'day_budget',"
-                " due_at = now() + $3 * interval '1 second' where project_id = $1 and id = $2",
-                project_id,
-                run_id,
-                rest_s,
-            )
-            return True
-    # A token that nobody had before; a claim of its own unless the work is taken over.
-    row: Any = await connection.fetchrow(
-        "update agent_run set state = 'running', reason = null, lease_token = gen_random_uuid(),"
-        " lease_until = now() + $3 * interval '1 second', started_at = coalesce(started_at, $4),"
-        " limits = $5::text::jsonb, attempt = attempt + $6, claims = claims + $6,"
-        " refunds = refunds + 1 - $6, spent_before = case when $6 = 1 then spent else spent_before end"
-        " where project_id = $1 and id = $2 returning lease_token, attempt, claims",
-        project_id,
-        run_id,
-        LEASE_S,
-        now,
-        msgspec.json.encode(limits).decode(),
-        0 if taken_over else 1,
-    )
-    if found["kind"] == "triage":
-        await _status(connection, project_id, found["subject_id"], "pending", "in_flight")
-    request = found["said_request"] if taken_over else None
-    return RunLease(
-        project_id=project_id,
-        run_id=run_id,
-        kind=found["kind"],
-        subject_id=found["subject_id"],
-        token=row["lease_token"],
-        attempt=row["attempt"],
-        claim=row["claims"],
-        limits=limits,
-        settings=settings,
-        spent=spent,
-        taken_over=taken_over,
-        request=None if request is None else msgspec.json.decode(request),
-        key_id=None if found["key_id"] is None else str(found["key_id"]),
-        requested_by=found["requested_by"],
-    )
-
-
 async def _park(connection: Connection, lease: RunLease, reason: ParkedFor, due_s: float) -> bool:
     kept = await _set(
         connection,
@@ -428,7 +321,7 @@ async def _park(connection: Connection, lease: RunLease, reason: ParkedFor, due_
         due_s,
     )
     if kept and lease.kind == "triage":
-        await _status(connection, lease.project_id, lease.subject_id, "in_flight", "pending")
+        await set_status(connection, lease.project_id, lease.subject_id, "in_flight", "pending")
     return kept
 
 
@@ -442,20 +335,6 @@ async def _set(connection: Connection, lease: RunLease, columns: str, *values: A
         *values,
     )
     return status == "UPDATE 1"
-
-
-async def _status(
-    connection: Connection, project_id: int, finding_id: UUID, before: str | None, after: str
-) -> None:
-    # What the finding says of its triage; a decision made meanwhile stays.
-    await connection.execute(
-        "update finding set triage_status = $4 where project_id = $1 and id = $2"
-        " and ($3::text is null or triage_status = $3)",
-        project_id,
-        finding_id,
-        before,
-        after,
-    )
 
 
 def _event(lease: RunLease, event: Mapping[str, Any]) -> tuple[Any, ...]:

@@ -127,6 +127,16 @@ with old as materialized (
 delete from detection_case c using old where c.project_id = $1 and c.id = old.id
 """
 
+# Runs of agents that are over, with what happened in them.
+_RUNS: Final = """
+with old as materialized (
+    select id from agent_run where project_id = $1 and finished_at < $2 order by requested_at limit $3
+), told as (
+    delete from agent_event e using old where e.project_id = $1 and e.run_id = old.id
+)
+delete from agent_run r using old where r.project_id = $1 and r.id = old.id
+"""
+
 # A stretch of the evidence of closed findings that no case refers to.
 _CLOSED: Final = """
     select f.id from finding f
@@ -163,6 +173,7 @@ async def sweep_project(
             ("classifier_event", _FIRINGS),
             ("l1_eval", _EVALS),
             ("detection_case", _CASES),
+            ("agent_run", _RUNS),
         ):
             await _repeat(database, table, statement, freed, project_id, cut.detections)
         for table, statement in (("finding_evidence", _EVIDENCE), ("finding", _FINDINGS)):

@@ -14,6 +14,7 @@ import msgspec
 
 from protocol.detection import CaseRefusal
 from protocol.refusals import BAD_REQUEST, CASE_REFUSALS, NO_SUCH_CASE, Refusal
+from protocol.rest.agents import RcaQuery
 from protocol.rest.cases import CaseReason, MuteCase
 from protocol.rest.query import timestamp
 from svc.front.api import cases as api
@@ -100,7 +101,8 @@ async def reopen(visit: Visit) -> Html | Go | Refusal:
 
 async def analyse(visit: Visit) -> Html | Go | Refusal:
     """Have its cause looked for by rule, now."""
-    return await _did(visit, "analyse", await asked(visit, api.post_rca, path=_path(visit)))
+    by_rule = RcaQuery(engine="rule")
+    return await _did(visit, "analyse", await asked(visit, api.post_rca, path=_path(visit), query=by_rule))
 
 
 def _path(visit: Visit) -> dict[str, str]:

@@ -43,7 +43,10 @@ async def shown(visit: Visit, refusal: Refusal | None = None) -> Html | Refusal:
         "then": "",
     }
     return Html(
-        "pages/case", context, status=refusal.status if refusal else 200, modules=("triage", "part", "copy")
+        "pages/case",
+        context,
+        status=refusal.status if refusal else 200,
+        modules=("triage", "part", "copy", "agent-run"),
     )
 
 

@@ -20,6 +20,7 @@ from svc.store.detection.evidence import EvidenceStore
 from svc.store.detection.findings import FindingStore
 from svc.store.detection.inbox import InboxReads
 from svc.web import case_words, words
+from svc.web.agent_view import agent_of
 from svc.web.finding_view import climb_of, drawn_of, marks_of
 from svc.web.forms import asked
 from svc.web.page import PROJECT, Go, Html, PageRoute, Visit
@@ -118,9 +119,15 @@ async def _shown(visit: Visit, refusal: Refusal | None = None) -> Html | Refusal
         "live": found["closed_at"] is None,
         "manages": visit.manages,
         "refusal": refusal,
+        "agent": await agent_of(visit, "triage", finding_id, f"{here}/agent"),
         "detector": case_words.WATCHES.get(found["detector"], found["detector"]),
     }
-    return Html("pages/finding", context, status=refusal.status if refusal else 200, modules=("lazy", "part"))
+    return Html(
+        "pages/finding",
+        context,
+        status=refusal.status if refusal else 200,
+        modules=("lazy", "part", "agent-run"),
+    )
 
 
 def _first_role(recorded: Mapping[str, int]) -> EvidenceRole:

@@ -183,9 +183,14 @@ async def test_an_expected_finding_closes_and_a_real_one_is_confirmed_by_a_perso
 
 async def test_a_press_begins_one_report_and_the_next_press_names_it(api: Replica, owner: Browser) -> None:
     await opened(api.database, seen())
-    first, second = [await owner.post(CASES + "/C-1/rca") for _ in range(2)]
+    first, second = [await owner.post(CASES + "/C-1/rca?engine=rule") for _ in range(2)]
     assert (first.status, first.data["coalesced"]) == (202, False)
-    assert second.data == {"rca_report_id": first.data["rca_report_id"], "coalesced": True}
+    assert second.data == {
+        "rca_report_id": first.data["rca_report_id"],
+        "coalesced": True,
+        "run": None,
+        "state": None,
+    }
     case = (await owner.get(CASES + "/C-1")).data
     assert (case["rca_report_id"], case["rca"], case["rca_available"]) == (
         first.data["rca_report_id"],

@@ -12,6 +12,7 @@ import trio
 
 from protocol.agents import ATTEMPTS, DEFAULT_LIMITS, REFUNDS, NotPressed, Pressed, RunLease, Spent
 from protocol.detection import SYSTEM
+from svc.domain.retention import Cutoffs
 from svc.store.accounts.integrations import Integration, IntegrationStore
 from svc.store.accounts.projects import ProjectStore
 from svc.store.agents.outcomes import OutcomeStore
@@ -21,6 +22,7 @@ from svc.store.detection.cases import CaseStore
 from svc.store.detection.finding_states import FindingStates
 from svc.store.detection.findings import FindingStore
 from svc.store.postgres.database import Database
+from svc.store.retention.projects import sweep_project
 from tests.store.agents.pressing import claimed, holder_dies, pressed, run_of, set_agents, time_passes
 from tests.store.detection.detecting import ANN, BOB, LATER, NOISE, REAL, fire, opened, seen
 from tests.store.spans.test_writing import NOW, fetch
@@ -363,3 +365,17 @@ async def test_every_end_is_in_the_audit(store: Database) -> None:
     ]
     assert msgspec.json.decode(rows[1]["details"])["spent"]["usd"] == 0.5
     assert made.state == "queued"
+
+
+async def test_a_run_that_is_over_goes_with_its_term_and_a_live_one_stays(store: Database) -> None:
+    runs = RunStore(store)
+    await pressed(store, number=1)
+    lease = await claimed(store)
+    event = {"seq": 1, "at": "2026-11-20T12:00:00+00:00", "kind": "turn", "n": 1}
+    assert await runs.progress(lease, USED, [event])
+    assert await OutcomeStore(store).finish(lease, POSITIVE, USED, NOW)
+    live = await pressed(store, number=2)
+    later = NOW + timedelta(days=91)
+    await sweep_project(store, 1, Cutoffs(None, None, NOW + timedelta(days=1)), later, lambda _: None)
+    assert [row["id"] for row in await fetch(store, "select id from agent_run")] == [live.run_id]
+    assert await fetch(store, "select seq from agent_event") == []

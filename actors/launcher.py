@@ -1,0 +1,338 @@
+"""The launcher: has runs of agents done by a runner, and stores what they come to.
+
+Owns the rhythm of claims, renewals and watching, the breaker, and the table of outcomes: what is seen of a
+runner or a run, and what follows of it. A run is held by a lease; whoever is killed is followed by the next
+launcher, which finds the same work under way. Never judges an answer: the desk does.
+
+Secrets: a run's key of the project is revoked in every ending, also when the launcher is cancelled.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any, Final
+
+import attrs
+import msgspec
+import trio
+
+from actors.ports import RunDesk, RunnerHost, RunnerLink, RunShelf
+from actors.run_courses import (
+    AWAY_S,
+    PARKING_REASONS,
+    Cancelled,
+    Course,
+    Finish,
+    Park,
+    Refund,
+    Spend,
+    of_refusal,
+    of_result,
+    of_watching,
+)
+from actors.supervision import Vitals
+from protocol.agents import RunLease, Spent
+from protocol.running import (
+    CAPACITY,
+    OVER,
+    RunnerAway,
+    RunnerHealth,
+    RunnerRefused,
+    RunRequest,
+)
+from protocol.storage import Outage
+
+log = logging.getLogger(__name__)
+
+#: A lease holds for 60 s by the store's clock.
+RENEW_S: Final = 20.0
+#: Between two looks for work, when nobody wakes it.
+LOOK_S: Final = 10.0
+#: How often expired keys are swept and findings pressed by themselves.
+UPKEEP_S: Final = 60.0
+OUTAGE_PAUSE_S: Final = 2.0
+#: A runner that failed so often in a row is left alone for so long.
+BREAKER_FAILURES: Final = 3
+BREAKER_S: Final = 300.0
+#: A runner that does not answer while its run is watched is asked again so often.
+WATCH_TRIES: Final = 3
+WATCH_PAUSE_S: Final = 2.0
+REVOKE_S: Final = 5.0
+
+
+@attrs.define
+class LauncherState:
+    """What is known of the launcher from outside. Written by it, read by health."""
+
+    where: str
+    in_hand: int = 0
+    failures: int = 0
+    #: On Trio's clock, while the runner is left alone.
+    open_until_s: float | None = None
+    last_error: str | None = None
+    runner: RunnerHealth | None = None
+
+    def snapshot(self) -> dict[str, Any]:
+        """As health shows it."""
+        facts: dict[str, Any] = {
+            "runner": self.where,
+            "breaker": "closed" if self.open_until_s is None else "open",
+            "in_hand": self.in_hand,
+        }
+        if self.last_error is not None:
+            facts["last_error"] = self.last_error
+        if self.runner is not None:
+            facts |= msgspec.structs.asdict(self.runner)
+            if not self.runner.scripts:
+                facts["note"] = "runs go on without scripts: no sandbox can be used"
+        return facts
+
+
+class Launcher:
+    """Claims runs while the runner has room, and holds each until it is over."""
+
+    def __init__(
+        self,
+        *,
+        shelf: RunShelf,
+        desk: RunDesk,
+        host: RunnerHost,
+        now: Callable[[], datetime],
+        state: LauncherState,
+        vitals: Vitals,
+    ) -> None:
+        self._shelf, self._desk, self._host = shelf, desk, host
+        self._now, self._state, self._vitals = now, state, vitals
+        self._woken = trio.Event()
+        self._upkeep_s = 0.0
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Run until cancelled."""
+        task_status.started()
+        self._state.in_hand = 0
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._listen)
+            while True:
+                woken = self._woken
+                try:
+                    await self._round(nursery)
+                    self._vitals.works()
+                    rest_s = LOOK_S
+                except Outage as outage:
+                    self._vitals.waits(str(outage))
+                    rest_s = OUTAGE_PAUSE_S
+                with trio.move_on_after(rest_s):
+                    await woken.wait()
+
+    async def _listen(self) -> None:
+        while True:
+            try:
+                async with self._shelf.news() as news:
+                    async for _ in news:
+                        self._wake()
+            except Outage:
+                pass
+            await trio.sleep(OUTAGE_PAUSE_S)
+            self._wake()
+
+    def _wake(self) -> None:
+        woken, self._woken = self._woken, trio.Event()
+        woken.set()
+
+    async def _round(self, nursery: trio.Nursery) -> None:
+        if trio.current_time() >= self._upkeep_s:
+            self._upkeep_s = trio.current_time() + UPKEEP_S
+            await self._desk.sweep()
+            await self._shelf.press_automatic(self._now())
+        while self._state.in_hand < CAPACITY and await self._closed():
+            lease = await self._shelf.claim(self._now())
+            if lease is None:
+                return
+            self._state.in_hand += 1
+            nursery.start_soon(self._hold, lease)
+
+    async def _closed(self) -> bool:
+        """Whether runs may go to the runner; after its rest it is asked once how it is."""
+        if self._state.open_until_s is None:
+            return True
+        if trio.current_time() < self._state.open_until_s:
+            return False
+        link = await self._host.link()
+        health = link if isinstance(link, RunnerAway) else await link.health()
+        if isinstance(health, RunnerHealth):
+            self._state.open_until_s, self._state.failures, self._state.runner = None, 0, health
+            return True
+        self._state.open_until_s = trio.current_time() + BREAKER_S
+        return False
+
+    def _count(self, course: Course) -> None:
+        """Three failures of the runner in a row open the breaker."""
+        if not isinstance(course, Refund) or not course.counts:
+            self._state.failures = 0
+            return
+        self._state.failures += 1
+        self._state.last_error = course.why
+        if self._state.failures >= BREAKER_FAILURES and self._state.open_until_s is None:
+            log.warning("the runner is left alone for %g s: %s", BREAKER_S, course.why)
+            self._state.open_until_s = trio.current_time() + BREAKER_S
+
+    async def _hold(self, lease: RunLease) -> None:
+        try:
+            async with trio.open_nursery() as nursery:
+                hold = _Hold(lease)
+                nursery.start_soon(self._renewing, hold, nursery.cancel_scope)
+                course = await self._course(hold)
+                self._count(course)
+                if hold.unwanted and not isinstance(course, Finish):
+                    course = Cancelled()
+                await self._settle(hold, course)
+                nursery.cancel_scope.cancel()
+        except* Outage:
+            # Its lease runs out, and whoever comes next goes on with it.
+            log.warning("run %s is let go of: the store is away", lease.run_id)
+        finally:
+            self._state.in_hand -= 1
+            self._wake()
+
+    async def _renewing(self, hold: _Hold, scope: trio.CancelScope) -> None:
+        while True:
+            woken = self._woken
+            with trio.move_on_after(RENEW_S):
+                await woken.wait()
+            try:
+                held = await self._shelf.renew(hold.lease)
+            except Outage:
+                continue
+            if held is None:
+                scope.cancel()
+                return
+            if held.cancelled and not hold.unwanted:
+                hold.unwanted = True
+                await hold.leave()
+
+    async def _course(self, hold: _Hold) -> Course:
+        """Have the run done; what follows of it. Its key is revoked whatever happens."""
+        lease, key_id = hold.lease, None
+        try:
+            if lease.key_id is not None and lease.taken_over:
+                await self._desk.revoke(lease, lease.key_id)
+            asked = await self._desk.request(lease)
+            if isinstance(asked, str):
+                reason = PARKING_REASONS.get(asked)
+                return Spend(asked, final=True) if reason is None else Park(reason)
+            asked = _as_before(lease, asked)
+            await self._shelf.asked_with(lease, asked)
+            key_id, request = await self._desk.mint(lease, asked)
+            return await self._done(hold, request)
+        finally:
+            if key_id is not None:
+                with trio.move_on_after(REVOKE_S, shield=True):
+                    try:
+                        await self._desk.revoke(lease, key_id)
+                    except Outage:
+                        # It is over by itself; the sweep writes it down.
+                        log.warning("the key of run %s could not be revoked yet", lease.run_id)
+
+    async def _done(self, hold: _Hold, request: RunRequest) -> Course:
+        link = await self._host.link()
+        if isinstance(link, RunnerAway):
+            return of_refusal(link)
+        hold.link = link
+        if hold.unwanted:
+            return Cancelled()
+        begun = await link.begin(hold.lease.name, request)
+        if isinstance(begun, RunnerRefused | RunnerAway):
+            return of_refusal(begun)
+        await hold.leave()
+        trouble = await self._watch(hold, link)
+        if trouble is not None:
+            return of_watching(trouble)
+        result = await link.result(hold.lease.name)
+        if isinstance(result, RunnerRefused | RunnerAway):
+            return of_watching(result)
+        hold.spent = result.spent
+        course = of_result(result)
+        if isinstance(course, Cancelled) and not hold.unwanted:
+            return Refund(AWAY_S, "the runner ended the run: it was stopped, or nobody had listened")
+        if course is not None:
+            return course
+        answer = await self._desk.checked(hold.lease, request, result.result or {})
+        return Spend(f"bad_output: {answer}") if isinstance(answer, str) else Finish(answer)
+
+    async def _watch(self, hold: _Hold, link: RunnerLink) -> RunnerRefused | RunnerAway | None:
+        """Follow the run until it is over; what stood in the way of that."""
+        after = tries = 0
+        while True:
+            news = await link.events(hold.lease.name, after)
+            if isinstance(news, RunnerRefused | RunnerAway):
+                tries += 1
+                if tries >= WATCH_TRIES or (isinstance(news, RunnerRefused) and news.status < 500):
+                    return news
+                await trio.sleep(WATCH_PAUSE_S)
+                continue
+            tries, hold.spent = 0, news.spent
+            try:
+                if news.events:
+                    await self._shelf.progress(hold.lease, news.spent, news.events)
+                after = news.next
+            except Outage:
+                # The run goes on; what happened is told again.
+                await trio.sleep(OUTAGE_PAUSE_S)
+            if news.state in OVER:
+                return None
+
+    async def _settle(self, hold: _Hold, course: Course) -> None:
+        """Store what it came to, through an outage; dropped when the run is lost."""
+        while True:
+            try:
+                kept = await self._stored(hold, course)
+            except Outage as outage:
+                self._vitals.waits(str(outage))
+                await trio.sleep(OUTAGE_PAUSE_S)
+                continue
+            if not kept:
+                log.warning("run %s was lost to another launcher", hold.lease.run_id)
+            return
+
+    async def _stored(self, hold: _Hold, course: Course) -> bool:
+        lease, spent, now = hold.lease, hold.spent, self._now()
+        match course:
+            case Finish(answer):
+                return await self._shelf.finish(lease, answer, spent, now)
+            case Cancelled():
+                return await self._shelf.cancelled(lease, spent, now)
+            case Spend(why, final):
+                return await self._shelf.fail(lease, why, spent, now, final=final)
+            case Park(reason):
+                return await self._shelf.park(lease, reason)
+            case Refund(due_s, why, _):
+                return await self._shelf.refund(lease, due_s, why, now)
+
+
+@attrs.define(eq=False)
+class _Hold:
+    """A run in hand: what it has used, whether somebody wants it to end, who does it."""
+
+    lease: RunLease
+    spent: Spent = attrs.field(factory=Spent)
+    unwanted: bool = False
+    link: RunnerLink | None = None
+
+    async def leave(self) -> None:
+        """Have the runner end it, if that is wanted."""
+        if self.unwanted and self.link is not None:
+            await self.link.cancel(self.lease.name)
+
+
+def _as_before(lease: RunLease, asked: RunRequest) -> RunRequest:
+    """What the last holder asked, with the secrets of now: only so the runner knows its run again."""
+    if lease.request is None:
+        return asked
+    before = msgspec.convert(lease.request, RunRequest)
+    return msgspec.structs.replace(
+        before,
+        credential=msgspec.structs.replace(before.credential, secret=asked.credential.secret),
+        mcp=asked.mcp,
+    )

@@ -1,0 +1,179 @@
+"""`{p}/agent-runs`, `{p}/rca`, `{p}/agent-settings`, and the presses that have agents run.
+
+A press is stored before it is answered. What a run came to stands in its finding or its case; `outcome`
+repeats it, so none of this is shown over MCP.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+from uuid import UUID
+
+from protocol.agents import AgentSettings, ModelChoice, NotPressed, RunKind
+from protocol.refusals import (
+    AGENTS_OFF,
+    ALREADY_RESOLVED,
+    NO_SUCH_CASE,
+    NO_SUCH_FINDING,
+    NO_SUCH_INTEGRATION,
+    NO_SUCH_REPORT,
+    NO_SUCH_RUN,
+    OVERRULED,
+    RUN_IS_OVER,
+    Refusal,
+    Refused,
+)
+from protocol.rest.agents import (
+    AgentSettingsShown,
+    ModelChosen,
+    ModelsChosen,
+    ReportList,
+    ReportWhole,
+    RunCancelled,
+    RunPage,
+    RunPressed,
+    RunsQuery,
+    RunWhole,
+)
+from svc.front.api.findings import told_by
+from svc.front.api.routes import PROJECT, Route
+from svc.front.auth.calls import Call
+from svc.store.agents.reads import RunReads
+from svc.store.agents.runs import RunStore
+from svc.store.agents.settings import AgentSettingStore
+
+#: Reports that are listed.
+REPORTS: Final = 200
+
+_RUN: Final = PROJECT + "/agent-runs/{runId}"
+_REFUSED: Final = {"CLOSED": ALREADY_RESOLVED, "OVERRULED": OVERRULED}
+
+
+def _id(call: Call[Any], name: str, missing: Refusal) -> UUID:
+    try:
+        return UUID(call.path[name])
+    except ValueError:
+        raise Refused(missing) from None
+
+
+async def pressed(call: Call[Any], kind: RunKind, subject_id: UUID) -> RunPressed | Refusal:
+    """Have an agent run, or name the one that does; the refusal of whoever cannot be judged."""
+    if call.means.callers.disabled:
+        return AGENTS_OFF
+    made = await RunStore(call.means.database).press(
+        call.project.id, kind, subject_id, call.author, call.means.now()
+    )
+    if isinstance(made, NotPressed):
+        if made.code == "NOT_FOUND":
+            return NO_SUCH_FINDING if kind == "triage" else NO_SUCH_CASE
+        return told_by(_REFUSED[made.code], made.by, made.at)
+    report_id = None if made.report_id is None else str(made.report_id)
+    return RunPressed(str(made.run_id), made.state, made.coalesced, report_id)
+
+
+async def post_triage(call: Call[None]) -> RunPressed | Refusal:
+    """Have an agent judge whether a finding is real, or name the run that does."""
+    return await pressed(call, "triage", _id(call, "findingId", NO_SUCH_FINDING))
+
+
+async def post_rerun(call: Call[None]) -> RunPressed | Refusal:
+    """Have an agent look once more for the cause that a report was about."""
+    report_id = _id(call, "reportId", NO_SUCH_REPORT)
+    case_id = await RunReads(call.means.questions).case_of_report(call.project.id, report_id)
+    return NO_SUCH_REPORT if case_id is None else await pressed(call, "rca", case_id)
+
+
+async def get_reports(call: Call[None]) -> dict[str, Any]:
+    """The newest reports of root-cause analysis, by rule and by agents."""
+    return {"reports": await RunReads(call.means.questions).reports(call.project.id, REPORTS)}
+
+
+async def get_report(call: Call[None]) -> dict[str, Any] | Refusal:
+    """One report with what it says."""
+    report_id = _id(call, "reportId", NO_SUCH_REPORT)
+    found = await RunReads(call.means.questions).report(call.project.id, report_id)
+    return NO_SUCH_REPORT if found is None else found
+
+
+async def get_runs(call: Call[None]) -> dict[str, Any]:
+    """Runs of agents, newest first."""
+    query: RunsQuery = call.query
+    return await RunReads(call.means.questions).page(
+        call.project.id, kind=query.kind, state=query.state, limit=query.limit, cursor=query.cursor
+    )
+
+
+async def get_run(call: Call[None]) -> dict[str, Any] | Refusal:
+    """One run with what happened in it."""
+    found = await RunReads(call.means.questions).one(call.project.id, _id(call, "runId", NO_SUCH_RUN))
+    return NO_SUCH_RUN if found is None else found
+
+
+async def post_cancel(call: Call[None]) -> RunCancelled | Refusal:
+    """Have a run end. What it has cost stays counted."""
+    did = await RunStore(call.means.database).cancel(
+        call.project.id, _id(call, "runId", NO_SUCH_RUN), call.author, call.means.now()
+    )
+    return NO_SUCH_RUN if did is None else RunCancelled() if did else RUN_IS_OVER
+
+
+def _shown(settings: AgentSettings) -> AgentSettingsShown:
+    models = {
+        kind: ModelChosen(str(choice.integration_id), choice.model)
+        for kind, choice in settings.models.items()
+    }
+    return AgentSettingsShown(
+        settings.triage_automatic, ModelsChosen(**models), settings.run_usd, settings.day_usd
+    )
+
+
+async def get_settings(call: Call[None]) -> AgentSettingsShown:
+    """What the project sets of its agents."""
+    return _shown(await AgentSettingStore(call.means.database).of(call.project.id))
+
+
+async def put_settings(call: Call[AgentSettingsShown]) -> AgentSettingsShown | Refusal:
+    """Replace what the project sets of its agents; runs that waited for it are tried again at once."""
+    models: dict[RunKind, ModelChoice] = {}
+    kinds: tuple[RunKind, ...] = ("triage", "rca")
+    for kind in kinds:
+        chosen: ModelChosen | None = getattr(call.body.models, kind)
+        if chosen is not None:
+            try:
+                models[kind] = ModelChoice(UUID(chosen.integration_id), chosen.model)
+            except ValueError:
+                return NO_SUCH_INTEGRATION
+    body = call.body
+    wanted = AgentSettings(body.triage_automatic, models, body.run_usd, body.day_usd)
+    kept = await AgentSettingStore(call.means.database).put(
+        call.org.id, call.project.id, wanted, call.caller.label
+    )
+    return _shown(wanted) if kept else NO_SUCH_INTEGRATION
+
+
+_REPORT: Final = PROJECT + "/rca/{reportId}"
+_SETTINGS: Final = PROJECT + "/agent-settings"
+
+ROUTES: Final = (
+    Route(
+        "POST", PROJECT + "/findings/{findingId}/triage", "ORG_MANAGE", post_triage, RunPressed, status=202,
+        refusals=(NO_SUCH_FINDING, ALREADY_RESOLVED, OVERRULED, AGENTS_OFF),
+    ),
+    Route("GET", PROJECT + "/rca", "ORG_VIEW", get_reports, ReportList),
+    Route("GET", _REPORT, "ORG_VIEW", get_report, ReportWhole, refusals=(NO_SUCH_REPORT,)),
+    Route(
+        "POST", _REPORT + "/rerun", "ORG_MANAGE", post_rerun, RunPressed, status=202,
+        refusals=(NO_SUCH_REPORT, AGENTS_OFF),
+    ),
+    Route("GET", PROJECT + "/agent-runs", "ORG_VIEW", get_runs, RunPage, query=RunsQuery),
+    Route("GET", _RUN, "ORG_VIEW", get_run, RunWhole, refusals=(NO_SUCH_RUN,)),
+    Route(
+        "POST", _RUN + "/cancel", "ORG_MANAGE", post_cancel, RunCancelled,
+        refusals=(NO_SUCH_RUN, RUN_IS_OVER),
+    ),
+    Route("GET", _SETTINGS, "ORG_VIEW", get_settings, AgentSettingsShown),
+    Route(
+        "PUT", _SETTINGS, "ORG_ADMIN", put_settings, AgentSettingsShown, body=AgentSettingsShown,
+        refusals=(NO_SUCH_INTEGRATION,),
+    ),
+)  # fmt: skip

@@ -1,0 +1,245 @@
+"""Sandboxes as sibling containers: no network, no capability, a read-only root, one volume of their own.
+
+Owns `ContainerBackend`. A container sleeps until its deadline and runs scripts by `exec`; leaving a
+script's stream stops nothing, so after a time-out there is another container. What a runner that died left
+behind is cleared away at the next look.
+"""
+
+from __future__ import annotations
+
+import io
+import logging
+import tarfile
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+import attrs
+import msgspec
+import trio
+
+from svc.outside.engine import Engine, EngineAnswer, EngineAway
+from svc.runner.hands import FILES_BYTES, OUT_BYTES, SCRIPT_S, WORK, HandsAway, HandsDied, ScriptEnd
+
+log = logging.getLogger(__name__)
+
+USER: Final = 65532
+MEMORY_BYTES: Final = 512 * 1024 * 1024
+PIDS: Final = 128
+PULL_S: Final = 600.0
+#: What a container lives beyond its run.
+OVERTIME_S: Final = 60.0
+CLOSE_S: Final = 30.0
+#: A file in a volume's own folder, from this version of the API on.
+SUBPATHS: Final = (1, 45)
+
+_RUN: Final = "trace-svc.run"
+_DEADLINE: Final = "trace-svc.deadline"
+
+
+@attrs.define(eq=False)
+class ContainerBackend:
+    """Implements `Backend` over an engine."""
+
+    engine: Engine
+    image: str
+    volume: str
+    name: str = "container"
+    scripts: bool = False
+    _opened: int = 0
+    _cpus: bool = True
+    _subpaths: bool = False
+
+    async def look(self) -> None:
+        """Whether the engine answers, what it can hold, and what of ours is overdue."""
+        before = self.scripts
+        try:
+            info = (await self.engine.ask("GET", "/info")).read()
+            version = (await self.engine.ask("GET", "/version")).read()
+            self._cpus = bool(info.get("CPUCfsQuota"))
+            spoken = tuple(int(part) for part in str(version["ApiVersion"]).split("."))
+            self._subpaths = spoken >= SUBPATHS
+            await self._clear()
+            self.scripts = True
+        except (EngineAway, KeyError, ValueError, AttributeError) as away:
+            self.scripts = False
+            if before:
+                log.warning("scripts are not run: %s", away)
+            return
+        if not before:
+            log.info(
+                "scripts run in containers of %s; the engine limits%s memory and processes; /work is %s",
+                self.image,
+                " processor time," if self._cpus else " no processor time, but",
+                "a part of a volume" if self._subpaths else "a volume of each run",
+            )
+
+    @asynccontextmanager
+    async def opened(self, run: str, seconds: float) -> AsyncIterator[_Container]:
+        """A container for a run. Raises `HandsAway`."""
+        self._opened += 1
+        deadline = round(time.time() + seconds + OVERTIME_S)
+        # One of a run may still be on its way out.
+        name = f"{self.volume}-{run}-{self._opened}"
+        labels = {_RUN: run, _DEADLINE: str(deadline)}
+        try:
+            try:
+                await self._made(run, name, labels, round(seconds + OVERTIME_S))
+            except EngineAway as away:
+                raise HandsAway(str(away)) from None
+            yield _Container(self.engine, name)
+        finally:
+            # Also what was half made.
+            with trio.move_on_after(CLOSE_S, shield=True):
+                await self._remove(name)
+
+    async def _made(self, run: str, name: str, labels: dict[str, str], seconds: int) -> None:
+        if not self._subpaths:
+            options = {"type": "tmpfs", "device": "tmpfs", "o": f"size={FILES_BYTES},uid={USER},gid={USER}"}
+            wanted = {"Name": name, "Driver": "local", "DriverOpts": options, "Labels": labels}
+            _fine(await self.engine.ask("POST", "/volumes/create", wanted), 201)
+        body, called = self._body(run, name, labels, seconds), {"name": name}
+        answer = await self.engine.ask("POST", "/containers/create", body, query=called)
+        if answer.status == 404:
+            await self._pull()
+            answer = await self.engine.ask("POST", "/containers/create", body, query=called)
+        _fine(answer, 201)
+        _fine(await self.engine.ask("POST", f"/containers/{name}/start"), 204)
+
+    def _body(self, run: str, name: str, labels: dict[str, str], seconds: int) -> dict[str, Any]:
+        mount: dict[str, Any] = {"Type": "volume", "Source": name, "Target": WORK}
+        if self._subpaths:
+            mount |= {"Source": self.volume, "VolumeOptions": {"Subpath": run}}
+        host: dict[str, Any] = {
+            "NetworkMode": "none",
+            "ReadonlyRootfs": True,
+            "CapDrop": ["ALL"],
+            "SecurityOpt": ["no-new-privileges"],
+            "PidsLimit": PIDS,
+            "Memory": MEMORY_BYTES,
+            "MemorySwap": MEMORY_BYTES,
+            "IpcMode": "none",
+            "LogConfig": {"Type": "none"},
+            "AutoRemove": True,
+            "Ulimits": [
+                {"Name": "nofile", "Soft": 256, "Hard": 256},
+                {"Name": "core", "Soft": 0, "Hard": 0},
+            ],
+            "Tmpfs": {"/tmp": f"size=16m,uid={USER},gid={USER}"},  # noqa: S108 - the container's own
+            "Mounts": [mount],
+        }
+        if self._cpus:
+            host["NanoCpus"] = 1_000_000_000
+        return {
+            "Image": self.image,
+            "Entrypoint": [],
+            "Cmd": ["sleep", str(seconds)],
+            "User": f"{USER}:{USER}",
+            "WorkingDir": WORK,
+            "Env": ["HOME=/tmp", "PYTHONDONTWRITEBYTECODE=1"],
+            "Labels": labels,
+            "HostConfig": host,
+        }
+
+    async def _pull(self) -> None:
+        name, _, tag = self.image.partition(":")
+        answer = await self.engine.ask(
+            "POST", "/images/create", query={"fromImage": name, "tag": tag or "latest"}, timeout_s=PULL_S
+        )
+        if answer.status != 200:
+            raise EngineAway(f"the image {self.image} cannot be pulled ({answer.status})")
+
+    async def _remove(self, name: str) -> None:
+        try:
+            await self.engine.ask("DELETE", f"/containers/{name}", query={"force": "1", "v": "1"})
+            # The engine lets go of a volume shortly after its container.
+            while not self._subpaths:
+                if (await self.engine.ask("DELETE", f"/volumes/{name}")).status != 409:
+                    break
+                await trio.sleep(0.1)
+        except EngineAway as away:
+            log.warning("a sandbox is left for the next look: %s", away)
+
+    async def _clear(self) -> None:
+        """Remove what is overdue: its runner died."""
+        labelled = {"filters": msgspec.json.encode({"label": [_DEADLINE]}).decode()}
+        found = (await self.engine.ask("GET", "/containers/json", query={**labelled, "all": "1"})).read()
+        for one in found:
+            if _overdue(one.get("Labels")):
+                await self.engine.ask("DELETE", f"/containers/{one['Id']}", query={"force": "1", "v": "1"})
+        volumes = (await self.engine.ask("GET", "/volumes", query=labelled)).read().get("Volumes")
+        for one in volumes or ():
+            if _overdue(one.get("Labels")):
+                await self.engine.ask("DELETE", f"/volumes/{one['Name']}")
+
+
+def _overdue(labels: Any) -> bool:
+    try:
+        return float((labels or {})[_DEADLINE]) < time.time()
+    except (KeyError, ValueError, TypeError):
+        return False
+
+
+def _fine(answer: EngineAnswer, status: int) -> EngineAnswer:
+    if answer.status != status:
+        raise EngineAway(f"the container engine answers {answer.status}")
+    return answer
+
+
+@attrs.define(eq=False)
+class _Container:
+    """Implements `Hands` in one container."""
+
+    engine: Engine
+    id: str
+    _scripts: int = 0
+
+    async def put(self, path: str, data: bytes) -> None:
+        """A file below `WORK`."""
+        where = path.removeprefix(f"{WORK}/")
+        archive = io.BytesIO()
+        with tarfile.open(fileobj=archive, mode="w") as tar:
+            for parent in [where.rpartition("/")[0]] if "/" in where else []:
+                folder = tarfile.TarInfo(parent)
+                folder.type, folder.mode, folder.uid, folder.gid = tarfile.DIRTYPE, 0o755, USER, USER
+                tar.addfile(folder)
+            file = tarfile.TarInfo(where)
+            file.size, file.mode, file.uid, file.gid = len(data), 0o644, USER, USER
+            tar.addfile(file, io.BytesIO(data))
+        answer = await self._ask(
+            "PUT", f"/containers/{self.id}/archive", query={"path": WORK}, raw=archive.getvalue()
+        )
+        if answer.status != 200:
+            raise HandsDied
+
+    async def run(self, code: str, seconds: float) -> ScriptEnd:
+        """A script, to its end or to the end of its time."""
+        self._scripts += 1
+        name = f"{WORK}/.script-{self._scripts}.py"
+        await self.put(name, code.encode())
+        wanted = {"AttachStdout": True, "AttachStderr": True, "Cmd": ["python3", name], "WorkingDir": WORK}
+        answer = await self._ask("POST", f"/containers/{self.id}/exec", wanted)
+        if answer.status != 201:
+            raise HandsDied
+        started = answer.read()["Id"]
+        try:
+            out, cut = await self.engine.output(
+                f"/exec/{started}/start", {"Detach": False, "Tty": False}, OUT_BYTES, timeout_s=seconds
+            )
+        except trio.TooSlowError:
+            return ScriptEnd(None, f"stopped: a script has {min(seconds, SCRIPT_S):.0f} s")
+        except EngineAway as away:
+            raise HandsAway(str(away)) from None
+        ended = await self._ask("GET", f"/exec/{started}/json")
+        if ended.status != 200:
+            raise HandsDied
+        said = out.decode("utf-8", "replace") + ("\n… cut" if cut else "")
+        code_ = ended.read().get("ExitCode")
+        return ScriptEnd(code_ if isinstance(code_, int) else -1, said, cut)
+
+    async def _ask(self, method: str, path: str, body: Any = None, **how: Any) -> EngineAnswer:
+        try:
+            return await self.engine.ask(method, path, body, **how)
+        except EngineAway as away:
+            raise HandsAway(str(away)) from None

@@ -1,0 +1,279 @@
+"""Wiring of agents: the launcher's shelf and desk over the stores, and where the runner is.
+
+`RunBooks` puts the stores of runs together as the launcher's port, `Desk` makes requests: what is claimed,
+whose model, which key. `agent_loops` builds the actors.
+
+Secrets: the desk opens an integration's secret at the claim and hands it to one request.
+"""
+
+from __future__ import annotations
+
+import secrets
+import socket
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from datetime import datetime, timedelta
+from typing import Any, Final, cast
+
+import attrs
+import msgspec
+import trio
+
+from actors.launcher import Launcher, LauncherState
+from actors.ports import RunnerHost, RunnerLink
+from actors.runner_child import NamedRunner, RunnerChild
+from actors.supervision import Actor, Board, Vitals
+from protocol.agents import PURPOSES, RUN_TOOLS, ParkedFor, RunHeld, RunLease, Spent
+from protocol.detection import SYSTEM
+from protocol.running import Credential, McpPlace, Provider, RunRequest
+from protocol.sealed import Lost
+from protocol.storage import Eviction
+from svc.config.table import Settings
+from svc.domain.agents.answers import cited_ids, completed, form_faults, grounded, tidied
+from svc.domain.agents.briefs import brief_of
+from svc.front.ports import Seals
+from svc.outside.runner import RunnerClient
+from svc.runtime.child import child
+from svc.runtime.clock import now
+from svc.store.accounts.audit import SYSTEM as ACTOR
+from svc.store.accounts.keys import KeyStore
+from svc.store.agents.claims import ClaimReads
+from svc.store.agents.outcomes import OutcomeStore
+from svc.store.agents.runs import RunStore
+from svc.store.postgres.database import Database
+from svc.wiring.runner import COMPOSED_RUNNER, surrounding
+
+#: A key of a run lives this much longer than the run may take.
+KEY_S: Final = 300.0
+
+
+@attrs.frozen
+class RunBooks:
+    """Implements `RunShelf` over the stores of runs."""
+
+    database: Database
+
+    async def press_automatic(self, moment: datetime) -> int:
+        """Have findings triaged in projects that want it by itself."""
+        return await RunStore(self.database).press_automatic(SYSTEM, moment)
+
+    async def claim(self, moment: datetime) -> RunLease | None:
+        """Hold the run that is due longest."""
+        return await RunStore(self.database).claim(moment)
+
+    async def renew(self, lease: RunLease) -> RunHeld | None:
+        """Hold on to it."""
+        return await RunStore(self.database).renew(lease)
+
+    async def asked_with(self, lease: RunLease, request: RunRequest) -> bool:
+        """Keep what it is asked with, less its secrets."""
+        plain = msgspec.structs.replace(
+            request,
+            credential=msgspec.structs.replace(request.credential, secret=None),
+            mcp=msgspec.structs.replace(request.mcp, token=""),
+        )
+        choice = lease.settings.models.get(lease.kind)
+        return await RunStore(self.database).asked_with(
+            lease,
+            cast(Mapping[str, Any], msgspec.to_builtins(plain)),
+            request.model,
+            None if choice is None else choice.integration_id,
+        )
+
+    async def progress(self, lease: RunLease, spent: Spent, events: Sequence[Mapping[str, Any]]) -> bool:
+        """Keep what happened."""
+        return await RunStore(self.database).progress(lease, spent, events)
+
+    async def park(self, lease: RunLease, reason: ParkedFor) -> bool:
+        """Wait for people."""
+        return await RunStore(self.database).park(lease, reason)
+
+    async def refund(self, lease: RunLease, due_s: float, why: str, moment: datetime) -> bool:
+        """Give it back."""
+        return await RunStore(self.database).refund(lease, due_s, why, moment)
+
+    async def finish(
+        self, lease: RunLease, answer: Mapping[str, Any], spent: Spent, moment: datetime
+    ) -> bool:
+        """Keep what it came to."""
+        return await OutcomeStore(self.database).finish(lease, answer, spent, moment)
+
+    async def fail(self, lease: RunLease, why: str, spent: Spent, moment: datetime, *, final: bool) -> bool:
+        """An attempt came to nothing."""
+        return await OutcomeStore(self.database).fail(lease, why, spent, moment, final=final)
+
+    async def cancelled(self, lease: RunLease, spent: Spent, moment: datetime) -> bool:
+        """It ended as somebody wanted."""
+        return await OutcomeStore(self.database).cancelled(lease, spent, moment)
+
+    def news(self) -> AbstractAsyncContextManager[AsyncIterator[str]]:
+        """Hear when to look."""
+        return RunStore(self.database).news()
+
+
+@attrs.frozen
+class Desk:
+    """Implements `RunDesk`. `mcp_url` says where the runner reaches this service; `evict` forgets a key
+    here."""
+
+    database: Database
+    keys: KeyStore
+    seals: Seals
+    mcp_url: Callable[[], str]
+    evict: Callable[[Eviction], None]
+
+    async def request(self, lease: RunLease) -> RunRequest | ParkedFor | str:
+        """What the run is asked, without a key of the project."""
+        reads = ClaimReads(self.database)
+        facts = await reads.facts(lease)
+        if facts is None:
+            return "what it is about is gone"
+        choice = lease.settings.models.get(lease.kind)
+        credential = Credential()
+        if choice is not None:
+            found = await reads.integration(lease)
+            if found is None:
+                return "no_provider"
+            secret = None
+            if found.sealed is not None:
+                opened = self.seals.open(found.sealed, found.purpose)
+                if isinstance(opened, Lost):
+                    return "rejected_credential"
+                secret = opened
+            credential = Credential(
+                cast(Provider, found.provider), found.base_url, found.region, found.username, secret
+            )
+        brief = brief_of(lease.kind, facts.finding, facts.refs, lease.limits, facts.rule_report)
+        return RunRequest(
+            kind=lease.kind,
+            files=dict(brief.files),
+            system_prompt=brief.system_prompt,
+            prompt=brief.prompt,
+            json_schema=dict(brief.json_schema),
+            model=None if choice is None else choice.model,
+            credential=credential,
+            mcp=McpPlace(self.mcp_url(), "", RUN_TOOLS),
+            limits=lease.limits,
+            checklist=tuple(brief.checklist),
+            known_ids=tuple(brief.known_ids),
+        )
+
+    async def mint(self, lease: RunLease, request: RunRequest) -> tuple[str, RunRequest]:
+        """A key that reads the project until shortly after the run's deadline."""
+        until = now() + timedelta(seconds=lease.limits.seconds + KEY_S)
+        made = await self.keys.create(
+            lease.project_id,
+            f"agent run {lease.name}",
+            "admin",
+            actor=ACTOR,
+            purpose=PURPOSES[lease.kind],
+            expires_at=until,
+        )
+        await RunStore(self.database).holds_key(lease, made.key.id)
+        mcp = msgspec.structs.replace(request.mcp, token=made.plaintext)
+        return made.key.id, msgspec.structs.replace(request, mcp=mcp)
+
+    async def revoke(self, lease: RunLease, key_id: str) -> None:
+        """The key opens nothing any more, here at once and elsewhere when they hear."""
+        await self.keys.revoke(lease.project_id, key_id, actor=ACTOR, purpose=PURPOSES[lease.kind])
+        self.evict(Eviction(key_id=key_id))
+
+    async def sweep(self) -> int:
+        """Revoke keys that nobody came to revoke."""
+        return await self.keys.sweep()
+
+    async def checked(
+        self, lease: RunLease, request: RunRequest, result: Mapping[str, Any]
+    ) -> Mapping[str, Any] | str:
+        """The answer as it counts: of its form, on what can be looked up."""
+        answer = {name: value for name, value in result.items() if name != "unsupported"}
+        told = form_faults(lease.kind, answer)
+        if told:
+            return told[0]
+        marked = result.get("unsupported")
+        answer = tidied(answer)
+        if lease.kind == "rca":
+            answer = completed(answer, request.checklist)
+        found = await ClaimReads(self.database).look_up(lease, _plausible(cited_ids(answer)))
+        answer = grounded(answer, existing=found.existing, evidence=found.evidence, before=found.before)
+        if lease.kind == "triage" and answer["verdict"] != "unclear" and not answer["citations"]:
+            return "nothing it cites is in the project"
+        numbers = [str(one)[:40] for one in marked[:200]] if isinstance(marked, list) else []
+        return {**answer, "unsupported": numbers}
+
+
+def _plausible(ids: set[str]) -> list[str]:
+    return [one for one in ids if len(one) in (16, 32) and set(one) <= set("0123456789abcdef")]
+
+
+def mcp_url(settings: Settings, port: int) -> str:
+    """Where the runner reaches this service."""
+    if settings.mcp_url is not None:
+        return settings.mcp_url
+    if settings.does_tls:
+        return f"https://{settings.site_domain}/mcp"
+    host = settings.http_bind[0]
+    if host in ("0.0.0.0", "::"):  # noqa: S104 - it is compared with
+        host = "127.0.0.1" if settings.launcher_url is None and settings.local else socket.gethostname()
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}/mcp"
+
+
+def ambient(settings: Settings) -> str | None:
+    """The provider that agents have by the environment, as far as this process can tell; for people."""
+    mode = surrounding(settings).mode
+    return None if mode == "none" else mode
+
+
+def has_child(settings: Settings) -> bool:
+    """Whether the runner is a child of this process: a local start that names none."""
+    return settings.launcher_url is None and settings.local
+
+
+def launcher_state(settings: Settings) -> LauncherState:
+    """What health shows of the launcher, from the start on."""
+    if has_child(settings):
+        return LauncherState("a child of this process, started when a run needs it")
+    return LauncherState(settings.launcher_url or COMPOSED_RUNNER)
+
+
+Loop = tuple[Callable[[], Actor], Vitals]
+
+
+def agent_loops(
+    settings: Settings, database: Database, desk: Desk, state: LauncherState, board: Board
+) -> list[Loop]:
+    """The launcher, and the runner where that is a child. None while nobody can open a project to a run."""
+    if settings.auth_disabled:
+        return []
+    vitals = board.enrol("agent-launcher", spare=True)
+    loops: list[Loop] = []
+    host: RunnerHost
+    if has_child(settings):
+        key = secrets.token_urlsafe(32)
+        runner = board.enrol("sandbox-runner", spare=True)
+        made = RunnerChild(
+            launch=lambda: _child(key),
+            connect=lambda url: cast(RunnerLink, RunnerClient(url, key)),
+            busy=lambda: state.in_hand > 0,
+            vitals=runner,
+        )
+        host = made
+        loops.append((lambda: made, runner))
+    else:
+        url = settings.launcher_url or COMPOSED_RUNNER
+        host = NamedRunner(RunnerClient(url, settings.runner_key or ""))
+    books = RunBooks(database)
+    loops.append(
+        (
+            lambda: Launcher(shelf=books, desk=desk, host=host, now=now, state=state, vitals=vitals),
+            vitals,
+        )
+    )
+    return loops
+
+
+@asynccontextmanager
+async def _child(key: str) -> AsyncIterator[trio.abc.Stream]:
+    env = {"SANDBOX_RUNNER_KEY": key, "SANDBOX_RUNNER_BIND": "127.0.0.1:0"}
+    async with child("svc", "sandbox-runner", "--child", env=env) as stream:
+        yield stream

@@ -1,0 +1,333 @@
+"""Laws of the launcher: what is seen of a runner leads to its row of the table, and no key outlives its
+run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID
+
+import attrs
+import msgspec
+import pytest
+import trio
+from trio.testing import MockClock
+
+from actors import launcher
+from actors.launcher import BREAKER_FAILURES, BREAKER_S, Launcher, LauncherState
+from actors.run_courses import Cancelled, Course, Park, Refund, Spend, of_refusal, of_result, of_watching
+from actors.runner_child import NamedRunner
+from actors.supervision import Vitals
+from protocol.agents import DEFAULT_LIMITS, AgentSettings, RunHeld, RunLease, Spent
+from protocol.running import (
+    Credential,
+    FailureKind,
+    McpPlace,
+    RunFailure,
+    RunnerAway,
+    RunnerHealth,
+    RunnerRefused,
+    RunNews,
+    RunRequest,
+    RunResult,
+    RunStands,
+)
+from protocol.storage import Outage
+from tests.actors.every_await import Strike, at_every_await
+
+NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
+ASKED = RunRequest(
+    kind="triage",
+    files={},
+    system_prompt="",
+    prompt="",
+    json_schema={},
+    model="m",
+    credential=Credential(),
+    mcp=McpPlace("http://service/mcp", "", ()),
+    limits=DEFAULT_LIMITS["triage"],
+)
+DONE = RunResult("done", Spent(2, 10, 10), "m", {"verdict": "positive"})
+LEASE_S = 60.0
+
+
+def failed(kind: FailureKind) -> RunResult:
+    return RunResult("failed", Spent(1, 10, 10), "m", None, RunFailure(kind, "why"))
+
+
+@pytest.mark.parametrize(
+    ("seen", "course"),
+    [
+        (RunnerAway("gone"), Refund(5.0, "gone", counts=True)),
+        (RunnerRefused(401), Park("misconfigured_runner")),
+        (RunnerRefused(403), Park("misconfigured_runner")),
+        (RunnerRefused(404), Park("misconfigured_runner")),
+        (RunnerRefused(429, "full"), Refund(60.0, "the runner is full")),
+        (RunnerRefused(503, "draining"), Refund(5.0, "the runner answers 503", counts=True)),
+        (RunnerRefused(409, "other_digest"), Spend("the runner refuses the run (409 other_digest)")),
+        (RunnerRefused(400, "bad"), Spend("the runner refuses the run (400 bad)")),
+    ],
+)
+def test_a_runner_that_does_not_take_a_run_leads_to_its_row(seen: Any, course: Course) -> None:
+    assert of_refusal(seen) == course
+
+
+def test_a_runner_that_began_anew_gives_the_attempt_back() -> None:
+    assert of_watching(RunnerRefused(404)) == Refund(0.0, "the runner began anew", counts=True)
+    assert of_watching(RunnerAway("gone")) == Refund(5.0, "gone", counts=True)
+
+
+@pytest.mark.parametrize(
+    ("kind", "course"),
+    [
+        ("no_provider", Park("no_provider")),
+        ("rejected_credential", Park("rejected_credential")),
+        ("no_such_model", Park("no_such_model")),
+        ("provider_away", Refund(60.0, "provider_away: why")),
+        ("rate_limited", Refund(60.0, "rate_limited: why")),
+        ("sandbox_away", Refund(5.0, "sandbox_away: why")),
+        ("mcp_away", Refund(5.0, "mcp_away: why")),
+        ("timeout", Spend("timeout: why")),
+        ("budget", Spend("budget: why", final=True)),
+        ("bad_output", Spend("bad_output: why")),
+        ("provider_refused", Spend("provider_refused: why")),
+        ("sandbox_died", Spend("sandbox_died: why")),
+        ("broken", Spend("broken: why")),
+    ],
+)
+def test_a_run_that_failed_leads_to_its_row(kind: FailureKind, course: Course) -> None:
+    assert of_result(failed(kind)) == course
+
+
+def test_what_was_cancelled_is_cancelled_and_an_answer_is_to_be_checked() -> None:
+    assert of_result(RunResult("cancelled", Spent())) == Cancelled()
+    assert of_result(DONE) is None
+
+
+@attrs.define(eq=False)
+class House:
+    """Runs, a desk and a runner, all in memory; time is the test's."""
+
+    waiting: list[int] = attrs.field(factory=list)
+    held: dict[int, float] = attrs.field(factory=dict)
+    ended: dict[int, tuple[str, Any]] = attrs.field(factory=dict)
+    keys: set[str] = attrs.field(factory=set)
+    minted: int = 0
+    outages: int = 0
+    unwanted: set[int] = attrs.field(factory=set)
+    lost: set[int] = attrs.field(factory=set)
+    requests: dict[int, Any] = attrs.field(factory=dict)
+    # The runner.
+    takes_s: float = 1.0
+    under_way: dict[str, float] = attrs.field(factory=dict)
+    results: dict[str, RunResult] = attrs.field(factory=dict)
+    begun: list[str] = attrs.field(factory=list)
+    away: bool = False
+    health_asked: int = 0
+
+    async def press_automatic(self, now: datetime) -> int:
+        await trio.lowlevel.checkpoint()
+        return 0
+
+    async def claim(self, now: datetime) -> RunLease | None:
+        await trio.lowlevel.checkpoint()
+        if self.outages:
+            self.outages -= 1
+            raise Outage("away")
+        for n in self.waiting:
+            if n in self.ended or self.held.get(n, 0.0) > trio.current_time():
+                continue
+            taken_over = n in self.held
+            self.held[n] = trio.current_time() + LEASE_S
+            await trio.lowlevel.checkpoint()
+            return RunLease(
+                1, UUID(int=n), "triage", UUID(int=n), UUID(int=n), 1, 1, DEFAULT_LIMITS["triage"],
+                AgentSettings(), Spent(), taken_over=taken_over, request=self.requests.get(n),
+            )  # fmt: skip
+        return None
+
+    async def renew(self, lease: RunLease) -> RunHeld | None:
+        await trio.lowlevel.checkpoint()
+        n = lease.run_id.int
+        if n in self.lost:
+            return None
+        self.held[n] = trio.current_time() + LEASE_S
+        return RunHeld(n in self.unwanted)
+
+    async def asked_with(self, lease: RunLease, request: RunRequest) -> bool:
+        await trio.lowlevel.checkpoint()
+        self.requests[lease.run_id.int] = msgspec.to_builtins(request)
+        return True
+
+    async def progress(self, lease: RunLease, spent: Spent, events: Sequence[Mapping[str, Any]]) -> bool:
+        await trio.lowlevel.checkpoint()
+        return True
+
+    async def _end(self, lease: RunLease, how: str, what: Any) -> bool:
+        await trio.lowlevel.checkpoint()
+        if lease.run_id.int in self.lost:
+            return False
+        self.ended.setdefault(lease.run_id.int, (how, what))
+        await trio.lowlevel.checkpoint()
+        return True
+
+    async def park(self, lease: RunLease, reason: Any) -> bool:
+        return await self._end(lease, "parked", reason)
+
+    async def refund(self, lease: RunLease, due_s: float, why: str, now: datetime) -> bool:
+        await trio.lowlevel.checkpoint()
+        self.held[lease.run_id.int] = trio.current_time() + due_s
+        self.requests.pop(lease.run_id.int, None)
+        return True
+
+    async def finish(self, lease: RunLease, answer: Any, spent: Spent, now: datetime) -> bool:
+        return await self._end(lease, "done", answer)
+
+    async def fail(self, lease: RunLease, why: str, spent: Spent, now: datetime, *, final: bool) -> bool:
+        return await self._end(lease, "failed", why)
+
+    async def cancelled(self, lease: RunLease, spent: Spent, now: datetime) -> bool:
+        return await self._end(lease, "cancelled", None)
+
+    @asynccontextmanager
+    async def news(self) -> AsyncIterator[AsyncIterator[str]]:
+        async def none() -> AsyncIterator[str]:
+            await trio.sleep_forever()
+            yield ""
+
+        yield none()
+
+    # The desk.
+    async def request(self, lease: RunLease) -> Any:
+        await trio.lowlevel.checkpoint()
+        return ASKED
+
+    async def mint(self, lease: RunLease, request: RunRequest) -> tuple[str, RunRequest]:
+        await trio.lowlevel.checkpoint()
+        self.minted += 1
+        self.keys.add(f"key-{self.minted}")
+        return f"key-{self.minted}", request
+
+    async def revoke(self, lease: RunLease, key_id: str) -> None:
+        await trio.lowlevel.checkpoint()
+        self.keys.discard(key_id)
+
+    async def sweep(self) -> int:
+        await trio.lowlevel.checkpoint()
+        return 0
+
+    async def checked(self, lease: RunLease, request: RunRequest, result: Mapping[str, Any]) -> Any:
+        await trio.lowlevel.checkpoint()
+        return result
+
+    # The runner.
+    async def begin(self, name: str, request: RunRequest) -> Any:
+        await trio.lowlevel.checkpoint()
+        if self.away:
+            return RunnerAway("gone")
+        if name not in self.under_way:
+            self.begun.append(name)
+            self.under_way[name] = trio.current_time() + self.takes_s
+        return RunStands("running")
+
+    async def events(self, name: str, after: int) -> Any:
+        if self.away:
+            await trio.lowlevel.checkpoint()
+            return RunnerAway("gone")
+        if name not in self.under_way:
+            await trio.lowlevel.checkpoint()
+            return RunnerRefused(404, "unknown_run")
+        with trio.move_on_after(25):
+            await trio.sleep_until(self.under_way[name])
+        over = trio.current_time() >= self.under_way[name]
+        return RunNews("done" if over else "running", 0, "", Spent(), [])
+
+    async def result(self, name: str) -> Any:
+        await trio.lowlevel.checkpoint()
+        return self.results.get(name, DONE)
+
+    async def cancel(self, name: str) -> None:
+        await trio.lowlevel.checkpoint()
+        self.under_way[name] = 0.0
+        self.results[name] = RunResult("cancelled", Spent())
+
+    async def health(self) -> Any:
+        await trio.lowlevel.checkpoint()
+        self.health_asked += 1
+        return RunnerAway("gone") if self.away else RunnerHealth(True, "0", "container", False, "x", 0, 0, 2)
+
+
+def made(house: House, state: LauncherState | None = None) -> Launcher:
+    known: Any = house
+    return Launcher(
+        shelf=known,
+        desk=known,
+        host=NamedRunner(known),
+        now=lambda: NOW,
+        state=state or LauncherState("here"),
+        vitals=Vitals("agent-launcher"),
+    )
+
+
+async def run_for(seconds: float, house: House, state: LauncherState | None = None) -> None:
+    with trio.move_on_after(seconds):
+        await made(house, state).run()
+
+
+async def test_runs_are_done_two_at_a_time_and_no_key_is_left(autojump_clock: MockClock) -> None:
+    house = House(waiting=[1, 2, 3])
+    await run_for(1.5, house)
+    assert len(house.begun) == 3
+    assert set(house.ended) == {1, 2}
+    await run_for(100, house)
+    assert {how for how, _ in house.ended.values()} == {"done"}
+    assert house.keys == set()
+
+
+async def test_a_run_that_is_lost_is_let_go_of_and_one_that_nobody_wants_ends(
+    autojump_clock: MockClock,
+) -> None:
+    house = House(waiting=[1, 2], takes_s=1_000.0, lost={1}, unwanted={2})
+    await run_for(50, house)
+    assert house.ended == {2: ("cancelled", None)}
+    assert house.keys == set()
+
+
+async def test_three_failures_open_the_breaker_and_a_healthy_answer_closes_it(
+    autojump_clock: MockClock,
+) -> None:
+    house, state = House(waiting=[1], away=True), LauncherState("here")
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(made(house, state).run)
+        await trio.sleep(60)
+        assert (state.failures, state.snapshot()["breaker"]) == (BREAKER_FAILURES, "open")
+        assert house.minted == BREAKER_FAILURES
+        await trio.sleep(BREAKER_S)
+        assert house.health_asked == 1
+        house.away = False
+        await trio.sleep(BREAKER_S + launcher.LOOK_S)
+        assert (house.ended[1][0], state.snapshot()["breaker"]) == ("done", "closed")
+        nursery.cancel_scope.cancel()
+
+
+async def test_an_outage_of_the_store_is_waited_for(autojump_clock: MockClock) -> None:
+    house = House(waiting=[1], outages=2)
+    await run_for(20, house)
+    assert house.ended[1][0] == "done"
+
+
+def test_struck_at_any_await_the_run_is_done_once_and_its_key_is_gone() -> None:
+    async def scenario(strike: Strike) -> None:
+        house = House(waiting=[1])
+        with trio.move_on_after(10.0):
+            await strike.run(lambda: made(house).run())
+        await run_for(2 * LEASE_S + 10, house)
+        assert house.ended[1][0] == "done"
+        # Whoever took over found the same work under way.
+        assert house.begun == [f"{UUID(int=1)}.1"]
+        assert house.keys == set()
+
+    assert at_every_await(scenario) > 10

@@ -1,0 +1,92 @@
+"""A container engine for tests: a `dockerd` of our own, and an image made of this very interpreter."""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import trio
+
+from svc.outside.engine import Engine
+from tests.conftest import missing
+
+IMAGE = "trace-svc-tests:latest"
+#: Left out of the image: what no script of a test imports.
+_LEFT_OUT = ("test", "__pycache__", "site-packages", "idlelib", "tkinter", "ensurepip", "lib2to3", "config-")
+
+
+@contextmanager
+def engine() -> Iterator[Engine]:
+    """An engine with the image. Skips aloud where there is none, or where the kernel forbids one."""
+    if shutil.which("dockerd") is None or os.geteuid() != 0:
+        missing("dockerd")
+    folder = Path(tempfile.mkdtemp(prefix="trace-svc-dockerd-"))
+    log = folder / "log"
+    with log.open("w") as sink:
+        process = subprocess.Popen(
+            [
+                *("dockerd", "--bridge=none", "--iptables=false", "--data-root", f"{folder}/data"),
+                *("--exec-root", f"{folder}/exec", "--pidfile", f"{folder}/pid"),
+                *("--host", f"unix://{folder}/docker.sock"),
+            ],
+            stdout=sink,
+            stderr=sink,
+        )
+    try:
+        deadline = time.monotonic() + 60
+        while "API listen on" not in log.read_text():
+            if process.poll() is not None or time.monotonic() > deadline:
+                pytest.skip(f"no dockerd can run here: {log.read_text().splitlines()[-1][:300]}")
+            time.sleep(0.1)
+        found = Engine(f"{folder}/docker.sock")
+        trio.run(_import, found)
+        yield found
+    finally:
+        process.terminate()
+        process.wait(30)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+async def _import(engine: Engine) -> None:
+    query = {"fromSrc": "-", "repo": IMAGE.partition(":")[0], "tag": "latest"}
+    answer = await engine.ask("POST", "/images/create", query=query, raw=_image(), timeout_s=120)
+    assert answer.status == 200, answer.body[-300:]
+
+
+def _image() -> bytes:
+    """The interpreter with its library, what they link to, and `sleep`."""
+    python = Path(sys.base_prefix) / "bin" / f"python3.{sys.version_info.minor}"
+    library = Path(sysconfig.get_path("stdlib"))
+    sleep = Path(shutil.which("sleep") or "/bin/sleep")
+    binaries = [python, sleep, *(library / "lib-dynload").glob("*.so")]
+    linked: set[str] = set()
+    for binary in binaries:
+        told = subprocess.run(["ldd", str(binary)], capture_output=True, text=True, check=False).stdout
+        linked |= {word for word in told.split() if word.startswith("/")}
+    image = io.BytesIO()
+    with tarfile.open(fileobj=image, mode="w") as tar:
+        for path in sorted(linked | {str(python), str(sleep)}):
+            tar.add(os.path.realpath(path), arcname=path)
+        tar.add(
+            library,
+            filter=lambda info: None if any(f"/{part}" in info.name for part in _LEFT_OUT) else info,
+        )
+        link = tarfile.TarInfo("usr/bin/python3")
+        link.type, link.linkname = tarfile.SYMTYPE, str(python)
+        tar.addfile(link)
+        for name in ("work", "tmp", "proc", "sys", "dev", "etc"):
+            directory = tarfile.TarInfo(name)
+            directory.type, directory.mode = tarfile.DIRTYPE, 0o755
+            tar.addfile(directory)
+    return image.getvalue()

@@ -1,0 +1,117 @@
+"""Agents on pages: pressed by members, followed while they run, told apart from the rule when they are
+done.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from protocol.agents import Pressed, Spent
+from protocol.detection import RULE
+from svc.runtime.clock import now
+from svc.store.accounts.projects import ProjectStore
+from svc.store.agents.outcomes import OutcomeStore
+from svc.store.agents.runs import RunStore
+from svc.store.detection.rca import RcaStore
+from svc.store.postgres.database import Database
+from tests.front.people import Replica, replica
+from tests.store.agents.pressing import claimed
+from tests.store.agents.test_runs import POSITIVE, REPORT
+from tests.store.detection.detecting import ANN, fire, opened, seen
+from tests.web.test_pages import HOSTILE
+from tests.web.test_triage import invited
+from tests.web.visitor import BASE, Visitor
+
+USED = Spent(4, 1_000, 200, 0, 0, 0.5)
+CASE = BASE + "/cases/C-1"
+
+
+@pytest.fixture
+async def here(store: Database) -> AsyncIterator[Replica]:
+    async with replica(store) as found:
+        yield found
+
+
+@pytest.fixture
+async def owner(here: Replica) -> Visitor:
+    visitor = Visitor.of(here)
+    assert (await visitor.sign_up()).status == 303
+    await ProjectStore(here.database).make_default()
+    return visitor
+
+
+def said(text: str) -> str:
+    """What a reader sees of a page."""
+    return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", text))
+
+
+async def test_one_press_is_followed_to_its_report_beside_the_rules(here: Replica, owner: Visitor) -> None:
+    store, case = here.database, await opened(here.database, seen())
+    rules = RcaStore(store)
+    await rules.start(1, case.id, RULE, now())
+    lease = await rules.claim(now())
+    assert lease is not None
+    check = {"check": "marks", "assessment": "explains", "measurement": "1.1 first seen"}
+    rule: dict[str, Any] = {"engine": "rule", "verdict": "model_change", "summary": "", "ruled_out": [check]}
+    await rules.finish(lease, rule, RULE, now())
+    page = await owner.get(CASE)
+    assert "Have an agent look for the cause" in page.text
+    assert (await owner.post(CASE + "/agent", {})).status == 303
+    assert "An agent waits for its turn" in said((await owner.get(CASE)).text)
+    run = await claimed(store)
+    await RunStore(store).progress(
+        run, USED, [{"seq": 1, "at": now().isoformat(), "kind": "tool", "name": "get_span"}]
+    )
+    part = await owner.get(CASE + "/agent/part")
+    assert "turn 4, last get_span" in said(part.text).replace(" ,", ",")
+    assert "data-live" in part.text
+    assert "<html" not in part.text
+    checklist = [{**check, "assessment": "ruled_out", "detail": HOSTILE, "citations": []}]
+    assert await OutcomeStore(store).finish(run, {**REPORT, "checklist": checklist}, USED, now())
+    done = said((await owner.get(CASE)).text)
+    assert "disagree on the verdict (the behaviour changed against another model answers)" in done
+    assert "Have an agent look again" in done
+    report = await owner.get(f"{BASE}/rca/{case_report(await owner.get(CASE))}")
+    assert "by an agent" in report.text
+    assert HOSTILE not in report.text
+
+
+def case_report(page: Any) -> str:
+    found = re.search(r'/rca/([0-9a-f-]{36})">The agent', page.text)
+    assert found is not None
+    return found[1]
+
+
+async def test_a_run_that_waits_for_people_says_for_whom_and_ends_when_somebody_cancels_it(
+    here: Replica, owner: Visitor
+) -> None:
+    store, finding = here.database, await fire(here.database, seen())
+    where = f"{BASE}/findings/{finding}"
+    assert (await owner.post(where + "/agent", {})).status == 303
+    assert await RunStore(store).park(await claimed(store), "no_provider")
+    page = await owner.get(where)
+    assert "no model provider is set" in page.text
+    cancel = re.search(r'action="([^"]+/cancel)"', page.text)
+    assert cancel is not None
+    assert (await owner.post(cancel[1], {})).status == 303
+    assert "run was cancelled" in (await owner.get(where)).text
+    assert (await owner.post(cancel[1], {})).status == 409
+    again = await RunStore(store).press(1, "triage", finding, ANN, now())
+    assert isinstance(again, Pressed)
+    assert await OutcomeStore(store).fail(await claimed(store), "timeout: its time", USED, now(), final=True)
+    assert "its time was over" in (await owner.get(where)).text
+    assert (await owner.post(where + "/agent", {})).status == 303
+    await OutcomeStore(store).finish(await claimed(store), POSITIVE, USED, now())
+    assert "the rate rose" in (await owner.get(where)).text
+
+
+async def test_who_may_only_read_presses_nothing(here: Replica, owner: Visitor) -> None:
+    await opened(here.database, seen())
+    viewer = await invited(here, owner, "v@example.org", "viewer")
+    assert "Have an agent" not in (await viewer.get(CASE)).text
+    assert (await viewer.post(CASE + "/agent", {})).status == 403
+    assert (await owner.post(BASE + "/cases/C-9/agent", {})).status == 404
