@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Final
 
@@ -27,11 +27,14 @@ from protocol.otlp.limits import Limits
 from svc.config.table import Settings
 from svc.outside.kafka.brokers import Kafka
 from svc.outside.kafka.letters import collect
+from svc.outside.kafka.rewinding import rewind
 
 log = logging.getLogger(__name__)
 
 #: What deleting finished batches from a durable spool may take at the end.
 FLUSH_TIMEOUT_S: Final = 5.0
+#: Clocks differ, and a batch waits between the broker and the database.
+BEFORE_SNAPSHOT: Final = timedelta(hours=1)
 #: What a message may weigh beside a body of the largest size, which may not shrink when it is packed.
 MESSAGE_EXTRA_BYTES: Final = 1024 * 1024
 #: The largest message that a Kafka client can be told of.
@@ -76,6 +79,14 @@ async def collected_letters(settings: Settings, take: Callable[[Sequence[bytes]]
     Returns how many there were.
     """
     return await collect(kafka(settings), take)
+
+
+def set_back(settings: Settings, snapshot_at: datetime) -> int:
+    """Have a restored instance read again what came since an hour before the snapshot. Blocks.
+
+    What is stored already is stored once. Returns how many messages that are. Raises `Outage`.
+    """
+    return rewind(kafka(settings), snapshot_at - BEFORE_SNAPSHOT)
 
 
 class Spooling:
