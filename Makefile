@@ -6,7 +6,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 SOURCES := svc actors protocol tests
 
-.PHONY: run test together test-versions test-clients check bench bench-read bench-disk bench-detect soak chaos hostile format clean
+.PHONY: run test together test-versions test-clients check bench bench-read bench-disk bench-backup bench-detect soak chaos hostile format clean
 
 run: .venv/.run
 	@exec $(BIN)/trace-svc serve
@@ -32,6 +32,9 @@ bench-read: .venv/.dev
 
 bench-disk: .venv/.dev
 	$(BIN)/python -m tests.bench.disk
+
+bench-backup: .venv/.dev
+	$(BIN)/python -m tests.bench.backup
 
 bench-detect: .venv/.dev
 	$(BIN)/python -m tests.bench.detect
