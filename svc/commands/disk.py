@@ -29,7 +29,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 async def run(arguments: argparse.Namespace, settings: Settings) -> None:
     """Print it. Raises `Outage`."""
-    async with open_store(settings) as store:
+    async with open_store(settings, as_it_is=True) as store:
         use = await DiskStore(store.database, settings.data_dir / "spool").measure()
     budget = settings.disk_budget_bytes
     seen = forecast(use, budget, now().date(), settings.trace_ttl_days)

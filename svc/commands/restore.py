@@ -10,6 +10,8 @@ import argparse
 import os
 from pathlib import Path
 
+import trio
+
 from protocol.backup import Manifest
 from svc.backup.folder import BackupFolder
 from svc.backup.restoring import Restored, box_of, restore
@@ -17,6 +19,7 @@ from svc.commands.telling import Teller
 from svc.config.table import Settings, read_settings
 from svc.store.backup.loading import without
 from svc.wiring.open_store import open_store
+from svc.wiring.spools import set_back
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -51,11 +54,18 @@ async def run(arguments: argparse.Namespace, settings: Settings) -> None:
     if arguments.into is not None:
         # Read like any other setting, so that a bad one is refused without being shown.
         settings = read_settings({**os.environ, "SVC_JDBC_URL": arguments.into})
+    again = 0
+    if settings.spool_mode == "kafka":
+        # Harmless when the restore is refused after it: what is stored already is stored once.
+        at = manifest.origin.snapshot_at
+        again = await trio.to_thread.run_sync(set_back, settings, at, abandon_on_cancel=True)
     async with open_store(settings, as_it_is=True) as store:
         label = store.database.address.label()
         done = await restore(folder, manifest, store.database, settings.data_dir, secrets, Teller())
     for line in _summary(done, manifest, settings, label):
         print(line)
+    if settings.spool_mode == "kafka":
+        print(f"{again} messages since an hour before the snapshot will be read again by the next start")
 
 
 def _summary(done: Restored, manifest: Manifest, settings: Settings, label: str) -> list[str]:
@@ -70,11 +80,8 @@ def _summary(done: Restored, manifest: Manifest, settings: Settings, label: str)
             f"{manifest.spool.batches} batches wait in {settings.data_dir / 'spool'}: a start with"
             " SVC_INGEST_SPOOL_MODE=disk stores them"
         )
-    if manifest.spool_mode == "kafka":
-        lines.append(
-            "the topic may hold what came after the snapshot: before the start, set the offsets of the group"
-            " back to an hour before it; what is stored already is stored once"
-        )
+    if manifest.spool_mode == "kafka" and settings.spool_mode != "kafka":
+        lines.append("kafka mode is off here: what the topic holds from after the snapshot is not read")
     if not settings.embedded:
         lines.append(
             f"start the service on it with SVC_JDBC_URL, and SVC_SECRET_KEY and SVC_AUTH_COOKIE_PASSWORD as"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Final
 
@@ -29,6 +29,7 @@ from protocol.storage import Letter
 from svc.config.table import Settings
 from svc.outside.kafka.brokers import Kafka
 from svc.outside.kafka.letters import collect
+from svc.outside.kafka.rewinding import rewind
 from svc.outside.kafka.security import Security
 from svc.runtime.clock import now as clock
 from svc.store.spans.dead_letters import DeadLetterStore
@@ -37,6 +38,8 @@ log = logging.getLogger(__name__)
 
 #: What deleting finished batches from a durable spool may take at the end.
 FLUSH_TIMEOUT_S: Final = 5.0
+#: Clocks differ, and a batch waits between the broker and the database.
+BEFORE_SNAPSHOT: Final = timedelta(hours=1)
 #: What a message may weigh beside a body of the largest size, which may not shrink when it is packed.
 MESSAGE_EXTRA_BYTES: Final = 1024 * 1024
 #: The largest message that a Kafka client can be told of.
@@ -100,6 +103,14 @@ def _letter(message: bytes) -> Letter:
     except Unpackable as error:
         # Whoever wrote it: it is kept as it came.
         return Letter(0, str(error), message, clock(), 1)
+
+
+def set_back(settings: Settings, snapshot_at: datetime) -> int:
+    """Have a restored instance read again what came since an hour before the snapshot. Blocks.
+
+    What is stored already is stored once. Returns how many messages that are. Raises `Outage`.
+    """
+    return rewind(kafka(settings), snapshot_at - BEFORE_SNAPSHOT)
 
 
 class Spooling:

@@ -566,7 +566,6 @@ async def test_it_moves_between_majors_of_postgresql_and_back(
     async with Database(address).opened() as served:
         await place.restore(served)
         there = await contents(served)
-        assert there["span"] == []
         other = Place(BackupFolder(tmp_path / "of-served"), place.settings)
         back = (await other.take(served)).manifest
         assert back.origin.server_version.split(".")[0] != taken.origin.server_version.split(".")[0]

@@ -1,4 +1,4 @@
-"""`python -m tests.bench.backup`: what a backup, a second one, a trial restore and a restore take.
+"""`make bench-backup`: what a backup, a second one, a trial restore and a restore take.
 
     python -m tests.bench.backup [--spans 1000000]
 

@@ -6,6 +6,7 @@ import random
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
 
 import attrs
 import pytest
@@ -14,6 +15,7 @@ import trio
 from protocol.broker import Arrival, Backlog, Published
 from protocol.storage import Outage
 from svc.outside.kafka.brokers import CLOSE_TIMEOUT_S, Kafka, Link
+from svc.outside.kafka.rewinding import rewind
 from svc.outside.kafka.security import Security
 from tests.kafka.broker import PASSWORD, Broker, unique
 from tests.service import free_port
@@ -248,3 +250,25 @@ async def test_a_wrong_password_or_certificate_is_an_outage_and_no_password_is_t
         await until(lambda: bool(notes.reasons))
     assert said in caplog.text
     assert PASSWORD not in caplog.text + repr(other) + "".join(notes.reasons)
+
+
+async def test_a_group_that_is_set_back_reads_again_what_came_since_and_skips_nothing(ours: Kafka) -> None:
+    async with linked(ours) as (link, notes):
+        await published(link, b"a", b"b", key=b"1")
+        await until(lambda: len(notes.arrivals) == 2)
+        # Messages are dated to the millisecond.
+        came = datetime.now(UTC)
+        await until(lambda: datetime.now(UTC) - came > timedelta(milliseconds=5))
+        middle = datetime.now(UTC)
+        await until(lambda: datetime.now(UTC) - middle > timedelta(milliseconds=5))
+        await published(link, b"c", key=b"1")
+        await until(lambda: len(notes.arrivals) == 3)
+        link.commit(notes.arrivals[0].partition, notes.arrivals[2].offset + 1)
+    assert await trio.to_thread.run_sync(rewind, ours, middle) == 1
+    # Later than what is committed now: nothing is skipped.
+    assert await trio.to_thread.run_sync(rewind, ours, datetime.now(UTC)) == 1
+    async with linked(ours) as (_, notes):
+        await until(lambda: notes.values == [b"c"])
+    nobody = Kafka(f"127.0.0.1:{free_port()}")
+    with pytest.raises(Outage):
+        await trio.to_thread.run_sync(rewind, nobody, middle)

@@ -1,0 +1,135 @@
+"""`trace-svc export spans | traces | sessions`: a range of a project, streamed to a file or standard output.
+
+Spans as JSON lines (rows with all that they said), as OTLP in JSON or protobuf, which any receiver reads and
+which is what came, or as Parquet. Memory stays flat whatever the range.
+
+Secrets: JSON lines and Parquet hide detected secrets as the pages do; OTLP is what came, to the byte.
+"""
+
+from __future__ import annotations
+
+import argparse
+import struct
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from protocol.inflate import Unreadable
+from protocol.operator import OperatorError
+from protocol.otlp.json_writing import otlp_json
+from protocol.rest.query import jsonable
+from svc.commands.parquet import parquet_rows
+from svc.commands.place import name_project, named_project
+from svc.commands.telling import Teller
+from svc.config.table import Settings
+from svc.runtime.clock import now
+from svc.store.reads.exporting import ExportedSpan, ExportReads
+from svc.store.reads.payloads import said_in
+from svc.wiring.open_store import open_store
+
+FORMS: Final = ("jsonl", "otlp-json", "otlp-proto", "parquet")
+_BEGINNING: Final = "1970-01-01T00:00:00Z"
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Its arguments."""
+    parser.description = (
+        "Streams spans (by when they were stored), traces or sessions (by when they started) of a range.\n"
+        "jsonl: one row a line, spans with all that they said. otlp-json: one OTLP request a line.\n"
+        "otlp-proto: OTLP requests, each behind its length in four bytes, big-endian. parquet: one table,\n"
+        "wants the extra `trace-svc[parquet]` and a file."
+    )
+    parser.add_argument("what", choices=("spans", "traces", "sessions"))
+    parser.add_argument("--form", choices=FORMS, default="jsonl", help="default: %(default)s")
+    parser.add_argument("--from", dest="low", default=_BEGINNING, metavar="TIME", help="ISO 8601, inclusive")
+    parser.add_argument("--to", dest="high", metavar="TIME", help="ISO 8601, exclusive; default: now")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="default: standard output")
+    name_project(parser)
+
+
+async def run(arguments: argparse.Namespace, settings: Settings) -> None:
+    """Export. Raises `OperatorError`, `Outage`, `OSError`."""
+    if arguments.form.startswith("otlp") and arguments.what != "spans":
+        raise OperatorError(f"{arguments.form} is of spans; {arguments.what} go as jsonl or parquet")
+    low, high = _instant(arguments.low), now() if arguments.high is None else _instant(arguments.high)
+    if arguments.out is not None and arguments.out.exists():
+        raise OperatorError(f"{arguments.out} is there already: name another file")
+    async with open_store(settings) as store:
+        project = await named_project(store, arguments)
+        reads = ExportReads(store.database)
+        told, count = Teller(), 0
+        with _sink(arguments.form, arguments.what, arguments.out) as write:
+            async for chunk in _chunks(reads, arguments.what, project.id, low, high):
+                write(chunk)
+                count += len(chunk)
+                told(f"{count:,} {arguments.what}")
+    print(f"exported {count:,} {arguments.what} of {project.org_slug}/{project.slug}", file=sys.stderr)
+
+
+def _instant(text: str) -> datetime:
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise OperatorError(f"{text!r} is no time; expected one like 2026-11-01T00:00:00Z") from None
+    return found.replace(tzinfo=UTC) if found.tzinfo is None else found
+
+
+Chunk = list[tuple[dict[str, Any], bytes | None]]
+
+
+async def _chunks(
+    reads: ExportReads, what: str, project_id: int, low: datetime, high: datetime
+) -> AsyncIterator[Chunk]:
+    if what == "spans":
+        async for spans in reads.spans(project_id, low, high):
+            yield list(spans)
+        return
+    rows = reads.traces if what == "traces" else reads.sessions
+    async for found in rows(project_id, low, high):
+        yield [(row, None) for row in found]
+
+
+@contextmanager
+def _sink(form: str, what: str, out: Path | None) -> Iterator[Callable[[Chunk], object]]:
+    """Where chunks go, one after the other."""
+    if form == "parquet":
+        if out is None:
+            raise OperatorError("parquet wants a file: --out FILE")
+        with parquet_rows(out, what) as write:
+            yield lambda chunk: write([_row(one) for one in chunk])
+        return
+    encode = {"jsonl": _lines, "otlp-json": _otlp_line, "otlp-proto": _otlp_message}[form]
+    if out is None:
+        yield lambda chunk: sys.stdout.buffer.write(encode(chunk))
+        sys.stdout.buffer.flush()
+        return
+    with out.open("xb") as file:
+        yield lambda chunk: file.write(encode(chunk))
+
+
+def _row(exported: ExportedSpan) -> dict[str, Any]:
+    fields, envelope = exported
+    try:
+        return fields if envelope is None else {**fields, **said_in(envelope)}
+    except Unreadable:
+        return fields
+
+
+def _lines(chunk: Chunk) -> bytes:
+    return b"".join(msgspec.json.encode(_row(one), enc_hook=jsonable) + b"\n" for one in chunk)
+
+
+def _otlp_line(chunk: Chunk) -> bytes:
+    envelopes = [envelope for _, envelope in chunk if envelope is not None]
+    return otlp_json(envelopes) + b"\n" if envelopes else b""
+
+
+def _otlp_message(chunk: Chunk) -> bytes:
+    # Requests joined are one request: all their fields repeat.
+    body = b"".join(envelope for _, envelope in chunk if envelope is not None)
+    return struct.pack("!I", len(body)) + body if body else b""

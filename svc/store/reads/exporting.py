@@ -1,0 +1,133 @@
+"""Spans, traces and sessions of a range, a chunk at a time, for an export of any length.
+
+Called by `trace-svc export`. Each chunk is a transaction of its own along an index, so that memory stays flat
+and nothing holds the database up; what arrives meanwhile may or may not be in it, and nothing is in it twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from datetime import datetime
+from typing import Any, Final
+
+import attrs
+
+from svc.store.postgres.database import Connection, Database
+from svc.store.postgres.rows import (
+    SESSION_COLUMNS,
+    SPAN_COLUMNS,
+    SPAN_EXTRAS,
+    TRACE_COLUMNS,
+    session_row,
+    span_row,
+    trace_row,
+)
+from svc.store.spans.payloads import SpanKey, read_envelopes
+
+CHUNK_ROWS: Final = 500
+#: Envelopes held at once; one that is larger is fetched alone.
+CHUNK_BYTES: Final = 32 * 1024 * 1024
+_TIMEOUT_S: Final = 120.0
+
+#: A span as its row shows it, and as it came; None when its payload has aged out.
+ExportedSpan = tuple[dict[str, Any], bytes | None]
+
+
+@attrs.define(eq=False)
+class ExportReads:
+    """Reads a project. All verbs raise `Outage`."""
+
+    database: Database
+
+    async def spans(
+        self, project_id: int, low: datetime, high: datetime
+    ) -> AsyncIterator[Sequence[ExportedSpan]]:
+        """Spans that were stored in the range, in that order, with their payloads."""
+        columns = ", ".join(dict.fromkeys((*SPAN_COLUMNS, *SPAN_EXTRAS, "frame")))
+        place: tuple[Any, ...] = (low, b"", b"")
+        while True:
+
+            async def work(connection: Connection, after: tuple[Any, ...] = place) -> tuple[Any, ...]:
+                # A stretch along the index on what was stored when.
+                rows = await connection.fetch(
+                    f"select {columns} from span where project_id = $1 and created_at >= $2"
+                    " and created_at < $3 and (created_at, trace_id, span_id) > ($2, $4, $5)"
+                    " order by created_at, trace_id, span_id limit $6",
+                    project_id,
+                    after[0],
+                    high,
+                    *after[1:],
+                    CHUNK_ROWS,
+                )
+                return rows, await _whole(connection, project_id, rows)
+
+            rows, envelopes = await self.database.run(work, readonly=True, timeout_s=_TIMEOUT_S)
+            if rows:
+                yield [_span(row, envelopes.get((row["trace_id"], row["span_id"]))) for row in rows]
+            if len(rows) < CHUNK_ROWS:
+                return
+            place = tuple(rows[-1][key] for key in ("created_at", "trace_id", "span_id"))
+
+    async def traces(
+        self, project_id: int, low: datetime, high: datetime
+    ) -> AsyncIterator[list[dict[str, Any]]]:
+        """Traces that started in the range."""
+        columns = ", ".join((*TRACE_COLUMNS, "next_at"))
+        async for rows in self._rows(f"select {columns} from trace", "trace_id", b"", project_id, low, high):
+            yield [trace_row(row) for row in rows]
+
+    async def sessions(
+        self, project_id: int, low: datetime, high: datetime
+    ) -> AsyncIterator[list[dict[str, Any]]]:
+        """Sessions that started in the range."""
+        columns = ", ".join(SESSION_COLUMNS)
+        async for rows in self._rows(f"select {columns} from session", "id", "", project_id, low, high):
+            yield [session_row(row) for row in rows]
+
+    async def _rows(
+        self, select: str, key: str, first: bytes | str, project_id: int, low: datetime, high: datetime
+    ) -> AsyncIterator[list[Any]]:
+        place: tuple[Any, ...] = (low, first)
+        while True:
+
+            async def work(connection: Connection, after: tuple[Any, ...] = place) -> list[Any]:
+                # A stretch by when they started.
+                return await connection.fetch(
+                    f"{select} where project_id = $1 and started_at >= $2 and started_at < $3"
+                    f" and (started_at, {key}) > ($2, $4) order by started_at, {key} limit $5",
+                    project_id,
+                    after[0],
+                    high,
+                    after[1],
+                    CHUNK_ROWS,
+                )
+
+            rows = await self.database.run(work, readonly=True, timeout_s=_TIMEOUT_S)
+            if rows:
+                yield rows
+            if len(rows) < CHUNK_ROWS:
+                return
+            place = (rows[-1]["started_at"], rows[-1][key])
+
+
+async def _whole(
+    connection: Connection, project_id: int, rows: Sequence[Any]
+) -> dict[tuple[bytes, bytes], bytes]:
+    keys: dict[tuple[bytes, bytes], SpanKey] = {
+        (row["trace_id"], row["span_id"]): (row["trace_id"], row["span_id"], row["started_at"], row["frame"])
+        for row in rows
+    }
+    found: dict[tuple[bytes, bytes], bytes] = {}
+    told = await read_envelopes(connection, project_id, list(keys.values()), CHUNK_BYTES)
+    for identity, whole in told.items():
+        if not isinstance(whole, bytes):
+            # It had no room beside the others.
+            alone = await read_envelopes(connection, project_id, [keys[identity]])
+            whole = alone.get(identity, 0)
+        if isinstance(whole, bytes):
+            found[identity] = whole
+    return found
+
+
+def _span(row: Any, envelope: bytes | None) -> ExportedSpan:
+    return span_row({**row, "payload_available": envelope is not None}), envelope
