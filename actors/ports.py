@@ -42,7 +42,7 @@ from protocol.storage import (
     WriteFailed,
     Written,
 )
-from protocol.tries import Counted
+from protocol.tries import CountedTry
 
 __all__ = [
     "Authority",
@@ -232,7 +232,7 @@ class LeaseShelf(Protocol):
 class TryShelf(Protocol):
     """Where copies tell one another what they counted. Raises `Outage`."""
 
-    async def tell(self, counted: Sequence[Counted]) -> None: ...
+    async def tell(self, counted: Sequence[CountedTry]) -> None: ...
 
 
 class Showcase(Protocol):

@@ -26,7 +26,7 @@ class Frees:
 
 
 @attrs.frozen
-class Forecast:
+class RetentionForecast:
     """How much comes in on a day, what that comes to within the term, and when the disk is full."""
 
     a_day: HeldTraces
@@ -44,14 +44,14 @@ class Forecast:
         return None if self.settles_bytes is not None and self.settles_bytes <= self.free_bytes else days
 
 
-async def forecast_of(visit: Visit, terms: Terms) -> Forecast:
+async def forecast_of(visit: Visit, terms: Terms) -> RetentionForecast:
     """The forecast under these terms."""
     reads = DiskReads(visit.means.questions)
     disk = await reads.now()
     a_day = await reads.a_day(visit.project.id, day_of(visit.means.now()))
     bytes_a_day = round(a_day.spans * (disk.bytes_per_span or 0.0))
     settles = bytes_a_day * terms.traces if terms.traces else None
-    return Forecast(a_day, bytes_a_day, settles, visit.instruments.process.disk_free())
+    return RetentionForecast(a_day, bytes_a_day, settles, visit.instruments.process.disk_free())
 
 
 async def frees(visit: Visit, terms: Terms) -> Frees | None:

@@ -1,6 +1,6 @@
 """Wiring of agents: the launcher's shelf and desk over the stores, and where the runner is.
 
-`RunBooks` puts the stores of runs together as the launcher's port, `Desk` makes requests: what is claimed,
+`RunBooks` puts the stores of runs together as the launcher's port, `RequestDesk` makes requests: what is claimed,
 whose model, which key. `agent_loops` builds the actors.
 
 Secrets: the desk opens an integration's secret at the claim and hands it to one request.
@@ -112,7 +112,7 @@ class RunBooks:
 
 
 @attrs.frozen
-class Desk:
+class RequestDesk:
     """Implements `RunDesk`. `mcp_url` says where the runner reaches this service; `evict` forgets a key
     here."""
 
@@ -240,7 +240,7 @@ Loop = tuple[Callable[[], Actor], Vitals]
 
 
 def agent_loops(
-    settings: Settings, database: Database, desk: Desk, state: LauncherState, board: Board
+    settings: Settings, database: Database, desk: RequestDesk, state: LauncherState, board: Board
 ) -> list[Loop]:
     """The launcher, and the runner where that is a child. None while nobody can open a project to a run."""
     if settings.auth_disabled:

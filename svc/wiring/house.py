@@ -66,7 +66,7 @@ from svc.store.spans.traces import TraceStore
 from svc.store.spans.writing import SpanStore
 from svc.web.instruments import OwnerLink
 from svc.web.site import Site
-from svc.wiring.agents import Desk, agent_loops, ambient, launcher_state, mcp_url
+from svc.wiring.agents import RequestDesk, agent_loops, ambient, launcher_state, mcp_url
 from svc.wiring.keeping import leases, optional_loops, retention_report
 from svc.wiring.open_store import Store
 from svc.wiring.pages import DemoProcess, RunningProcess, instruments_of, site
@@ -329,8 +329,8 @@ class House:
             loops.insert(0, (lambda: embedded, self.board.enrol("embedded-postgres")))
         return loops
 
-    def _desk(self) -> Desk:
-        return Desk(
+    def _desk(self) -> RequestDesk:
+        return RequestDesk(
             self.pools.upkeep,
             KeyStore(self.pools.admission, self.hashers),
             self.means.seals,
