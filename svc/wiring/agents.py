@@ -1,7 +1,7 @@
 """Wiring of agents: the launcher's shelf and desk over the stores, and where the runner is.
 
-`RunBooks` puts the stores of runs together as the launcher's port, `RequestDesk` makes requests: what is claimed,
-whose model, which key. `agent_loops` builds the actors.
+`RunBooks` puts the stores of runs together as the launcher's port, `RequestDesk` makes requests: what is
+claimed, whose model, which key. `agent_loops` builds the actors.
 
 Secrets: the desk opens an integration's secret at the claim and hands it to one request.
 """
