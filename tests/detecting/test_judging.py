@@ -11,6 +11,7 @@ from trio.testing import MockClock
 
 from protocol.detection import Author
 from svc.detecting.judge import Judge
+from svc.domain.detect.slots import slot_at
 from svc.domain.detect.table import DETECTORS
 from svc.domain.detect.telling import _RATES, _SIZES
 from svc.store.detection.case_states import CaseStates
@@ -201,6 +202,26 @@ async def test_a_history_that_is_still_arriving_is_not_judged_past_what_is_compl
     look = await house.due.take(PROJECT, "tool_error")
     assert look is not None
     assert (look.quiet, len(look.due)) == (True, 2)
+
+
+async def test_nothing_is_judged_past_what_waits_to_be_counted_however_long_nobody_counts(
+    store: Database,
+) -> None:
+    # Whoever counted died in the midst of a history, and nothing was counted for an hour.
+    house = await rested(store, Story(), until=MONDAY + 9 * DAY)
+    await execute(
+        store,
+        f"insert into fold_due (project_id, trace_id) select {PROJECT}, trace_id from trace"
+        " order by first_started_at desc limit 40",
+    )
+    look = await house.due.take(PROJECT, "tool_error")
+    assert look is not None
+    [row] = await fetch(
+        store,
+        "select min(extract(epoch from first_started_at))::float as s from trace"
+        " where trace_id in (select trace_id from fold_due)",
+    )
+    assert (look.quiet, look.until) == (False, slot_at(row["s"]))
 
 
 async def test_a_detector_that_raises_on_one_project_is_told_and_judges_the_others(

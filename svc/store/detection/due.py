@@ -33,6 +33,8 @@ HELD_S: Final = 300
 #: Projects that one look finds, and subjects that one look takes on, at most.
 PROJECTS: Final = 1_000
 SUBJECTS: Final = 20_000
+#: Traces that wait to be counted, of which the earliest is looked for: a round of the fold.
+WAITING_READ: Final = 200
 
 #: Which detectors judge a measure.
 JUDGES: Final[Sequence[tuple[MeasureName, str]]] = tuple(
@@ -91,9 +93,13 @@ where s.holder is null or s.holder = excluded.holder or s.held_until < clock_tim
 returning extract(epoch from clock_timestamp() - judged_at)::float as waited_s
 """
 
-# How far it may be judged.
+# How far it may be judged. What waits to be counted may lie before anything that was counted lately: the
+# earliest of the next few traces says how far back.
 _REACH: Final = f"""
-select newest_slot, hours_before, gone_before, extract(epoch from clock_timestamp())::float as now_s,
+select (select min(extract(epoch from t.first_started_at))::float
+        from (select trace_id from fold_due where project_id = $1 order by place limit {WAITING_READ}) w
+        join trace t on t.project_id = $1 and t.trace_id = w.trace_id) as waiting_s,
+    newest_slot, hours_before, gone_before, extract(epoch from clock_timestamp())::float as now_s,
     least(case when touched_since > clock_timestamp() - interval '{2 * QUIET_S} s' then touched_low end,
           case when touched_since > clock_timestamp() - interval '{QUIET_S} s' then before_low end) as recent
 from fold_state where project_id = $1
@@ -209,6 +215,8 @@ class DueStore:
         if not rows or (newest := rows[0]["newest_slot"]) is None:
             return DueLook(0, {}, quiet=True, fine_from=0)
         now, recent = slot_at(rows[0]["now_s"]), rows[0]["recent"]
+        if (waiting_s := rows[0]["waiting_s"]) is not None:
+            recent = min(slot_at(waiting_s), slot_at(waiting_s) if recent is None else recent)
         # Clocks ahead of ours say nothing of how far events reach.
         until = newest + 1 if at_once else min(newest, now) + watermark(0.0)
         quiet = True
