@@ -7,7 +7,6 @@ a full hour, where the hourly cubes do; the page says since when it counts.
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from math import log
 from typing import Any, Final
 
 import attrs
@@ -21,41 +20,12 @@ from svc.store.aggregates.vitals import SOURCES, What
 from svc.store.reads.vitals import Vital, VitalsReads, Window
 from svc.web import words
 from svc.web.filters import Token
+from svc.web.movers import ENOUGH, Mover, enough, moved, moved_errors, worst
 from svc.web.page import PROJECT, Html, PageRoute, Visit
 from svc.web.render import query
 
-#: Fewer than these in either window are compared with nothing.
-ENOUGH: Final = 30
 TIMEOUT_S: Final = 8.0
 WINDOWS: Final = {"1h": timedelta(hours=1), "24h": timedelta(hours=24), "7d": timedelta(days=7)}
-#: A change below this factor is none worth a word.
-_WORTH: Final = 1.2
-
-
-@attrs.frozen
-class Mover:
-    """How a figure moved: the factor, or None where it cannot be said; worse when it grew."""
-
-    factor: float | None
-    #: Whether it says anything that it grew; more traffic is neither good nor bad.
-    judged: bool = True
-
-    @property
-    def text(self) -> str:
-        """×1.9, -40 %, or nothing."""
-        if self.factor is None:
-            return ""
-        if self.factor >= 1.995:
-            return f"×{self.factor:.1f}" if self.factor < 100 else "×100 or more"
-        percent = round((self.factor - 1) * 100)
-        return f"{percent:+d} %" if percent else "±0"
-
-    @property
-    def tone(self) -> str:
-        """bad, ok or soft."""
-        if self.factor is None or not self.judged or 1 / _WORTH < self.factor < _WORTH:
-            return "soft"
-        return "bad" if self.factor > 1 else "ok"
 
 
 @attrs.frozen
@@ -82,9 +52,9 @@ async def vitals(visit: Visit) -> Html | Refusal:
         return BAD_REQUEST.saying(f"range is one of {', '.join(WINDOWS)}")
     found = await _read(visit, "sites", name)
     context = {**_table(visit, "sites", name, found), "windows": WINDOWS, "name": name, "worst": None}
-    context["comparable"] = bool(found) and any(_enough(vital) for vital in found or ())
+    context["comparable"] = bool(found) and any(enough(vital) for vital in found or ())
     if found is not None:
-        context["worst"] = _worst(found)
+        context["worst"] = worst(found)
     return Html("pages/vitals", context, modules=("lazy", "part"))
 
 
@@ -139,10 +109,10 @@ def _row(visit: Visit, what: What, name: str, vital: Vital) -> VitalRow:
         now,
         Mover(None) if short else _growth(visit, name, now.n, before.n),
         Mover(None) if short else _growth(visit, name, now.cost, before.cost),
-        Mover(None) if short else _errors(now, before),
-        Mover(None) if short else _factor(now.p50_ms, before.p50_ms),
-        Mover(None) if short else _factor(now.p95_ms, before.p95_ms),
-        Mover(None) if short else _factor(now.cost_each, before.cost_each),
+        Mover(None) if short else moved_errors(now, before),
+        Mover(None) if short else moved(now.p50_ms, before.p50_ms),
+        Mover(None) if short else moved(now.p95_ms, before.p95_ms),
+        Mover(None) if short else moved(now.cost_each, before.cost_each),
         short,
     )
 
@@ -160,58 +130,6 @@ def _growth(visit: Visit, name: str, now: float | None, before: float | None) ->
     at = visit.means.now()
     longer = (at - _since(name, at)) / WINDOWS[name]
     return Mover(now / before / longer if now is not None and before else None, judged=False)
-
-
-def _factor(now: float | None, before: float | None) -> Mover:
-    return Mover(now / before if now is not None and before else None)
-
-
-def _errors(now: Window, before: Window) -> Mover:
-    """Rates of few failures jump about: half a failure more on either side tames the factor."""
-    if not now.failed and not before.failed:
-        return Mover(None)
-    return Mover(((now.failed + 0.5) / (now.n + 1)) / ((before.failed + 0.5) / (before.n + 1)))
-
-
-def _enough(vital: Vital) -> bool:
-    return min(vital.now.n, vital.before.n) >= ENOUGH
-
-
-def _worst(found: list[Vital]) -> str | None:
-    """The worst mover in a sentence; None when nothing got much worse."""
-    worst, said = log(_WORTH), None
-    for vital in found:
-        now, before = vital.now, vital.before
-        if not _enough(vital):
-            continue
-        name = vital.subject or "not known"
-        for change, weight, text in (
-            (
-                _errors(now, before) if now.failed >= 5 else Mover(None),
-                1.5,
-                f"fails in {words.percent(now.error_rate)} of traces,"
-                f" {words.percent(before.error_rate)} before",
-            ),
-            (
-                _factor(now.p95_ms, before.p95_ms),
-                0.8,
-                f"has its slowest twentieth from {words.duration(now.p95_ms)} up,"
-                f" {words.duration(before.p95_ms)} before",
-            ),
-            (
-                _factor(now.p50_ms, before.p50_ms),
-                1.0,
-                f"takes {words.duration(now.p50_ms)} at the median, {words.duration(before.p50_ms)} before",
-            ),
-            (
-                _factor(now.cost_each, before.cost_each),
-                1.0,
-                f"costs {words.money(now.cost_each)} a trace, {words.money(before.cost_each)} before",
-            ),
-        ):
-            if change.factor is not None and log(change.factor) * weight > worst:
-                worst, said = log(change.factor) * weight, f"{name} {text}"
-    return said
 
 
 PAGES: Final = (

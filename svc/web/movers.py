@@ -1,0 +1,97 @@
+"""How the figures of vitals moved from one window to the next, in words, and which moved worst. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import log
+from typing import Final
+
+import attrs
+
+from svc.store.reads.vitals import Vital, Window
+from svc.web import words
+
+#: Fewer than these in either window are compared with nothing.
+ENOUGH: Final = 30
+#: A change below this factor is none worth a word.
+_WORTH: Final = 1.2
+
+
+@attrs.frozen
+class Mover:
+    """How a figure moved: the factor, or None where it cannot be said; worse when it grew."""
+
+    factor: float | None
+    #: Whether it says anything that it grew; more traffic is neither good nor bad.
+    judged: bool = True
+
+    @property
+    def text(self) -> str:
+        """×1.9, -40 %, or nothing."""
+        if self.factor is None:
+            return ""
+        if self.factor >= 1.995:
+            return f"×{self.factor:.1f}" if self.factor < 100 else "×100 or more"
+        percent = round((self.factor - 1) * 100)
+        return f"{percent:+d} %" if percent else "±0"
+
+    @property
+    def tone(self) -> str:
+        """bad, ok or soft."""
+        if self.factor is None or not self.judged or 1 / _WORTH < self.factor < _WORTH:
+            return "soft"
+        return "bad" if self.factor > 1 else "ok"
+
+
+def moved(now: float | None, before: float | None) -> Mover:
+    """How a figure changed."""
+    return Mover(now / before if now is not None and before else None)
+
+
+def moved_errors(now: Window, before: Window) -> Mover:
+    """Rates of few failures jump about: half a failure more on either side tames the factor."""
+    if not now.failed and not before.failed:
+        return Mover(None)
+    return Mover(((now.failed + 0.5) / (now.n + 1)) / ((before.failed + 0.5) / (before.n + 1)))
+
+
+def enough(vital: Vital) -> bool:
+    """Whether both windows have enough to compare."""
+    return min(vital.now.n, vital.before.n) >= ENOUGH
+
+
+def worst(found: Sequence[Vital]) -> str | None:
+    """The worst mover in a sentence; None when nothing got much worse."""
+    most, said = log(_WORTH), None
+    for vital in found:
+        now, before = vital.now, vital.before
+        if not enough(vital):
+            continue
+        name = vital.subject or "not known"
+        for change, weight, text in (
+            (
+                moved_errors(now, before) if now.failed >= 5 else Mover(None),
+                1.5,
+                f"fails in {words.percent(now.error_rate)} of traces,"
+                f" {words.percent(before.error_rate)} before",
+            ),
+            (
+                moved(now.p95_ms, before.p95_ms),
+                0.8,
+                f"has its slowest twentieth from {words.duration(now.p95_ms)} up,"
+                f" {words.duration(before.p95_ms)} before",
+            ),
+            (
+                moved(now.p50_ms, before.p50_ms),
+                1.0,
+                f"takes {words.duration(now.p50_ms)} at the median, {words.duration(before.p50_ms)} before",
+            ),
+            (
+                moved(now.cost_each, before.cost_each),
+                1.0,
+                f"costs {words.money(now.cost_each)} a trace, {words.money(before.cost_each)} before",
+            ),
+        ):
+            if change.factor is not None and log(change.factor) * weight > most:
+                most, said = log(change.factor) * weight, f"{name} {text}"
+    return said
