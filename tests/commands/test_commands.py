@@ -18,7 +18,17 @@ from svc.commands.table import COMMANDS
 from tests.service import TRACE_SVC
 
 ROOT = Path(__file__).parents[2]
-NO_COMMANDS = {"demo_story", "table", "place", "columns", "printing", "report"}
+NO_COMMANDS = {
+    "finding",
+    "own_service",
+    "tls",
+    "demo_story",
+    "table",
+    "place",
+    "columns",
+    "printing",
+    "report",
+}
 
 
 def cpu_s(*arguments: str) -> float:
