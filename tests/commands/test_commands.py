@@ -18,7 +18,10 @@ from svc.commands.table import COMMANDS
 from tests.service import TRACE_SVC
 
 ROOT = Path(__file__).parents[2]
-NO_COMMANDS = {"demo_story", "table", "place", "columns", "printing", "report", "telling", "parquet"}
+NO_COMMANDS = {
+    *("demo_story", "table", "place", "columns", "printing", "report", "telling", "parquet"),
+    *("finding", "own_service", "tls"),
+}
 
 
 def cpu_s(*arguments: str) -> float:
