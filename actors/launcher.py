@@ -253,6 +253,8 @@ class Launcher:
         if isinstance(result, RunnerRefused | RunnerAway):
             return of_watching(result)
         hold.spent = result.spent
+        if result.model is not None:
+            await self._shelf.ran_on(hold.lease, result.model)
         course = of_result(result)
         if isinstance(course, Cancelled) and not hold.unwanted:
             return Refund(AWAY_S, "the runner ended the run: it was stopped, or nobody had listened")

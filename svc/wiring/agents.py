@@ -84,6 +84,10 @@ class RunBooks:
         """Keep what happened."""
         return await RunStore(self.database).progress(lease, spent, events)
 
+    async def ran_on(self, lease: RunLease, model: str) -> bool:
+        """Name the model that did it."""
+        return await RunStore(self.database).ran_on(lease, model)
+
     async def park(self, lease: RunLease, reason: ParkedFor) -> bool:
         """Wait for people."""
         return await RunStore(self.database).park(lease, reason)

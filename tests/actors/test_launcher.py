@@ -166,6 +166,10 @@ class House:
         await trio.lowlevel.checkpoint()
         return True
 
+    async def ran_on(self, lease: RunLease, model: str) -> bool:
+        await trio.lowlevel.checkpoint()
+        return True
+
     async def _end(self, lease: RunLease, how: str, what: Any) -> bool:
         await trio.lowlevel.checkpoint()
         if lease.run_id.int in self.lost:

@@ -39,6 +39,7 @@ def test_a_true_finding_is_confirmed_and_a_planted_false_one_is_rejected(house: 
     ]
     assert {event["kind"] for event in runs[0]["events"]} == {"accepted", "turn", "tool", "ended"}
     assert runs[0]["spent"]["usd"] > 0
+    assert runs[0]["model"].startswith("claude-")
     over_mcp = house.tool("get_finding", id=true)
     assert over_mcp["triageStatus"] == "done"
     assert (

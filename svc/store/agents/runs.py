@@ -145,6 +145,10 @@ class RunStore:
             integration_id,
         )
 
+    async def ran_on(self, lease: RunLease, model: str) -> bool:
+        """Name the model that did it, which the runner's environment may have chosen."""
+        return await self._set(lease, "model = $4", model)
+
     async def holds_key(self, lease: RunLease, key_id: str) -> bool:
         """Name the key of the run, so that whoever takes over can revoke it."""
         return await self._set(lease, "key_id = $4", UUID(key_id))
