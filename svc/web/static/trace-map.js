@@ -11,6 +11,13 @@ export class Overview {
   /** @param {HTMLCanvasElement} canvas */
   constructor(canvas) {
     this.canvas = canvas;
+    /** @type {import("./trace-model.js").Trace | undefined} */
+    this.of = undefined;
+    /** @type {Scale | undefined} */
+    this.scale = undefined;
+    /** @type {import("./trace-model.js").Trace | undefined} */
+    this.drawn = undefined;
+    this.width = 0;
   }
 
   /** The scale of all of a trace, made once. @param {import("./trace-model.js").Trace} trace @returns {Scale} */
