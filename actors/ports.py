@@ -32,7 +32,7 @@ from protocol.storage import (
     WriteFailed,
     Written,
 )
-from protocol.tries import Counted
+from protocol.tries import CountedTry
 
 __all__ = [
     "Authority",
@@ -218,7 +218,7 @@ class LeaseShelf(Protocol):
 class TryShelf(Protocol):
     """Where copies tell one another what they counted. Raises `Outage`."""
 
-    async def tell(self, counted: Sequence[Counted]) -> None: ...
+    async def tell(self, counted: Sequence[CountedTry]) -> None: ...
 
 
 class Showcase(Protocol):

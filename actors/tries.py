@@ -14,7 +14,7 @@ import trio
 from actors.ports import TryShelf
 from actors.rounds import rounds
 from actors.supervision import Vitals
-from protocol.tries import Counted
+from protocol.tries import CountedTry
 
 BOOK_BOUND: Final = 10_000
 #: How long changes gather before they are written together.
@@ -25,15 +25,15 @@ class TryBook:
     """Changes that nobody else knows of yet."""
 
     def __init__(self) -> None:
-        self._waiting: deque[Counted] = deque(maxlen=BOOK_BOUND)
+        self._waiting: deque[CountedTry] = deque(maxlen=BOOK_BOUND)
         self._come = trio.Event()
 
-    def put(self, counted: Counted) -> None:
+    def put(self, counted: CountedTry) -> None:
         """Something was counted."""
         self._waiting.append(counted)
         self._come.set()
 
-    async def some(self) -> list[Counted]:
+    async def some(self) -> list[CountedTry]:
         """What has come, once something has."""
         await self._come.wait()
         await trio.sleep(GATHER_S)
@@ -53,7 +53,7 @@ class TryTeller:
 
     def __init__(self, *, book: TryBook, shelf: TryShelf, vitals: Vitals) -> None:
         self._book, self._shelf, self._vitals = book, shelf, vitals
-        self._held: list[Counted] = []
+        self._held: list[CountedTry] = []
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Run until cancelled."""

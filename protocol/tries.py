@@ -11,7 +11,7 @@ Change = Literal["counted", "taken_back", "forgotten"]
 
 
 @attrs.frozen
-class Counted:
+class CountedTry:
     """What happened to one count: of which limit, under which name (a digest; who it is nobody needs)."""
 
     limit: str
@@ -23,7 +23,7 @@ class Counted:
 class ToldTry:
     """What another copy told, and how long ago that was."""
 
-    what: Counted
+    what: CountedTry
     age_s: float
 
 

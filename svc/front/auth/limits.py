@@ -17,7 +17,7 @@ from typing import Final
 import attrs
 import trio
 
-from protocol.tries import Change, Counted, ToldTry
+from protocol.tries import Change, CountedTry, ToldTry
 
 #: Names counted at once, oldest out first.
 NAMES_BOUND: Final = 10_000
@@ -112,12 +112,12 @@ class Tries:
             Limit(per_account_here * KNOWN_FACTOR, window_s),
         )
 
-    def shared(self, tell: Callable[[Counted], None]) -> None:
+    def shared(self, tell: Callable[[CountedTry], None]) -> None:
         """From now on tell each change of a count; names go out as digests."""
         for label, limit in self._limits().items():
 
             def told(name: str, change: Change, label: str = label) -> None:
-                tell(Counted(label, bytes.fromhex(name), change))
+                tell(CountedTry(label, bytes.fromhex(name), change))
 
             limit.told = told
 

@@ -11,7 +11,7 @@ from typing import Final
 
 import attrs
 
-from protocol.tries import Counted, ToldTries, ToldTry
+from protocol.tries import CountedTry, ToldTries, ToldTry
 from svc.store.postgres.database import Connection, Database
 
 CHANNEL: Final = "tries"
@@ -27,7 +27,7 @@ class TryStore:
     copy: str
     window_s: float
 
-    async def tell(self, counted: Sequence[Counted]) -> None:
+    async def tell(self, counted: Sequence[CountedTry]) -> None:
         """Let the others have these."""
 
         async def work(connection: Connection) -> None:
@@ -61,6 +61,7 @@ class TryStore:
         )
         places = {**seen, **{row["copy"]: row["id"] for row in rows}}
         told = (
-            ToldTry(Counted(row["counts"], bytes(row["name"]), row["change"]), row["age_s"]) for row in rows
+            ToldTry(CountedTry(row["counts"], bytes(row["name"]), row["change"]), row["age_s"])
+            for row in rows
         )
         return ToldTries(places, tuple(told))
