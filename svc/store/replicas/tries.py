@@ -60,8 +60,8 @@ class TryStore:
             MOST,
         )
         places = {**seen, **{row["copy"]: row["id"] for row in rows}}
-        told = (
+        told = [
             ToldTry(CountedTry(row["counts"], bytes(row["name"]), row["change"]), row["age_s"])
             for row in rows
-        )
+        ]
         return ToldTries(places, tuple(told))
