@@ -1,7 +1,8 @@
 """Keeps the disk within its budget: measures every minute, tells, drops the oldest, and at last refuses.
 
-Owns the rhythm and the tally; what goes when is `svc.domain.disk_budget`, handed in as `steps` and `level`.
-The doors read `refuses` of the tally.
+Every copy of the service measures and may refuse; the one that `leads` drops, so that two never drop more
+than there is need for. Owns the rhythm and the tally; what goes when is `svc.domain.disk_budget`, handed in
+as `steps` and `level`. The doors read `refuses` of the tally.
 """
 
 from __future__ import annotations
@@ -76,11 +77,12 @@ class DiskBudget:
         shelf: DiskShelf,
         rules: BudgetRules,
         now: Callable[[], datetime],
+        leads: Callable[[], bool],
         tally: DiskTally,
         vitals: Vitals,
     ) -> None:
         self._budget, self._shelf, self._rules = budget_bytes, shelf, rules
-        self._now, self._tally, self._vitals = now, tally, vitals
+        self._now, self._leads, self._tally, self._vitals = now, leads, tally, vitals
         self._told_s = -TELL_AGAIN_S
         tally.budget = budget_bytes
 
@@ -92,7 +94,11 @@ class DiskBudget:
         use = await self._shelf.measure()
         nothing_left = False
         if self._rules.level(use.total, self._budget, True) == "drop":
-            use, nothing_left = await self._drop(use)
+            if self._leads():
+                use, nothing_left = await self._drop(use)
+            else:
+                # Another copy drops. Where it does not keep up, no copy takes more.
+                nothing_left = use.total >= self._budget
         self._note(use, self._rules.level(use.total, self._budget, not nothing_left))
         return ROUND_S if self._tally.level in ("ok", "tell") else TIGHT_ROUND_S
 

@@ -308,7 +308,7 @@ class House:
         loops += agent_loops(self.settings, self.pools.upkeep, self._desk(), self.launcher, self.board)
         duties = leases(self.settings)
         loops += optional_loops(self.settings, self.pools.upkeep, self.board, self.sweep_tally, duties)
-        loops += safekeeping_loops(self.settings, self.pools.upkeep, self.board, self.safekeeping)
+        loops += safekeeping_loops(self.settings, self.pools.upkeep, self.board, self.safekeeping, duties)
         launch = decoder_process(
             self.store.database.address,
             self.settings.log_level,

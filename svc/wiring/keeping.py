@@ -35,11 +35,12 @@ def default_terms(settings: Settings) -> Terms:
 #: What one copy alone does.
 HEARTBEAT: Final = "heartbeat"
 CERTIFICATES: Final = "certificates"
+DISK: Final = "disk budget"
 
 
 def leases(settings: Settings) -> Leases:
     """The duties of this copy. Beside a database of one's own there is no other."""
-    return Leases((HEARTBEAT, CERTIFICATES), alone=settings.embedded)
+    return Leases((HEARTBEAT, CERTIFICATES, DISK), alone=settings.embedded)
 
 
 def lease_keeper(duties: Leases, database: Database, board: Board) -> Loop:

@@ -19,6 +19,7 @@ import trio
 
 from actors.backups import BackupTally, NightlyBackup
 from actors.disk_budget import BudgetRules, DiskBudget, DiskTally
+from actors.leases import Leases
 from actors.supervision import Actor, Board, Vitals
 from protocol.operator import OperatorError
 from svc.backup.folder import BackupFolder
@@ -27,6 +28,7 @@ from svc.domain.disk_budget import LEAST_WALS, drop_steps, forecast, level_of
 from svc.runtime.clock import now
 from svc.store.postgres.database import Database
 from svc.store.retention.disk_use import DiskStore
+from svc.wiring.keeping import DISK
 
 Loop = tuple[Callable[[], Actor], Vitals]
 
@@ -82,14 +84,14 @@ async def check_budget(settings: Settings, database: Database) -> None:
 
 
 def safekeeping_loops(
-    settings: Settings, database: Database, board: Board, keeping: Safekeeping
+    settings: Settings, database: Database, board: Board, keeping: Safekeeping, duties: Leases
 ) -> list[Loop]:
     """How to build each of them, and its vitals on the board."""
     loops: list[Loop] = []
     if keeping.backups is not None:
         loops.append(_nightly(settings, board, keeping.backups))
     if keeping.disk is not None:
-        loops.append(_budget(settings, database, board, keeping.disk))
+        loops.append(_budget(settings, database, board, keeping.disk, duties))
     return loops
 
 
@@ -139,7 +141,7 @@ async def _run(*words: str) -> str | None:
     return (said[-1].removeprefix("trace-svc: ") if said else f"exit status {done.returncode}")[:_FAULT_CHARS]
 
 
-def _budget(settings: Settings, database: Database, board: Board, tally: DiskTally) -> Loop:
+def _budget(settings: Settings, database: Database, board: Board, tally: DiskTally, duties: Leases) -> Loop:
     vitals = board.enrol("disk-budget", spare=True)
     budget, term = settings.disk_budget_bytes, settings.trace_ttl_days
 
@@ -155,7 +157,13 @@ def _budget(settings: Settings, database: Database, board: Board, tally: DiskTal
     shelf = DiskStore(database, settings.data_dir / "spool")
     return (
         lambda: DiskBudget(
-            budget_bytes=budget, shelf=shelf, rules=rules, now=now, tally=tally, vitals=vitals
+            budget_bytes=budget,
+            shelf=shelf,
+            rules=rules,
+            now=now,
+            leads=lambda: duties.held(DISK),
+            tally=tally,
+            vitals=vitals,
         ),
         vitals,
     )

@@ -58,12 +58,18 @@ def rules() -> BudgetRules:
     return BudgetRules(lambda used, of, left: level_of(used, of, droppable=left), drop_steps, growth)
 
 
-async def look(shelf: Shelf, seconds: float = 1.0) -> DiskTally:
+async def look(shelf: Shelf, seconds: float = 1.0, leads: bool = True) -> DiskTally:
     tally, vitals = DiskTally(), Vitals("disk-budget", spare=True)
 
     def build() -> DiskBudget:
         return DiskBudget(
-            budget_bytes=BUDGET, shelf=shelf, rules=rules(), now=lambda: NOW, tally=tally, vitals=vitals
+            budget_bytes=BUDGET,
+            shelf=shelf,
+            rules=rules(),
+            now=lambda: NOW,
+            leads=lambda: leads,
+            tally=tally,
+            vitals=vitals,
         )
 
     with trio.move_on_after(seconds):
@@ -109,6 +115,15 @@ async def test_between_95_and_100_percent_with_nothing_left_ingest_goes_on(
 ) -> None:
     tally = await look(Shelf({}, other=970))
     assert (tally.level, tally.refuses) == ("drop", False)
+
+
+@pytest.mark.parametrize(("other", "refuses"), [(400, False), (450, True)])
+async def test_a_copy_that_does_not_lead_drops_nothing_and_refuses_at_the_budget(
+    autojump_clock: MockClock, other: int, refuses: bool
+) -> None:
+    shelf = Shelf(days(*range(8), payloads=60, rest=10), other=other)
+    tally = await look(shelf, leads=False)
+    assert (tally.refuses, shelf.dropped) == (refuses, [])
 
 
 async def test_an_outage_is_waited_for(autojump_clock: MockClock) -> None:
