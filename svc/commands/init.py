@@ -74,6 +74,7 @@ def _environment(arguments: argparse.Namespace, settings: Settings) -> dict[str,
     for secret in SECRETS:
         kept = kept_text(settings.data_dir, secret)
         env[secret.variable] = kept or b64encode(secrets.token_bytes(32)).decode()
+    env["SANDBOX_RUNNER_KEY"] = secrets.token_urlsafe(32)
     if arguments.domain:
         env["SITE_DOMAIN"] = arguments.domain
         if arguments.email:

@@ -21,6 +21,8 @@ ROOT = Path(__file__).parent.parent.parent
 #: What the image says itself, and what is of the host alone.
 FIXED = {"SVC_HTTP_BIND", "SVC_HTTPS_BIND", "SVC_DATA_DIR", "SVC_CERTS_DIR"}
 HOST_ONLY = {"DB_DATA_DIR"}
+#: What the runner has in the container as everywhere: its port, Docker's socket, no agent CLI of a host.
+FIXED_FOR_RUNNER = {"SANDBOX_RUNNER_BIND", "SANDBOX_ENGINE_SOCKET", "SANDBOX_CLI"}
 #: Of compose.yaml alone.
 OWN = {"TRACE_SVC_IMAGE", "TRACE_SVC_MEMORY", "TRACE_SVC_DATA_DIR"}
 
@@ -49,7 +51,13 @@ def env_of(folder: Path) -> dict[str, str]:
 
 def test_compose_hands_every_setting_to_the_container_and_no_other() -> None:
     names = {row.name for row in setting_rows()}
-    assert compose()["services"]["trace-svc"]["environment"].keys() == names - FIXED - HOST_ONLY
+    services = compose()["services"]
+    service, runner = (services[name]["environment"].keys() for name in ("trace-svc", "sandbox-runner"))
+    assert service | runner == names - FIXED - HOST_ONLY - FIXED_FOR_RUNNER
+    # Credentials of model providers are the runner's alone.
+    assert {"ANTHROPIC_API_KEY", "AWS_SECRET_ACCESS_KEY", "SANDBOX_HOSTED_KEY"} <= runner - service
+    assert {"SANDBOX_RUNNER_KEY", "AGENT_PROVIDER", "CLOUD_REGION"} <= runner & service
+    assert not {name for name in runner - service if name.startswith("SVC_")}
     text = (ROOT / "deploy/compose.yaml").read_text(encoding="utf-8")
     assert set(re.findall(r"\$\{([A-Z_]+)", text)) <= names | OWN
 
@@ -68,6 +76,11 @@ def test_the_container_is_confined() -> None:
     assert (service["cap_drop"], service["security_opt"]) == (["ALL"], ["no-new-privileges:true"])
     assert service["stop_grace_period"] == "40s"
     assert service["ports"] == ["${HTTP_PORT:-80}:8000", "${HTTPS_PORT:-443}:8443"]
+    runner = compose()["services"]["sandbox-runner"]
+    assert (runner["read_only"], runner["cap_drop"], runner["profiles"]) == (True, ["ALL"], ["agents"])
+    assert "ports" not in runner, "nobody else may reach it"
+    sockets = [name for name, one in compose()["services"].items() if "docker.sock" in str(one["volumes"])]
+    assert sockets == ["sandbox-runner"]
     named = {volume.partition(":")[0] for one in compose()["services"].values() for volume in one["volumes"]}
     assert {"trace-svc-db", "trace-svc-kafka", "trace-svc-state"} == compose()["volumes"].keys()
     assert "trace-svc-kafka" in named
