@@ -293,11 +293,12 @@ async def _told_end(
 async def _name(
     connection: Connection, project_id: int, case_id: UUID, report_id: UUID, *, instead_of_agents: bool
 ) -> None:
-    # The case's report, unless an agent's that runs is to stay.
+    # The case's report, unless an agent's that runs or is done is to stay: the rule's stands beside it.
     await connection.execute(
         "update detection_case c set rca_report_id = $3 where c.project_id = $1 and c.id = $2"
         " and ($4 or not exists (select from rca_report r where r.project_id = c.project_id"
-        " and r.id = c.rca_report_id and r.id <> $3 and r.status = 'running' and r.engine = 'agent'))",
+        " and r.id = c.rca_report_id and r.id <> $3 and r.status in ('running', 'done')"
+        " and r.engine = 'agent'))",
         project_id,
         case_id,
         report_id,
@@ -310,7 +311,7 @@ async def _name_last_done(connection: Connection, project_id: int, case_id: UUID
     await connection.execute(
         "update detection_case c set rca_report_id = coalesce((select r.id from rca_report r"
         " where r.project_id = c.project_id and r.case_id = c.id and r.status = 'done'"
-        " order by r.finished_at desc, r.id limit 1), c.rca_report_id)"
+        " order by r.engine = 'agent' desc, r.finished_at desc, r.id limit 1), c.rca_report_id)"
         " where c.project_id = $1 and c.id = $2 and c.rca_report_id = $3",
         project_id,
         case_id,

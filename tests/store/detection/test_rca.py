@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -199,13 +199,23 @@ async def test_the_rule_and_agents_keep_to_reports_of_their_own(store: Database)
     assert await reports.finish(agent, "no credential", AGENT, LATER)
     found = await case(store, case_id)
     assert (found["rca"], found["rca_available"]) == ({"summary": "by rule"}, True)
-    # The rule's does not take the place of an agent's that runs, an agent's takes that of any.
+    # The rule's does not take the place of an agent's that runs or is done, an agent's takes that of any.
     await reports.start(1, case_id, AGENT, LATER, engine="agent")
     await reports.start(1, case_id, RULE, LATER)
     found = await case(store, case_id)
     again = await reports.claim(LATER, engine="agent")
     assert again is not None
     assert found["rca_report_id"] == str(again.report_id)
+    assert await reports.finish(again, {"summary": "by an agent"}, AGENT, LATER)
+    later = await held(store)
+    assert await reports.finish(later, {"summary": "by rule, later"}, RULE, LATER + timedelta(minutes=1))
+    assert (await case(store, case_id))["rca"] == {"summary": "by an agent"}
+    # Nor when another of an agent fails after it.
+    await reports.start(1, case_id, AGENT, LATER, engine="agent")
+    last = await reports.claim(LATER, engine="agent")
+    assert last is not None
+    assert await reports.finish(last, "no credential", AGENT, LATER)
+    assert (await case(store, case_id))["rca"] == {"summary": "by an agent"}
 
 
 async def test_a_case_is_due_once_for_each_time_it_opens(store: Database) -> None:
