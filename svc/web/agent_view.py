@@ -19,8 +19,7 @@ from svc.web.page import Visit
 
 #: Why a run waits for people, and what they can do.
 PARKED: Final[Mapping[str, str]] = {
-    "no_provider": "no model provider is set: an owner sets one in the project's agent settings, or"
-    " the operator"
+    "no_provider": "no model provider is set: an admin sets one under Settings, Agents, or the operator"
     " in the runner's environment",
     "rejected_credential": "the model provider refuses the credential: enter it anew",
     "no_such_model": "the provider has no such model: choose another",

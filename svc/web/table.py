@@ -18,6 +18,7 @@ from svc.web.pages import (
     rca,
     saved_views,
     sessions,
+    settings_agents,
     settings_health,
     settings_integrations,
     settings_keys,
@@ -65,6 +66,7 @@ PAGES: Final[tuple[PageRoute, ...]] = (
     *settings_mcp.PAGES,
     *settings_letters.PAGES,
     *settings_integrations.PAGES,
+    *settings_agents.PAGES,
     *settings_taxonomy.PAGES,
     *settings_health.PAGES,
 )

@@ -16,6 +16,7 @@ from svc.runtime.clock import now
 from svc.store.accounts.projects import ProjectStore
 from svc.store.agents.outcomes import OutcomeStore
 from svc.store.agents.runs import RunStore
+from svc.store.agents.settings import AgentSettingStore
 from svc.store.detection.rca import RcaStore
 from svc.store.postgres.database import Database
 from tests.front.people import Replica, replica
@@ -115,3 +116,46 @@ async def test_who_may_only_read_presses_nothing(here: Replica, owner: Visitor) 
     assert "Have an agent" not in (await viewer.get(CASE)).text
     assert (await viewer.post(CASE + "/agent", {})).status == 403
     assert (await owner.post(BASE + "/cases/C-9/agent", {})).status == 404
+
+
+async def test_admins_choose_models_and_budgets_and_everybody_sees_what_ran(
+    here: Replica, owner: Visitor
+) -> None:
+    settings = BASE + "/settings/agents"
+    empty = said((await owner.get(settings)).text)
+    assert "No agent has run yet" in empty
+    assert "Add a model provider" in empty
+    kept = {
+        "provider": "openai_compatible",
+        "name": f"ours {HOSTILE}",
+        "base_url": "http://localhost:11434/v1",
+    }
+    assert (await owner.post(BASE + "/settings/integrations", kept)).status == 303
+    page = (await owner.get(settings)).text
+    assert HOSTILE not in page
+    (provider,) = set(re.findall(r'<option value="([0-9a-f-]{36})"', page))
+    form = {"rca_integration": provider, "rca_model": "a-model", "run_usd": "1.5", "day_usd": "3"}
+    assert (await owner.post(settings, {**form, "triage_automatic": "on"})).status == 303
+    found = await AgentSettingStore(here.database).of(1)
+    assert (found.triage_automatic, found.run_usd, found.day_usd) == (True, 1.5, 3.0)
+    assert {kind: choice.model for kind, choice in found.models.items()} == {"rca": "a-model"}
+    page = (await owner.get(settings)).text
+    assert 'value="a-model"' in page
+    assert 'value="1.5"' in page
+    # What cannot be kept is said, and what was typed stays.
+    for wrong in ({"day_usd": "much"}, {"rca_model": ""}, {"rca_integration": "none"}, {"run_usd": "-1"}):
+        refused = await owner.post(settings, {**form, **wrong})
+        assert refused.status in (400, 404), wrong
+        assert 'role="alert"' in refused.text
+        assert 'name="rca_model"' in refused.text
+    assert await AgentSettingStore(here.database).of(1) == found
+    # Without a provider it is the runner's again.
+    assert (await owner.post(settings, {})).status == 303
+    assert (await AgentSettingStore(here.database).of(1)).models == {}
+    await opened(here.database, seen())
+    assert (await owner.post(CASE + "/agent", {})).status == 303
+    viewer = await invited(here, owner, "viewer@example.org", "viewer")
+    seen_by = said((await viewer.get(settings)).text)
+    assert "looking for a cause" in seen_by
+    assert "waits for its turn" in seen_by
+    assert "Admins and owners change these" in seen_by

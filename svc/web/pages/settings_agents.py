@@ -1,0 +1,107 @@
+"""Settings: agents. Which model judges and which looks for causes, what a run and a day may cost, what ran.
+
+What is set is kept by the handler of the REST API. Never begins or ends a run: that is done on the page of a
+finding or a case.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from protocol.agents import DEFAULT_LIMITS, RUN_KINDS, RunKind
+from protocol.refusals import Refusal
+from protocol.rest.agents import AgentSettingsShown, RunsQuery
+from svc.front.api import agents as api
+from svc.front.api import integrations
+from svc.web.agent_view import PARKED
+from svc.web.forms import asked
+from svc.web.page import PROJECT, Go, Html, PageRoute, Visit
+
+#: What each kind of run is called.
+LANES: Final[dict[RunKind, str]] = {"triage": "Judging a finding", "rca": "Looking for a cause"}
+#: Runs that the page lists.
+LISTED: Final = 20
+
+
+class AgentsForm(msgspec.Struct):
+    """The settings as they were typed."""
+
+    triage_automatic: str = ""
+    triage_integration: str = ""
+    triage_model: str = ""
+    rca_integration: str = ""
+    rca_model: str = ""
+    run_usd: str = ""
+    day_usd: str = ""
+
+    def chosen(self, kind: RunKind) -> dict[str, str] | None:
+        """The model of a lane; None: what the runner's environment says."""
+        integration: str = getattr(self, f"{kind}_integration")
+        model: str = getattr(self, f"{kind}_model").strip()
+        return {"integration_id": integration, "model": model} if integration else None
+
+
+def _typed(found: AgentSettingsShown) -> AgentsForm:
+    form = AgentsForm(
+        triage_automatic="on" if found.triage_automatic else "",
+        run_usd="" if found.run_usd is None else f"{found.run_usd:g}",
+        day_usd=f"{found.day_usd:g}",
+    )
+    for kind in RUN_KINDS:
+        chosen = getattr(found.models, kind)
+        if chosen is not None:
+            setattr(form, f"{kind}_integration", chosen.integration_id)
+            setattr(form, f"{kind}_model", chosen.model)
+    return form
+
+
+async def page(visit: Visit) -> Html:
+    """What is set, and the newest runs."""
+    return await _page(visit)
+
+
+async def _page(visit: Visit, refusal: Refusal | None = None, form: AgentsForm | None = None) -> Html:
+    if form is None:
+        form = _typed(await api.get_settings(visit.call))
+    listed = await integrations.get_integrations(visit.call)
+    runs = await asked(visit, api.get_runs, query=RunsQuery(limit=LISTED))
+    context = {
+        "tab": "agents",
+        "lanes": LANES,
+        "limits": DEFAULT_LIMITS,
+        "providers": [one for one in listed if one.kind == "model_provider"],
+        "form": form,
+        "runs": runs["runs"],
+        "more": runs["next_cursor"] is not None,
+        "parked": PARKED,
+        "refusal": refusal,
+        "administers": visit.administers,
+    }
+    return Html("pages/settings_agents", context, status=refusal.status if refusal else 200)
+
+
+async def keep(visit: Visit) -> Html | Go:
+    """Replace what is set."""
+    form: AgentsForm = visit.form
+    fields: dict[str, Any] = {
+        "triage_automatic": bool(form.triage_automatic),
+        "models": {kind: chosen for kind in RUN_KINDS if (chosen := form.chosen(kind)) is not None},
+    }
+    if form.run_usd.strip():
+        fields["run_usd"] = form.run_usd.strip()
+    if form.day_usd.strip():
+        fields["day_usd"] = form.day_usd.strip()
+    answer = await asked(visit, api.put_settings, AgentSettingsShown, fields)
+    if isinstance(answer, Refusal):
+        return await _page(visit, answer, form)
+    return Go(visit.base + "/settings/agents")
+
+
+_AGENTS: Final = PROJECT + "/settings/agents"
+
+PAGES: Final = (
+    PageRoute("GET", _AGENTS, "ORG_VIEW", page),
+    PageRoute("POST", _AGENTS, "ORG_ADMIN", keep, form=AgentsForm),
+)
