@@ -146,6 +146,11 @@ async def test_an_integration_is_sealed_tested_changed_and_removed(owner: Visito
     assert (await owner.post(here + "/remove", {"id": found[1]})).status == 303
     assert (await owner.post(here + "/remove", {"id": found[1]})).status == 404
     assert "provider.delete" in (await owner.get(SETTINGS + "/audit?of=organization")).text
+    cloud = {"provider": "aws_bedrock", "name": "cloud", "secret": SECRET}
+    refused = await owner.post(here, cloud)
+    assert (refused.status, "needs a region" in refused.text) == (400, True)
+    assert (await owner.post(here, {**cloud, "region": "eu-central-1"})).status == 303
+    assert "region <b>eu-central-1</b>" in (await owner.get(here)).text
 
 
 async def test_a_token_comes_with_the_lines_to_paste_and_is_revoked(owner: Visitor) -> None:

@@ -21,6 +21,7 @@ NAMES: Final = {
     "openai": "OpenAI",
     "google": "Google Gemini",
     "openai_compatible": "OpenAI-compatible (Ollama, vLLM, a gateway)",
+    "aws_bedrock": "Amazon Bedrock",
     "github": "GitHub",
     "gitlab": "GitLab",
 }
@@ -33,6 +34,7 @@ class IntegrationForm(msgspec.Struct):
     name: str = ""
     base_url: str = ""
     username: str = ""
+    region: str = ""
     secret: str = ""
     id: str = ""
 
@@ -84,6 +86,7 @@ async def keep(visit: Visit) -> Html | Go:
         "name": form.name,
         "base_url": form.base_url.strip() or None,
         "username": form.username.strip() or None,
+        "region": form.region.strip() or None,
         "secret": form.secret or None,
     }
     if form.id:
