@@ -181,7 +181,7 @@ async def test_two_challenges_that_fail_are_taken_in_turns(autojump_clock: MockC
 
 
 async def test_a_renewal_comes_when_the_authority_says(autojump_clock: MockClock) -> None:
-    script = Script(renew_at=BEGIN + timedelta(hours=10))
+    script = Script(renew_at=datetime.now(UTC) + timedelta(hours=10))
     async with kept_up(script):
         await trio.sleep(9.9 * 3600)
         assert len(script.asked) == 1
@@ -190,7 +190,9 @@ async def test_a_renewal_comes_when_the_authority_says(autojump_clock: MockClock
 
 
 async def test_a_renewal_that_fails_leaves_the_certificate_where_it_is(autojump_clock: MockClock) -> None:
-    script = Script([None, *(AuthorityFault("busy") for _ in range(9))], renew_at=BEGIN + timedelta(hours=1))
+    script = Script(
+        [None, *(AuthorityFault("busy") for _ in range(9))], renew_at=datetime.now(UTC) + timedelta(hours=1)
+    )
     async with kept_up(script) as scene:
         await trio.sleep(2 * 3600)
         assert (scene.state.fault, scene.state.word(now())) == ("busy", "valid")

@@ -228,7 +228,7 @@ async def test_what_a_model_may_not_is_refused_and_what_it_leaks_is_hidden(place
     for forbidden in (leaked, SECRET, place.token, "evil.example", "\\u001b"):
         assert forbidden not in text
     assert result.result["unsupported"] == ["417"]
-    assert kinds(events).count("refused") == 4
+    assert kinds(events).count("refused") == 5
 
 
 async def test_three_refused_answers_are_enough(place: Place) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -21,7 +21,7 @@ GRANT = Grant("key", 1, "write")
 class AnyKey:
     """Keys as the doors ask for them: every token may write."""
 
-    async def verify(self, _token: str) -> Grant:
+    async def verify(self, _token: str, *, purposes: Collection[str] = ()) -> Grant:
         return GRANT
 
 
