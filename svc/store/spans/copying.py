@@ -96,12 +96,24 @@ class _Remembered(dict[K, bytes]):
 
 async def copy_spans(connection: Connection, rows: Iterable[Copied]) -> None:
     """Copy rows, each with its project, its `created_at`, its frame and its digest."""
+    await connection.copy_to_table("span", source=_Pieces(encode(rows)), columns=COLUMNS, format="binary")
 
-    async def source() -> AsyncIterator[bytes]:
-        for piece in encode(rows):
-            yield piece
 
-    await connection.copy_to_table("span", source=source(), columns=COLUMNS, format="binary")
+class _Pieces:
+    """What is copied, piece by piece. No generator: one that is left unread when the server refuses a row is
+    closed by whichever event loop finds it.
+    """
+
+    def __init__(self, pieces: Iterator[bytes]) -> None:
+        self._pieces = pieces
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self
+
+    async def __anext__(self) -> bytes:
+        for piece in self._pieces:
+            return piece
+        raise StopAsyncIteration
 
 
 def encode(rows: Iterable[Copied]) -> Iterator[bytes]:
