@@ -94,6 +94,11 @@ def engine() -> Iterator[Engine]:
             found("rm", "-f", container)
         daemon.terminate()
         daemon.wait(30)
+        # It leaves the namespace of its network mounted.
+        mounts = [line.split()[1] for line in Path("/proc/mounts").read_text().splitlines()]
+        for mount in reversed(mounts):
+            if mount.startswith(f"{folder}/"):
+                subprocess.run(["umount", "--lazy", mount], check=True, timeout=30)
 
 
 @pytest.fixture(scope="module")
