@@ -51,9 +51,13 @@ class Opened:
         return self.service.url + path
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def chromium() -> Iterator[Any]:
-    """The browser; skipped aloud where there is none."""
+    """The browser; skipped aloud where there is none.
+
+    For this room alone: its loop runs in the thread of the tests, and whoever opens one after it in the same
+    process is given futures of that one.
+    """
     try:
         from playwright.sync_api import sync_playwright
     except ImportError:
@@ -73,7 +77,7 @@ def chromium() -> Iterator[Any]:
     asyncio.set_event_loop_policy(None)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def opened(chromium: Any) -> Iterator[Opened]:
     """A service with an owner and the demo's traces."""
     with running() as service:

@@ -21,7 +21,7 @@ from tests.service import copy_made, running
 TRIAGE = BASE + "/triage"
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def watched(chromium: Any) -> Iterator[Opened]:
     """A service with four weeks behind it that detectors have judged, and its owner."""
     with tempfile.TemporaryDirectory(prefix="trace-svc-") as made:
