@@ -88,6 +88,7 @@ def test_by_keys_alone_from_the_inbox_to_a_mute_and_back(watched: Opened) -> Non
         page.locator(".pane").get_by_text(re.compile(f"{second} · open")).wait_for()
         page.keyboard.press("Enter")
         page.wait_for_url(f"**/cases/{second}?in=open")
+        settle(page)
         page.keyboard.press("Escape")
         page.wait_for_url(f"**/triage?case={second}")
         settle(page)
