@@ -104,6 +104,8 @@ def test_what_opens_over_a_page_is_clean_too(opened: Opened, theme: str) -> None
         page.keyboard.press("Escape")
         # Keys that are pressed while a field has the focus are text.
         page.get_by_role("dialog").wait_for(state="hidden")
+        page.wait_for_function("!document.activeElement.matches('input, select, textarea')")
+        settle(page)
         page.keyboard.press("j")
         page.locator("tr.at").wait_for()
         page.keyboard.press("x")
@@ -154,6 +156,7 @@ def test_a_facet_narrows_and_a_bar_narrows_the_range(opened: Opened) -> None:
             "link", name="gpt-4o", exact=True
         ).click()
         page.get_by_role("link", name="Remove model: gpt-4o").wait_for()
+        settle(page)
         box = page.locator("[data-histogram] svg").bounding_box()
         page.mouse.move(box["x"] + box["width"] * 0.9, box["y"] + 20)
         page.mouse.down()
