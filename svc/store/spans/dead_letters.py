@@ -115,16 +115,12 @@ class DeadLetterStore:
         while letters := await self.page(after, REPLAY_PAGE, ids):
             for letter in letters:
                 after = letter.id
-                batch = Batch(letter.project_id, letter.body, letter.spans, letter.received_at, 0.0)
-                try:
-                    stored += (await write(batch)).stored
-                except Outage:
-                    raise
-                except Exception as error:
+                again = await written_again(letter, write)
+                if isinstance(again, str):
                     refused += 1
-                    await self._note(letter.id, reason_of(error))
+                    await self._note(letter.id, again)
                 else:
-                    written += 1
+                    written, stored = written + 1, stored + again
                     await self.drop([letter.id])
         return Replayed(written, stored, refused)
 
@@ -135,6 +131,17 @@ class DeadLetterStore:
                 "update dead_letter set reason = $2 where id = $1", letter_id, reason
             )
         )
+
+
+async def written_again(letter: LetterRow, write: Callable[[Batch], Awaitable[Written]]) -> int | str:
+    """How many spans of a letter were stored, or why it is refused once more. Raises `Outage`."""
+    batch = Batch(letter.project_id, letter.body, letter.spans, letter.received_at, 0.0)
+    try:
+        return (await write(batch)).stored
+    except Outage:
+        raise
+    except Exception as error:
+        return reason_of(error)
 
 
 def reason_of(error: Exception) -> str:

@@ -16,10 +16,10 @@ from typing import Any, Final
 import attrs
 import trio
 
-from protocol.storage import Batch, Outage, Written
+from protocol.storage import Batch, Written
 from svc.store.accounts.audit import Action, record
 from svc.store.postgres.database import Connection, Database
-from svc.store.spans.dead_letters import LetterRow, reason_of
+from svc.store.spans.dead_letters import LetterRow, written_again
 
 REASONS_SHOWN: Final = 50
 #: Bodies up to this size come with a page of letters, so that it can say whose they are.
@@ -173,16 +173,12 @@ class LetterDesk:
             if letter is None:
                 break
             after = letter.id
-            batch = Batch(letter.project_id, letter.body, letter.spans, letter.received_at, 0.0)
-            try:
-                stored += (await write(batch)).stored
-            except Outage:
-                raise
-            except Exception as error:
+            again = await written_again(letter, write)
+            if isinstance(again, str):
                 refused += 1
-                await self._refused(letter.id, reason_of(error))
+                await self._refused(letter.id, again)
             else:
-                written, spans = written + 1, spans + letter.spans
+                written, spans, stored = written + 1, spans + letter.spans, stored + again
                 await self._gone(letter.id)
         return Dealt(written, spans, stored, refused)
 
