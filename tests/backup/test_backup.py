@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
 import tempfile
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -38,6 +37,7 @@ from svc.store.reads.query import QueryStore
 from tests.conftest import filled_once, fresh_database
 from tests.e2e.test_life import Served as Debian
 from tests.e2e.test_life import debian_postgres
+from tests.small_disk import small_disk
 from tests.store.reads.test_query import question
 from tests.store.retention.test_retention import AGES, DAY, Kept, tool
 from tests.store.spans.test_writing import NOW, Clock, fetch, rows, store_of
@@ -506,25 +506,6 @@ def test_a_box_opens_under_its_passphrase_only_and_not_when_a_byte_of_it_is_chan
     assert open_box(b"", PASSPHRASE) is None
     # A box that asks for a terabyte of memory.
     assert open_box(box[:8] + b"\xff" + box[9:], PASSPHRASE) is None
-
-
-@contextmanager
-def small_disk(folder: Path, size: str) -> Iterator[Path]:
-    """A small real filesystem."""
-    if os.geteuid() != 0:
-        pytest.skip("only root can mount a small disk")
-    folder.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", f"size={size},mode=755", "tmpfs", str(folder)],
-        capture_output=True,
-        check=False,
-    )
-    if mounted.returncode:
-        pytest.skip("this machine lets nobody mount a small disk")
-    try:
-        yield folder
-    finally:
-        subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
 async def test_below_a_tenth_of_free_space_a_backup_is_refused_and_the_earlier_one_stays(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import random
 import signal
-import subprocess
 from pathlib import Path
 from typing import Final
 
@@ -13,6 +12,7 @@ import pytest
 
 from tests.chaos.flood import SPANS, Flood, compare, stored
 from tests.service import Service, running, until
+from tests.small_disk import small_disk
 
 pytestmark = pytest.mark.alone
 
@@ -107,33 +107,24 @@ def test_sigterm_in_mid_flood_stores_everything_acknowledged(open_folder: Path) 
 
 
 def test_a_disk_that_fills_up_answers_503_and_goes_on_when_there_is_room(open_folder: Path) -> None:
-    if os.geteuid() != 0:
-        pytest.skip("only root can mount a small disk")
     spool = open_folder / "data" / "spool"
     with running(open_folder / "data", **DISK) as service:
         # The data folder is the service's to make; the small disk goes below it for a second run.
         key = service.write_key
-    spool.mkdir(mode=0o700, exist_ok=True)
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=160m,mode=700", "tmpfs", str(spool)],
-        capture_output=True,
-        check=False,
-    )
-    if mounted.returncode:
-        pytest.skip("this machine lets nobody mount a small disk")
-    try:
-        with running(open_folder / "data", **DISK) as service, Flood(service.url, key) as flood:
-            until(lambda: len(flood.acknowledged) > 100)
-            ballast = spool / "ballast"
-            ballast.write_bytes(bytes(100 * 1024 * 1024))
-            until(lambda: flood.refused > 3)
-            ballast.unlink()
-            flood.until_more(100)
-            flood.end()
-            at_rest(service)
-            compare(flood, stored(service.env))
-    finally:
-        subprocess.run(["umount", "-l", str(spool)], check=True)
+    with (
+        small_disk(spool, "160m", mode="700"),
+        running(open_folder / "data", **DISK) as service,
+        Flood(service.url, key) as flood,
+    ):
+        until(lambda: len(flood.acknowledged) > 100)
+        ballast = spool / "ballast"
+        ballast.write_bytes(bytes(100 * 1024 * 1024))
+        until(lambda: flood.refused > 3)
+        ballast.unlink()
+        flood.until_more(100)
+        flood.end()
+        at_rest(service)
+        compare(flood, stored(service.env))
 
 
 def test_memory_mode_loses_at_most_what_was_in_the_buffer_when_it_is_killed(open_folder: Path) -> None:

@@ -17,8 +17,8 @@ from svc.store.accounts.projects import ProjectStore
 from svc.store.postgres.database import Connection
 from svc.store.postgres.partitions import DayPartitions
 from svc.wiring.open_store import open_store
-from tests.backup.test_backup import small_disk
 from tests.service import TRACE_SVC, Service, environment, running, until
+from tests.small_disk import small_disk
 from tests.store.detection.detecting import fire, seen
 from tests.wire import request, span
 

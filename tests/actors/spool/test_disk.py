@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sqlite3
-import subprocess
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
@@ -19,6 +18,7 @@ from actors.spool.disk import DiskSpool, DiskWriter, SpoolDamaged, SpoolInUse
 from actors.spool.memory import SpoolEmpty, Ticket
 from actors.supervision import Vitals
 from protocol.storage import Batch, Letter, SinkLost, Written
+from tests.small_disk import small_disk
 
 WALL = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 
@@ -260,26 +260,15 @@ async def test_a_nearly_full_disk_answers_full_and_recovers_when_there_is_room(t
 
 
 @pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A disk of eight megabytes."""
-    if os.geteuid() != 0:
-        pytest.skip("only root can mount a small disk")
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(folder)], capture_output=True, check=False
-    )
-    if mounted.returncode:
-        pytest.skip("this machine lets nobody mount a small disk")
-    try:
+def eight_megabytes(tmp_path: Path) -> Iterator[Path]:
+    """A disk of that size."""
+    with small_disk(tmp_path / "disk", "8m") as folder:
         yield folder
-    finally:
-        subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
-async def test_a_disk_that_the_spool_fills_goes_on_once_batches_are_finished(small_disk: Path) -> None:
+async def test_a_disk_that_the_spool_fills_goes_on_once_batches_are_finished(eight_megabytes: Path) -> None:
     kept = []
-    async with opened(small_disk, floor_bytes=3_000_000) as (spool, _):
+    async with opened(eight_megabytes, floor_bytes=3_000_000) as (spool, _):
         answer = "accepted"
         while answer == "accepted":
             body = f"{len(kept):03}" + os.urandom(50_000).hex()
@@ -287,21 +276,21 @@ async def test_a_disk_that_the_spool_fills_goes_on_once_batches_are_finished(sma
             kept += [body] if answer == "accepted" else []
         assert answer == "full"
         assert len(kept) > 10
-    async with opened(small_disk, floor_bytes=1_000_000) as (spool, _):
+    async with opened(eight_megabytes, floor_bytes=1_000_000) as (spool, _):
         assert await lease_all(spool, done=True) == kept
         await spool.flush()
         assert await accepted(spool.offer(batch("again"))) == "accepted"
 
 
-async def test_a_disk_that_somebody_else_fills_corrupts_nothing(small_disk: Path) -> None:
+async def test_a_disk_that_somebody_else_fills_corrupts_nothing(eight_megabytes: Path) -> None:
     def body(n: int) -> str:
         return f"{n:03}" + os.urandom(20_000).hex()
 
     kept = [body(n) for n in range(10)]
-    async with opened(small_disk) as (spool, vitals):
+    async with opened(eight_megabytes) as (spool, vitals):
         for sent in kept:
             assert await accepted(spool.offer(batch(sent))) == "accepted"
-        ballast = small_disk / "ballast"
+        ballast = eight_megabytes / "ballast"
         with suppress(OSError), ballast.open("wb") as file:
             while True:
                 file.write(bytes(4096))
@@ -313,7 +302,7 @@ async def test_a_disk_that_somebody_else_fills_corrupts_nothing(small_disk: Path
             while await accepted(spool.offer(batch(sent))) != "accepted":
                 pass
         kept.append(sent)
-    async with opened(small_disk) as (spool, _):
+    async with opened(eight_megabytes) as (spool, _):
         assert await lease_all(spool, done=True) == kept
 
 
