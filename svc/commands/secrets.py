@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import argparse
 
+from protocol.alerts import AlertChannel
 from protocol.operator import OperatorError
 from protocol.sealed import Lost
 from svc.config.table import Settings
 from svc.secrets.sealing import Sealer
 from svc.store.accounts.integrations import IntegrationStore
+from svc.store.alerts.channels import AlertChannelStore
 from svc.wiring.open_store import open_store
 
 
@@ -37,13 +39,15 @@ async def run(arguments: argparse.Namespace, settings: Settings) -> None:
     """Run one verb. Raises `SomeLost` when a value cannot be opened."""
     sealer = Sealer.of(settings)
     async with open_store(settings) as store:
-        integrations = IntegrationStore(store.database)
-        rows = await integrations.all_sealed()
+        integrations, channels = IntegrationStore(store.database), AlertChannelStore(store.database)
+        rows = [*await integrations.all_sealed(), *await channels.all_sealed()]
         resealed = lost = 0
         for row in rows:
             assert row.sealed is not None, "only sealed rows were asked for"
             opened = sealer.open(row.sealed, row.purpose)
             name = f"{row.kind} {row.name!r}"
+            if isinstance(row, AlertChannel):
+                name = f"alert channel {row.name!r}"
             if isinstance(opened, Lost):
                 lost += 1
                 print(f"lost      {name}: {opened.reason}")
@@ -51,7 +55,11 @@ async def run(arguments: argparse.Namespace, settings: Settings) -> None:
                 print(f"current   {name}")
             elif arguments.verb == "list":
                 print(f"earlier   {name}: opens with a key of SVC_SECRET_KEY_PREVIOUS")
-            elif await integrations.reseal(row, sealer.seal(opened, row.purpose)):
+            elif await (
+                channels.reseal(row, sealer.seal(opened, row.purpose))
+                if isinstance(row, AlertChannel)
+                else integrations.reseal(row, sealer.seal(opened, row.purpose))
+            ):
                 resealed += 1
                 print(f"resealed  {name}")
             else:

@@ -9,10 +9,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import trio
 
+from actors.alerts import AlertTally
 from actors.decoders import DecoderProcess, Decoders, Lane
 from actors.detecting import Detecting, DetectingProcess
 from actors.drainer import Drainer, Tally
@@ -67,6 +68,8 @@ from svc.store.spans.writing import SpanStore
 from svc.web.instruments import OwnerLink
 from svc.web.site import Site
 from svc.wiring.agents import RequestDesk, agent_loops, ambient, launcher_state, mcp_url
+from svc.wiring.alert_post import AlertPost
+from svc.wiring.alerts import OwnLooks, alert_loops
 from svc.wiring.keeping import leases, optional_loops, retention_report
 from svc.wiring.open_store import Store
 from svc.wiring.pages import DemoProcess, RunningProcess, instruments_of, site
@@ -117,7 +120,7 @@ class House:
         _tell_of_fewer_decoders(settings, self.sizes)
         self.board = Board()
         self.tally, self.roller_tally, self.sweep_tally = Tally(), RollerTally(), SweepTally()
-        self.detection = Detecting(self.board)
+        self.detection, self.alerts = Detecting(self.board), AlertTally()
         self.launcher = launcher_state(settings)
         #: The port of the front, once it is bound.
         self.port = settings.http_bind[1]
@@ -145,6 +148,7 @@ class House:
         self.health = self._health(buried_before)
         queries = QueryStore(pools.questions)
         self.means = means(settings, pools.admission, pools.questions, self.keys, self.hashers, now)
+        self.post = cast(AlertPost, self.means.alerts)
         self.owner_link, self.demo = OwnerLink(now), DemoProcess()
         api = Api(self.means, ROUTES)
         app = App(self.keys, queries, self.health, self.metrics, api, self._pages()).build()
@@ -214,7 +218,7 @@ class House:
             retention=lambda: retention_report(self.settings, self.sweep_tally),
             refused=lambda: self.intake.tally.lately.told(),
             tls=None if self.tls is None else self.tls.report,
-            more=self.safekeeping.health,
+            more=lambda: self.safekeeping.health() | self.alerts.health(),
             agents=None if self.settings.auth_disabled else self.launcher.snapshot,
         )
 
@@ -238,6 +242,7 @@ class House:
             certificate_left_s=lambda: None if self.tls is None else self.tls.left_s(),
             backups=self.safekeeping.backups,
             disk=self.safekeeping.disk,
+            alerts=self.alerts,
         )
 
     def ledger(self) -> Ledger:
@@ -305,6 +310,8 @@ class House:
             ),
             self._detecting(),
         ]
+        own = OwnLooks(self.post, self.health.ingest, self.safekeeping, self.tls, now())
+        loops += alert_loops(self.pools, self.board, self.post, own, self.alerts)
         loops += agent_loops(self.settings, self.pools.upkeep, self._desk(), self.launcher, self.board)
         duties = leases(self.settings)
         loops += optional_loops(self.settings, self.pools.upkeep, self.board, self.sweep_tally, duties)
@@ -328,6 +335,10 @@ class House:
         if embedded is not None:
             loops.insert(0, (lambda: embedded, self.board.enrol("embedded-postgres")))
         return loops
+
+    def bound_to(self, port: int) -> None:
+        """The front listens there."""
+        self.port = self.post.port = port
 
     def _desk(self) -> RequestDesk:
         return RequestDesk(

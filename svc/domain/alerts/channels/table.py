@@ -1,0 +1,47 @@
+"""The table of channels, and what all of them share: reading their fields, writing a message."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Final
+from uuid import UUID
+
+import msgspec
+
+from protocol.alerts import AlertMessage, ChannelKind, ChannelSecret, Sending
+from svc.domain.alerts.channels import email, ntfy, pagerduty, slack, webhook
+from svc.domain.alerts.channels.channel import ChannelType, Outgoing
+from svc.domain.alerts.params import BadParams
+
+CHANNELS: Final[dict[ChannelKind, ChannelType]] = {
+    channel.kind: channel
+    for channel in (webhook.CHANNEL, slack.CHANNEL, pagerduty.CHANNEL, ntfy.CHANNEL, email.CHANNEL)
+}
+
+
+def read_fields(kind: ChannelKind, given: Mapping[str, Any]) -> Any:
+    """The fields of a channel. Raises `BadParams`."""
+    try:
+        return msgspec.convert(dict(given), CHANNELS[kind].params)
+    except msgspec.ValidationError as error:
+        raise BadParams(f"params of {kind}: {error}"[:300]) from None
+
+
+def name_of(delivery_id: UUID) -> str:
+    """The id of a message, as receivers know it."""
+    return f"msg_{delivery_id.hex}"
+
+
+def written(
+    kind: ChannelKind,
+    params: Mapping[str, Any],
+    secret: ChannelSecret | None,
+    message: AlertMessage,
+    delivery_id: UUID,
+    now: datetime,
+    origin: str,
+) -> Sending:
+    """A message as its channel sends it."""
+    outgoing = Outgoing(message, name_of(delivery_id), now, origin)
+    return CHANNELS[kind].write(read_fields(kind, params), secret, outgoing)
