@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 #: Between two looks into the outbox, and at what is due.
 GATHER_ROUND_S: Final = 2.0
 DELIVER_ROUND_S: Final = 2.0
-WATCH_ROUND_S: Final = 15.0
+WATCH_ROUND_S: Final = 10.0
 #: One rule looks no longer.
 LOOK_TIMEOUT_S: Final = 60.0
 #: One whose look came to nothing looks again so soon.
@@ -46,7 +46,7 @@ RELEASE_TIMEOUT_S: Final = 2.0
 COUNT_S: Final = 10.0
 
 #: The status of what arrived, or why it did not.
-Send = Callable[[DeliveryLease], Awaitable[int | None | Undelivered]]
+Send = Callable[[DeliveryLease], Awaitable[int | Undelivered | None]]
 Look = Callable[[AlertRule, datetime], Awaitable[Sightings]]
 
 
@@ -132,8 +132,8 @@ class AlertDeliverer:
         await self._settle(lease, outcome, until_s)
         return 0.0
 
-    async def _sent(self, lease: DeliveryLease) -> int | None | Undelivered:
-        outcome: int | None | Undelivered = Undelivered(f"no answer within {SEND_TIMEOUT_S:g} s")
+    async def _sent(self, lease: DeliveryLease) -> int | Undelivered | None:
+        outcome: int | Undelivered | None = Undelivered(f"no answer within {SEND_TIMEOUT_S:g} s")
         with trio.move_on_after(SEND_TIMEOUT_S):
             try:
                 outcome = await self._send(lease)
@@ -142,9 +142,7 @@ class AlertDeliverer:
                 outcome = Undelivered(f"the message could not be written ({type(error).__name__})")
         return outcome
 
-    async def _settle(
-        self, lease: DeliveryLease, outcome: int | None | Undelivered, until_s: float
-    ) -> None:
+    async def _settle(self, lease: DeliveryLease, outcome: int | Undelivered | None, until_s: float) -> None:
         """Store what became of it, through an outage as long as it is ours."""
         while True:
             try:
@@ -157,7 +155,7 @@ class AlertDeliverer:
                 self._vitals.waits(str(outage))
                 await trio.sleep(OUTAGE_PAUSE_S)
 
-    async def _stored(self, lease: DeliveryLease, outcome: int | None | Undelivered) -> None:
+    async def _stored(self, lease: DeliveryLease, outcome: int | Undelivered | None) -> None:
         tally, about = self._tally, (lease.channel.kind, lease.channel.name)
         if not isinstance(outcome, Undelivered):
             kept = await self._shelf.sent(lease, outcome)

@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import Any, Literal, Protocol
 from uuid import UUID
 
+from protocol.agents import ParkedFor, RunHeld, RunLease, Spent
 from protocol.alerts import (
     AlertRule,
     DeliveryLease,
@@ -20,7 +21,6 @@ from protocol.alerts import (
     Sightings,
     Undelivered,
 )
-from protocol.agents import ParkedFor, RunHeld, RunLease, Spent
 from protocol.broker import Inbox, Lane, Published
 from protocol.certificates import Challenge, ChallengeKind, Kept, Ordered, Pair
 from protocol.detection import DueCase, RcaLease, RcaStarted

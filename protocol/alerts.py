@@ -46,8 +46,8 @@ DeliveryState = Literal["queued", "sent", "dead"]
 REST_AFTER_S: Final = (5.0, 60.0, 300.0, 1_800.0, 7_200.0, 28_800.0, 86_400.0)
 TRIES: Final = len(REST_AFTER_S) + 1
 #: A delivery is held for so long; sending one has to end before.
-LEASE_S: Final = 60.0
-SEND_TIMEOUT_S: Final = 40.0
+LEASE_S: Final = 30.0
+SEND_TIMEOUT_S: Final = 22.0
 #: Events of one rule wait this long for others of their kind.
 GATHER_S: Final = 5.0
 #: A rule makes messages no more often; what happens meanwhile stands in its next one.
@@ -217,7 +217,7 @@ class DeliveryLease:
 
 @attrs.frozen
 class Undelivered:
-    """Why a message did not arrive. `again_s` is what the receiver wants; `gone`: it wants nothing any more."""
+    """Why a message did not arrive. `again_s`: the rest that its receiver wants; `gone`: it wants no more."""
 
     why: str
     status: int | None = None

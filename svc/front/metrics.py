@@ -196,7 +196,9 @@ def _alerts(tally: AlertTally) -> Iterable[Metric]:
     oldest = 0.0 if tally.oldest_at is None else tally.oldest_at.timestamp()
     yield _gauge("svc_alert_oldest_seconds", "When the oldest of them was made, since 1970; 0: none.", oldest)
     yield _gauge("svc_alert_resting_channels", "Channels left alone after failures.", tally.resting_channels)
-    yield _gauge("svc_alert_off_channels", "Channels whose receiver said that it is gone.", tally.off_channels)
+    yield _gauge(
+        "svc_alert_off_channels", "Channels whose receiver said that it is gone.", tally.off_channels
+    )
     yield _counter("svc_alert_looks", "Looks of rules that watch something.", tally.looks)
     troubles = CounterMetricFamily(
         "svc_alert_troubles", "Looks that came to nothing, by the kind of their rule.", labels=["kind"]

@@ -47,7 +47,7 @@ class AlertDoor(Protocol):
 
     async def try_channel(
         self, channel: AlertChannel, message: AlertMessage, delivery_id: UUID
-    ) -> int | None | Undelivered: ...
+    ) -> int | Undelivered | None: ...
 
     def unwatched(self, kind: RuleKind) -> str | None:
         """Why rules of this kind see nothing here; None: they are watched."""

@@ -1,7 +1,7 @@
 """Sending an alert: one POST, or one mail; what came of it in words that quote nothing of the other side.
 
-Called by the deliverer and by whoever tests a channel. Follows no redirect, reads no body, waits no longer than
-the client's deadline. In the clear it connects to networks alone that the operator has listed.
+Called by the deliverer and by whoever tests a channel. Follows no redirect, reads no body, waits no longer
+than the client's deadline. In the clear it connects to networks alone that the operator has listed.
 
 Secrets: an address or a header may hold one; neither stands in what is returned.
 """
@@ -35,8 +35,8 @@ class AlertSender:
     networks: tuple[Network, ...]
     mail: MailServer | None
 
-    async def send(self, sending: Sending) -> int | None | Undelivered:
-        """The status of what was taken (None of a mail), or why it was not. Never raises for the other side."""
+    async def send(self, sending: Sending) -> int | Undelivered | None:
+        """The status of what was taken (None: a mail), or why it was not. Never raises for the other side."""
         match sending:
             case HttpSending():
                 return await self._post(sending)

@@ -27,9 +27,9 @@ from protocol.alerts import MailSending, Undelivered
 
 log = logging.getLogger(__name__)
 
-TIMEOUT_S: Final = 30.0
+TIMEOUT_S: Final = 20.0
 #: Of one step of the conversation.
-_STEP_S: Final = 15.0
+_STEP_S: Final = 10.0
 _THREADS: Final = trio.CapacityLimiter(2)
 
 
@@ -49,7 +49,7 @@ class MailServer:
 
     @classmethod
     def of(cls, url: str, sender: str | None, ca_file: Path | None) -> MailServer:
-        """From `smtps://user:password@host:465` or `smtp://…:587`, which begins TLS; `?starttls=off` does not."""
+        """From `smtps://user:password@host` or `smtp://…`, which begins TLS; `?starttls=off` does not."""
         parts = urlsplit(url)
         host = parts.hostname or "localhost"
         tls = parts.scheme == "smtps"
@@ -64,7 +64,7 @@ class MailServer:
             ca_file,
         )
 
-    async def send(self, mail: MailSending) -> None | Undelivered:
+    async def send(self, mail: MailSending) -> Undelivered | None:
         """None: the server has taken it for everybody. Never raises for what the server does."""
         held = _Held()
         why: Undelivered | None = Undelivered(f"the mail server did not answer within {self.timeout_s:g} s")

@@ -60,13 +60,13 @@ class AlertPost:
         """Whether a mail server is set."""
         return self.sender.mail is not None
 
-    async def send(self, lease: DeliveryLease) -> int | None | Undelivered:
+    async def send(self, lease: DeliveryLease) -> int | Undelivered | None:
         """Send what a deliverer holds."""
         return await self.try_channel(lease.channel, lease.message, lease.delivery_id)
 
     async def try_channel(
         self, channel: AlertChannel, message: AlertMessage, delivery_id: UUID
-    ) -> int | None | Undelivered:
+    ) -> int | Undelivered | None:
         """Send a message over a channel, once. Never raises for what the other side does."""
         secret = None
         if channel.sealed is not None:
@@ -75,9 +75,7 @@ class AlertPost:
                 return Undelivered(opened.reason)
             secret = msgspec.json.decode(opened, type=ChannelSecret)
         origin = public_origin(self.settings, self.port)
-        sending = written(
-            channel.kind, channel.params, secret, message, delivery_id, self.now(), origin
-        )
+        sending = written(channel.kind, channel.params, secret, message, delivery_id, self.now(), origin)
         return await self.sender.send(sending)
 
     def unwatched(self, kind: RuleKind) -> str | None:

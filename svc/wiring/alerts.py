@@ -110,9 +110,7 @@ class OwnLooks:
         return saw_certificate(params, None if self.tls is None else self.tls.left_s(), moment)
 
 
-def alert_loops(
-    pools: Pools, board: Board, post: AlertPost, own: OwnLooks, tally: AlertTally
-) -> list[Loop]:
+def alert_loops(pools: Pools, board: Board, post: AlertPost, own: OwnLooks, tally: AlertTally) -> list[Loop]:
     """How to build each of them, and its vitals on the board."""
     database = pools.upkeep
     books = AlertBooks(GatheringStore(database), DeliveryStore(database))

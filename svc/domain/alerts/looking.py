@@ -1,4 +1,4 @@
-"""What rules that look make of what they are shown: which subjects fire, in which words, and when to look again.
+"""What rules that look make of what they see: which subjects fire, in which words, when to look again.
 
 Pure: figures and states are arguments. A subject keeps its name while it fires, so that it is told once.
 """
@@ -55,8 +55,9 @@ def saw_letters(
     """Spans that wait as dead letters. Secrets: a reason may quote a payload, so it is told to nobody."""
     firing = {}
     if spans >= params.spans and oldest_at is not None and reason is not None:
+        waits = "span waits as a dead letter" if spans == 1 else "spans wait as dead letters"
         firing["dead letters"] = AlertFacts(
-            title=f"{spans:,} {'span waits as a dead letter' if spans == 1 else 'spans wait as dead letters'}",
+            title=f"{spans:,} {waits}",
             text=f"The first since {oldest_at:%Y-%m-%d %H:%M} UTC. They can be replayed or discarded.",
             severity="medium",
             path=_DEAD_LETTERS,
@@ -126,7 +127,9 @@ def saw_backup(
         )
     good = last_good_at or began_at
     if now - good > timedelta(hours=params.hours):
-        said = "There is none yet." if last_good_at is None else f"It is of {last_good_at:%Y-%m-%d %H:%M} UTC."
+        said = (
+            "There is none yet." if last_good_at is None else f"It is of {last_good_at:%Y-%m-%d %H:%M} UTC."
+        )
         firing["backup"] = AlertFacts(
             title=f"The last good backup is older than {params.hours} hours",
             text=said,

@@ -91,9 +91,9 @@ def judge(params: MetricParams, window: HourFigures, before: Sequence[HourFigure
     return Judged(holds, value, usual)
 
 
-def firings(params: MetricParams, hours: Sequence[HourFigures], first: datetime, since: datetime) -> list[
-    datetime
-]:
+def firings(
+    params: MetricParams, hours: Sequence[HourFigures], first: datetime, since: datetime
+) -> list[datetime]:
     """When the rule would have fired since then, by whole hours of which the first begins at `first`."""
     found: list[datetime] = []
     held = False

@@ -177,7 +177,13 @@ async def audit_alert(
     # The organization of the project.
     org_id = await connection.fetchval("select org_id from project where id = $1", project_id)
     await record(
-        connection, action, actor=actor, org_id=org_id, project_id=project_id, subject=subject, details=details
+        connection,
+        action,
+        actor=actor,
+        org_id=org_id,
+        project_id=project_id,
+        subject=subject,
+        details=details,
     )
 
 

@@ -1,15 +1,14 @@
 """Deliveries as they move: claimed, sent, tried again later, given up, replayed; and as people see them.
 
-Owns the table `alert_delivery`, but for its making, and how a channel is doing. A delivery that somebody holds
-is theirs while their token stands in its row. One message at a time goes to a channel, and a channel that
-fails is left alone for a while, so that one dead receiver holds nobody else up. Leases and rests are told by
-the database's clock, the only one that all copies share.
+Owns the table `alert_delivery`, but for its making, and how a channel is doing. A delivery that somebody
+holds is theirs while their token stands in its row. One message at a time goes to a channel, and a channel
+that fails is left alone for a while, so that one dead receiver holds nobody else up. Leases and rests are
+told by the database's clock, the only one that all copies share.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
 from typing import Any, Final, Literal
 from uuid import UUID
 

@@ -25,8 +25,8 @@ _STEPS: Final[Mapping[str, RuleKind]] = {
     "rejected": "case.resolved",
 }
 
-# One row for each rule of the project that wants to hear of it, and for each that told of this case before and
-# leads to where an incident is to be closed. A muted case is nobody's business.
+# One row for each rule of the project that wants to hear of it, and for each that told of this case before
+# and leads to where an incident is to be closed. A muted case is nobody's business.
 _TELL: Final = f"""
 insert into alert_event (project_id, rule_id, subject, mark, state, facts, occurred_at)
 select r.project_id, r.id, 'C-' || c.number, $4, case when r.kind = $3 then 'told' else 'over' end,
@@ -39,7 +39,8 @@ where r.project_id = $1 and (
     (r.kind = $3 and c.state <> 'muted' and (r.muted_until is null or r.muted_until <= now())
         and c.severity_rank >= case r.params ->> 'least_severity' when 'high' then 3 when 'medium' then 2
             else 1 end
-        and (jsonb_array_length(coalesce(r.params -> 'detectors', '[]')) = 0 or r.params -> 'detectors' ? c.detector))
+        and (jsonb_array_length(coalesce(r.params -> 'detectors', '[]')) = 0
+            or r.params -> 'detectors' ? c.detector))
     or ($3 = 'case.resolved' and r.kind in ('case.opened', 'case.reopened')
         and exists (select from alert_channel a where a.project_id = r.project_id
             and a.id = any(r.channels) and a.kind = 'pagerduty')

@@ -2,7 +2,7 @@
 
 Owns the table `alert_watch` and what a look leaves in `alert_rule`. A subject that begins to fire is told
 once, and once more when it is over; one that began while the rule was muted is told when the mute has ended.
-Of several copies that look at the same time one writes: the others find that the rule was due at another time.
+Of several copies that look at the same time one writes: the others find that the rule was due at another.
 """
 
 from __future__ import annotations
@@ -68,9 +68,7 @@ class WatchStore:
                 await _compare(connection, rule, seen, now)
                 for subject, facts in seen.told.items():
                     if not rule.is_muted(now):
-                        await tell(
-                            connection, rule.project_id, rule.id, subject, "told", "told", facts, now
-                        )
+                        await tell(connection, rule.project_id, rule.id, subject, "told", "told", facts, now)
             # When to look again; what every copy looks at is always due.
             await connection.execute(
                 "update alert_rule set looked_at = $3, trouble = $4,"
@@ -118,9 +116,7 @@ async def _fires(
     since = now if before is None else before["since"]
     told = before is not None and before["told"]
     if not told and not rule.is_muted(now):
-        await tell(
-            connection, rule.project_id, rule.id, subject, since.isoformat(), "firing", facts, since
-        )
+        await tell(connection, rule.project_id, rule.id, subject, since.isoformat(), "firing", facts, since)
         told = True
     # It fires since then.
     await connection.execute(

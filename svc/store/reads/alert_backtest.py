@@ -43,9 +43,7 @@ class AlertBacktest:
 
     database: Database
 
-    async def run(
-        self, project_id: int, kind: RuleKind, params: RuleParams, now: datetime
-    ) -> WouldHaveFired:
+    async def run(self, project_id: int, kind: RuleKind, params: RuleParams, now: datetime) -> WouldHaveFired:
         """How often, when and by what."""
         since = now - BACKTESTED
         history = AlertHistory(self.database)

@@ -1,8 +1,8 @@
 """Figures that metric rules judge: a window up to now, and the hours of history behind it.
 
-Rows are counted by the query API's own store; errors, cost and durations come from the hourly cubes of vitals
-(`svc.store.aggregates.vitals`), with the rows that these do not cover yet, under one snapshot. All by the time
-at which rows were stored, as the query API counts.
+Rows are counted by the query API's own store; errors, cost and durations come from the hourly cubes of
+vitals (`svc.store.aggregates.vitals`), with the rows that these do not cover yet, under one snapshot. All by
+the time at which rows were stored, as the query API counts.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from svc.store.reads.query import QueryStore, ask
 
 _HOUR: Final = timedelta(hours=1)
 
-# The cube's whole hours, and rows of the stretches that it does not cover, binned alike and told apart by their
-# hour. Durations are unfolded only where they are asked for.
+# The cube's whole hours, and rows of the stretches that it does not cover, binned alike and told apart by
+# their hour. Durations are unfolded only where they are asked for.
 _HOURS: Final = """
 with told as materialized (
     select hour, n, failed, cost, bins, counts from vital_cube
@@ -44,7 +44,8 @@ with told as materialized (
 select hour, null::smallint as bin, sum(n)::bigint as n, sum(failed)::bigint as failed,
     sum(cost)::float8 as cost from told group by hour
 union all
-select hour, bin, sum(count)::bigint, 0, 0 from told cross join lateral unnest(bins, counts) as of (bin, count)
+select hour, bin, sum(count)::bigint, 0, 0 from told
+cross join lateral unnest(bins, counts) as of (bin, count)
 where $9 group by hour, bin
 """
 

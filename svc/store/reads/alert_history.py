@@ -1,4 +1,4 @@
-"""What rules look at beside figures, and what history knows of them: cases, services, dead letters, digests."""
+"""What rules look at beside figures, and what history knows of it: cases, services, dead letters, digests."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class AlertHistory:
         return [(row["buried_at"], row["spans"]) for row in rows]
 
     async def digest(self, project_id: int, since: datetime, until: datetime) -> AlertFacts:
-        """What happened in a period: cases by what became of them, traces, and what is open, the worst first."""
+        """What happened in a period: what became of cases, traces; and what is open, the worst first."""
 
         async def work(connection: Connection) -> AlertFacts:
             # The steps of cases in the period.
@@ -137,9 +137,7 @@ class AlertHistory:
         return await self.database.run(work, readonly=True, timeout_s=READ_TIMEOUT_S)
 
 
-def _digest(
-    steps: Mapping[str, int], cases: Sequence[Any], traces: Any, period: timedelta
-) -> AlertFacts:
+def _digest(steps: Mapping[str, int], cases: Sequence[Any], traces: Any, period: timedelta) -> AlertFacts:
     opened, again = steps.get("opened", 0), steps.get("reopened", 0)
     over = sum(steps.get(name, 0) for name in ("resolved", "absorbed", "rejected"))
     still = cases[0]["n"] if cases else 0

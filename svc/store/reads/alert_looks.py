@@ -59,9 +59,7 @@ class StoredLooks:
         """What happened in the period that ended when it was due."""
         params = cast(DigestParams, read_params(rule.kind, rule.params))
         due_at = rule.due_at or now
-        facts = await AlertHistory(self.database).digest(
-            rule.project_id, due_at - period_of(params), due_at
-        )
+        facts = await AlertHistory(self.database).digest(rule.project_id, due_at - period_of(params), due_at)
         return saw_digest(params, facts, due_at, now)
 
     async def silence(self, rule: AlertRule, now: datetime) -> Sightings:

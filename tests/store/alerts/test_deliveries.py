@@ -1,4 +1,4 @@
-"""Laws of deliveries: held by one, tried again ever later, given up in the end, replayed under the same id."""
+"""Laws of deliveries: held by one, tried again ever later, given up in the end, replayed under their id."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from protocol.alerts import (
     AlertChannel,
     Undelivered,
 )
+from svc.domain.retention import Cutoffs
 from svc.store.accounts.audit import AuditStore
 from svc.store.alerts.channels import AlertChannelStore
 from svc.store.alerts.deliveries import AGAIN_MOST_S, CHANNEL_REST_MOST_S, CHANNEL_REST_S, DeliveryStore
 from svc.store.postgres.database import Database
 from svc.store.retention.projects import sweep_project
-from svc.domain.retention import Cutoffs
 from tests.store.alerts.telling import (
     channel,
     claimed,
@@ -32,6 +32,7 @@ from tests.store.alerts.telling import (
 from tests.store.detection.detecting import LATER, execute, opened, seen
 
 DOWN = Undelivered("it fails (status 500)", 500)
+GONE = Undelivered("its receiver is gone", 410, gone=True)
 
 
 async def one_waits(store: Database, cases: int = 1) -> tuple[int, AlertChannel]:
@@ -168,7 +169,10 @@ async def test_a_receiver_that_is_gone_turns_its_channel_off_until_somebody_chan
 ) -> None:
     project_id, hook = await one_waits(store, 2)
     shelf = DeliveryStore(store)
-    assert await shelf.failed(await claimed(store), Undelivered("its receiver is gone", 410, gone=True)) == "dead"
+    assert (
+        await shelf.failed(await claimed(store), Undelivered("its receiver is gone", 410, gone=True))
+        == "dead"
+    )
     assert await shelf.claim() is None
     assert await shelf.give_up() == 1
     assert [one["state"] for one in await deliveries(store, project_id)] == ["dead"] * 2
@@ -180,7 +184,9 @@ async def test_a_receiver_that_is_gone_turns_its_channel_off_until_somebody_chan
     found = await deliveries(store, project_id)
     assert [one["state"] for one in found] == ["dead"] * 3
     dead = next(one for one in found if one["title"] == "Opened: C-3 cause 9")
-    delivery_id = (await store.fetch("select id from alert_delivery where id::text = $1", dead["id"]))[0]["id"]
+    delivery_id = (await store.fetch("select id from alert_delivery where id::text = $1", dead["id"]))[0][
+        "id"
+    ]
     assert await shelf.replay(project_id, delivery_id, "tests") == "no channel"
     assert await AlertChannelStore(store).put(hook, "tests") is None
     assert await shelf.replay(project_id, delivery_id, "tests") == "queued"

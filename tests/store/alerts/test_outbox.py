@@ -27,7 +27,8 @@ from tests.store.alerts.telling import (
     project_of,
     rule,
 )
-from tests.store.detection.detecting import ANN, LATER, NOW, confirm, execute, fire, opened, seen
+from tests.store.detection.detecting import ANN, LATER, confirm, execute, fire, opened, seen
+from tests.store.spans.test_writing import NOW
 
 
 async def test_an_opened_case_is_told_to_each_rule_that_wants_it(store: Database) -> None:

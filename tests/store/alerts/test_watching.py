@@ -12,7 +12,8 @@ from svc.store.alerts.rules import AlertRuleStore
 from svc.store.alerts.watching import SUBJECTS_MOST, WatchStore
 from svc.store.postgres.database import Database
 from tests.store.alerts.telling import channel, events, project_of, rule
-from tests.store.detection.detecting import NOW, execute
+from tests.store.detection.detecting import execute
+from tests.store.spans.test_writing import NOW
 
 SOON = timedelta(minutes=1)
 DISK = {"disk": AlertFacts(title="The disk is full", severity="high")}

@@ -33,9 +33,9 @@ class ChannelType:
     kind: ChannelKind
     title: str
     params: type[Any]
-    secret: Literal["made", "given", "optional", "none"]
+    credential: Literal["made", "given", "optional", "none"]
     #: What the secret is called where it is asked for.
-    secret_label: str
+    credential_label: str
     #: Whether its receiver keeps an incident open until it is told that it is over.
     keeps_incidents: bool
     #: Where it leads, as it may be shown.

@@ -1,4 +1,4 @@
-"""Standard Webhooks: a JSON body, an id that is the same over retries, and a signature over both and the time.
+"""Standard Webhooks: a JSON body, an id that is the same over retries, a signature over both and the time.
 
 Secrets: `whsec_` and base64 of 24 to 64 bytes. For a day after a rotation both secrets sign.
 """
@@ -60,9 +60,7 @@ def _write(params: WebhookParams, secret: ChannelSecret | None, outgoing: Outgoi
     data = {
         **msgspec.to_builtins(message),
         "link": outgoing.link(message.path),
-        "items": [
-            {**msgspec.to_builtins(item), "link": outgoing.link(item.path)} for item in message.items
-        ],
+        "items": [{**msgspec.to_builtins(item), "link": outgoing.link(item.path)} for item in message.items],
     }
     body = msgspec.json.encode({"type": message.kind, "timestamp": message.occurred_at, "data": data})
     headers = {
@@ -84,8 +82,8 @@ CHANNEL: Final = ChannelType(
     kind="webhook",
     title="Webhook",
     params=WebhookParams,
-    secret="made",  # noqa: S106 - how it comes to its secret
-    secret_label="signing secret",  # noqa: S106
+    credential="made",
+    credential_label="signing secret",
     keeps_incidents=False,
     leads_to=lambda params: host_of(params.url),
     fault=_fault,
