@@ -10,8 +10,8 @@ from typing import Any, Final
 import attrs
 import msgspec
 
-from protocol.alerts import ChannelKind, RuleKind
-from svc.domain.alerts.params import PARAMS
+from protocol.alerts import RULE_KINDS, ChannelKind, RuleKind
+from svc.domain.alerts.params import PARAMS, BadParams, kept_params, typed_params
 
 #: What each kind is called, in the order of the page, by what it is about.
 GROUPS: Final[dict[str, dict[RuleKind, str]]] = {
@@ -101,7 +101,7 @@ class RuleForm(msgspec.Struct):
 
     kind: str = ""
     name: str = ""
-    channels: list[str] = []  # noqa: RUF012 - msgspec copies an empty list
+    channels: list[str] = []
     least_severity: str = ""
     detectors: str = ""
     every: str = ""
@@ -123,22 +123,19 @@ class RuleForm(msgspec.Struct):
     id: str = ""
 
     def params(self) -> dict[str, Any]:
-        """What it asks for, numbers as numbers. Raises `msgspec.ValidationError`."""
-        type_ = PARAMS.get(self.kind)  # type: ignore[call-overload] # it was typed
-        if type_ is None:
-            return {}
-        names = set(type_.__struct_fields__)
-        given: dict[str, Any] = {
+        """What it asks for; what is blank has its default. Raises `BadParams`."""
+        if self.kind not in RULE_KINDS:
+            raise BadParams("there is no such kind of rule")
+        kind = self.kind
+        names = set(PARAMS[kind].__struct_fields__)
+        typed = {
             name: getattr(self, name).strip()
             for name in names & set(RuleForm.__struct_fields__)
             if getattr(self, name).strip()
         }
-        if "detectors" in names:
-            given["detectors"] = self.detectors.replace(",", " ").split()
         if "filters" in names and self.filter_field.strip():
-            given["filters"] = {self.filter_field.strip(): self.filter_value.strip()}
-        found: dict[str, Any] = msgspec.to_builtins(msgspec.convert(given, type_, strict=False))
-        return found
+            typed[f"filters.{self.filter_field.strip()}"] = self.filter_value.strip()
+        return kept_params(typed_params(kind, typed))
 
 
 class AlertTarget(msgspec.Struct):

@@ -1,8 +1,9 @@
-"""Alerts of a real service at a real receiver: signed, once by their id, through kills, outages and copies."""
+"""Alerts of a real service at a real receiver: signed, once by their id, through kills and outages."""
 
 from __future__ import annotations
 
 import itertools
+import re
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -163,3 +164,45 @@ def test_two_copies_deliver_each_alert_once(postgres: Served, open_folder: Path)
         assert len(receiver.ids()) == len(set(receiver.ids())) == 12
         done = [copy.metric("svc_alert_deliveries_sent_total") for copy in (one, two)]
         assert sum(done) == 12
+
+
+def test_the_command_adds_tests_mutes_replays_and_tells_what_would_have_been(
+    service: Service, tmp_path: Path
+) -> None:
+    def alerts(*words: str) -> str:
+        return service.command("alerts", *words)
+
+    service.send(request(span()).SerializeToString())
+    service.wait_for_spans(1)
+    with receiving() as receiver:
+        secret = alerts("add-channel", "cli hook", "--kind", "webhook", "--url", receiver.url).strip()
+        assert alerts("test", "cli hook") == "taken (status 204)\n"
+        Webhook(secret).verify(receiver.taken[0].body, dict(receiver.taken[0].headers))
+        params = ("--param", "dataset=spans", "--param", "value=0", "--param", "least=0")
+        alerts("add", "cli rule", "--kind", "metric", "--channel", "cli hook", *params)
+        until(lambda: len(receiver.taken) == 2, 30)
+        until(
+            lambda: "The number of spans over an hour is above 0" in alerts("deliveries", "--state", "sent")
+        )
+        listed = alerts("list")
+        assert "the number of spans over an hour is above 0" in listed
+        assert "muted until" in alerts("mute", "cli rule", "--hours", "2")
+        alerts("unmute", "cli rule")
+        found = re.search(r"^(\S+) .*cli hook", alerts("deliveries", "--state", "sent"), re.M)
+        assert found is not None
+        assert alerts("replay", found[1]) == "1 message is sent once more\n"
+        until(lambda: len(receiver.taken) == 3, 30)
+        assert receiver.taken[2].id == receiver.taken[1].id
+        assert "would have fired" in alerts("backtest", "--kind", "metric", *params)
+        assert "not known" in alerts("backtest", "--kind", "disk.budget")
+        token = tmp_path / "token"
+        token.write_text("tk_secret\n")
+        topic = receiver.url + "/topic"
+        alerts("add-channel", "phone", "--kind", "ntfy", "--url", topic, "--secret-file", str(token))
+        assert "taken" in alerts("test", "phone")
+        assert receiver.taken[3].headers["authorization"] == "Bearer tk_secret"
+        assert "tk_secret" not in alerts("channels", "--json") + alerts("channels")
+        alerts("remove", "cli rule")
+        alerts("remove-channel", "phone")
+        alerts("remove-channel", "cli hook")
+        assert "nobody is told anything yet" in alerts("list")

@@ -1,10 +1,11 @@
-"""When a digest is due, in UTC."""
+"""When rules look: a digest at its hour, in UTC, anything else at once."""
 
 from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from svc.domain.alerts.params import DigestParams
+from protocol.alerts import TOLD_KINDS, RuleKind
+from svc.domain.alerts.params import DigestParams, RuleParams
 
 
 def next_digest(params: DigestParams, after: datetime) -> datetime:
@@ -15,6 +16,13 @@ def next_digest(params: DigestParams, after: datetime) -> datetime:
     while due <= after or (params.every == "week" and due.weekday() != params.weekday):
         due += step
     return due
+
+
+def first_look(kind: RuleKind, params: RuleParams, now: datetime) -> datetime | None:
+    """When a rule looks first; None for one that is told."""
+    if kind in TOLD_KINDS:
+        return None
+    return next_digest(params, now) if isinstance(params, DigestParams) else now
 
 
 def period_of(params: DigestParams) -> timedelta:

@@ -143,6 +143,24 @@ def read_params(kind: RuleKind, given: Mapping[str, Any]) -> RuleParams:
     return params
 
 
+def typed_params(kind: RuleKind, typed: Mapping[str, str]) -> RuleParams:
+    """What was typed as texts: numbers are read, `detectors` is a list, `filters.NAME` is a filter.
+
+    Raises `BadParams`.
+    """
+    given: dict[str, Any] = {}
+    for name, text in typed.items():
+        if name.startswith("filters."):
+            given.setdefault("filters", {})[name.removeprefix("filters.")] = text
+        else:
+            given[name] = text.replace(",", " ").split() if name == "detectors" else text
+    try:
+        params = msgspec.convert(given, PARAMS[kind], strict=False)
+    except msgspec.ValidationError as error:
+        raise BadParams(f"params of {kind}: {error}"[:300]) from None
+    return read_params(kind, msgspec.to_builtins(params))
+
+
 def kept_params(params: RuleParams) -> dict[str, Any]:
     """All of them as they are stored, defaults included."""
     kept: dict[str, Any] = msgspec.to_builtins(params)

@@ -40,7 +40,7 @@ from protocol.rest.orgs import Removed
 from protocol.rest.query import timestamp
 from protocol.sealed import Lost
 from svc.domain.access import may
-from svc.domain.alerts.channels.table import CHANNELS, read_fields
+from svc.domain.alerts.channels.table import CHANNELS, fault_of, read_fields
 from svc.domain.alerts.channels.webhook import secret_of
 from svc.domain.alerts.composing import trial_message
 from svc.domain.alerts.params import BadParams
@@ -117,21 +117,16 @@ async def put_channel(call: Call[ChannelChange]) -> ChannelShown | Refusal:
 
 
 async def _put(call: Call[ChannelChange], known: AlertChannel, made: str | None) -> ChannelShown | Refusal:
-    body, type_ = call.body, CHANNELS[call.body.kind]
+    body = call.body
     given = made if body.secret is None else body.secret.strip()
     try:
         fields = read_fields(body.kind, body.params)
     except BadParams as bad:
         return BAD_CHANNEL.saying(str(bad))
-    fault = type_.fault(fields, given)
-    if fault is None and type_.credential == "none" and given is not None:
-        fault = f"{body.kind} has no secret"
-    if fault is None and type_.credential == "given" and given is None and known.sealed is None:
-        fault = f"{body.kind} needs its {type_.credential_label}"
-    if fault is None and body.kind == "email" and not call.means.alerts.mails:
-        fault = "no mail server is set: SVC_SMTP_URL"
+    fault = fault_of(body.kind, fields, given, kept=known.sealed is not None, mails=call.means.alerts.mails)
     params = msgspec.to_builtins(fields)
-    moved = known.sealed is not None and known.params != params and type_.credential in ("given", "optional")
+    sends = CHANNELS[body.kind].credential in ("given", "optional")
+    moved = sends and known.sealed is not None and known.params != params
     if fault is None and moved and given is None:
         fault = "send the secret again: it would go to another place than before"
     if fault is not None:

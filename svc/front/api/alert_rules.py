@@ -8,7 +8,7 @@ from uuid import UUID, uuid4
 
 import attrs
 
-from protocol.alerts import MUTE_MAX, RULES_MAX, TOLD_KINDS, AlertRule, RuleKind
+from protocol.alerts import MUTE_MAX, RULES_MAX, AlertRule, RuleKind
 from protocol.refusals import (
     BAD_RULE,
     BLANK_NAME,
@@ -34,10 +34,9 @@ from protocol.rest.alerts import (
 )
 from protocol.rest.orgs import Removed
 from protocol.rest.query import timestamp
-from svc.domain.alerts.calendar import next_digest
+from svc.domain.alerts.calendar import first_look
 from svc.domain.alerts.params import (
     BadParams,
-    DigestParams,
     MetricParams,
     RuleParams,
     kept_params,
@@ -104,13 +103,6 @@ def checked_params(project_id: int, kind: RuleKind, given: dict[str, Any]) -> Ru
     if isinstance(params, MetricParams):
         check_question(project_id, params)
     return params
-
-
-def first_look(kind: RuleKind, params: RuleParams, now: datetime) -> datetime | None:
-    """When a rule looks first; None for one that is told."""
-    if kind in TOLD_KINDS:
-        return None
-    return next_digest(params, now) if isinstance(params, DigestParams) else now
 
 
 async def get_rules(call: Call[None]) -> list[RuleShown]:

@@ -1,7 +1,7 @@
 """Settings: notifications. Channels, rules with what each would have told, deliveries with a replay.
 
-All of it is kept and answered by the handlers of the REST API. Secrets: one comes in with a form and is sealed
-at once; one that we made stands in the answer to its making, which nobody stores.
+All of it is kept and answered by the handlers of the REST API. Secrets: one comes in with a form and is
+sealed at once; one that we made stands in the answer to its making, which nobody stores.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from protocol.rest.alerts import (
     RuleChange,
 )
 from protocol.rest.query import timestamp
+from svc.domain.alerts.params import BadParams
 from svc.domain.detect.table import DETECTORS
 from svc.front.api import alert_channels, alert_rules
 from svc.web.alert_view import (
@@ -61,8 +62,8 @@ class _Said:
     secret: tuple[str, str] | None = None
     tested: tuple[str, ChannelTested] | None = None
     fired: FiredShown | None = None
-    channel: ChannelForm = ChannelForm()
-    rule: RuleForm = RuleForm()
+    channel: ChannelForm = attrs.field(factory=ChannelForm)
+    rule: RuleForm = attrs.field(factory=RuleForm)
 
 
 async def page(visit: Visit) -> Html:
@@ -107,9 +108,7 @@ async def _page(visit: Visit, said: _Said) -> Html:
         "manages": visit.manages,
     }
     status = said.refusal.status if said.refusal else 200
-    return Html(
-        "pages/settings_notifications", context, status=status, secret=said.secret is not None
-    )
+    return Html("pages/settings_notifications", context, status=status, secret=said.secret is not None)
 
 
 def _typed(form: RuleForm) -> Mapping[str, Any]:
@@ -175,7 +174,7 @@ async def keep_rule(visit: Visit) -> Html | Go:
     form: RuleForm = visit.form
     try:
         params = form.params()
-    except msgspec.ValidationError as error:
+    except BadParams as error:
         return await _page(visit, _Said(BAD_RULE.saying(str(error)[:300]), rule=form))
     fields = {"kind": form.kind, "name": form.name, "channels": form.channels, "params": params}
     if form.id:
@@ -190,7 +189,7 @@ async def try_rule(visit: Visit) -> Html:
     form: RuleForm = visit.form
     try:
         fields = {"kind": form.kind, "params": form.params()}
-    except msgspec.ValidationError as error:
+    except BadParams as error:
         return await _page(visit, _Said(BAD_RULE.saying(str(error)[:300]), rule=form))
     found = await asked(visit, alert_rules.post_backtest, BacktestAsked, fields)
     if isinstance(found, Refusal):

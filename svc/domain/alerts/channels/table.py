@@ -28,6 +28,19 @@ def read_fields(kind: ChannelKind, given: Mapping[str, Any]) -> Any:
         raise BadParams(f"params of {kind}: {error}"[:300]) from None
 
 
+def fault_of(kind: ChannelKind, fields: Any, secret: str | None, *, kept: bool, mails: bool) -> str | None:
+    """What is wrong with a channel of these fields, in words. `kept`: it has a secret already."""
+    type_ = CHANNELS[kind]
+    fault = type_.fault(fields, secret)
+    if fault is None and type_.credential == "none" and secret is not None:
+        fault = f"{kind} has no secret"
+    if fault is None and type_.credential == "given" and secret is None and not kept:
+        fault = f"{kind} needs its {type_.credential_label}"
+    if fault is None and kind == "email" and not mails:
+        fault = "no mail server is set: SVC_SMTP_URL"
+    return fault
+
+
 def name_of(delivery_id: UUID) -> str:
     """The id of a message, as receivers know it."""
     return f"msg_{delivery_id.hex}"
