@@ -26,7 +26,7 @@ from protocol.alerts import (
     AlertRule,
     DeliveryLease,
     RuleKind,
-    Sightings,
+    RuleSightings,
     Undelivered,
 )
 from protocol.storage import Outage, Slow
@@ -47,7 +47,7 @@ COUNT_S: Final = 10.0
 
 #: The status of what arrived, or why it did not.
 Send = Callable[[DeliveryLease], Awaitable[int | Undelivered | None]]
-Look = Callable[[AlertRule, datetime], Awaitable[Sightings]]
+Look = Callable[[AlertRule, datetime], Awaitable[RuleSightings]]
 
 
 @attrs.define
@@ -212,16 +212,16 @@ class AlertWatcher:
             await self._watch.settle(rule, seen, now, by_each_copy=rule.kind in self._by_each_copy)
         return WATCH_ROUND_S
 
-    async def _seen(self, rule: AlertRule, now: datetime) -> Sightings:
-        seen = Sightings(now, trouble=f"the look took longer than {LOOK_TIMEOUT_S:g} s")
+    async def _seen(self, rule: AlertRule, now: datetime) -> RuleSightings:
+        seen = RuleSightings(now, trouble=f"the look took longer than {LOOK_TIMEOUT_S:g} s")
         with trio.move_on_after(LOOK_TIMEOUT_S):
             try:
                 return await self._looks[rule.kind](rule, now)
             except Slow:
-                seen = Sightings(now, trouble="its question took too long")
+                seen = RuleSightings(now, trouble="its question took too long")
             except Outage:
                 raise
             except Exception as error:  # what one rule does to its look must not cost the others theirs
                 log.warning("a rule of kind %s could not look: %s", rule.kind, type(error).__name__)
-                seen = Sightings(now, trouble=f"the look failed ({type(error).__name__})")
+                seen = RuleSightings(now, trouble=f"the look failed ({type(error).__name__})")
         return attrs.evolve(seen, next_at=now + LOOK_AGAIN)

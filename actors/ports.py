@@ -18,7 +18,7 @@ from protocol.alerts import (
     DeliveryLease,
     DeliveryState,
     RuleKind,
-    Sightings,
+    RuleSightings,
     Undelivered,
 )
 from protocol.broker import Inbox, Lane, Published
@@ -379,5 +379,5 @@ class AlertWatch(Protocol):
     async def due(self, kinds: Sequence[RuleKind], now: datetime) -> Sequence[AlertRule]: ...
 
     async def settle(
-        self, rule: AlertRule, seen: Sightings, now: datetime, *, by_each_copy: bool = False
+        self, rule: AlertRule, seen: RuleSightings, now: datetime, *, by_each_copy: bool = False
     ) -> bool: ...

@@ -188,7 +188,7 @@ class AlertPlace:
 
 
 @attrs.frozen
-class Sightings:
+class RuleSightings:
     """What a rule sees at a look: the facts of each subject that is firing.
 
     `covers` is the beginning of the subjects that were looked at: others are left as they are. `told` are

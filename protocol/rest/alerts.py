@@ -110,7 +110,7 @@ class MuteChange(msgspec.Struct, forbid_unknown_fields=True):
     until: Instant | None = None
 
 
-class BacktestAsked(msgspec.Struct, forbid_unknown_fields=True):
+class RuleBacktest(msgspec.Struct, forbid_unknown_fields=True):
     """What a rule would ask for."""
 
     kind: RuleKind

@@ -14,7 +14,7 @@ import attrs
 
 from actors.alerts import AlertDeliverer, AlertGatherer, AlertTally, AlertWatcher, Look
 from actors.supervision import Actor, Board, Vitals
-from protocol.alerts import AlertRule, RuleKind, Sightings
+from protocol.alerts import AlertRule, RuleKind, RuleSightings
 from svc.domain.alerts.looking import saw_backup, saw_certificate, saw_disk, saw_down
 from svc.domain.alerts.params import (
     BackupParams,
@@ -83,7 +83,7 @@ class OwnLooks:
         }
         return {kind: look for kind, look in looks.items() if self.post.unwatched(kind) is None}
 
-    async def down(self, rule: AlertRule, moment: datetime) -> Sightings:
+    async def down(self, rule: AlertRule, moment: datetime) -> RuleSightings:
         """Whether ingest is down here, and since when."""
         params = cast(DownParams, read_params(rule.kind, rule.params))
         report = self.ingest()
@@ -92,27 +92,27 @@ class OwnLooks:
         why = f"The oldest batch waits for {age_s:.0f} s."
         return saw_down(params, self.copy, self._down_since, why, moment)
 
-    async def disk(self, rule: AlertRule, moment: datetime) -> Sightings:
+    async def disk(self, rule: AlertRule, moment: datetime) -> RuleSightings:
         """The disk against its budget."""
         params, tally = cast(DiskParams, read_params(rule.kind, rule.params)), self.safekeeping.disk
         assert tally is not None, "there is a tally where there is a budget"
         return saw_disk(params, tally.level, tally.used, tally.budget, tally.reached_on, moment)
 
-    async def backup(self, rule: AlertRule, moment: datetime) -> Sightings:
+    async def backup(self, rule: AlertRule, moment: datetime) -> RuleSightings:
         """The nightly backup."""
         params, tally = cast(BackupParams, read_params(rule.kind, rule.params)), self.safekeeping.backups
         assert tally is not None, "there is a tally where there is a folder"
         return saw_backup(params, tally.last_good_at, tally.last_error, self.began_at, moment)
 
-    async def certificate(self, rule: AlertRule, moment: datetime) -> Sightings:
+    async def certificate(self, rule: AlertRule, moment: datetime) -> RuleSightings:
         """The certificate that is served."""
         params = cast(CertificateParams, read_params(rule.kind, rule.params))
         return saw_certificate(params, None if self.tls is None else self.tls.left_s(), moment)
 
 
-def alert_loops(pools: Pools, board: Board, post: AlertPost, own: OwnLooks, tally: AlertTally) -> list[Loop]:
+def alert_loops(pools: Pools, board: Board, own: OwnLooks, tally: AlertTally) -> list[Loop]:
     """How to build each of them, and its vitals on the board."""
-    database = pools.upkeep
+    database, post = pools.upkeep, own.post
     books = AlertBooks(GatheringStore(database), DeliveryStore(database))
     # Figures may take long to count.
     looks: dict[RuleKind, Look] = {**own.table(), **StoredLooks(pools.questions).table()}

@@ -310,8 +310,7 @@ class House:
             ),
             self._detecting(),
         ]
-        own = OwnLooks(self.post, self.health.ingest, self.safekeeping, self.tls, now())
-        loops += alert_loops(self.pools, self.board, self.post, own, self.alerts)
+        loops += alert_loops(self.pools, self.board, self._looks(), self.alerts)
         loops += agent_loops(self.settings, self.pools.upkeep, self._desk(), self.launcher, self.board)
         duties = leases(self.settings)
         loops += optional_loops(self.settings, self.pools.upkeep, self.board, self.sweep_tally, duties)
@@ -331,10 +330,12 @@ class House:
             loops += shared_tries(self.means.tries, self.pools.admission, window_s).loops(self.board)
         if self.tls is not None:
             loops += self.tls.loops(self.board, self.pools.admission, duties)
-        embedded = self.store.embedded
-        if embedded is not None:
+        if (embedded := self.store.embedded) is not None:
             loops.insert(0, (lambda: embedded, self.board.enrol("embedded-postgres")))
         return loops
+
+    def _looks(self) -> OwnLooks:
+        return OwnLooks(self.post, self.health.ingest, self.safekeeping, self.tls, now())
 
     def bound_to(self, port: int) -> None:
         """The front listens there."""

@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from datetime import date, datetime, timedelta
 from typing import Final
 
-from protocol.alerts import AlertFacts, Sightings
+from protocol.alerts import AlertFacts, RuleSightings
 from svc.domain.alerts.calendar import next_digest
-from svc.domain.alerts.metric import Judged
+from svc.domain.alerts.metric import JudgedFigure
 from svc.domain.alerts.params import (
     BackupParams,
     CertificateParams,
@@ -35,7 +35,7 @@ _DEAD_LETTERS: Final = "/settings/dead-letters"
 
 def saw_down(
     params: DownParams, copy: str, down_since: datetime | None, why: str, now: datetime
-) -> Sightings:
+) -> RuleSightings:
     """Ingest of this copy, as its health has it."""
     firing = {}
     if down_since is not None and now - down_since >= timedelta(minutes=params.minutes):
@@ -46,12 +46,12 @@ def saw_down(
             path=_HEALTH,
         )
         firing[f"ingest of {copy}"] = facts
-    return Sightings(now + SOON, firing, covers=f"ingest of {copy}")
+    return RuleSightings(now + SOON, firing, covers=f"ingest of {copy}")
 
 
 def saw_letters(
     params: LettersParams, spans: int, oldest_at: datetime | None, reason: str | None, now: datetime
-) -> Sightings:
+) -> RuleSightings:
     """Spans that wait as dead letters. Secrets: a reason may quote a payload, so it is told to nobody."""
     firing = {}
     if spans >= params.spans and oldest_at is not None and reason is not None:
@@ -62,10 +62,10 @@ def saw_letters(
             severity="medium",
             path=_DEAD_LETTERS,
         )
-    return Sightings(now + SOON, firing)
+    return RuleSightings(now + SOON, firing)
 
 
-def saw_silent(params: SilentParams, silences: Mapping[str, datetime], now: datetime) -> Sightings:
+def saw_silent(params: SilentParams, silences: Mapping[str, datetime], now: datetime) -> RuleSightings:
     """Services that spoke daily and are silent."""
     firing = {
         f"service {name}": AlertFacts(
@@ -76,12 +76,12 @@ def saw_silent(params: SilentParams, silences: Mapping[str, datetime], now: date
         )
         for name, last_at in silences.items()
     }
-    return Sightings(now + SELDOM, firing)
+    return RuleSightings(now + SELDOM, firing)
 
 
 def saw_disk(
     params: DiskParams, level: str, used: int, budget: int, reached_on: date | None, now: datetime
-) -> Sightings:
+) -> RuleSightings:
     """The disk against its budget."""
     share = f"{used / budget:.0%} of {budget / 2**30:.1f} GiB used" if budget else "nothing measured yet"
     when = "" if reached_on is None else f", reached on {reached_on} by present growth"
@@ -109,7 +109,7 @@ def saw_disk(
                 severity="low",
                 path="/settings/project",
             )
-    return Sightings(now + SOON, firing)
+    return RuleSightings(now + SOON, firing)
 
 
 def saw_backup(
@@ -118,7 +118,7 @@ def saw_backup(
     last_error: str | None,
     began_at: datetime,
     now: datetime,
-) -> Sightings:
+) -> RuleSightings:
     """The nightly backup; one that was never made is as old as the process."""
     firing = {}
     if last_error is not None:
@@ -136,13 +136,13 @@ def saw_backup(
             severity="high",
             path=_HEALTH,
         )
-    return Sightings(now + OFTEN, firing)
+    return RuleSightings(now + OFTEN, firing)
 
 
-def saw_certificate(params: CertificateParams, left_s: float | None, now: datetime) -> Sightings:
+def saw_certificate(params: CertificateParams, left_s: float | None, now: datetime) -> RuleSightings:
     """The certificate that is served."""
     if left_s is None:
-        return Sightings(now + OFTEN, trouble="no certificate is served yet")
+        return RuleSightings(now + OFTEN, trouble="no certificate is served yet")
     firing = {}
     if left_s <= params.days * 86_400:
         ends = now + timedelta(seconds=left_s)
@@ -153,10 +153,10 @@ def saw_certificate(params: CertificateParams, left_s: float | None, now: dateti
             severity="high" if left_s <= 3 * 86_400 else "medium",
             path=_HEALTH,
         )
-    return Sightings(now + SELDOM, firing)
+    return RuleSightings(now + SELDOM, firing)
 
 
-def saw_metric(params: MetricParams, judged: Judged, now: datetime) -> Sightings:
+def saw_metric(params: MetricParams, judged: JudgedFigure, now: datetime) -> RuleSightings:
     """A figure against its bound."""
     firing = {}
     if judged.holds:
@@ -170,9 +170,9 @@ def saw_metric(params: MetricParams, judged: Judged, now: datetime) -> Sightings
             severity="medium",
             path="/vitals",
         )
-    return Sightings(now + OFTEN, firing)
+    return RuleSightings(now + OFTEN, firing)
 
 
-def saw_digest(params: DigestParams, facts: AlertFacts, due_at: datetime, now: datetime) -> Sightings:
+def saw_digest(params: DigestParams, facts: AlertFacts, due_at: datetime, now: datetime) -> RuleSightings:
     """The digest that was due then; one that was missed is made once, late."""
-    return Sightings(next_digest(params, now), told={f"digest {due_at:%Y-%m-%d %H:%M}": facts})
+    return RuleSightings(next_digest(params, now), told={f"digest {due_at:%Y-%m-%d %H:%M}": facts})

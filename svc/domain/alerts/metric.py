@@ -6,7 +6,7 @@ hold, and not again before it has ceased to.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -34,12 +34,19 @@ class HourFigures:
 
 
 @attrs.frozen
-class Judged:
+class JudgedFigure:
     """Whether the condition holds, the figure, and what it was compared with."""
 
     holds: bool
     value: float | None
     against: float | None
+
+
+def figures_of(n: int, failed: int, cost: float | None, bins: Mapping[int, int]) -> HourFigures:
+    """From counts, durations by their bin."""
+    durations = np.zeros(BINS)
+    durations[list(bins)] = list(bins.values())
+    return HourFigures(n, failed, cost or 0.0, durations)
 
 
 def summed(parts: Iterable[HourFigures]) -> HourFigures:
@@ -67,28 +74,28 @@ def figure_of(params: MetricParams, window: HourFigures) -> float | None:
             return Histogram.of_dense(window.durations).quantile(0.95, UNIT_MS)
 
 
-def judge(params: MetricParams, window: HourFigures, before: Sequence[HourFigures] = ()) -> Judged:
+def judge(params: MetricParams, window: HourFigures, before: Sequence[HourFigures] = ()) -> JudgedFigure:
     """Whether the rule's condition holds of a window. `before` are the same windows of the days before."""
     value = figure_of(params, window)
     falls = params.bound in ("below", "falls") and params.figure in ("count", "cost")
     if value is None or (window.n < params.least and not falls):
-        return Judged(False, value, None)
+        return JudgedFigure(False, value, None)
     if params.bound in ("above", "below"):
         holds = value > params.value if params.bound == "above" else value < params.value
-        return Judged(holds, value, params.value)
+        return JudgedFigure(holds, value, params.value)
     known = [
         found
         for found in (figure_of(params, one) for one in before if one.n >= max(params.least, 1))
         if found is not None
     ]
     if len(known) < DAYS_NEEDED:
-        return Judged(False, value, None)
+        return JudgedFigure(False, value, None)
     usual = sum(known) / len(known)
     if usual <= 0:
-        return Judged(False, value, usual)
+        return JudgedFigure(False, value, usual)
     change = (value - usual) / usual * 100
     holds = change >= params.value if params.bound == "rises" else change <= -params.value
-    return Judged(holds, value, usual)
+    return JudgedFigure(holds, value, usual)
 
 
 def firings(

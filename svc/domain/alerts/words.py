@@ -52,7 +52,7 @@ def sentence_of(kind: str, params: RuleParams) -> str:
         case DownParams(minutes):
             return f"ingest has been down for {_counted(minutes, 'minute')}" if minutes else "ingest is down"
         case LettersParams(spans):
-            return f"{_counted(spans, 'span')} or more wait as dead letters"
+            return f"{'' if spans == 1 else f'at least {spans:,} '}spans wait as dead letters"
         case SilentParams(hours, days):
             return f"a service that sent on each of {_counted(days, 'day')} is silent for {hours} hours"
         case DiskParams(days):

@@ -23,12 +23,12 @@ from protocol.refusals import (
     Refused,
 )
 from protocol.rest.alerts import (
-    BacktestAsked,
     DeliveriesQuery,
     DeliveryPage,
     DeliveryReplayed,
     FiredShown,
     MuteChange,
+    RuleBacktest,
     RuleChange,
     RuleShown,
 )
@@ -174,7 +174,7 @@ async def post_mute(call: Call[MuteChange]) -> RuleShown | Refusal:
     return _shown(call, attrs.evolve(known, muted_until=until, muted_by=by))
 
 
-async def post_backtest(call: Call[BacktestAsked]) -> FiredShown:
+async def post_backtest(call: Call[RuleBacktest]) -> FiredShown:
     """How often a rule would have fired over the last 28 days, by what history knows."""
     params = checked_params(call.project.id, call.body.kind, call.body.params)
     found = await AlertBacktest(call.means.questions).run(
@@ -227,7 +227,7 @@ ROUTES: Final = (
     Route(
         "POST", _RULES, "ORG_MANAGE", post_rule, RuleShown, body=RuleChange, status=201, refusals=_FAULTS
     ),
-    Route("POST", _RULES + "/backtest", "ORG_MANAGE", post_backtest, FiredShown, body=BacktestAsked,
+    Route("POST", _RULES + "/backtest", "ORG_MANAGE", post_backtest, FiredShown, body=RuleBacktest,
           refusals=(BAD_RULE,)),
     Route(
         "PUT", _ONE, "ORG_MANAGE", put_rule, RuleShown, body=RuleChange, refusals=(*_FAULTS, NO_SUCH_RULE)

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import attrs
 
-from protocol.alerts import FAILURE_CHARS, AlertFacts, AlertRule, RuleKind, Sightings
+from protocol.alerts import FAILURE_CHARS, AlertFacts, AlertRule, RuleKind, RuleSightings
 from svc.store.alerts.outbox import facts_of, tell
 from svc.store.alerts.rules import COLUMNS, rule_of
 from svc.store.postgres.database import Connection, Database
@@ -44,7 +44,7 @@ class WatchStore:
         return [rule_of(row) for row in rows]
 
     async def settle(
-        self, rule: AlertRule, seen: Sightings, now: datetime, *, by_each_copy: bool = False
+        self, rule: AlertRule, seen: RuleSightings, now: datetime, *, by_each_copy: bool = False
     ) -> bool:
         """Write what a look saw. False: another copy looked, or the rule was changed meanwhile.
 
@@ -85,7 +85,7 @@ class WatchStore:
         return await self.database.run(work)
 
 
-async def _compare(connection: Connection, rule: AlertRule, seen: Sightings, now: datetime) -> None:
+async def _compare(connection: Connection, rule: AlertRule, seen: RuleSightings, now: datetime) -> None:
     # What it saw before, of what it looked at now.
     rows = await connection.fetch(
         "select subject, since, told from alert_watch where project_id = $1 and rule_id = $2"

@@ -12,12 +12,10 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 import attrs
-import numpy as np
 
-from svc.domain.alerts.metric import HourFigures
+from svc.domain.alerts.metric import HourFigures, figures_of, summed
 from svc.domain.alerts.params import COUNTED_DATASETS, VITAL_DATASETS, VITAL_FIELDS, MetricParams
 from svc.domain.calendar import hour_of
-from svc.domain.detect.histogram import BINS
 from svc.store.aggregates.vitals import BIN, SOURCES, VitalSource, What
 from svc.store.postgres.database import READ_TIMEOUT_S, Connection, Database
 from svc.store.reads.query import QueryStore, ask
@@ -78,9 +76,7 @@ class AlertFigures:
             question = ask(project_id, params.dataset, (start, end), params.filters)
             return HourFigures(n=int((await QueryStore(self.database).count(question))["count"]))
         by_hour = await self._vitals(project_id, params, start, end)
-        n, failed = sum(one.n for one in by_hour.values()), sum(one.failed for one in by_hour.values())
-        durations = sum((one.durations for one in by_hour.values()), np.zeros(BINS))
-        return HourFigures(n, failed, sum(one.cost for one in by_hour.values()), durations)
+        return summed(by_hour.values())
 
     async def hours(
         self, project_id: int, params: MetricParams, first: datetime, end: datetime
@@ -138,14 +134,12 @@ _NOTHING: Final = HourFigures()
 
 
 def _by_hour(rows: Sequence[Any]) -> dict[datetime, HourFigures]:
-    durations: dict[datetime, Any] = {}
+    durations: dict[datetime, dict[int, int]] = {}
     for row in rows:
         if row["bin"] is not None:
-            durations.setdefault(row["hour"], np.zeros(BINS))[row["bin"]] = row["n"]
+            durations.setdefault(row["hour"], {})[row["bin"]] = row["n"]
     return {
-        row["hour"]: HourFigures(
-            row["n"], row["failed"], row["cost"] or 0.0, durations.get(row["hour"], _NOTHING.durations)
-        )
+        row["hour"]: figures_of(row["n"], row["failed"], row["cost"], durations.get(row["hour"], {}))
         for row in rows
         if row["bin"] is None
     }

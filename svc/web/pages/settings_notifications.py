@@ -15,13 +15,13 @@ import msgspec
 
 from protocol.refusals import BAD_RULE, Refusal
 from protocol.rest.alerts import (
-    BacktestAsked,
     ChannelChange,
     ChannelMade,
     ChannelTested,
     DeliveriesQuery,
     FiredShown,
     MuteChange,
+    RuleBacktest,
     RuleChange,
 )
 from protocol.rest.query import timestamp
@@ -191,7 +191,7 @@ async def try_rule(visit: Visit) -> Html:
         fields = {"kind": form.kind, "params": form.params()}
     except BadParams as error:
         return await _page(visit, _Said(BAD_RULE.saying(str(error)[:300]), rule=form))
-    found = await asked(visit, alert_rules.post_backtest, BacktestAsked, fields)
+    found = await asked(visit, alert_rules.post_backtest, RuleBacktest, fields)
     if isinstance(found, Refusal):
         return await _page(visit, _Said(found, rule=form))
     return await _page(visit, _Said(fired=found, rule=form))
@@ -221,7 +221,7 @@ async def fired(visit: Visit) -> Html:
     for rule in await alert_rules.get_rules(visit.call):
         if rule.id == visit.query.get("rule"):
             fields = {"kind": rule.kind, "params": rule.params}
-            found = await asked(visit, alert_rules.post_backtest, BacktestAsked, fields)
+            found = await asked(visit, alert_rules.post_backtest, RuleBacktest, fields)
     if isinstance(found, Refusal):
         found = None
     return Html("parts/would_have_fired", {"fired": found, "named": NAMED}, part=True)
