@@ -15,7 +15,7 @@ import attrs
 
 from protocol.alerts import HttpSending, MailSending, Sending, Undelivered
 from protocol.refusals import ADDRESS_NEAR_FOR_ALERTS, ADDRESS_PRIVATE
-from svc.outside.http import AddressRule, HttpAnswer, HttpClient, Network, Unreached
+from svc.outside.http import TIMEOUT_S, AddressRule, HttpAnswer, HttpClient, Network, Unreached
 from svc.outside.smtp import MailServer
 
 _MEANINGS = {
@@ -34,6 +34,7 @@ class AlertSender:
 
     networks: tuple[Network, ...]
     mail: MailServer | None
+    timeout_s: float = TIMEOUT_S
 
     async def send(self, sending: Sending) -> int | Undelivered | None:
         """The status of what was taken (None: a mail), or why it was not. Never raises for the other side."""
@@ -47,7 +48,7 @@ class AlertSender:
 
     async def _post(self, sending: HttpSending) -> int | Undelivered:
         open_too = sending.url.lower().startswith("https:")
-        client = HttpClient(AddressRule(self.networks, public=open_too))
+        client = HttpClient(AddressRule(self.networks, public=open_too), self.timeout_s)
         try:
             answer = await client.ask(
                 "POST", sending.url, headers=sending.headers, body=sending.body, read=False

@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 TIMEOUT_S: Final = 20.0
 #: Of one step of the conversation.
 _STEP_S: Final = 10.0
-_THREADS: Final = trio.CapacityLimiter(2)
+THREADS: Final = trio.CapacityLimiter(2)
 
 
 @attrs.frozen(slots=False)
@@ -71,7 +71,7 @@ class MailServer:
         try:
             with trio.move_on_after(self.timeout_s):
                 why = await trio.to_thread.run_sync(
-                    self._talk, mail, held, abandon_on_cancel=True, limiter=_THREADS
+                    self._talk, mail, held, abandon_on_cancel=True, limiter=THREADS
                 )
         finally:
             held.close()
@@ -83,7 +83,7 @@ class MailServer:
                 if self.starttls:
                     server.starttls(context=self._context)
                 if self.user is not None:
-                    server.login(self.user, self.password or "")
+                    self._sign_in(server, self.user)
                 refused = server.send_message(self._message(mail), self.sender, list(mail.to))
         except smtplib.SMTPAuthenticationError as error:
             return Undelivered("the mail server refuses name or password", error.smtp_code)
@@ -99,6 +99,13 @@ class MailServer:
             # The others have it, and sent again they would have it twice.
             log.warning("the mail server refused %d of %d addresses of a mail", len(refused), len(mail.to))
         return None
+
+    def _sign_in(self, server: smtplib.SMTP, user: str) -> None:
+        try:
+            server.login(user, self.password or "")
+        except smtplib.SMTPServerDisconnected:
+            # Some end the conversation instead of saying no.
+            raise smtplib.SMTPAuthenticationError(535, b"") from None
 
     def _opened(self, held: _Held) -> smtplib.SMTP:
         connection = socket.create_connection((self.host, self.port), timeout=_STEP_S)
