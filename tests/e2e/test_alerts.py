@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+import shlex
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -166,7 +167,34 @@ def test_two_copies_deliver_each_alert_once(postgres: Served, open_folder: Path)
         assert sum(done) == 12
 
 
-def test_the_command_adds_tests_mutes_replays_and_tells_what_would_have_been(
+def test_the_commands_of_the_page_run_as_they_stand_there(service: Service) -> None:
+    page = (Path(__file__).parents[2] / "deploy" / "alerts.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"^```\n(.*?)^```", page, re.M | re.S)
+    said: dict[str, str] = {}
+    with receiving() as receiver:
+        for line in block.splitlines():
+            program, *words = shlex.split(line.replace("https://hooks.example.org", receiver.url))
+            assert program == "trace-svc"
+            said[" ".join(words[1:3])] = service.command(*words)
+        secret = said["add-channel on call"].strip()
+        (trial,) = receiver.taken
+        Webhook(secret).verify(trial.body, dict(trial.headers))
+    assert said["test on call"] == "taken (status 204)\n"
+    assert "would have fired 0 times" in said["backtest --kind"]
+    assert "the error rate of traces over an hour is above 10 %" in said["list"]
+    assert said["mute errors"].startswith("muted until ")
+    assert said["replay dead"] == "0 messages are sent once more\n"
+    for rule in ("new cases", "errors"):
+        service.command("alerts", "remove", rule)
+    service.command("alerts", "remove-channel", "on call")
+    # What the page says of metrics is there to be scraped.
+    scraped = httpx2.get(service.url + "/actuator/prometheus", timeout=30, **PLAIN).text
+    named = re.findall(r"`(svc_alert_\w+)`", page)
+    assert len(named) >= 7
+    assert [name for name in named if name not in scraped] == []
+
+
+def test_a_message_is_replayed_from_the_command_line_and_a_token_comes_from_a_file(
     service: Service, tmp_path: Path
 ) -> None:
     def alerts(*words: str) -> str:
@@ -175,34 +203,19 @@ def test_the_command_adds_tests_mutes_replays_and_tells_what_would_have_been(
     service.send(request(span()).SerializeToString())
     service.wait_for_spans(1)
     with receiving() as receiver:
-        secret = alerts("add-channel", "cli hook", "--kind", "webhook", "--url", receiver.url).strip()
-        assert alerts("test", "cli hook") == "taken (status 204)\n"
-        Webhook(secret).verify(receiver.taken[0].body, dict(receiver.taken[0].headers))
-        params = ("--param", "dataset=spans", "--param", "value=0", "--param", "least=0")
-        alerts("add", "cli rule", "--kind", "metric", "--channel", "cli hook", *params)
-        until(lambda: len(receiver.taken) == 2, 30)
-        until(
-            lambda: "The number of spans over an hour is above 0" in alerts("deliveries", "--state", "sent")
-        )
-        listed = alerts("list")
-        assert "the number of spans over an hour is above 0" in listed
-        assert "muted until" in alerts("mute", "cli rule", "--hours", "2")
-        alerts("unmute", "cli rule")
-        found = re.search(r"^(\S+) .*cli hook", alerts("deliveries", "--state", "sent"), re.M)
-        assert found is not None
-        assert alerts("replay", found[1]) == "1 message is sent once more\n"
-        until(lambda: len(receiver.taken) == 3, 30)
-        assert receiver.taken[2].id == receiver.taken[1].id
-        assert "would have fired" in alerts("backtest", "--kind", "metric", *params)
-        assert "not known" in alerts("backtest", "--kind", "disk.budget")
         token = tmp_path / "token"
         token.write_text("tk_secret\n")
         topic = receiver.url + "/topic"
         alerts("add-channel", "phone", "--kind", "ntfy", "--url", topic, "--secret-file", str(token))
-        assert "taken" in alerts("test", "phone")
-        assert receiver.taken[3].headers["authorization"] == "Bearer tk_secret"
-        assert "tk_secret" not in alerts("channels", "--json") + alerts("channels")
-        alerts("remove", "cli rule")
+        params = ("--param", "dataset=spans", "--param", "value=0", "--param", "least=0")
+        alerts("add", "spans", "--kind", "metric", "--channel", "phone", *params)
+        until(lambda: len(receiver.taken) == 1, 30)
+        assert receiver.taken[0].headers["authorization"] == "Bearer tk_secret"
+        until(lambda: "above 0" in alerts("deliveries", "--state", "sent"))
+        found = re.search(r"^(\S+) .*phone", alerts("deliveries", "--state", "sent"), re.M)
+        assert found is not None
+        assert alerts("replay", found[1]) == "1 message is sent once more\n"
+        until(lambda: len(receiver.taken) == 2, 30)
+        assert "tk_secret" not in alerts("channels", "--json")
+        alerts("remove", "spans")
         alerts("remove-channel", "phone")
-        alerts("remove-channel", "cli hook")
-        assert "nobody is told anything yet" in alerts("list")
