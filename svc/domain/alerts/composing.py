@@ -71,7 +71,8 @@ def _message(rule: AlertRule, events: Sequence[AlertEvent], place: AlertPlace) -
     title = _title(rule, newest) if one else _MANY[rule.kind].format(n=f"{len(events):,}")
     if over and not one:
         title = f"Over: {title[0].lower()}{title[1:]}"
-    key = f"{place.org}/{place.project}/"
+    # A case is one thing whichever rule tells of it; what a rule sees is its own.
+    key = f"{place.org}/{place.project}/" + ("" if rule.kind in TOLD_KINDS else f"{rule.id} ")
     return AlertMessage(
         kind=rule.kind,
         rule=rule.name,
@@ -80,7 +81,7 @@ def _message(rule: AlertRule, events: Sequence[AlertEvent], place: AlertPlace) -
         state=newest.state if one else "over" if over else _state(events),
         title=title[:TITLE_CHARS],
         severity=worst,
-        dedup_key=(key + (newest.subject if one else f"rule {rule.id} {newest.id}"))[:255],
+        dedup_key=(key + (newest.subject if one else f"{rule.id} {newest.id}"))[:255],
         path=newest.facts.path if one else _path(events),
         occurred_at=timestamp(newest.occurred_at),
         items=tuple(_item(event) for event in events[:ITEMS_NAMED]),

@@ -37,7 +37,8 @@ CHANNEL_REST_MOST_S: Final = 600.0
 #: A receiver cannot ask for a longer rest.
 AGAIN_MOST_S: Final = 86_400.0
 
-# The message that is due longest, of a channel that nobody sends to and that does not rest.
+# The message that is due longest, of a channel that nobody sends to and that does not rest; of those about
+# one thing the first that was made.
 _CLAIM: Final = f"""
 with found as (
     select q.project_id, q.id from alert_delivery q
@@ -47,7 +48,10 @@ with found as (
         and a.off_at is null and (a.rests_until is null or a.rests_until <= now())
         and not exists (select from alert_delivery h where h.project_id = q.project_id
             and h.channel_id = q.channel_id and h.state = 'queued' and h.lease_until > now())
-    order by q.due_at, q.made_at limit 1
+        and not exists (select from alert_delivery e where e.project_id = q.project_id
+            and e.channel_id = q.channel_id and e.dedup_key = q.dedup_key and e.state = 'queued'
+            and e.seq < q.seq)
+    order by q.due_at, q.seq limit 1
     for update of q skip locked
 ), held as (
     update alert_delivery d set tries = d.tries + 1, lease_token = gen_random_uuid(),

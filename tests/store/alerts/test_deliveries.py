@@ -19,6 +19,7 @@ from svc.domain.retention import Cutoffs
 from svc.store.accounts.audit import AuditStore
 from svc.store.alerts.channels import AlertChannelStore
 from svc.store.alerts.deliveries import AGAIN_MOST_S, CHANNEL_REST_MOST_S, CHANNEL_REST_S, DeliveryStore
+from svc.store.detection.case_states import CaseStates
 from svc.store.postgres.database import Database
 from svc.store.retention.projects import sweep_project
 from tests.store.alerts.telling import (
@@ -29,7 +30,7 @@ from tests.store.alerts.telling import (
     project_of,
     rule,
 )
-from tests.store.detection.detecting import LATER, execute, opened, seen
+from tests.store.detection.detecting import ANN, LATER, execute, opened, seen
 
 DOWN = Undelivered("it fails (status 500)", 500)
 GONE = Undelivered("its receiver is gone", 410, gone=True)
@@ -89,6 +90,27 @@ async def test_a_channel_takes_one_message_at_a_time(store: Database) -> None:
     assert await shelf.claim() is None
     assert await shelf.sent(first, 200)
     assert (await claimed(store)).delivery_id != first.delivery_id
+
+
+async def test_what_closes_an_incident_follows_what_opened_it_through_failures(store: Database) -> None:
+    project_id = await project_of(store)
+    pager = await channel(store, project_id, "pager", "pagerduty")
+    await rule(store, project_id, [pager])
+    case = await opened(store, seen(1), project_id=project_id)
+    await CaseStates(store).resolve(project_id, case.id, "fixed", ANN, LATER)
+    await opened(store, seen(2), project_id=project_id)
+    assert await gathered(store) == 3
+    shelf, first = DeliveryStore(store), await claimed(store)
+    assert first.message.title == "Opened: C-1 cause 1"
+    await shelf.failed(first, DOWN)
+    # It is tried again later; until then what closes it waits, and nothing else does.
+    other = await claimed(store)
+    assert other.message.title == "Opened: C-2 cause 2"
+    await shelf.sent(other, 202)
+    assert await shelf.claim() is None
+    await passes(store)
+    await shelf.sent(await claimed(store), 202)
+    assert (await claimed(store)).message.title == "Resolved: C-1 cause 1"
 
 
 async def test_whoever_lost_a_lease_changes_nothing(store: Database) -> None:
