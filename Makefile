@@ -12,18 +12,21 @@ run: .venv/.run
 	@exec $(BIN)/trace-svc serve
 
 # Beside the checks. A file stays in one process, whose service it shares; three of them, since much of it waits.
-# What is marked `alone` (kills, floods) comes after all others, two at a time: that too waits most of its time.
+# What is marked `alone` (kills, floods) comes after all others, three at a time: that too waits most of its time.
 TEST := $(BIN)/python -m pytest --dist loadfile --no-loadscope-reorder
+
+# ALSO names what else runs beside those.
+ALSO ?=
 
 test: .venv/.dev
 	@$(MAKE) --no-print-directory -j 3 -O check together
-	@$(MAKE) --no-print-directory alone
+	@$(MAKE) --no-print-directory -j 2 -O alone $(ALSO)
 
 together: .venv/.dev
 	$(TEST) -n 3 -m "not alone" tests
 
 alone: .venv/.dev
-	$(TEST) -n 2 -m alone tests
+	$(TEST) -n 3 -m alone tests
 
 modules:
 	tests/web/modules/check.sh
