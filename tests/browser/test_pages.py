@@ -118,6 +118,8 @@ def test_what_opens_over_a_page_is_clean_too(opened: Opened, theme: str) -> None
 def test_by_keys_alone_from_the_sign_in_to_a_trace(opened: Opened) -> None:
     with opened.page(signed_in=False) as page:
         page.goto(opened.url(f"{BASE}/traces"))
+        # The page gives it the focus by itself, a moment after it was loaded.
+        page.locator("input[name=email]:focus").wait_for()
         page.keyboard.type(EMAIL)
         page.keyboard.press("Tab")
         page.keyboard.type(PASSWORD)

@@ -190,6 +190,13 @@ async def test_vitals_name_the_worst_mover(store: Database, owner: Visitor) -> N
     assert f'href="{BASE}/traces?q=site%3Asupport&amp;from=' in seen.text
 
 
+async def test_what_comes_later_in_vitals_moves_nothing_that_is_seen(store: Database, owner: Visitor) -> None:
+    await two_windows(store, 12, 30)
+    assert (await owner.get(BASE + "/vitals")).text.count("data-load") == 1
+    assert "data-load" in (await owner.get(BASE + "/vitals/models")).text
+    assert "data-load" not in (await owner.get(BASE + "/vitals/tools")).text
+
+
 async def test_vitals_compare_nothing_with_too_few(store: Database, owner: Visitor) -> None:
     await two_windows(store, 12, 30)
     seen = await owner.get(BASE + "/vitals")
