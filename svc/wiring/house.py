@@ -349,6 +349,7 @@ class House:
             false_alarms_per_month=self.settings.false_alarms_per_month,
             encoder_url=self.settings.encoder_url,
             encoder_key=self.settings.encoder_api_key,
+            alone=self.settings.embedded,
         )
         return (
             lambda: DetectingProcess(
