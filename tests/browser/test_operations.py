@@ -50,7 +50,7 @@ OPERATIONS: Final = {
 }
 
 
-def tests_of(file: str) -> list[str]:
+def names_in(file: str) -> list[str]:
     """The names of the tests in a file of this room."""
     tree = ast.parse((Path(__file__).parent / f"test_{file}.py").read_text())
     return [one.name for one in tree.body if isinstance(one, ast.FunctionDef)]
@@ -59,4 +59,4 @@ def tests_of(file: str) -> list[str]:
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_an_operation_is_done_by_a_test_that_is_there(operation: str) -> None:
     file, _, begins = OPERATIONS[operation].partition(": ")
-    assert [name for name in tests_of(file) if name.startswith(f"test_{begins}")]
+    assert [name for name in names_in(file) if name.startswith(f"test_{begins}")]

@@ -82,9 +82,9 @@ def test_a_newcomer_connects_an_exporter_and_finds_what_fails_in_the_demo(chromi
             page.wait_for_url("**/traces")
             settle(page)
             page.keyboard.press("/")
-            page.keyboard.type("status:error")
+            page.keyboard.type("errors:yes")
             page.keyboard.press("Enter")
-            page.get_by_role("link", name="Remove status: error").wait_for()
+            page.get_by_role("link", name="Remove errors: yes").wait_for()
 
             def failed() -> bool:
                 page.reload()
