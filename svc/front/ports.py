@@ -12,6 +12,7 @@ from werkzeug.exceptions import HTTPException
 from protocol.rest.settings import Reached
 from protocol.sealed import Lost
 from protocol.sign_on import Attempt, Identity
+from protocol.storage import Batch, Written
 
 
 class Seals(Protocol):
@@ -41,6 +42,27 @@ class SignOn(Protocol):
     async def authorization_url(self, attempt: Attempt) -> str: ...
 
     async def identity(self, attempt: Attempt, code: str) -> Identity: ...
+
+
+class Replays(Protocol):
+    """What dealing with dead letters needs of the process that took them."""
+
+    @property
+    def broker(self) -> bool:
+        """Whether letters lie in a broker until they are fetched."""
+        ...
+
+    async def write(self, batch: Batch) -> Written:
+        """Store a batch as the drainers do. Raises what they meet."""
+        ...
+
+    def unburied(self, spans: int) -> None:
+        """So many spans lie among the dead letters no more."""
+        ...
+
+    async def bring_home(self) -> int:
+        """Fetch letters from the broker, if there is one; how many there were. Raises `Outage`."""
+        ...
 
 
 class Pages(Protocol):

@@ -144,7 +144,12 @@ class House:
         )
         self.health = self._health(buried_before)
         queries = QueryStore(pools.questions)
-        self.means = means(settings, pools.admission, pools.questions, self.keys, self.hashers, now)
+        self.process = RunningProcess(
+            settings, self.health, self.metrics, self.sink, DeadLetterStore(pools.questions)
+        )
+        self.means = means(
+            settings, pools.admission, pools.questions, self.keys, self.hashers, now, self.process
+        )
         self.owner_link, self.demo = OwnerLink(now), DemoProcess()
         api = Api(self.means, ROUTES)
         app = App(self.keys, queries, self.health, self.metrics, api, self._pages()).build()
@@ -190,10 +195,8 @@ class House:
         return Ingest(decoder(self.prices, self.observations), spans)
 
     def _pages(self) -> Site:
-        letters = DeadLetterStore(self.pools.questions)
-        process = RunningProcess(self.settings, self.health, self.metrics, self.sink, letters)
         instruments = instruments_of(
-            self.settings, self.intake, process, self.owner_link, self.demo, self.prices
+            self.settings, self.intake, self.process, self.owner_link, self.demo, self.prices
         )
         return site(self.means, instruments)
 
