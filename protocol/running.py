@@ -125,7 +125,16 @@ class RunnerEvent(msgspec.Struct, frozen=True):
     seq: int
     at: str
     kind: Literal[
-        "accepted", "sandbox_up", "turn", "tool", "script", "retry", "refused", "wrapping_up", "ended"
+        "accepted",
+        "sandbox_up",
+        "without_scripts",
+        "turn",
+        "tool",
+        "script",
+        "retry",
+        "refused",
+        "wrapping_up",
+        "ended",
     ]
     details: dict[str, Any] = {}
 

@@ -63,6 +63,8 @@ class Toolbox:
     results: dict[str, KeptResult] = attrs.field(factory=dict)
     ids: set[str] = attrs.field(factory=set)
     failed: set[str] = attrs.field(factory=set)
+    #: Why no script was run; blank where one could be.
+    without: str = ""
     _bytes: int = 0
     _scripts: int = 0
     _queries: int = 0
@@ -83,6 +85,9 @@ class Toolbox:
         ]
         if self.backend.scripts:
             made.append(_SCRIPT)
+        else:
+            self.without = "no sandbox can be used"
+            self.tell("without_scripts", why=self.without)
         made.append(ToolOffer(SUBMIT, _SUBMIT_SAID, self.answer_schema))
         self._offered = {tool.name: tool for tool in made}
         return made
@@ -91,6 +96,10 @@ class Toolbox:
         """What an answer may cite."""
         texts = {ref: kept.text for ref, kept in self.results.items()}
         return ShownEvidence(self.ids, texts, self.failed, list(self.files.values()))
+
+    def notes(self) -> list[str]:
+        """What a reader of the answer should know of how it came about."""
+        return [f"No script could be run: {self.without}."] if self.without else []
 
     async def call(self, use: ToolUse) -> ToolAnswer:
         """One call. What the model cannot call, and what fails, is told to the model. Raises `RunFailed`."""
@@ -156,7 +165,9 @@ class Toolbox:
         try:
             end = await self._ran(code)
         except HandsAway as away:
-            raise RunFailed("sandbox_away", str(away)) from None
+            if self._hands is not None:
+                raise RunFailed("sandbox_away", str(away)) from None
+            return self._without(use, str(away))
         except HandsDied:
             self._deaths += 1
             await self._drop()
@@ -171,6 +182,13 @@ class Toolbox:
         said = f"exit code {end.exit_code}" if end.exit_code is not None else f"stopped after {SCRIPT_S:g} s"
         bad = end.exit_code != 0
         return ToolAnswer(use.id, self._keep(ref, use, f"{said}\n{end.out}", bad), bad)
+
+    def _without(self, use: ToolUse, why: str) -> ToolAnswer:
+        """No sandbox can be had: the run goes on without scripts, and says so."""
+        self.without = why
+        del self._offered[SCRIPT]
+        self.tell("without_scripts", why=why)
+        return ToolAnswer(use.id, f"no script can be run ({why}): go on without {SCRIPT}", is_error=True)
 
     async def _ran(self, code: str) -> ScriptEnd:
         if self._hands is None:

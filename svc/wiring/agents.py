@@ -29,7 +29,7 @@ from protocol.running import Credential, McpPlace, Provider, RunRequest
 from protocol.sealed import Lost
 from protocol.storage import Eviction
 from svc.config.table import Settings
-from svc.domain.agents.answers import cited_ids, completed, form_faults, grounded, tidied
+from svc.domain.agents.answers import cited_ids, completed, form_faults, grounded, tidied, tidied_text
 from svc.domain.agents.briefs import brief_of
 from svc.front.ports import Seals
 from svc.outside.runner import RunnerClient
@@ -45,6 +45,8 @@ from svc.wiring.runner import COMPOSED_RUNNER, surrounding
 
 #: A key of a run lives this much longer than the run may take.
 KEY_S: Final = 300.0
+#: What a runner may note of how an answer came about.
+NOTE_CHARS: Final = 300
 
 
 @attrs.frozen
@@ -190,11 +192,11 @@ class RequestDesk:
         self, lease: RunLease, request: RunRequest, result: Mapping[str, Any]
     ) -> Mapping[str, Any] | str:
         """The answer as it counts: of its form, on what can be looked up."""
-        answer = {name: value for name, value in result.items() if name != "unsupported"}
+        answer = {name: value for name, value in result.items() if name not in ("unsupported", "notes")}
         told = form_faults(lease.kind, answer)
         if told:
             return told[0]
-        marked = result.get("unsupported")
+        marked, noted = result.get("unsupported"), result.get("notes")
         answer = tidied(answer)
         if lease.kind == "rca":
             answer = completed(answer, request.checklist)
@@ -203,7 +205,8 @@ class RequestDesk:
         if lease.kind == "triage" and answer["verdict"] != "unclear" and not answer["citations"]:
             return "nothing it cites is in the project"
         numbers = [str(one)[:40] for one in marked[:200]] if isinstance(marked, list) else []
-        return {**answer, "unsupported": numbers}
+        notes = [tidied_text(str(one)[:NOTE_CHARS]) for one in noted[:4]] if isinstance(noted, list) else []
+        return {**answer, "unsupported": numbers, "notes": notes}
 
 
 def _plausible(ids: set[str]) -> list[str]:
