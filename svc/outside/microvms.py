@@ -154,7 +154,7 @@ class MicroVmHost:
     async def run(
         self, machine: Machine, program: Sequence[str], folder: str, user: str, most: int, *, timeout_s: float
     ) -> Said:
-        """A program to its end. Raises `HostAway`, `MachineDied`, and `TooSlowError` when its time is over."""
+        """A program to its end. Raises `HostAway`, `MachineDied`, `TooSlowError` after its time."""
         command: dict[str, Any] = {"cmd": program[0], "args": list(program[1:]), "cwd": folder, "envs": {}}
         asked = msgspec.json.encode({"process": command, "stdin": False})
         headers = {

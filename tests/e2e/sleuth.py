@@ -10,6 +10,7 @@ import json
 import re
 from collections import Counter
 from datetime import datetime, timedelta
+from itertools import chain
 from typing import Any
 
 from tests.runner.standin_model import Asked, Reply, calls
@@ -74,7 +75,7 @@ def _cause(asked: Asked) -> Reply:
         )
     read = [_read(result) for result in asked.results[2:]]
     facts = [[fact for row in said["spans"] for fact in _facts(row)] for _, said in read]
-    failing, healthy = Counter(sum(facts[:COMPARED], [])), Counter(sum(facts[COMPARED:], []))
+    failing, healthy = Counter(chain(*facts[:COMPARED])), Counter(chain(*facts[COMPARED:]))
     apart = [fact for fact, count in failing.items() if count >= COMPARED - 1 and not healthy[fact]]
     told = " and ".join(sorted(f"{name} {value}" for name, value in apart))
     cited = [{"kind": "trace", "id": one, "note": "compared"} for one in flat]
