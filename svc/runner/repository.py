@@ -23,7 +23,7 @@ import trio
 
 from protocol.running import RepoPlace
 from svc.domain.agents.repositories import repository_fault
-from svc.outside.git import COPY_S, FILE_BYTES, GitCopy, GitPlace, RepositoryAway, copied
+from svc.outside.git import COPY_BYTES, COPY_S, FILE_BYTES, GitCopy, GitPlace, RepositoryAway, copied
 from svc.outside.http import AddressRule
 from svc.outside.models.conversation import ToolOffer
 
@@ -51,6 +51,7 @@ class Repository:
     place: RepoPlace
     rule: AddressRule
     left_s: Callable[[], float]
+    most: int = COPY_BYTES
     _folder: Path | None = None
     _copy: GitCopy | None = None
 
@@ -87,6 +88,7 @@ class Repository:
                 self._folder,
                 self.rule,
                 timeout_s=max(1.0, min(COPY_S, self.left_s())),
+                most=self.most,
             )
         return self._copy
 
