@@ -51,7 +51,7 @@ def test_the_hosts_own_library_takes_the_stand_in_for_it(host: StandInHost) -> N
     there: Any = {"api_key": KEY, "api_url": host.url, "sandbox_url": host.url}
     noted = {"trace-svc": "sandbox", "trace-svc.run": "a run.1"}
     box = Sandbox.create("base", timeout=60, metadata=noted, allow_internet_access=False, **there)
-    box.commands.run(f"mkdir -p {WORK}/data && chown -R user {WORK}", user="root")
+    box.commands.run(f"mkdir -p {WORK}/data", user="root")
     box.files.write(f"{WORK}/claim.json", "the claim", user="user")
     assert box.files.read(f"{WORK}/claim.json", user="user") == "the claim"
     done = box.commands.run("cat claim.json", cwd=WORK, user="user")
@@ -261,6 +261,7 @@ async def test_without_a_key_or_with_another_there_are_no_scripts(host: StandInH
         b'\x00\x00\x00\x00\x28{"event":{"data":{"stdout":"not base64"}}}'[:45],
         b"\x01\x00\x00\x00\x02{}",
     ],
+    ids=["nothing", "a huge frame", "no object", "an error", "no base64", "compressed"],
 )
 async def test_a_machine_that_answers_as_none_does_has_died(
     stream: bytes, backend: HostedBackend, host: StandInHost
