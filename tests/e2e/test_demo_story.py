@@ -59,7 +59,8 @@ def test_four_weeks_end_in_the_three_planted_cases_with_reports_that_name_their_
     assert "AKIA…" in told["secret_leak"]["title"]
     # Of the token four characters are told and no more.
     assert re.findall(r"AKIA[0-9A-Z]+", str(told)) == []
-    assert len(house.tool("list_findings")["findings"]) == 3
+    titles = [one["title"] for one in house.tool("list_findings")["findings"]]
+    assert len(titles) == 3, titles
 
 
 def test_an_agent_confirms_what_is_true_and_rejects_what_was_made_up(house: Agents) -> None:

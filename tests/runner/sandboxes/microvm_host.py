@@ -247,7 +247,11 @@ class _Handler(BaseHTTPRequestHandler):
         process = subprocess.Popen(
             [_within(box, one) for one in (asked["cmd"], *asked.get("args", ()))],
             cwd=_within(box, asked.get("cwd") or "/"),
-            env={"PATH": f"{box.folder}/bin:/usr/bin:/bin", **(asked.get("envs") or {})},
+            env={
+                "PATH": f"{box.folder}/bin:/usr/bin:/bin",
+                "HOME": str(box.folder),
+                **(asked.get("envs") or {}),
+            },
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
