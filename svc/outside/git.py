@@ -57,7 +57,10 @@ _MEANINGS: Final = (
         re.compile(rb"(?i)not found|\b404\b"),
         "there is no such repository, or the credential does not open it",
     ),
-    (re.compile(rb"(?i)redirect|\b30[12378]\b"), "the Git host leads elsewhere: name the repository where it is now"),
+    (
+        re.compile(rb"(?i)redirect|\b30[12378]\b"),
+        "the Git host leads elsewhere: name the repository where it is now",
+    ),
     (re.compile(rb"(?i)certificate|ssl|tls"), "the Git host has no certificate that is trusted"),
 )
 #: The copy as git sees it: without the host it came from, and without what would be run.

@@ -18,7 +18,7 @@ from svc.store.accounts.projects import ProjectStore
 from svc.wiring.open_store import Store
 from tests.e2e.agents import Agents, agents, held
 from tests.e2e.mcp import beside
-from tests.e2e.sleuth import sleuth
+from tests.e2e.sleuth import FAILING, HEALTHY, sleuth
 from tests.runner.standin_model import standin
 from tests.service import PLAIN, until
 from tests.store.detection.detecting import fire, seen
@@ -112,9 +112,9 @@ def test_one_press_on_the_page_of_a_case_names_the_planted_cause_there_and_over_
         assert cause in hypothesis["title"]
         assert cause in read
     # What it cites is there, and what fails is of the finding's own evidence.
-    assert len(hypothesis["evidence_trace_ids"]) == 3
+    assert len(hypothesis["evidence_trace_ids"]) == FAILING
     cited = [one["id"] for one in hypothesis["citations"] if one["kind"] == "trace"]
-    assert len(cited) == 6
+    assert len(cited) == FAILING + HEALTHY
     assert {house.tool("get_trace", trace_id=one)["trace_id"] for one in cited} == set(cited)
     assert report["unsupported"] == []
     assert house.living_keys() == 0
