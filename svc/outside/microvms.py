@@ -67,7 +67,7 @@ class Machine:
 
 
 @attrs.frozen
-class Said:
+class ProgramEnd:
     """What a program said, up to the bound, and its exit code; negative: a signal ended it."""
 
     exit_code: int
@@ -153,7 +153,7 @@ class MicroVmHost:
 
     async def run(
         self, machine: Machine, program: Sequence[str], folder: str, user: str, most: int, *, timeout_s: float
-    ) -> Said:
+    ) -> ProgramEnd:
         """A program to its end. Raises `HostAway`, `MachineDied`, `TooSlowError` after its time."""
         command: dict[str, Any] = {"cmd": program[0], "args": list(program[1:]), "cwd": folder, "envs": {}}
         asked = msgspec.json.encode({"process": command, "stdin": False})
@@ -255,8 +255,8 @@ class _Heard:
         except (msgspec.DecodeError, RecursionError, AttributeError, TypeError, ValueError, NotBase64):
             raise MachineDied from None
 
-    def said(self) -> Said:
+    def said(self) -> ProgramEnd:
         """What was heard, once the stream is over."""
         if self.exit_code is None:
             raise MachineDied
-        return Said(self.exit_code, bytes(self.out), self.cut)
+        return ProgramEnd(self.exit_code, bytes(self.out), self.cut)
