@@ -169,6 +169,7 @@ ADDRESS_NEVER: Final = (
     "connected to, and no setting opens it"
 )
 NO_SUCH_INTEGRATION: Final = Refusal(404, "NOT_FOUND", "no such integration")
+BAD_REPOSITORY: Final = Refusal(400, "BAD_REQUEST", "the repository cannot be read")
 BAD_INTEGRATION: Final = Refusal(400, "BAD_REQUEST", "the integration cannot be used as it is")
 TAXONOMY_CHANGED: Final = Refusal(
     409, "CONFLICT", "somebody else has changed the taxonomy meanwhile; look at it again"

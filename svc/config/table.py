@@ -540,6 +540,16 @@ class Settings:
     sandbox_hosted_key: str | None = setting(
         "SANDBOX_HOSTED_KEY", OPTIONAL, "", "Key of the host of microVMs.", secret=True
     )
+    sandbox_hosted_machines_url: str | None = setting(
+        "SANDBOX_HOSTED_MACHINES_URL",
+        WEB_URL,
+        "",
+        "Where every microVM is reached, told apart by its header.",
+        shown="each by its own name below the host's domain",
+    )
+    sandbox_hosted_template: str = setting(
+        "SANDBOX_HOSTED_TEMPLATE", TEXT, "base", "Template of the microVMs; it has `python3`."
+    )
     sandbox_cli: str = setting(
         "SANDBOX_CLI", TEXT, "claude", "Agent CLI of the `local` backend, by name or path."
     )

@@ -30,10 +30,21 @@ class Reach(Protocol):
 
     @property
     def providers(self) -> Mapping[str, Mapping[str, str | None]]:
-        """By kind and name; the usual base address of each, None where it must be given."""
+        """By kind and name; the usual base address of each, with `{region}` where it has one, None where it
+        must be given.
+        """
         ...
 
-    async def ask(self, kind: str, provider: str, base_url: str | None, secret: str | None) -> Reached: ...
+    async def ask(
+        self,
+        kind: str,
+        provider: str,
+        base_url: str | None,
+        secret: str | None,
+        *,
+        username: str | None = None,
+        region: str | None = None,
+    ) -> Reached: ...
 
 
 class SignOn(Protocol):

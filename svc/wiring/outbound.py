@@ -51,6 +51,7 @@ def _model(settings: Settings) -> str:
 
 def _of_agents(settings: Settings) -> list[Outbound]:
     """Where runs of agents lead."""
+    hosted = settings.sandbox_backend == "hosted" and settings.sandbox_hosted_key is not None
     return [
         Outbound(
             "sandbox runner",
@@ -69,6 +70,18 @@ def _of_agents(settings: Settings) -> list[Outbound]:
             settings.sandbox_engine if settings.sandbox_backend == "container" else "none",
             "by the runner, over its socket; it pulls SANDBOX_IMAGE at the first script",
             ("svc/outside/engine.py",),
+        ),
+        Outbound(
+            "host of microVMs",
+            str(urlsplit(settings.sandbox_hosted_url or "").hostname) if hosted else "none",
+            "by the runner, for scripts: what a run has read; its machines are asked by their own names",
+            ("svc/outside/microvms.py",),
+        ),
+        Outbound(
+            "repository",
+            "the one that a project names for its agents",
+            "by the runner, while an agent looks for a cause; it is read and never written",
+            ("svc/outside/git.py", "svc/runner/repository.py"),
         ),
     ]
 
