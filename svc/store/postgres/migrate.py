@@ -201,7 +201,30 @@ async def _begin(connection: Connection, *, restoring: bool) -> None:
         " and attname = 'reads_from')"
     ):
         await connection.execute("alter table schema_migration add column reads_from integer")
-    # What was applied, by which text, and who can live with it; who does not say, with nobody older.
+    await _applied_steps(connection)
+
+
+async def steps_ahead(database: Database) -> tuple[list[int], list[Migration]]:
+    """The numbers of the steps that the database has, and the steps of this release that it has not.
+
+    Changes nothing. Raises as `migrate` does; a database without a schema has no steps.
+    """
+
+    async def work(connection: Connection) -> list[int]:
+        # Whether there is a schema, and the table in the form in which this release reads it.
+        there = await connection.fetchval(
+            "select exists (select from pg_attribute where attrelid = to_regclass('schema_migration')"
+            " and attname = 'reads_from')"
+        )
+        return await _applied_steps(connection) if there else []
+
+    applied = await database.run(work, readonly=True)
+    return applied, [step for step in migrations() if step.number not in applied]
+
+
+async def _applied_steps(connection: Connection) -> list[int]:
+    """What was applied. Raises `SchemaTooNew` and `SchemaDiffers`."""
+    # By which text, and who can live with it; who does not say, with nobody older.
     rows = await connection.fetch(
         "select number, digest, coalesce(reads_from, number) as reads_from from schema_migration"
         " order by number"
@@ -220,6 +243,7 @@ async def _begin(connection: Connection, *, restoring: bool) -> None:
                 f"step {step.number} ({step.name}) of the database was applied with another text than this"
                 " release has: bring back the release that made it, or restore a backup"
             )
+    return [row["number"] for row in rows]
 
 
 async def _apply(connection: Connection, step: Migration) -> bool:
@@ -230,7 +254,7 @@ async def _apply(connection: Connection, step: Migration) -> bool:
         return False
     await connection.execute(f"set local lock_timeout = '{LOCK_TIMEOUT_S:.0f}s'")
     await connection.execute(step.sql)
-    await _note(connection, step)
+    await note_step(connection, step)
     return True
 
 
@@ -243,11 +267,16 @@ async def _build(connection: Connection, step: Migration) -> bool | None:
         return None
     done = await _is_done(connection, step)
     if not done:
-        for index in step.indexes():
-            await build(connection, index, lock_timeout_s=LOCK_TIMEOUT_S, patience_s=PATIENCE_S)
-        await _note(connection, step)
+        await build_indexes(connection, step)
     await connection.execute("select pg_advisory_unlock($1)", _BUILD_LOCK)
     return not done
+
+
+async def build_indexes(connection: Connection, step: Migration) -> None:
+    """Do a step that is `concurrent`, outside of a transaction, and write down that it was done."""
+    for index in step.indexes():
+        await build(connection, index, lock_timeout_s=LOCK_TIMEOUT_S, patience_s=PATIENCE_S)
+    await note_step(connection, step)
 
 
 async def _is_done(connection: Connection, step: Migration) -> bool:
@@ -258,7 +287,8 @@ async def _is_done(connection: Connection, step: Migration) -> bool:
     return found
 
 
-async def _note(connection: Connection, step: Migration) -> None:
+async def note_step(connection: Connection, step: Migration) -> None:
+    """Write down that it was done, in the transaction that did it."""
     await connection.execute(
         "insert into schema_migration (number, name, digest, reads_from) values ($1, $2, $3, $4)",
         step.number,
