@@ -75,6 +75,7 @@ from svc.wiring.pools import DETECTING_CONNECTIONS, Pools, PoolSizes, pool_sizes
 from svc.wiring.prices import shared_prices
 from svc.wiring.safekeeping import Safekeeping, safekeeping_loops
 from svc.wiring.spools import Spooling, drainers, ingest_limits
+from svc.wiring.tee import Teeing
 from svc.wiring.tls import Tls
 from svc.wiring.tries import shared_tries
 
@@ -131,7 +132,7 @@ class House:
         self.hashers = trio.CapacityLimiter(HASHERS)
         self.shelf = KeyStore(pools.admission, self.hashers)
         self.metrics = Metrics()
-        self.safekeeping = Safekeeping.of(settings)
+        self.safekeeping, self.teeing = Safekeeping.of(settings), Teeing.of(settings)
         self.intake = self._intake()
         self.prices, self.observations = prices, Observations()
         self.shared_prices = shared_prices(pools.upkeep, self.adopt)
@@ -161,6 +162,7 @@ class House:
             trio.current_time,
             ingest_limits(self.settings),
             no_disk=self.safekeeping.refuses,
+            hears=self.teeing.hears,
         )
 
     def _mcp(self, queries: QueryStore) -> Mcp:
@@ -214,7 +216,7 @@ class House:
             retention=lambda: retention_report(self.settings, self.sweep_tally),
             refused=lambda: self.intake.tally.lately.told(),
             tls=None if self.tls is None else self.tls.report,
-            more=self.safekeeping.health,
+            more=lambda: {**self.safekeeping.health(), **self.teeing.health()},
             agents=None if self.settings.auth_disabled else self.launcher.snapshot,
         )
 
@@ -238,6 +240,7 @@ class House:
             certificate_left_s=lambda: None if self.tls is None else self.tls.left_s(),
             backups=self.safekeeping.backups,
             disk=self.safekeeping.disk,
+            tee=self.teeing.tally(),
         )
 
     def ledger(self) -> Ledger:
@@ -316,6 +319,7 @@ class House:
             pool_size=self.sizes.per_decoder,
             trace_days=self.settings.trace_ttl_days,
         )
+        loops += self.teeing.loops(self.board)
         for lane in self.decoders:
             loops.append((lambda lane=lane: DecoderProcess(lane=lane, launch=launch), lane.vitals))  # type: ignore[misc]
         if not self.settings.embedded:

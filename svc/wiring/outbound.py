@@ -125,4 +125,16 @@ def outbound(settings: Settings) -> list[Outbound]:
             "when you test one; besides public addresses " + _near(integration_networks(settings)),
             ("svc/outside/reach.py",),
         ),
+        Outbound(
+            "tee",
+            str(urlsplit(settings.tee_endpoint).hostname) if settings.tee_endpoint else "none",
+            "everything that ingest accepts" if settings.tee_endpoint else "no SVC_TEE_ENDPOINT is set",
+            ("svc/outside/tee.py",),
+        ),
+        Outbound(
+            "imports",
+            "the address that `trace-svc import` is given",
+            "while that command runs",
+            ("svc/outside/history.py",),
+        ),
     ]
