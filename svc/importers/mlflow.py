@@ -40,9 +40,9 @@ _BATCH: Final = "/api/3.0/mlflow/traces/batchGet"
 _EXPERIMENT: Final = "/api/2.0/mlflow/experiments/get-by-name"
 
 _OURS: Final = "mlflow."
-_USAGE: Final = "mlflow.chat.tokenUsage"
+_USAGE: Final = "mlflow.trace.tokenUsage"
 #: What is known of a trace as a whole and said by its root here.
-_OF_TRACE: Final = ("mlflow.trace.session", "mlflow.trace.user", "mlflow.source.name")
+_OF_TRACE: Final = ("mlflow.trace.session", "mlflow.trace.user")
 _MOST_TAGS: Final = 64
 
 NOT_STORED: Final = "MLflow has the trace but not its spans"
@@ -95,7 +95,9 @@ class MlflowExperiment:
             if not span.get("parentSpanId"):
                 known = {pair["key"] for pair in span["attributes"]}
                 span["attributes"] += pairs_of({key: text for key, text in said.items() if key not in known})
-            told[identity(span["traceId"], span["spanId"])] = _tokens(span)
+            told[identity(span["traceId"], span["spanId"])] = None
+        # It says what the whole trace used, and any span can stand for that.
+        told[identity(spans[0]["traceId"], spans[0]["spanId"])] = _tokens(metadata)
         given = [(key, str(text)) for key, text in tags.items() if not key.startswith(_OURS)]
         resource = service_resource(self.service, **dict(given[:_MOST_TAGS]))
         return resource, {"scope": {"name": "mlflow"}}, spans
@@ -209,14 +211,9 @@ def _unbased(text: Any) -> str:
         return ""
 
 
-def _tokens(span: Mapping[str, Any]) -> int | None:
-    """What MLflow says that a span used."""
-    for pair in span["attributes"]:
-        if pair["key"] != _USAGE:
-            continue
-        try:
-            usage = msgspec.json.decode(pair["value"].get("stringValue", ""))
-            return int(usage["total_tokens"])
-        except (msgspec.DecodeError, KeyError, TypeError, ValueError):
-            return None
-    return None
+def _tokens(metadata: Mapping[str, Any]) -> int | None:
+    """What MLflow says that a trace used."""
+    try:
+        return int(msgspec.json.decode(metadata.get(_USAGE) or "")["total_tokens"])
+    except (msgspec.DecodeError, KeyError, TypeError, ValueError):
+        return None

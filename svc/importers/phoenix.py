@@ -31,6 +31,7 @@ from svc.importers.source import (
 #: What one page holds at most (the API's own bound).
 PAGE_SPANS: Final = 1000
 
+_TIMES: Final = frozenset({"startTimeUnixNano", "endTimeUnixNano", "timeUnixNano"})
 _TOTAL: Final = "llm.token_count.total"
 _PARTS: Final = ("llm.token_count.prompt", "llm.token_count.completion")
 NOT_A_SPAN: Final = "Phoenix answered something that is no span"
@@ -46,7 +47,8 @@ class PhoenixProject:
     page_spans: int = PAGE_SPANS
     name: str = "Phoenix"
     leaves: tuple[str, ...] = (
-        "resource attributes: Phoenix does not keep them; spans get the service that --service names",
+        "resource attributes, instrumentation scopes and times below a microsecond: Phoenix does not keep"
+        " them; spans get the service that --service names",
         "annotations and evaluations, datasets, experiments, prompts and users stay in Phoenix",
         "costs that Phoenix worked out: they are worked out anew from the price book here",
     )
@@ -100,11 +102,17 @@ def _otlp(given: Any) -> Any:
     """What Phoenix answers as OTLP JSON spells it, without the arms that are null."""
     match given:
         case dict():
-            return {camel(key): _otlp(value) for key, value in given.items() if value is not None}
+            made = {camel(key): _otlp(value) for key, value in given.items() if value is not None}
+            return made | {key: _whole(made[key]) for key in _TIMES & made.keys()}
         case list():
             return [_otlp(item) for item in given]
         case _:
             return given
+
+
+def _whole(time_ns: Any) -> Any:
+    """A time to the microsecond: Phoenix keeps no more, and says the rest as a float has it."""
+    return str(round(int(time_ns) / 1000) * 1000) if isinstance(time_ns, int) else time_ns
 
 
 def _tokens(span: Mapping[str, Any]) -> int | None:
