@@ -20,7 +20,7 @@ class NotThere(Exception):
 
 
 @attrs.frozen
-class FoundSpans:
+class StoredSums:
     """Of spans that were asked for, those that are stored: how many, of how many traces, what they used.
 
     `tokens` are all that spans told; `again` those of them that repeat what another span told, which no sum

@@ -18,13 +18,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from protocol.importing import FoundSpans
+from protocol.importing import StoredSums
 from protocol.operator import OperatorError
 from svc.commands.place import name_project, named_project
 from svc.commands.telling import Teller
 from svc.config.table import Settings
-from svc.importers.journal import Journal, MovedSpans, Told, forget, journal
-from svc.importers.moving import Mover, window_of
+from svc.importers.journal import Journal, MovedSpans, SourceSums, forget, journal
+from svc.importers.moving import HistoryMove, window_of
 from svc.importers.source import Source, iso
 from svc.runtime.clock import now
 from svc.store.accounts.projects import Project
@@ -143,7 +143,7 @@ def _rate(text: str) -> float:
     return rate
 
 
-def _missing(moved: MovedSpans, told: Told, found: FoundSpans) -> int:
+def _missing(moved: MovedSpans, told: SourceSums, found: StoredSums) -> int:
     """Spans that were given, are not stored, and that nothing explains."""
     return told.spans - found.spans - moved.expired - moved.outside - sum(moved.refused.values())
 
@@ -152,9 +152,9 @@ def _report(
     project: Project,
     order: ImportOrder,
     source: Source,
-    moving: Mover,
+    moving: HistoryMove,
     kept: Journal,
-    counted: tuple[Told, FoundSpans],
+    counted: tuple[SourceSums, StoredSums],
 ) -> None:
     moved, (told, found) = kept.moved, counted
     low = "the beginning" if kept.window.low is None else iso(kept.window.low)
@@ -194,16 +194,16 @@ def _report(
         print("\nnothing is stored yet; without --dry-run it is")
 
 
-def _said(told: Told) -> str:
+def _said(told: SourceSums) -> str:
     return "" if told.tokens is None else f", {told.tokens:,} tokens"
 
 
-def _here(found: FoundSpans) -> str:
+def _here(found: StoredSums) -> str:
     again = f", {found.again:,} of them told twice and counted once" if found.again else ""
     return f"{found.traces:,} traces, {found.spans:,} spans, {found.tokens:,} tokens{again}"
 
 
-def _compared(moved: MovedSpans, told: Told, found: FoundSpans) -> str:
+def _compared(moved: MovedSpans, told: SourceSums, found: StoredSums) -> str:
     missing = _missing(moved, told, found)
     if missing > 0:
         return f"{missing:,} spans are missing here; run it again"

@@ -31,7 +31,7 @@ from svc.domain.detect.masking import masked_value
 from svc.importers.source import (
     Identity,
     ImportPage,
-    Window,
+    ImportWindow,
     identity,
     instant_of,
     nanoseconds,
@@ -117,7 +117,7 @@ class ExportedFile:
             file.seek(0)
             yield cls(place, io.BufferedReader(gzip.GzipFile(fileobj=file)) if packed else file)  # type: ignore[arg-type]
 
-    async def page(self, window: Window, cursor: str | None) -> ImportPage:
+    async def page(self, window: ImportWindow, cursor: str | None) -> ImportPage:
         """The lines or requests behind a place."""
         self._go_to(int(cursor or 0))
         return self._lines() if self._form == "lines" else self._frames()

@@ -18,7 +18,7 @@ import attrs
 import msgspec
 
 from protocol.operator import OperatorError
-from svc.importers.source import Identity, Window
+from svc.importers.source import Identity, ImportWindow
 
 #: A file of another form is of another release, and begun anew.
 _FORM: Final = "1"
@@ -47,7 +47,7 @@ class MovedSpans:
 
 
 @attrs.frozen
-class Told:
+class SourceSums:
     """What the source gave, each span once: traces, spans, and tokens where it says any."""
 
     traces: int
@@ -60,7 +60,7 @@ class Journal:
     """The memory of one import. Made by `journal`."""
 
     _database: sqlite3.Connection
-    window: Window
+    window: ImportWindow
     cursor: str | None
     moved: MovedSpans
     #: Whether an earlier run got somewhere.
@@ -78,14 +78,14 @@ class Journal:
             self._keep(cursor)
         self.cursor = cursor
 
-    def told(self) -> Told:
+    def told(self) -> SourceSums:
         """The sums over all spans seen."""
         spans, tokens = self._database.execute("select count(*), sum(tokens) from span").fetchone()
         # The first half of an identity is the trace.
         (traces,) = self._database.execute(
             "select count(*) from (select distinct substr(id, 1, 16) from span)"
         ).fetchone()
-        return Told(traces, spans, tokens)
+        return SourceSums(traces, spans, tokens)
 
     def seen(self, chunk: int) -> Iterator[list[Identity]]:
         """All spans seen, in order, a chunk at a time."""
@@ -110,7 +110,7 @@ class Journal:
 
 
 @contextmanager
-def journal(file: Path, window: Window) -> Iterator[Journal]:
+def journal(file: Path, window: ImportWindow) -> Iterator[Journal]:
     """The journal in this file, made when it is not there; `window` is for a new one.
 
     Raises `OperatorError` while another process has it.
@@ -137,7 +137,7 @@ def forget(file: Path) -> None:
         name.unlink(missing_ok=True)
 
 
-def _opened(database: sqlite3.Connection, window: Window) -> Journal:
+def _opened(database: sqlite3.Connection, window: ImportWindow) -> Journal:
     database.execute("create table if not exists state (key text primary key, value text not null)")
     database.execute("create table if not exists span (id blob primary key, tokens integer) without rowid")
     kept = dict(database.execute("select key, value from state").fetchall())
@@ -152,7 +152,7 @@ def _opened(database: sqlite3.Connection, window: Window) -> Journal:
         database.executemany("insert into state (key, value) values (?, ?)", first.items())
         return Journal(database, window, None, MovedSpans(), resumed=False)
     low = kept["low"]
-    window = Window(datetime.fromisoformat(low) if low else None, datetime.fromisoformat(kept["high"]))
+    window = ImportWindow(datetime.fromisoformat(low) if low else None, datetime.fromisoformat(kept["high"]))
     if "kept" not in kept:
         return Journal(database, window, None, MovedSpans(), resumed=False)
     state = msgspec.json.decode(kept["kept"])

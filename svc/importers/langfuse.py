@@ -24,7 +24,7 @@ from protocol.operator import OperatorError
 from svc.importers.source import (
     Identity,
     ImportPage,
-    Window,
+    ImportWindow,
     hex_id,
     identity,
     instant_of,
@@ -88,7 +88,7 @@ class LangfuseProject:
     )
     _keys: tuple[str, ...] = ()
 
-    async def page(self, window: Window, cursor: str | None) -> ImportPage:
+    async def page(self, window: ImportWindow, cursor: str | None) -> ImportPage:
         """What is behind a cursor, by the newer way where the server has it."""
         if cursor is not None and cursor.startswith(_OLD_CURSOR):
             return await self._old(window, int(cursor.removeprefix(_OLD_CURSOR)))
@@ -108,7 +108,7 @@ class LangfuseProject:
         behind = (answer.get("meta") or {}).get("cursor")
         return page_of(rows, self.service, behind if isinstance(behind, str) and behind else None)
 
-    async def _asked(self, window: Window, cursor: str | None) -> dict[str, Any]:
+    async def _asked(self, window: ImportWindow, cursor: str | None) -> dict[str, Any]:
         while True:
             query = [("fields", _GROUPS), ("limit", str(self.page_rows)), ("toStartTime", iso(window.high))]
             if window.low is not None:
@@ -126,7 +126,7 @@ class LangfuseProject:
                     ) from None
                 self.page_rows = max(1, self.page_rows // 4)
 
-    async def _old(self, window: Window, number: int) -> ImportPage:
+    async def _old(self, window: ImportWindow, number: int) -> ImportPage:
         query = [
             ("page", str(number)),
             ("limit", str(PAGE_TRACES)),

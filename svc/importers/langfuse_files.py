@@ -13,7 +13,7 @@ import msgspec
 
 from protocol.operator import OperatorError
 from svc.importers.langfuse import page_of
-from svc.importers.source import ImportPage, Window, camel
+from svc.importers.source import ImportPage, ImportWindow, camel
 
 _PAGE_LINES: Final = 500
 _PAGE_BYTES: Final = 32 * 1024 * 1024
@@ -43,7 +43,7 @@ class LangfuseFiles:
             raise OperatorError(f"there is no file of observations (*.jsonl, *.jsonl.gz) in {path}")
         self._service = service
 
-    async def page(self, window: Window, cursor: str | None) -> ImportPage:
+    async def page(self, window: ImportWindow, cursor: str | None) -> ImportPage:
         """The lines behind a place in a file."""
         number, place = (int(part) for part in (cursor or "0 0").split())
         if number >= len(self._files):

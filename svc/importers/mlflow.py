@@ -22,7 +22,7 @@ from protocol.operator import OperatorError
 from svc.importers.source import (
     Identity,
     ImportPage,
-    Window,
+    ImportWindow,
     camel,
     identity,
     json_of,
@@ -63,7 +63,7 @@ class MlflowExperiment:
     )
     _id: str | None = None
 
-    async def page(self, window: Window, cursor: str | None) -> ImportPage:
+    async def page(self, window: ImportWindow, cursor: str | None) -> ImportPage:
         """The traces behind a page token, oldest first."""
         found = await self._searched(window, cursor)
         infos = [info for info in found.get("traces") or () if isinstance(info, dict)]
@@ -102,7 +102,7 @@ class MlflowExperiment:
         resource = service_resource(self.service, **dict(given[:_MOST_TAGS]))
         return resource, {"scope": {"name": "mlflow"}}, spans
 
-    async def _searched(self, window: Window, cursor: str | None) -> dict[str, Any]:
+    async def _searched(self, window: ImportWindow, cursor: str | None) -> dict[str, Any]:
         if self._id is None:
             self._id = await self._experiment_id()
         conditions = [f"timestamp_ms < {_ms(window.high)}"]

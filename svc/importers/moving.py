@@ -19,14 +19,14 @@ from typing import Final, Protocol, TypeVar
 import attrs
 import trio
 
-from protocol.importing import FoundSpans
+from protocol.importing import StoredSums
 from protocol.inflate import Unreadable
 from protocol.otlp.admission import admit
 from protocol.otlp.limits import Limits, OverLimit
 from protocol.storage import Batch, Outage, StoreRefused, WriteFailed, Written
 from svc.domain.intake import StoredSpan
-from svc.importers.journal import Journal, Told
-from svc.importers.source import Identity, ImportPage, Source, Window
+from svc.importers.journal import Journal, SourceSums
+from svc.importers.source import Identity, ImportPage, ImportWindow, Source
 
 #: Spans of one transaction: what a drainer takes together, so that ingest never waits for more.
 GROUP_SPANS: Final = 500
@@ -49,13 +49,13 @@ class ImportShelf(Protocol):
         """Store them in one transaction. Raises `StoreRefused`, `WriteFailed`."""
         ...
 
-    async def found(self, project_id: int, ids: Sequence[Identity], last_trace: bytes) -> FoundSpans:
+    async def found(self, project_id: int, ids: Sequence[Identity], last_trace: bytes) -> StoredSums:
         """Those that are stored. `last_trace` was counted before."""
         ...
 
 
 @attrs.frozen
-class Mover:
+class HistoryMove:
     """What a run needs. `expired_before` is when the project's term of retention begins, None for never.
 
     `shelf` is None for a run that only looks. `spans_a_s` bounds the speed; 0 is as fast as the store takes.
@@ -81,14 +81,14 @@ class Mover:
             if page.cursor is None:
                 return
 
-    async def compare(self, journal: Journal) -> tuple[Told, FoundSpans]:
+    async def compare(self, journal: Journal) -> tuple[SourceSums, StoredSums]:
         """What the source gave, and what of it is stored."""
-        told, found = journal.told(), FoundSpans()
+        told, found = journal.told(), StoredSums()
         if self.shelf is None:
             return told, found
         for ids in journal.seen(_CHECKED_SPANS):
             more = await _patiently(partial(self.shelf.found, self.project_id, ids, found.last_trace))
-            found = FoundSpans(
+            found = StoredSums(
                 found.spans + more.spans,
                 found.traces + more.traces,
                 found.tokens + more.tokens,
@@ -184,6 +184,6 @@ def _line(journal: Journal) -> str:
     return f"page {moved.pages:,}: {done}"
 
 
-def window_of(low: datetime | None, high: datetime | None, now: datetime) -> Window:
+def window_of(low: datetime | None, high: datetime | None, now: datetime) -> ImportWindow:
     """The window of an import that begins now; without an end it ends now, so that pages do not move."""
-    return Window(low, now if high is None else min(high, now))
+    return ImportWindow(low, now if high is None else min(high, now))

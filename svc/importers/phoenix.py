@@ -18,7 +18,7 @@ from protocol.operator import OperatorError
 from svc.importers.source import (
     Identity,
     ImportPage,
-    Window,
+    ImportWindow,
     camel,
     hex_id,
     identity,
@@ -53,7 +53,7 @@ class PhoenixProject:
         "costs that Phoenix worked out: they are worked out anew from the price book here",
     )
 
-    async def page(self, window: Window, cursor: str | None) -> ImportPage:
+    async def page(self, window: ImportWindow, cursor: str | None) -> ImportPage:
         """The spans behind a cursor, newest first."""
         answer = await self._fetched(window, cursor)
         spans, unread = [], 0
@@ -77,7 +77,7 @@ class PhoenixProject:
             unread={NOT_A_SPAN: unread} if unread else {},
         )
 
-    async def _fetched(self, window: Window, cursor: str | None) -> dict[str, Any]:
+    async def _fetched(self, window: ImportWindow, cursor: str | None) -> dict[str, Any]:
         path = f"/v1/projects/{quote(self.project, safe='')}/spans/otlpv1"
         while True:
             query = [("limit", str(self.page_spans)), ("end_time", iso(window.high))]

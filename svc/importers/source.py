@@ -24,7 +24,7 @@ _INT64: Final = 1 << 63
 
 
 @attrs.frozen
-class Window:
+class ImportWindow:
     """Which spans are wanted, by when they started: half open. `high` is fixed when an import begins."""
 
     low: datetime | None
@@ -57,7 +57,7 @@ class Source(Protocol):
     name: str
     leaves: tuple[str, ...]
 
-    async def page(self, window: Window, cursor: str | None) -> ImportPage:
+    async def page(self, window: ImportWindow, cursor: str | None) -> ImportPage:
         """The page behind a cursor, the first one behind None."""
         ...
 

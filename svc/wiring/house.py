@@ -308,7 +308,8 @@ class House:
             ),
             self._detecting(),
         ]
-        loops += agent_loops(self.settings, self.pools.upkeep, self._desk(), self.launcher, self.board)
+        desk, tee = self._desk(), self.teeing.loops(self.board)
+        loops += tee + agent_loops(self.settings, self.pools.upkeep, desk, self.launcher, self.board)
         duties = leases(self.settings)
         loops += optional_loops(self.settings, self.pools.upkeep, self.board, self.sweep_tally, duties)
         loops += safekeeping_loops(self.settings, self.pools.upkeep, self.board, self.safekeeping, duties)
@@ -319,7 +320,6 @@ class House:
             pool_size=self.sizes.per_decoder,
             trace_days=self.settings.trace_ttl_days,
         )
-        loops += self.teeing.loops(self.board)
         for lane in self.decoders:
             loops.append((lambda lane=lane: DecoderProcess(lane=lane, launch=launch), lane.vitals))  # type: ignore[misc]
         if not self.settings.embedded:

@@ -25,7 +25,7 @@ from svc.importers.exported import ExportedFile
 from svc.importers.langfuse import LangfuseProject
 from svc.importers.langfuse_files import LangfuseFiles
 from svc.importers.mlflow import MlflowExperiment
-from svc.importers.moving import Mover
+from svc.importers.moving import HistoryMove
 from svc.importers.phoenix import PhoenixProject
 from svc.importers.source import Source
 from svc.ingest.prices import price_book
@@ -118,7 +118,7 @@ async def mover(
     *,
     spans_a_s: float,
     dry: bool,
-) -> Mover:
+) -> HistoryMove:
     """What moves an order's source into a project; a `dry` one stores nothing. Raises `Outage`."""
 
     async def expired_before(connection: Connection) -> datetime | None:
@@ -126,7 +126,7 @@ async def mover(
         return cutoffs(terms, now()).traces
 
     days = DayPartitions(database, settings.trace_ttl_days)
-    return Mover(
+    return HistoryMove(
         project_id=project_id,
         source=source,
         decode=decoder(price_book(settings.prices_file)),

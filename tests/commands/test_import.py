@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import struct
 import subprocess
 import time
@@ -223,3 +224,28 @@ def test_what_cannot_be_imported_says_why(instance: Service, words: tuple[str, .
     done = ran(instance, "import", *words)
     assert done.returncode == 1
     assert said in done.stderr.decode()
+
+
+def test_the_commands_of_the_page_do_what_it_says(instance: Service, filled: Path, tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "deploy" / "moving.md").read_text(encoding="utf-8")
+    script = "\n".join(re.findall(r"^```console\n(.*?)^```", page, re.MULTILINE | re.DOTALL))
+    assert script.count("trace-svc") == 3
+    named = {"FOLDER": str(tmp_path), "PROJECT": fresh(instance)}
+    path = f"{Path(TRACE_SVC).parent}:{instance.env['PATH']}"
+    done = subprocess.run(
+        ["bash", "-euc", script],
+        env={**instance.env, **named, "PATH": path},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "nothing is stored yet; without --dry-run it is" in done.stdout
+    assert re.search(r"^compared +equal$", done.stdout, re.MULTILINE)
+    # Every other command of the page is one that there is, with its arguments.
+    for line in re.findall(r"^trace-svc import .*$", page, re.MULTILINE):
+        asked = subprocess.run(
+            [TRACE_SVC, *shlex.split(line.split("#")[0])[1:], "--help"], capture_output=True, timeout=30
+        )
+        assert asked.returncode == 0, line

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -147,18 +146,11 @@ def test_the_key_of_the_other_product_is_told_nowhere(teed: tuple[Service, Recei
     assert KEY not in str(service.health())
 
 
-def test_a_stop_lets_what_waits_arrive_and_one_without_an_answer_ends_in_time() -> None:
-    with receiving() as receiver:
-        with running(SVC_TEE_ENDPOINT=receiver.url) as service:
-            receiver.free.clear()
-            expected = sent(service, 5, "at the end")
-            threading.Timer(1.0, receiver.free.set).start()
-            assert service.stop() == 0
+def test_a_stop_lets_what_waits_arrive() -> None:
+    with receiving() as receiver, running(SVC_TEE_ENDPOINT=receiver.url) as service:
+        receiver.free.clear()
+        expected = sent(service, 5, "at the end")
+        threading.Timer(1.0, receiver.free.set).start()
+        assert service.stop() == 0
         assert receiver.spans.keys() >= expected.keys()
-        with running(SVC_TEE_ENDPOINT=receiver.url) as service:
-            receiver.free.clear()
-            sent(service, 5, "for nobody")
-            began_s = time.monotonic()
-            assert service.stop() == 0
-            assert time.monotonic() - began_s < 20
-            assert "not forwarded to the tee's endpoint" in service.log.read_text()
+        assert "not forwarded" not in service.log.read_text()

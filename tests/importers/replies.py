@@ -16,10 +16,10 @@ from protocol.otlp.limits import DEFAULT_LIMITS
 from protocol.storage import Batch
 from svc.domain.intake import StoredSpan, decoder
 from svc.domain.pricing import PriceBook
-from svc.importers.source import ImportPage, Source, Window
+from svc.importers.source import ImportPage, ImportWindow, Source
 
 RECORDED = Path(__file__).parent / "recorded"
-WINDOW = Window(None, datetime(2026, 12, 1, tzinfo=UTC))
+WINDOW = ImportWindow(None, datetime(2026, 12, 1, tzinfo=UTC))
 
 
 def recorded(name: str) -> bytes:
@@ -45,7 +45,7 @@ class Replies:
         return answer if isinstance(answer, bytes) else msgspec.json.encode(answer)
 
 
-async def every_page(source: Source, window: Window = WINDOW) -> list[ImportPage]:
+async def every_page(source: Source, window: ImportWindow = WINDOW) -> list[ImportPage]:
     """All pages of a source."""
     pages, cursor = [], None
     while True:

@@ -20,11 +20,11 @@ from protocol.otlp.limits import DEFAULT_LIMITS
 from protocol.otlp.reading import envelope, open_envelope, read_clean, walk
 from protocol.rest.query import jsonable
 from svc.importers.exported import NO_PAYLOAD, NO_SPAN, ExportedFile, wire_of
-from svc.importers.source import ImportPage, Window
+from svc.importers.source import ImportPage, ImportWindow
 from svc.store.reads.payloads import said_in
 from tests.wire import event, link, request, span
 
-WINDOW = Window(None, datetime(2100, 1, 1, tzinfo=UTC))
+WINDOW = ImportWindow(None, datetime(2100, 1, 1, tzinfo=UTC))
 
 TEXT = some.text(some.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=12)
 PLAIN = some.none() | some.booleans() | some.integers(-(2**63), 2**63 - 1) | TEXT

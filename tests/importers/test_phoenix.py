@@ -10,7 +10,7 @@ import pytest
 from protocol.importing import NotThere, PageTooLarge
 from protocol.operator import OperatorError
 from svc.importers.phoenix import NOT_A_SPAN, PhoenixProject
-from svc.importers.source import Window
+from svc.importers.source import ImportWindow
 from tests.importers.replies import WINDOW, Replies, every_page, recorded, rows_of
 
 
@@ -71,6 +71,6 @@ async def test_what_is_not_there_or_is_not_phoenix_says_so() -> None:
 async def test_what_is_no_span_is_counted_and_a_range_is_asked_for() -> None:
     replies = Replies(lambda *_: {"data": [{"span_id": None}, 7], "next_cursor": None})
     low = datetime(2026, 11, 1, tzinfo=UTC)
-    (page,) = await every_page(PhoenixProject(replies, "p", "app"), Window(low, WINDOW.high))
+    (page,) = await every_page(PhoenixProject(replies, "p", "app"), ImportWindow(low, WINDOW.high))
     assert (page.bodies, page.unread) == ((), {NOT_A_SPAN: 2})
     assert replies.asked[0][1]["start_time"] == "2026-11-01T00:00:00.000000Z"

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import attrs
 
-from protocol.importing import FoundSpans
+from protocol.importing import StoredSums
 from protocol.storage import Outage, StoreRefused, WriteFailed, Written
 from svc.domain.intake import StoredSpan
 from svc.store.postgres.clock import server_clock
@@ -66,7 +66,7 @@ class ImportStore:
         except Exception as error:
             raise WriteFailed.of(error) from error
 
-    async def found(self, project_id: int, ids: Sequence[bytes], last_trace: bytes) -> FoundSpans:
+    async def found(self, project_id: int, ids: Sequence[bytes], last_trace: bytes) -> StoredSums:
         """Sums over those of the spans that are stored. `last_trace` is not counted as a trace again."""
 
         async def work(connection: Connection) -> list[Any]:
@@ -76,7 +76,7 @@ class ImportStore:
             return rows
 
         rows = await self.database.run(work, readonly=True, timeout_s=_FOUND_TIMEOUT_S)
-        return FoundSpans(
+        return StoredSums(
             spans=sum(row["spans"] for row in rows),
             traces=sum(row["trace_id"] != last_trace for row in rows),
             tokens=sum(row["tokens"] for row in rows),
