@@ -6,7 +6,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 SOURCES := svc actors protocol tests deploy
 
-.PHONY: run test together alone modules test-versions test-clients check bench bench-read bench-pages bench-disk bench-backup bench-detect soak chaos hostile image release format clean
+.PHONY: run test together alone modules test-versions test-clients test-imports check bench bench-read bench-pages bench-disk bench-backup bench-detect soak chaos hostile image release format clean
 
 run: .venv/.run
 	@exec $(BIN)/trace-svc serve
@@ -57,6 +57,9 @@ bench-detect: .venv/.dev
 
 test-clients: .venv/.dev
 	$(BIN)/python -m pytest tests/e2e/clients/real_clients.py
+
+test-imports: .venv/.dev
+	$(BIN)/python -m pytest tests/e2e/imports/real_servers.py
 
 # The tests that need no service, on another Python: make test-versions OTHERS="python3.12 python3.13".
 OTHERS ?=

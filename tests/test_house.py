@@ -66,6 +66,11 @@ ROOMS: dict[str, tuple[set[str], set[str] | None]] = {
         {"protocol", "actors", "svc.domain", "svc.store", "svc.runtime", "svc.ingest"},
         {"attrs", "msgspec", "trio"},
     ),
+    # Files of exports and the journal of a run are read and written here; what fetches is handed in.
+    "svc/importers": (
+        {"protocol", "svc.domain", "svc.importers"},
+        {"attrs", "msgspec", "trio", "opentelemetry"},
+    ),
     # The detecting process keeps actors of its own.
     "svc/detecting": (
         {"protocol", "actors", "svc.domain", "svc.store", "svc.outside", "svc.runtime", "svc.detecting"},
@@ -91,7 +96,8 @@ ROOMS: dict[str, tuple[set[str], set[str] | None]] = {
     "svc/commands": (
         {
             *("protocol", "svc.domain", "svc.store", "svc.config", "svc.secrets", "svc.runtime"),
-            *("svc.ingest", "svc.backup", "svc.runner", "svc.wiring", "svc.commands", "svc.serve"),
+            *("svc.ingest", "svc.importers", "svc.backup", "svc.runner"),
+            *("svc.wiring", "svc.commands", "svc.serve"),
         },
         None,
     ),
@@ -103,6 +109,7 @@ ROOMS: dict[str, tuple[set[str], set[str] | None]] = {
                 "svc.web",
                 "svc.config",
                 "svc.detecting",
+                "svc.importers",
                 "svc.runner",
                 "svc.secrets",
                 "svc.runtime",

@@ -32,6 +32,7 @@ from svc.config.types import (
     DIRECTORY_URL,
     FILE,
     FOLDER,
+    HEADERS,
     HEARTBEAT_URL,
     HOSTNAME,
     KEYS32,
@@ -268,6 +269,27 @@ class Settings:
         "SVC_INGEST_SPOOL_KAFKA_CA_FILE", FILE, "", "PEM file of what the brokers are trusted by.",
         shown="those that are commonly trusted",
     )  # fmt: skip
+
+    tee_endpoint: str | None = setting(
+        "SVC_TEE_ENDPOINT",
+        WEB_URL,
+        "",
+        "Address to which what ingest accepted is sent as well, as OTLP over HTTP, while you compare.",
+    )
+    tee_headers: tuple[tuple[str, str], ...] = setting(
+        "SVC_TEE_HEADERS",
+        HEADERS,
+        "",
+        "Headers for that endpoint, such as `authorization=Bearer%20KEY`.",
+        secret=True,
+    )
+    tee_max_bytes: int = setting(
+        "SVC_TEE_MAX_BYTES",
+        BYTES,
+        str(32 * _MIB),
+        "What may wait in memory for that endpoint; beyond it spans are stored but not sent on, and counted.",
+        unit="bytes",
+    )
 
     jdbc_url: str | None = setting(
         "SVC_JDBC_URL",

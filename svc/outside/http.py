@@ -59,6 +59,10 @@ class AddressRefused(Unreached):
     """The name leads to an address that may not be connected to."""
 
 
+class AnswerTooLarge(Unreached):
+    """The answer is larger than it may be; none of it is kept."""
+
+
 @attrs.frozen
 class AddressRule:
     """Which addresses may be connected to: public ones, and those of `allowed`.
@@ -178,7 +182,7 @@ class HttpClient:
             async for piece in pieces:
                 body += piece
                 if len(body) > self.answer_bytes:
-                    raise Unreached(f"its answer is larger than {self.answer_bytes} bytes")
+                    raise AnswerTooLarge(f"its answer is larger than {self.answer_bytes} bytes")
         return bytes(body)
 
 

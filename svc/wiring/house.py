@@ -75,6 +75,7 @@ from svc.wiring.pools import DETECTING_CONNECTIONS, Pools, PoolSizes, pool_sizes
 from svc.wiring.prices import shared_prices
 from svc.wiring.safekeeping import Safekeeping, safekeeping_loops
 from svc.wiring.spools import Spooling, drainers, ingest_limits
+from svc.wiring.tee import Teeing
 from svc.wiring.tls import Tls
 from svc.wiring.tries import shared_tries
 
@@ -131,7 +132,7 @@ class House:
         self.hashers = trio.CapacityLimiter(HASHERS)
         self.shelf = KeyStore(pools.admission, self.hashers)
         self.metrics = Metrics()
-        self.safekeeping = Safekeeping.of(settings)
+        self.safekeeping, self.teeing = Safekeeping.of(settings), Teeing.of(settings)
         self.intake = self._intake()
         self.prices, self.observations = prices, Observations()
         self.shared_prices = shared_prices(pools.upkeep, self.adopt)
@@ -166,6 +167,7 @@ class House:
             trio.current_time,
             ingest_limits(self.settings),
             no_disk=self.safekeeping.refuses,
+            hears=self.teeing.hears,
         )
 
     def _mcp(self, queries: QueryStore) -> Mcp:
@@ -217,7 +219,7 @@ class House:
             retention=lambda: retention_report(self.settings, self.sweep_tally),
             refused=lambda: self.intake.tally.lately.told(),
             tls=None if self.tls is None else self.tls.report,
-            more=self.safekeeping.health,
+            more=lambda: {**self.safekeeping.health(), **self.teeing.health()},
             agents=None if self.settings.auth_disabled else self.launcher.snapshot,
         )
 
@@ -241,6 +243,7 @@ class House:
             certificate_left_s=lambda: None if self.tls is None else self.tls.left_s(),
             backups=self.safekeeping.backups,
             disk=self.safekeeping.disk,
+            tee=self.teeing.tally(),
         )
 
     def ledger(self) -> Ledger:
@@ -308,7 +311,8 @@ class House:
             ),
             self._detecting(),
         ]
-        loops += agent_loops(self.settings, self.pools.upkeep, self._desk(), self.launcher, self.board)
+        desk, tee = self._desk(), self.teeing.loops(self.board)
+        loops += tee + agent_loops(self.settings, self.pools.upkeep, desk, self.launcher, self.board)
         duties = leases(self.settings)
         loops += optional_loops(self.settings, self.pools.upkeep, self.board, self.sweep_tally, duties)
         loops += safekeeping_loops(self.settings, self.pools.upkeep, self.board, self.safekeeping, duties)

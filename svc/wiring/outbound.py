@@ -86,6 +86,25 @@ def _of_agents(settings: Settings) -> list[Outbound]:
     ]
 
 
+def _of_moving(settings: Settings) -> list[Outbound]:
+    """Where whoever moves in or compares lets it lead."""
+    tee = settings.tee_endpoint
+    return [
+        Outbound(
+            "tee",
+            str(urlsplit(tee).hostname) if tee else "none",
+            "everything that ingest accepts" if tee else "no SVC_TEE_ENDPOINT is set",
+            ("svc/outside/tee.py",),
+        ),
+        Outbound(
+            "imports",
+            "the address that `trace-svc import` is given",
+            "while that command runs",
+            ("svc/outside/history.py",),
+        ),
+    ]
+
+
 def outbound(settings: Settings) -> list[Outbound]:
     """All destinations, with what they are under these settings; those in no use say so."""
     database = served_address(settings)
@@ -138,4 +157,5 @@ def outbound(settings: Settings) -> list[Outbound]:
             "when you test one; besides public addresses " + _near(integration_networks(settings)),
             ("svc/outside/reach.py",),
         ),
+        *_of_moving(settings),
     ]
