@@ -91,10 +91,15 @@ def walk(request: Any) -> Iterator[WireSpan]:
         for scope_spans in resource_spans.scope_spans:
             scope = _wire_scope(scope_spans)
             for raw in scope_spans.spans:
-                if _BY_HAND and (span := plain_spans.plain_span(raw, resource, scope)) is not None:
-                    yield span
-                else:
-                    yield any_span(raw, resource, scope)
+                yield (_BY_HAND and _plain_span(raw, resource, scope)) or any_span(raw, resource, scope)
+
+
+def _plain_span(raw: bytes, resource: WireResource, scope: WireScope) -> WireSpan | None:
+    try:
+        return plain_spans.plain_span(raw, resource, scope)
+    except Unreadable:
+        # The span may be damaged as a whole, which is said first.
+        return None
 
 
 #: Resources and scopes are few and come again with each request and each envelope.
