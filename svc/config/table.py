@@ -234,6 +234,12 @@ class Settings:
         "Processes that decode and store spans beside the one that answers; 0 does it all in one.",
         shown="one for each core, at most 4; none on a single core",
     )
+    compiled_modules: bool = setting(
+        "SVC_COMPILED_MODULES",
+        BOOLEAN,
+        "true",
+        "Whether modules run compiled where the installation has them compiled; the doctor says which is so.",
+    )
     kafka_consumers: int = setting(
         "SVC_INGEST_SPOOL_KAFKA_CONSUMERS", integer(1, 64), "4", "Drainers in kafka mode, useful up to 8."
     )
