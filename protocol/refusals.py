@@ -168,6 +168,13 @@ ADDRESS_NEVER: Final = (
     "its address is link-local, multicast or where a cloud tells machines their credentials: never "
     "connected to, and no setting opens it"
 )
+ADDRESS_IN_THE_CLEAR: Final = (
+    "messages go in the clear (http) only to networks that the operator has listed for it; use https"
+)
+ADDRESS_NEAR_FOR_ALERTS: Final = (
+    "its address is private or of this machine; SVC_ALERT_ALLOWED_NETWORKS lists such networks that may be "
+    "reached"
+)
 NO_SUCH_INTEGRATION: Final = Refusal(404, "NOT_FOUND", "no such integration")
 BAD_REPOSITORY: Final = Refusal(400, "BAD_REQUEST", "the repository cannot be read")
 BAD_INTEGRATION: Final = Refusal(400, "BAD_REQUEST", "the integration cannot be used as it is")
@@ -176,6 +183,23 @@ TAXONOMY_CHANGED: Final = Refusal(
 )
 INTEGRATION_TAKEN: Final = Refusal(409, "CONFLICT", "another integration of this kind has this name")
 TOO_MANY_INTEGRATIONS: Final = Refusal(409, "CONFLICT", "the organization has as many as it may; remove one")
+
+# Alerts.
+NO_SUCH_CHANNEL: Final = Refusal(404, "NOT_FOUND", "no such alert channel")
+NO_SUCH_RULE: Final = Refusal(404, "NOT_FOUND", "no such alert rule")
+NO_SUCH_DELIVERY: Final = Refusal(404, "NOT_FOUND", "no such alert delivery")
+BAD_CHANNEL: Final = Refusal(400, "BAD_REQUEST", "the alert channel cannot be used as it is")
+BAD_RULE: Final = Refusal(400, "BAD_REQUEST", "the alert rule cannot be used as it is")
+CHANNEL_TAKEN: Final = Refusal(409, "CONFLICT", "another alert channel has this name")
+RULE_TAKEN: Final = Refusal(409, "CONFLICT", "another alert rule has this name")
+TOO_MANY_CHANNELS: Final = Refusal(409, "CONFLICT", "the project has as many alert channels as it may")
+TOO_MANY_RULES: Final = Refusal(409, "CONFLICT", "the project has as many alert rules as it may")
+CHANNEL_KEEPS_KIND: Final = Refusal(409, "CONFLICT", "a channel keeps its kind; add another one")
+NOTHING_TO_ROTATE: Final = Refusal(409, "CONFLICT", "only a webhook has a secret of ours that can be rotated")
+DELIVERY_WAITS: Final = Refusal(409, "CONFLICT", "the message waits to be sent already")
+DELIVERY_LEADS_NOWHERE: Final = Refusal(
+    409, "CONFLICT", "its channel is gone, or off because its receiver said that it is gone"
+)
 
 # Everywhere.
 NOT_FOUND: Final = Refusal(404, "NOT_FOUND", "no such path")

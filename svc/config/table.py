@@ -36,6 +36,8 @@ from svc.config.types import (
     HEARTBEAT_URL,
     HOSTNAME,
     KEYS32,
+    MAIL_ADDRESS,
+    MAIL_URL,
     NETWORKS,
     OPTIONAL,
     OPTIONAL_NETWORKS,
@@ -495,6 +497,32 @@ class Settings:
         "Networks beside the public ones that integrations (model providers, Git hosts) may reach.",
         shown="private and loopback when bound to loopback, else none",
     )
+    alert_networks: tuple[Any, ...] | None = setting(
+        "SVC_ALERT_ALLOWED_NETWORKS",
+        OPTIONAL_NETWORKS,
+        "",
+        "Networks beside the public ones that alerts may be sent to; these also over plain http.",
+        shown="private and loopback when bound to loopback, else none",
+    )
+    smtp_url: str | None = setting(
+        "SVC_SMTP_URL",
+        MAIL_URL,
+        "",
+        "Mail server for alerts: `smtps://user:password@host`, or `smtp://…` which begins TLS"
+        " (`?starttls=off` does not).",
+        secret=True,
+    )
+    smtp_from: str | None = setting(
+        "SVC_SMTP_FROM",
+        MAIL_ADDRESS,
+        "",
+        "Address that alerts are mailed from.",
+        shown="trace-svc at the host of `SVC_SMTP_URL`",
+    )
+    smtp_ca_file: Path | None = setting(
+        "SVC_SMTP_CA_FILE", FILE, "", "PEM file of what the mail server is trusted by.",
+        shown="those that are commonly trusted",
+    )  # fmt: skip
     cloud_region: str | None = setting(
         "CLOUD_REGION", OPTIONAL, "", "Ambient region for one cloud model provider."
     )

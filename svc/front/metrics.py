@@ -15,6 +15,7 @@ from prometheus_client import CollectorRegistry, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from actors.alerts import AlertTally
 from actors.backups import BackupTally
 from actors.disk_budget import DiskTally
 from actors.drainer import Tally
@@ -54,6 +55,7 @@ class Sources:
     certificate_left_s: Callable[[], float | None]
     backups: BackupTally | None
     disk: DiskTally | None
+    alerts: AlertTally
     tee: TeeTally | None = None
 
 
@@ -69,6 +71,7 @@ class _Snapshots(Collector):
         yield from _backups(self._sources.backups)
         yield from _disk(self._sources.disk)
         yield from _tee(self._sources.tee)
+        yield from _alerts(self._sources.alerts)
 
     def _ingest(self) -> Iterable[Metric]:
         s, spool = self._sources, self._sources.spool()
@@ -181,6 +184,31 @@ def _backups(tally: BackupTally | None) -> Iterable[Metric]:
     yield _counter("svc_backup_failures", "Nightly backups that failed.", tally.failures)
     good = 0.0 if tally.last_good_at is None else tally.last_good_at.timestamp()
     yield _gauge("svc_backup_last_good_seconds", "When the last good backup was made, since 1970.", good)
+
+
+def _alerts(tally: AlertTally) -> Iterable[Metric]:
+    yield _counter("svc_alert_messages", "Messages made of what rules had to tell.", tally.messages)
+    for name, text in (
+        ("sent", "Messages that their receivers took."),
+        ("failed", "Tries to deliver that came to nothing."),
+        ("dead", "Messages that were given up."),
+        ("lost", "Messages that another copy took over while they were in hand."),
+    ):
+        yield _counter(f"svc_alert_deliveries_{name}", text, getattr(tally, name))
+    yield _gauge("svc_alert_queued", "Messages that wait to be delivered, of all copies.", tally.queued)
+    oldest = 0.0 if tally.oldest_at is None else tally.oldest_at.timestamp()
+    yield _gauge("svc_alert_oldest_seconds", "When the oldest of them was made, since 1970; 0: none.", oldest)
+    yield _gauge("svc_alert_resting_channels", "Channels left alone after failures.", tally.resting_channels)
+    yield _gauge(
+        "svc_alert_off_channels", "Channels whose receiver said that it is gone.", tally.off_channels
+    )
+    yield _counter("svc_alert_looks", "Looks of rules that watch something.", tally.looks)
+    troubles = CounterMetricFamily(
+        "svc_alert_troubles", "Looks that came to nothing, by the kind of their rule.", labels=["kind"]
+    )
+    for kind, count in sorted(tally.troubles.items()):
+        troubles.add_metric([kind], count)
+    yield troubles
 
 
 def _disk(tally: DiskTally | None) -> Iterable[Metric]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Protocol
+from uuid import UUID
 
 from quart import Response
 from quart_trio import QuartTrio
 from werkzeug.exceptions import HTTPException
 
+from protocol.alerts import AlertChannel, AlertMessage, RuleKind, Undelivered
 from protocol.rest.settings import Reached
 from protocol.sealed import Lost
 from protocol.sign_on import Attempt, Identity
@@ -45,6 +47,23 @@ class Reach(Protocol):
         username: str | None = None,
         region: str | None = None,
     ) -> Reached: ...
+
+
+class AlertDoor(Protocol):
+    """Sending an alert now, and what rules can be watched by this process."""
+
+    @property
+    def mails(self) -> bool:
+        """Whether a mail server is set."""
+        ...
+
+    async def try_channel(
+        self, channel: AlertChannel, message: AlertMessage, delivery_id: UUID
+    ) -> int | Undelivered | None: ...
+
+    def unwatched(self, kind: RuleKind) -> str | None:
+        """Why rules of this kind see nothing here; None: they are watched."""
+        ...
 
 
 class SignOn(Protocol):

@@ -23,7 +23,7 @@ import httpcore2
 import httpx2
 import trio
 
-from protocol.refusals import ADDRESS_NEVER, ADDRESS_PRIVATE
+from protocol.refusals import ADDRESS_IN_THE_CLEAR, ADDRESS_NEVER, ADDRESS_PRIVATE
 
 Network = IPv4Network | IPv6Network
 
@@ -65,12 +65,13 @@ class AnswerTooLarge(Unreached):
 
 @attrs.frozen
 class AddressRule:
-    """Which addresses may be connected to: public ones, and those of `allowed`.
+    """Which addresses may be connected to: public ones where `public`, and those of `allowed`.
 
     Link-local addresses, multicast and the metadata services of clouds never are.
     """
 
     allowed: tuple[Network, ...] = ()
+    public: bool = True
 
     def refuses(self, address: str) -> bool:
         """Whether a connection to this address must not be made."""
@@ -86,6 +87,8 @@ class AddressRule:
             found = found.ipv4_mapped
         if any(_within(found, network) for network in self.allowed):
             return None
+        if not self.public:
+            return ADDRESS_IN_THE_CLEAR
         return ADDRESS_PRIVATE if not found.is_global or found != inside or _within(found, _TEREDO) else None
 
 

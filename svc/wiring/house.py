@@ -9,10 +9,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import trio
 
+from actors.alerts import AlertTally
 from actors.decoders import DecoderProcess, Decoders, Lane
 from actors.detecting import Detecting, DetectingProcess
 from actors.drainer import Drainer, Tally
@@ -67,6 +68,8 @@ from svc.store.spans.writing import SpanStore
 from svc.web.instruments import OwnerLink
 from svc.web.site import Site
 from svc.wiring.agents import RequestDesk, agent_loops, ambient, launcher_state, mcp_url
+from svc.wiring.alert_post import AlertPost
+from svc.wiring.alerts import OwnLooks, alert_loops
 from svc.wiring.keeping import leases, optional_loops, retention_report
 from svc.wiring.open_store import Store
 from svc.wiring.pages import DemoProcess, RunningProcess, instruments_of, site
@@ -118,7 +121,7 @@ class House:
         _tell_of_fewer_decoders(settings, self.sizes)
         self.board = Board()
         self.tally, self.roller_tally, self.sweep_tally = Tally(), RollerTally(), SweepTally()
-        self.detection = Detecting(self.board)
+        self.detection, self.alerts = Detecting(self.board), AlertTally()
         self.launcher = launcher_state(settings)
         #: The port of the front, once it is bound.
         self.port = settings.http_bind[1]
@@ -151,6 +154,7 @@ class House:
         self.means = means(
             settings, pools.admission, pools.questions, self.keys, self.hashers, now, self.process
         )
+        self.post = cast(AlertPost, self.means.alerts)
         self.owner_link, self.demo = OwnerLink(now), DemoProcess()
         api = Api(self.means, ROUTES)
         app = App(self.keys, queries, self.health, self.metrics, api, self._pages()).build()
@@ -219,7 +223,7 @@ class House:
             retention=lambda: retention_report(self.settings, self.sweep_tally),
             refused=lambda: self.intake.tally.lately.told(),
             tls=None if self.tls is None else self.tls.report,
-            more=lambda: {**self.safekeeping.health(), **self.teeing.health()},
+            more=lambda: self.safekeeping.health() | self.teeing.health() | self.alerts.health(),
             agents=None if self.settings.auth_disabled else self.launcher.snapshot,
         )
 
@@ -244,6 +248,7 @@ class House:
             backups=self.safekeeping.backups,
             disk=self.safekeeping.disk,
             tee=self.teeing.tally(),
+            alerts=self.alerts,
         )
 
     def ledger(self) -> Ledger:
@@ -312,6 +317,7 @@ class House:
             self._detecting(),
         ]
         desk, tee = self._desk(), self.teeing.loops(self.board)
+        loops += alert_loops(self.pools, self.board, self._looks(), self.alerts)
         loops += tee + agent_loops(self.settings, self.pools.upkeep, desk, self.launcher, self.board)
         duties = leases(self.settings)
         loops += optional_loops(self.settings, self.pools.upkeep, self.board, self.sweep_tally, duties)
@@ -331,10 +337,16 @@ class House:
             loops += shared_tries(self.means.tries, self.pools.admission, window_s).loops(self.board)
         if self.tls is not None:
             loops += self.tls.loops(self.board, self.pools.admission, duties)
-        embedded = self.store.embedded
-        if embedded is not None:
+        if (embedded := self.store.embedded) is not None:
             loops.insert(0, (lambda: embedded, self.board.enrol("embedded-postgres")))
         return loops
+
+    def _looks(self) -> OwnLooks:
+        return OwnLooks(self.post, self.health.ingest, self.safekeeping, self.tls, now())
+
+    def bound_to(self, port: int) -> None:
+        """The front listens there."""
+        self.port = self.post.port = port
 
     def _desk(self) -> RequestDesk:
         return RequestDesk(

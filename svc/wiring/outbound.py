@@ -13,6 +13,7 @@ import attrs
 from svc.config.table import Settings
 from svc.outside.http import Network
 from svc.wiring.agents import ambient, has_child
+from svc.wiring.alert_post import alert_networks
 from svc.wiring.open_store import served_address
 from svc.wiring.people import integration_networks
 from svc.wiring.runner import COMPOSED_RUNNER
@@ -105,6 +106,27 @@ def _of_moving(settings: Settings) -> list[Outbound]:
     ]
 
 
+def _of_alerts(settings: Settings) -> list[Outbound]:
+    """Where alerts lead."""
+    near = " ".join(str(network) for network in alert_networks(settings))
+    also = f"also those of {near}" if near else "no private ones (SVC_ALERT_ALLOWED_NETWORKS opens them)"
+    server = None if settings.smtp_url is None else urlsplit(settings.smtp_url).hostname
+    return [
+        Outbound(
+            "alerts",
+            "the channels that people have added",
+            f"when a rule tells something; besides public addresses {also}",
+            ("svc/outside/alerts.py",),
+        ),
+        Outbound(
+            "mail server",
+            server or "none",
+            "for alerts by mail" if server else "SVC_SMTP_URL names none",
+            ("svc/outside/smtp.py",),
+        ),
+    ]
+
+
 def outbound(settings: Settings) -> list[Outbound]:
     """All destinations, with what they are under these settings; those in no use say so."""
     database = served_address(settings)
@@ -151,6 +173,7 @@ def outbound(settings: Settings) -> list[Outbound]:
             ("svc/outside/encoder.py", "svc/detecting/encoded.py"),
         ),
         *_of_agents(settings),
+        *_of_alerts(settings),
         Outbound(
             "integrations",
             "the model providers and Git hosts that you have entered",

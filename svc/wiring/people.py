@@ -32,6 +32,7 @@ from svc.store.accounts.logins import LoginStore
 from svc.store.accounts.orgs import OrgStore
 from svc.store.accounts.projects import ProjectStore
 from svc.store.postgres.database import Database
+from svc.wiring.alert_post import AlertPost
 from svc.wiring.keeping import default_terms
 
 
@@ -74,6 +75,7 @@ def means(
         seals=Sealer.of(settings),
         reach=Providers(HttpClient(AddressRule(integration_networks(settings)))),
         replays=replays,
+        alerts=AlertPost.of(settings, now),
         terms=default_terms(settings),
         installed=installed(settings),
         false_alarms_per_month=settings.false_alarms_per_month,

@@ -6,6 +6,8 @@ from typing import Final
 
 from svc.front.api import (
     agents,
+    alert_channels,
+    alert_rules,
     auth,
     buckets,
     cases,
@@ -43,4 +45,6 @@ ROUTES: Final[tuple[Route, ...]] = (
     *findings.ROUTES,
     *cases.ROUTES,
     *agents.ROUTES,
+    *alert_channels.ROUTES,
+    *alert_rules.ROUTES,
 )

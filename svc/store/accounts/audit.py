@@ -64,6 +64,14 @@ Action = Literal[
     "agent_run.end",
     "agent_settings.update",
     "disk.drop",
+    "alert_channel.update",
+    "alert_channel.rotate",
+    "alert_channel.delete",
+    "alert_channel.test",
+    "alert_rule.update",
+    "alert_rule.mute",
+    "alert_rule.delete",
+    "alert_delivery.replay",
 ]
 
 
