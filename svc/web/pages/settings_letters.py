@@ -48,8 +48,8 @@ def _here(visit: Visit) -> str:
 async def page(visit: Visit) -> Html | Refusal:
     """The letters, by reason and one by one."""
     reason = visit.query.get("reason") or None
-    query = LettersQuery(reason=reason, cursor=visit.query.get("cursor"))
-    found = await asked(visit, api.get_letters, query=query)
+    chosen = LettersQuery(reason=reason, cursor=visit.query.get("cursor"))
+    found = await asked(visit, api.get_letters, query=chosen)
     if isinstance(found, Refusal):
         return found
     context = {
