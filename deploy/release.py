@@ -1,8 +1,9 @@
 """Makes what a release consists of, into `dist/`: `make release`.
 
-A wheel that anybody who has the same commit can build to the byte, a bill of materials (CycloneDX) of what it
-installs at the versions of constraints.txt, and the checksums of both. Built from the commit, never from the
-working tree. Uploads nothing.
+A wheel for every system, one with compiled modules for the system and the Python at hand, a bill of materials
+(CycloneDX) of what they install at the versions of constraints.txt, and the checksums of all. Anybody who has
+the same commit builds the first to the byte, with the same compiler and Python the second too. Built from the
+commit, never from the working tree. Uploads nothing.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import tarfile
 import tempfile
 import tomllib
 import uuid
+import zipfile
 from datetime import UTC, datetime
 from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from io import BytesIO
@@ -44,8 +46,8 @@ def unpacked(commit: str, folder: Path) -> None:
             path.chmod(0o755 if path.is_dir() or path.stat().st_mode & 0o100 else 0o644)
 
 
-def wheel(commit: str, dist: Path, *, isolated: bool) -> Path:
-    """Build the wheel of a commit. Its times are the commit's."""
+def wheel(commit: str, dist: Path, *, isolated: bool, compiled: bool) -> Path:
+    """Build a wheel of a commit. Its times are the commit's."""
     with tempfile.TemporaryDirectory(prefix="trace-svc-release-") as name:
         unpacked(commit, Path(name))
         env = {
@@ -53,6 +55,8 @@ def wheel(commit: str, dist: Path, *, isolated: bool) -> Path:
             "SOURCE_DATE_EPOCH": git("show", "-s", "--format=%ct", commit).decode().strip(),
             "PYTHONHASHSEED": "0",
             "PYTHONPATH": "",
+            "SVC_COMPILED_MODULES": "true" if compiled else "false",
+            "PIP_CONSTRAINT": str(Path(name) / "constraints.txt"),
         }
         before = set(dist.glob("*.whl"))
         options = [] if isolated else ["--no-build-isolation"]
@@ -160,9 +164,16 @@ def main() -> None:
     for old in [*dist.glob("trace_svc-*.whl"), *dist.glob("trace-svc-*.cdx.json"), *dist.glob("SHA256SUMS")]:
         old.unlink()
     made_at = datetime.fromtimestamp(int(git("show", "-s", "--format=%ct", commit)), UTC)
-    parts = [wheel(commit, dist, isolated=not arguments.no_isolation)]
+    isolated = not arguments.no_isolation
+    parts = [wheel(commit, dist, isolated=isolated, compiled=False)]
+    compiled = wheel(commit, dist, isolated=isolated, compiled=True)
+    if any(name.endswith(".so") for name in zipfile.ZipFile(compiled).namelist()):
+        parts.append(compiled)
+    else:
+        compiled.unlink()
+        print("nothing could be compiled here: one wheel, for every system", file=sys.stderr)
     parts.append(dist / f"trace-svc-{said}.cdx.json")
-    parts[1].write_text(json.dumps(bill(said, commit, made_at), indent=1) + "\n", encoding="utf-8")
+    parts[-1].write_text(json.dumps(bill(said, commit, made_at), indent=1) + "\n", encoding="utf-8")
     sums = [f"{hashlib.sha256(part.read_bytes()).hexdigest()}  {part.name}\n" for part in parts]
     (dist / "SHA256SUMS").write_text("".join(sums), encoding="utf-8")
     print("".join(sums), end="")

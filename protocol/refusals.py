@@ -176,6 +176,7 @@ ADDRESS_NEAR_FOR_ALERTS: Final = (
     "reached"
 )
 NO_SUCH_INTEGRATION: Final = Refusal(404, "NOT_FOUND", "no such integration")
+BAD_REPOSITORY: Final = Refusal(400, "BAD_REQUEST", "the repository cannot be read")
 BAD_INTEGRATION: Final = Refusal(400, "BAD_REQUEST", "the integration cannot be used as it is")
 TAXONOMY_CHANGED: Final = Refusal(
     409, "CONFLICT", "somebody else has changed the taxonomy meanwhile; look at it again"
@@ -245,6 +246,9 @@ NOT_ABSORBABLE: Final = Refusal(
     409, "NOT_ABSORBABLE", "nothing here compares with a usual value that could move; resolve it instead"
 )
 SUPERSEDED: Final = Refusal(409, "CONFLICT", "its cause is live in another case")
+NOT_DECIDED: Final = Refusal(409, "CONFLICT", "nobody closed it, so there is nothing to take back")
+CASE_RESOLVED: Final = Refusal(409, "CONFLICT", "it closed with its case; reopen that")
+FINDING_SUPERSEDED: Final = Refusal(409, "CONFLICT", "its cause is live in another finding")
 OVERRULED: Final = Refusal(409, "CONFLICT", "somebody of a higher rank has decided already")
 #: What the stores of findings and of cases say no with, as people hear it.
 FINDING_REFUSALS: Final = {
@@ -252,6 +256,9 @@ FINDING_REFUSALS: Final = {
     "CLOSED": ALREADY_RESOLVED,
     "OVERRULED": OVERRULED,
     "NOT_ABSORBABLE": NOT_ABSORBABLE,
+    "NOT_DECIDED": NOT_DECIDED,
+    "CASE_RESOLVED": CASE_RESOLVED,
+    "SUPERSEDED": FINDING_SUPERSEDED,
 }
 CASE_REFUSALS: Final = {
     "NOT_FOUND": NO_SUCH_CASE,
@@ -326,6 +333,16 @@ NO_PAYLOAD: Final = Refusal(
 PAYLOAD_HOLDS_TOO_MUCH: Final = Refusal(
     413, "PAYLOAD_TOO_LARGE", "the payload of this span holds more than this server reads back"
 )
+
+# Dead letters.
+NO_SUCH_LETTER: Final = Refusal(
+    404, "NOT_FOUND", "there is no such dead letter in this project; it may have been replayed"
+)
+NO_LETTER_CHOSEN: Final = Refusal(400, "BAD_REQUEST", "say which letters: ids, a reason, or all")
+LETTER_TOO_LARGE: Final = Refusal(
+    413, "PAYLOAD_TOO_LARGE", "{size} MiB are not opened here; trace-svc dead-letters show prints them"
+)
+NO_BROKER: Final = Refusal(409, "CONFLICT", "only in broker mode do dead letters lie elsewhere")
 
 # Answers of the tools (contract §5): told as texts of tool errors and as JSON-RPC errors.
 ANSWER_TOO_LARGE: Final = (

@@ -47,9 +47,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     return _run(command, arguments, settings)
 
 
+class _Version(argparse.Action):
+    """Says which release this is, and whether it runs compiled; found out when asked for."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        from importlib.metadata import version
+
+        from protocol.compiled import state
+
+        print(f"trace-svc {version('trace-svc')}, {state()[1]}")
+        parser.exit()
+
+
 def _parser(given: Sequence[str]) -> argparse.ArgumentParser:
     """Every command by its sentence; arguments only for the one that is given, whose file is imported."""
     parser = argparse.ArgumentParser(prog="trace-svc", description=_TITLE)
+    parser.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
     commands = parser.add_subparsers(dest="command", required=True, metavar="command")
     chosen = next((word for word in given if not word.startswith("-")), None)
     for command in COMMANDS:
@@ -72,9 +85,9 @@ def _set_up(command: Command, settings: Settings) -> None:
 
 def _with_own_secrets(settings: Settings) -> Settings:
     from svc.secrets.own import with_own_secrets
-    from svc.wiring.open_store import claim_secrets_folder
+    from svc.wiring.open_store import claim_private_folder
 
-    return with_own_secrets(settings, os.environ, claim=claim_secrets_folder)
+    return with_own_secrets(settings, os.environ, claim=claim_private_folder)
 
 
 def _run(command: Command, arguments: argparse.Namespace, settings: Settings) -> int:

@@ -160,6 +160,7 @@ async def _run(
                     await _close_doors(house, settings.shutdown_drain_s)
                     doors.cancel_scope.cancel()
                 house.spool.close()
+                await house.teeing.flushed(lanes.cancel_scope.deadline - trio.current_time())
             left = house.spool.state()
             if left.depth and house.spool.durable:
                 log.warning("stopped with %d batches in the spool; the next start stores them", left.depth)

@@ -17,6 +17,7 @@ import httpx2
 import msgspec
 import trio
 
+from protocol.compiled import state as compiled
 from protocol.rest.accounts import Mode
 from protocol.storage import Outage
 from svc.commands.finding import Finding
@@ -91,6 +92,8 @@ async def examined(settings: Settings, env: Mapping[str, str]) -> list[Finding]:
 
 def _settings(settings: Settings, env: Mapping[str, str]) -> Iterator[Finding]:
     yield Finding("ok", "version", f"trace-svc {version('trace-svc')}")
+    as_meant, sentence = compiled()
+    yield Finding("ok" if as_meant or not settings.compiled_modules else "warn", "modules", sentence)
     named = sorted(row.name for row in setting_rows() if row.name in env)
     yield Finding("ok", "settings", "set: " + (", ".join(named) or "none, all defaults"))
     try:

@@ -27,6 +27,7 @@ from svc.commands.parquet import parquet_rows
 from svc.commands.place import name_project, named_project
 from svc.commands.telling import Teller
 from svc.config.table import Settings
+from svc.importers.exported import wire_of
 from svc.runtime.clock import now
 from svc.store.reads.exporting import ExportedSpan, ExportReads
 from svc.store.reads.payloads import said_in
@@ -115,7 +116,7 @@ def _sink(form: str, what: str, out: Path | None) -> Iterator[Callable[[Chunk], 
 def _row(exported: ExportedSpan) -> dict[str, Any]:
     fields, envelope = exported
     try:
-        return fields if envelope is None else {**fields, **said_in(envelope)}
+        return fields if envelope is None else {**fields, **said_in(envelope), "otlp": wire_of(envelope)}
     except Unreadable:
         return fields
 

@@ -59,7 +59,9 @@ COMMANDS: Final = (
     Command("users", "list accounts, give one a new password", "users"),
     Command("backup", "back up beside the running service, verify, list and prune backups", "backup"),
     Command("export", "stream spans, traces or sessions as JSON lines, OTLP or Parquet", "export"),
+    Command("import", "move in what Phoenix, MLflow, Langfuse or another instance has", "importing"),
     Command("disk", "show what takes the disk, and when the budget is reached", "disk"),
+    Command("upgrade", "rehearse what this release will do to the database", "upgrade"),
     Command("restore", "bring a backup back into an empty database", "restore"),
     Command("demo", "send sample agent traces and ask about them", "demo"),
     Command(

@@ -85,7 +85,23 @@ def boot_refusals(settings: Settings) -> list[str]:
         refusals.append(
             "SVC_AUTH_DISABLED is true while SITE_DOMAIN is set: everybody would own the service; unset one"
         )
-    return refusals + _broker_refusals(settings)
+    return refusals + _broker_refusals(settings) + _tee_refusals(settings)
+
+
+def _tee_refusals(settings: Settings) -> list[str]:
+    """A tee into this very service would send each span round for ever."""
+    if settings.tee_endpoint is None:
+        return []
+    parts = urlsplit(settings.tee_endpoint)
+    port = parts.port or {"http": 80, "https": 443}[parts.scheme]
+    local = {"localhost", "127.0.0.1", "::1", settings.site_domain}
+    own = {
+        (host, bind[1]) for bind in (settings.http_bind, settings.https_bind) for host in (*local, bind[0])
+    }
+    own |= {(settings.site_domain, 80), (settings.site_domain, 443)}
+    if (parts.hostname, port) not in own:
+        return []
+    return [f"SVC_TEE_ENDPOINT is {settings.tee_endpoint!r}, which is this service itself; name another one"]
 
 
 def _broker_refusals(settings: Settings) -> list[str]:
@@ -125,6 +141,8 @@ def boot_warnings(settings: Settings, env: Mapping[str, str]) -> list[str]:
             "SVC_OBSERVER_ENCODER_API_KEY has no effect without SVC_OBSERVER_ENCODER_URL; frustration and "
             "groundedness stay unavailable"
         )
+    if settings.tee_headers and settings.tee_endpoint is None:
+        warnings.append("SVC_TEE_HEADERS has no effect without SVC_TEE_ENDPOINT")
     if settings.trusted_proxies and (settings.site_domain is None or settings.tls_mode != "upstream"):
         warnings.append(
             "TRUSTED_PROXIES has no effect; it needs SITE_DOMAIN and TLS_MODE=upstream, so forwarded headers "

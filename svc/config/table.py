@@ -32,6 +32,7 @@ from svc.config.types import (
     DIRECTORY_URL,
     FILE,
     FOLDER,
+    HEADERS,
     HEARTBEAT_URL,
     HOSTNAME,
     KEYS32,
@@ -235,6 +236,12 @@ class Settings:
         "Processes that decode and store spans beside the one that answers; 0 does it all in one.",
         shown="one for each core, at most 4; none on a single core",
     )
+    compiled_modules: bool = setting(
+        "SVC_COMPILED_MODULES",
+        BOOLEAN,
+        "true",
+        "Whether modules run compiled where the installation has them compiled; the doctor says which is so.",
+    )
     kafka_consumers: int = setting(
         "SVC_INGEST_SPOOL_KAFKA_CONSUMERS", integer(1, 64), "4", "Drainers in kafka mode, useful up to 8."
     )
@@ -270,6 +277,27 @@ class Settings:
         "SVC_INGEST_SPOOL_KAFKA_CA_FILE", FILE, "", "PEM file of what the brokers are trusted by.",
         shown="those that are commonly trusted",
     )  # fmt: skip
+
+    tee_endpoint: str | None = setting(
+        "SVC_TEE_ENDPOINT",
+        WEB_URL,
+        "",
+        "Address to which what ingest accepted is sent as well, as OTLP over HTTP, while you compare.",
+    )
+    tee_headers: tuple[tuple[str, str], ...] = setting(
+        "SVC_TEE_HEADERS",
+        HEADERS,
+        "",
+        "Headers for that endpoint, such as `authorization=Bearer%20KEY`.",
+        secret=True,
+    )
+    tee_max_bytes: int = setting(
+        "SVC_TEE_MAX_BYTES",
+        BYTES,
+        str(32 * _MIB),
+        "What may wait in memory for that endpoint; beyond it spans are stored but not sent on, and counted.",
+        unit="bytes",
+    )
 
     jdbc_url: str | None = setting(
         "SVC_JDBC_URL",
@@ -567,6 +595,16 @@ class Settings:
     )
     sandbox_hosted_key: str | None = setting(
         "SANDBOX_HOSTED_KEY", OPTIONAL, "", "Key of the host of microVMs.", secret=True
+    )
+    sandbox_hosted_machines_url: str | None = setting(
+        "SANDBOX_HOSTED_MACHINES_URL",
+        WEB_URL,
+        "",
+        "Where every microVM is reached, told apart by its header.",
+        shown="each by its own name below the host's domain",
+    )
+    sandbox_hosted_template: str = setting(
+        "SANDBOX_HOSTED_TEMPLATE", TEXT, "base", "Template of the microVMs; it has `python3`."
     )
     sandbox_cli: str = setting(
         "SANDBOX_CLI", TEXT, "claude", "Agent CLI of the `local` backend, by name or path."

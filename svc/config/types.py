@@ -13,7 +13,7 @@ from collections.abc import Callable
 from datetime import time
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 import attrs
 
@@ -126,6 +126,17 @@ def _networks(raw: str) -> tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, 
     return tuple(ipaddress.ip_network(word) for word in raw.split())
 
 
+def _headers(raw: str) -> tuple[tuple[str, str], ...]:
+    found = []
+    for part in filter(None, (part.strip() for part in raw.split(","))):
+        name, equals, value = part.partition("=")
+        name, value = unquote(name.strip()).lower(), unquote(value.strip())
+        if not equals or not re.fullmatch(r"[a-z0-9!#$%&'*+.^_`|~-]+", name) or not value.isprintable():
+            raise ValueError
+        found.append((name, value))
+    return tuple(found)
+
+
 def _key32(raw: str) -> bytes:
     key = b64decode(raw, validate=True)
     if len(key) != 32:
@@ -171,6 +182,7 @@ OWN_PASSWORD = Type("text", "a text of at least 16 characters", _long_text)
 KEYS32 = Type("base64 list", "base64 keys of exactly 32 bytes each, separated by spaces", _keys32)
 NETWORKS = Type("CIDR list", "networks in CIDR form, separated by spaces", _networks)
 OPTIONAL_NETWORKS = Type("CIDR list", "networks in CIDR form, separated by spaces", _optionally(_networks))
+HEADERS = Type("name=value list", "name=value, several separated by commas, odd characters as %XX", _headers)
 BROKERS = Type("host:port list", "host:port, several separated by commas", _brokers)
 FOLDER = Type("path", "a path", _path)
 FILE = Type("path", "a path, or blank", _optionally(_path))

@@ -24,6 +24,7 @@ from actors.roller import RollerTally
 from actors.spool.memory import SpoolState
 from actors.supervision import Board
 from actors.sweeper import SweepTally
+from actors.tee import TeeTally
 from svc.front.health import Ledger
 from svc.front.otlp.intake import IntakeTally
 
@@ -55,6 +56,7 @@ class Sources:
     backups: BackupTally | None
     disk: DiskTally | None
     alerts: AlertTally
+    tee: TeeTally | None = None
 
 
 class _Snapshots(Collector):
@@ -68,6 +70,7 @@ class _Snapshots(Collector):
         yield from self._actors()
         yield from _backups(self._sources.backups)
         yield from _disk(self._sources.disk)
+        yield from _tee(self._sources.tee)
         yield from _alerts(self._sources.alerts)
 
     def _ingest(self) -> Iterable[Metric]:
@@ -225,6 +228,24 @@ def _disk(tally: DiskTally | None) -> Iterable[Metric]:
                    tally.dropped_steps)  # fmt: skip
     yield _counter("svc_disk_dropped_bytes", "Bytes of what went before its term.", tally.dropped_bytes)
     yield _gauge("svc_disk_refuses", "Whether ingest is refused for want of disk.", int(tally.refuses))
+
+
+def _tee(tally: TeeTally | None) -> Iterable[Metric]:
+    if tally is None:
+        return
+    yield _counter("svc_tee_forwarded_spans", "Accepted spans that the tee's endpoint took.", tally.forwarded)
+    lost = CounterMetricFamily(
+        "svc_tee_lost_spans",
+        "Accepted spans that the tee's endpoint did not get, by cause.",
+        labels=["cause"],
+    )
+    for cause, spans in sorted(tally.lost.items()):
+        lost.add_metric([cause], spans)
+    yield lost
+    yield _counter(
+        "svc_tee_requests", "Requests to the tee's endpoint, tries again included.", tally.requests
+    )
+    yield _gauge("svc_tee_waiting_bytes", "Bytes that wait for the tee's endpoint.", tally.waiting_bytes)
 
 
 def _counter(name: str, text: str, value: float) -> CounterMetricFamily:

@@ -97,8 +97,8 @@ async def _migrated(database: Database) -> None:
             return
 
 
-def claim_secrets_folder(folder: Path) -> None:
-    """Make the folder of a local start's own secrets, below a data folder made like the embedded server's.
+def claim_private_folder(folder: Path) -> None:
+    """Make a folder of ours that nobody else looks into, below a data folder made like the embedded server's.
 
     Raises `EmbeddedServerError` when it cannot be made, or belongs to another user.
     """

@@ -52,6 +52,7 @@ def _model(settings: Settings) -> str:
 
 def _of_agents(settings: Settings) -> list[Outbound]:
     """Where runs of agents lead."""
+    hosted = settings.sandbox_backend == "hosted" and settings.sandbox_hosted_key is not None
     return [
         Outbound(
             "sandbox runner",
@@ -70,6 +71,37 @@ def _of_agents(settings: Settings) -> list[Outbound]:
             settings.sandbox_engine if settings.sandbox_backend == "container" else "none",
             "by the runner, over its socket; it pulls SANDBOX_IMAGE at the first script",
             ("svc/outside/engine.py",),
+        ),
+        Outbound(
+            "host of microVMs",
+            str(urlsplit(settings.sandbox_hosted_url or "").hostname) if hosted else "none",
+            "by the runner, for scripts: what a run has read; its machines are asked by their own names",
+            ("svc/outside/microvms.py",),
+        ),
+        Outbound(
+            "repository",
+            "the one that a project names for its agents",
+            "by the runner, while an agent looks for a cause; it is read and never written",
+            ("svc/outside/git.py", "svc/runner/repository.py"),
+        ),
+    ]
+
+
+def _of_moving(settings: Settings) -> list[Outbound]:
+    """Where whoever moves in or compares lets it lead."""
+    tee = settings.tee_endpoint
+    return [
+        Outbound(
+            "tee",
+            str(urlsplit(tee).hostname) if tee else "none",
+            "everything that ingest accepts" if tee else "no SVC_TEE_ENDPOINT is set",
+            ("svc/outside/tee.py",),
+        ),
+        Outbound(
+            "imports",
+            "the address that `trace-svc import` is given",
+            "while that command runs",
+            ("svc/outside/history.py",),
         ),
     ]
 
@@ -148,4 +180,5 @@ def outbound(settings: Settings) -> list[Outbound]:
             "when you test one; besides public addresses " + _near(integration_networks(settings)),
             ("svc/outside/reach.py",),
         ),
+        *_of_moving(settings),
     ]

@@ -20,6 +20,7 @@ from svc.front.auth.calls import Means
 from svc.front.auth.client import Surroundings
 from svc.front.auth.cookies import Seal, derived_key
 from svc.front.auth.limits import Tries
+from svc.front.ports import Replays
 from svc.front.turns import Turns
 from svc.outside.http import LOCAL_NETWORKS, AddressRule, HttpClient, Network
 from svc.outside.oidc import IdentityProvider
@@ -42,6 +43,7 @@ def means(
     keys: Keys,
     hashers: trio.CapacityLimiter,
     now: Callable[[], datetime],
+    replays: Replays,
 ) -> Means:
     """What the handlers of the REST API call inwards. `hashers` bounds all bcrypt runs of the process.
 
@@ -72,6 +74,7 @@ def means(
         passwords=settings.auth_passwords,
         seals=Sealer.of(settings),
         reach=Providers(HttpClient(AddressRule(integration_networks(settings)))),
+        replays=replays,
         alerts=AlertPost.of(settings, now),
         terms=default_terms(settings),
         installed=installed(settings),

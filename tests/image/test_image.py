@@ -103,7 +103,8 @@ def engine() -> Iterator[Engine]:
 
 @pytest.fixture(scope="module")
 def image(engine: Engine) -> str:
-    if not (BASE / ".made").exists():
+    made = BASE / ".made"
+    if not made.exists() or "git" not in made.read_text():
         missing(f"the base of the image, {BASE}, which tests/image/base.sh makes")
     if not engine("images", "-q", "base:test"):
         tar = ["tar", "-C", str(BASE), "-c", "."]

@@ -19,12 +19,12 @@ from svc.config.table import (
     read_settings,
 )
 from svc.secrets.own import kept_here, with_own_secrets
-from svc.wiring.open_store import claim_secrets_folder
+from svc.wiring.open_store import claim_private_folder
 
 
 def start(folder: Path, **env: str) -> Settings:
     named = {"SVC_DATA_DIR": str(folder), **env}
-    return with_own_secrets(read_settings(named), named, claim=claim_secrets_folder)
+    return with_own_secrets(read_settings(named), named, claim=claim_private_folder)
 
 
 def test_a_local_start_makes_private_secrets_once_and_warns_of_no_placeholder(tmp_path: Path) -> None:
@@ -57,7 +57,7 @@ def _key_of_a_process(folder: Path) -> str:
     code = (
         "import os; from svc.config.table import read_settings;"
         "from svc.secrets.own import with_own_secrets as w;"
-        "from svc.wiring.open_store import claim_secrets_folder as claim;"
+        "from svc.wiring.open_store import claim_private_folder as claim;"
         "print(w(read_settings(os.environ), os.environ, claim=claim).secret_key.hex())"
     )
     env = {"PATH": os.environ["PATH"], "SVC_DATA_DIR": str(folder)}

@@ -5,21 +5,16 @@ done.
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator
 from typing import Any
-
-import pytest
 
 from protocol.agents import Pressed, Spent
 from protocol.detection import RULE
 from svc.runtime.clock import now
-from svc.store.accounts.projects import ProjectStore
 from svc.store.agents.outcomes import OutcomeStore
 from svc.store.agents.runs import RunStore
 from svc.store.agents.settings import AgentSettingStore
 from svc.store.detection.rca import RcaStore
-from svc.store.postgres.database import Database
-from tests.front.people import Replica, replica
+from tests.front.people import Replica
 from tests.store.agents.pressing import claimed
 from tests.store.agents.test_runs import POSITIVE, REPORT
 from tests.store.detection.detecting import ANN, fire, opened, seen
@@ -29,20 +24,6 @@ from tests.web.visitor import BASE, Visitor
 
 USED = Spent(4, 1_000, 200, 0, 0, 0.5)
 CASE = BASE + "/cases/C-1"
-
-
-@pytest.fixture
-async def here(store: Database) -> AsyncIterator[Replica]:
-    async with replica(store) as found:
-        yield found
-
-
-@pytest.fixture
-async def owner(here: Replica) -> Visitor:
-    visitor = Visitor.of(here)
-    assert (await visitor.sign_up()).status == 303
-    await ProjectStore(here.database).make_default()
-    return visitor
 
 
 def said(text: str) -> str:

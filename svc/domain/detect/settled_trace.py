@@ -177,14 +177,14 @@ class _Answer:
             if (reason := message.get("finish_reason")) is not None:
                 self.reasons.append(reason)
             for part in message["parts"]:
-                match part["type"]:
-                    case "text":
-                        texts.append(part["text"])
-                    case "tool_call":
-                        called = text(part["name"])
-                        self.calls.append(AskedCall(called or "unknown", canonical(part["arguments"])))
-                    case "media":
-                        self.media = True
+                kind = part["type"]
+                if kind == "text":
+                    texts.append(part["text"])
+                elif kind == "tool_call":
+                    called = text(part["name"])
+                    self.calls.append(AskedCall(called or "unknown", canonical(part["arguments"])))
+                elif kind == "media":
+                    self.media = True
         self.said = "\n".join(texts) or None
 
 

@@ -330,18 +330,16 @@ def _detail(span: WireSpan, dialect: Dialect, detail: Detail, key: str) -> Any:
         return None
     if (reader := dialect.detail_readers.get(key)) is not None:
         return reader(value, span)
-    match detail:
-        case "finish_reasons":
-            opened = decoded(value)
-            reasons = opened if type(opened) is list else [value]
-            return [reason for item in reasons if (reason := text(item)) is not None] or None
-        case "time_to_first_token_ms":
-            return milliseconds(value, 1000)
-        case "parameters":
-            opened = decoded(value)
-            return opened if type(opened) is dict and opened else None
-        case _:
-            return text(value)
+    if detail == "finish_reasons":
+        opened = decoded(value)
+        reasons = opened if type(opened) is list else [value]
+        return [reason for item in reasons if (reason := text(item)) is not None] or None
+    if detail == "time_to_first_token_ms":
+        return milliseconds(value, 1000)
+    if detail == "parameters":
+        opened = decoded(value)
+        return opened if type(opened) is dict and opened else None
+    return text(value)
 
 
 def understood() -> dict[str, dict[str, tuple[str, ...]]]:

@@ -33,7 +33,7 @@ from svc.front.auth.callers import NOBODY, Caller, Callers, KeyHolder, Nobody, P
 from svc.front.auth.client import Client, Surroundings
 from svc.front.auth.cookies import Seal
 from svc.front.auth.limits import Tries
-from svc.front.ports import AlertDoor, Reach, Seals, SignOn
+from svc.front.ports import AlertDoor, Reach, Replays, Seals, SignOn
 from svc.front.turns import Turns
 from svc.store.accounts.accounts import AccountStore
 from svc.store.accounts.orgs import OrgStore
@@ -66,6 +66,8 @@ class Means:
     #: What seals stored secrets, and what asks the other side of an integration.
     seals: Seals
     reach: Reach
+    #: What stores dead letters anew.
+    replays: Replays
     #: What sends a test message, and says what can be watched.
     alerts: AlertDoor
     #: The install's terms of retention.

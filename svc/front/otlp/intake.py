@@ -114,6 +114,7 @@ class Held:
 
     screening: Screening
     ticket: Ticket
+    batch: Batch
 
 
 @attrs.frozen
@@ -146,6 +147,8 @@ class Intake:
     tally: IntakeTally = attrs.field(factory=IntakeTally)
     #: Whether the disk budget is reached, and nothing is left that may go.
     no_disk: Callable[[], bool] = lambda: False
+    #: Hears of each accepted batch, and must neither wait nor raise: the tee.
+    hears: Callable[[Batch], object] = lambda _batch: None
     _readers: trio.CapacityLimiter = attrs.field(factory=lambda: trio.CapacityLimiter(READERS))
 
     def pressure(self) -> Refusal | None:
@@ -204,7 +207,7 @@ class Intake:
             if not isinstance(offered, Held):
                 return offered
             taken = offered
-        return self._answered(taken.screening, await taken.ticket.answer(DURABLE_TIMEOUT_S))
+        return self._answered(taken.screening, taken.batch, await taken.ticket.answer(DURABLE_TIMEOUT_S))
 
     def _read(self, large: Large) -> tuple[bytes, Screening] | Refusal:
         """In a thread: inflate and read one large body.
@@ -256,16 +259,18 @@ class Intake:
             return Taken(screening)
         # Nothing runs between the two: what was held for the body is the batch's.
         room.release()
-        ticket = self.spool.offer(
-            Batch(grant.project_id, clean, screening.accepted, self.now(), self.clock(), grant.key_id)
-        )
-        return Held(screening, ticket) if ticket.known is None else self._answered(screening, ticket.known)
+        batch = Batch(grant.project_id, clean, screening.accepted, self.now(), self.clock(), grant.key_id)
+        ticket = self.spool.offer(batch)
+        if ticket.known is None:
+            return Held(screening, ticket, batch)
+        return self._answered(screening, batch, ticket.known)
 
-    def _answered(self, screening: Screening, offered: Offered) -> Taken | Refusal:
+    def _answered(self, screening: Screening, batch: Batch, offered: Offered) -> Taken | Refusal:
         match offered:
             case "accepted":
                 self.tally.requests += 1
                 self.tally.spans += screening.accepted
+                self.hears(batch)
                 return Taken(screening)
             case "full":
                 return self.tally.refuse(self._full())

@@ -48,6 +48,7 @@ Action = Literal[
     "finding.confirm",
     "finding.reject",
     "finding.expect",
+    "finding.reopen",
     "case.mute",
     "case.unmute",
     "case.resolve",

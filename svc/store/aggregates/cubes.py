@@ -1,10 +1,10 @@
 """Hourly cubes over closed hours and their sums by day: built off the hot path, read by every aggregate.
 
 Owns the tables `cube`, `cube_day`, `cube_progress` and `cube_dirty`; what searches look up is built along
-with them (`search_blocks`, `search_values`), and the vitals of what ran (`vitals`), for which traces have
-hours as well. A closed hour of `created_at` changes only when a span in it
-is replaced, expires, or loses a repeated tool call; whoever does that calls `mark_dirty` in the same
-transaction.
+with them (`search_blocks`, `search_values`), the vitals of what ran (`vitals`), the models that were called
+(`models`), and what traces hold (`trace_values`), for which traces have hours as well. A closed hour of
+`created_at` changes only when a span in it is replaced, expires, or loses a repeated tool call; whoever does
+that calls `mark_dirty` in the same transaction.
 Questions that the cube cannot answer go to the raw rows (`svc.store.reads.query`).
 
 Ordering: building an hour first deletes its mark, which waits for whoever is marking it, and then counts with
@@ -14,8 +14,8 @@ and so is a day whose hours are all built and clean.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from datetime import datetime, timedelta
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 import attrs
@@ -25,7 +25,9 @@ from svc.domain.calendar import after, day_of, hour_of
 from svc.domain.datasets import SPANS, TOOL_CALLS, Dataset
 from svc.store.aggregates.blocks import build_blocks
 from svc.store.aggregates.counts import fold
+from svc.store.aggregates.models import build_models
 from svc.store.aggregates.projects import every_project
+from svc.store.aggregates.trace_values import build_trace_values
 from svc.store.aggregates.values import build_values
 from svc.store.aggregates.vitals import TRACES, build_vitals
 from svc.store.postgres.clauses import by_each
@@ -33,6 +35,7 @@ from svc.store.postgres.database import Connection, Database
 
 HOUR: Final = timedelta(hours=1)
 DAY: Final = timedelta(days=1)
+FAR: Final = datetime(9999, 1, 1, tzinfo=UTC)
 
 #: An hour is closed this long after its end: longer than any write group may take (`WORK_TIMEOUT_S`), so
 #: that none of its rows is still on the way.
@@ -161,6 +164,10 @@ class CubeStore:
                 await build_values(connection, dataset, project_id, hour, hour + HOUR)
                 await build_blocks(connection, dataset, project_id, hour, hour + HOUR)
             await build_vitals(connection, dataset, project_id, hour, hour + HOUR)
+            if dataset is SPANS:
+                await build_models(connection, project_id, hour, hour + HOUR)
+            if dataset is TRACES:
+                await build_trace_values(connection, project_id, hour, hour + HOUR)
             if until is not None:
                 await _progress(connection, project_id, dataset, until)
 
@@ -267,7 +274,7 @@ async def split_range(
     )
     if row is None or row["first"] is None:
         return None
-    start = row["first"] if low is None else max(row["first"], _ceil(low))
+    start = row["first"] if low is None else max(row["first"], ceil_hour(low))
     end = row["built_until"] if high is None else min(row["built_until"], hour_of(high))
     if start >= end:
         return None
@@ -280,6 +287,36 @@ async def split_range(
     return Split((start, end), hours, tuple(raw))
 
 
-def _ceil(moment: datetime) -> datetime:
+@attrs.frozen
+class Covered:
+    """How far what is built beside the cubes goes: the hours before `until`, without the `dirty` ones."""
+
+    until: datetime
+    dirty: Sequence[datetime]
+
+    @property
+    def raw(self) -> list[tuple[datetime, datetime]]:
+        """The stretches of `created_at` whose rows are to be counted one by one."""
+        return [(self.until, FAR), *((hour, hour + HOUR) for hour in self.dirty)]
+
+
+async def covered(
+    connection: Connection, project_id: int, dataset: Dataset, first: datetime | None
+) -> Covered | None:
+    """What is built of the hours since `first`, as of this transaction's snapshot; None when nothing is."""
+    # How far the cubes are, and what of them has changed.
+    row: Any = await connection.fetchrow(
+        "select p.built_until, array(select hour from cube_dirty where project_id = $1"
+        " and dataset = $2 and ($3::timestamptz is null or hour >= $3) and hour < p.built_until"
+        " order by hour) as dirty from cube_progress p where project_id = $1 and dataset = $2",
+        project_id,
+        dataset.name,
+        first,
+    )
+    return None if row is None else Covered(row["built_until"], row["dirty"])
+
+
+def ceil_hour(moment: datetime) -> datetime:
+    """The first full hour that is no earlier."""
     hour = hour_of(moment)
     return hour if hour == moment else after(hour, HOUR)

@@ -7,14 +7,15 @@ get no row. A day is the sum of its hours, written when its last hour is.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 import attrs
 
 from protocol.storage import Built
-from svc.domain.calendar import hour_of
+from svc.domain.calendar import day_of, hour_of
 from svc.store.aggregates.cubes import BUILD_TIMEOUT_S, GRACE, HOUR
 from svc.store.aggregates.projects import every_project
 from svc.store.postgres.database import Connection, Database
@@ -71,14 +72,7 @@ class RollupStore:
         """Roll up the next closed hour with anything in it, and the days that end before it."""
 
         async def work(connection: Connection) -> bool:
-            # How far it is; locked, so that replicas take turns.
-            until = await connection.fetchval(
-                "insert into metric_rollup_progress (project_id, built_until) values ($1, $2)"
-                " on conflict (project_id) do update set built_until = metric_rollup_progress.built_until"
-                " returning built_until",
-                project_id,
-                _BEGINNING,
-            )
+            until = await _held(connection, project_id)
             if until >= closed_until:
                 return False
             moment = await connection.fetchval(_NEXT, project_id, until)
@@ -96,6 +90,59 @@ class RollupStore:
             return hour < closed_until
 
         return await self.database.run(work, timeout_s=BUILD_TIMEOUT_S)
+
+
+async def _held(connection: Connection, project_id: int) -> datetime:
+    """How far the roll-up of a project is; nobody takes it further until the end of this transaction."""
+    # Locked, so that replicas take turns.
+    until: datetime = await connection.fetchval(
+        "insert into metric_rollup_progress (project_id, built_until) values ($1, $2)"
+        " on conflict (project_id) do update set built_until = metric_rollup_progress.built_until"
+        " returning built_until",
+        project_id,
+        _BEGINNING,
+    )
+    return until
+
+
+async def hold_rollups(connection: Connection, project_ids: Iterable[int]) -> None:
+    """Keep these projects from being rolled up meanwhile: rows are coming whose hours may be closed.
+
+    Ordering: before any other lock of a write, in the order of the ids.
+    """
+    for project_id in sorted(project_ids):
+        await _held(connection, project_id)
+
+
+async def count_late(connection: Connection, metric: str, moments: Iterable[tuple[int, datetime]]) -> None:
+    """Add rows that are dated back, by project, to the hours and days that are counted already.
+
+    Those behind are counted with their hours. Ordering: after `hold_rollups`, in the same transaction.
+    """
+    hours = Counter((project_id, hour_of(moment)) for project_id, moment in moments)
+    for granularity, add in (("hour", hours), ("day", _by_day(hours))):
+        # Whatever ends before the place that the roll-up has reached stands already, or had nothing.
+        await connection.execute(
+            "insert into metric_rollup (project_id, metric, granularity, bucket_start, value)"
+            " select l.project_id, $1::text, $2::text, l.start, l.n"
+            " from unnest($3::bigint[], $4::timestamptz[], $5::bigint[]) as l (project_id, start, n)"
+            " join metric_rollup_progress p using (project_id)"
+            " where l.start + ('1 ' || $2::text)::interval <= p.built_until"
+            " on conflict (project_id, metric, granularity, bucket_start)"
+            " do update set value = metric_rollup.value + excluded.value",
+            metric,
+            granularity,
+            [project_id for project_id, _ in add],
+            [start for _, start in add],
+            list(add.values()),
+        )
+
+
+def _by_day(hours: Mapping[tuple[int, datetime], int]) -> Counter[tuple[int, datetime]]:
+    days: Counter[tuple[int, datetime]] = Counter()
+    for (project_id, hour), n in hours.items():
+        days[project_id, day_of(hour)] += n
+    return days
 
 
 async def note_evals(

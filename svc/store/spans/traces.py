@@ -75,6 +75,11 @@ _INSERT_OR_LOCK: Final = (
     " returning project_id, trace_id"
 )
 
+# The same for history that somebody moves in: a trace came when it ended, and no later than now.
+_INSERT_DATED: Final = _INSERT_OR_LOCK.replace(
+    " $1, false,", " least($1, coalesce(ended_at, last_started_at)), false,"
+)
+
 # In which bounds the spans of these traces start.
 _BOUNDS: Final = (
     "select project_id, trace_id, first_started_at, last_started_at"
@@ -150,13 +155,21 @@ _ROLL: Final = (
 Bounds = tuple[datetime, datetime]
 
 
+def came_at(rollup: TraceRollup, now: datetime) -> datetime:
+    """When a trace came that is dated by its spans, as the database works it out."""
+    return min(now, rollup.ended_at or rollup.last_started_at)
+
+
 async def insert_or_lock(
-    connection: Connection, rollups: Mapping[TraceKey, TraceRollup], now: datetime
+    connection: Connection, rollups: Mapping[TraceKey, TraceRollup], now: datetime, *, dated: bool = False
 ) -> dict[TraceKey, Bounds]:
-    """Insert the traces that are new; returns the known ones. Locks all of them until the commit."""
+    """Insert the traces that are new; returns the known ones. Locks all of them until the commit.
+
+    `dated`: a new one came when it ended (`came_at`).
+    """
     values = list(rollups.values())
     rows = await connection.fetch(
-        _INSERT_OR_LOCK,
+        _INSERT_DATED if dated else _INSERT_OR_LOCK,
         *_marks(rollups, now),
         *([getattr(rollup, name) for rollup in values] for name, _ in _ROLLED_COLUMNS),
     )

@@ -12,7 +12,7 @@ turns, and traces are locked in one order everywhere, so writers cannot deadlock
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import date, datetime
 from typing import Any, Final
 
@@ -26,11 +26,13 @@ from svc.domain.span import SpanRow
 from svc.domain.tool_calls import dedupe_tool_calls
 from svc.domain.twins import mark_twins
 from svc.store.aggregates.cubes import CUBED, mark_dirty
+from svc.store.aggregates.rollups import hold_rollups
 from svc.store.postgres.clock import Clock, server_clock
 from svc.store.postgres.database import Connection, Database
 from svc.store.postgres.partitions import DayPartitions
 from svc.store.spans.call_sites import CallSites
 from svc.store.spans.copying import copy_spans
+from svc.store.spans.dating import count_past
 from svc.store.spans.payloads import (
     Framed,
     MessageKey,
@@ -71,17 +73,23 @@ class _Kept:
 
     span: StoredSpan
     created_at: datetime
+    new: bool = True
 
 
 @attrs.define(eq=False)
 class SpanStore:
-    """Stores groups of decoded spans."""
+    """Stores groups of decoded spans.
+
+    With `dated`, which an import has, a new span is dated as that says and no later than now; without it, as
+    of its arrival. A trace is then dated by the end of its spans in the group.
+    """
 
     database: Database
     days: DayPartitions
     call_sites: CallSites
     clock: Clock = server_clock
     messages: Messages = attrs.field(factory=Messages)
+    dated: Callable[[StoredSpan], datetime] | None = None
 
     async def write(self, rows: Sequence[StoredSpan]) -> Written:
         """Store the rows. Raises `Outage`, or `StoreRefused` when the database refuses the data."""
@@ -112,7 +120,10 @@ class SpanStore:
         for rows in by_project.values():
             mark_twins(rows)
         rollups = {key: _rolled(group) for key, group in by_trace.items()}
-        known = await insert_or_lock(connection, rollups, now)
+        if self.dated is not None:
+            await hold_rollups(connection, by_project)
+        known = await insert_or_lock(connection, rollups, now, dated=self.dated is not None)
+        new = {key: rollup for key, rollup in rollups.items() if key not in known}
         if known:
             kept = await _against_known(connection, spans, known, now)
             changed = {(item.span.project_id, item.span.row.trace_id) for item in kept}
@@ -120,7 +131,14 @@ class SpanStore:
             await touch(connection, {key: rollups[key] for key in known if key in changed}, now)
         else:
             kept = [_Kept(span, now) for span in spans]
-        replaced = [item for item in kept if item.created_at != now]
+        replaced = [item for item in kept if not item.new]
+        if self.dated is not None:
+            kept = [
+                attrs.evolve(item, created_at=min(now, self.dated(item.span))) if item.new else item
+                for item in kept
+            ]
+            past = [(item.span.project_id, item.created_at) for item in kept if item.new]
+            await count_past(connection, past, new, now)
         await _copy(connection, kept, framed)
         messages = await self.messages.insert_new(connection, [item.span for item in kept])
         await self.call_sites.insert_new(connection, [item.span for item in kept], now)
@@ -189,7 +207,7 @@ async def _against_known(
         elif earlier["digest"] == span.payload.digest:
             continue
         elif _age(span.row) >= earlier["age"]:
-            kept.append(_Kept(span, earlier["created_at"]))
+            kept.append(_Kept(span, earlier["created_at"], new=False))
             replaced.append(earlier)
     if replaced:
         marks = [(row["project_id"], row["created_at"]) for row in replaced]

@@ -1,7 +1,8 @@
 """The list of traces: filter bar, range, histogram, rows, facets, and a rail for the one that is looked at.
 
-The address is the state: `q` is the bar as it is typed, `range` or `from` and `to`, `cursor` the page behind
-the first, `trace` what the rail shows. Rows come first; facets are a fragment, because they cost more.
+The address is the state: `q` is the bar with its chips as it is typed, `range` or `from` and `to`, `cursor`
+the page behind the first, `trace` what the rail shows. Rows come first; facets are a fragment, because they
+cost more.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from svc.store.reads.trace_counts import TraceCounts, TraceHistogram
 from svc.store.reads.traces import TraceFilter, TraceReads
 from svc.web import words
 from svc.web.filters import FIELDS, Filters
-from svc.web.page import PROJECT, Html, PageRoute, Visit
+from svc.web.page import PROJECT, Go, Html, PageRoute, Visit
 from svc.web.ranges import PRESETS, TimeRange, bar_width
 from svc.web.render import query
 from svc.web.trace_list import COLUMNS, Asking, chosen, drawn
@@ -61,8 +62,10 @@ class _Found:
     drawn: tuple[datetime, datetime] | None = None
 
 
-async def traces(visit: Visit) -> Html:
-    """The page."""
+async def traces(visit: Visit) -> Html | Go:
+    """The page. A bar that was sent beside its chips leads to the address of both."""
+    if kept := visit.query.get("kept"):
+        return Go(Asking.of(visit).address(f"{kept} {visit.query.get('q', '')}".strip()))
     asking = Asking.of(visit)
     counts = TraceCounts(visit.means.questions)
     found = _Found()

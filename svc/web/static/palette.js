@@ -94,15 +94,15 @@ function leadsTo(wanted) {
   return "session or text";
 }
 
-/** Where one can go from here: what the navigation links to, projects, and what the page offers.
+/** Where one can go from here: what the navigation links to, projects, settings, and what the page offers.
  * @returns {Entry[]} */
 function entries() {
   /** @type {Entry[]} */
   const found = [];
-  for (const link of document.querySelectorAll("#menu a[href], [data-action]")) {
+  for (const link of document.querySelectorAll("#menu a[href], [data-action], [data-verb], [data-settings] a")) {
     if (!(link instanceof HTMLElement) || link.classList.contains("light")) continue;
     const label = (link.firstChild?.textContent ?? "").trim();
-    const hint = link.closest(".switch") ? "project" : link.hasAttribute("data-action") ? "action" : "page";
+    const hint = link.closest(".switch") ? "project" : link.matches("[data-action], [data-verb]") ? "action" : link.closest("[data-settings]") ? "settings" : "page";
     if (label) found.push({ label, hint, go: () => link.click() });
   }
   return found;

@@ -1,0 +1,217 @@
+"""`trace-svc import phoenix | mlflow | langfuse | export`: the history of another product, or of an instance.
+
+Beside the running service, on the same database. What is read is dated as its spans are. Killed, it goes on
+where it was; done again, it adds nothing. At the end it says what came, what did not, and what does not move.
+
+Secrets: credentials come from the environment and are never printed; payloads never are.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from protocol.importing import StoredSums
+from protocol.operator import OperatorError
+from svc.commands.place import name_project, named_project
+from svc.commands.telling import Teller
+from svc.config.table import Settings
+from svc.importers.journal import Journal, MovedSpans, SourceSums, forget, journal
+from svc.importers.moving import HistoryMove, window_of
+from svc.importers.source import Source, iso
+from svc.runtime.clock import now
+from svc.store.accounts.projects import Project
+from svc.wiring.importing import PRODUCTS, ImportOrder, mover, source_of
+from svc.wiring.open_store import claim_private_folder, open_store
+
+_HELP: Final = """\
+Moves a history in, beside the running service, dated as its spans are.
+
+  phoenix  URL          Arize Phoenix; PHOENIX_API_KEY where it wants one
+  mlflow   URL          MLflow Tracking; MLFLOW_TRACKING_TOKEN, or _USERNAME and _PASSWORD
+  langfuse URL|FOLDER   Langfuse; LANGFUSE_PUBLIC_KEY and LANGFUSE_SECRET_KEY, or the files of its blob export
+  export   FILE|-       what `trace-svc export spans` wrote as jsonl, otlp-json or otlp-proto; .gz too
+
+Killed, it goes on where it was when it is started again with the same arguments; done again, it adds
+nothing. What the project's term of retention would throw away is left out and counted."""
+
+_MISSING: Final = 1
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Its arguments."""
+    parser.description = _HELP
+    parser.add_argument("product", choices=PRODUCTS)
+    parser.add_argument("source", metavar="SOURCE", help="an address, a file or a folder")
+    parser.add_argument(
+        "--source-project",
+        metavar="NAME",
+        help="Phoenix: its project (default: default); MLflow: id or name of the experiment (default: 0)",
+    )
+    parser.add_argument(
+        "--service", metavar="NAME", help="service of spans that have none (default: the product)"
+    )
+    parser.add_argument(
+        "--from", "--since", dest="low", metavar="TIME", help="started then or later, ISO 8601"
+    )
+    parser.add_argument("--to", "--until", dest="high", metavar="TIME", help="started before; default: now")
+    parser.add_argument("--rate", type=_rate, default=0.0, metavar="N", help="at most N spans a second")
+    parser.add_argument("--dry-run", action="store_true", help="read and count everything, store nothing")
+    parser.add_argument("--again", action="store_true", help="begin anew, not where a run before was cut off")
+    name_project(parser)
+
+
+async def run(arguments: argparse.Namespace, settings: Settings) -> int:
+    """Import. Returns 1 when something that was given is not stored. Raises `OperatorError`, `Outage`."""
+    order = ImportOrder(
+        arguments.product,
+        arguments.source,
+        arguments.source_project,
+        arguments.service or arguments.product,
+        _instant(arguments.low),
+        _instant(arguments.high),
+    )
+    with source_of(order, os.environ) as source:
+        return await _import(arguments, settings, order, source)
+
+
+async def _import(
+    arguments: argparse.Namespace, settings: Settings, order: ImportOrder, source: Source
+) -> int:
+    async with open_store(settings) as store:
+        project = await named_project(store, arguments)
+        moving = await mover(
+            settings, store.database, project.id, source, now, spans_a_s=arguments.rate, dry=arguments.dry_run
+        )
+        if moving.expired_before is not None:
+            print(
+                f"{project.org_slug}/{project.slug} keeps traces that started on"
+                f" {moving.expired_before:%Y-%m-%d} or later; older ones are left"
+                " out (trace-svc retention shows the terms)",
+                file=sys.stderr,
+            )
+        file = settings.data_dir / "import" / order.journal_name(project.id)
+        with _journal(file, order, dry=arguments.dry_run, again=arguments.again) as kept:
+            if kept.resumed:
+                print(f"going on behind page {kept.moved.pages} of an earlier run", file=sys.stderr)
+            await moving.run(kept, Teller())
+            told, found = await moving.compare(kept)
+            _report(project, order, source, moving, kept, (told, found))
+        if not arguments.dry_run:
+            forget(file)
+    return _MISSING if not arguments.dry_run and _missing(kept.moved, told, found) > 0 else 0
+
+
+@contextmanager
+def _journal(file: Path, order: ImportOrder, *, dry: bool, again: bool) -> Iterator[Journal]:
+    window = window_of(order.low, order.high, now())
+    if dry:
+        with (
+            tempfile.TemporaryDirectory(prefix="trace-svc-import-") as folder,
+            journal(Path(folder) / file.name, window) as kept,
+        ):
+            yield kept
+        return
+    claim_private_folder(file.parent)
+    if again:
+        forget(file)
+    with journal(file, window) as kept:
+        yield kept
+
+
+def _instant(text: str | None) -> datetime | None:
+    if text is None:
+        return None
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise OperatorError(f"{text!r} is no time; expected one like 2026-11-01T00:00:00Z") from None
+    return found.replace(tzinfo=UTC) if found.tzinfo is None else found
+
+
+def _rate(text: str) -> float:
+    rate = float(text)
+    if not 0 <= rate <= 1e9:
+        raise argparse.ArgumentTypeError("expected a number of spans a second, 0 for as fast as it goes")
+    return rate
+
+
+def _missing(moved: MovedSpans, told: SourceSums, found: StoredSums) -> int:
+    """Spans that were given, are not stored, and that nothing explains."""
+    return told.spans - found.spans - moved.expired - moved.outside - sum(moved.refused.values())
+
+
+def _report(
+    project: Project,
+    order: ImportOrder,
+    source: Source,
+    moving: HistoryMove,
+    kept: Journal,
+    counted: tuple[SourceSums, StoredSums],
+) -> None:
+    moved, (told, found) = kept.moved, counted
+    low = "the beginning" if kept.window.low is None else iso(kept.window.low)
+    dry = moving.shelf is None
+    stored = moved.read - moved.outside - moved.expired if dry else moved.stored
+    lines = [
+        ("project", f"{project.org_slug}/{project.slug}"),
+        ("from", f"{source.name}, {order.place}"),
+        ("range", f"{low} to {iso(kept.window.high)}"),
+        ("given", f"{told.traces:,} traces, {told.spans:,} spans{_said(told)}"),
+        ("would store" if dry else "stored", f"{stored:,} spans"),
+    ]
+    if moved.oldest is not None:
+        lines.append(("started", f"{moved.oldest} to {moved.newest}"))
+    if not dry:
+        lines.append(("there already", f"{moved.known:,} spans"))
+        lines.append(("now here", _here(found)))
+    if moved.expired:
+        lines.append(
+            ("too old", f"{moved.expired:,} spans that the project's term of retention would throw away")
+        )
+    if moved.outside:
+        lines.append(("out of range", f"{moved.outside:,} spans"))
+    lines += [("refused", f"{n:,}: {reason}") for reason, n in sorted(moved.refused.items())]
+    if moved.without_model:
+        lines.append(
+            ("no model", f"{moved.without_model:,} model calls that do not name one: they have no cost")
+        )
+    if moved.without_session:
+        lines.append(("no session", f"{moved.without_session:,} spans that name none"))
+    if not dry:
+        lines.append(("compared", _compared(moved, told, found)))
+    lines += [("stays behind", sentence) for sentence in source.leaves]
+    for name, text in lines:
+        print(f"{name:<14} {text}")
+    if dry:
+        print("\nnothing is stored yet; without --dry-run it is")
+
+
+def _said(told: SourceSums) -> str:
+    return "" if told.tokens is None else f", {told.tokens:,} tokens"
+
+
+def _here(found: StoredSums) -> str:
+    again = f", {found.again:,} of them told twice and counted once" if found.again else ""
+    return f"{found.traces:,} traces, {found.spans:,} spans, {found.tokens:,} tokens{again}"
+
+
+def _compared(moved: MovedSpans, told: SourceSums, found: StoredSums) -> str:
+    missing = _missing(moved, told, found)
+    if missing > 0:
+        return f"{missing:,} spans are missing here; run it again"
+    if found.spans < told.spans:
+        return f"all spans but the {told.spans - found.spans:,} left out are here"
+    if told.tokens is None or told.tokens in (found.tokens, found.tokens - found.again):
+        return "equal"
+    return (
+        f"every span is here; {told.tokens:,} tokens there and {found.tokens:,} here: the difference is"
+        " what is not said by the spans themselves, or not in a way that is understood"
+    )

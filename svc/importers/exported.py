@@ -1,0 +1,262 @@
+"""What `trace-svc export spans` wrote, taken back: JSON lines, OTLP in JSON lines, OTLP in protobuf.
+
+Owns `wire_of`, which the export writes beside each row so that it can be taken back, and its reading. OTLP
+comes back to the byte, dated by when spans ended. JSON lines come back as they were shown: secrets that were
+hidden stay hidden; when a span was stored is kept. Any file of OTLP in JSON, a request a line, is read as
+well. A cursor is a place in the file.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import struct
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+import msgspec
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
+
+from protocol.inflate import Unreadable
+from protocol.operator import OperatorError
+from protocol.otlp.admission import Form
+from protocol.otlp.json import read_json
+from protocol.otlp.reading import open_envelope, read_clean, read_protobuf, walk
+from protocol.text import clean
+from svc.domain.detect.masking import masked_value
+from svc.importers.source import (
+    Identity,
+    ImportPage,
+    ImportWindow,
+    identity,
+    instant_of,
+    nanoseconds,
+    pairs_of,
+    request_of,
+)
+
+#: Lines of one page; an export writes so many spans into one request of OTLP.
+_PAGE_LINES: Final = 500
+_PAGE_BYTES: Final = 32 * 1024 * 1024
+#: A line or a request that is longer is none of ours.
+MOST_BYTES: Final = 256 * 1024 * 1024
+
+_GZIP: Final = b"\x1f\x8b"
+#: The first letter of Parquet's mark.
+_PARQUET: Final = b"P"
+
+#: What exports of traces and of sessions have.
+_OTHERS: Final = frozenset({"span_count", "last_activity_at"})
+
+NO_PAYLOAD: Final = "its payload had aged out when it was exported"
+NO_SPAN: Final = "a line that is no span of an export"
+
+#: What a row needs to be taken back, beside what it shows of a span.
+_ROW: Final = ("trace_id", "span_id", "attributes", "resource", "scope", "otlp")
+
+
+def wire_of(envelope: bytes) -> dict[str, Any]:
+    """What OTLP says of a span beside what its row shows, in the words of OTLP JSON. Raises `Unreadable`."""
+    wire = open_envelope(envelope)
+    span = Span.FromString(wire.raw)
+    status = {"code": span.status.code, "message": _shown(span.status.message)}
+    said: dict[str, Any] = {
+        "kind": span.kind,
+        "startTimeUnixNano": str(span.start_time_unix_nano),
+        "endTimeUnixNano": str(span.end_time_unix_nano),
+        "traceState": _shown(span.trace_state),
+        "flags": span.flags,
+        "droppedAttributesCount": span.dropped_attributes_count,
+        "droppedEventsCount": span.dropped_events_count,
+        "droppedLinksCount": span.dropped_links_count,
+        "status": {key: value for key, value in status.items() if value},
+        "eventTimesUnixNano": [str(event.time_unix_nano) for event in span.events],
+    }
+    return {key: value for key, value in said.items() if value}
+
+
+def _shown(text: str) -> str:
+    shown: str = masked_value(clean(text))
+    return shown
+
+
+class ExportedFile:
+    """A file that an export wrote, or standard input (`-`), which cannot be gone back in."""
+
+    name: str = "trace-svc export"
+    leaves: tuple[str, ...] = (
+        "cases, findings, keys, people and settings stay where they are: `trace-svc backup` moves a whole"
+        " instance",
+        "traces and sessions are made anew from their spans",
+    )
+
+    def __init__(self, name: str, stream: BinaryIO) -> None:
+        self._path, self._stream = name, stream
+        self._at = 0
+        #: The first byte, which says how it is written, and is not read yet.
+        self._head = stream.read(1)
+        if self._head == _PARQUET:
+            raise OperatorError(
+                f"{name} looks like Parquet, which is for other programs; export as jsonl or otlp-proto"
+            )
+        self._form = "lines" if self._head in (b"{", b"") else "frames"
+
+    @classmethod
+    @contextmanager
+    def at(cls, place: str) -> Iterator[ExportedFile]:
+        """The file of this name, or standard input, open. Raises `OSError`."""
+        if place == "-":
+            yield cls("standard input", sys.stdin.buffer)
+            return
+        with Path(place).open("rb") as file:
+            packed = file.read(len(_GZIP)) == _GZIP
+            file.seek(0)
+            yield cls(place, io.BufferedReader(gzip.GzipFile(fileobj=file)) if packed else file)  # type: ignore[arg-type]
+
+    async def page(self, window: ImportWindow, cursor: str | None) -> ImportPage:
+        """The lines or requests behind a place."""
+        self._go_to(int(cursor or 0))
+        return self._lines() if self._form == "lines" else self._frames()
+
+    def _go_to(self, place: int) -> None:
+        if place == self._at:
+            return
+        if not self._stream.seekable():
+            raise OperatorError("standard input cannot be gone on with; give the file, or add --again")
+        self._stream.seek(place)
+        self._head, self._at = b"", place
+
+    def _read(self, size: int) -> bytes:
+        head, self._head = self._head, b""
+        return head + self._stream.read(size - len(head))
+
+    def _line(self) -> bytes:
+        head, self._head = self._head, b""
+        line = head if head == b"\n" else head + self._stream.readline(MOST_BYTES + 1)
+        if len(line) > MOST_BYTES:
+            raise OperatorError(f"a line of {self._path} is longer than {MOST_BYTES} bytes")
+        return line
+
+    def _frames(self) -> ImportPage:
+        head = self._read(4)
+        if not head:
+            return ImportPage((), None)
+        (size,) = struct.unpack("!I", head) if len(head) == 4 else (MOST_BYTES + 1,)
+        body = self._read(size) if size <= MOST_BYTES else b""
+        if len(body) < size:
+            raise OperatorError(
+                f"{self._path} is no export of ours, or cut off: at byte {self._at} there is no whole request"
+            )
+        self._at += 4 + size
+        return ImportPage((("protobuf", body),), str(self._at), dict.fromkeys(_ids(body, "protobuf")))
+
+    def _lines(self) -> ImportPage:
+        rows: list[dict[str, Any]] = []
+        bodies: list[tuple[Form, bytes]] = []
+        told: dict[Identity, int | None] = {}
+        unread: dict[str, int] = {}
+        size = 0
+        for _ in range(_PAGE_LINES):
+            line = self._line()
+            if not line:
+                break
+            self._at += len(line)
+            size += len(line)
+            found = _object(line)
+            if found is not None and "resourceSpans" in found:
+                bodies.append(("json", line))
+                told |= dict.fromkeys(_ids(line, "json"))
+            elif found is not None and _OTHERS & found.keys():
+                raise OperatorError(
+                    f"{self._path} is an export of traces or sessions; these are made of spans: export those"
+                )
+            elif found is None or not {"trace_id", "span_id"} <= found.keys():
+                if line.strip():
+                    unread[NO_SPAN] = unread.get(NO_SPAN, 0) + 1
+            elif all(name in found for name in _ROW):
+                rows.append(found)
+            else:
+                unread[NO_PAYLOAD] = unread.get(NO_PAYLOAD, 0) + 1
+            if size >= _PAGE_BYTES:
+                break
+        if not size:
+            return ImportPage((), None)
+        if rows:
+            bodies.append(("json", request_of(map(_group, rows))))
+        came: dict[Identity, datetime] = {}
+        for row in rows:
+            one = identity(row["trace_id"], row["span_id"])
+            told[one] = row.get("total_tokens")
+            if (at := instant_of(row.get("created_at"))) is not None:
+                came[one] = at
+        return ImportPage(tuple(bodies), str(self._at), told, came, unread)
+
+
+def _object(line: bytes) -> dict[str, Any] | None:
+    try:
+        found = msgspec.json.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _ids(body: bytes, form: Form) -> Iterable[Identity]:
+    """The identities in a request; of one that cannot be read none, which is said when it is screened."""
+    try:
+        request = read_clean(body) if form == "protobuf" else read_json(body)
+        return [span.trace_id + span.span_id for span in walk(request)]
+    except Unreadable:
+        try:
+            return [span.trace_id + span.span_id for span in walk(read_protobuf(body))]
+        except Unreadable:
+            return []
+
+
+def _group(row: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any], list[dict[str, Any]]]:
+    """A row of JSON lines as one span with its resource and its scope, in OTLP JSON."""
+    wire, resource, scope = dict(row["otlp"]), row["resource"], row["scope"]
+    times = wire.pop("eventTimesUnixNano", ())
+    span = {
+        "traceId": row["trace_id"],
+        "spanId": row["span_id"],
+        "parentSpanId": row.get("parent_span_id") or "",
+        "name": row.get("name") or "",
+        "attributes": pairs_of(row["attributes"]),
+        "events": [_event(event, n, times) for n, event in enumerate(row.get("events") or ())],
+        "links": [
+            {
+                "traceId": link["trace_id"],
+                "spanId": link["span_id"],
+                "attributes": pairs_of(link.get("attributes") or {}),
+            }
+            for link in row.get("links") or ()
+        ],
+        **wire,
+    }
+    group = {
+        "resource": {"attributes": pairs_of(resource["attributes"])},
+        "schemaUrl": resource.get("schema_url", ""),
+    }
+    scoped = {
+        "scope": {
+            "name": scope.get("name", ""),
+            "version": scope.get("version", ""),
+            "attributes": pairs_of(scope.get("attributes") or {}),
+        },
+        "schemaUrl": scope.get("schema_url", ""),
+    }
+    return group, scoped, [span]
+
+
+def _event(event: Mapping[str, Any], n: int, times: Iterable[str]) -> dict[str, Any]:
+    known = list(times)
+    moment = instant_of(event.get("time"))
+    return {
+        "name": event.get("name", ""),
+        "timeUnixNano": known[n] if n < len(known) else "0" if moment is None else nanoseconds(moment),
+        "attributes": pairs_of(event.get("attributes") or {}),
+    }

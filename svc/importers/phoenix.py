@@ -1,0 +1,132 @@
+"""Arize Phoenix: the spans of a project over its REST API, which answers them as OTLP.
+
+Tried against Phoenix 20.26. What answers is OTLP JSON in the spelling of the .proto files, with a null in
+each arm that is not there; the resource is gone, so whoever imports names the service. Pages come newest
+first behind a cursor, so the window is fixed by the journal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+from urllib.parse import quote
+
+import attrs
+
+from protocol.importing import Fetch, NotThere, PageTooLarge
+from protocol.operator import OperatorError
+from svc.importers.source import (
+    Identity,
+    ImportPage,
+    ImportWindow,
+    camel,
+    hex_id,
+    identity,
+    iso,
+    json_of,
+    request_of,
+    service_resource,
+)
+
+#: What one page holds at most (the API's own bound).
+PAGE_SPANS: Final = 1000
+
+_TIMES: Final = frozenset({"startTimeUnixNano", "endTimeUnixNano", "timeUnixNano"})
+_TOTAL: Final = "llm.token_count.total"
+_PARTS: Final = ("llm.token_count.prompt", "llm.token_count.completion")
+NOT_A_SPAN: Final = "Phoenix answered something that is no span"
+
+
+@attrs.define
+class PhoenixProject:
+    """One project. `service` is the name that its spans get."""
+
+    fetch: Fetch
+    project: str
+    service: str
+    page_spans: int = PAGE_SPANS
+    name: str = "Phoenix"
+    leaves: tuple[str, ...] = (
+        "resource attributes, instrumentation scopes and times below a microsecond: Phoenix does not keep"
+        " them; spans get the service that --service names",
+        "annotations and evaluations, datasets, experiments, prompts and users stay in Phoenix",
+        "costs that Phoenix worked out: they are worked out anew from the price book here",
+    )
+
+    async def page(self, window: ImportWindow, cursor: str | None) -> ImportPage:
+        """The spans behind a cursor, newest first."""
+        answer = await self._fetched(window, cursor)
+        spans, unread = [], 0
+        told: dict[Identity, int | None] = {}
+        for given in answer.get("data") or ():
+            span = _otlp(given) if isinstance(given, dict) else {}
+            if not isinstance(span.get("traceId"), str) or not isinstance(span.get("spanId"), str):
+                unread += 1
+                continue
+            span["traceId"], span["spanId"] = hex_id(span["traceId"], 16), hex_id(span["spanId"], 8)
+            if span.get("parentSpanId"):
+                span["parentSpanId"] = hex_id(span["parentSpanId"], 8)
+            spans.append(span)
+            told[identity(span["traceId"], span["spanId"])] = _tokens(span)
+        body = request_of([(service_resource(self.service), {"scope": {"name": "phoenix"}}, spans)])
+        behind = answer.get("next_cursor")
+        return ImportPage(
+            (("json", body),) if spans else (),
+            behind if isinstance(behind, str) and behind else None,
+            told,
+            unread={NOT_A_SPAN: unread} if unread else {},
+        )
+
+    async def _fetched(self, window: ImportWindow, cursor: str | None) -> dict[str, Any]:
+        path = f"/v1/projects/{quote(self.project, safe='')}/spans/otlpv1"
+        while True:
+            query = [("limit", str(self.page_spans)), ("end_time", iso(window.high))]
+            if window.low is not None:
+                query.append(("start_time", iso(window.low)))
+            if cursor is not None:
+                query.append(("cursor", cursor))
+            try:
+                return json_of(await self.fetch("GET", path, tuple(query)), "Phoenix")
+            except NotThere:
+                raise OperatorError(
+                    f"there is no project {self.project!r} in this Phoenix, or it is older than release 12;"
+                    " --source-project names one"
+                ) from None
+            except PageTooLarge:
+                if self.page_spans == 1:
+                    raise OperatorError("one span of this Phoenix is larger than a page may be") from None
+                self.page_spans = max(1, self.page_spans // 4)
+
+
+def _otlp(given: Any) -> Any:
+    """What Phoenix answers as OTLP JSON spells it, without the arms that are null."""
+    match given:
+        case dict():
+            made = {camel(key): _otlp(value) for key, value in given.items() if value is not None}
+            return made | {key: _whole(made[key]) for key in _TIMES & made.keys()}
+        case list():
+            return [_otlp(item) for item in given]
+        case _:
+            return given
+
+
+def _whole(time_ns: Any) -> Any:
+    """A time to the microsecond: Phoenix keeps no more, and says the rest as a float has it."""
+    return str(round(int(time_ns) / 1000) * 1000) if isinstance(time_ns, int) else time_ns
+
+
+def _tokens(span: Mapping[str, Any]) -> int | None:
+    """What Phoenix says that a span used."""
+    found: dict[str, int] = {}
+    for pair in span.get("attributes") or ():
+        if pair.get("key") in (_TOTAL, *_PARTS):
+            value = pair.get("value") or {}
+            number = value.get("intValue", value.get("doubleValue", value.get("stringValue")))
+            try:
+                found[pair["key"]] = int(float(number))
+            except (TypeError, ValueError, OverflowError):
+                continue
+    if _TOTAL in found:
+        return found[_TOTAL]
+    parts = [found[part] for part in _PARTS if part in found]
+    return sum(parts) if parts else None

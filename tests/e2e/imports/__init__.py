@@ -1,0 +1,1 @@
+"""Other products, as they are installed, whose history is moved in: `make test-imports`."""

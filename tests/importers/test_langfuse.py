@@ -1,0 +1,194 @@
+"""Langfuse, from its documented shapes: both APIs and the files of an export become the same kind of span."""
+
+from __future__ import annotations
+
+import gzip
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from protocol.importing import NotThere, PageTooLarge
+from protocol.operator import OperatorError
+from svc.importers.langfuse import NO_ROW, LangfuseProject
+from svc.importers.langfuse_files import NO_LINE, LangfuseFiles
+from svc.importers.source import hex_id
+from tests.importers.replies import WINDOW, Replies, every_page, rows_of
+
+TRACE = "0af7651916cd43dd8448eb211c80319c"
+ROOT: dict[str, Any] = {
+    "id": "b7ad6b7169203331",
+    "traceId": TRACE,
+    "projectId": "p",
+    "type": "AGENT",
+    "name": "answer",
+    "startTime": "2026-11-20T12:00:00.000Z",
+    "endTime": "2026-11-20T12:00:02.500Z",
+    "parentObservationId": None,
+    "level": "DEFAULT",
+    "userId": "u1",
+    "sessionId": "s1",
+    "environment": "production",
+    "input": {"question": "late?"},
+    "output": "yes",
+    "metadata": {"team": "support"},
+    "usageDetails": {},
+    "costDetails": {},
+}
+CALL: dict[str, Any] = {
+    "id": "00f067aa0ba902b7",
+    "traceId": TRACE,
+    "projectId": "p",
+    "type": "GENERATION",
+    "name": "chat",
+    "startTime": "2026-11-20T12:00:01.000Z",
+    "endTime": "2026-11-20T12:00:02.000Z",
+    "completionStartTime": "2026-11-20T12:00:01.250Z",
+    "parentObservationId": "b7ad6b7169203331",
+    "level": "ERROR",
+    "statusMessage": "rate limited",
+    "providedModelName": "gpt-4o",
+    "modelParameters": {"temperature": 0.5},
+    "usageDetails": {"input": 100, "output": 20, "cache_read_input_tokens": 50, "total": 170},
+    "costDetails": {"input": 0.00025, "output": 0.0002, "total": 0.00045},
+    "input": [{"role": "user", "content": "late?"}],
+    "output": {"role": "assistant", "content": "yes"},
+    "metadata": {},
+    "userId": "u1",
+    "sessionId": "s1",
+}
+
+
+def newer(_path: str, query: dict[str, str], _body: Any) -> dict[str, Any]:
+    if query.get("cursor") == "behind":
+        return {"data": [ROOT], "meta": {}}
+    return {"data": [CALL, {"id": "no trace"}], "meta": {"cursor": "behind"}}
+
+
+def as_expected(rows: dict[bytes, Any]) -> None:
+    """Both observations, as the newer API tells them."""
+    root, call = (rows[bytes.fromhex(TRACE + one["id"])].row for one in (ROOT, CALL))
+    assert (root.kind, root.name, root.session_id, root.user_id) == ("agent", "answer", "s1", "u1")
+    assert (call.kind, call.model_id, call.status, call.error_message) == (
+        "llm", "gpt-4o", "error", "rate limited",
+    )  # fmt: skip
+    assert (call.input_tokens, call.output_tokens, call.cache_read_tokens) == (100, 20, 50)
+    assert (float(call.total_cost), call.cost_source) == (0.00045, "provided")
+    assert (call.input_preview, call.output_preview) == ("late?", "yes")
+    assert call.parent_span_id == root.span_id
+    assert (root.started_at, root.ended_at) == (
+        datetime(2026, 11, 20, 12, tzinfo=UTC),
+        datetime(2026, 11, 20, 12, 0, 2, 500_000, tzinfo=UTC),
+    )
+
+
+async def test_the_newer_api_is_read_by_its_cursor() -> None:
+    replies = Replies(newer)
+    pages = await every_page(LangfuseProject(replies, "app"))
+    assert [asked[0] for asked in replies.asked] == ["GET /api/public/v2/observations"] * 2
+    assert replies.asked[0][1]["fields"].split(",")[:4] == ["core", "basic", "time", "io"]
+    as_expected(rows_of(pages))
+    assert pages[0].unread == {NO_ROW: 1}
+    assert {tokens for page in pages for tokens in page.told.values()} == {170, None}
+
+
+async def test_metadata_that_was_cut_is_asked_for_by_its_keys() -> None:
+    def cutting(_path: str, query: dict[str, str], _body: Any) -> dict[str, Any]:
+        whole = "x" * 300 if "notes" in query.get("expandMetadata", "") else "x" * 200
+        return {"data": [{**CALL, "metadata": {"notes": whole, "short": "y"}}], "meta": {}}
+
+    replies = Replies(cutting)
+    (page,) = await every_page(LangfuseProject(replies, "app"))
+    assert [asked[1].get("expandMetadata") for asked in replies.asked] == [None, "notes"]
+    assert b"x" * 300 in page.bodies[0][1]
+
+
+#: What the older API says of the same: what is known of the trace stands on the trace.
+OLD_CALL = {
+    **{key: value for key, value in CALL.items() if key not in ("userId", "sessionId", "providedModelName")},
+    "model": "gpt-4o",
+}
+OLD_ROOT = {key: value for key, value in ROOT.items() if key not in ("userId", "sessionId")}
+OLD_TRACE = {
+    "id": TRACE,
+    "timestamp": "2026-11-20T12:00:00.000Z",
+    "name": "support",
+    "userId": "u1",
+    "sessionId": "s1",
+    "tags": ["beta"],
+    "input": {"question": "late?"},
+    "output": "yes",
+}
+
+
+def older(path: str, query: dict[str, str], _body: Any) -> Any:
+    if "v2" in path:
+        return NotThere()
+    if path == f"/api/public/traces/{TRACE}":
+        return {**OLD_TRACE, "observations": [OLD_CALL, OLD_ROOT]}
+    if path == "/api/public/traces/a%2Fb":
+        generations = [
+            {**OLD_CALL, "id": f"uuid-{n}", "traceId": "a/b", "parentObservationId": None,
+             "usageDetails": None, "usage": {"input": 10, "output": 5, "total": 15, "unit": "TOKENS"}}
+            for n in range(2)
+        ]  # fmt: skip
+        return {**OLD_TRACE, "id": "a/b", "observations": generations}
+    if path == "/api/public/traces":
+        listed = {"1": [{"id": TRACE}], "2": [{"id": "a/b"}, {"id": "gone"}]}[query["page"]]
+        return {"data": listed, "meta": {"page": int(query["page"]), "totalPages": 2}}
+    return NotThere()
+
+
+async def test_the_older_api_is_read_page_by_page_and_each_trace_whole() -> None:
+    replies = Replies(older)
+    pages = await every_page(LangfuseProject(replies, "app"))
+    assert replies.asked[1][1]["orderBy"] == "timestamp.asc"
+    rows = rows_of(pages)
+    as_expected(rows)
+    trace = hex_id("a/b", 16)
+    others = [one.row for key, one in rows.items() if key[:16].hex() == trace]
+    # Two outermost observations stand below a root that stands for the trace.
+    (root,) = (row for row in others if row.parent_span_id is None)
+    assert (root.name, root.session_id, len(others)) == ("support", "s1", 3)
+    assert {row.parent_span_id for row in others if row is not root} == {root.span_id}
+    assert sorted(row.input_tokens or 0 for row in others) == [0, 10, 10]
+    assert sum(tokens or 0 for tokens in pages[1].told.values()) == 30
+
+
+async def test_ids_that_are_no_hexadecimal_become_the_same_each_time() -> None:
+    first, second = [rows_of(await every_page(LangfuseProject(Replies(older), "app"))) for _ in range(2)]
+    assert first.keys() == second.keys()
+
+
+@pytest.mark.parametrize("packed", [False, True])
+async def test_files_of_an_export_are_read_in_either_spelling(tmp_path: Path, packed: bool) -> None:
+    snake = {
+        "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in key): value
+        for key, value in CALL.items()
+    }
+    lines = [msgspec.json.encode(ROOT), msgspec.json.encode(snake), b"no json"]
+    folder = tmp_path / "observations_v2"
+    folder.mkdir()
+    for n, line in enumerate(lines):
+        data = line + b"\n"
+        file = folder / (f"{n}.jsonl.gz" if packed else f"{n}.jsonl")
+        file.write_bytes(gzip.compress(data) if packed else data)
+    (tmp_path / "scores").mkdir()
+    (tmp_path / "scores" / "0.jsonl").write_bytes(b'{"id": "score"}\n')
+    pages = await every_page(LangfuseFiles(tmp_path, "app"))
+    as_expected(rows_of(pages))
+    assert [page.unread for page in pages if page.unread] == [{NO_LINE: 1}]
+    # From the middle on, as a run that goes on.
+    rest = await LangfuseFiles(tmp_path, "app").page(WINDOW, pages[1].cursor)
+    assert len(rest.told) == 1
+
+
+async def test_what_is_too_large_or_not_langfuse_says_so(tmp_path: Path) -> None:
+    with pytest.raises(OperatorError, match="one observation of this Langfuse is larger"):
+        await every_page(LangfuseProject(Replies(lambda *_: PageTooLarge()), "app"))
+    with pytest.raises(OperatorError, match="is not Langfuse"):
+        await every_page(LangfuseProject(Replies(lambda *_: NotThere()), "app"))
+    with pytest.raises(OperatorError, match="no file of observations"):
+        LangfuseFiles(tmp_path, "app")

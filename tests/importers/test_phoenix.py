@@ -1,0 +1,76 @@
+"""Phoenix: pages that a real server answered (20.26) are the spans that it had been sent."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from protocol.importing import NotThere, PageTooLarge
+from protocol.operator import OperatorError
+from svc.importers.phoenix import NOT_A_SPAN, PhoenixProject
+from svc.importers.source import ImportWindow
+from tests.importers.replies import WINDOW, Replies, every_page, recorded, rows_of
+
+
+def server(_path: str, query: dict[str, str], _body: Any) -> bytes:
+    return recorded("phoenix_2.json" if "cursor" in query else "phoenix_1.json")
+
+
+async def test_its_pages_are_the_spans_that_it_was_sent() -> None:
+    replies = Replies(server)
+    pages = await every_page(PhoenixProject(replies, "a/b", "app"))
+    assert [len(page.told) for page in pages] == [6, 4]
+    assert replies.asked[0] == (
+        "GET /v1/projects/a%2Fb/spans/otlpv1",
+        {"limit": "1000", "end_time": "2026-12-01T00:00:00.000000Z"},
+        None,
+    )
+    assert replies.asked[1][1]["cursor"] == pages[0].cursor
+    rows = rows_of(pages)
+    assert rows.keys() == {one for page in pages for one in page.told}
+    calls = sorted((one.row for one in rows.values() if one.row.kind == "llm"), key=lambda row: row.trace_id)
+    assert [(row.input_tokens, row.output_tokens) for row in calls] == [(100 + n, 10) for n in range(5)]
+    assert [row.model_id for row in calls] == ["gpt-4o"] * 5
+    assert [row.status for row in calls] == ["error", *["ok"] * 4]
+    assert (calls[0].error_message, calls[0].error_type) == ("it failed", "Odd")
+    assert sum(tokens or 0 for page in pages for tokens in page.told.values()) == sum(
+        110 + n for n in range(5)
+    )
+    assert {row.session_id for row in (one.row for one in rows.values()) if row.kind == "agent"} == {"s"}
+    assert calls[0].parent_span_id == bytes([0] * 7 + [1])
+    assert calls[0].input_preview == "question 0"
+
+
+async def test_times_are_those_that_were_sent_to_the_microsecond() -> None:
+    """Phoenix answers nanoseconds that went through a float."""
+    (first, *_) = rows_of(await every_page(PhoenixProject(Replies(server), "p", "app"))).values()
+    assert first.row.ended_at is not None
+    assert {first.row.ended_at.microsecond, first.row.started_at.microsecond} <= {357474, 357931}
+
+
+async def test_a_page_that_is_too_large_is_asked_for_in_parts() -> None:
+    def large(path: str, query: dict[str, str], body: Any) -> bytes | Exception:
+        return PageTooLarge() if int(query["limit"]) > 20 else server(path, query, body)
+
+    replies = Replies(large)
+    assert len(await every_page(PhoenixProject(replies, "p", "app"))) == 2
+    assert [asked[1]["limit"] for asked in replies.asked] == ["1000", "250", "62", "15", "15"]
+    with pytest.raises(OperatorError, match="one span of this Phoenix is larger"):
+        await every_page(PhoenixProject(Replies(lambda *_: PageTooLarge()), "p", "app"))
+
+
+async def test_what_is_not_there_or_is_not_phoenix_says_so() -> None:
+    with pytest.raises(OperatorError, match="no project 'p'"):
+        await every_page(PhoenixProject(Replies(lambda *_: NotThere()), "p", "app"))
+    with pytest.raises(OperatorError, match="what answers there is not Phoenix"):
+        await every_page(PhoenixProject(Replies(lambda *_: b"<html>"), "p", "app"))
+
+
+async def test_what_is_no_span_is_counted_and_a_range_is_asked_for() -> None:
+    replies = Replies(lambda *_: {"data": [{"span_id": None}, 7], "next_cursor": None})
+    low = datetime(2026, 11, 1, tzinfo=UTC)
+    (page,) = await every_page(PhoenixProject(replies, "p", "app"), ImportWindow(low, WINDOW.high))
+    assert (page.bodies, page.unread) == ((), {NOT_A_SPAN: 2})
+    assert replies.asked[0][1]["start_time"] == "2026-11-01T00:00:00.000000Z"
