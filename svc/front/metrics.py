@@ -9,6 +9,7 @@ from __future__ import annotations
 from calendar import timegm
 from collections.abc import Callable, Iterable, Mapping
 from math import inf, isinf
+from typing import Any
 
 import attrs
 from prometheus_client import CollectorRegistry, Histogram, generate_latest
@@ -53,6 +54,8 @@ class Sources:
     certificate_left_s: Callable[[], float | None]
     backups: BackupTally | None
     disk: DiskTally | None
+    #: What is known of the replica that is read; None where there is none.
+    replica: Callable[[], Mapping[str, Any]] | None = None
 
 
 class _Snapshots(Collector):
@@ -66,6 +69,8 @@ class _Snapshots(Collector):
         yield from self._actors()
         yield from _backups(self._sources.backups)
         yield from _disk(self._sources.disk)
+        if self._sources.replica is not None:
+            yield from _replica(self._sources.replica())
 
     def _ingest(self) -> Iterable[Metric]:
         s, spool = self._sources, self._sources.spool()
@@ -197,6 +202,20 @@ def _disk(tally: DiskTally | None) -> Iterable[Metric]:
                    tally.dropped_steps)  # fmt: skip
     yield _counter("svc_disk_dropped_bytes", "Bytes of what went before its term.", tally.dropped_bytes)
     yield _gauge("svc_disk_refuses", "Whether ingest is refused for want of disk.", int(tally.refuses))
+
+
+def _replica(known: Mapping[str, Any]) -> Iterable[Metric]:
+    lag_s = inf if known["lag_ms"] is None else known["lag_ms"] / 1000
+    yield _gauge("svc_replica_lag_seconds", "How far the replica is behind; +Inf where nobody knows.", lag_s)
+    yield _gauge(
+        "svc_replica_asked", "Whether the replica is near enough to be asked.", known["state"] == "near"
+    )
+    reads = CounterMetricFamily(
+        "svc_history_reads", "Reads of spans and traces, by server.", labels=["server"]
+    )
+    for server in ("replica", "primary"):
+        reads.add_metric([server], known[f"asked_{server}"])
+    yield reads
 
 
 def _counter(name: str, text: str, value: float) -> CounterMetricFamily:

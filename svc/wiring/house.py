@@ -71,7 +71,7 @@ from svc.wiring.keeping import leases, optional_loops, retention_report
 from svc.wiring.open_store import Store
 from svc.wiring.pages import DemoProcess, RunningProcess, instruments_of, site
 from svc.wiring.people import means, sign_ins
-from svc.wiring.pools import DETECTING_CONNECTIONS, Pools, PoolSizes, pool_sizes
+from svc.wiring.pools import DETECTING_CONNECTIONS, Pools, PoolSizes, pool_sizes, replica_loops
 from svc.wiring.prices import shared_prices
 from svc.wiring.safekeeping import Safekeeping, safekeeping_loops
 from svc.wiring.spools import Spooling, drainers, ingest_limits
@@ -143,8 +143,10 @@ class House:
             self.board.enrol(f"drainer-{number}") for number in range(1, drainers(settings) + 1)
         )
         self.health = self._health(buried_before)
-        queries = QueryStore(pools.questions)
-        self.means = means(settings, pools.admission, pools.questions, self.keys, self.hashers, now)
+        queries = QueryStore(pools.history)
+        self.means = means(
+            settings, pools.admission, pools.questions, self.keys, self.hashers, now, pools.history
+        )
         self.owner_link, self.demo = OwnerLink(now), DemoProcess()
         api = Api(self.means, ROUTES)
         app = App(self.keys, queries, self.health, self.metrics, api, self._pages()).build()
@@ -167,7 +169,7 @@ class House:
         found, known = self.means, ambient(self.settings)
         return Mcp(
             self.keys,
-            Reads.of(self.pools.questions, queries, now, found.installed, known),
+            Reads.of(self.pools.questions, queries, now, found.installed, known, self.pools.history),
             found.turns,
             enabled=not self.settings.auth_disabled,
             surroundings=found.surroundings,
@@ -216,6 +218,7 @@ class House:
             tls=None if self.tls is None else self.tls.report,
             more=self.safekeeping.health,
             agents=None if self.settings.auth_disabled else self.launcher.snapshot,
+            replica=None if self.pools.replica is None else self.pools.replica.snapshot,
         )
 
     def _sources(self) -> Sources:
@@ -238,6 +241,7 @@ class House:
             certificate_left_s=lambda: None if self.tls is None else self.tls.left_s(),
             backups=self.safekeeping.backups,
             disk=self.safekeeping.disk,
+            replica=None if self.pools.replica is None else self.pools.replica.snapshot,
         )
 
     def ledger(self) -> Ledger:
@@ -309,6 +313,20 @@ class House:
         duties = leases(self.settings)
         loops += optional_loops(self.settings, self.pools.upkeep, self.board, self.sweep_tally, duties)
         loops += safekeeping_loops(self.settings, self.pools.upkeep, self.board, self.safekeeping, duties)
+        loops += self._decoder_loops()
+        if not self.settings.embedded:
+            loops.append(self.shared_prices.loop(self.board))
+            window_s = self.settings.auth_tries_window_s
+            loops += shared_tries(self.means.tries, self.pools.admission, window_s).loops(self.board)
+        if self.tls is not None:
+            loops += self.tls.loops(self.board, self.pools.admission, duties)
+        loops += replica_loops(self.pools.replica, self.board)
+        embedded = self.store.embedded
+        if embedded is not None:
+            loops.insert(0, (lambda: embedded, self.board.enrol("embedded-postgres")))
+        return loops
+
+    def _decoder_loops(self) -> list[tuple[Callable[[], Actor], Vitals]]:
         launch = decoder_process(
             self.store.database.address,
             self.settings.log_level,
@@ -316,18 +334,10 @@ class House:
             pool_size=self.sizes.per_decoder,
             trace_days=self.settings.trace_ttl_days,
         )
-        for lane in self.decoders:
-            loops.append((lambda lane=lane: DecoderProcess(lane=lane, launch=launch), lane.vitals))  # type: ignore[misc]
-        if not self.settings.embedded:
-            loops.append(self.shared_prices.loop(self.board))
-            window_s = self.settings.auth_tries_window_s
-            loops += shared_tries(self.means.tries, self.pools.admission, window_s).loops(self.board)
-        if self.tls is not None:
-            loops += self.tls.loops(self.board, self.pools.admission, duties)
-        embedded = self.store.embedded
-        if embedded is not None:
-            loops.insert(0, (lambda: embedded, self.board.enrol("embedded-postgres")))
-        return loops
+        return [
+            (lambda lane=lane: DecoderProcess(lane=lane, launch=launch), lane.vitals)  # type: ignore[misc]
+            for lane in self.decoders
+        ]
 
     def _desk(self) -> RequestDesk:
         return RequestDesk(

@@ -41,10 +41,11 @@ def means(
     keys: Keys,
     hashers: trio.CapacityLimiter,
     now: Callable[[], datetime],
+    history: Database | None = None,
 ) -> Means:
     """What the handlers of the REST API call inwards. `hashers` bounds all bcrypt runs of the process.
 
-    `database` is for what is short, `questions` for what may take long.
+    `database` is for what is short, `questions` for what may take long, `history` for what traffic brought.
     """
     known_key = derived_key(settings.cookie_password, b"trace-svc known addresses")
     return Means(
@@ -75,6 +76,7 @@ def means(
         installed=installed(settings),
         false_alarms_per_month=settings.false_alarms_per_month,
         questions=questions,
+        history=history or questions,
         turns=Turns(settings.questions_per_key),
         landing="" if settings.frontend_url is None else _origin(settings.frontend_url),
     )

@@ -133,7 +133,7 @@ async def explore(visit: Visit) -> Html:
 
 async def _answer(visit: Visit, explored: Explored, question: Question, answers: _Answers) -> None:
     """Everything the page shows, one question after the other, within its time."""
-    queries = QueryStore(visit.means.questions)
+    queries = QueryStore(visit.means.history)
     text = searched(explored.text or None)
     with trio.move_on_after(TIMEOUT_S) as patience:
         answers.count = (await queries.count(question))["count"]
