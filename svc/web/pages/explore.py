@@ -17,7 +17,8 @@ from protocol.refusals import Refused
 from protocol.rest.query import SEARCH_LIMIT_DEFAULT, searched
 from protocol.storage import Slow
 from svc.domain.datasets import DATASETS, Dataset
-from svc.store.reads.query import INTERVALS, QueryStore, Question, ask
+from svc.store.reads.buckets import INTERVALS
+from svc.store.reads.query import QueryStore, Question, ask
 from svc.web.filters import quoted
 from svc.web.page import PROJECT, Html, PageRoute, Visit
 from svc.web.ranges import PRESETS, TimeRange
