@@ -6,7 +6,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 SOURCES := svc actors protocol tests deploy
 
-.PHONY: run test together alone modules test-versions test-clients check bench bench-read bench-pages bench-disk bench-backup bench-detect soak chaos hostile image release format clean
+.PHONY: run test together alone modules test-versions test-clients check bench bench-read bench-pages bench-disk bench-sizes bench-backup bench-detect soak chaos hostile image release format clean
 
 run: .venv/.run
 	@exec $(BIN)/trace-svc serve
@@ -44,6 +44,9 @@ bench-pages: .venv/.dev
 
 bench-disk: .venv/.dev
 	$(BIN)/python -m tests.bench.disk
+
+bench-sizes: .venv/.dev
+	$(BIN)/python -m tests.bench.sizes
 
 bench-backup: .venv/.dev
 	$(BIN)/python -m tests.bench.backup

@@ -5,7 +5,7 @@ set -eu
 folder=$1
 [ -e "$folder/.made" ] && exit 0
 rm -rf "$folder"
-debootstrap --variant=minbase --include=python3,python3-venv,ca-certificates,tini trixie "$folder" >/dev/null
+debootstrap --variant=minbase --include=python3,python3-venv,ca-certificates,tini,libnss-wrapper trixie "$folder" >/dev/null
 # What the machine trusts, the build shall trust.
 cp /etc/ssl/certs/ca-certificates.crt "$folder/etc/ssl/certs/ca-certificates.crt"
 rm -rf "$folder"/var/cache/apt/archives/*.deb "$folder"/var/lib/apt/lists/*
