@@ -48,8 +48,8 @@ def _here(visit: Visit) -> str:
 async def page(visit: Visit) -> Html | Refusal:
     """The letters, by reason and one by one."""
     reason = visit.query.get("reason") or None
-    fields = {"reason": reason, "cursor": visit.query.get("cursor")}
-    found = await asked(visit, api.get_letters, query=LettersQuery(**fields))
+    asks = LettersQuery(reason, visit.query.get("cursor"))
+    found = await asked(visit, api.get_letters, query=asks)
     if isinstance(found, Refusal):
         return found
     context = {
