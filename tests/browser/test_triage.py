@@ -52,24 +52,6 @@ def test_the_palette_offers_what_one_can_do_to_a_case(watched: Opened) -> None:
         page.locator(":popover-open").get_by_label("for a day").wait_for()
 
 
-def test_what_was_said_of_a_finding_is_taken_back_by_a_key(watched: Opened) -> None:
-    with watched.page(viewport={"width": 1280, "height": 900}) as page:
-        page.goto(watched.url(TRIAGE))
-        page.get_by_text("Not confirmed yet").click()
-        page.locator(".withheld li a").first.click()
-        page.wait_for_url("**/findings/**")
-        settle(page)
-        page.keyboard.press("n")
-        page.locator(":popover-open").get_by_label("Why", exact=True).wait_for()
-        page.keyboard.type("a load test of ours")
-        page.keyboard.press("Enter")
-        page.get_by_text("This is no issue.").wait_for()
-        settle(page)
-        page.keyboard.press("u")
-        page.get_by_text("This is live again.").wait_for()
-        page.get_by_text("withheld").wait_for()
-
-
 def test_by_keys_alone_from_the_inbox_to_a_mute_and_back(watched: Opened) -> None:
     with watched.page(viewport={"width": 1280, "height": 900}) as page:
         page.goto(watched.url("/"))
