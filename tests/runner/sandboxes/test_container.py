@@ -192,35 +192,42 @@ def place(service: Service) -> Place:
     return Place(f"{service.url}/mcp", token)
 
 
-async def test_an_engine_that_is_killed_costs_a_run_its_scripts_and_nothing_else(place: Place) -> None:
+@pytest.fixture
+def mortal() -> Iterator[Engine]:
+    with engine() as found:
+        yield found
+
+
+async def test_an_engine_that_is_killed_costs_a_run_its_scripts_and_nothing_else(
+    place: Place, mortal: Engine
+) -> None:
     """While a script runs: the attempt is given back. Before one: the run goes on without."""
-    with engine() as own:
-        backend = ContainerBackend(own, IMAGE, "work")
-        await backend.look()
-        assert backend.scripts
+    backend = ContainerBackend(mortal, IMAGE, "work")
+    await backend.look()
+    assert backend.scripts
 
-        def script(asked: Asked) -> Reply:
-            match len(asked.results):
-                case 0:
-                    return calls(("query_count", {"dataset": "spans"}))
-                case 1:
-                    return calls(("run_python", {"code": "import time; time.sleep(50)"}))
-            return calls(("submit_answer", answer()))
+    def script(asked: Asked) -> Reply:
+        match len(asked.results):
+            case 0:
+                return calls(("query_count", {"dataset": "spans"}))
+            case 1:
+                return calls(("run_python", {"code": "import time; time.sleep(50)"}))
+        return calls(("submit_answer", answer()))
 
-        with standin(script) as model:
-            async with runner(backend=backend) as client:
-                wanted = request(model, place.url, place.token)
-                assert isinstance(await client.begin("run.1", wanted), RunStands)
-                await trio.to_thread.run_sync(until, lambda: len(model.asked) == 2, 60.0)
-                with trio.fail_after(60):
-                    execs = 0
-                    while not execs:
-                        (found,) = (await own.ask("GET", "/containers/json")).read() or [{"Id": "none"}]
-                        told = await own.ask("GET", f"/containers/{found['Id']}/json")
-                        execs = len((told.read().get("ExecIDs") or ()) if told.status == 200 else ())
-                kill_engine(own)
-                lost, _ = await followed(client, "run.1")
-                result, events = await ended(client, "run.2", wanted)
+    with standin(script) as model:
+        async with runner(backend=backend) as client:
+            wanted = request(model, place.url, place.token)
+            assert isinstance(await client.begin("run.1", wanted), RunStands)
+            await trio.to_thread.run_sync(until, lambda: len(model.asked) == 2, 60.0)
+            with trio.fail_after(60):
+                execs = 0
+                while not execs:
+                    (found,) = (await mortal.ask("GET", "/containers/json")).read() or [{"Id": "none"}]
+                    told = await mortal.ask("GET", f"/containers/{found['Id']}/json")
+                    execs = len((told.read().get("ExecIDs") or ()) if told.status == 200 else ())
+            kill_engine(mortal)
+            lost, _ = await followed(client, "run.1")
+            result, events = await ended(client, "run.2", wanted)
     assert lost.failure is not None
     assert lost.failure.kind in ("sandbox_away", "sandbox_died")
     assert result.state == "done", result
