@@ -593,7 +593,10 @@ class Settings:
         " agent CLI.",
     )
     sandbox_work_volume: str = setting(
-        "SANDBOX_WORK_VOLUME", TEXT, "trace-svc-sandbox-work", "Volume shared with spawned containers."
+        "SANDBOX_WORK_VOLUME",
+        TEXT,
+        "trace-svc-sandbox-work",
+        "Name of the volumes of spawned containers; each run has its own, with the run's id behind it.",
     )
     sandbox_image: str = setting(
         "SANDBOX_IMAGE",
