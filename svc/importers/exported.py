@@ -115,7 +115,7 @@ class ExportedFile:
         with Path(place).open("rb") as file:
             packed = file.read(len(_GZIP)) == _GZIP
             file.seek(0)
-            yield cls(place, io.BufferedReader(gzip.GzipFile(fileobj=file)) if packed else file)  # type: ignore[arg-type]
+            yield cls(place, io.BufferedReader(gzip.GzipFile(fileobj=file)) if packed else file)
 
     async def page(self, window: ImportWindow, cursor: str | None) -> ImportPage:
         """The lines or requests behind a place."""

@@ -29,6 +29,8 @@ TRACES = 1000
 #: The first start of Phoenix makes its database, which takes most of a minute on a busy machine.
 START_TIMEOUT_S = 180.0
 FILL_TIMEOUT_S = 300.0
+#: Phoenix is most of a gigabyte.
+INSTALL_TIMEOUT_S = 900.0
 #: Requests of the flood that fills Phoenix.
 BATCH_TRACES = 100
 
@@ -45,7 +47,10 @@ def environments() -> dict[str, Path]:
     """The folder of programs of each environment; they are made side by side."""
     names = ("phoenix", "mlflow")
     with ThreadPoolExecutor() as pool:
-        made = pool.map(lambda name: python_with(HERE / f"{name}.txt", otherwise=absent), names)
+        made = pool.map(
+            lambda name: python_with(HERE / f"{name}.txt", otherwise=absent, timeout_s=INSTALL_TIMEOUT_S),
+            names,
+        )
     return {name: python.parent for name, python in zip(names, made, strict=True)}
 
 
