@@ -201,7 +201,7 @@ def of_mlflow(url: str) -> dict[str, int]:
     while True:
         page = httpx2.post(f"{url}/api/3.0/mlflow/traces/search", json=asked, timeout=60, **PLAIN).json()
         for trace in page.get("traces", ()):
-            said = trace["trace_metadata"]
+            said = trace.get("trace_metadata", {})
             found["traces"] += 1
             # A trace is summed up some time after it came.
             found["spans"] += json.loads(said.get("mlflow.trace.sizeStats", '{"num_spans": 0}'))["num_spans"]
