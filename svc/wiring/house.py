@@ -285,8 +285,7 @@ class House:
         cache, news = self.board.enrol("key-cache"), self.board.enrol("key-news")
         roller = self.board.enrol("trace-roller", spare=True)
         partitioner = self.board.enrol("partitioner", spare=True)
-        exporters = self.board.enrol("exporter-writer", spare=True)
-        purger = self.board.enrol("purger", spare=True)
+        exporters, purger = (self.board.enrol(name, spare=True) for name in ("exporter-writer", "purger"))
         loops: list[tuple[Callable[[], Actor], Vitals]] = [
             (
                 lambda: KeyCache(

@@ -147,8 +147,8 @@ def make_template(seed: int, spans: int, words: Sequence[str] = WORDS) -> Templa
     return Template(body, list(traces.values()), span_ids, starts)
 
 
-def fresh(template: Template) -> bytearray:
-    """The template with new ids and the present time."""
+def fresh(template: Template, now_ns: int | None = None) -> bytearray:
+    """The template with new ids and the present time, or another one."""
     body = bytearray(template.body)
     noise = os.urandom(16 * len(template.traces) + 4)
     for number, places in enumerate(template.traces):
@@ -160,7 +160,7 @@ def fresh(template: Template) -> bytearray:
         body[place + 1 : place + 5] = salt
         if parent >= 0:
             body[parent + 1 : parent + 5] = salt
-    now_ns = time.time_ns()
+    now_ns = time.time_ns() if now_ns is None else now_ns
     begin, end = struct.pack("<Q", now_ns - 900_000_000), struct.pack("<Q", now_ns)
     for start, stop in template.starts:
         body[start : start + 8] = begin
