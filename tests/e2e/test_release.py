@@ -12,8 +12,8 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from svc.store.postgres.migrate import migrations
 from protocol.compiled import MODULES
+from svc.store.postgres.migrate import migrations
 from tests.conftest import missing
 from tests.service import PLAIN, running
 
