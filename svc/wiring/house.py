@@ -354,7 +354,7 @@ class House:
             lambda: DetectingProcess(
                 detection=self.detection,
                 launch=launch,
-                busy=lambda: self.spool.state().waiting_spans > BUSY_SPANS,
+                busy=lambda: self.spool.waiting_spans > BUSY_SPANS,
                 vitals=vitals,
             ),
             vitals,

@@ -11,7 +11,6 @@ import hashlib
 import re
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
-from functools import cached_property
 from typing import Any, Final, Protocol
 
 import attrs
@@ -192,15 +191,13 @@ class _Given:
     """An llm span's input. Its messages are read once, its text only when asked for."""
 
     def __init__(self, span: WireSpan, reading: Reading) -> None:
-        self._span, self._reading = span, reading
-
-    @cached_property
-    def _messages(self) -> list[Any]:
-        return self._reading.input_messages(self._span) or []
+        self._reading = reading
+        self._instructions = reading.instructions(span.attributes)
+        self._messages: list[Any] = reading.input_messages(span) or []
 
     def prompt(self) -> str | None:
         """The hash of the instructions, wherever they stand; None when none were captured."""
-        told = text_of(self._reading.instructions(self._span.attributes))
+        told = text_of(self._instructions)
         said: list[str] = []
         for message in map(unwrapped, self._messages):
             if role_of(message) == "system":
