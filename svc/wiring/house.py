@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable
 from datetime import datetime
 from functools import partial
-from typing import Any, Final, cast
+from typing import Any, cast
 
 import trio
 
@@ -81,9 +81,6 @@ from svc.wiring.spools import Spooling, drainers, ingest_limits
 from svc.wiring.tee import Teeing
 from svc.wiring.tls import Tls
 from svc.wiring.tries import shared_tries
-
-#: With more spans than this accepted and not stored, ingest needs the machine.
-BUSY_SPANS: Final = 2_000
 
 
 def sizes_for(settings: Settings) -> PoolSizes:
@@ -318,7 +315,7 @@ class House:
                 self.settings,
                 self.store.database.address,
                 self.detection,
-                lambda: self.spool.state().waiting_spans > BUSY_SPANS,
+                lambda: self.spool.waiting_spans,
                 self.board,
             ),
         ]
