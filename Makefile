@@ -4,26 +4,29 @@
 
 PYTHON ?= python3
 BIN := .venv/bin
-SOURCES := svc actors protocol tests deploy
+SOURCES := svc actors protocol tests deploy setup.py
 
-.PHONY: run test together alone modules test-versions test-clients test-imports check bench bench-read bench-pages bench-disk bench-backup bench-detect soak chaos hostile image release format clean
+.PHONY: run compiled test together alone modules test-versions test-clients test-imports check bench bench-read bench-pages bench-disk bench-sizes bench-backup bench-detect soak chaos hostile image release format clean
 
 run: .venv/.run
 	@exec $(BIN)/trace-svc serve
 
 # Beside the checks. A file stays in one process, whose service it shares; three of them, since much of it waits.
-# What is marked `alone` (kills, floods) comes after all others, two at a time: that too waits most of its time.
+# What is marked `alone` (kills, floods) comes after all others, three at a time: that too waits most of its time.
 TEST := $(BIN)/python -m pytest --dist loadfile --no-loadscope-reorder
+
+# ALSO names what else runs beside those.
+ALSO ?=
 
 test: .venv/.dev
 	@$(MAKE) --no-print-directory -j 3 -O check together
-	@$(MAKE) --no-print-directory alone
+	@$(MAKE) --no-print-directory -j 2 -O alone $(ALSO)
 
 together: .venv/.dev
 	$(TEST) -n 3 -m "not alone" tests
 
 alone: .venv/.dev
-	$(TEST) -n 2 -m alone tests
+	$(TEST) -n 3 -m alone tests
 
 modules:
 	tests/web/modules/check.sh
@@ -33,7 +36,12 @@ check: .venv/.dev modules
 	$(BIN)/ruff format --check $(SOURCES)
 	$(BIN)/mypy
 
-bench: .venv/.dev
+# Compiles the modules of the hot path anew, from their present sources. Whatever has changed since runs as it is.
+compiled: .venv/.dev
+	@deploy/install.sh $(PYTHON) ".[dev]"
+	@$(BIN)/trace-svc --version
+
+bench: compiled
 	$(BIN)/python -m tests.bench
 
 bench-read: .venv/.dev
@@ -44,6 +52,9 @@ bench-pages: .venv/.dev
 
 bench-disk: .venv/.dev
 	$(BIN)/python -m tests.bench.disk
+
+bench-sizes: .venv/.dev
+	$(BIN)/python -m tests.bench.sizes
 
 bench-backup: .venv/.dev
 	$(BIN)/python -m tests.bench.backup
@@ -99,12 +110,12 @@ format: .venv/.dev
 	$(BIN)/ruff format $(SOURCES)
 
 clean:
-	rm -rf .venv *.egg-info build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv *.egg-info build dist protocol/compiled/*.so .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
-.venv/.run: pyproject.toml constraints.txt
+.venv/.run: pyproject.toml constraints.txt setup.py
 	@deploy/install.sh $(PYTHON) .
 	@touch $@
 
-.venv/.dev: pyproject.toml constraints.txt
+.venv/.dev: pyproject.toml constraints.txt setup.py
 	@deploy/install.sh $(PYTHON) ".[dev]"
 	@touch $@ .venv/.run

@@ -16,6 +16,8 @@ everyone else holds a handle or a passive object that the wiring lends.
       │                               ◀─count─── Heartbeat ──▶ its host
       │                               ◀─measure, drop─── DiskBudget ──refuses──▶ doors
       ├──offer──▶ Tee ◀─take── TeeForwarder ──▶ the endpoint that somebody compares with
+      │   AlertWatcher ──look, tell──▶ store ──▶ AlertGatherer ──queue──▶ store
+      │   AlertDeliverer × 3 ◀─claim─ store; ──send──▶ channels of people
       │   NightlyBackup ══▶ `trace-svc backup` (a process of its own) ◀─read─ store
       │
       ├──verify──▶ KeyCache ──look up──▶ store ──revocations──▶ KeyNews ──evict──▶ Verdicts
@@ -30,7 +32,7 @@ The spool and the table of verdicts are passive: they hold state, the actors hol
 
 Read in this order: `supervision`, `ports`, `spool`, `drainer`, `decoders`, `keys`, `roller`; then the other
 spools (`disk_spool`, `broker_spool`), the quiet loops (`partitions`, `hours`, `sweeper`, `exporters`,
-`purger`, `certificates`, `leases`, `tries`, `disk_budget`, `backups`, all of them `rounds`), `tee`, `news`,
-and `detecting` with what runs in the other process (`folder`, `analyst`), at last `launcher` and
+`purger`, `certificates`, `leases`, `tries`, `disk_budget`, `backups`, `alerts`, all of them `rounds`), `tee`,
+`news`, and `detecting` with what runs in the other process (`folder`, `analyst`), at last `launcher` and
 `runner_child`.
 """

@@ -333,8 +333,11 @@ def _as_before(lease: RunLease, asked: RunRequest) -> RunRequest:
     if lease.request is None:
         return asked
     before = msgspec.convert(lease.request, RunRequest)
-    return msgspec.structs.replace(
-        before,
-        credential=msgspec.structs.replace(before.credential, secret=asked.credential.secret),
-        mcp=asked.mcp,
-    )
+    then, now_ = before.credential, asked.credential
+    # Secrets of now are for the places of now: where those of then were others, there are none.
+    same = (then.provider, then.base_url) == (now_.provider, now_.base_url)
+    repo_secret = None
+    if before.repo is not None and asked.repo is not None and before.repo.clone_url == asked.repo.clone_url:
+        repo_secret = asked.repo.secret
+    opened = before.opened(now_.secret if same else None, repo_secret, "")
+    return msgspec.structs.replace(opened, mcp=asked.mcp)

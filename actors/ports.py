@@ -13,6 +13,14 @@ from typing import Any, Literal, Protocol
 from uuid import UUID
 
 from protocol.agents import ParkedFor, RunHeld, RunLease, Spent
+from protocol.alerts import (
+    AlertRule,
+    DeliveryLease,
+    DeliveryState,
+    RuleKind,
+    RuleSightings,
+    Undelivered,
+)
 from protocol.broker import Inbox, Lane, Published
 from protocol.certificates import Challenge, ChallengeKind, Kept, Ordered, Pair
 from protocol.detection import DueCase, RcaLease, RcaStarted
@@ -45,6 +53,8 @@ from protocol.storage import (
 from protocol.tries import CountedTry
 
 __all__ = [
+    "AlertOutbox",
+    "AlertWatch",
     "Authority",
     "Batch",
     "BatchSink",
@@ -56,6 +66,7 @@ __all__ = [
     "CertificateShelf",
     "Connect",
     "Deleted",
+    "DeliveryShelf",
     "Eviction",
     "FoldShelf",
     "Folded",
@@ -338,3 +349,35 @@ class RunnerHost(Protocol):
     """Where the runner is; one that is a child is started when it is needed."""
 
     async def link(self) -> RunnerLink | RunnerAway: ...
+
+
+class AlertOutbox(Protocol):
+    """What rules have to tell, and the messages that are made of it. All verbs raise `Outage`."""
+
+    async def gather(self, now: datetime) -> int: ...
+
+    async def give_up(self) -> int: ...
+
+    async def counts(self) -> Mapping[str, Any]: ...
+
+
+class DeliveryShelf(Protocol):
+    """Messages on their way. All verbs raise `Outage`; False and None: the lease is lost."""
+
+    async def claim(self) -> DeliveryLease | None: ...
+
+    async def sent(self, lease: DeliveryLease, status: int | None) -> bool: ...
+
+    async def failed(self, lease: DeliveryLease, why: Undelivered) -> DeliveryState | None: ...
+
+    async def release(self, lease: DeliveryLease) -> bool: ...
+
+
+class AlertWatch(Protocol):
+    """Rules that look, and where what they see is kept. Both raise `Outage`."""
+
+    async def due(self, kinds: Sequence[RuleKind], now: datetime) -> Sequence[AlertRule]: ...
+
+    async def settle(
+        self, rule: AlertRule, seen: RuleSightings, now: datetime, *, by_each_copy: bool = False
+    ) -> bool: ...

@@ -100,7 +100,7 @@ def of_result(result: RunResult) -> Course | None:
         return Park(_PARKING[kind])
     said = f"{kind}: {detail}" if detail else kind
     if kind in _REFUNDED:
-        return Refund(_REFUNDED[kind], said)
+        return Refund(_REFUNDED[kind], said, counts=kind == "sandbox_away")
     # What the cap of the run leaves to another attempt is less than this one had.
     return Spend(said, final=kind == "budget")
 

@@ -1,8 +1,9 @@
 """Makes what a release consists of, into `dist/`: `make release`.
 
-A wheel that anybody who has the same commit can build to the byte, a bill of materials (CycloneDX) of what it
-installs at the versions of constraints.txt, and the checksums of both. Built from the commit, never from the
-working tree. Uploads nothing.
+A wheel for every system, one with compiled modules for the system and the Python at hand, a bill of materials
+(CycloneDX) of what they install at the versions of constraints.txt, and the checksums of all. Anybody who has
+the same commit builds the first to the byte, with the same compiler and Python the second too. Built from the
+commit, never from the working tree. Uploads nothing.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import tarfile
 import tempfile
 import tomllib
 import uuid
+import zipfile
 from datetime import UTC, datetime
 from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from io import BytesIO
@@ -44,8 +46,8 @@ def unpacked(commit: str, folder: Path) -> None:
             path.chmod(0o755 if path.is_dir() or path.stat().st_mode & 0o100 else 0o644)
 
 
-def wheel(commit: str, dist: Path, *, isolated: bool) -> Path:
-    """Build the wheel of a commit. Its times are the commit's."""
+def wheel(commit: str, dist: Path, *, isolated: bool, compiled: bool) -> Path:
+    """Build a wheel of a commit. Its times are the commit's."""
     with tempfile.TemporaryDirectory(prefix="trace-svc-release-") as name:
         unpacked(commit, Path(name))
         env = {
@@ -53,6 +55,8 @@ def wheel(commit: str, dist: Path, *, isolated: bool) -> Path:
             "SOURCE_DATE_EPOCH": git("show", "-s", "--format=%ct", commit).decode().strip(),
             "PYTHONHASHSEED": "0",
             "PYTHONPATH": "",
+            "SVC_COMPILED_MODULES": "true" if compiled else "false",
+            "PIP_CONSTRAINT": str(Path(name) / "constraints.txt"),
         }
         before = set(dist.glob("*.whl"))
         options = [] if isolated else ["--no-build-isolation"]
@@ -144,13 +148,25 @@ def licence(part: Distribution) -> dict[str, object]:
     return {"licenses": [{"license": {"name": name}} for name in named]} if named else {}
 
 
+def write_bill(path: Path, said: str, commit: str, made_at: datetime) -> None:
+    """Write the bill of materials of what is installed here."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(bill(said, commit, made_at), indent=1) + "\n", encoding="utf-8")
+
+
 def main() -> None:
-    """Write the three into the folder."""
+    """Write the three into the folder, or with `--bill` the bill of this installation alone."""
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--bill", type=Path, metavar="FILE", help="only this, without git: for the image")
+    parser.add_argument("--version", default="unreleased", help="with --bill")
     parser.add_argument("dist", type=Path, nargs="?", default=ROOT / "dist")
     parser.add_argument("--commit", default="HEAD")
     parser.add_argument("--no-isolation", action="store_true", help="build with what is installed here")
     arguments = parser.parse_args()
+    if arguments.bill is not None:
+        at = datetime.fromtimestamp(int(os.environ.get("SOURCE_DATE_EPOCH", "0")), UTC)
+        write_bill(arguments.bill, arguments.version, arguments.commit, at)
+        return
     dist: Path = arguments.dist
     commit = git("rev-parse", arguments.commit).decode().strip()
     said = tomllib.loads(git("show", f"{commit}:pyproject.toml").decode())["project"]["version"]
@@ -160,9 +176,16 @@ def main() -> None:
     for old in [*dist.glob("trace_svc-*.whl"), *dist.glob("trace-svc-*.cdx.json"), *dist.glob("SHA256SUMS")]:
         old.unlink()
     made_at = datetime.fromtimestamp(int(git("show", "-s", "--format=%ct", commit)), UTC)
-    parts = [wheel(commit, dist, isolated=not arguments.no_isolation)]
+    isolated = not arguments.no_isolation
+    parts = [wheel(commit, dist, isolated=isolated, compiled=False)]
+    compiled = wheel(commit, dist, isolated=isolated, compiled=True)
+    if any(name.endswith(".so") for name in zipfile.ZipFile(compiled).namelist()):
+        parts.append(compiled)
+    else:
+        compiled.unlink()
+        print("nothing could be compiled here: one wheel, for every system", file=sys.stderr)
     parts.append(dist / f"trace-svc-{said}.cdx.json")
-    parts[1].write_text(json.dumps(bill(said, commit, made_at), indent=1) + "\n", encoding="utf-8")
+    write_bill(parts[-1], said, commit, made_at)
     sums = [f"{hashlib.sha256(part.read_bytes()).hexdigest()}  {part.name}\n" for part in parts]
     (dist / "SHA256SUMS").write_text("".join(sums), encoding="utf-8")
     print("".join(sums), end="")

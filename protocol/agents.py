@@ -127,6 +127,15 @@ class ModelChoice:
 
 
 @attrs.frozen
+class RepoChoice:
+    """The repository of a project's application, and the integration that opens it (None: anybody may)."""
+
+    clone_url: str
+    ref: str | None = None
+    integration_id: UUID | None = None
+
+
+@attrs.frozen
 class AgentSettings:
     """What a project sets of its agents. `run_usd` None: the default of the kind."""
 
@@ -134,6 +143,7 @@ class AgentSettings:
     models: Mapping[RunKind, ModelChoice] = attrs.field(factory=dict)
     run_usd: float | None = None
     day_usd: float = 20.0
+    repository: RepoChoice | None = None
 
     def limits(self, kind: RunKind) -> RunLimits:
         """What one run of a kind may use."""

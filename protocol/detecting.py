@@ -31,6 +31,8 @@ _Text: TypeAlias = Annotated[str, msgspec.Meta(max_length=TEXT_CHARS)]
 class StartDetecting(msgspec.Struct, frozen=True, tag=True):
     """Where the database is, how many connections to it, how loud the log, the key of secrets' marks, how
     often detectors look, how many false alarms a project may have a month, and the encoder if there is one.
+
+    `alone` says that no other service works on this database: what is held in it, nobody holds any more.
     """
 
     host: str
@@ -46,6 +48,7 @@ class StartDetecting(msgspec.Struct, frozen=True, tag=True):
     false_alarms_per_month: float
     encoder_url: str | None
     encoder_key: str | None
+    alone: bool
 
 
 class IngestBusy(msgspec.Struct, frozen=True, tag=True):

@@ -203,10 +203,13 @@ class FindingRefusal:
     """Why nothing was done to a finding, and who was there first.
 
     `OVERRULED`: a person has decided, or an agent where the rule wants to. `NOT_ABSORBABLE`: its detector
-    compares with nothing.
+    compares with nothing. `NOT_DECIDED`: nobody closed it. `CASE_RESOLVED`: it closed with its case.
+    `SUPERSEDED`: its cause is live in another finding.
     """
 
-    code: Literal["NOT_FOUND", "CLOSED", "OVERRULED", "NOT_ABSORBABLE"]
+    code: Literal[
+        "NOT_FOUND", "CLOSED", "OVERRULED", "NOT_ABSORBABLE", "NOT_DECIDED", "CASE_RESOLVED", "SUPERSEDED"
+    ]
     by: str | None = None
     at: datetime | None = None
 

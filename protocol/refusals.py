@@ -168,13 +168,38 @@ ADDRESS_NEVER: Final = (
     "its address is link-local, multicast or where a cloud tells machines their credentials: never "
     "connected to, and no setting opens it"
 )
+ADDRESS_IN_THE_CLEAR: Final = (
+    "messages go in the clear (http) only to networks that the operator has listed for it; use https"
+)
+ADDRESS_NEAR_FOR_ALERTS: Final = (
+    "its address is private or of this machine; SVC_ALERT_ALLOWED_NETWORKS lists such networks that may be "
+    "reached"
+)
 NO_SUCH_INTEGRATION: Final = Refusal(404, "NOT_FOUND", "no such integration")
+BAD_REPOSITORY: Final = Refusal(400, "BAD_REQUEST", "the repository cannot be read")
 BAD_INTEGRATION: Final = Refusal(400, "BAD_REQUEST", "the integration cannot be used as it is")
 TAXONOMY_CHANGED: Final = Refusal(
     409, "CONFLICT", "somebody else has changed the taxonomy meanwhile; look at it again"
 )
 INTEGRATION_TAKEN: Final = Refusal(409, "CONFLICT", "another integration of this kind has this name")
 TOO_MANY_INTEGRATIONS: Final = Refusal(409, "CONFLICT", "the organization has as many as it may; remove one")
+
+# Alerts.
+NO_SUCH_CHANNEL: Final = Refusal(404, "NOT_FOUND", "no such alert channel")
+NO_SUCH_RULE: Final = Refusal(404, "NOT_FOUND", "no such alert rule")
+NO_SUCH_DELIVERY: Final = Refusal(404, "NOT_FOUND", "no such alert delivery")
+BAD_CHANNEL: Final = Refusal(400, "BAD_REQUEST", "the alert channel cannot be used as it is")
+BAD_RULE: Final = Refusal(400, "BAD_REQUEST", "the alert rule cannot be used as it is")
+CHANNEL_TAKEN: Final = Refusal(409, "CONFLICT", "another alert channel has this name")
+RULE_TAKEN: Final = Refusal(409, "CONFLICT", "another alert rule has this name")
+TOO_MANY_CHANNELS: Final = Refusal(409, "CONFLICT", "the project has as many alert channels as it may")
+TOO_MANY_RULES: Final = Refusal(409, "CONFLICT", "the project has as many alert rules as it may")
+CHANNEL_KEEPS_KIND: Final = Refusal(409, "CONFLICT", "a channel keeps its kind; add another one")
+NOTHING_TO_ROTATE: Final = Refusal(409, "CONFLICT", "only a webhook has a secret of ours that can be rotated")
+DELIVERY_WAITS: Final = Refusal(409, "CONFLICT", "the message waits to be sent already")
+DELIVERY_LEADS_NOWHERE: Final = Refusal(
+    409, "CONFLICT", "its channel is gone, or off because its receiver said that it is gone"
+)
 
 # Everywhere.
 NOT_FOUND: Final = Refusal(404, "NOT_FOUND", "no such path")
@@ -221,6 +246,9 @@ NOT_ABSORBABLE: Final = Refusal(
     409, "NOT_ABSORBABLE", "nothing here compares with a usual value that could move; resolve it instead"
 )
 SUPERSEDED: Final = Refusal(409, "CONFLICT", "its cause is live in another case")
+NOT_DECIDED: Final = Refusal(409, "CONFLICT", "nobody closed it, so there is nothing to take back")
+CASE_RESOLVED: Final = Refusal(409, "CONFLICT", "it closed with its case; reopen that")
+FINDING_SUPERSEDED: Final = Refusal(409, "CONFLICT", "its cause is live in another finding")
 OVERRULED: Final = Refusal(409, "CONFLICT", "somebody of a higher rank has decided already")
 #: What the stores of findings and of cases say no with, as people hear it.
 FINDING_REFUSALS: Final = {
@@ -228,6 +256,9 @@ FINDING_REFUSALS: Final = {
     "CLOSED": ALREADY_RESOLVED,
     "OVERRULED": OVERRULED,
     "NOT_ABSORBABLE": NOT_ABSORBABLE,
+    "NOT_DECIDED": NOT_DECIDED,
+    "CASE_RESOLVED": CASE_RESOLVED,
+    "SUPERSEDED": FINDING_SUPERSEDED,
 }
 CASE_REFUSALS: Final = {
     "NOT_FOUND": NO_SUCH_CASE,
@@ -302,6 +333,16 @@ NO_PAYLOAD: Final = Refusal(
 PAYLOAD_HOLDS_TOO_MUCH: Final = Refusal(
     413, "PAYLOAD_TOO_LARGE", "the payload of this span holds more than this server reads back"
 )
+
+# Dead letters.
+NO_SUCH_LETTER: Final = Refusal(
+    404, "NOT_FOUND", "there is no such dead letter in this project; it may have been replayed"
+)
+NO_LETTER_CHOSEN: Final = Refusal(400, "BAD_REQUEST", "say which letters: ids, a reason, or all")
+LETTER_TOO_LARGE: Final = Refusal(
+    413, "PAYLOAD_TOO_LARGE", "{size} MiB are not opened here; trace-svc dead-letters show prints them"
+)
+NO_BROKER: Final = Refusal(409, "CONFLICT", "only in broker mode do dead letters lie elsewhere")
 
 # Answers of the tools (contract §5): told as texts of tool errors and as JSON-RPC errors.
 ANSWER_TOO_LARGE: Final = (

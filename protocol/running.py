@@ -3,8 +3,8 @@
 Owns the bodies of `PUT /v1/runs/{name}` and its answers, the events of a run, and the older synchronous form.
 A runner keeps them in memory only.
 
-Secrets: a request holds the credential of a model provider and a key of the project. Neither is shown by
-`repr`, nor part of the digest by which a repeated request is known.
+Secrets: a request holds the credentials of a model provider and a Git host and a key of the project. None is
+shown by `repr`, nor part of the digest by which a repeated request is known.
 """
 
 from __future__ import annotations
@@ -85,6 +85,20 @@ class McpPlace(msgspec.Struct, frozen=True):
         return f"McpPlace({self.url}, …)"
 
 
+class RepoPlace(msgspec.Struct, frozen=True):
+    """The repository of the application, at which branch, tag or commit, and what opens it."""
+
+    clone_url: Annotated[str, Meta(max_length=500)]
+    ref: Annotated[str, Meta(max_length=200)] | None = None
+    username: Annotated[str, Meta(max_length=200)] | None = None
+    secret: Annotated[str, Meta(max_length=8_000)] | None = None
+    #: When what is looked into began.
+    onset_at: Annotated[str, Meta(max_length=40)] | None = None
+
+    def __repr__(self) -> str:
+        return f"RepoPlace({self.clone_url}, …)"
+
+
 class RunRequest(msgspec.Struct, frozen=True):
     """All that a runner needs of a run."""
 
@@ -101,15 +115,29 @@ class RunRequest(msgspec.Struct, frozen=True):
     checklist: tuple[str, ...] = ()
     #: Ids of traces, spans and sessions that the files name: the answer may cite them.
     known_ids: tuple[str, ...] = ()
+    repo: RepoPlace | None = None
 
     def digest(self) -> str:
         """By what a repeated request is known; whoever takes over has another key of the project."""
         plain = msgspec.structs.replace(
             self,
-            credential=msgspec.structs.replace(self.credential, secret=None),
             mcp=msgspec.structs.replace(self.mcp, token="", url=""),
-        )
+        ).plain()
         return sha256(msgspec.json.encode(plain, order="deterministic")).hexdigest()
+
+    def plain(self) -> RunRequest:
+        """The request without its secrets, as it may be kept."""
+        return self.opened(None, None, "")
+
+    def opened(self, secret: str | None, repo_secret: str | None, token: str) -> RunRequest:
+        """The request with these secrets: of its provider, its repository, and its key of the project."""
+        repo = None if self.repo is None else msgspec.structs.replace(self.repo, secret=repo_secret)
+        return msgspec.structs.replace(
+            self,
+            credential=msgspec.structs.replace(self.credential, secret=secret),
+            repo=repo,
+            mcp=msgspec.structs.replace(self.mcp, token=token),
+        )
 
 
 class RunFailure(msgspec.Struct, frozen=True):
@@ -125,7 +153,17 @@ class RunnerEvent(msgspec.Struct, frozen=True):
     seq: int
     at: str
     kind: Literal[
-        "accepted", "sandbox_up", "turn", "tool", "script", "retry", "refused", "wrapping_up", "ended"
+        "accepted",
+        "sandbox_up",
+        "without_scripts",
+        "without_repository",
+        "turn",
+        "tool",
+        "script",
+        "retry",
+        "refused",
+        "wrapping_up",
+        "ended",
     ]
     details: dict[str, Any] = {}
 

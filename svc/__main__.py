@@ -47,9 +47,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     return _run(command, arguments, settings)
 
 
+class _Version(argparse.Action):
+    """Says which release this is, and whether it runs compiled; found out when asked for."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        from importlib.metadata import version
+
+        from protocol.compiled import state
+
+        print(f"trace-svc {version('trace-svc')}, {state()[1]}")
+        parser.exit()
+
+
 def _parser(given: Sequence[str]) -> argparse.ArgumentParser:
     """Every command by its sentence; arguments only for the one that is given, whose file is imported."""
     parser = argparse.ArgumentParser(prog="trace-svc", description=_TITLE)
+    parser.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
     commands = parser.add_subparsers(dest="command", required=True, metavar="command")
     chosen = next((word for word in given if not word.startswith("-")), None)
     for command in COMMANDS:

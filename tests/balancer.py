@@ -1,4 +1,7 @@
-"""A balancer for tests: each connection goes to the next of several addresses, past those that are dead."""
+"""A balancer for tests: each connection goes to the next of several addresses, past those that are dead.
+
+The addresses may change meanwhile, as when a copy is taken out before it is stopped.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from contextlib import contextmanager, suppress
 def balanced(ports: Sequence[int]) -> Iterator[int]:
     """The port of a balancer before these ports of this machine; no connection remembers another."""
     listener = socket.create_server(("127.0.0.1", 0), backlog=100)
-    turns = itertools.cycle(ports)
+    turns = itertools.count()
 
     def accept() -> None:
         while True:
@@ -23,10 +26,15 @@ def balanced(ports: Sequence[int]) -> Iterator[int]:
                 return
             threading.Thread(target=carry, args=(client,), daemon=True).start()
 
+    def in_turn() -> list[int]:
+        there = list(ports)
+        first = next(turns) % len(there)
+        return there[first:] + there[:first]
+
     def carry(client: socket.socket) -> None:
         with client:
-            for _ in ports:
-                with suppress(OSError), socket.create_connection(("127.0.0.1", next(turns)), 5) as server:
+            for port in in_turn():
+                with suppress(OSError), socket.create_connection(("127.0.0.1", port), 5) as server:
                     server.settimeout(None)
                     back = threading.Thread(target=pump, args=(server, client), daemon=True)
                     back.start()

@@ -148,19 +148,28 @@ def until(condition: Any, timeout_s: float = 30.0, every_s: float = 0.05) -> Non
 
 @contextmanager
 def running(
-    data_dir: Path | None = None, *, errors_expected: bool = False, first: bool = False, **settings: str
+    data_dir: Path | None = None,
+    *,
+    errors_expected: bool = False,
+    first: bool = False,
+    upgrades: bool = False,
+    code: Path | None = None,
+    **settings: str,
 ) -> Iterator[Service]:
     """A service on a data folder. Fails when it logged an ERROR unannounced.
 
     A folder that is not there becomes a copy of one that was made once in this run, with the keys of its
-    first start; `first` leaves it to the service. It has one decoder process unless told otherwise.
+    first start; `first` leaves it to the service. It has one decoder process unless told otherwise. `code` is
+    a folder with the code of another release, and who `upgrades` finds the data of another one.
     """
     with tempfile.TemporaryDirectory(prefix="trace-svc-") as fresh:
         os.chmod(fresh, 0o755)
         folder = data_dir or Path(fresh) / "data"
         if not folder.exists() and not first:
             copy_made(folder)
-        with _started(folder, Path(fresh), settings, errors_expected=errors_expected) as service:
+        with _started(
+            folder, Path(fresh), settings, errors_expected=errors_expected, upgrades=upgrades, code=code
+        ) as service:
             yield service
 
 
@@ -190,7 +199,13 @@ def _made_once() -> Path:
 
 @contextmanager
 def _started(
-    folder: Path, beside: Path, settings: Mapping[str, str], *, errors_expected: bool
+    folder: Path,
+    beside: Path,
+    settings: Mapping[str, str],
+    *,
+    errors_expected: bool,
+    upgrades: bool = False,
+    code: Path | None = None,
 ) -> Iterator[Service]:
     log = beside / "service.log"
     grpc_port = free_port()
@@ -204,12 +219,16 @@ def _started(
             **settings,
         },
     )
+    if code is not None:
+        env["PYTHONPATH"] = str(code)
     with log.open("w") as sink:
+        # Its children find their code where it runs.
         process = subprocess.Popen(
-            [TRACE_SVC, "serve"], env=env, stdout=subprocess.PIPE, stderr=sink, text=True
+            [TRACE_SVC, "serve"], env=env, cwd=code, stdout=subprocess.PIPE, stderr=sink, text=True
         )
     try:
-        url, keys = _greeting(process, log, grpc=env["SVC_INGEST_OTLP_TRANSPORT"] != "HTTP")
+        grpc = env["SVC_INGEST_OTLP_TRANSPORT"] != "HTTP"
+        url, keys = _greeting(process, log, grpc=grpc, upgrades=upgrades)
         service = Service(process, url, folder, env, *(keys or _kept_keys(folder)), grpc_port, log)
         yield service
         if process.poll() is None:
@@ -233,7 +252,9 @@ def _kept_keys(folder: Path) -> tuple[str, str]:
     return (found[0], found[1]) if found else ("", "")
 
 
-def _greeting(process: subprocess.Popen[str], log: Path, *, grpc: bool) -> tuple[str, tuple[str, str] | None]:
+def _greeting(
+    process: subprocess.Popen[str], log: Path, *, grpc: bool, upgrades: bool
+) -> tuple[str, tuple[str, str] | None]:
     """Read standard output until the address; of a first start also the keys, from the file it names."""
     assert process.stdout is not None
     watchdog = threading.Timer(START_TIMEOUT_S, process.kill)
@@ -246,7 +267,8 @@ def _greeting(process: subprocess.Popen[str], log: Path, *, grpc: bool) -> tuple
             if match := re.match(r"first start: .* are in (\S+);", line):
                 return url, _kept_keys(Path(match[1]).parent)
             # A later start says no more than this.
-            if line.startswith("gRPC door" if grpc else "trace-svc is ready") and not _first_start(log):
+            last = line.startswith("gRPC door" if grpc else "trace-svc is ready")
+            if last and (upgrades or not _first_start(log)):
                 break
     finally:
         watchdog.cancel()

@@ -138,6 +138,14 @@ class ModelsChosen(msgspec.Struct, forbid_unknown_fields=True):
     rca: ModelChosen | None = None
 
 
+class RepoChosen(msgspec.Struct, forbid_unknown_fields=True):
+    """The repository of the application, at a branch, tag or commit, and the integration that opens it."""
+
+    clone_url: Annotated[str, Meta(min_length=9, max_length=500, description="Its https address.")]
+    ref: Annotated[str, Meta(min_length=1, max_length=200)] | None = None
+    integration_id: Annotated[str, Meta(max_length=64)] | None = None
+
+
 class AgentSettingsShown(msgspec.Struct, forbid_unknown_fields=True):
     """What a project sets of its agents, all at once. `run_usd` null: 2 for triage, 4 for root causes."""
 
@@ -145,3 +153,4 @@ class AgentSettingsShown(msgspec.Struct, forbid_unknown_fields=True):
     models: ModelsChosen = msgspec.field(default_factory=ModelsChosen)
     run_usd: Usd | None = None
     day_usd: DayUsd = 20.0
+    repository: RepoChosen | None = None

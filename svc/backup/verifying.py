@@ -6,11 +6,7 @@ socket of its own, and both are removed.
 
 from __future__ import annotations
 
-import os
-import shutil
-import tempfile
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -26,13 +22,10 @@ from svc.secrets.sealing import Sealer
 from svc.store.accounts.integrations import IntegrationStore
 from svc.store.backup.checking import differing_rows, kinds_by_rows, make_fast, open_some
 from svc.store.backup.loading import Target, unfit
-from svc.store.postgres.database import Address, Database
-from svc.store.postgres.embedded.server import open_embedded
+from svc.store.postgres.database import Database
+from svc.store.postgres.embedded.scratch import scratch_server
 from svc.store.reads.query import QueryStore, ask
 
-#: What a restore takes beside the size that the database had: its log, and the sorting of indexes.
-ROOM: Final = 1.3
-_SCRATCH_MEMORY_BYTES: Final = 2 * 1024**3
 PAYLOADS: Final = 100
 _MOST_KINDS: Final = 100
 
@@ -57,13 +50,18 @@ async def verify(
     scratch: Path | None,
     told: Callable[[str], None] = lambda _line: None,
 ) -> Verified:
-    """Restore it elsewhere and ask. Raises `BackupDamaged`, `BackupRefused`, `Outage`, `OSError`."""
+    """Restore it elsewhere and ask.
+
+    Raises `BackupDamaged`, `BackupRefused`, `NoRoom`, `Outage`, `OSError`.
+    """
     why = unfit(manifest)
     if why is not None:
         raise BackupRefused(why)
     files = await check_files(folder, manifest, told)
     secrets = box_of(folder, manifest, passphrase, needed=False)
-    async with _scratch(manifest, scratch) as database:
+    size, remedy = manifest.origin.size_bytes, "name another folder with --scratch, or say --digests"
+    async with scratch_server("verify", size, scratch, remedy) as server:
+        database = server.database
         await make_fast(database)
         target = Target(database, lambda relation: told(f"restored: {relation.label}"))
         await target.claim()
@@ -79,27 +77,6 @@ async def verify(
             raise BackupDamaged(f"{tried - opened} of {tried} payloads cannot be opened")
         sealed, unseen = await _sealed(database, key_of(secrets))
     return Verified(files, rows, spans, opened, sealed, unseen)
-
-
-@asynccontextmanager
-async def _scratch(manifest: Manifest, parent: Path | None) -> AsyncIterator[Database]:
-    with tempfile.TemporaryDirectory(prefix="trace-svc-verify-", dir=parent) as made:
-        # The database's account passes through, and lists nothing.
-        os.chmod(made, 0o711)  # noqa: S103
-        wanted = manifest.origin.size_bytes * ROOM
-        free = shutil.disk_usage(made).free
-        if free < wanted:
-            raise BackupRefused(
-                f"{Path(made).parent} has {free / 2**30:.1f} GiB free, and a trial restore wants"
-                f" {wanted / 2**30:.1f}: name another folder with --scratch, or say --digests"
-            )
-        async with open_embedded(Path(made) / "data", memory_bytes=_SCRATCH_MEMORY_BYTES) as embedded:
-            served = embedded.served
-            address = Address(
-                str(served.socket_dir), served.port, served.user, served.password, served.database
-            )
-            async with Database(address).opened() as database:
-                yield database
 
 
 async def _counts_agree(database: Database) -> int:

@@ -21,9 +21,11 @@ from svc.config.table import Settings
 from svc.domain.intake import decoder
 from svc.domain.pricing import PriceBook
 from svc.ingest.prices import price_book
+from svc.store.accounts.audit import OPERATOR
 from svc.store.postgres.partitions import DayPartitions
 from svc.store.spans.call_sites import CallSites
 from svc.store.spans.dead_letters import DeadLetterStore
+from svc.store.spans.letter_desk import NO_BOUND, Chosen, LetterDesk
 from svc.store.spans.writing import SpanStore
 from svc.wiring.open_store import open_store
 from svc.wiring.spools import bring_home
@@ -48,29 +50,35 @@ def add(parser: argparse.ArgumentParser) -> None:
 async def run(arguments: argparse.Namespace, settings: Settings) -> None:
     """Run one verb. Raises `Outage` when the database is away."""
     async with open_store(settings) as store:
-        letters = DeadLetterStore(store.database)
-        if settings.spool_mode == "kafka" and (found := await bring_home(settings, letters)):
+        desk = LetterDesk(store.database)
+        buried = DeadLetterStore(store.database)
+        if settings.spool_mode == "kafka" and (found := await bring_home(settings, buried)):
             print(f"brought {found} letters home from the broker", file=sys.stderr)
         match arguments.verb:
             case "list":
-                await _list(letters)
+                await _list(desk)
             case "show":
-                await _show(letters, arguments.id)
+                await _show(desk, arguments.id)
             case "replay":
                 days = DayPartitions(store.database, settings.trace_ttl_days)
                 spans = SpanStore(store.database, days, CallSites())
-                ids = None if arguments.all else arguments.ids
-                await _replay(letters, price_book(settings.prices_file), spans, ids)
+                await _replay(desk, price_book(settings.prices_file), spans, _ids(arguments))
             case "drop":
-                dropped = await letters.drop(None if arguments.all else arguments.ids)
+                ids, dropped = _ids(arguments), 0
+                for place in await desk.desks(ids, OPERATOR):
+                    dropped += (await desk.discard(place, Chosen(ids))).letters
                 print(f"dropped {dropped} letters")
             case other:
                 raise AssertionError(other)
 
 
-async def _list(letters: DeadLetterStore) -> None:
+def _ids(arguments: argparse.Namespace) -> list[int] | None:
+    return None if arguments.all else arguments.ids
+
+
+async def _list(desk: LetterDesk) -> None:
     after, found = 0, 0
-    while page := await letters.page(after, 100):
+    while page := await desk.everywhere(after, 100):
         for letter in page:
             if not found:
                 print("ID  SPANS  BURIED                       PROJECT  REASON")
@@ -82,9 +90,9 @@ async def _list(letters: DeadLetterStore) -> None:
         print("no dead letters")
 
 
-async def _show(letters: DeadLetterStore, letter_id: int) -> None:
-    page = await letters.page(letter_id - 1, 1, [letter_id])
-    if not page:
+async def _show(desk: LetterDesk, letter_id: int) -> None:
+    page = await desk.everywhere(letter_id - 1, 1)
+    if not page or page[0].id != letter_id:
         print(f"there is no letter {letter_id}")
         return
     (letter,) = page
@@ -107,15 +115,16 @@ async def _show(letters: DeadLetterStore, letter_id: int) -> None:
         print(msgspec.json.format(msgspec.json.encode(told), indent=2).decode())
 
 
-async def _replay(
-    letters: DeadLetterStore, prices: PriceBook, spans: SpanStore, ids: list[int] | None
-) -> None:
+async def _replay(desk: LetterDesk, prices: PriceBook, spans: SpanStore, ids: list[int] | None) -> None:
     decode = decoder(prices)
 
     async def write(batch: Batch) -> Written:
         return await spans.write(list(chain.from_iterable(decode(batch))))
 
-    done = await letters.replay(ids, write)
-    print(f"replayed {done.letters} letters, {done.stored} spans stored anew")
-    if done.refused:
-        print(f"{done.refused} letters were refused once more; `dead-letters list` says why")
+    done = [
+        await desk.replay(place, Chosen(ids), write, NO_BOUND) for place in await desk.desks(ids, OPERATOR)
+    ]
+    stored, refused = sum(one.stored for one in done), sum(one.refused for one in done)
+    print(f"replayed {sum(one.letters for one in done)} letters, {stored} spans stored anew")
+    if refused:
+        print(f"{refused} letters were refused once more; `dead-letters list` says why")

@@ -9,13 +9,28 @@ Secrets: plaintext passes from one key to the other and is never printed.
 from __future__ import annotations
 
 import argparse
+from collections.abc import Awaitable, Callable
+from functools import partial
+
+import attrs
 
 from protocol.operator import OperatorError
 from protocol.sealed import Lost
 from svc.config.table import Settings
 from svc.secrets.sealing import Sealer
 from svc.store.accounts.integrations import IntegrationStore
+from svc.store.alerts.channels import AlertChannelStore
 from svc.wiring.open_store import open_store
+
+
+@attrs.frozen
+class _Row:
+    """One sealed value: what it is called, what it is for, and how it is replaced."""
+
+    name: str
+    sealed: str | None = attrs.field(repr=False)
+    purpose: str
+    reseal: Callable[[str], Awaitable[bool]]
 
 
 class SomeLost(OperatorError):
@@ -37,25 +52,29 @@ async def run(arguments: argparse.Namespace, settings: Settings) -> None:
     """Run one verb. Raises `SomeLost` when a value cannot be opened."""
     sealer = Sealer.of(settings)
     async with open_store(settings) as store:
-        integrations = IntegrationStore(store.database)
-        rows = await integrations.all_sealed()
+        integrations, channels = IntegrationStore(store.database), AlertChannelStore(store.database)
+        rows = [
+            *(_Row(f"{row.kind} {row.name!r}", row.sealed, row.purpose, partial(integrations.reseal, row))
+              for row in await integrations.all_sealed()),
+            *(_Row(f"alert channel {row.name!r}", row.sealed, row.purpose, partial(channels.reseal, row))
+              for row in await channels.all_sealed()),
+        ]  # fmt: skip
         resealed = lost = 0
         for row in rows:
             assert row.sealed is not None, "only sealed rows were asked for"
             opened = sealer.open(row.sealed, row.purpose)
-            name = f"{row.kind} {row.name!r}"
             if isinstance(opened, Lost):
                 lost += 1
-                print(f"lost      {name}: {opened.reason}")
+                print(f"lost      {row.name}: {opened.reason}")
             elif sealer.is_current(row.sealed):
-                print(f"current   {name}")
+                print(f"current   {row.name}")
             elif arguments.verb == "list":
-                print(f"earlier   {name}: opens with a key of SVC_SECRET_KEY_PREVIOUS")
-            elif await integrations.reseal(row, sealer.seal(opened, row.purpose)):
+                print(f"earlier   {row.name}: opens with a key of SVC_SECRET_KEY_PREVIOUS")
+            elif await row.reseal(sealer.seal(opened, row.purpose)):
                 resealed += 1
-                print(f"resealed  {name}")
+                print(f"resealed  {row.name}")
             else:
-                print(f"changed   {name}: somebody has just entered it anew")
+                print(f"changed   {row.name}: somebody has just entered it anew")
     if not rows:
         print("nothing is sealed here yet")
     elif arguments.verb == "rotate":

@@ -61,8 +61,15 @@ COMMANDS: Final = (
     Command("export", "stream spans, traces or sessions as JSON lines, OTLP or Parquet", "export"),
     Command("import", "move in what Phoenix, MLflow, Langfuse or another instance has", "importing"),
     Command("disk", "show what takes the disk, and when the budget is reached", "disk"),
+    Command("upgrade", "rehearse what this release will do to the database", "upgrade"),
     Command("restore", "bring a backup back into an empty database", "restore"),
     Command("demo", "send sample agent traces and ask about them", "demo"),
+    Command(
+        "alerts",
+        "list, add, test, mute and replay alerts, and say what rules would have told",
+        "alerts",
+        own_secrets=True,
+    ),
     Command("agent-runs", "list, show, begin and cancel runs of agents", "agent_runs"),
     Command(
         "sandbox-runner",

@@ -36,6 +36,8 @@ from svc.config.types import (
     HEARTBEAT_URL,
     HOSTNAME,
     KEYS32,
+    MAIL_ADDRESS,
+    MAIL_URL,
     NETWORKS,
     OPTIONAL,
     OPTIONAL_NETWORKS,
@@ -234,6 +236,12 @@ class Settings:
         "Processes that decode and store spans beside the one that answers; 0 does it all in one.",
         shown="one for each core, at most 4; none on a single core",
     )
+    compiled_modules: bool = setting(
+        "SVC_COMPILED_MODULES",
+        BOOLEAN,
+        "true",
+        "Whether modules run compiled where the installation has them compiled; the doctor says which is so.",
+    )
     kafka_consumers: int = setting(
         "SVC_INGEST_SPOOL_KAFKA_CONSUMERS", integer(1, 64), "4", "Drainers in kafka mode, useful up to 8."
     )
@@ -305,6 +313,20 @@ class Settings:
     db_name: str = setting("DB_NAME", TEXT, "trace_svc", "Name of the database.")
     db_user: str = setting("DB_USER", TEXT, "trace_svc", "User of the database.")
     db_password: str = setting("DB_PASSWORD", TEXT, "trace_svc", "Password of the database.", secret=True)
+    read_url: str | None = setting(
+        "SVC_READ_URL",
+        DB_URL,
+        "",
+        "A streaming replica of the served PostgreSQL: queries, tools and pages read spans and traces there.",
+        secret=True,
+    )
+    read_max_lag_s: float = setting(
+        "SVC_READ_MAX_LAG_SECONDS",
+        SECONDS,
+        "5",
+        "A replica that is further behind is not asked.",
+        unit="s",
+    )
     db_data_dir: str = setting(
         "DB_DATA_DIR",
         TEXT,
@@ -489,6 +511,32 @@ class Settings:
         "Networks beside the public ones that integrations (model providers, Git hosts) may reach.",
         shown="private and loopback when bound to loopback, else none",
     )
+    alert_networks: tuple[Any, ...] | None = setting(
+        "SVC_ALERT_ALLOWED_NETWORKS",
+        OPTIONAL_NETWORKS,
+        "",
+        "Networks beside the public ones that alerts may be sent to; these also over plain http.",
+        shown="private and loopback when bound to loopback, else none",
+    )
+    smtp_url: str | None = setting(
+        "SVC_SMTP_URL",
+        MAIL_URL,
+        "",
+        "Mail server for alerts: `smtps://user:password@host`, or `smtp://…` which begins TLS"
+        " (`?starttls=off` does not).",
+        secret=True,
+    )
+    smtp_from: str | None = setting(
+        "SVC_SMTP_FROM",
+        MAIL_ADDRESS,
+        "",
+        "Address that alerts are mailed from.",
+        shown="trace-svc at the host of `SVC_SMTP_URL`",
+    )
+    smtp_ca_file: Path | None = setting(
+        "SVC_SMTP_CA_FILE", FILE, "", "PEM file of what the mail server is trusted by.",
+        shown="those that are commonly trusted",
+    )  # fmt: skip
     cloud_region: str | None = setting(
         "CLOUD_REGION", OPTIONAL, "", "Ambient region for one cloud model provider."
     )
@@ -545,7 +593,10 @@ class Settings:
         " agent CLI.",
     )
     sandbox_work_volume: str = setting(
-        "SANDBOX_WORK_VOLUME", TEXT, "trace-svc-sandbox-work", "Volume shared with spawned containers."
+        "SANDBOX_WORK_VOLUME",
+        TEXT,
+        "trace-svc-sandbox-work",
+        "Name of the volumes of spawned containers; each run has its own, with the run's id behind it.",
     )
     sandbox_image: str = setting(
         "SANDBOX_IMAGE",
@@ -561,6 +612,16 @@ class Settings:
     )
     sandbox_hosted_key: str | None = setting(
         "SANDBOX_HOSTED_KEY", OPTIONAL, "", "Key of the host of microVMs.", secret=True
+    )
+    sandbox_hosted_machines_url: str | None = setting(
+        "SANDBOX_HOSTED_MACHINES_URL",
+        WEB_URL,
+        "",
+        "Where every microVM is reached, told apart by its header.",
+        shown="each by its own name below the host's domain",
+    )
+    sandbox_hosted_template: str = setting(
+        "SANDBOX_HOSTED_TEMPLATE", TEXT, "base", "Template of the microVMs; it has `python3`."
     )
     sandbox_cli: str = setting(
         "SANDBOX_CLI", TEXT, "claude", "Agent CLI of the `local` backend, by name or path."

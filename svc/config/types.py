@@ -116,6 +116,12 @@ def _url(*schemes: str) -> Callable[[str], str]:
     return read
 
 
+def _mail_address(raw: str) -> str:
+    if not re.fullmatch(r"[^@\s<>,;:\"\\()\[\]]{1,64}@[A-Za-z0-9.-]{1,250}", raw, re.ASCII):
+        raise ValueError
+    return raw
+
+
 def _networks(raw: str) -> tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...]:
     return tuple(ipaddress.ip_network(word) for word in raw.split())
 
@@ -167,7 +173,9 @@ WEB_URL = Type("URL", "an http or https URL", _optionally(_url("http", "https"))
 HEARTBEAT_URL = Type("URL", "an http or https URL", _url("http", "https"))
 DIRECTORY_URL = Type("URL", "an https URL", _url("https"))
 DB_URL = Type("URL", "jdbc:postgresql://… or postgresql://…", _optionally(_url("postgresql", "postgres")))
+MAIL_URL = Type("URL", "an smtp or smtps URL", _optionally(_url("smtp", "smtps")))
 OWN_KEY = Type("base64", "base64 of exactly 32 bytes, such as `openssl rand -base64 32` prints", _key32)
+MAIL_ADDRESS = Type("address", "a bare mail address, as alerts@example.org", _optionally(_mail_address))
 PASSPHRASE = Type("text", "a text of at least 16 characters, or blank", _optionally(_long_text))
 CLOCK = Type("HH:MM", "a time of day as 03:10", _clock)
 OWN_PASSWORD = Type("text", "a text of at least 16 characters", _long_text)

@@ -33,6 +33,7 @@ def detecting_process(
     false_alarms_per_month: float,
     encoder_url: str | None,
     encoder_key: str | None,
+    alone: bool,
 ) -> Callable[[], AbstractAsyncContextManager[trio.abc.Stream]]:
     """How to launch a process that reads from and writes to this database."""
     start = StartDetecting(
@@ -49,6 +50,7 @@ def detecting_process(
         false_alarms_per_month=false_alarms_per_month,
         encoder_url=encoder_url,
         encoder_key=encoder_key,
+        alone=alone,
     )
 
     @asynccontextmanager

@@ -31,12 +31,14 @@ from protocol.detecting import (
     read_to_detecting,
 )
 from protocol.framing import Frames
+from protocol.storage import Outage
 from svc.detecting.rounds import ROUNDS, Round, RoundMeans
 from svc.outside.encoder import Encoder
 from svc.runtime.asyncio_loop import asyncio_loop
 from svc.runtime.child import END_TIMEOUT_S, end_with_parent, end_within, parent_pipe
 from svc.runtime.garbage import collect_seldom
 from svc.runtime.logging import set_up
+from svc.store.detection.holding import give_up_all
 from svc.store.postgres.database import AWAY, Address, Database
 
 log = logging.getLogger(__name__)
@@ -48,6 +50,8 @@ STATEMENT_TIMEOUT_S: Final = 602.0
 #: Between two looks at what there is to report, and between two signs of life.
 REPORT_S: Final = 1.0
 SIGN_OF_LIFE_S: Final = 30.0
+#: What a process that was killed held runs out by itself within minutes, should this not be done by then.
+GIVE_UP_S: Final = 10.0
 
 _RECEIVE_BYTES: Final = 1 << 12
 
@@ -100,6 +104,8 @@ async def _live(orders_fd: int, answers_fd: int) -> None:
         pool = Database(address, pool_size=start.pool_size, statement_timeout_s=STATEMENT_TIMEOUT_S)
         async with asyncio_loop(AWAY), pool.opened() as database, trio.open_nursery() as nursery:
             nursery.start_soon(_end_on_sigterm, nursery.cancel_scope)
+            if start.alone:
+                await _give_up(database)
             busy = False
             means = RoundMeans(
                 database=database,
@@ -124,6 +130,14 @@ async def _live(orders_fd: int, answers_fd: int) -> None:
                     case StartDetecting():
                         raise AssertionError("a process begins once")
             nursery.cancel_scope.cancel()
+
+
+async def _give_up(database: Database) -> None:
+    try:
+        with trio.move_on_after(GIVE_UP_S):
+            await give_up_all(database)
+    except Outage as outage:
+        log.warning("what a process before this one held runs out by itself: %s", outage)
 
 
 async def keep_rounds(nursery: trio.Nursery, means: RoundMeans, rounds: Sequence[KeptRound]) -> None:

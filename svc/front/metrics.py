@@ -9,12 +9,14 @@ from __future__ import annotations
 from calendar import timegm
 from collections.abc import Callable, Iterable, Mapping
 from math import inf, isinf
+from typing import Any
 
 import attrs
 from prometheus_client import CollectorRegistry, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from actors.alerts import AlertTally
 from actors.backups import BackupTally
 from actors.disk_budget import DiskTally
 from actors.drainer import Tally
@@ -54,7 +56,10 @@ class Sources:
     certificate_left_s: Callable[[], float | None]
     backups: BackupTally | None
     disk: DiskTally | None
+    alerts: AlertTally
     tee: TeeTally | None = None
+    #: What is known of the replica that is read; None where there is none.
+    replica: Callable[[], Mapping[str, Any]] | None = None
 
 
 class _Snapshots(Collector):
@@ -69,6 +74,9 @@ class _Snapshots(Collector):
         yield from _backups(self._sources.backups)
         yield from _disk(self._sources.disk)
         yield from _tee(self._sources.tee)
+        yield from _alerts(self._sources.alerts)
+        if self._sources.replica is not None:
+            yield from _replica(self._sources.replica())
 
     def _ingest(self) -> Iterable[Metric]:
         s, spool = self._sources, self._sources.spool()
@@ -183,6 +191,31 @@ def _backups(tally: BackupTally | None) -> Iterable[Metric]:
     yield _gauge("svc_backup_last_good_seconds", "When the last good backup was made, since 1970.", good)
 
 
+def _alerts(tally: AlertTally) -> Iterable[Metric]:
+    yield _counter("svc_alert_messages", "Messages made of what rules had to tell.", tally.messages)
+    for name, text in (
+        ("sent", "Messages that their receivers took."),
+        ("failed", "Tries to deliver that came to nothing."),
+        ("dead", "Messages that were given up."),
+        ("lost", "Messages that another copy took over while they were in hand."),
+    ):
+        yield _counter(f"svc_alert_deliveries_{name}", text, getattr(tally, name))
+    yield _gauge("svc_alert_queued", "Messages that wait to be delivered, of all copies.", tally.queued)
+    oldest = 0.0 if tally.oldest_at is None else tally.oldest_at.timestamp()
+    yield _gauge("svc_alert_oldest_seconds", "When the oldest of them was made, since 1970; 0: none.", oldest)
+    yield _gauge("svc_alert_resting_channels", "Channels left alone after failures.", tally.resting_channels)
+    yield _gauge(
+        "svc_alert_off_channels", "Channels whose receiver said that it is gone.", tally.off_channels
+    )
+    yield _counter("svc_alert_looks", "Looks of rules that watch something.", tally.looks)
+    troubles = CounterMetricFamily(
+        "svc_alert_troubles", "Looks that came to nothing, by the kind of their rule.", labels=["kind"]
+    )
+    for kind, count in sorted(tally.troubles.items()):
+        troubles.add_metric([kind], count)
+    yield troubles
+
+
 def _disk(tally: DiskTally | None) -> Iterable[Metric]:
     if tally is None:
         return
@@ -218,6 +251,20 @@ def _tee(tally: TeeTally | None) -> Iterable[Metric]:
         "svc_tee_requests", "Requests to the tee's endpoint, tries again included.", tally.requests
     )
     yield _gauge("svc_tee_waiting_bytes", "Bytes that wait for the tee's endpoint.", tally.waiting_bytes)
+
+
+def _replica(known: Mapping[str, Any]) -> Iterable[Metric]:
+    lag_s = inf if known["lag_ms"] is None else known["lag_ms"] / 1000
+    yield _gauge("svc_replica_lag_seconds", "How far the replica is behind; +Inf where nobody knows.", lag_s)
+    yield _gauge(
+        "svc_replica_asked", "Whether the replica is near enough to be asked.", known["state"] == "near"
+    )
+    reads = CounterMetricFamily(
+        "svc_history_reads", "Reads of spans and traces, by server.", labels=["server"]
+    )
+    for server in ("replica", "primary"):
+        reads.add_metric([server], known[f"asked_{server}"])
+    yield reads
 
 
 def _counter(name: str, text: str, value: float) -> CounterMetricFamily:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Protocol
+from uuid import UUID
 
 from quart import Response
 from quart_trio import QuartTrio
 from werkzeug.exceptions import HTTPException
 
+from protocol.alerts import AlertChannel, AlertMessage, RuleKind, Undelivered
 from protocol.rest.settings import Reached
 from protocol.sealed import Lost
 from protocol.sign_on import Attempt, Identity
+from protocol.storage import Batch, Written
 
 
 class Seals(Protocol):
@@ -29,10 +32,38 @@ class Reach(Protocol):
 
     @property
     def providers(self) -> Mapping[str, Mapping[str, str | None]]:
-        """By kind and name; the usual base address of each, None where it must be given."""
+        """By kind and name; the usual base address of each, with `{region}` where it has one, None where it
+        must be given.
+        """
         ...
 
-    async def ask(self, kind: str, provider: str, base_url: str | None, secret: str | None) -> Reached: ...
+    async def ask(
+        self,
+        kind: str,
+        provider: str,
+        base_url: str | None,
+        secret: str | None,
+        *,
+        username: str | None = None,
+        region: str | None = None,
+    ) -> Reached: ...
+
+
+class AlertDoor(Protocol):
+    """Sending an alert now, and what rules can be watched by this process."""
+
+    @property
+    def mails(self) -> bool:
+        """Whether a mail server is set."""
+        ...
+
+    async def try_channel(
+        self, channel: AlertChannel, message: AlertMessage, delivery_id: UUID
+    ) -> int | Undelivered | None: ...
+
+    def unwatched(self, kind: RuleKind) -> str | None:
+        """Why rules of this kind see nothing here; None: they are watched."""
+        ...
 
 
 class SignOn(Protocol):
@@ -41,6 +72,27 @@ class SignOn(Protocol):
     async def authorization_url(self, attempt: Attempt) -> str: ...
 
     async def identity(self, attempt: Attempt, code: str) -> Identity: ...
+
+
+class Replays(Protocol):
+    """What dealing with dead letters needs of the process that took them."""
+
+    @property
+    def broker(self) -> bool:
+        """Whether letters lie in a broker until they are fetched."""
+        ...
+
+    async def write(self, batch: Batch) -> Written:
+        """Store a batch as the drainers do. Raises what they meet."""
+        ...
+
+    def unburied(self, spans: int) -> None:
+        """So many spans lie among the dead letters no more."""
+        ...
+
+    async def bring_home(self) -> int:
+        """Fetch letters from the broker, if there is one; how many there were. Raises `Outage`."""
+        ...
 
 
 class Pages(Protocol):

@@ -11,8 +11,8 @@ name).
 from __future__ import annotations
 
 import ssl
-from collections.abc import Iterable, Mapping
-from contextlib import aclosing
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from contextlib import aclosing, asynccontextmanager, contextmanager
 from functools import cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from math import inf
@@ -23,7 +23,7 @@ import httpcore2
 import httpx2
 import trio
 
-from protocol.refusals import ADDRESS_NEVER, ADDRESS_PRIVATE
+from protocol.refusals import ADDRESS_IN_THE_CLEAR, ADDRESS_NEVER, ADDRESS_PRIVATE
 
 Network = IPv4Network | IPv6Network
 
@@ -65,12 +65,13 @@ class AnswerTooLarge(Unreached):
 
 @attrs.frozen
 class AddressRule:
-    """Which addresses may be connected to: public ones, and those of `allowed`.
+    """Which addresses may be connected to: public ones where `public`, and those of `allowed`.
 
     Link-local addresses, multicast and the metadata services of clouds never are.
     """
 
     allowed: tuple[Network, ...] = ()
+    public: bool = True
 
     def refuses(self, address: str) -> bool:
         """Whether a connection to this address must not be made."""
@@ -86,6 +87,8 @@ class AddressRule:
             found = found.ipv4_mapped
         if any(_within(found, network) for network in self.allowed):
             return None
+        if not self.public:
+            return ADDRESS_IN_THE_CLEAR
         return ADDRESS_PRIVATE if not found.is_global or found != inside or _within(found, _TEREDO) else None
 
 
@@ -132,31 +135,49 @@ class HttpClient:
         read: bool = True,
     ) -> HttpAnswer:
         """The answer, its body read when `read`. Raises `Unreached`, also for a body above the bound."""
+        with _told():
+            try:
+                with trio.fail_after(self.timeout_s):
+                    async with self._opened(method, url, headers, body) as response:
+                        return HttpAnswer(
+                            response.status,
+                            {
+                                name.decode("latin1").lower(): text.decode("latin1")
+                                for name, text in response.headers
+                            },
+                            await self._body(response) if read else b"",
+                        )
+            except trio.TooSlowError:
+                raise Unreached(f"no answer within {self.timeout_s:g} s") from None
+        raise AssertionError("what is told is raised")
+
+    @asynccontextmanager
+    async def stream(
+        self, method: str, url: str, *, headers: Mapping[str, str] | None = None, body: bytes = b""
+    ) -> AsyncIterator[tuple[int, AsyncIterator[bytes]]]:
+        """The status and the body as it comes. Raises `Unreached`.
+
+        Neither bounded nor timed here: whoever reads bounds what they keep and holds a deadline.
+        """
+        with _told():
+            async with (
+                self._opened(method, url, headers, body) as response,
+                aclosing(response.aiter_stream()) as pieces,
+            ):
+                yield response.status, pieces
+
+    @asynccontextmanager
+    async def _opened(
+        self, method: str, url: str, headers: Mapping[str, str] | None, body: bytes
+    ) -> AsyncIterator[httpcore2.Response]:
         sent = {"user-agent": "trace-svc", "accept-encoding": "identity", **(headers or {})}
-        try:
-            with trio.fail_after(self.timeout_s):
-                async with (
-                    httpcore2.AsyncConnectionPool(
-                        ssl_context=_tls(), network_backend=_Gate(self.rule), max_connections=1
-                    ) as pool,
-                    pool.stream(method, url, headers=list(sent.items()), content=body) as response,
-                ):
-                    return HttpAnswer(
-                        response.status,
-                        {
-                            name.decode("latin1").lower(): text.decode("latin1")
-                            for name, text in response.headers
-                        },
-                        await self._body(response) if read else b"",
-                    )
-        except trio.TooSlowError:
-            raise Unreached(f"no answer within {self.timeout_s:g} s") from None
-        except AddressRefused:
-            raise
-        except (httpcore2.NetworkError, httpcore2.TimeoutException, httpcore2.ProtocolError) as error:
-            raise Unreached(f"cannot be reached ({type(error).__name__})") from None
-        except (httpcore2.UnsupportedProtocol, OSError, ValueError) as error:
-            raise Unreached(f"cannot be reached ({type(error).__name__})") from None
+        async with (
+            httpcore2.AsyncConnectionPool(
+                ssl_context=_tls(), network_backend=_Gate(self.rule), max_connections=1
+            ) as pool,
+            pool.stream(method, url, headers=list(sent.items()), content=body) as response,
+        ):
+            yield response
 
     async def _body(self, response: httpcore2.Response) -> bytes:
         body = bytearray()
@@ -166,6 +187,17 @@ class HttpClient:
                 if len(body) > self.answer_bytes:
                     raise AnswerTooLarge(f"its answer is larger than {self.answer_bytes} bytes")
         return bytes(body)
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """Whatever keeps a request from its answer, as `Unreached`."""
+    try:
+        yield
+    except (httpcore2.NetworkError, httpcore2.TimeoutException, httpcore2.ProtocolError) as error:
+        raise Unreached(f"cannot be reached ({type(error).__name__})") from None
+    except (httpcore2.UnsupportedProtocol, OSError, ValueError) as error:
+        raise Unreached(f"cannot be reached ({type(error).__name__})") from None
 
 
 @cache

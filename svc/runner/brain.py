@@ -23,6 +23,7 @@ from svc.runner.conversation_loop import Conversation
 from svc.runner.failing import RunFailed
 from svc.runner.hands import Backend
 from svc.runner.meter import Meter
+from svc.runner.repository import Repository
 from svc.runner.runs import RunnerRun
 from svc.runner.sandboxes.local_cli import LocalCli
 from svc.runner.toolbox import Toolbox
@@ -77,6 +78,9 @@ class Brain:
             run.name,
             run.tell,
             lambda: meter.left_s,
+            None
+            if request.repo is None
+            else Repository(request.repo, self.around.rule, lambda: meter.left_s),
         )
         try:
             return await Conversation(
@@ -107,6 +111,8 @@ def _place(run: RunnerRun) -> tuple[str, str]:
 
 def _literal(request: RunRequest, provider: ModelProvider) -> list[str]:
     known = [request.mcp.token, request.credential.secret, provider.secret]
+    if request.repo is not None:
+        known.append(request.repo.secret)
     if provider.keys is not None:
         known += [provider.keys.secret_key, provider.keys.session_token]
     return [text for text in known if text]

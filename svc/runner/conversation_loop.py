@@ -122,7 +122,8 @@ class Conversation:
         answer = tidied(cast(Mapping[str, Any], given), self.literal)
         if self.request.kind == "rca":
             answer = completed(answer, checklist)
-        return {**answer, "unsupported": unsupported(self.request.kind, answer, shown)}
+        marked = unsupported(self.request.kind, answer, shown)
+        return {**answer, "unsupported": marked, "notes": self.tools.notes()}
 
     def _refused(self) -> None:
         self._refusals += 1

@@ -21,6 +21,7 @@ from svc.domain.pricing import PriceBook
 from svc.outside.models.provider import Surrounding
 from svc.runner.brain import Brain
 from svc.runner.hands import Backend
+from svc.runner.repository import clear_left
 from svc.runner.runs import RunTable
 from svc.runner.sandboxes.local_cli import LocalCli
 from svc.runner.server import RunnerDoor
@@ -50,6 +51,7 @@ async def serve_runner(
     table = RunTable(brain.work)
     mode = around.mode if cli is None else "local"
     door: Any = RunnerDoor(table, backend, key, version, mode)
+    await trio.to_thread.run_sync(clear_left)
     async with trio.open_nursery() as nursery:
         await nursery.start(lambda task_status: table.run(task_status=task_status))
         await backend.look()

@@ -19,10 +19,12 @@ import trio
 
 from protocol.agents import RUN_TOOLS
 from svc.domain.agents.answers import ShownEvidence, ids_in
+from svc.outside.git import RepositoryAway
 from svc.outside.mcp import McpAway, McpClient, McpClosed
 from svc.outside.models.conversation import ToolAnswer, ToolOffer, ToolUse
 from svc.runner.failing import RunFailed
 from svc.runner.hands import SCRIPT_S, WORK, Backend, Hands, HandsAway, HandsDied, ScriptEnd
+from svc.runner.repository import NAMES, OFFERS, Repository
 
 KEPT_BYTES: Final = 64 * 1024
 #: A longer result is shown by its head.
@@ -60,9 +62,14 @@ class Toolbox:
     run_name: str
     tell: Tell
     left_s: Callable[[], float]
+    repository: Repository | None = None
     results: dict[str, KeptResult] = attrs.field(factory=dict)
     ids: set[str] = attrs.field(factory=set)
     failed: set[str] = attrs.field(factory=set)
+    #: Why no script was run; blank where one could be.
+    without: str = ""
+    #: Why the repository was not read; blank where it could be, or nobody asked.
+    unread: str = ""
     _bytes: int = 0
     _scripts: int = 0
     _queries: int = 0
@@ -83,6 +90,11 @@ class Toolbox:
         ]
         if self.backend.scripts:
             made.append(_SCRIPT)
+        else:
+            self.without = "no sandbox can be used"
+            self.tell("without_scripts", why=self.without)
+        if self.repository is not None:
+            made += OFFERS
         made.append(ToolOffer(SUBMIT, _SUBMIT_SAID, self.answer_schema))
         self._offered = {tool.name: tool for tool in made}
         return made
@@ -91,6 +103,13 @@ class Toolbox:
         """What an answer may cite."""
         texts = {ref: kept.text for ref, kept in self.results.items()}
         return ShownEvidence(self.ids, texts, self.failed, list(self.files.values()))
+
+    def notes(self) -> list[str]:
+        """What a reader of the answer should know of how it came about."""
+        told = [f"No script could be run: {self.without}."] if self.without else []
+        if self.unread:
+            told.append(f"The repository could not be read: {self.unread}.")
+        return told
 
     async def call(self, use: ToolUse) -> ToolAnswer:
         """One call. What the model cannot call, and what fails, is told to the model. Raises `RunFailed`."""
@@ -105,10 +124,18 @@ class Toolbox:
         if use.name == SCRIPT:
             return await self._script(use)
         begun_s = trio.current_time()
-        text, is_error = await self._asked(use.name, use.arguments)
+        of_repository = use.name in NAMES
+        if of_repository:
+            assert self.repository is not None
+            try:
+                text, is_error = await self.repository.call(use.name, use.arguments)
+            except RepositoryAway as away:
+                return self._unread(use, str(away))
+        else:
+            text, is_error = await self._asked(use.name, use.arguments)
         self._queries += 1
         ref = f"q{self._queries}"
-        told = self._keep(ref, use, text, is_error)
+        told = self._keep(ref, use, text, is_error, ids=not of_repository)
         ms = round((trio.current_time() - begun_s) * 1000)
         self.tell("tool", ref=ref, name=use.name, ms=ms, bytes=len(text.encode()), is_error=is_error)
         return ToolAnswer(use.id, told, is_error)
@@ -126,8 +153,16 @@ class Toolbox:
                 return answer.text, answer.is_error
         raise AssertionError("the last pause raises")
 
-    def _keep(self, ref: str, use: ToolUse, text: str, is_error: bool) -> str:
-        """Keep a result; what the model sees of it."""
+    def _unread(self, use: ToolUse, why: str) -> ToolAnswer:
+        """The repository cannot be read: the run goes on without it, and says so."""
+        self.unread = why
+        for name in NAMES:
+            self._offered.pop(name, None)
+        self.tell("without_repository", why=why)
+        return ToolAnswer(use.id, f"the repository cannot be read ({why}): go on without it", is_error=True)
+
+    def _keep(self, ref: str, use: ToolUse, text: str, is_error: bool, *, ids: bool = True) -> str:
+        """Keep a result; what the model sees of it. `ids`: those of it are the project's."""
         data = text.encode()
         kept = data[:KEPT_BYTES].decode(errors="ignore")
         self.results[ref] = KeptResult(use.name, use.arguments or {}, sha256(data).hexdigest(), kept)
@@ -135,7 +170,8 @@ class Toolbox:
         if is_error:
             self.failed.add(ref)
             return f"[{ref}] {text[:HEAD_BYTES]}"
-        self.ids |= ids_in(text)
+        if ids:
+            self.ids |= ids_in(text)
         if len(data) <= LONG_BYTES:
             return f"[{ref}] {text}"
         head = data[:HEAD_BYTES].decode(errors="ignore")
@@ -156,7 +192,9 @@ class Toolbox:
         try:
             end = await self._ran(code)
         except HandsAway as away:
-            raise RunFailed("sandbox_away", str(away)) from None
+            if self._hands is not None:
+                raise RunFailed("sandbox_away", str(away)) from None
+            return self._without(use, str(away))
         except HandsDied:
             self._deaths += 1
             await self._drop()
@@ -171,6 +209,13 @@ class Toolbox:
         said = f"exit code {end.exit_code}" if end.exit_code is not None else f"stopped after {SCRIPT_S:g} s"
         bad = end.exit_code != 0
         return ToolAnswer(use.id, self._keep(ref, use, f"{said}\n{end.out}", bad), bad)
+
+    def _without(self, use: ToolUse, why: str) -> ToolAnswer:
+        """No sandbox can be had: the run goes on without scripts, and says so."""
+        self.without = why
+        del self._offered[SCRIPT]
+        self.tell("without_scripts", why=why)
+        return ToolAnswer(use.id, f"no script can be run ({why}): go on without {SCRIPT}", is_error=True)
 
     async def _ran(self, code: str) -> ScriptEnd:
         if self._hands is None:
@@ -197,8 +242,12 @@ class Toolbox:
         await stack.aclose()
 
     async def aclose(self) -> None:
-        """Close the sandbox. Shielded by whoever calls."""
-        await self._drop()
+        """Close the sandbox and let go of the repository. Shielded by whoever calls."""
+        try:
+            if self.repository is not None:
+                await self.repository.aclose()
+        finally:
+            await self._drop()
 
 
 _SUBMIT_SAID: Final = (

@@ -136,6 +136,10 @@ class ToldReport:
     settle: Sequence[str]
     checks: Sequence[Check]
     populations: Sequence[tuple[str, Mapping[str, Any]]]
+    #: Of an agent: what it wrote at length, what to know of how it came about, numbers that nothing shows.
+    text: str = ""
+    notes: Sequence[str] = ()
+    unsupported: Sequence[str] = ()
 
     @classmethod
     def of(cls, stored: Any) -> ToldReport | None:
@@ -164,6 +168,9 @@ class ToldReport:
                 for name, side in (sorted(sides.items(), reverse=True) if isinstance(sides, dict) else ())
                 if isinstance(side, dict) and {"from", "to", "traces", "of", "failures"} <= side.keys()
             ],
+            _text(report, "detailed_report"),
+            [str(one) for one in report.get("notes") or ()],
+            [str(one) for one in report.get("unsupported") or ()],
         )
 
 

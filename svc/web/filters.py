@@ -163,7 +163,17 @@ class Filters:
 
     def __str__(self) -> str:
         """As it is typed."""
-        return " ".join([*map(str, self.tokens), *([quoted(self.text)] if self.text else [])])
+        return f"{self.kept} {self.typed}".strip()
+
+    @property
+    def kept(self) -> str:
+        """What stands as chips."""
+        return " ".join(map(str, self.tokens))
+
+    @property
+    def typed(self) -> str:
+        """What stands in the bar itself."""
+        return quoted(self.text) if self.text else ""
 
     def without(self, token: Token) -> str:
         """The bar without one chip."""

@@ -14,7 +14,6 @@ from typing import Any, Final, Literal, Protocol
 
 import attrs
 
-from protocol.storage import Batch, Written
 from svc.domain.pricing import PriceBook
 from svc.web import words
 
@@ -120,12 +119,7 @@ class SignOnState:
 
 
 class Process(Protocol):
-    """The process as the pages of health and of dead letters know it."""
-
-    @property
-    def broker(self) -> bool:
-        """Whether dead letters lie in a broker until they are fetched."""
-        ...
+    """The process as the page of health knows it."""
 
     async def health(self) -> dict[str, Any]:
         """What `/actuator/health` says."""
@@ -135,18 +129,6 @@ class Process(Protocol):
 
     def disk_free(self) -> int | None:
         """Bytes that are free where the database lies; None when it lies elsewhere."""
-        ...
-
-    async def write(self, batch: Batch) -> Written:
-        """Store a batch as the drainers do. Raises what they meet."""
-        ...
-
-    def unburied(self, spans: int) -> None:
-        """So many spans lie among the dead letters no more."""
-        ...
-
-    async def bring_home(self) -> int:
-        """Fetch letters from the broker, if there is one; how many there were. Raises `Outage`."""
         ...
 
 

@@ -198,14 +198,16 @@ def _missing(refusal: Refusal) -> Callable[[Visit], Awaitable[Refusal]]:
 def _read_form(body: bytes, type_: type[msgspec.Struct]) -> msgspec.Struct:
     """The fields of a form as their class. Raises `Refused`, quoting no value."""
     try:
-        fields = dict(
-            parse_qsl(
-                body.decode("utf-8"),
-                keep_blank_values=True,
-                strict_parsing=bool(body),
-                max_num_fields=_FORM_FIELDS,
-            )
-        )
+        lists = {field.name for field in msgspec.structs.fields(type_) if field.type == list[str]}
+        fields: dict[str, Any] = {}
+        for name, value in parse_qsl(
+            body.decode("utf-8"),
+            keep_blank_values=True,
+            strict_parsing=bool(body),
+            max_num_fields=_FORM_FIELDS,
+        ):
+            # Boxes of one name are several values; of anything else the last counts.
+            fields[name] = [*fields.get(name, ()), value] if name in lists else value
         return msgspec.convert(fields, type_, strict=False)
     except (ValueError, UnicodeDecodeError) as error:
         why = str(error) if isinstance(error, msgspec.ValidationError) else "it is no form"

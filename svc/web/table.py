@@ -24,6 +24,7 @@ from svc.web.pages import (
     settings_keys,
     settings_letters,
     settings_mcp,
+    settings_notifications,
     settings_people,
     settings_project,
     settings_taxonomy,
@@ -67,6 +68,7 @@ PAGES: Final[tuple[PageRoute, ...]] = (
     *settings_letters.PAGES,
     *settings_integrations.PAGES,
     *settings_agents.PAGES,
+    *settings_notifications.PAGES,
     *settings_taxonomy.PAGES,
     *settings_health.PAGES,
 )

@@ -25,17 +25,19 @@ from actors.runner_child import NamedRunner, RunnerChild
 from actors.supervision import Actor, Board, Vitals
 from protocol.agents import PURPOSES, RUN_TOOLS, ParkedFor, RunHeld, RunLease, Spent
 from protocol.detection import SYSTEM
-from protocol.running import Credential, McpPlace, Provider, RunRequest
+from protocol.running import Credential, McpPlace, Provider, RepoPlace, RunRequest
 from protocol.sealed import Lost
 from protocol.storage import Eviction
 from svc.config.table import Settings
-from svc.domain.agents.answers import cited_ids, completed, form_faults, grounded, tidied
+from svc.domain.agents.answers import cited_ids, completed, form_faults, grounded, tidied, tidied_text
 from svc.domain.agents.briefs import brief_of
+from svc.domain.agents.repositories import GIT_USERS, is_hosted_by
 from svc.front.ports import Seals
 from svc.outside.runner import RunnerClient
 from svc.runtime.child import child
 from svc.runtime.clock import now
 from svc.store.accounts.audit import SYSTEM as ACTOR
+from svc.store.accounts.integrations import Integration
 from svc.store.accounts.keys import KeyStore
 from svc.store.agents.claims import ClaimReads
 from svc.store.agents.outcomes import OutcomeStore
@@ -45,6 +47,8 @@ from svc.wiring.runner import COMPOSED_RUNNER, surrounding
 
 #: A key of a run lives this much longer than the run may take.
 KEY_S: Final = 300.0
+#: What a runner may note of how an answer came about.
+NOTE_CHARS: Final = 300
 
 
 @attrs.frozen
@@ -67,15 +71,10 @@ class RunBooks:
 
     async def asked_with(self, lease: RunLease, request: RunRequest) -> bool:
         """Keep what it is asked with, less its secrets."""
-        plain = msgspec.structs.replace(
-            request,
-            credential=msgspec.structs.replace(request.credential, secret=None),
-            mcp=msgspec.structs.replace(request.mcp, token=""),
-        )
         choice = lease.settings.models.get(lease.kind)
         return await RunStore(self.database).asked_with(
             lease,
-            cast(Mapping[str, Any], msgspec.to_builtins(plain)),
+            cast(Mapping[str, Any], msgspec.to_builtins(request.plain())),
             request.model,
             None if choice is None else choice.integration_id,
         )
@@ -135,19 +134,24 @@ class RequestDesk:
         choice = lease.settings.models.get(lease.kind)
         credential = Credential()
         if choice is not None:
-            found = await reads.integration(lease)
+            found = await reads.integration(lease, choice.integration_id)
             if found is None:
                 return "no_provider"
-            secret = None
-            if found.sealed is not None:
-                opened = self.seals.open(found.sealed, found.purpose)
-                if isinstance(opened, Lost):
-                    return "rejected_credential"
-                secret = opened
+            secret = self._opened(found)
+            if isinstance(secret, Lost):
+                return "rejected_credential"
             credential = Credential(
                 cast(Provider, found.provider), found.base_url, found.region, found.username, secret
             )
-        brief = brief_of(lease.kind, facts.finding, facts.refs, lease.limits, facts.rule_report)
+        repo = await self._repo(lease, reads, facts.finding)
+        brief = brief_of(
+            lease.kind,
+            facts.finding,
+            facts.refs,
+            lease.limits,
+            facts.rule_report,
+            repository=repo is not None,
+        )
         return RunRequest(
             kind=lease.kind,
             files=dict(brief.files),
@@ -160,6 +164,27 @@ class RequestDesk:
             limits=lease.limits,
             checklist=tuple(brief.checklist),
             known_ids=tuple(brief.known_ids),
+            repo=repo,
+        )
+
+    def _opened(self, found: Integration) -> str | Lost | None:
+        return None if found.sealed is None else self.seals.open(found.sealed, found.purpose)
+
+    async def _repo(self, lease: RunLease, reads: ClaimReads, finding: Mapping[str, Any]) -> RepoPlace | None:
+        """The project's repository, for whoever looks for a cause. A credential goes to its own host only."""
+        choice = lease.settings.repository
+        if choice is None or lease.kind != "rca":
+            return None
+        place = RepoPlace(choice.clone_url, choice.ref, onset_at=str(finding.get("onset_at") or "") or None)
+        if choice.integration_id is None:
+            return place
+        found = await reads.integration(lease, choice.integration_id)
+        if found is None or not is_hosted_by(choice.clone_url, found.provider, found.base_url):
+            return place
+        secret = self._opened(found)
+        username = found.username or GIT_USERS.get(found.provider)
+        return msgspec.structs.replace(
+            place, username=username, secret=None if isinstance(secret, Lost) else secret
         )
 
     async def mint(self, lease: RunLease, request: RunRequest) -> tuple[str, RunRequest]:
@@ -190,11 +215,11 @@ class RequestDesk:
         self, lease: RunLease, request: RunRequest, result: Mapping[str, Any]
     ) -> Mapping[str, Any] | str:
         """The answer as it counts: of its form, on what can be looked up."""
-        answer = {name: value for name, value in result.items() if name != "unsupported"}
+        answer = {name: value for name, value in result.items() if name not in ("unsupported", "notes")}
         told = form_faults(lease.kind, answer)
         if told:
             return told[0]
-        marked = result.get("unsupported")
+        marked, noted = result.get("unsupported"), result.get("notes")
         answer = tidied(answer)
         if lease.kind == "rca":
             answer = completed(answer, request.checklist)
@@ -203,7 +228,8 @@ class RequestDesk:
         if lease.kind == "triage" and answer["verdict"] != "unclear" and not answer["citations"]:
             return "nothing it cites is in the project"
         numbers = [str(one)[:40] for one in marked[:200]] if isinstance(marked, list) else []
-        return {**answer, "unsupported": numbers}
+        notes = [tidied_text(str(one)[:NOTE_CHARS]) for one in noted[:4]] if isinstance(noted, list) else []
+        return {**answer, "unsupported": numbers, "notes": notes}
 
 
 def _plausible(ids: set[str]) -> list[str]:

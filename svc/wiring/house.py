@@ -9,12 +9,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from datetime import datetime
-from typing import Any, Final
+from functools import partial
+from typing import Any, cast
 
 import trio
 
+from actors.alerts import AlertTally
 from actors.decoders import DecoderProcess, Decoders, Lane
-from actors.detecting import Detecting, DetectingProcess
+from actors.detecting import Detecting
 from actors.drainer import Drainer, Tally
 from actors.exporters import ExporterWriter
 from actors.hours import CUBES_ROUND_S, ROLLUPS_ROUND_S, HourBuilder
@@ -29,7 +31,6 @@ from actors.sweeper import SweepTally
 from protocol.decoding import Prices
 from protocol.storage import Batch
 from svc.config.table import Settings
-from svc.detecting.process import detecting_process
 from svc.domain.exporters import Observations
 from svc.domain.intake import decoder, split
 from svc.domain.pricing import PriceBook
@@ -50,7 +51,6 @@ from svc.ingest.decoder import decoder_process
 from svc.ingest.writer import Ingest
 from svc.runtime.clock import now
 from svc.runtime.files import connections_allowed
-from svc.secrets.sealing import marking_key
 from svc.store.accounts.keys import KeyStore, matches
 from svc.store.aggregates.cubes import CubeStore
 from svc.store.aggregates.rollups import RollupStore
@@ -67,20 +67,20 @@ from svc.store.spans.writing import SpanStore
 from svc.web.instruments import OwnerLink
 from svc.web.site import Site
 from svc.wiring.agents import RequestDesk, agent_loops, ambient, launcher_state, mcp_url
+from svc.wiring.alert_post import AlertPost
+from svc.wiring.alerts import OwnLooks, alert_loops
+from svc.wiring.detecting import detecting_loop
 from svc.wiring.keeping import leases, optional_loops, retention_report
 from svc.wiring.open_store import Store
 from svc.wiring.pages import DemoProcess, RunningProcess, instruments_of, site
 from svc.wiring.people import means, sign_ins
-from svc.wiring.pools import DETECTING_CONNECTIONS, Pools, PoolSizes, pool_sizes
+from svc.wiring.pools import Pools, PoolSizes, pool_sizes, replica_loops
 from svc.wiring.prices import shared_prices
 from svc.wiring.safekeeping import Safekeeping, safekeeping_loops
 from svc.wiring.spools import Spooling, drainers, ingest_limits
 from svc.wiring.tee import Teeing
 from svc.wiring.tls import Tls
 from svc.wiring.tries import shared_tries
-
-#: With more spans than this accepted and not stored, ingest needs the machine.
-BUSY_SPANS: Final = 2_000
 
 
 def sizes_for(settings: Settings) -> PoolSizes:
@@ -118,7 +118,7 @@ class House:
         _tell_of_fewer_decoders(settings, self.sizes)
         self.board = Board()
         self.tally, self.roller_tally, self.sweep_tally = Tally(), RollerTally(), SweepTally()
-        self.detection = Detecting(self.board)
+        self.detection, self.alerts = Detecting(self.board), AlertTally()
         self.launcher = launcher_state(settings)
         #: The port of the front, once it is bound.
         self.port = settings.http_bind[1]
@@ -144,8 +144,13 @@ class House:
             self.board.enrol(f"drainer-{number}") for number in range(1, drainers(settings) + 1)
         )
         self.health = self._health(buried_before)
-        queries = QueryStore(pools.questions)
-        self.means = means(settings, pools.admission, pools.questions, self.keys, self.hashers, now)
+        queries = QueryStore(pools.history)
+        self.process = RunningProcess(
+            settings, self.health, self.metrics, self.sink, DeadLetterStore(pools.questions)
+        )
+        asked = (pools.admission, pools.questions)
+        self.means = means(settings, *asked, self.keys, self.hashers, now, self.process, pools.history)
+        self.post = cast(AlertPost, self.means.alerts)
         self.owner_link, self.demo = OwnerLink(now), DemoProcess()
         api = Api(self.means, ROUTES)
         app = App(self.keys, queries, self.health, self.metrics, api, self._pages()).build()
@@ -169,7 +174,7 @@ class House:
         found, known = self.means, ambient(self.settings)
         return Mcp(
             self.keys,
-            Reads.of(self.pools.questions, queries, now, found.installed, known),
+            Reads.of(self.pools.questions, queries, now, found.installed, known, self.pools.history),
             found.turns,
             enabled=not self.settings.auth_disabled,
             surroundings=found.surroundings,
@@ -192,10 +197,8 @@ class House:
         return Ingest(decoder(self.prices, self.observations), spans)
 
     def _pages(self) -> Site:
-        letters = DeadLetterStore(self.pools.questions)
-        process = RunningProcess(self.settings, self.health, self.metrics, self.sink, letters)
         instruments = instruments_of(
-            self.settings, self.intake, process, self.owner_link, self.demo, self.prices
+            self.settings, self.intake, self.process, self.owner_link, self.demo, self.prices
         )
         return site(self.means, instruments)
 
@@ -216,8 +219,9 @@ class House:
             retention=lambda: retention_report(self.settings, self.sweep_tally),
             refused=lambda: self.intake.tally.lately.told(),
             tls=None if self.tls is None else self.tls.report,
-            more=lambda: {**self.safekeeping.health(), **self.teeing.health()},
+            more=lambda: self.safekeeping.health() | self.teeing.health() | self.alerts.health(),
             agents=None if self.settings.auth_disabled else self.launcher.snapshot,
+            replica=None if self.pools.replica is None else self.pools.replica.snapshot,
         )
 
     def _sources(self) -> Sources:
@@ -241,6 +245,8 @@ class House:
             backups=self.safekeeping.backups,
             disk=self.safekeeping.disk,
             tee=self.teeing.tally(),
+            alerts=self.alerts,
+            replica=None if self.pools.replica is None else self.pools.replica.snapshot,
         )
 
     def ledger(self) -> Ledger:
@@ -305,13 +311,33 @@ class House:
                 ),
                 roller,
             ),
-            self._detecting(),
+            detecting_loop(
+                self.settings,
+                self.store.database.address,
+                self.detection,
+                lambda: self.spool.waiting_spans,
+                self.board,
+            ),
         ]
+        return [*self._embedded(), *loops, *self._duties(), *self._decoding(), *self._replicas()]
+
+    def _embedded(self) -> list[tuple[Callable[[], Actor], Vitals]]:
+        embedded = self.store.embedded
+        return [] if embedded is None else [(lambda: embedded, self.board.enrol("embedded-postgres"))]
+
+    def _duties(self) -> list[tuple[Callable[[], Actor], Vitals]]:
+        """What is done now and then, some of it by one replica alone."""
         desk, tee = self._desk(), self.teeing.loops(self.board)
+        loops = alert_loops(self.pools, self.board, self._looks(), self.alerts)
         loops += tee + agent_loops(self.settings, self.pools.upkeep, desk, self.launcher, self.board)
         duties = leases(self.settings)
         loops += optional_loops(self.settings, self.pools.upkeep, self.board, self.sweep_tally, duties)
         loops += safekeeping_loops(self.settings, self.pools.upkeep, self.board, self.safekeeping, duties)
+        if self.tls is not None:
+            loops += self.tls.loops(self.board, self.pools.admission, duties)
+        return loops
+
+    def _decoding(self) -> list[tuple[Callable[[], Actor], Vitals]]:
         launch = decoder_process(
             self.store.database.address,
             self.settings.log_level,
@@ -319,18 +345,23 @@ class House:
             pool_size=self.sizes.per_decoder,
             trace_days=self.settings.trace_ttl_days,
         )
-        for lane in self.decoders:
-            loops.append((lambda lane=lane: DecoderProcess(lane=lane, launch=launch), lane.vitals))  # type: ignore[misc]
-        if not self.settings.embedded:
-            loops.append(self.shared_prices.loop(self.board))
-            window_s = self.settings.auth_tries_window_s
-            loops += shared_tries(self.means.tries, self.pools.admission, window_s).loops(self.board)
-        if self.tls is not None:
-            loops += self.tls.loops(self.board, self.pools.admission, duties)
-        embedded = self.store.embedded
-        if embedded is not None:
-            loops.insert(0, (lambda: embedded, self.board.enrol("embedded-postgres")))
-        return loops
+        return [(partial(DecoderProcess, lane=lane, launch=launch), lane.vitals) for lane in self.decoders]
+
+    def _replicas(self) -> list[tuple[Callable[[], Actor], Vitals]]:
+        """What replicas on one served database tell one another, and the server that is read beside it."""
+        if self.settings.embedded:
+            return []
+        window_s = self.settings.auth_tries_window_s
+        tries = shared_tries(self.means.tries, self.pools.admission, window_s)
+        loops = [self.shared_prices.loop(self.board), *tries.loops(self.board)]
+        return loops + replica_loops(self.pools.replica, self.board)
+
+    def _looks(self) -> OwnLooks:
+        return OwnLooks(self.post, self.health.ingest, self.safekeeping, self.tls, now())
+
+    def bound_to(self, port: int) -> None:
+        """The front listens there."""
+        self.port = self.post.port = port
 
     def _desk(self) -> RequestDesk:
         return RequestDesk(
@@ -339,28 +370,6 @@ class House:
             self.means.seals,
             lambda: mcp_url(self.settings, self.port),
             self.keys.evict,
-        )
-
-    def _detecting(self) -> tuple[Callable[[], Actor], Vitals]:
-        vitals = self.board.enrol("detecting", spare=True)
-        launch = detecting_process(
-            self.store.database.address,
-            self.settings.log_level,
-            pool_size=DETECTING_CONNECTIONS,
-            secret_key=marking_key(self.settings),
-            interval_s=self.settings.detectors_interval_s,
-            false_alarms_per_month=self.settings.false_alarms_per_month,
-            encoder_url=self.settings.encoder_url,
-            encoder_key=self.settings.encoder_api_key,
-        )
-        return (
-            lambda: DetectingProcess(
-                detection=self.detection,
-                launch=launch,
-                busy=lambda: self.spool.state().waiting_spans > BUSY_SPANS,
-                vitals=vitals,
-            ),
-            vitals,
         )
 
     async def _write_exporters(self) -> None:

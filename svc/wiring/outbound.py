@@ -13,6 +13,7 @@ import attrs
 from svc.config.table import Settings
 from svc.outside.http import Network
 from svc.wiring.agents import ambient, has_child
+from svc.wiring.alert_post import alert_networks
 from svc.wiring.open_store import served_address
 from svc.wiring.people import integration_networks
 from svc.wiring.runner import COMPOSED_RUNNER
@@ -51,6 +52,7 @@ def _model(settings: Settings) -> str:
 
 def _of_agents(settings: Settings) -> list[Outbound]:
     """Where runs of agents lead."""
+    hosted = settings.sandbox_backend == "hosted" and settings.sandbox_hosted_key is not None
     return [
         Outbound(
             "sandbox runner",
@@ -70,6 +72,18 @@ def _of_agents(settings: Settings) -> list[Outbound]:
             "by the runner, over its socket; it pulls SANDBOX_IMAGE at the first script",
             ("svc/outside/engine.py",),
         ),
+        Outbound(
+            "host of microVMs",
+            str(urlsplit(settings.sandbox_hosted_url or "").hostname) if hosted else "none",
+            "by the runner, for scripts: what a run has read; its machines are asked by their own names",
+            ("svc/outside/microvms.py",),
+        ),
+        Outbound(
+            "repository",
+            "the one that a project names for its agents",
+            "by the runner, while an agent looks for a cause; it is read and never written",
+            ("svc/outside/git.py", "svc/runner/repository.py"),
+        ),
     ]
 
 
@@ -88,6 +102,27 @@ def _of_moving(settings: Settings) -> list[Outbound]:
             "the address that `trace-svc import` is given",
             "while that command runs",
             ("svc/outside/history.py",),
+        ),
+    ]
+
+
+def _of_alerts(settings: Settings) -> list[Outbound]:
+    """Where alerts lead."""
+    near = " ".join(str(network) for network in alert_networks(settings))
+    also = f"also those of {near}" if near else "no private ones (SVC_ALERT_ALLOWED_NETWORKS opens them)"
+    server = None if settings.smtp_url is None else urlsplit(settings.smtp_url).hostname
+    return [
+        Outbound(
+            "alerts",
+            "the channels that people have added",
+            f"when a rule tells something; besides public addresses {also}",
+            ("svc/outside/alerts.py",),
+        ),
+        Outbound(
+            "mail server",
+            server or "none",
+            "for alerts by mail" if server else "SVC_SMTP_URL names none",
+            ("svc/outside/smtp.py",),
         ),
     ]
 
@@ -138,6 +173,7 @@ def outbound(settings: Settings) -> list[Outbound]:
             ("svc/outside/encoder.py", "svc/detecting/encoded.py"),
         ),
         *_of_agents(settings),
+        *_of_alerts(settings),
         Outbound(
             "integrations",
             "the model providers and Git hosts that you have entered",

@@ -72,7 +72,7 @@ def instruments_of(
 
 @attrs.define(eq=False)
 class RunningProcess:
-    """This process, as its pages know it. Implements their `Process`."""
+    """This process, as its pages and dead letters know it. Implements `Process` and `Replays`."""
 
     settings: Settings
     reports: Health

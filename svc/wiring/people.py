@@ -20,6 +20,7 @@ from svc.front.auth.calls import Means
 from svc.front.auth.client import Surroundings
 from svc.front.auth.cookies import Seal, derived_key
 from svc.front.auth.limits import Tries
+from svc.front.ports import Replays
 from svc.front.turns import Turns
 from svc.outside.http import LOCAL_NETWORKS, AddressRule, HttpClient, Network
 from svc.outside.oidc import IdentityProvider
@@ -31,6 +32,7 @@ from svc.store.accounts.logins import LoginStore
 from svc.store.accounts.orgs import OrgStore
 from svc.store.accounts.projects import ProjectStore
 from svc.store.postgres.database import Database
+from svc.wiring.alert_post import AlertPost
 from svc.wiring.keeping import default_terms
 
 
@@ -41,10 +43,12 @@ def means(
     keys: Keys,
     hashers: trio.CapacityLimiter,
     now: Callable[[], datetime],
+    replays: Replays,
+    history: Database | None = None,
 ) -> Means:
     """What the handlers of the REST API call inwards. `hashers` bounds all bcrypt runs of the process.
 
-    `database` is for what is short, `questions` for what may take long.
+    `database` is for what is short, `questions` for what may take long, `history` for what traffic brought.
     """
     known_key = derived_key(settings.cookie_password, b"trace-svc known addresses")
     return Means(
@@ -71,10 +75,13 @@ def means(
         passwords=settings.auth_passwords,
         seals=Sealer.of(settings),
         reach=Providers(HttpClient(AddressRule(integration_networks(settings)))),
+        replays=replays,
+        alerts=AlertPost.of(settings, now),
         terms=default_terms(settings),
         installed=installed(settings),
         false_alarms_per_month=settings.false_alarms_per_month,
         questions=questions,
+        history=history or questions,
         turns=Turns(settings.questions_per_key),
         landing="" if settings.frontend_url is None else _origin(settings.frontend_url),
     )

@@ -10,10 +10,12 @@ from typing import Final, cast
 from svc.config.table import Settings
 from svc.outside.engine import Engine
 from svc.outside.http import AddressRule
+from svc.outside.microvms import MicroVmHost
 from svc.outside.models.aws import CloudKeys
 from svc.outside.models.provider import Surrounding, Way
 from svc.runner.hands import Backend, NoBackend
 from svc.runner.sandboxes.container import ContainerBackend
+from svc.runner.sandboxes.hosted import HostedBackend
 from svc.runner.sandboxes.local_cli import LocalCli
 from svc.wiring.people import integration_networks
 
@@ -47,6 +49,12 @@ def backend(settings: Settings) -> Backend:
     if settings.sandbox_backend == "container":
         return ContainerBackend(
             Engine(settings.sandbox_engine), settings.sandbox_image, settings.sandbox_work_volume
+        )
+    if settings.sandbox_backend == "hosted":
+        key = settings.sandbox_hosted_key
+        host = MicroVmHost(settings.sandbox_hosted_url or "", key or "", settings.sandbox_hosted_machines_url)
+        return HostedBackend(
+            host if key and settings.sandbox_hosted_url else None, settings.sandbox_hosted_template
         )
     return NoBackend(settings.sandbox_backend)
 

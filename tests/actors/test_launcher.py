@@ -88,7 +88,7 @@ def test_a_runner_that_began_anew_gives_the_attempt_back() -> None:
         ("no_such_model", Park("no_such_model")),
         ("provider_away", Refund(60.0, "provider_away: why")),
         ("rate_limited", Refund(60.0, "rate_limited: why")),
-        ("sandbox_away", Refund(5.0, "sandbox_away: why")),
+        ("sandbox_away", Refund(5.0, "sandbox_away: why", counts=True)),
         ("mcp_away", Refund(5.0, "mcp_away: why")),
         ("timeout", Spend("timeout: why")),
         ("budget", Spend("budget: why", final=True)),

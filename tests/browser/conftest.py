@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
+import subprocess
+import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import attrs
 import pytest
 
 from tests.conftest import missing
-from tests.service import Service, running
+from tests.service import Service, copy_made, running
 
 BASE = "/orgs/default/projects/default"
 EMAIL, PASSWORD = "owner@example.org", "correct horse battery"
@@ -51,6 +56,18 @@ class Opened:
         return self.service.url + path
 
 
+def press(page: Any, name: str, *, role: str = "button") -> None:
+    """Reach a button or a link with Tab and press it."""
+    found = page.get_by_role(role, name=name).first
+    found.wait_for()
+    for _ in range(90):
+        if found.evaluate("one => one === document.activeElement"):
+            page.keyboard.press("Enter")
+            return
+        page.keyboard.press("Tab")
+    raise AssertionError(f"Tab does not reach {name}")
+
+
 @pytest.fixture(scope="package")
 def chromium() -> Iterator[Any]:
     """The browser; skipped aloud where there is none.
@@ -77,18 +94,37 @@ def chromium() -> Iterator[Any]:
     asyncio.set_event_loop_policy(None)
 
 
+def signed_up(chromium: Any, service: Service) -> Any:
+    """The cookies of the owner, who signs up."""
+    context = chromium.new_context()
+    page = context.new_page()
+    page.goto(service.url + "/signup")
+    page.get_by_label("E-mail address").fill(EMAIL)
+    page.get_by_label("Password").fill(PASSWORD)
+    page.get_by_role("button", name="Sign up").click()
+    page.get_by_role("heading", level=1).wait_for()
+    state = context.storage_state()
+    context.close()
+    return state
+
+
 @pytest.fixture(scope="package")
 def opened(chromium: Any) -> Iterator[Opened]:
     """A service with an owner and the demo's traces."""
     with running() as service:
         service.command("demo", "--url", service.url)
-        context = chromium.new_context()
-        page = context.new_page()
-        page.goto(service.url + "/signup")
-        page.get_by_label("E-mail address").fill(EMAIL)
-        page.get_by_label("Password").fill(PASSWORD)
-        page.get_by_role("button", name="Sign up").click()
-        page.get_by_role("heading", level=1).wait_for()
-        state = context.storage_state()
-        context.close()
-        yield Opened(chromium, service, state)
+        yield Opened(chromium, service, signed_up(chromium, service))
+
+
+@pytest.fixture(scope="package")
+def watched(chromium: Any) -> Iterator[Opened]:
+    """A service with four weeks behind it that detectors have judged, and its owner."""
+    with tempfile.TemporaryDirectory(prefix="trace-svc-") as made:
+        # The database's account passes through it.
+        os.chmod(made, 0o755)
+        folder = Path(made) / "data"
+        copy_made(folder)
+        fill = [sys.executable, "-m", "tests.detecting.filled", str(folder)]
+        subprocess.run(fill, check=True, capture_output=True, timeout=300)
+        with running(folder, SVC_DETECTORS_INTERVAL_SECONDS="3600") as service:
+            yield Opened(chromium, service, signed_up(chromium, service))

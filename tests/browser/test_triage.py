@@ -2,49 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
-import tempfile
-from collections.abc import Iterator
 from contextlib import closing
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.browser.conftest import BASE, EMAIL, PASSWORD, Opened
+from tests.browser.conftest import BASE, EMAIL, Opened
 from tests.browser.test_pages import check, check_everywhere, settle
-from tests.service import copy_made, running
 
 TRIAGE = BASE + "/triage"
-
-
-@pytest.fixture(scope="package")
-def watched(chromium: Any) -> Iterator[Opened]:
-    """A service with four weeks behind it that detectors have judged, and its owner."""
-    with tempfile.TemporaryDirectory(prefix="trace-svc-") as made:
-        # The database's account passes through it.
-        os.chmod(made, 0o755)
-        yield from _watched(chromium, Path(made) / "data")
-
-
-def _watched(chromium: Any, folder: Path) -> Iterator[Opened]:
-    copy_made(folder)
-    fill = [sys.executable, "-m", "tests.detecting.filled", str(folder)]
-    subprocess.run(fill, check=True, capture_output=True, timeout=300)
-    with running(folder, SVC_DETECTORS_INTERVAL_SECONDS="3600") as service:
-        context = chromium.new_context()
-        page = context.new_page()
-        page.goto(service.url + "/signup")
-        page.get_by_label("E-mail address").fill(EMAIL)
-        page.get_by_label("Password").fill(PASSWORD)
-        page.get_by_role("button", name="Sign up").click()
-        page.get_by_role("heading", level=1).wait_for()
-        state = context.storage_state()
-        context.close()
-        yield Opened(chromium, service, state)
 
 
 def address(page: Any, watched: Opened, what: str) -> str:
@@ -72,6 +39,17 @@ def test_forms_over_a_case_are_clean_too(watched: Opened, theme: str) -> None:
             page.locator(":popover-open").get_by_role("button", name=name).wait_for()
             check(page)
             page.keyboard.press("Escape")
+
+
+def test_the_palette_offers_what_one_can_do_to_a_case(watched: Opened) -> None:
+    with watched.page(viewport={"width": 1280, "height": 900}) as page:
+        page.goto(watched.url(f"{BASE}/cases/C-2"))
+        settle(page)
+        page.keyboard.press("Control+k")
+        page.keyboard.type("mute")
+        page.get_by_role("option", name=re.compile("Mute.*action")).wait_for()
+        page.keyboard.press("Enter")
+        page.locator(":popover-open").get_by_label("for a day").wait_for()
 
 
 def test_by_keys_alone_from_the_inbox_to_a_mute_and_back(watched: Opened) -> None:
@@ -145,6 +123,59 @@ def test_every_verb_of_a_case_is_a_key_with_a_way_back(watched: Opened) -> None:
         page.get_by_text("C-2 is open again.").wait_for()
         page.get_by_role("button", name=re.compile("Analyse")).click()
         page.get_by_text("C-2 is being looked into.").wait_for()
+
+
+def test_a_case_stands_in_the_list_of_its_state(watched: Opened) -> None:
+    with watched.page(viewport={"width": 1280, "height": 900}) as page:
+        page.goto(watched.url(f"{BASE}/cases/C-3"))
+        settle(page)
+        for key, tab, back in (("m", "Muted", "Unmute"), ("r", "Resolved", "Reopen")):
+            page.keyboard.press(key)
+            page.locator(":popover-open").wait_for()
+            page.keyboard.type("known")
+            page.keyboard.press("Enter")
+            page.get_by_text(re.compile("^C-3 is (muted|resolved)")).wait_for()
+            page.goto(watched.url(TRIAGE))
+            assert page.locator("li[data-ref=C-3]").count() == 0
+            page.get_by_role("navigation", name="States").get_by_role("link", name=tab).click()
+            page.locator("li[data-ref=C-3] a.what").click()
+            page.locator(".pane[data-case=C-3]").get_by_role("button", name=back).click()
+            page.get_by_text("C-3 is open again.").wait_for()
+            page.goto(watched.url(f"{BASE}/cases/C-3"))
+            settle(page)
+
+
+def test_a_detector_is_switched_and_tuned_on_its_page(watched: Opened) -> None:
+    here = watched.url(f"{BASE}/detectors/duration_drift")
+    # A refusal is an error in the console, so this page is not looked at.
+    context = watched.browser.new_context(storage_state=watched.state)
+    with closing(context):
+        page = context.new_page()
+        page.goto(watched.url(f"{BASE}/detectors"))
+        row = page.get_by_role("row").filter(has=page.locator("a[href$='/duration_drift']"))
+        row.get_by_role("button", name=re.compile("^Switch .* off")).click()
+        row.get_by_text("switched off").wait_for()
+        page.goto(here)
+        page.get_by_role("heading", level=1, name=re.compile("switched off")).wait_for()
+        page.get_by_role("button", name="Switch on").click()
+        page.goto(here)
+        usual = page.locator("#tune-w1_floor").input_value()
+        page.locator("#tune-w1_floor").fill("0.4")
+        page.get_by_role("button", name="What would have fired").click()
+        page.get_by_role("heading", name=re.compile("^It would (not )?have fired")).wait_for()
+        # What was typed for a look stays until it is kept.
+        assert page.locator("#tune-w1_floor").input_value() == "0.4"
+        page.goto(here)
+        assert page.locator("#tune-w1_floor").input_value() == usual
+        page.locator("#tune-w1_floor").fill("much")
+        page.get_by_role("button", name="Keep this tuning").click()
+        page.get_by_role("alert").wait_for()
+        assert page.locator("#tune-w1_floor").input_value() == "much"
+        for typed, kept in (("0.4", "0.4"), ("", usual)):
+            page.locator("#tune-w1_floor").fill(typed)
+            page.keyboard.press("Enter")
+            page.wait_for_url(here)
+            page.locator(f"#tune-w1_floor[value='{kept}']").wait_for()
 
 
 def test_of_two_people_on_one_case_the_second_hears_who_was_first(watched: Opened) -> None:

@@ -37,7 +37,8 @@ def test_a_true_finding_is_confirmed_and_a_planted_false_one_is_rejected(house: 
         ("confirmed", "positive"),
         ("rejected", "negative"),
     ]
-    assert {event["kind"] for event in runs[0]["events"]} == {"accepted", "turn", "tool", "ended"}
+    happened = {"accepted", "without_scripts", "turn", "tool", "ended"}
+    assert {event["kind"] for event in runs[0]["events"]} == happened
     assert runs[0]["spent"]["usd"] > 0
     assert runs[0]["model"].startswith("claude-")
     over_mcp = house.tool("get_finding", id=true)
@@ -103,6 +104,7 @@ def test_a_provider_that_refuses_the_key_parks_the_run_until_somebody_changes_so
         "models": {"triage": None, "rca": None},
         "run_usd": None,
         "day_usd": 20.0,
+        "repository": None,
     }
     house.service.command("agent-runs", "list")
     # Whoever owns the organization sets budgets; the command line may begin runs anew only.

@@ -143,23 +143,13 @@ def test_killed_at_every_stage_it_tells_the_same_as_undisturbed_and_nothing_twic
                 if number == 0:
                     for _, body in sent:
                         assert service.send(body).status_code == 200
-                else:
-                    take_over(service)
                 until_true(service, sql.format(traces=traces))
                 kill(service)
                 struck.append(moment)
         with running(folder, SVC_DETECTORS_INTERVAL_SECONDS=BEAT_S) as service:
-            take_over(service)
             disturbed = outcome(service, traces)
     finally:
         stop_postgres(folder)
     assert struck == list(MOMENTS)
     for name, rows in undisturbed.items():
         assert disturbed[name] == rows, name
-
-
-def take_over(service: Service) -> None:
-    """As if what the killed one held had run out: minutes would pass otherwise."""
-    for table in ("fold_state", "judge_state"):
-        answer(service, f"update {table} set holder = null returning 1")
-    answer(service, "update rca_report set lease_until = now() where lease_until is not null returning 1")

@@ -21,6 +21,7 @@ from svc.front.api.table import ROUTES
 from svc.front.app import App
 from svc.front.auth.calls import Means
 from svc.front.metrics import Metrics
+from svc.front.ports import Replays
 from svc.runtime.clock import now
 from svc.store.accounts.accounts import AccountStore
 from svc.store.accounts.keys import KeyStore, matches
@@ -258,6 +259,7 @@ async def replica(
     cost: int = 4,
     clock: Callable[[], datetime] = now,
     known: Instruments | None = None,
+    replays: Replays | None = None,
     **settings: str,
 ) -> AsyncIterator[Replica]:
     """A REST API on a database; limits are off and passwords cheap to hash unless the test sets them."""
@@ -267,7 +269,8 @@ async def replica(
     send, receive = trio.open_memory_channel[Verify](MAILBOX_BOUND)
     keys = Keys(verdicts, send)
     hashers = trio.CapacityLimiter(2)
-    means = people.means(read_settings(env), database, database, keys, hashers, clock)
+    replays = replays or NoProcess()
+    means = people.means(read_settings(env), database, database, keys, hashers, clock, replays)
     means = attrs.evolve(means, accounts=AccountStore(database, hashers, cost))
     hashed: list[str] = []
 

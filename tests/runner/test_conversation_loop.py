@@ -86,9 +86,10 @@ async def test_a_run_comes_to_its_answer_by_every_way(way: str, model: StandIn, 
         fields = {"credential": msgspec.structs.replace(credential, base_url=model.url)}
     async with runner(around) as client:
         result, events = await ended(client, "run.1", request(model, place.url, place.token, **fields))
-    assert (result.state, result.result) == ("done", {**answer(), "unsupported": []})
+    notes = ["No script could be run: no sandbox can be used."]
+    assert (result.state, result.result) == ("done", {**answer(), "unsupported": [], "notes": notes})
     assert {asked.path for asked in model.asked} == {path}
-    assert kinds(events) == ["accepted", "turn", "tool", "turn", "ended"]
+    assert kinds(events) == ["accepted", "without_scripts", "turn", "tool", "turn", "ended"]
     assert result.spent.turns == 2
     first = model.asked[0]
     assert "submit_answer" in first.tools

@@ -40,20 +40,6 @@ async def signed_in(judged: Replica) -> Visitor:
     return visitor
 
 
-@pytest.fixture
-async def here(store: Database) -> AsyncIterator[Replica]:
-    async with replica(store) as found:
-        yield found
-
-
-@pytest.fixture
-async def owner(here: Replica) -> Visitor:
-    """The first account, signed in."""
-    visitor = Visitor.of(here)
-    assert (await visitor.sign_up()).status == 303
-    return visitor
-
-
 async def test_every_page_tells_of_what_was_judged(judged: Replica) -> None:
     owner = await signed_in(judged)
     inbox = await owner.get(BASE + "/triage")
@@ -130,6 +116,37 @@ async def test_a_detector_is_switched_and_tuned_by_members_only(here: Replica, o
         assert (await viewer.post(f"{path}/{verb}")).status == 403
 
 
+async def test_what_was_said_of_a_finding_without_a_case_is_taken_back(
+    store: Database, owner: Visitor
+) -> None:
+    path = f"{BASE}/findings/{await fire(store, seen(1))}"
+    live = await owner.post(path + "/reopen")
+    assert (live.status, "nobody closed it" in live.text) == (409, True)
+    for said, form in (
+        ("This is no issue", {"action": "rejected", "reason": "a load test"}),
+        ("This is the new normal now", {"action": "expected"}),
+    ):
+        done = await owner.post(path + "/say", form)
+        page = await owner.get(done.location)
+        assert f"{said}." in page.text
+        assert page.text.count("data-undo") == 1
+        # The way back stays when the line that told of it has gone.
+        assert "Take this back" in (await owner.get(path)).text
+        back = await owner.post(path + "/reopen")
+        page = await owner.get(back.location)
+        assert "This is live again." in page.text
+        assert "Not confirmed: the rule has not looked at it yet." in page.text
+        assert "data-undo" not in page.text
+    # One that closed with its case reopens with that.
+    assert (await owner.post(path + "/say", {"action": "not_expected"})).status == 303
+    await owner.post(BASE + "/cases/C-1/reject", {"reason": "a load test"})
+    assert "data-undo" not in (await owner.get(path)).text
+    late = await owner.post(path + "/reopen")
+    assert (late.status, "reopen that" in late.text) == (409, True)
+    audit = await owner.get(BASE + "/settings/audit")
+    assert audit.text.count("finding.reopen") == 2
+
+
 async def test_people_say_whether_a_finding_is_real(here: Replica, store: Database, owner: Visitor) -> None:
     real, expected = await fire(store, seen(1)), await fire(store, seen(2))
     path = f"{BASE}/findings/{real}"
@@ -148,6 +165,7 @@ async def test_people_say_whether_a_finding_is_real(here: Replica, store: Databa
     assert again.status in (303, 409)
     assert "absorbed" in (await owner.get(other)).text
     for wrong in ("x", "00000000-0000-0000-0000-000000000000"):
+        assert (await owner.post(f"{BASE}/findings/{wrong}/reopen")).status == 404
         assert (await owner.get(f"{BASE}/findings/{wrong}")).status == 404
         assert (await owner.get(f"{BASE}/findings/{wrong}/statistic")).status == 404
         assert (await owner.get(f"{BASE}/rca/{wrong}")).status == 404

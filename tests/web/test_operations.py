@@ -55,16 +55,8 @@ async def process(store: Database) -> Storing:
 @pytest.fixture
 async def here(store: Database, process: Storing) -> AsyncIterator[Replica]:
     sso = SignOnState("https://id.example", "https://traces.example/auth/sso/callback")
-    async with replica(store, known=instruments(process=process, sign_on=sso)) as found:
+    async with replica(store, known=instruments(process=process, sign_on=sso), replays=process) as found:
         yield found
-
-
-@pytest.fixture
-async def owner(here: Replica) -> Visitor:
-    """The first account, signed in."""
-    visitor = Visitor.of(here)
-    assert (await visitor.sign_up()).status == 303
-    return visitor
 
 
 def letter(number: int, name: str, reason: str = "too wide") -> Letter:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator
 from datetime import timedelta
 from typing import Any
 from urllib.parse import quote
@@ -20,20 +19,6 @@ from svc.web.render import POLICY
 from tests.front.people import ORG, PASSWORD, Replica, instruments, replica
 from tests.store.spans.test_writing import Clock, one, rows, store_of
 from tests.web.visitor import BASE, Seen, Visitor
-
-
-@pytest.fixture
-async def here(store: Database) -> AsyncIterator[Replica]:
-    async with replica(store) as found:
-        yield found
-
-
-@pytest.fixture
-async def owner(here: Replica) -> Visitor:
-    """The first account, signed in."""
-    visitor = Visitor.of(here)
-    assert (await visitor.sign_up()).status == 303
-    return visitor
 
 
 async def fill(store: Database, number: int = 60, **more: Any) -> None:

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator
 from typing import Final, Literal
-
-import pytest
 
 from svc.store.postgres.database import Connection, Database
 from svc.web.page import PROJECT
 from svc.web.table import PAGES
-from tests.front.people import Replica, replica
+from tests.front.people import Replica
 from tests.store.detection.detecting import opened, seen
 from tests.web.test_pages import fill
 from tests.web.test_triage import invited
@@ -59,6 +56,7 @@ ROWS: Final[dict[str, Level]] = {
     "GET …/findings/{id}": "viewer",
     "GET …/findings/{id}/statistic": "viewer",
     "POST …/findings/{id}/say": "member",
+    "POST …/findings/{id}/reopen": "member",
     "GET …/detectors": "viewer",
     "GET …/detectors/{name}": "viewer",
     "POST …/detectors/{name}/switch": "member",
@@ -126,6 +124,17 @@ ROWS: Final[dict[str, Level]] = {
     "POST …/settings/integrations/remove": "admin",
     "GET …/settings/agents": "viewer",
     "POST …/settings/agents": "admin",
+    "GET …/settings/notifications": "viewer",
+    "GET …/settings/notifications/fired": "viewer",
+    "POST …/settings/notifications/channel": "member",
+    "POST …/settings/notifications/channel/test": "member",
+    "POST …/settings/notifications/channel/rotate": "member",
+    "POST …/settings/notifications/channel/remove": "member",
+    "POST …/settings/notifications/rule": "member",
+    "POST …/settings/notifications/rule/try": "member",
+    "POST …/settings/notifications/rule/mute": "member",
+    "POST …/settings/notifications/rule/remove": "member",
+    "POST …/settings/notifications/replay": "member",
     "GET …/settings/taxonomy": "viewer",
     "POST …/settings/taxonomy": "member",
     "GET …/settings/health": "viewer",
@@ -149,12 +158,6 @@ def rows() -> dict[str, tuple[str, str]]:
 
 def test_every_page_and_form_has_a_row() -> None:
     assert ROWS.keys() == rows().keys()
-
-
-@pytest.fixture
-async def here(store: Database) -> AsyncIterator[Replica]:
-    async with replica(store) as found:
-        yield found
 
 
 async def ask(visitor: Visitor, method: str, path: str, base: str = BASE) -> Seen:

@@ -3,35 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator
 from datetime import timedelta
 from typing import Any
-
-import pytest
 
 from svc.runtime.clock import now
 from svc.store.postgres.database import Database
 from svc.store.spans.traces import TraceStore
-from tests.front.people import Replica, replica
+from tests.front.people import Replica
 from tests.store.spans.test_writing import Clock, one, rows, store_of
 from tests.web.test_pages import HOSTILE, fill, heading
 from tests.web.visitor import BASE, Visitor
 
 SETTINGS = BASE + "/settings"
-
-
-@pytest.fixture
-async def here(store: Database) -> AsyncIterator[Replica]:
-    async with replica(store) as found:
-        yield found
-
-
-@pytest.fixture
-async def owner(here: Replica) -> Visitor:
-    """The first account, signed in."""
-    visitor = Visitor.of(here)
-    assert (await visitor.sign_up()).status == 303
-    return visitor
 
 
 async def test_a_key_is_shown_once_rotated_and_revoked(here: Replica, owner: Visitor) -> None:
@@ -188,6 +171,13 @@ async def test_vitals_name_the_worst_mover(store: Database, owner: Visitor) -> N
     )
     assert re.search("×(3.9|4.[01])", seen.text)
     assert f'href="{BASE}/traces?q=site%3Asupport&amp;from=' in seen.text
+
+
+async def test_what_comes_later_in_vitals_moves_nothing_that_is_seen(store: Database, owner: Visitor) -> None:
+    await two_windows(store, 12, 30)
+    assert (await owner.get(BASE + "/vitals")).text.count("data-load") == 1
+    assert "data-load" in (await owner.get(BASE + "/vitals/models")).text
+    assert "data-load" not in (await owner.get(BASE + "/vitals/tools")).text
 
 
 async def test_vitals_compare_nothing_with_too_few(store: Database, owner: Visitor) -> None:

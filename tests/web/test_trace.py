@@ -44,13 +44,6 @@ async def here(store: Database) -> AsyncIterator[Replica]:
         yield found
 
 
-@pytest.fixture
-async def owner(here: Replica) -> Visitor:
-    visitor = Visitor.of(here)
-    assert (await visitor.sign_up()).status == 303
-    return visitor
-
-
 async def test_the_first_line_says_what_happened(owner: Visitor) -> None:
     assert heading(await owner.get(at("failing"))) == "plan_trip took 9.8 s, 2 spans failed on the way"
     assert heading(await owner.get(at("healthy"))) == "plan_trip took 9.8 s"

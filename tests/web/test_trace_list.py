@@ -15,10 +15,8 @@ from svc.store.postgres.database import Database
 from svc.web.render import Renderer
 from tests.front.people import ORG, Replica
 from tests.web.test_pages import fill
-from tests.web.test_settings import here, owner
 from tests.web.visitor import BASE, Visitor
 
-__all__ = ["here", "owner"]
 TRACES = BASE + "/traces"
 
 
@@ -86,13 +84,25 @@ async def test_columns_are_kept_in_the_browser_and_cells_add_filters(store: Data
     assert await headings() == ["Started ▾", "Name", "Session", "Failed"]
     seen = await owner.get(TRACES)
     assert f'href="{TRACES}?q=session%3As0" data-not="{TRACES}?q=-session%3As0"' in seen.text
-    assert '<td colspan="4"' in seen.text
+    # Never as wide as the row: beside the rail columns are hidden.
+    assert '<td colspan="2"' in seen.text
     await owner.post(TRACES + "/columns", {})
     assert "svc_columns" not in owner.cookies
     assert await headings() == usual
     for wrong in ("x.y", "../..", "x" * 5000):
         owner.cookies["svc_columns"] = wrong
         assert await headings() == usual
+
+
+async def test_what_is_typed_is_added_to_the_chips_that_stand(owner: Visitor) -> None:
+    page = await owner.get(f"{TRACES}?q=kind%3Atool+-model%3A%22a%26b%22+refund+now&range=7d")
+    assert 'name="kept" value="kind:tool -model:a&amp;b"' in page.text
+    assert 'name="q" value="&#34;refund now&#34;"' in page.text
+    sent = await owner.get(f"{TRACES}?kept=kind%3Atool&q=latency%3Asoon&range=7d")
+    assert (sent.status, sent.location) == (303, f"{TRACES}?q=kind%3Atool+latency%3Asoon&range=7d")
+    assert "Latency is such as" in (await owner.get(sent.location)).text
+    emptied = await owner.get(f"{TRACES}?kept=kind%3Atool&q=")
+    assert emptied.location == f"{TRACES}?q=kind%3Atool"
 
 
 async def test_a_full_list_is_rendered_within_its_budget(

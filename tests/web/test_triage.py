@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator
 from datetime import timedelta
 from typing import Any
 
 import msgspec
-import pytest
 
 from protocol.detection import RULE, Triage
 from svc.domain.detect.table import DETECTORS, lacking
@@ -16,27 +14,13 @@ from svc.runtime.clock import now
 from svc.store.detection.detector_settings import DetectorSettingStore
 from svc.store.detection.finding_states import FindingStates
 from svc.store.postgres.database import Connection, Database
-from tests.front.people import Replica, replica
+from tests.front.people import Replica
 from tests.store.detection.detecting import fire, opened, seen
 from tests.store.detection.test_folding import begin
 from tests.web.test_pages import HOSTILE, fill, heading
 from tests.web.visitor import BASE, Seen, Visitor
 
 TRIAGE = BASE + "/triage"
-
-
-@pytest.fixture
-async def here(store: Database) -> AsyncIterator[Replica]:
-    async with replica(store) as found:
-        yield found
-
-
-@pytest.fixture
-async def owner(here: Replica) -> Visitor:
-    """The first account, signed in."""
-    visitor = Visitor.of(here)
-    assert (await visitor.sign_up()).status == 303
-    return visitor
 
 
 async def invited(here: Replica, owner: Visitor, email: str, role: str) -> Visitor:

@@ -22,6 +22,7 @@ NO_DESTINATION = {
     "svc/commands/own_service.py",
     "svc/commands/support_bundle.py",
     "svc/outside/http.py",
+    "svc/wiring/alert_post.py",
     "svc/wiring/outbound.py",
     "svc/wiring/people.py",
     "svc/wiring/runner.py",
@@ -52,6 +53,10 @@ def test_every_module_that_can_connect_is_in_the_list() -> None:
         ({}, "sandbox runner: a child of this process"),
         ({"SVC_HTTP_BIND": "0.0.0.0:8000"}, "sandbox runner: http://sandbox-runner:8080"),
         ({"CLOUD_REGION": "eu-central-1"}, "agents' model: the integration that a project chose, else cloud"),
+        ({}, "alerts: the channels that people have added, when a rule tells something; besides public"),
+        ({"SVC_HTTP_BIND": "0.0.0.0:8000"}, "alerts: the channels that people have added"),
+        ({}, "mail server: none, SVC_SMTP_URL names none"),
+        ({"SVC_SMTP_URL": "smtps://ann:planted@mail.example.org"}, "mail server: mail.example.org"),
         ({}, "encoder: none, no encoder service is set"),
         (
             {"SVC_OBSERVER_ENCODER_URL": "http://encoder.lan:9"},
@@ -65,4 +70,5 @@ def test_it_tells_what_these_settings_reach(env: dict[str, str], told: str) -> N
 
 def test_nothing_of_a_database_url_but_its_host_is_told() -> None:
     env = {"SVC_JDBC_URL": "postgresql://user:planted@db.example.org/x", "DB_PASSWORD": "planted"}
+    env |= {"SVC_SMTP_URL": "smtps://planted:planted@mail.example.org"}
     assert "planted" not in "".join(line.sentence() for line in outbound(read_settings(env)))

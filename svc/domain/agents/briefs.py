@@ -55,6 +55,11 @@ inconclusive when nothing is settled.
 The claim stands in claim.json, how the detector measures in method.md.
 """
 
+_REPOSITORY: Final = """
+- The application's repository can be read (list_commits, list_files, search_files, read_file). Look for what
+  was changed shortly before the onset. It does not know when a commit was deployed.
+"""
+
 _CANNOT_SEE: Final = {
     "rate": "It counts traces by five minutes and compares the share of those that failed with a reference of"
     " earlier weeks, slot of the week by slot. It does not see why one failed, nor who asked.",
@@ -90,8 +95,12 @@ def brief_of(
     refs: Sequence[Mapping[str, Any]],
     limits: RunLimits,
     rule_report: Mapping[str, Any] | None,
+    *,
+    repository: bool = False,
 ) -> Brief:
-    """The brief of a run about a finding; `refs` are the first of its evidence."""
+    """The brief of a run about a finding; `refs` are the first of its evidence. With a `repository` its
+    tools are named.
+    """
     claim = {name: finding[name] for name in _CLAIMED if name in finding}
     files = {
         "claim.json": _json({**claim, "evidence_refs": list(refs)}),
@@ -104,6 +113,8 @@ def brief_of(
         dossier = _dossier(rule_report)
         files["dossier.json"] = _json(dossier)
         checklist = [check["check"] for check in dossier["checks"]]
+    if repository:
+        question += _REPOSITORY
     known = sorted(set().union(*(ids_in(text) for text in files.values())))
     budget = _ALWAYS.format(
         turns=limits.turns * 4 // 5, tokens=limits.tokens * 4 // 5, minutes=limits.seconds * 4 / 5 / 60

@@ -17,6 +17,7 @@ from typing import Any, Final
 
 import msgspec
 
+from svc.domain.detect.secret_formats import FORMATS
 from svc.domain.detect.secrets import LEADING, masked
 
 #: No form of a secret is shorter with what tells it.
@@ -33,6 +34,10 @@ _TELLING: Final = re.compile(
 #: The unbroken end of a text, and what is a word, not the beginning of a token.
 _END: Final = re.compile(r"[0-9A-Za-z_+/=.~@:%$&#!*^-]{8,}\Z")
 _PLAIN: Final = re.compile(r"[A-Za-z][a-z]*(?:[-'/][a-z]+)*[.,:;!]*")
+#: What forms begin with that say where they come from; one token in a thousand reads like a word after it.
+_BEGINS: Final = tuple(
+    {found[0] for form in FORMATS if (found := re.match(r"[0-9A-Za-z]+[-_]", form.pattern)) is not None}
+)
 
 
 def masked_head(text: str | None, whole_chars: int) -> str | None:
@@ -45,7 +50,7 @@ def masked_head(text: str | None, whole_chars: int) -> str | None:
     if len(text) < whole_chars:
         return shown
     end = _END.search(shown)
-    if end is None or _PLAIN.fullmatch(end[0]):
+    if end is None or (_PLAIN.fullmatch(end[0]) and not end[0].startswith(_BEGINS)):
         return shown
     return shown[: end.start() + LEADING] + "…"
 

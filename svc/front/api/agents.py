@@ -9,10 +9,11 @@ from __future__ import annotations
 from typing import Any, Final
 from uuid import UUID
 
-from protocol.agents import AgentSettings, ModelChoice, NotPressed, RunKind
+from protocol.agents import AgentSettings, ModelChoice, NotPressed, RepoChoice, RunKind
 from protocol.refusals import (
     AGENTS_OFF,
     ALREADY_RESOLVED,
+    BAD_REPOSITORY,
     NO_SUCH_CASE,
     NO_SUCH_FINDING,
     NO_SUCH_INTEGRATION,
@@ -27,6 +28,7 @@ from protocol.rest.agents import (
     AgentSettingsShown,
     ModelChosen,
     ModelsChosen,
+    RepoChosen,
     ReportList,
     ReportWhole,
     RunCancelled,
@@ -35,9 +37,11 @@ from protocol.rest.agents import (
     RunsQuery,
     RunWhole,
 )
+from svc.domain.agents.repositories import is_hosted_by, repository_fault
 from svc.front.api.findings import told_by
 from svc.front.api.routes import PROJECT, Route
 from svc.front.auth.calls import Call
+from svc.store.accounts.integrations import IntegrationStore
 from svc.store.agents.reads import RunReads
 from svc.store.agents.runs import RunStore
 from svc.store.agents.settings import AgentSettingStore
@@ -122,8 +126,12 @@ def _shown(settings: AgentSettings) -> AgentSettingsShown:
         kind: ModelChosen(str(choice.integration_id), choice.model)
         for kind, choice in settings.models.items()
     }
+    repository = None
+    if (chosen := settings.repository) is not None:
+        by = None if chosen.integration_id is None else str(chosen.integration_id)
+        repository = RepoChosen(chosen.clone_url, chosen.ref, by)
     return AgentSettingsShown(
-        settings.triage_automatic, ModelsChosen(**models), settings.run_usd, settings.day_usd
+        settings.triage_automatic, ModelsChosen(**models), settings.run_usd, settings.day_usd, repository
     )
 
 
@@ -144,11 +152,36 @@ async def put_settings(call: Call[AgentSettingsShown]) -> AgentSettingsShown | R
             except ValueError:
                 return NO_SUCH_INTEGRATION
     body = call.body
-    wanted = AgentSettings(body.triage_automatic, models, body.run_usd, body.day_usd)
+    repository = await _repository(call)
+    if isinstance(repository, Refusal):
+        return repository
+    wanted = AgentSettings(body.triage_automatic, models, body.run_usd, body.day_usd, repository)
     kept = await AgentSettingStore(call.means.database).put(
         call.org.id, call.project.id, wanted, call.caller.label
     )
     return _shown(wanted) if kept else NO_SUCH_INTEGRATION
+
+
+async def _repository(call: Call[AgentSettingsShown]) -> RepoChoice | Refusal | None:
+    """The repository as it is kept; the refusal of one that may not be read, or not so."""
+    asked = call.body.repository
+    if asked is None:
+        return None
+    fault = repository_fault(asked.clone_url, asked.ref)
+    if fault is not None:
+        return BAD_REPOSITORY.saying(fault)
+    if asked.integration_id is None:
+        return RepoChoice(asked.clone_url, asked.ref)
+    try:
+        integration_id = UUID(asked.integration_id)
+    except ValueError:
+        return NO_SUCH_INTEGRATION
+    found = await IntegrationStore(call.means.questions).one(call.org.id, integration_id)
+    if found is None or found.kind != "git":
+        return NO_SUCH_INTEGRATION
+    if not is_hosted_by(asked.clone_url, found.provider, found.base_url):
+        return BAD_REPOSITORY.saying("the repository is not on the host of that integration")
+    return RepoChoice(asked.clone_url, asked.ref, integration_id)
 
 
 _REPORT: Final = PROJECT + "/rca/{reportId}"
@@ -174,6 +207,6 @@ ROUTES: Final = (
     Route("GET", _SETTINGS, "ORG_VIEW", get_settings, AgentSettingsShown),
     Route(
         "PUT", _SETTINGS, "ORG_ADMIN", put_settings, AgentSettingsShown, body=AgentSettingsShown,
-        refusals=(NO_SUCH_INTEGRATION,),
+        refusals=(NO_SUCH_INTEGRATION, BAD_REPOSITORY),
     ),
 )  # fmt: skip

@@ -11,9 +11,12 @@ from uuid import UUID
 from protocol.detection import FindingRefusal, NotOpened, Ruled, Triage
 from protocol.refusals import (
     ALREADY_RESOLVED,
+    CASE_RESOLVED,
     FINDING_REFUSALS,
+    FINDING_SUPERSEDED,
     NO_SUCH_FINDING,
     NOT_ABSORBABLE,
+    NOT_DECIDED,
     OVERRULED,
     REASON_REQUIRED,
     Refusal,
@@ -119,6 +122,12 @@ async def post_resolution(call: Call[FindingResolution]) -> FindingResolved | Re
     return FindingResolved(ruled.status, str(opened.id))
 
 
+async def post_reopen(call: Call[None]) -> FindingResolved | Refusal:
+    """Take back that a finding was rejected or expected; one that closed with its case reopens with that."""
+    states = FindingStates(call.means.database)
+    return _resolved(await states.reopen(call.project.id, _id(call), call.author, call.means.now()))
+
+
 def _resolved(ruled: Ruled | FindingRefusal) -> FindingResolved | Refusal:
     if isinstance(ruled, FindingRefusal):
         return told_by(FINDING_REFUSALS[ruled.code], ruled.by, ruled.at)
@@ -147,5 +156,9 @@ ROUTES: Final = (
         "POST", _FINDING + "/resolution", "ORG_MANAGE", post_resolution, FindingResolved,
         body=FindingResolution,
         refusals=(NO_SUCH_FINDING, ALREADY_RESOLVED, OVERRULED, NOT_ABSORBABLE, REASON_REQUIRED),
+    ),
+    Route(
+        "POST", _FINDING + "/reopen", "ORG_MANAGE", post_reopen, FindingResolved,
+        refusals=(NO_SUCH_FINDING, NOT_DECIDED, CASE_RESOLVED, FINDING_SUPERSEDED),
     ),
 )  # fmt: skip

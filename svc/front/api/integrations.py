@@ -172,7 +172,9 @@ async def try_integration(call: Call[None]) -> Reached | Refusal:
         if isinstance(opened, Lost):
             return Reached(False, False, None, opened.reason, 0)
         secret = opened
-    return await call.means.reach.ask(known.kind, known.provider, known.base_url, secret)
+    return await call.means.reach.ask(
+        known.kind, known.provider, known.base_url, secret, username=known.username, region=known.region
+    )
 
 
 _ONE: Final = ORG + "/integrations/{integrationId}"

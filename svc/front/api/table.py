@@ -6,11 +6,14 @@ from typing import Final
 
 from svc.front.api import (
     agents,
+    alert_channels,
+    alert_rules,
     auth,
     buckets,
     cases,
     classifier_reads,
     classifiers,
+    dead_letters,
     findings,
     ingest,
     integrations,
@@ -34,6 +37,7 @@ ROUTES: Final[tuple[Route, ...]] = (
     *project_settings.ROUTES,
     *integrations.ROUTES,
     *ingest.ROUTES,
+    *dead_letters.ROUTES,
     *spans.ROUTES,
     *classifiers.ROUTES,
     *classifier_reads.ROUTES,
@@ -41,4 +45,6 @@ ROUTES: Final[tuple[Route, ...]] = (
     *findings.ROUTES,
     *cases.ROUTES,
     *agents.ROUTES,
+    *alert_channels.ROUTES,
+    *alert_rules.ROUTES,
 )

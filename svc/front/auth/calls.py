@@ -33,7 +33,7 @@ from svc.front.auth.callers import NOBODY, Caller, Callers, KeyHolder, Nobody, P
 from svc.front.auth.client import Client, Surroundings
 from svc.front.auth.cookies import Seal
 from svc.front.auth.limits import Tries
-from svc.front.ports import Reach, Seals, SignOn
+from svc.front.ports import AlertDoor, Reach, Replays, Seals, SignOn
 from svc.front.turns import Turns
 from svc.store.accounts.accounts import AccountStore
 from svc.store.accounts.orgs import OrgStore
@@ -66,6 +66,10 @@ class Means:
     #: What seals stored secrets, and what asks the other side of an integration.
     seals: Seals
     reach: Reach
+    #: What stores dead letters anew.
+    replays: Replays
+    #: What sends a test message, and says what can be watched.
+    alerts: AlertDoor
     #: The install's terms of retention.
     terms: Terms
     #: What detectors need and this install has, and the project's budget of false alarms.
@@ -73,6 +77,9 @@ class Means:
     false_alarms_per_month: float
     #: Where long questions are asked, and how many of them one caller may have under way.
     questions: Database
+    #: Where spans, traces and sessions are read: perhaps a replica, a few seconds late. Nothing that people
+    #: write is read there.
+    history: Database
     turns: Turns
 
 

@@ -23,7 +23,7 @@ from svc.outside.models.aws import CloudKeys
 from svc.outside.models.chat import chat_answer, chat_body
 from svc.outside.models.conversation import ModelAnswer, ModelQuestion, UnreadableAnswer
 from svc.outside.models.messages import messages_answer, messages_body
-from svc.outside.models.sigv4 import KeyPair, signed
+from svc.outside.models.sigv4 import KeyPair, pair_of, signed
 
 ANSWER_BYTES: Final = 8 * 1024 * 1024
 #: One answer takes minutes when it is long.
@@ -202,15 +202,14 @@ async def asked_by(
 def _cloud_of(
     credential: Credential, model: str, http: HttpClient, now: Callable[[], datetime]
 ) -> ModelProvider:
-    """With a user name it is a key pair, whose secret may have a session token behind a blank."""
+    """With a user name it is a key pair."""
     if credential.secret is None or credential.region is None:
         raise ModelRefused("no_provider", "the integration has no region or no secret")
     base = credential.base_url or _cloud_base(credential.region)
     made = ModelProvider("cloud", base, model, "aws", http, now, region=credential.region)
     if credential.username is None:
         return attrs.evolve(made, secret=credential.secret)
-    secret, _, session = credential.secret.partition(" ")
-    return attrs.evolve(made, keys=KeyPair(credential.username, secret, session or None))
+    return attrs.evolve(made, keys=pair_of(credential.username, credential.secret))
 
 
 def _cloud_base(region: str) -> str:

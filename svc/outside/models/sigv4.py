@@ -27,6 +27,12 @@ class KeyPair:
     until: datetime | None = None
 
 
+def pair_of(username: str, secret: str) -> KeyPair:
+    """The pair that an integration holds: its secret may have a session token behind a blank."""
+    key, _, session = secret.partition(" ")
+    return KeyPair(username, key, session or None)
+
+
 def signed(
     method: str,
     url: str,

@@ -48,6 +48,7 @@ Action = Literal[
     "finding.confirm",
     "finding.reject",
     "finding.expect",
+    "finding.reopen",
     "case.mute",
     "case.unmute",
     "case.resolve",
@@ -63,6 +64,14 @@ Action = Literal[
     "agent_run.end",
     "agent_settings.update",
     "disk.drop",
+    "alert_channel.update",
+    "alert_channel.rotate",
+    "alert_channel.delete",
+    "alert_channel.test",
+    "alert_rule.update",
+    "alert_rule.mute",
+    "alert_rule.delete",
+    "alert_delivery.replay",
 ]
 
 

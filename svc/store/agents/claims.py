@@ -74,16 +74,13 @@ class ClaimReads:
             report = msgspec.json.decode(rows[0]["said"]) if rows else None
         return ClaimFacts(found, [] if page is None else page["refs"], report)
 
-    async def integration(self, lease: RunLease) -> Integration | None:
-        """The model provider that the project chose for this kind of run."""
-        choice = lease.settings.models.get(lease.kind)
-        if choice is None:
-            return None
+    async def integration(self, lease: RunLease, integration_id: UUID) -> Integration | None:
+        """One of the integrations of the project's organization."""
         # The organization of the project.
         rows = await self.database.fetch("select org_id from project where id = $1", lease.project_id)
         if not rows:
             return None
-        return await IntegrationStore(self.database).one(rows[0]["org_id"], choice.integration_id)
+        return await IntegrationStore(self.database).one(rows[0]["org_id"], integration_id)
 
     async def look_up(self, lease: RunLease, ids: Collection[str]) -> LookedUp:
         """What of these ids of traces and spans is there, and where it stands."""

@@ -12,11 +12,11 @@ from uuid import UUID
 import attrs
 import msgspec
 
-from protocol.agents import RUN_KINDS, AgentSettings, ModelChoice
+from protocol.agents import RUN_KINDS, AgentSettings, ModelChoice, RepoChoice
 from svc.store.accounts.audit import record
 from svc.store.postgres.database import Connection, Database
 
-COLUMNS: Final = "triage_automatic, models::text as models, run_usd, day_usd"
+COLUMNS: Final = "triage_automatic, models::text as models, run_usd, day_usd, repository::text as repository"
 
 
 @attrs.define(eq=False)
@@ -30,34 +30,41 @@ class AgentSettingStore:
         return await self.database.run(lambda connection: settings_of(connection, project_id), readonly=True)
 
     async def put(self, org_id: int, project_id: int, wanted: AgentSettings, actor: str) -> bool:
-        """Replace them. False: an integration is none of the organization's model providers."""
+        """Replace them. False: an integration is none of the organization's, or of another kind."""
         models = {
             kind: {"integration_id": str(choice.integration_id), "model": choice.model}
             for kind, choice in wanted.models.items()
         }
 
+        repository = _stored(wanted.repository)
+
         async def work(connection: Connection) -> bool:
             ids = {choice.integration_id for choice in wanted.models.values()}
+            git = set() if wanted.repository is None else {wanted.repository.integration_id} - {None}
             # Those that are the organization's; nobody removes one meanwhile.
             known = await connection.fetch(
-                "select id from integration where org_id = $1 and kind = 'model_provider'"
-                " and id = any($2::uuid[]) for share",
+                "select id from integration where org_id = $1 and (kind = 'model_provider'"
+                " and id = any($2::uuid[]) or kind = 'git' and id = any($3::uuid[])) for share",
                 org_id,
                 list(ids),
+                list(git),
             )
-            if len(known) != len(ids):
+            if len(known) != len(ids) + len(git):
                 return False
             # The whole row.
             await connection.execute(
-                "insert into agent_setting (project_id, triage_automatic, models, run_usd, day_usd)"
-                " values ($1, $2, $3::text::jsonb, $4, $5) on conflict (project_id) do update"
-                " set triage_automatic = excluded.triage_automatic, models = excluded.models,"
-                " run_usd = excluded.run_usd, day_usd = excluded.day_usd",
+                "insert into agent_setting"
+                " (project_id, triage_automatic, models, run_usd, day_usd, repository)"
+                " values ($1, $2, $3::text::jsonb, $4, $5, $6::text::jsonb)"
+                " on conflict (project_id) do update set triage_automatic = excluded.triage_automatic,"
+                " models = excluded.models,"
+                " run_usd = excluded.run_usd, day_usd = excluded.day_usd, repository = excluded.repository",
                 project_id,
                 wanted.triage_automatic,
                 msgspec.json.encode(models).decode(),
                 wanted.run_usd,
                 wanted.day_usd,
+                None if repository is None else msgspec.json.encode(repository).decode(),
             )
             await record(
                 connection,
@@ -71,11 +78,19 @@ class AgentSettingStore:
                     "models": models,
                     "run_usd": wanted.run_usd,
                     "day_usd": wanted.day_usd,
+                    "repository": repository,
                 },
             )
             return True
 
         return await self.database.run(work)
+
+
+def _stored(choice: RepoChoice | None) -> dict[str, str | None] | None:
+    if choice is None:
+        return None
+    by = None if choice.integration_id is None else str(choice.integration_id)
+    return {"clone_url": choice.clone_url, "ref": choice.ref, "integration_id": by}
 
 
 async def settings_of(connection: Connection, project_id: int) -> AgentSettings:
@@ -92,4 +107,9 @@ async def settings_of(connection: Connection, project_id: int) -> AgentSettings:
         for kind in RUN_KINDS
         if kind in stored
     }
-    return AgentSettings(row["triage_automatic"], models, row["run_usd"], row["day_usd"])
+    repository = None
+    if row["repository"] is not None:
+        kept = msgspec.json.decode(row["repository"])
+        by = kept["integration_id"]
+        repository = RepoChoice(kept["clone_url"], kept["ref"], None if by is None else UUID(by))
+    return AgentSettings(row["triage_automatic"], models, row["run_usd"], row["day_usd"], repository)

@@ -1,10 +1,10 @@
 """Hourly cubes over closed hours and their sums by day: built off the hot path, read by every aggregate.
 
 Owns the tables `cube`, `cube_day`, `cube_progress` and `cube_dirty`; what searches look up is built along
-with them (`search_blocks`, `search_values`), and the vitals of what ran (`vitals`), for which traces have
-hours as well. A closed hour of `created_at` changes only when a span in it
-is replaced, expires, or loses a repeated tool call; whoever does that calls `mark_dirty` in the same
-transaction.
+with them (`search_blocks`, `search_values`), the vitals of what ran (`vitals`), the models that were called
+(`models`), and what traces hold (`trace_values`), for which traces have hours as well. A closed hour of
+`created_at` changes only when a span in it is replaced, expires, or loses a repeated tool call; whoever does
+that calls `mark_dirty` in the same transaction.
 Questions that the cube cannot answer go to the raw rows (`svc.store.reads.query`).
 
 Ordering: building an hour first deletes its mark, which waits for whoever is marking it, and then counts with
@@ -14,8 +14,8 @@ and so is a day whose hours are all built and clean.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from datetime import datetime, timedelta
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 import attrs
@@ -25,7 +25,9 @@ from svc.domain.calendar import after, day_of, hour_of
 from svc.domain.datasets import SPANS, TOOL_CALLS, Dataset
 from svc.store.aggregates.blocks import build_blocks
 from svc.store.aggregates.counts import fold
+from svc.store.aggregates.models import build_models
 from svc.store.aggregates.projects import every_project
+from svc.store.aggregates.trace_values import build_trace_values
 from svc.store.aggregates.values import build_values
 from svc.store.aggregates.vitals import TRACES, build_vitals
 from svc.store.postgres.clauses import by_each
@@ -33,6 +35,7 @@ from svc.store.postgres.database import Connection, Database
 
 HOUR: Final = timedelta(hours=1)
 DAY: Final = timedelta(days=1)
+FAR: Final = datetime(9999, 1, 1, tzinfo=UTC)
 
 #: An hour is closed this long after its end: longer than any write group may take (`WORK_TIMEOUT_S`), so
 #: that none of its rows is still on the way.
@@ -41,11 +44,18 @@ GRACE: Final = timedelta(minutes=2)
 #: The datasets that grow with traffic.
 CUBED: Final = (SPANS, TOOL_CALLS)
 
+_BEGINNING: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_END: Final = datetime(9999, 12, 31, tzinfo=UTC)
+
 #: What has hours that are built: those, and traces, of which only the vitals are.
 BUILT: Final = {dataset.name: dataset for dataset in (*CUBED, TRACES)}
 
 #: Fields without sums by day: their values hardly outlive an hour.
 ONLY_HOURS: Final = frozenset({"session_id"})
+
+#: Before the name of a field: the same sums of what failed alone, with a total of its own. An hour has all of
+#: them or, built by an earlier release, none: then it has no such total either, and is counted row by row.
+FAILED: Final = "failed:"
 
 BUILD_TIMEOUT_S: Final = 600.0
 _LOCK: Final = 0x6375_6265
@@ -79,6 +89,8 @@ class CubeStore:
     """Implements the `Hours` port."""
 
     database: Database
+    #: Whether there may be hours of an earlier release, without the sums of what failed.
+    _earlier: bool = attrs.field(default=True, init=False)
 
     async def build(self, now: datetime, limit: int) -> Built:
         """Build what is closed and not built, and what is dirty, up to `limit` hours; and fold the counts."""
@@ -92,7 +104,43 @@ class CubeStore:
         for project_id, name, hour in await self._dirty(limit - done):
             await self._build(project_id, BUILT[name], hour, until=None)
             done += 1
+        if self._earlier and done < limit:
+            done += await self._make_up(limit - done)
         return Built(done, more=done >= limit)
+
+    async def _make_up(self, limit: int) -> int:
+        """Count what failed in the hours that an earlier release built. Returns how many there were."""
+        done = 0
+        for project_id in await every_project(self.database):
+            for dataset in CUBED:
+                rows = await self.database.fetch(
+                    f"{_LACKING_FAILED} order by 1 desc limit $6",
+                    *(project_id, dataset.name, _BEGINNING, _END, FAILED, limit - done),
+                )
+                for row in rows:
+                    await self._build_failed(project_id, dataset, row["hour"])
+                done += len(rows)
+        self._earlier = done >= limit
+        return done
+
+    async def _build_failed(self, project_id: int, dataset: Dataset, hour: datetime) -> None:
+        """As `_build`, of what failed alone. A dirty hour is left alone: it will be built as a whole."""
+
+        async def work(connection: Connection) -> None:
+            # One builder of a cube at a time, as ever.
+            await connection.execute("select pg_advisory_xact_lock($1, $2)", _LOCK, project_id % 2**31)
+            # Whether somebody else has done it meanwhile, or will. Who marks the hour from now on makes it
+            # dirty, and dirty hours are not read.
+            if await connection.fetchval(
+                "select exists (select from cube_dirty where project_id = $1 and dataset = $2 and hour = $3)"
+                f" or not exists ({_WITHOUT_FAILED})",
+                *(project_id, dataset.name, hour, hour + HOUR, FAILED),
+            ):
+                return
+            await _count_failed(connection, project_id, dataset, hour)
+            await _sum_up(connection, project_id, dataset, day_of(hour))
+
+        await self.database.run(work, timeout_s=BUILD_TIMEOUT_S)
 
     async def _dirty(self, limit: int) -> list[tuple[int, str, datetime]]:
         # Marked hours, oldest mark first.
@@ -157,10 +205,15 @@ class CubeStore:
             )
             if dataset is not TRACES:
                 await _count(connection, project_id, dataset, hour)
+                await _count_failed(connection, project_id, dataset, hour)
                 await _sum_up(connection, project_id, dataset, day_of(hour))
                 await build_values(connection, dataset, project_id, hour, hour + HOUR)
                 await build_blocks(connection, dataset, project_id, hour, hour + HOUR)
             await build_vitals(connection, dataset, project_id, hour, hour + HOUR)
+            if dataset is SPANS:
+                await build_models(connection, project_id, hour, hour + HOUR)
+            if dataset is TRACES:
+                await build_trace_values(connection, project_id, hour, hour + HOUR)
             if until is not None:
                 await _progress(connection, project_id, dataset, until)
 
@@ -189,6 +242,23 @@ async def _count(connection: Connection, project_id: int, dataset: Dataset, hour
     )
 
 
+async def _count_failed(connection: Connection, project_id: int, dataset: Dataset, hour: datetime) -> None:
+    """The same of what failed; the total stands there even when nothing has."""
+    name, value, sets = by_each([field.name for field in dataset.fields if field.facetable])
+    # By the index on what failed.
+    await connection.execute(
+        "insert into cube (project_id, dataset, field, hour, value, n)"
+        f" select $1, $2, $5 || {name}, $3, {value}, count(*) from {dataset.table}"
+        " where project_id = $1 and created_at >= $3 and created_at < $4 and status = 'error'"
+        f" group by grouping sets ((), {sets})",
+        project_id,
+        dataset.name,
+        hour,
+        hour + HOUR,
+        FAILED,
+    )
+
+
 async def _sum_up(connection: Connection, project_id: int, dataset: Dataset, day: datetime) -> None:
     await connection.execute(
         "delete from cube_day where project_id = $1 and dataset = $2 and day = $3",
@@ -196,6 +266,12 @@ async def _sum_up(connection: Connection, project_id: int, dataset: Dataset, day
         dataset.name,
         day,
     )
+    fields = ["", *(f.name for f in dataset.fields if f.facetable and f.name not in ONLY_HOURS)]
+    # Whether all of them have the sums of what failed.
+    if not await connection.fetchval(
+        f"select exists ({_WITHOUT_FAILED})", project_id, dataset.name, day, day + DAY, FAILED
+    ):
+        fields += [FAILED + name for name in fields]
     # The hours of the day that are built so far, field by field.
     await connection.execute(
         "insert into cube_day (project_id, dataset, field, day, value, n)"
@@ -206,8 +282,16 @@ async def _sum_up(connection: Connection, project_id: int, dataset: Dataset, day
         dataset.name,
         day,
         day + DAY,
-        ["", *(field.name for field in dataset.fields if field.facetable and field.name not in ONLY_HOURS)],
+        fields,
     )
+
+
+# The built hours of a stretch without the sums of what failed.
+_WITHOUT_FAILED: Final = (
+    "select c.hour from cube c where c.project_id = $1 and c.dataset = $2 and c.field = '' and c.hour >= $3"
+    " and c.hour < $4 and not exists (select from cube f where f.project_id = $1 and f.dataset = $2"
+    " and f.field = $5 and f.hour = c.hour)"
+)
 
 
 async def _progress(connection: Connection, project_id: int, dataset: Dataset, until: datetime) -> None:
@@ -220,6 +304,13 @@ async def _progress(connection: Connection, project_id: int, dataset: Dataset, u
         dataset.name,
         until,
     )
+
+
+# The same, and not within a day that has them as a whole.
+_LACKING_FAILED: Final = (
+    f"{_WITHOUT_FAILED} and date_trunc('day', c.hour, 'UTC') <> all(array(select day from cube_day"
+    " where project_id = $1 and dataset = $2 and field = $5 and day >= $3 - interval '1 day' and day < $4))"
+)
 
 
 @attrs.frozen
@@ -251,9 +342,17 @@ class Split:
 
 
 async def split_range(
-    connection: Connection, project_id: int, dataset: Dataset, low: datetime | None, high: datetime | None
+    connection: Connection,
+    project_id: int,
+    dataset: Dataset,
+    low: datetime | None,
+    high: datetime | None,
+    *,
+    failed: bool = False,
 ) -> Split | None:
     """How much of a range the cube covers, as of this transaction's snapshot; None when nothing of it.
+
+    `failed` is for the sums of what failed, which hours of an earlier release do not have.
 
     Ordering: the caller reads the cube and the raw rows under the same snapshot (`repeatable read`).
     """
@@ -267,11 +366,14 @@ async def split_range(
     )
     if row is None or row["first"] is None:
         return None
-    start = row["first"] if low is None else max(row["first"], _ceil(low))
+    start = row["first"] if low is None else max(row["first"], ceil_hour(low))
     end = row["built_until"] if high is None else min(row["built_until"], hour_of(high))
     if start >= end:
         return None
     hours = tuple(hour for hour in row["dirty"] if start <= hour < end)
+    if failed:
+        lacking = await connection.fetch(_LACKING_FAILED, project_id, dataset.name, start, end, FAILED)
+        hours = tuple(sorted({*hours, *(row["hour"] for row in lacking)}))
     raw: list[tuple[datetime | None, datetime | None]] = [(hour, hour + HOUR) for hour in hours]
     if low is None or low < start:
         raw.append((low, start))
@@ -280,6 +382,36 @@ async def split_range(
     return Split((start, end), hours, tuple(raw))
 
 
-def _ceil(moment: datetime) -> datetime:
+@attrs.frozen
+class Covered:
+    """How far what is built beside the cubes goes: the hours before `until`, without the `dirty` ones."""
+
+    until: datetime
+    dirty: Sequence[datetime]
+
+    @property
+    def raw(self) -> list[tuple[datetime, datetime]]:
+        """The stretches of `created_at` whose rows are to be counted one by one."""
+        return [(self.until, FAR), *((hour, hour + HOUR) for hour in self.dirty)]
+
+
+async def covered(
+    connection: Connection, project_id: int, dataset: Dataset, first: datetime | None
+) -> Covered | None:
+    """What is built of the hours since `first`, as of this transaction's snapshot; None when nothing is."""
+    # How far the cubes are, and what of them has changed.
+    row: Any = await connection.fetchrow(
+        "select p.built_until, array(select hour from cube_dirty where project_id = $1"
+        " and dataset = $2 and ($3::timestamptz is null or hour >= $3) and hour < p.built_until"
+        " order by hour) as dirty from cube_progress p where project_id = $1 and dataset = $2",
+        project_id,
+        dataset.name,
+        first,
+    )
+    return None if row is None else Covered(row["built_until"], row["dirty"])
+
+
+def ceil_hour(moment: datetime) -> datetime:
+    """The first full hour that is no earlier."""
     hour = hour_of(moment)
     return hour if hour == moment else after(hour, HOUR)

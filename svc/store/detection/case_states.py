@@ -20,8 +20,9 @@ import msgspec
 from protocol.detection import SYSTEM, Author, CaseMoved, CaseRefusal, Resolution
 from svc.store.accounts.audit import Action
 from svc.store.detection.case_findings import unresolve
-from svc.store.detection.references import ask_for_move, withdraw_moves
-from svc.store.detection.rejecting import reject, take_back
+from svc.store.detection.references import ask_for_move
+from svc.store.detection.rejecting import reject
+from svc.store.detection.reviving import revive, superseded
 from svc.store.detection.settling import resolve
 from svc.store.detection.trail import audit, note, take_turn
 from svc.store.postgres.database import Connection, Database
@@ -174,11 +175,9 @@ class CaseStates:
             if case["state"] != "resolved":
                 done = _same(case, "reopened", by, "")
                 return _moved(case, case["state"]) if done else CaseRefusal("NOT_RESOLVED")
-            # The findings that closed with it, and whether their cause has come back elsewhere.
+            # The findings that closed with it.
             closed = await connection.fetch(
-                "select f.id, exists (select from finding o where o.project_id = f.project_id"
-                " and o.detector = f.detector and o.cause_kind = f.cause_kind and o.cause_key = f.cause_key"
-                " and o.closed_at is null) as superseded from case_finding l"
+                "select f.id from case_finding l"
                 " join finding f on f.project_id = l.project_id and f.id = l.finding_id"
                 " where l.project_id = $1 and l.case_id = $2 and f.closed_at = $3 and f.closed_as = $4",
                 project_id,
@@ -186,19 +185,10 @@ class CaseStates:
                 case["resolved_at"],
                 case["resolution"],
             )
-            if any(row["superseded"] for row in closed):
-                return CaseRefusal("SUPERSEDED")
             ids = [row["id"] for row in closed]
-            await take_back(connection, project_id, ids)
-            # Live again, as confirmed as they were.
-            await connection.execute(
-                "update finding set status = case when confirmed then 'confirmed' else 'withheld' end,"
-                " closed_at = null, closed_by = null, closed_as = null"
-                " where project_id = $1 and id = any($2::uuid[])",
-                project_id,
-                ids,
-            )
-            await withdraw_moves(connection, project_id, ids, now)
+            if await superseded(connection, project_id, ids):
+                return CaseRefusal("SUPERSEDED")
+            await revive(connection, project_id, ids, now)
             await unresolve(connection, project_id, case_id, now)
             await _unmute(connection, project_id, [case_id])
             await _told(connection, project_id, case_id, "reopened", "case.reopen", by, "", now)

@@ -38,6 +38,7 @@ from svc.store.detection.evidence import append, cited
 from svc.store.detection.firings import write_firings
 from svc.store.detection.references import ask_for_move
 from svc.store.detection.rejecting import OVERRULED
+from svc.store.detection.reviving import revive, superseded
 from svc.store.detection.settling import escalate, settle
 from svc.store.detection.trail import audit, take_turn
 from svc.store.postgres.database import Connection, Database
@@ -138,6 +139,43 @@ class FindingStates:
             await settle(connection, project_id, found["case_id"], "absorbed", by, now)
             await audit(connection, "finding.expect", project_id, ("finding", finding_id), by, {})
             return Ruled("closed", found["case_id"])
+
+        return await self.database.run(work)
+
+    async def reopen(
+        self, project_id: int, finding_id: UUID, by: Author, now: datetime
+    ) -> Ruled | FindingRefusal:
+        """Take back that a finding was rejected or expected: it is live again, with the ruling it had before.
+
+        One that closed with its case is live again when that is reopened.
+        """
+
+        async def work(connection: Connection) -> Ruled | FindingRefusal:
+            await take_turn(connection, project_id)
+            # The finding, how it was closed, and whether its case is resolved.
+            found = await connection.fetchrow(
+                "select f.closed_as, l.case_id, c.state from finding f"
+                " left join case_finding l on l.project_id = f.project_id and l.finding_id = f.id"
+                " left join detection_case c on c.project_id = l.project_id and c.id = l.case_id"
+                " where f.project_id = $1 and f.id = $2",
+                project_id,
+                finding_id,
+            )
+            if found is None:
+                return FindingRefusal("NOT_FOUND")
+            if found["closed_as"] not in ("rejected", "absorbed"):
+                return FindingRefusal("NOT_DECIDED")
+            if found["state"] == "resolved":
+                return FindingRefusal("CASE_RESOLVED")
+            if await superseded(connection, project_id, [finding_id]):
+                return FindingRefusal("SUPERSEDED")
+            await revive(connection, project_id, [finding_id], now)
+            await audit(connection, "finding.reopen", project_id, ("finding", finding_id), by, {})
+            # As confirmed as it was.
+            status: FindingStatus = await connection.fetchval(
+                "select status from finding where project_id = $1 and id = $2", project_id, finding_id
+            )
+            return Ruled(status, found["case_id"])
 
         return await self.database.run(work)
 

@@ -190,16 +190,17 @@ class InboxReads:
             for row in rows
         }
 
-    async def case_of(self, project_id: int, finding_id: UUID) -> str | None:
-        """The reference of the case that lists a finding."""
+    async def case_of(self, project_id: int, finding_id: UUID) -> tuple[str, bool] | None:
+        """The reference of the case that lists a finding, and whether it is resolved."""
         # By the key of the list, and of the case.
         rows = await self.database.fetch(
-            "select c.number from case_finding l join detection_case c on c.project_id = l.project_id"
-            " and c.id = l.case_id where l.project_id = $1 and l.finding_id = $2",
+            "select c.number, c.state from case_finding l join detection_case c"
+            " on c.project_id = l.project_id and c.id = l.case_id"
+            " where l.project_id = $1 and l.finding_id = $2",
             project_id,
             finding_id,
         )
-        return f"C-{rows[0]['number']}" if rows else None
+        return (f"C-{rows[0]['number']}", rows[0]["state"] == "resolved") if rows else None
 
     async def report(self, project_id: int, report_id: UUID) -> dict[str, Any] | None:
         """A report with the case it is about, running, done or failed; None when there is none."""

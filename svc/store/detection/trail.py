@@ -16,6 +16,7 @@ from uuid import UUID
 
 from protocol.detection import Author
 from svc.store.accounts.audit import Action, record
+from svc.store.alerts.outbox import tell_of_case
 from svc.store.postgres.database import Connection
 
 
@@ -41,11 +42,14 @@ async def note(
     summary: str,
     now: datetime,
 ) -> None:
-    """Add a step to the trail of a case, in the transaction of what it tells. Never the text of a ruling."""
+    """Add a step to the trail of a case, in the transaction of what it tells. Never the text of a ruling.
+
+    Rules of alerts hear of it in the same transaction.
+    """
     # One step.
-    await connection.execute(
+    step_id = await connection.fetchval(
         "insert into case_event (project_id, case_id, kind, actor, summary, created_at)"
-        " values ($1, $2, $3, $4, $5, $6)",
+        " values ($1, $2, $3, $4, $5, $6) returning id",
         project_id,
         case_id,
         kind,
@@ -53,6 +57,7 @@ async def note(
         summary,
         now,
     )
+    await tell_of_case(connection, project_id, case_id, kind, step_id, now)
 
 
 async def audit(

@@ -18,7 +18,7 @@ import msgspec
 
 from protocol.rest.query import jsonable
 
-KeyType = Literal["moment", "bytes", "uuid", "text", "integer", "small integer"]
+KeyType = Literal["moment", "bytes", "uuid", "text", "integer", "small integer", "big integer"]
 
 
 def _moment(value: object) -> datetime:
@@ -49,6 +49,7 @@ _READERS: Final[dict[KeyType, Callable[[object], Any]]] = {
     "text": _text,
     "integer": _integer(32),
     "small integer": _integer(16),
+    "big integer": _integer(64),
 }
 
 

@@ -8,6 +8,9 @@ it in. `-- contract` takes away what no code from some step on needs: `-- contra
 step 110 can live with it, without a number only that of the step itself. A release that meets newer steps
 starts while its own code can live with all of them, so rolling back is starting the release before.
 
+Line two may say `-- concurrently`: the step makes nothing but indexes, outside of a transaction, while rows
+come in (`svc.store.postgres.concurrent_indexes`). To a release that does not know the word it is a comment.
+
 No step waits for a lock longer than `LOCK_TIMEOUT_S`: whoever wants the table after it would wait as well. It
 gives way and tries again.
 """
@@ -28,10 +31,14 @@ import trio
 
 from protocol.operator import OperatorError
 from protocol.storage import Outage
+from svc.store.postgres.concurrent_indexes import Index, build
 from svc.store.postgres.database import Connection, Database
+from svc.store.postgres.statements import statements
 
-#: Any constant will do as long as nobody else takes it.
+#: Any constants will do as long as nobody else takes them. Who builds indexes has a lock of its own, which
+#: others do not wait for within the database: the build would wait for their snapshots, and both for ever.
 _LOCK: Final = 0x7472_6163
+_BUILD_LOCK: Final = 0x7472_6164
 LOCK_TIMEOUT_S: Final = 2.0
 #: How long a step goes on trying for its locks, and how long it rests between two tries.
 PATIENCE_S: Final = 600.0
@@ -39,6 +46,7 @@ _REST_S: Final = 1.0
 
 Kind = Literal["expand", "backfill", "contract"]
 _HEAD: Final = re.compile(r"-- (?:(expand|backfill)|(contract)(?: (\d{1,6}))?)")
+_CONCURRENTLY: Final = "-- concurrently"
 
 #: The table that stands while a backup is restored (`svc.store.backup.loading`).
 RESTORING: Final = "restore_under_way"
@@ -80,6 +88,15 @@ class Migration:
         """The oldest step whose code can live with the schema that this one leaves."""
         kind, least = self._head()
         return 0 if kind != "contract" else self.number if least is None else least
+
+    @property
+    def concurrent(self) -> bool:
+        """Whether it builds its indexes while rows come in."""
+        return self.sql.split("\n", 2)[1:2] == [_CONCURRENTLY]
+
+    def indexes(self) -> list[Index]:
+        """What a step builds that is `concurrent`. Raises `ValueError` when it does anything else."""
+        return [Index.of(statement) for statement in statements(self.sql)]
 
     def _head(self) -> tuple[str, int | None]:
         found = _HEAD.fullmatch(self.sql.partition("\n")[0].rstrip())
@@ -139,19 +156,29 @@ async def _patiently(database: Database, step: Migration) -> bool:
     told = False
     while True:
         try:
-            return await database.run(lambda connection: _apply(connection, step), timeout_s=inf)
+            done = await _done(database, step)
         except Outage as outage:
             if not isinstance(outage.__cause__, asyncpg.LockNotAvailableError):
                 raise
-        if trio.current_time() > give_up_s:
-            raise SchemaBusy(
-                f"step {step.number} ({step.name}) of the schema did not get its locks within "
-                f"{PATIENCE_S:.0f} s; end what runs long on the database and start again"
-            )
+            if trio.current_time() > give_up_s:
+                raise SchemaBusy(
+                    f"step {step.number} ({step.name}) of the schema did not get its locks within "
+                    f"{PATIENCE_S:.0f} s; end what runs long on the database and start again"
+                ) from None
+        else:
+            if done is not None:
+                return done
         if not told:
             told = True
             log.warning("step %d (%s) of the schema waits for a lock", step.number, step.name)
         await trio.sleep(_REST_S)
+
+
+async def _done(database: Database, step: Migration) -> bool | None:
+    """Do it. Returns whether it was done here, None while another process builds the indexes of one."""
+    if not step.concurrent:
+        return await database.run(lambda connection: _apply(connection, step), timeout_s=inf)
+    return await database.run(lambda connection: _build(connection, step), transaction=False, timeout_s=inf)
 
 
 async def _begin(connection: Connection, *, restoring: bool) -> None:
@@ -174,7 +201,30 @@ async def _begin(connection: Connection, *, restoring: bool) -> None:
         " and attname = 'reads_from')"
     ):
         await connection.execute("alter table schema_migration add column reads_from integer")
-    # What was applied, by which text, and who can live with it; who does not say, with nobody older.
+    await _applied_steps(connection)
+
+
+async def steps_ahead(database: Database) -> tuple[list[int], list[Migration]]:
+    """The numbers of the steps that the database has, and the steps of this release that it has not.
+
+    Changes nothing. Raises as `migrate` does; a database without a schema has no steps.
+    """
+
+    async def work(connection: Connection) -> list[int]:
+        # Whether there is a schema, and the table in the form in which this release reads it.
+        there = await connection.fetchval(
+            "select exists (select from pg_attribute where attrelid = to_regclass('schema_migration')"
+            " and attname = 'reads_from')"
+        )
+        return await _applied_steps(connection) if there else []
+
+    applied = await database.run(work, readonly=True)
+    return applied, [step for step in migrations() if step.number not in applied]
+
+
+async def _applied_steps(connection: Connection) -> list[int]:
+    """What was applied. Raises `SchemaTooNew` and `SchemaDiffers`."""
+    # By which text, and who can live with it; who does not say, with nobody older.
     rows = await connection.fetch(
         "select number, digest, coalesce(reads_from, number) as reads_from from schema_migration"
         " order by number"
@@ -193,18 +243,52 @@ async def _begin(connection: Connection, *, restoring: bool) -> None:
                 f"step {step.number} ({step.name}) of the database was applied with another text than this"
                 " release has: bring back the release that made it, or restore a backup"
             )
+    return [row["number"] for row in rows]
 
 
 async def _apply(connection: Connection, step: Migration) -> bool:
     """Do one step, unless another process has done it meanwhile."""
     # One migrating process at a time; the lock ends with the transaction.
     await connection.execute("select pg_advisory_xact_lock($1)", _LOCK)
-    if await connection.fetchval(
-        "select exists (select from schema_migration where number = $1)", step.number
-    ):
+    if await _is_done(connection, step):
         return False
     await connection.execute(f"set local lock_timeout = '{LOCK_TIMEOUT_S:.0f}s'")
     await connection.execute(step.sql)
+    await note_step(connection, step)
+    return True
+
+
+async def _build(connection: Connection, step: Migration) -> bool | None:
+    """Build the indexes of a step, unless another process has, or is at it: then None.
+
+    The lock is the session's: it ends with it, and not before a build that its killed process left behind.
+    """
+    if not await connection.fetchval("select pg_try_advisory_lock($1)", _BUILD_LOCK):
+        return None
+    done = await _is_done(connection, step)
+    if not done:
+        await build_indexes(connection, step)
+    await connection.execute("select pg_advisory_unlock($1)", _BUILD_LOCK)
+    return not done
+
+
+async def build_indexes(connection: Connection, step: Migration) -> None:
+    """Do a step that is `concurrent`, outside of a transaction, and write down that it was done."""
+    for index in step.indexes():
+        await build(connection, index, lock_timeout_s=LOCK_TIMEOUT_S, patience_s=PATIENCE_S)
+    await note_step(connection, step)
+
+
+async def _is_done(connection: Connection, step: Migration) -> bool:
+    # Whether the step is in the table of steps.
+    found: bool = await connection.fetchval(
+        "select exists (select from schema_migration where number = $1)", step.number
+    )
+    return found
+
+
+async def note_step(connection: Connection, step: Migration) -> None:
+    """Write down that it was done, in the transaction that did it."""
     await connection.execute(
         "insert into schema_migration (number, name, digest, reads_from) values ($1, $2, $3, $4)",
         step.number,
@@ -212,4 +296,3 @@ async def _apply(connection: Connection, step: Migration) -> bool:
         step.digest,
         step.reads_from,
     )
-    return True

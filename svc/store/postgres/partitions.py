@@ -69,7 +69,7 @@ class DayPartitions:
             missing = [day for day in missing if in_window(day, today, back_days)]
         made = 0
         for day in missing:
-            made += await self.database.run(lambda connection, day=day: _make(connection, day))  # type: ignore[misc]
+            made += await self.database.run(lambda connection, day=day: make_day(connection, day))  # type: ignore[misc]
             self._known.add(day)
         return made
 
@@ -105,7 +105,7 @@ class DayPartitions:
         lying = await self.database.run(oldest, readonly=True)
         if lying is None:
             return False
-        await self.database.run(lambda connection: _make(connection, lying.date()))
+        await self.database.run(lambda connection: make_day(connection, lying.date()))
         self._known.add(lying.date())
         return True
 
@@ -177,7 +177,8 @@ async def columns_of(connection: Connection, table: str) -> str:
     return columns
 
 
-async def _make(connection: Connection, day: date) -> int:
+async def make_day(connection: Connection, day: date) -> int:
+    """Make the tables of a day that are missing, with the rows that lie in the default ones."""
     await lock_days(connection)
     made = 0
     for table in DAILY:

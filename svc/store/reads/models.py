@@ -1,14 +1,23 @@
-"""Which models a project calls: by the name that was sent, how often, and what of it has a price."""
+"""Which models a project calls: by the name that was sent, how often, and what of it has a price.
+
+Added up from the hourly cubes (`svc.store.aggregates.models`); what these do not cover is counted from spans
+under the same snapshot.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
 import attrs
 
-from svc.store.postgres.database import Database
+from svc.domain.calendar import hour_of
+from svc.domain.datasets import SPANS
+from svc.store.aggregates.cubes import Covered, covered
+from svc.store.aggregates.models import CALLS, FIGURES
+from svc.store.postgres.database import Connection, Database
+from svc.store.reads.vitals import SKEW
 
 #: Models told at most, the most called first.
 SHOWN_MODELS: Final = 200
@@ -28,6 +37,23 @@ class ModelUse:
     cost: float | None
 
 
+# Rows of the cube that began since then, and calls that it does not cover, by the index on created_at.
+_USED: Final = f"""
+with told as materialized (
+    select provider, name, model_id, calls, unpriced, given, tokens, cost from model_cube
+    where project_id = $1 and began >= $2 and hour < $3 and hour <> all($4)
+    union all
+    select provider, provided_model_name, model_id, {FIGURES}
+    from unnest($5::timestamptz[], $6::timestamptz[]) as stretch (low, high)
+    cross join lateral (select * from span where project_id = $1 and created_at >= stretch.low
+        and created_at < stretch.high and started_at >= $2 and {CALLS} offset 0) as raw
+    group by 1, 2, 3)
+select provider, name, model_id, sum(calls)::bigint as calls, sum(unpriced)::bigint as unpriced,
+    sum(given)::bigint as given, sum(tokens)::bigint as tokens, sum(cost)::float8 as cost
+from told group by 1, 2, 3 order by calls desc, name limit {SHOWN_MODELS}
+"""
+
+
 @attrs.define(eq=False)
 class ModelReads:
     """Reads one project at a time."""
@@ -35,23 +61,22 @@ class ModelReads:
     database: Database
 
     async def used(self, project_id: int, since: datetime, timeout_s: float) -> Sequence[ModelUse]:
-        """Models called since then. Raises `Slow` when it takes longer."""
-        tokens = (
-            "coalesce(input_tokens, 0) + coalesce(output_tokens, 0) + coalesce(cache_read_tokens, 0)"
-            " + coalesce(cache_write_tokens, 0) + coalesce(reasoning_tokens, 0)"
-        )
-        rows = await self.database.fetch(
-            # Calls since then by the index on created_at; what repeats another's usage is none.
-            "select provider, provided_model_name as name, model_id, count(*) as calls,"
-            f" count(*) filter (where total_cost is null and {tokens} > 0) as unpriced,"
-            " count(*) filter (where cost_source = 'provided') as given,"
-            f" coalesce(sum({tokens}), 0)::bigint as tokens, sum(total_cost)::float8 as cost from span"
-            " where project_id = $1 and created_at >= $2 and started_at >= $3"
-            " and provided_model_name is not null and usage_repeats is null"
-            f" group by 1, 2, 3 order by calls desc, name limit {SHOWN_MODELS}",
-            project_id,
-            since,
-            since,
-            timeout_s=timeout_s,
-        )
+        """Models called since the full hour that holds this moment. Raises `Slow` when it takes longer."""
+        since = hour_of(since)
+        first = since - SKEW
+
+        async def work(connection: Connection) -> list[Any]:
+            built = await covered(connection, project_id, SPANS, first) or Covered(first, [])
+            built = attrs.evolve(built, until=max(first, built.until))
+            return await connection.fetch(
+                _USED,
+                project_id,
+                since,
+                built.until,
+                built.dirty,
+                [low for low, _ in built.raw],
+                [high for _, high in built.raw],
+            )
+
+        rows = await self.database.run(work, readonly=True, snapshot=True, timeout_s=timeout_s)
         return [ModelUse(**dict(row.items())) for row in rows]

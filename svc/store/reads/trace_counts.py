@@ -1,6 +1,8 @@
 """What a list of traces is made of: how many over time, how many by value, and the nearest to an empty range.
 
-The same filters as the page of traces (`svc.store.reads.traces`), so that they say the same. Facets are
+The same filters as the page of traces (`svc.store.reads.traces`), so that they say the same. Over whole hours
+the cubes tell how many began when, of all traces or of those that hold one value
+(`svc.store.aggregates.trace_values`); what these do not cover is counted under the same snapshot. Facets are
 counted over the newest traces that a filter leaves, and say so when there are more.
 """
 
@@ -12,9 +14,13 @@ from typing import Any, Final
 
 import attrs
 
+from svc.domain.calendar import hour_of
+from svc.store.aggregates.cubes import FAR, HOUR, Covered, ceil_hour, covered
+from svc.store.aggregates.trace_values import ALL, HELD
+from svc.store.aggregates.vitals import TRACES
 from svc.store.postgres.clauses import Where, by_each
 from svc.store.postgres.database import Connection, Database
-from svc.store.reads.trace_search import asked_for
+from svc.store.reads.trace_search import HeldValue, asked_for
 from svc.store.reads.traces import (
     TraceFilter,
     both,
@@ -23,6 +29,7 @@ from svc.store.reads.traces import (
     of_its_own,
 )
 
+_MOST_BUCKETS: Final = 2000
 #: Where buckets begin to be counted from; a Monday.
 _ORIGIN: Final = datetime(1970, 1, 5, tzinfo=UTC)
 #: Newest traces over which facets are counted, and those whose spans are asked for their models.
@@ -82,21 +89,26 @@ class TraceCounts:
     async def histogram(
         self, project_id: int, asked: TraceFilter, width: timedelta, *, timeout_s: float
     ) -> TraceHistogram:
-        """How many traces began when. Raises `Slow` when it takes longer."""
+        """How many traces began when, by the cubes where they can tell. Raises `Slow`."""
         where, clause = _clause(project_id, asked)
+        cell = _cell(asked, width)
 
         async def work(connection: Connection) -> list[Any]:
+            if cell is not None:
+                built = await covered(connection, project_id, TRACES, None)
+                if built is not None:
+                    return await _cubed(connection, project_id, asked, cell, built, width)
             # The range by the index on started_at; what the filter leaves is counted by its bucket.
             return await connection.fetch(
                 f"select date_bin(${len(where.values) + 1}::interval, t.started_at, ${len(where.values) + 2})"
                 " as start, count(*) as count, count(*) filter (where t.status = 'error') as failed"
-                f" from trace t where {clause} group by 1 order by 1 limit 2000",
+                f" from trace t where {clause} group by 1 order by 1 limit {_MOST_BUCKETS}",
                 *where.values,
                 width,
                 _ORIGIN,
             )
 
-        rows = await self.database.run(work, transaction=False, readonly=True, timeout_s=timeout_s)
+        rows = await self.database.run(work, readonly=True, snapshot=True, timeout_s=timeout_s)
         return TraceHistogram(width, [TraceBucket(**dict(row.items())) for row in rows])
 
     async def facets(self, project_id: int, asked: TraceFilter, *, timeout_s: float) -> TraceFacets:
@@ -174,3 +186,83 @@ def _clause(project_id: int, asked: TraceFilter) -> tuple[Where, str]:
     said, held = asked_for(where, asked.q, held_by_spans(asked))
     own = of_its_own(where, asked)
     return where, both(near, said, own, *(value.clause() for value in held))
+
+
+def _cell(asked: TraceFilter, width: timedelta) -> tuple[str, str] | None:
+    """The field and value under which the cube counts what a filter leaves; None when it does not."""
+    if width % HOUR:
+        return None
+    held = [(name, getattr(asked, name)) for name in HELD if getattr(asked, name) is not None]
+    if len(held) > 1 or asked != TraceFilter(
+        status=asked.status, low=asked.low, high=asked.high, **dict(held)
+    ):
+        return None
+    return held[0] if held else (ALL, "")
+
+
+#: What of a cell a filter of status leaves: how many, and how many failed.
+_LEFT: Final[Mapping[str | None, tuple[str, str]]] = {
+    None: ("n", "failed"),
+    "error": ("failed", "failed"),
+    "ok": ("n - failed", "0"),
+}
+
+
+async def _cubed(
+    connection: Connection,
+    project_id: int,
+    asked: TraceFilter,
+    cell: tuple[str, str],
+    built: Covered,
+    width: timedelta,
+) -> list[Any]:
+    """The histogram by whole hours, its ends and what is not built yet by their rows."""
+    low, high = asked.low, asked.high
+    first = None if low is None else ceil_hour(low)
+    last = FAR if high is None else max(hour_of(high), first or hour_of(high))
+    ends = []
+    # The bounds of a range are inclusive.
+    until = FAR if high is None else high + timedelta(microseconds=1)
+    if low is not None and first is not None:
+        ends.append((low, min(first, until)))
+    if high is not None:
+        ends.append((last, until))
+    count, failed = _LEFT[asked.status]
+    where = Where.of(project_id)
+    field, value = where.value(cell[0]), where.value(cell[1])
+    bin_by = f"date_bin({where.value(width)}::interval, {{}}, {where.value(_ORIGIN)})"
+    begun = f"{{0}} < {where.value(last)}"
+    if first is not None:
+        begun += f" and {{0}} >= {where.value(first)}"
+    rows = "project_id = $1"
+    if asked.status is not None:
+        rows += f" and status = '{'error' if asked.status == 'error' else 'ok'}'"
+    if cell[0] != ALL:
+        rows += f" and {HeldValue(HELD[cell[0]], cell[1], value).clause()}"
+    stored, began = _stretches(where, built.raw), _stretches(where, ends)
+    # The cube's cells by their key; the traces that it does not cover by the index on created_at, those at
+    # the ends of the range by the one on started_at.
+    return await connection.fetch(
+        f"with counted as (select {bin_by.format('began')} as start, {count} as count, {failed} as failed"
+        f" from trace_cube where project_id = $1 and field = {field} and value = {value}"
+        f" and {begun.format('began')} and hour < {where.value(built.until)}"
+        f" and hour <> all({where.value(built.dirty)}::timestamptz[])"
+        f" union all select {bin_by.format('started_at')}, 1, (status = 'error')::int from {stored}"
+        f" cross join lateral (select started_at, status from trace t where {rows}"
+        f" and created_at >= stretch.low and created_at < stretch.high and {begun.format('started_at')}"
+        " offset 0) as raw"
+        f" union all select {bin_by.format('started_at')}, 1, (status = 'error')::int from {began}"
+        f" cross join lateral (select started_at, status from trace t where {rows}"
+        " and started_at >= stretch.low and started_at < stretch.high offset 0) as raw)"
+        " select start, sum(count)::bigint as count, sum(failed)::bigint as failed from counted group by 1"
+        f" having sum(count) > 0 order by 1 limit {_MOST_BUCKETS}",
+        *where.values,
+    )
+
+
+def _stretches(where: Where, stretches: Sequence[tuple[datetime, datetime]]) -> str:
+    lows, highs = ([stretch[side] for stretch in stretches] for side in (0, 1))
+    return (
+        f"unnest({where.value(lows)}::timestamptz[], {where.value(highs)}::timestamptz[])"
+        " as stretch (low, high)"
+    )

@@ -10,6 +10,7 @@ from typing import Any, Final
 import attrs
 
 from svc.domain.span import Kind, Status
+from svc.store.aggregates.trace_values import HELD
 from svc.store.postgres.clauses import Where
 from svc.store.postgres.database import READ_TIMEOUT_S, Connection, Database
 from svc.store.postgres.keyset import Keyset
@@ -167,8 +168,8 @@ def of_its_own(near: Where, asked: TraceFilter) -> str:
     if asked.failed_spans is not None:
         own.add("error_count > 0" if asked.failed_spans else "error_count = 0")
     for field, value in asked.without:
-        if field in _HELD:
-            own.add(f"not {HeldValue(_HELD[field], value, own.value(value)).clause()}")
+        if field in HELD:
+            own.add(f"not {HeldValue(HELD[field], value, own.value(value)).clause()}")
         else:
             own.add(f"{_OWN[field]} is distinct from {own.value(value)}")
     return own.sql()
@@ -179,15 +180,10 @@ def both(*clauses: str) -> str:
     return " and ".join(clause for clause in clauses if clause)
 
 
-#: Fields of a filter that ask for what some span has, and where; those that a trace has itself.
-_HELD: Final = {
-    "model": ("model_id", "provided_model_name"),
-    "kind": ("kind",),
-    "call_site_id": ("call_site_id",),
-}
+#: Fields of a filter that ask for what the trace itself has; the others ask for what some span has.
 _OWN: Final = {"session_id": "session_id", "user_id": "user_id"}
 
 
 def held_by_spans(asked: TraceFilter) -> list[tuple[Sequence[str], str | None]]:
     """What some span of the trace has, and in which of its fields."""
-    return [(fields, getattr(asked, name)) for name, fields in _HELD.items()]
+    return [(fields, getattr(asked, name)) for name, fields in HELD.items()]

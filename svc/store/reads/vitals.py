@@ -8,22 +8,21 @@ moment, within a bound of time. Quantiles are those of bins 5 % wide.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 import attrs
 
 from svc.domain.calendar import hour_of
 from svc.domain.detect.histogram import UNIT_MS, Histogram
+from svc.store.aggregates.cubes import Covered, covered
 from svc.store.aggregates.vitals import BIN, SOURCES, VitalSource, What
 from svc.store.postgres.database import Connection, Database
 
 #: Subjects told at most, the busiest first.
 SHOWN: Final = 200
 #: A row is stored no earlier than this before it begins: clocks differ.
-_SKEW: Final = timedelta(hours=1)
-_FAR: Final = datetime(9999, 1, 1, tzinfo=UTC)
-_HOUR: Final = timedelta(hours=1)
+SKEW: Final = timedelta(hours=1)
 
 
 @attrs.frozen
@@ -117,24 +116,13 @@ class VitalsReads:
         Where start and middle are full hours the cubes are read, else rows alone.
         """
         by_hours = all(at.minute == at.second == at.microsecond == 0 for at in (start, middle))
-        first = hour_of(start - _SKEW)
+        first = hour_of(start - SKEW)
 
         async def work(connection: Connection) -> list[Any]:
-            until, dirty = first, []
-            if by_hours:
-                # How far the cubes are, and what of them has changed.
-                row: Any = await connection.fetchrow(
-                    "select p.built_until, array(select hour from cube_dirty where project_id = $1"
-                    " and dataset = $2 and hour >= $3 and hour < p.built_until order by hour) as dirty"
-                    " from cube_progress p where project_id = $1 and dataset = $2",
-                    project_id,
-                    SOURCES[what].dataset.name,
-                    first,
-                )
-                if row is not None:
-                    until, dirty = max(first, row["built_until"]), row["dirty"]
+            built = await covered(connection, project_id, SOURCES[what].dataset, first) if by_hours else None
+            built = built or Covered(first, [])
+            built = attrs.evolve(built, until=max(first, built.until))
             # Each stretch is one scan of the index on created_at.
-            raw = [(until, _FAR), *((hour, hour + _HOUR) for hour in dirty)]
             return await connection.fetch(
                 _OF[what],
                 project_id,
@@ -142,10 +130,10 @@ class VitalsReads:
                 start,
                 middle,
                 end,
-                until,
-                dirty,
-                [low for low, _ in raw],
-                [high for _, high in raw],
+                built.until,
+                built.dirty,
+                [low for low, _ in built.raw],
+                [high for _, high in built.raw],
                 SHOWN,
             )
 

@@ -137,6 +137,20 @@ with old as materialized (
 delete from agent_run r using old where r.project_id = $1 and r.id = old.id
 """
 
+# What rules of alerts told and what became of it, but for what is still on its way.
+_EVENTS: Final = """
+delete from alert_event where (project_id, id) in (
+    select project_id, id from alert_event
+    where project_id = $1 and written_at < $2 and gathered_at is not null order by written_at limit $3
+)
+"""
+_DELIVERIES: Final = """
+delete from alert_delivery where (project_id, id) in (
+    select project_id, id from alert_delivery
+    where project_id = $1 and made_at < $2 and state <> 'queued' order by made_at limit $3
+)
+"""
+
 # A stretch of the evidence of closed findings that no case refers to.
 _CLOSED: Final = """
     select f.id from finding f
@@ -174,6 +188,8 @@ async def sweep_project(
             ("l1_eval", _EVALS),
             ("detection_case", _CASES),
             ("agent_run", _RUNS),
+            ("alert_event", _EVENTS),
+            ("alert_delivery", _DELIVERIES),
         ):
             await _repeat(database, table, statement, freed, project_id, cut.detections)
         for table, statement in (("finding_evidence", _EVIDENCE), ("finding", _FINDINGS)):

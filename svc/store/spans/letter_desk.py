@@ -1,7 +1,8 @@
-"""The dead letters of one project as people deal with them: by reason, one by one, replayed or discarded.
+"""Dead letters as people deal with them: by reason, one by one, replayed or discarded.
 
-Called by pages. What the command line does with all projects is in `svc.store.spans.dead_letters`, whose
-table this shares. A replay or a discarding is recorded in the audit with how many letters it was about.
+Called by pages and the REST API for one project, and by the command line for each project that has letters.
+A replay or a discarding is recorded in the audit with how many letters it was about. The table is that of
+`svc.store.spans.dead_letters`.
 
 Ordering: the audit row of a replay is written before the first letter is tried, so that none is tried without
 it; a letter goes only after its spans are stored, and a crash between the two stores nothing twice.
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
+from math import inf
 from typing import Any, Final
 
 import attrs
@@ -24,29 +26,43 @@ from svc.store.spans.dead_letters import LetterRow, written_again
 REASONS_SHOWN: Final = 50
 #: Bodies up to this size come with a page of letters, so that it can say whose they are.
 BODY_WITH_PAGE_BYTES: Final = 64 * 1024
-#: What one press of a button replays at the most, and how long it may take.
-REPLAYED_AT_ONCE: Final = 1_000
-REPLAY_S: Final = 20.0
-
-_MINE: Final = "project_id = $1 and ($2::bigint is null or id = $2) and ($3::text is null or reason = $3)"
+_MINE: Final = (
+    "project_id = $1 and ($2::bigint[] is null or id = any($2)) and ($3::text is null or reason = $3)"
+)
 
 
 @attrs.frozen
 class Chosen:
-    """Which letters: one, those of a reason, or all."""
+    """Which letters of a project: these, those of a reason, or all."""
 
-    id: int | None = None
+    ids: Sequence[int] | None = None
     reason: str | None = None
 
 
 @attrs.frozen
+class Bound:
+    """How many letters are replayed at once at the most, and how long that may take."""
+
+    letters: float = 1_000
+    seconds: float = 20.0
+
+
+#: What one press of a button or one request replays; and the command line, which may take its time.
+ONE_PRESS: Final = Bound()
+NO_BOUND: Final = Bound(inf, inf)
+
+
+@attrs.frozen
 class Dealt:
-    """What became of letters: how many went and their spans, spans stored anew, letters refused once more."""
+    """What became of letters: how many went and their spans, spans stored anew, letters refused once more,
+    and how many of those chosen nobody came to.
+    """
 
     letters: int = 0
     spans: int = 0
     stored: int = 0
     refused: int = 0
+    left: int = 0
 
 
 @attrs.frozen
@@ -75,10 +91,13 @@ class LetterHead:
 
 @attrs.frozen
 class Desk:
-    """Who deals with letters: the project and its organization, and the actor of the audit."""
+    """Who deals with letters: the project and its organization, and the actor of the audit.
+
+    Without an organization, as of letters that nobody can read a project from, there is no audit.
+    """
 
     project_id: int
-    org_id: int
+    org_id: int | None
     actor: str
 
 
@@ -128,11 +147,33 @@ class LetterDesk:
         )
         return LetterRow(**dict(rows[0].items())) if rows else None
 
+    async def everywhere(self, after: int, limit: int) -> list[LetterRow]:
+        """Letters of all projects in the order of their burial, behind an id; for the command line."""
+        # Up the key.
+        rows = await self.database.fetch(
+            "select id, project_id, reason, spans, received_at, buried_at, body from dead_letter"
+            " where id > $1 order by id limit $2",
+            after,
+            limit,
+        )
+        return [LetterRow(**dict(row.items())) for row in rows]
+
+    async def desks(self, ids: Sequence[int] | None, actor: str) -> list[Desk]:
+        """A desk for each project that has letters, or some of these; for the command line."""
+        # The projects of the letters, by the key.
+        rows = await self.database.fetch(
+            "select letters.project_id, project.org_id from (select distinct project_id from dead_letter"
+            " where $1::bigint[] is null or id = any($1)) as letters"
+            " left join project on project.id = letters.project_id order by 1",
+            ids,
+        )
+        return [Desk(row["project_id"], row["org_id"], actor) for row in rows]
+
     async def count(self, project_id: int, chosen: Chosen) -> int:
         """How many letters are meant."""
         # Down the key.
         rows = await self.database.fetch(
-            f"select count(*) as n from dead_letter where {_MINE}", project_id, chosen.id, chosen.reason
+            f"select count(*) as n from dead_letter where {_MINE}", project_id, chosen.ids, chosen.reason
         )
         found: int = rows[0]["n"]
         return found
@@ -146,7 +187,7 @@ class LetterDesk:
                 f"with gone as (delete from dead_letter where {_MINE} returning spans)"
                 " select count(*) as n, coalesce(sum(spans), 0)::bigint as spans from gone",
                 desk.project_id,
-                chosen.id,
+                chosen.ids,
                 chosen.reason,
             )
             if row["n"]:
@@ -155,8 +196,14 @@ class LetterDesk:
 
         return await self.database.run(work)
 
-    async def replay(self, desk: Desk, chosen: Chosen, write: Callable[[Batch], Awaitable[Written]]) -> Dealt:
-        """Write letters again, the oldest first, as many as one press may; refused ones stay, with why.
+    async def replay(
+        self,
+        desk: Desk,
+        chosen: Chosen,
+        write: Callable[[Batch], Awaitable[Written]],
+        bound: Bound = ONE_PRESS,
+    ) -> Dealt:
+        """Write letters again, the oldest first, within a bound; refused ones stay, with why.
 
         Cancellation: between two letters; what was written stays written.
         """
@@ -166,9 +213,9 @@ class LetterDesk:
         await self.database.run(
             lambda connection: _told(connection, "dead_letter.replay", desk, chosen, count)
         )
-        after, until_s = 0, trio.current_time() + REPLAY_S
+        after, until_s = 0, trio.current_time() + bound.seconds
         written = spans = stored = refused = 0
-        while written + refused < REPLAYED_AT_ONCE and trio.current_time() < until_s:
+        while written + refused < bound.letters and trio.current_time() < until_s:
             letter = await self._next(desk.project_id, chosen, after)
             if letter is None:
                 break
@@ -180,7 +227,7 @@ class LetterDesk:
             else:
                 written, spans, stored = written + 1, spans + letter.spans, stored + again
                 await self._gone(letter.id)
-        return Dealt(written, spans, stored, refused)
+        return Dealt(written, spans, stored, refused, max(count - written - refused, 0))
 
     async def _next(self, project_id: int, chosen: Chosen, after: int) -> LetterRow | None:
         # One letter, by the key: bodies may be large.
@@ -188,7 +235,7 @@ class LetterDesk:
             "select id, project_id, reason, spans, received_at, buried_at, body from dead_letter"
             f" where {_MINE} and id > $4 order by id limit 1",
             project_id,
-            chosen.id,
+            chosen.ids,
             chosen.reason,
             after,
         )
@@ -210,7 +257,10 @@ class LetterDesk:
 
 
 async def _told(connection: Connection, action: Action, desk: Desk, chosen: Chosen, letters: int) -> None:
-    subject = "all" if chosen.id is None else str(chosen.id)
+    if desk.org_id is None:
+        return
+    ids = chosen.ids
+    subject = "all" if ids is None else str(ids[0]) if len(ids) == 1 else "several"
     await record(
         connection,
         action,

@@ -24,6 +24,7 @@ from svc.web.agent_view import agent_of
 from svc.web.finding_view import climb_of, drawn_of, marks_of
 from svc.web.forms import asked
 from svc.web.page import PROJECT, Go, Html, PageRoute, Visit
+from svc.web.pages.sign_in import NoFields
 from svc.web.render import query
 
 REFS: Final = 50
@@ -34,6 +35,15 @@ ROLES: Final[Mapping[EvidenceRole, str]] = {
     "member": "All since",
     "baseline": "Compared with",
     "changepoint": "Turning point",
+}
+
+
+#: What was just said, by the word in the address.
+SAID: Final = {
+    "expected": "This is the new normal now",
+    "not_expected": "This is confirmed and has a case",
+    "rejected": "This is no issue",
+    "reopened": "This is live again",
 }
 
 
@@ -70,6 +80,32 @@ def _proof(evidence: Mapping[str, Any]) -> dict[str, Any]:
     return {name: evidence.get(name) for name in ("statistic", "bar", "phi", "detected_at")}
 
 
+async def _evidence(visit: Visit, finding_id: UUID, role: EvidenceRole | None) -> dict[str, Any]:
+    """The references of a role, one page of them, and how many of each role survive."""
+    reads, project_id = visit.means.questions, visit.project.id
+    counted = await EvidenceStore(reads).page(
+        project_id, finding_id, role=None, count_only=True, limit=1, cursor=None
+    )
+    assert counted is not None, "there is such a finding"
+    chosen = role or _first_role(counted["recorded_counts"])
+    page = await EvidenceStore(reads).page(
+        project_id, finding_id, role=chosen, count_only=False, limit=REFS, cursor=visit.query.get("cursor")
+    )
+    assert page is not None, "there is such a finding"
+    cited = await InboxReads(reads).cited(
+        project_id, [ref["trace_id"] for ref in page["refs"] if ref.get("trace_id")]
+    )
+    here, behind = f"{visit.base}/findings/{finding_id}", page["next_cursor"]
+    return {
+        "roles": ROLES,
+        "chosen": chosen,
+        "counts": counted["counts"],
+        "recorded": counted["recorded_counts"],
+        "refs": [({**_NO_REF, **ref}, cited.get(ref.get("trace_id") or "")) for ref in page["refs"]],
+        "more": query(here, role=chosen, cursor=behind) if behind else None,
+    }
+
+
 async def _shown(visit: Visit, refusal: Refusal | None = None) -> Html | Refusal:
     finding_id = _id(visit)
     role = visit.query.get("role")
@@ -79,20 +115,10 @@ async def _shown(visit: Visit, refusal: Refusal | None = None) -> Html | Refusal
     found = await FindingStore(reads).one(project_id, finding_id)
     if found is None:
         return NO_SUCH_FINDING
-    counted = await EvidenceStore(reads).page(
-        project_id, finding_id, role=None, count_only=True, limit=1, cursor=None
-    )
-    assert counted is not None, "there is such a finding"
-    chosen = cast(EvidenceRole, role) if role else _first_role(counted["recorded_counts"])
-    page = await EvidenceStore(reads).page(
-        project_id, finding_id, role=chosen, count_only=False, limit=REFS, cursor=visit.query.get("cursor")
-    )
-    assert page is not None, "there is such a finding"
+    proof = await _evidence(visit, finding_id, cast(EvidenceRole | None, role))
     here = f"{visit.base}/findings/{finding_id}"
-    cited = await InboxReads(reads).cited(
-        project_id, [ref["trace_id"] for ref in page["refs"] if ref.get("trace_id")]
-    )
     evidence = found["evidence"]
+    case, resolved = await InboxReads(reads).case_of(project_id, finding_id) or (None, False)
     context = {
         "finding": found,
         "title": case_words.Title.of(found["title"]),
@@ -102,21 +128,19 @@ async def _shown(visit: Visit, refusal: Refusal | None = None) -> Html | Refusal
         "figures": case_words.figures(found, evidence, found["trace_count"]),
         "drawn": await drawn_of(visit, found),
         "marks": await marks_of(visit, found),
-        "case": await InboxReads(reads).case_of(project_id, finding_id),
-        "roles": ROLES,
-        "chosen": chosen,
-        "counts": counted["counts"],
-        "recorded": counted["recorded_counts"],
-        "refs": [({**_NO_REF, **ref}, cited.get(ref.get("trace_id") or "")) for ref in page["refs"]],
+        "case": case,
+        **proof,
         "signatures": [
             {"signature": "", "traces": None, "since": None, **one}
             for one in evidence.get("signatures") or ()
             if isinstance(one, dict)
         ],
         "judged": isinstance(evidence.get("statistic"), int | float),
-        "more": query(here, role=chosen, cursor=page["next_cursor"]) if page["next_cursor"] else None,
         "here": here,
         "live": found["closed_at"] is None,
+        # One that closed with its case is live again when that is reopened.
+        "undoable": found["closed_as"] in ("rejected", "absorbed") and not resolved,
+        "done": SAID.get(visit.query.get("did", "")),
         "manages": visit.manages,
         "refusal": refusal,
         "agent": await agent_of(visit, "triage", finding_id, f"{here}/agent"),
@@ -126,7 +150,7 @@ async def _shown(visit: Visit, refusal: Refusal | None = None) -> Html | Refusal
         "pages/finding",
         context,
         status=refusal.status if refusal else 200,
-        modules=("lazy", "part", "agent-run"),
+        modules=("lazy", "part", "agent-run", "triage"),
     )
 
 
@@ -146,11 +170,20 @@ async def say(visit: Visit) -> Html | Go | Refusal:
     )
     if isinstance(answer, Refusal):
         return answer if answer.status == 404 else await _shown(visit, answer)
-    return Go(f"{visit.base}/findings/{visit.call.path['id']}")
+    return Go(query(f"{visit.base}/findings/{visit.call.path['id']}", did=visit.form.action))
+
+
+async def reopen(visit: Visit) -> Html | Go | Refusal:
+    """Take back what was said."""
+    answer = await asked(visit, api.post_reopen, path={"findingId": visit.call.path["id"]})
+    if isinstance(answer, Refusal):
+        return answer if answer.status == 404 else await _shown(visit, answer)
+    return Go(query(f"{visit.base}/findings/{visit.call.path['id']}", did="reopened"))
 
 
 PAGES: Final = (
     PageRoute("GET", PROJECT + "/findings/{id}", "ORG_VIEW", finding),
     PageRoute("GET", PROJECT + "/findings/{id}/statistic", "ORG_VIEW", statistic),
     PageRoute("POST", PROJECT + "/findings/{id}/say", "ORG_MANAGE", say, form=Saying),
+    PageRoute("POST", PROJECT + "/findings/{id}/reopen", "ORG_MANAGE", reopen, form=NoFields),
 )

@@ -35,6 +35,9 @@ class AgentsForm(msgspec.Struct):
     rca_model: str = ""
     run_usd: str = ""
     day_usd: str = ""
+    repo_url: str = ""
+    repo_ref: str = ""
+    repo_integration: str = ""
 
     def chosen(self, kind: RunKind) -> dict[str, str] | None:
         """The model of a lane; None: what the runner's environment says."""
@@ -54,6 +57,9 @@ def _typed(found: AgentSettingsShown) -> AgentsForm:
         if chosen is not None:
             setattr(form, f"{kind}_integration", chosen.integration_id)
             setattr(form, f"{kind}_model", chosen.model)
+    if found.repository is not None:
+        form.repo_url, form.repo_ref = found.repository.clone_url, found.repository.ref or ""
+        form.repo_integration = found.repository.integration_id or ""
     return form
 
 
@@ -72,6 +78,7 @@ async def _page(visit: Visit, refusal: Refusal | None = None, form: AgentsForm |
         "lanes": LANES,
         "limits": DEFAULT_LIMITS,
         "providers": [one for one in listed if one.kind == "model_provider"],
+        "hosts": [one for one in listed if one.kind == "git"],
         "form": form,
         "runs": runs["runs"],
         "more": runs["next_cursor"] is not None,
@@ -93,6 +100,12 @@ async def keep(visit: Visit) -> Html | Go:
         fields["run_usd"] = form.run_usd.strip()
     if form.day_usd.strip():
         fields["day_usd"] = form.day_usd.strip()
+    if form.repo_url.strip():
+        fields["repository"] = {
+            "clone_url": form.repo_url.strip(),
+            "ref": form.repo_ref.strip() or None,
+            "integration_id": form.repo_integration or None,
+        }
     answer = await asked(visit, api.put_settings, AgentSettingsShown, fields)
     if isinstance(answer, Refusal):
         return await _page(visit, answer, form)

@@ -12,7 +12,9 @@ import msgspec
 from protocol.refusals import Refusal
 from protocol.rest.keys import KeyNew, PageQuery
 from svc.front.api import keys
+from svc.web import key_forms
 from svc.web.forms import asked
+from svc.web.key_forms import KeyId
 from svc.web.page import PROJECT, Go, Html, PageRoute, Visit
 from svc.web.render import query
 
@@ -31,12 +33,6 @@ class KeyForm(msgspec.Struct):
     scope: str = "write"
 
 
-class KeyId(msgspec.Struct):
-    """Which key."""
-
-    id: str
-
-
 async def settings(visit: Visit) -> Go:
     """Settings begin with the keys."""
     return Go(visit.base + "/settings/keys")
@@ -48,12 +44,10 @@ async def page(visit: Visit) -> Html:
 
 
 async def _page(visit: Visit, *, plaintext: str | None = None, refusal: Refusal | None = None) -> Html:
-    listed = await keys.get_keys(visit.call)
     prefix = visit.query.get("prefix", "")
     context = {
         "tab": "keys",
-        "active": [key for key in listed if key.state == "active"],
-        "revoked": [key for key in listed if key.state == "revoked"],
+        **key_forms.by_state(await keys.get_keys(visit.call)),
         "scopes": SCOPES,
         "plaintext": plaintext,
         "refusal": refusal,
@@ -66,26 +60,17 @@ async def _page(visit: Visit, *, plaintext: str | None = None, refusal: Refusal 
 async def mint(visit: Visit) -> Html:
     """Make a key."""
     fields = {"name": visit.form.name, "scope": visit.form.scope}
-    made = await asked(visit, keys.post_key, KeyNew, fields)
-    if isinstance(made, Refusal):
-        return await _page(visit, refusal=made)
-    return await _page(visit, plaintext=made.plaintext)
+    return await key_forms.made(visit, _page, keys.post_key, KeyNew, fields)
 
 
 async def rotate(visit: Visit) -> Html:
     """Give a key a new secret."""
-    made = await asked(visit, keys.rotate_key, path={"keyId": visit.form.id})
-    if isinstance(made, Refusal):
-        return await _page(visit, refusal=made)
-    return await _page(visit, plaintext=made.plaintext)
+    return await key_forms.made(visit, _page, keys.rotate_key)
 
 
 async def revoke(visit: Visit) -> Html | Go:
     """Revoke a key."""
-    done = await asked(visit, keys.revoke_key, path={"keyId": visit.form.id})
-    if isinstance(done, Refusal):
-        return await _page(visit, refusal=done)
-    return Go(visit.base + "/settings/keys")
+    return await key_forms.revoked(visit, _page, keys.revoke_key, "/settings/keys")
 
 
 async def audit(visit: Visit) -> Html:

@@ -14,9 +14,9 @@ import msgspec
 from protocol.refusals import Refusal
 from protocol.rest.keys import TokenNew
 from svc.front.api import keys
-from svc.web.forms import asked
+from svc.web import key_forms
+from svc.web.key_forms import KeyId
 from svc.web.page import PROJECT, Go, Html, PageRoute, Visit
-from svc.web.pages.settings_keys import KeyId
 
 #: How the service is called in the settings of an agent.
 SERVER: Final = "traces"
@@ -63,14 +63,12 @@ async def page(visit: Visit) -> Html:
 
 
 async def _page(visit: Visit, *, plaintext: str | None = None, refusal: Refusal | None = None) -> Html:
-    listed = await keys.get_tokens(visit.call)
     host = visit.call.headers.get("host", "localhost")
     scheme = "https" if visit.call.client.secure else visit.call.client.scheme
     url = (visit.means.landing or f"{scheme}://{host}").rstrip("/") + "/mcp"
     context = {
         "tab": "mcp",
-        "active": [token for token in listed if token.state == "active"],
-        "revoked": [token for token in listed if token.state == "revoked"],
+        **key_forms.by_state(await keys.get_tokens(visit.call)),
         "plaintext": plaintext,
         "refusal": refusal,
         "lines": lines(url, plaintext or PLACEHOLDER),
@@ -84,18 +82,12 @@ async def _page(visit: Visit, *, plaintext: str | None = None, refusal: Refusal 
 
 async def issue(visit: Visit) -> Html:
     """Make a token: it stands in the lines, this once."""
-    made = await asked(visit, keys.post_token, TokenNew, {"name": visit.form.name})
-    if isinstance(made, Refusal):
-        return await _page(visit, refusal=made)
-    return await _page(visit, plaintext=made.plaintext)
+    return await key_forms.made(visit, _page, keys.post_token, TokenNew, {"name": visit.form.name})
 
 
 async def revoke(visit: Visit) -> Html | Go:
     """Revoke a token."""
-    done = await asked(visit, keys.revoke_token, path={"keyId": visit.form.id})
-    if isinstance(done, Refusal):
-        return await _page(visit, refusal=done)
-    return Go(visit.base + "/settings/mcp")
+    return await key_forms.revoked(visit, _page, keys.revoke_token, "/settings/mcp")
 
 
 _MCP: Final = PROJECT + "/settings/mcp"

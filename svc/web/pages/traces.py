@@ -1,7 +1,8 @@
 """The list of traces: filter bar, range, histogram, rows, facets, and a rail for the one that is looked at.
 
-The address is the state: `q` is the bar as it is typed, `range` or `from` and `to`, `cursor` the page behind
-the first, `trace` what the rail shows. Rows come first; facets are a fragment, because they cost more.
+The address is the state: `q` is the bar with its chips as it is typed, `range` or `from` and `to`, `cursor`
+the page behind the first, `trace` what the rail shows. Rows come first; facets are a fragment, because they
+cost more.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from svc.store.reads.trace_counts import TraceCounts, TraceHistogram
 from svc.store.reads.traces import TraceFilter, TraceReads
 from svc.web import words
 from svc.web.filters import FIELDS, Filters
-from svc.web.page import PROJECT, Html, PageRoute, Visit
+from svc.web.page import PROJECT, Go, Html, PageRoute, Visit
 from svc.web.ranges import PRESETS, TimeRange, bar_width
 from svc.web.render import query
 from svc.web.trace_list import COLUMNS, Asking, chosen, drawn
@@ -61,10 +62,12 @@ class _Found:
     drawn: tuple[datetime, datetime] | None = None
 
 
-async def traces(visit: Visit) -> Html:
-    """The page."""
+async def traces(visit: Visit) -> Html | Go:
+    """The page. A bar that was sent beside its chips leads to the address of both."""
+    if kept := visit.query.get("kept"):
+        return Go(Asking.of(visit).address(f"{kept} {visit.query.get('q', '')}".strip()))
     asking = Asking.of(visit)
-    counts = TraceCounts(visit.means.questions)
+    counts = TraceCounts(visit.means.history)
     found = _Found()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_read_rows, visit, asking, found)
@@ -94,7 +97,7 @@ async def traces(visit: Visit) -> Html:
 
 
 async def _read_rows(visit: Visit, asking: Asking, found: _Found) -> None:
-    reads = TraceReads(visit.means.questions, SpanReads(visit.means.questions))
+    reads = TraceReads(visit.means.history, SpanReads(visit.means.history))
     cursor, range_ = visit.query.get("cursor"), asking.range
 
     async def read(asked: TraceFilter) -> dict[str, Any]:
@@ -173,7 +176,7 @@ async def facets(visit: Visit) -> Html:
     """The most frequent values of the traces of the filter."""
     asking = Asking.of(visit)
     try:
-        found = await TraceCounts(visit.means.questions).facets(
+        found = await TraceCounts(visit.means.history).facets(
             visit.project.id, asking.filters.over(asking.range), timeout_s=FACETS_TIMEOUT_S
         )
     except Slow:
@@ -194,7 +197,7 @@ async def rail(visit: Visit) -> Html | Refusal:
         trace_id = bytes.fromhex(visit.query.get("trace", ""))
     except ValueError:
         return NOT_FOUND
-    reads = TraceReads(visit.means.questions, SpanReads(visit.means.questions))
+    reads = TraceReads(visit.means.history, SpanReads(visit.means.history))
     trace = await reads.one(visit.project.id, trace_id, payload=False)
     if trace is None:
         return NOT_FOUND.saying("there is no such trace in this project, or its term is over")

@@ -59,11 +59,12 @@ async def vitals(visit: Visit) -> Html | Refusal:
 
 
 async def part(visit: Visit) -> Html | Refusal:
-    """Models or tools."""
+    """Models, with the place of tools below them, or tools."""
     what, name = visit.call.path["what"], visit.query.get("range", "24h")
     if what not in SOURCES or name not in WINDOWS:
         return NOT_FOUND
-    return Html("parts/vitals_table", _table(visit, what, name, await _read(visit, what, name)), part=True)
+    table = _table(visit, what, name, await _read(visit, what, name))
+    return Html("parts/vitals_later", {**table, "name": name}, part=True)
 
 
 def _since(name: str, now: datetime) -> datetime:
@@ -76,7 +77,7 @@ async def _read(visit: Visit, what: What, name: str) -> list[Vital] | None:
     now = visit.means.now()
     since = _since(name, now)
     try:
-        reads = VitalsReads(visit.means.questions)
+        reads = VitalsReads(visit.means.history)
         return list(await reads.of(visit.project.id, what, since - WINDOWS[name], since, now, TIMEOUT_S))
     except Slow:
         return None

@@ -10,7 +10,6 @@ export function start(root) {
   const facets = root.querySelector("[data-load]");
   if (facets instanceof HTMLElement) load(facets, facets.dataset.load ?? "");
   root.addEventListener("click", (event) => pressed(root, event));
-  chips(root);
   rows(root);
   const drawing = root.querySelector("[data-histogram]");
   if (drawing instanceof HTMLElement) bars(drawing);
@@ -20,21 +19,6 @@ export function start(root) {
   if (!address.searchParams.has("saved")) return;
   address.searchParams.delete("saved");
   history.replaceState(history.state, "", address);
-}
-
-/** The bar holds what no chip says; a chip is put back when the bar is sent. @param {HTMLElement} root */
-function chips(root) {
-  const input = /** @type {HTMLInputElement | null} */ (root.querySelector("[data-filter]"));
-  const form = input?.form;
-  if (!input || !form) return;
-  const names = (input.dataset.tokens ?? "").trim().split(" ");
-  const token = new RegExp(`(?:^|\\s)-?(?:${names.join("|")}):(?:"(?:[^"\\\\]|\\\\.)*"|\\S+)`, "g");
-  const whole = input.value;
-  const kept = (whole.match(token) ?? []).map((one) => one.trim()).join(" ");
-  input.value = whole.replace(token, " ").trim();
-  form.addEventListener("submit", () => {
-    input.value = [kept, input.value.trim()].filter(Boolean).join(" ");
-  });
 }
 
 /** @param {HTMLElement} root @param {MouseEvent} event */

@@ -110,6 +110,13 @@ def test_a_token_that_a_preview_cuts_is_hidden_wherever_it_is_cut(form: str) -> 
         assert token[: min(kept, 12)] not in shown, kept
 
 
+def test_a_cut_token_that_reads_like_a_word_is_hidden_where_its_form_says_whose_it_is() -> None:
+    for token in ("xai-wtjfpkeh", "sk-ant-api", "pplx-abcdefgh"):
+        shown = masked_head(("x " * 200 + token)[-200:], 200)
+        assert shown is not None
+        assert shown.endswith(token[:4] + "…")
+
+
 def test_the_end_of_a_cut_text_stays_when_it_is_a_word_and_that_of_a_whole_one_always() -> None:
     for ending in (
         "understanding",

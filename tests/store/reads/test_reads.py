@@ -21,6 +21,7 @@ from svc.store.postgres.embedded.server import Served
 from svc.store.postgres.keyset import Keyset
 from svc.store.reads.call_sites import CallSiteReads
 from svc.store.reads.frame import FrameReads
+from svc.store.reads.models import ModelReads
 from svc.store.reads.onboarding import OnboardingReads
 from svc.store.reads.projects import ProjectReads
 from svc.store.reads.sessions import SessionReads
@@ -531,6 +532,7 @@ def counts_of(explaining: Any) -> dict[str, Any]:
             for what in SOURCES
             for unit, start in (("hours", DAY), ("rows", DAY + timedelta(minutes=5)))
         },
+        "models": lambda: ModelReads(explaining).used(1, DAY, 9),
         "nearest": lambda: counts.nearest(1, DAY, DAY + timedelta(days=1)),
         "ends": lambda: counts.ends(1),
         "onboarding": lambda: OnboardingReads(explaining).steps(1),
@@ -556,6 +558,8 @@ async def test_no_page_of_the_web_reads_a_whole_table(many: Database, read: str)
             "cube",
             "saved_view",
             "vital_cube",  # Empty here, as the other cubes.
+            "model_cube",
+            "trace_cube",
         }
         assert not {table for table in scanned if not table.endswith("_default")} - small, plan
 

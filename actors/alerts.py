@@ -1,0 +1,227 @@
+"""Alerts on their way: rules that look, the outbox gathered into messages, and messages delivered.
+
+Three actors, all spare and all `rounds`. What is due stands in the database, so a crash, a kill or an outage
+loses nothing and whoever comes next goes on: a message that was in hand is sent again under its own id, by
+which its receiver knows it. Owns the rhythm and the tally; what a rule sees, what a channel writes and how it
+is sent are handed in.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+import attrs
+import trio
+
+from actors.ports import AlertOutbox, AlertWatch, DeliveryShelf
+from actors.rounds import OUTAGE_PAUSE_S, rounds
+from actors.supervision import Vitals
+from protocol.alerts import (
+    LEASE_S,
+    SEND_TIMEOUT_S,
+    AlertRule,
+    DeliveryLease,
+    RuleKind,
+    RuleSightings,
+    Undelivered,
+)
+from protocol.storage import Outage, Slow
+
+log = logging.getLogger(__name__)
+
+#: Between two looks into the outbox, and at what is due.
+GATHER_ROUND_S: Final = 2.0
+DELIVER_ROUND_S: Final = 2.0
+WATCH_ROUND_S: Final = 10.0
+#: One rule looks no longer.
+LOOK_TIMEOUT_S: Final = 60.0
+#: One whose look came to nothing looks again so soon.
+LOOK_AGAIN: Final = timedelta(minutes=5)
+RELEASE_TIMEOUT_S: Final = 2.0
+#: How often what waits is counted for health and metrics.
+COUNT_S: Final = 10.0
+
+#: The status of what arrived, or why it did not.
+Send = Callable[[DeliveryLease], Awaitable[int | Undelivered | None]]
+Look = Callable[[AlertRule, datetime], Awaitable[RuleSightings]]
+
+
+@attrs.define
+class AlertTally:
+    """What became of alerts since the start of this process, and what waits in the database."""
+
+    messages: int = 0
+    sent: int = 0
+    failed: int = 0
+    dead: int = 0
+    #: Deliveries that another copy took over while they were in hand here.
+    lost: int = 0
+    looks: int = 0
+    #: Looks that came to nothing, by the kind of their rule.
+    troubles: Counter[str] = attrs.field(factory=Counter)
+    queued: int = 0
+    dead_lately: int = 0
+    oldest_at: datetime | None = None
+    resting_channels: int = 0
+    off_channels: int = 0
+
+    def snapshot(self) -> dict[str, Any]:
+        """The tally as health shows it."""
+        return {**attrs.asdict(self), "troubles": dict(self.troubles)}
+
+    def health(self) -> dict[str, Any]:
+        """Their component of the health report. Ingest and answers do without: the service is up."""
+        return {"alerts": {"status": "UP", "details": self.snapshot()}}
+
+
+class AlertGatherer:
+    """Makes messages of what rules have to tell."""
+
+    def __init__(
+        self, *, outbox: AlertOutbox, now: Callable[[], datetime], tally: AlertTally, vitals: Vitals
+    ) -> None:
+        self._outbox, self._now, self._tally, self._vitals = outbox, now, tally, vitals
+        self._counted_s = -COUNT_S
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Run until cancelled."""
+        await rounds(self._turn, self._vitals, task_status=task_status)
+
+    async def _turn(self) -> float:
+        self._tally.messages += await self._outbox.gather(self._now())
+        self._tally.dead += await self._outbox.give_up()
+        if trio.current_time() - self._counted_s >= COUNT_S:
+            self._counted_s = trio.current_time()
+            await self._count()
+        return GATHER_ROUND_S
+
+    async def _count(self) -> None:
+        counts = await self._outbox.counts()
+        tally = self._tally
+        tally.queued, tally.dead_lately = counts["queued"], counts["dead"]
+        tally.oldest_at = counts["oldest_at"]
+        tally.resting_channels, tally.off_channels = counts["resting"], counts["off"]
+
+
+class AlertDeliverer:
+    """Delivers one message at a time, the one that is due longest first. `send` raises nothing of the other
+    side.
+    """
+
+    def __init__(self, *, shelf: DeliveryShelf, send: Send, tally: AlertTally, vitals: Vitals) -> None:
+        self._shelf, self._send, self._tally, self._vitals = shelf, send, tally, vitals
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Run until cancelled. What is in hand then is given back, to be sent by whoever comes next."""
+        await rounds(self._turn, self._vitals, task_status=task_status)
+
+    async def _turn(self) -> float:
+        lease = await self._shelf.claim()
+        if lease is None:
+            return DELIVER_ROUND_S
+        until_s = trio.current_time() + LEASE_S
+        try:
+            outcome = await self._sent(lease)
+        except trio.Cancelled:
+            await self._release(lease)
+            raise
+        await self._settle(lease, outcome, until_s)
+        return 0.0
+
+    async def _sent(self, lease: DeliveryLease) -> int | Undelivered | None:
+        outcome: int | Undelivered | None = Undelivered(f"no answer within {SEND_TIMEOUT_S:g} s")
+        with trio.move_on_after(SEND_TIMEOUT_S):
+            try:
+                outcome = await self._send(lease)
+            except Exception as error:  # what one message does to its channel must not hold up the others
+                log.warning("a message could not be written: %s", type(error).__name__)
+                outcome = Undelivered(f"the message could not be written ({type(error).__name__})")
+        return outcome
+
+    async def _settle(self, lease: DeliveryLease, outcome: int | Undelivered | None, until_s: float) -> None:
+        """Store what became of it, through an outage as long as it is ours."""
+        while True:
+            try:
+                await self._stored(lease, outcome)
+                return
+            except Outage as outage:
+                if trio.current_time() + OUTAGE_PAUSE_S >= until_s:
+                    # Whoever holds it next sends it again, under the same id.
+                    raise
+                self._vitals.waits(str(outage))
+                await trio.sleep(OUTAGE_PAUSE_S)
+
+    async def _stored(self, lease: DeliveryLease, outcome: int | Undelivered | None) -> None:
+        tally, about = self._tally, (lease.channel.kind, lease.channel.name)
+        if not isinstance(outcome, Undelivered):
+            kept = await self._shelf.sent(lease, outcome)
+            tally.sent += kept
+            tally.lost += not kept
+            return
+        state = await self._shelf.failed(lease, outcome)
+        if state is None:
+            tally.lost += 1
+            return
+        tally.failed += 1
+        tally.dead += state == "dead"
+        what = "given up" if state == "dead" else "tried again later"
+        log.warning("an alert to the %s channel %s is %s: %s", *about, what, outcome.why)
+
+    async def _release(self, lease: DeliveryLease) -> None:
+        with trio.move_on_after(RELEASE_TIMEOUT_S, shield=True):
+            try:
+                await self._shelf.release(lease)
+            except Outage:
+                # Its lease runs out.
+                log.info("an alert in hand could not be given back")
+
+
+class AlertWatcher:
+    """Has every rule that is due look, and stores what it sees. `looks` has one function a kind.
+
+    `by_each_copy` are kinds that every copy looks at for itself.
+    """
+
+    def __init__(
+        self,
+        *,
+        watch: AlertWatch,
+        looks: Mapping[RuleKind, Look],
+        by_each_copy: frozenset[RuleKind],
+        now: Callable[[], datetime],
+        tally: AlertTally,
+        vitals: Vitals,
+    ) -> None:
+        self._watch, self._looks, self._by_each_copy = watch, looks, by_each_copy
+        self._now, self._tally, self._vitals = now, tally, vitals
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Run until cancelled."""
+        await rounds(self._turn, self._vitals, task_status=task_status)
+
+    async def _turn(self) -> float:
+        for rule in await self._watch.due(tuple(self._looks), self._now()):
+            now = self._now()
+            seen = await self._seen(rule, now)
+            self._tally.looks += 1
+            self._tally.troubles[rule.kind] += seen.trouble is not None
+            await self._watch.settle(rule, seen, now, by_each_copy=rule.kind in self._by_each_copy)
+        return WATCH_ROUND_S
+
+    async def _seen(self, rule: AlertRule, now: datetime) -> RuleSightings:
+        seen = RuleSightings(now, trouble=f"the look took longer than {LOOK_TIMEOUT_S:g} s")
+        with trio.move_on_after(LOOK_TIMEOUT_S):
+            try:
+                return await self._looks[rule.kind](rule, now)
+            except Slow:
+                seen = RuleSightings(now, trouble="its question took too long")
+            except Outage:
+                raise
+            except Exception as error:  # what one rule does to its look must not cost the others theirs
+                log.warning("a rule of kind %s could not look: %s", rule.kind, type(error).__name__)
+                seen = RuleSightings(now, trouble=f"the look failed ({type(error).__name__})")
+        return attrs.evolve(seen, next_at=now + LOOK_AGAIN)

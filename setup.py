@@ -1,0 +1,75 @@
+"""Builds the compiled twins of `protocol/compiled`; all else stands in pyproject.toml.
+
+Without Cython or a C compiler the package is what it is without them. `SVC_COMPILED_MODULES=false` builds
+none and makes a wheel for every system.
+"""
+
+import os
+import sys
+from pathlib import Path
+
+from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
+from setuptools.errors import CompileError
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE))
+
+from protocol.compiled import MODULES, SWITCH, sources, twin  # noqa: E402
+
+#: Types in annotations are not types of C: what mypy calls `float` may be an int.
+DIRECTIVES = {"language_level": 3, "annotation_typing": False, "embedsignature": False}
+
+
+class Twins(build_ext):
+    """Each module becomes a file of the folder of twins, whatever its package."""
+
+    def initialize_options(self) -> None:
+        super().initialize_options()
+        self.parallel = os.cpu_count()
+
+    def get_ext_filename(self, fullname: str) -> str:
+        return os.path.join("protocol", "compiled", twin(fullname))
+
+    def get_ext_fullpath(self, ext_name: str) -> str:
+        return os.path.join(HERE if self.inplace else self.build_lib, self.get_ext_filename(ext_name))
+
+    def copy_extensions_to_source(self) -> None:
+        for old in (HERE / "protocol" / "compiled").glob("*.so"):
+            old.unlink()
+        for ext in self.extensions:
+            name = self.get_ext_filename(ext.name)
+            if os.path.exists(os.path.join(self.build_lib, name)):
+                self.copy_file(os.path.join(self.build_lib, name), HERE / name)
+
+    def build_extension(self, ext: Extension) -> None:
+        if os.path.exists(self.get_ext_fullpath(ext.name)):
+            # Its name says from what it was made.
+            return
+        try:
+            from Cython.Build import cythonize
+            from Cython.Compiler.Errors import CompileError as NotCython
+        except ImportError:
+            raise CompileError("Cython is missing") from None
+        try:
+            [written] = cythonize(
+                Extension(ext.name, [str(sources(ext.name)[0].relative_to(HERE))]),
+                build_dir=self.build_temp,
+                compiler_directives=DIRECTIVES,
+                force=True,
+                quiet=True,
+            )
+        except NotCython as error:
+            raise CompileError(str(error)) from None
+        ext.sources = written.sources
+        super().build_extension(ext)
+
+
+# The same bytes wherever it is built: nothing that names a folder.
+SAME = {"extra_compile_args": ["-g0", "-O2", "-w"], "extra_link_args": ["-Wl,--strip-all"]}
+
+wanted = os.environ.get(SWITCH, "") != "false"
+setup(
+    cmdclass={"build_ext": Twins},
+    ext_modules=[Extension(name, [], optional=True, **SAME) for name in MODULES] if wanted else [],
+)

@@ -1,0 +1,330 @@
+"""`trace-svc alerts`: channels, rules, what these would have told, and messages, beside a running server.
+
+What is kept here the service takes up within seconds. A test message is sent from this process, by the same
+rules about addresses. Secrets: one comes from a file or standard input, never from the command line, and one
+that we made is printed once, alone on standard output, on purpose.
+"""
+
+from __future__ import annotations
+
+import argparse
+import secrets
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Final
+from uuid import UUID, uuid4
+
+import attrs
+import msgspec
+
+from protocol.alerts import (
+    CHANNEL_KINDS,
+    RULE_KINDS,
+    AlertChannel,
+    AlertPlace,
+    AlertRule,
+    ChannelSecret,
+    Undelivered,
+)
+from protocol.operator import OperatorError
+from protocol.refusals import Refused
+from protocol.rest.query import timestamp
+from svc.commands.alerts_shown import (
+    print_channels,
+    print_deliveries,
+    print_fired,
+    print_rules,
+)
+from svc.commands.place import name_project, named_project
+from svc.commands.printing import lists_bare, offer_json, print_json
+from svc.config.table import Settings
+from svc.domain.alerts.calendar import first_look
+from svc.domain.alerts.channels.table import CHANNELS, fault_of, read_fields
+from svc.domain.alerts.channels.webhook import secret_of
+from svc.domain.alerts.composing import trial_message
+from svc.domain.alerts.params import (
+    BadParams,
+    MetricParams,
+    RuleParams,
+    kept_params,
+    typed_params,
+)
+from svc.secrets.sealing import Sealer
+from svc.store.accounts.audit import OPERATOR
+from svc.store.accounts.projects import Project
+from svc.store.alerts.channels import AlertChannelStore
+from svc.store.alerts.deliveries import DeliveryStore
+from svc.store.alerts.rules import AlertRuleStore
+from svc.store.postgres.database import Database
+from svc.store.reads.alert_backtest import AlertBacktest
+from svc.store.reads.alert_figures import check_question
+from svc.wiring.alert_post import AlertPost
+from svc.wiring.open_store import open_store
+
+_UNCHANGED: Final = {
+    "taken": "another one has this name",
+    "too many": "the project has as many as it may",
+    "no such channel": "there is no such channel",
+}
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """The verbs and their arguments."""
+    verbs = parser.add_subparsers(dest="verb", metavar="verb")
+    listing = verbs.add_parser("list", help="rules, what they wait for and whom they tell")
+    channels = verbs.add_parser("channels", help="channels, where they lead and how they do")
+    adding = verbs.add_parser("add-channel", help="add a channel")
+    adding.add_argument("name")
+    adding.add_argument("--kind", choices=CHANNEL_KINDS, required=True)
+    adding.add_argument("--url", help="address of a webhook or of a topic of ntfy, region of PagerDuty")
+    adding.add_argument("--to", nargs="+", metavar="ADDRESS", help="mail addresses")
+    adding.add_argument(
+        "--secret-file",
+        metavar="FILE",
+        help="file of its secret, - for standard input; a webhook without one is given one, printed once",
+    )
+    rule = verbs.add_parser("add", help="add a rule")
+    rule.add_argument("name")
+    rule.add_argument("--channel", action="append", default=[], help="name of a channel; several times")
+    backtest = verbs.add_parser("backtest", help="how often a rule would have fired in the last 28 days")
+    for verb in (rule, backtest):
+        verb.add_argument("--kind", choices=RULE_KINDS, required=True)
+        verb.add_argument(
+            "--param",
+            action="append",
+            default=[],
+            metavar="NAME=VALUE",
+            help="as least_severity=high, figure=p95_ms, filters.name=lookup; several times",
+        )
+    _add_acts(verbs)
+    for verb in verbs.choices.values():
+        name_project(verb)
+    for verb in (listing, channels, backtest, verbs.choices["deliveries"]):
+        offer_json(verb)
+    lists_bare(parser, listing)
+
+
+def _add_acts(verbs: Any) -> None:
+    test = verbs.add_parser("test", help="send a test message over a channel, now")
+    test.add_argument("channel", help="its name")
+    remove = verbs.add_parser("remove", help="remove a rule with what it has not told yet")
+    remove.add_argument("rule", help="its name")
+    without = verbs.add_parser("remove-channel", help="remove a channel with what waits for it")
+    without.add_argument("channel", help="its name")
+    mute = verbs.add_parser("mute", help="have a rule keep still for some hours")
+    mute.add_argument("rule", help="its name")
+    mute.add_argument("--hours", type=float, default=24.0, help="how long (default: %(default)g)")
+    unmute = verbs.add_parser("unmute", help="have a rule speak again")
+    unmute.add_argument("rule", help="its name")
+    deliveries = verbs.add_parser("deliveries", help="messages and what became of them, newest first")
+    deliveries.add_argument("--state", choices=("queued", "sent", "dead"), help="only in this state")
+    deliveries.add_argument("--limit", type=int, default=50, help="at most so many (default: %(default)s)")
+    replay = verbs.add_parser("replay", help="send messages once more, under the id that they had")
+    replay.add_argument("delivery", help="the id that `alerts deliveries` shows, or `dead` for all of those")
+
+
+async def run(arguments: argparse.Namespace, settings: Settings) -> None:
+    """Run one verb. Raises `OperatorError` for what is not there, or cannot be."""
+    async with open_store(settings) as store:
+        project = await named_project(store, arguments)
+        verb = _Verbs(arguments, settings, store.database, project)
+        await getattr(verb, "do_" + arguments.verb.replace("-", "_"))()
+
+
+class _Verbs:
+    """One method a verb."""
+
+    def __init__(
+        self, arguments: argparse.Namespace, settings: Settings, database: Database, project: Project
+    ) -> None:
+        self.arguments, self.settings, self.project = arguments, settings, project
+        self.channel_store, self.rule_store = AlertChannelStore(database), AlertRuleStore(database)
+        self.delivery_store, self.database = DeliveryStore(database), database
+        self.now = datetime.now(UTC)
+
+    async def do_list(self) -> None:
+        rules = await self.rule_store.list(self.project.id)
+        names = {one.id: one.name for one in await self.channel_store.list(self.project.id)}
+        print_rules(rules, names, as_json=self.arguments.json)
+
+    async def do_channels(self) -> None:
+        found = await self.channel_store.list(self.project.id)
+        print_channels(found, as_json=self.arguments.json)
+
+    async def do_add_channel(self) -> None:
+        asked = self.arguments
+        secret = _read_secret(asked.secret_file)
+        made = None
+        if CHANNELS[asked.kind].credential == "made" and secret is None:
+            made = secret = secret_of(secrets.token_bytes(32))
+        try:
+            fields = read_fields(asked.kind, _channel_params(asked))
+        except BadParams as bad:
+            raise OperatorError(str(bad)) from None
+        mails = self.settings.smtp_url is not None
+        fault = fault_of(asked.kind, fields, secret, kept=False, mails=mails)
+        if fault is not None:
+            raise OperatorError(fault)
+        params = msgspec.to_builtins(fields)
+        new = AlertChannel(self.project.id, uuid4(), asked.kind, asked.name, params, None, self.now, self.now)
+        sealed = None
+        if secret is not None:
+            text = msgspec.json.encode(ChannelSecret(secret=secret)).decode()
+            sealed = Sealer.of(self.settings).seal(text, new.purpose)
+        _refuse(await self.channel_store.put(attrs.evolve(new, sealed=sealed), OPERATOR))
+        if made is not None:
+            print(made)
+
+    async def do_add(self) -> None:
+        params = self._params()
+        known = {one.name: one.id for one in await self.channel_store.list(self.project.id)}
+        missing = next((name for name in self.arguments.channel if name not in known), None)
+        if missing is not None:
+            raise OperatorError(f"there is no channel {missing!r}; `trace-svc alerts channels` lists them")
+        kind = self.arguments.kind
+        rule = AlertRule(
+            self.project.id,
+            uuid4(),
+            kind,
+            self.arguments.name,
+            kept_params(params),
+            tuple(known[name] for name in self.arguments.channel),
+            self.now,
+            self.now,
+            due_at=first_look(kind, params, self.now),
+        )
+        _refuse(await self.rule_store.put(rule, OPERATOR))
+
+    async def do_backtest(self) -> None:
+        params = self._params()
+        found = await AlertBacktest(self.database).run(self.project.id, self.arguments.kind, params, self.now)
+        print_fired(found, as_json=self.arguments.json)
+
+    def _params(self) -> RuleParams:
+        pairs = [one.partition("=") for one in self.arguments.param]
+        bad = next((name for name, equals, _ in pairs if not equals), None)
+        if bad is not None:
+            raise OperatorError(f"--param {bad} is no NAME=VALUE")
+        try:
+            params = typed_params(self.arguments.kind, {name: value for name, _, value in pairs})
+            if isinstance(params, MetricParams):
+                check_question(self.project.id, params)
+        except BadParams as error:
+            raise OperatorError(str(error)) from None
+        except Refused as refused:
+            raise OperatorError(refused.refusal.message) from None
+        return params
+
+    async def do_test(self) -> None:
+        channel = await self._channel()
+        post = AlertPost.of(self.settings, lambda: self.now)
+        delivery_id = uuid4()
+        place = AlertPlace(self.project.org_slug, self.project.slug)
+        message = trial_message(place, channel.name, timestamp(self.now), delivery_id.hex)
+        await self.channel_store.tested(channel, OPERATOR)
+        outcome = await post.try_channel(channel, message, delivery_id)
+        if isinstance(outcome, Undelivered):
+            raise OperatorError(f"the test message was not taken: {outcome.why}")
+        print("taken" if outcome is None else f"taken (status {outcome})")
+
+    async def _channel(self) -> AlertChannel:
+        for one in await self.channel_store.list(self.project.id):
+            if one.name == self.arguments.channel:
+                return one
+        raise OperatorError(f"there is no channel {self.arguments.channel!r}")
+
+    async def _rule(self) -> AlertRule:
+        for one in await self.rule_store.list(self.project.id):
+            if one.name == self.arguments.rule:
+                return one
+        raise OperatorError(f"there is no rule {self.arguments.rule!r}")
+
+    async def do_remove(self) -> None:
+        await self.rule_store.remove(await self._rule(), OPERATOR)
+
+    async def do_remove_channel(self) -> None:
+        await self.channel_store.remove(await self._channel(), OPERATOR)
+
+    async def do_mute(self) -> None:
+        if not 0 < self.arguments.hours <= 24 * 365:
+            raise OperatorError("--hours must be above 0 and at most a year")
+        until = self.now + timedelta(hours=self.arguments.hours)
+        await self.rule_store.mute(await self._rule(), until, OPERATOR, self.now)
+        print(f"muted until {until:%Y-%m-%d %H:%M} UTC")
+
+    async def do_unmute(self) -> None:
+        await self.rule_store.mute(await self._rule(), None, OPERATOR, self.now)
+
+    async def do_deliveries(self) -> None:
+        if not 1 <= self.arguments.limit <= 1_000:
+            raise OperatorError("--limit must be from 1 to 1000")
+        page = await self.delivery_store.page(
+            self.project.id,
+            state=self.arguments.state,
+            channel_id=None,
+            limit=self.arguments.limit,
+            cursor=None,
+        )
+        print_json(page) if self.arguments.json else print_deliveries(page["deliveries"])
+
+    async def do_replay(self) -> None:
+        ids = await self._dead() if self.arguments.delivery == "dead" else [_id(self.arguments.delivery)]
+        done = 0
+        for one in ids:
+            answer = await self.delivery_store.replay(self.project.id, one, OPERATOR)
+            done += answer == "queued"
+            if answer != "queued" and len(ids) == 1:
+                raise OperatorError(_REPLAYED[answer])
+        print(f"{done} {'message is' if done == 1 else 'messages are'} sent once more")
+
+    async def _dead(self) -> Sequence[UUID]:
+        found: list[UUID] = []
+        cursor = None
+        while True:
+            page = await self.delivery_store.page(
+                self.project.id, state="dead", channel_id=None, limit=1_000, cursor=cursor
+            )
+            found += [UUID(one["id"]) for one in page["deliveries"]]
+            cursor = page["next_cursor"]
+            if cursor is None:
+                return found
+
+
+_REPLAYED: Final = {
+    "missing": "no such alert delivery",
+    "waits": "the message waits to be sent already",
+    "no channel": "its channel is gone, or off because its receiver said that it is gone",
+}
+
+
+def _id(name: str) -> UUID:
+    try:
+        return UUID(name)
+    except ValueError:
+        raise OperatorError(_REPLAYED["missing"]) from None
+
+
+def _refuse(why: str | None) -> None:
+    if why is not None:
+        raise OperatorError(_UNCHANGED[why])
+
+
+def _channel_params(asked: argparse.Namespace) -> dict[str, Any]:
+    given = {"to": asked.to} if asked.kind == "email" else {}
+    if asked.url is not None:
+        given["base_url" if asked.kind == "pagerduty" else "url"] = asked.url
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _read_secret(name: str | None) -> str | None:
+    if name is None:
+        return None
+    try:
+        text = sys.stdin.read(8_192) if name == "-" else Path(name).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise OperatorError(f"{name} cannot be read: {type(error).__name__}") from None
+    if not text.strip():
+        raise OperatorError("the secret is blank")
+    return text.strip()

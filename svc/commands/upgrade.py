@@ -1,0 +1,131 @@
+"""`trace-svc upgrade --check [--full]`: what the steps of this release will do to the database, rehearsed.
+
+Asked of the new release, beside the running old one. The upgrade itself is the start of the new release.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+
+from protocol.operator import OperatorError
+from svc.commands.columns import print_columns
+from svc.commands.printing import offer_json, print_json
+from svc.commands.telling import Teller, size_text
+from svc.config.table import Settings
+from svc.domain.upgrade import StepRun
+from svc.wiring.open_store import open_store
+from svc.wiring.rehearsal import Rehearsal, rehearse_upgrade
+
+#: A window is needed: nobody should start the new release without having read why.
+EXIT_WINDOW: Final = 1
+
+
+class NoSuchUpgrade(OperatorError):
+    """The command was asked for what the start of a release does."""
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Its arguments."""
+    parser.description = (
+        "Rehearses the steps of the schema that this release is ahead of the database, on a scratch server,\n"
+        "and says of each how long it takes, whom it keeps from which table, what it writes anew, how much\n"
+        "disk it takes and whether the release before can go on. Times are scaled from one percent of the\n"
+        "rows, with --full from all of them. Ends with 1 when a window is needed."
+    )
+    parser.add_argument("--check", action="store_true", help="rehearse with one percent of the rows")
+    parser.add_argument("--full", action="store_true", help="rehearse with all rows")
+    parser.add_argument("--scratch", type=Path, metavar="DIR", help="where the scratch server may lie")
+    offer_json(parser)
+
+
+async def run(arguments: argparse.Namespace, settings: Settings) -> int:
+    """Rehearse and print. Raises `OperatorError`, `Outage`, `OSError`."""
+    if not (arguments.check or arguments.full):
+        raise NoSuchUpgrade("the new release upgrades when it starts; say --check to rehearse it before")
+    async with open_store(settings, as_it_is=True) as store:
+        found = await rehearse_upgrade(
+            store.database, settings, full=arguments.full, scratch=arguments.scratch, told=Teller()
+        )
+    if arguments.json:
+        print_json(rehearsal_facts(found))
+    else:
+        _print(found)
+    return EXIT_WINDOW if found.verdict.outcome == "window" else 0
+
+
+def _print(found: Rehearsal) -> None:
+    if not found.applied:
+        print("the database has no schema yet: the first start makes it")
+        return
+    newest = max(found.applied)
+    if not found.steps:
+        print(f"the database is at step {newest}, and this release has none that is ahead: nothing to do")
+        return
+    print(f"the database is at step {newest}; {len(found.steps)} steps are ahead")
+    print(f"rehearsed with {found.rows:,} rows, {found.share:.0%} of those that matter{_scaled(found)}\n")
+    print_columns(
+        [
+            ("step", "kind", "takes", "keeps others from", "writes anew", "disk"),
+            *(_row(step) for step in found.steps),
+        ]
+    )
+    print()
+    for reason in found.verdict.reasons:
+        print(reason)
+    print(f"verdict: {found.verdict.text()}")
+
+
+def _scaled(found: Rehearsal) -> str:
+    return "" if found.share == 1 else "; times, log and disk are scaled to all"
+
+
+def _row(step: StepRun) -> tuple[str, ...]:
+    kept = (f"{out.table} ({out.whom}, {out.seconds:.1f} s)" for out in step.shut_out())
+    return (
+        f"{step.number} {step.name}",
+        step.kind + (", beside ingest" if step.concurrent else ""),
+        f"{step.took_s:.1f} s",
+        ", ".join(kept) or "-",
+        ", ".join(step.rewritten) or "-",
+        size_text(step.disk_bytes),
+    )
+
+
+def rehearsal_facts(found: Rehearsal) -> dict[str, Any]:
+    """What is printed, for programs, and every statement with it."""
+    return {
+        "newest_applied": max(found.applied, default=None),
+        "rows": found.rows,
+        "share": found.share,
+        "verdict": found.verdict.outcome,
+        "pause_s": found.verdict.pause_s,
+        "reasons": list(found.verdict.reasons),
+        "steps": [
+            {
+                "number": step.number,
+                "name": step.name,
+                "kind": step.kind,
+                "reads_from": step.reads_from,
+                "beside_ingest": step.concurrent,
+                "took_s": step.took_s,
+                "disk_bytes": step.disk_bytes,
+                "shuts_out": [attrs.asdict(out) for out in step.shut_out()],
+                "rewrites": step.rewritten,
+                "statements": [
+                    {
+                        "text": each.text,
+                        "took_s": each.took_s,
+                        "wal_bytes": each.wal_bytes,
+                        "locks": dict(each.locks),
+                        "rewrites": list(each.rewritten),
+                    }
+                    for each in step.statements
+                ],
+            }
+            for step in found.steps
+        ],
+    }

@@ -1,0 +1,127 @@
+"""A figure over a window against its bound: judged live, and over the hours of history.
+
+`HourFigures` add up, so a window is the sum of what lies in it. A rule fires when its condition begins to
+hold, and not again before it has ceased to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Final
+
+import attrs
+import numpy as np
+
+from svc.domain.alerts.params import MetricParams
+from svc.domain.detect.arrays import Floats
+from svc.domain.detect.histogram import BINS, UNIT_MS, Histogram
+
+#: The days before whose same windows a change is measured against, and how many of them must have rows.
+DAYS_BEFORE: Final = 7
+DAYS_NEEDED: Final = 3
+_HOUR: Final = timedelta(hours=1)
+
+
+@attrs.frozen(eq=False)
+class HourFigures:
+    """What some time held: rows, those that failed, cost in USD of those priced, durations by bin."""
+
+    n: int = 0
+    failed: int = 0
+    cost: float = 0.0
+    durations: Floats = attrs.field(factory=lambda: np.zeros(BINS))
+
+
+@attrs.frozen
+class JudgedFigure:
+    """Whether the condition holds, the figure, and what it was compared with."""
+
+    holds: bool
+    value: float | None
+    against: float | None
+
+
+def figures_of(n: int, failed: int, cost: float | None, bins: Mapping[int, int]) -> HourFigures:
+    """From counts, durations by their bin."""
+    durations = np.zeros(BINS)
+    durations[list(bins)] = list(bins.values())
+    return HourFigures(n, failed, cost or 0.0, durations)
+
+
+def summed(parts: Iterable[HourFigures]) -> HourFigures:
+    """All of them together."""
+    n = failed = 0
+    cost, durations = 0.0, np.zeros(BINS)
+    for part in parts:
+        n, failed, cost = n + part.n, failed + part.failed, cost + part.cost
+        durations = durations + part.durations
+    return HourFigures(n, failed, cost, durations)
+
+
+def figure_of(params: MetricParams, window: HourFigures) -> float | None:
+    """The figure of a window; None where it has none, as the error rate of nothing."""
+    match params.figure:
+        case "count":
+            return float(window.n)
+        case "cost":
+            return window.cost
+        case "error_rate":
+            return window.failed / window.n if window.n else None
+        case "p95_ms":
+            if not window.durations.any():
+                return None
+            return Histogram.of_dense(window.durations).quantile(0.95, UNIT_MS)
+
+
+def judge(params: MetricParams, window: HourFigures, before: Sequence[HourFigures] = ()) -> JudgedFigure:
+    """Whether the rule's condition holds of a window. `before` are the same windows of the days before."""
+    value = figure_of(params, window)
+    falls = params.bound in ("below", "falls") and params.figure in ("count", "cost")
+    if value is None or (window.n < params.least and not falls):
+        return JudgedFigure(False, value, None)
+    if params.bound in ("above", "below"):
+        holds = value > params.value if params.bound == "above" else value < params.value
+        return JudgedFigure(holds, value, params.value)
+    known = [
+        found
+        for found in (figure_of(params, one) for one in before if one.n >= max(params.least, 1))
+        if found is not None
+    ]
+    if len(known) < DAYS_NEEDED:
+        return JudgedFigure(False, value, None)
+    usual = sum(known) / len(known)
+    if usual <= 0:
+        return JudgedFigure(False, value, usual)
+    change = (value - usual) / usual * 100
+    holds = change >= params.value if params.bound == "rises" else change <= -params.value
+    return JudgedFigure(holds, value, usual)
+
+
+def firings(
+    params: MetricParams, hours: Sequence[HourFigures], first: datetime, since: datetime
+) -> list[datetime]:
+    """When the rule would have fired since then, by whole hours of which the first begins at `first`."""
+    found: list[datetime] = []
+    held = False
+    width = params.window_hours
+    windows: dict[int, HourFigures] = {}
+
+    def window(end: int) -> HourFigures | None:
+        """The window that ends before hour `end`; None when history does not reach so far."""
+        if end < width:
+            return None
+        if end not in windows:
+            windows[end] = summed(hours[end - width : end])
+        return windows[end]
+
+    for end in range(width, len(hours) + 1):
+        now = window(end)
+        assert now is not None, "the loop begins where a window fits"
+        days = (window(end - 24 * day) for day in range(1, DAYS_BEFORE + 1))
+        holds = judge(params, now, [one for one in days if one is not None]).holds
+        at = first + end * _HOUR
+        if holds and not held and at >= since:
+            found.append(at)
+        held = holds
+    return found

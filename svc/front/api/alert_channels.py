@@ -1,0 +1,217 @@
+"""`{p}/alert-channels`: where alerts go, their secrets sealed and never shown again but for one we made.
+
+Secrets: one comes in with a body, is sealed at once and goes out only over its own channel. Whoever changes
+where a channel leads must bring its secret again, so that nobody can have it sent to a host of theirs; the
+secret that signs a webhook is not sent, so it stays.
+"""
+
+from __future__ import annotations
+
+import secrets
+from datetime import datetime
+from typing import Any, Final
+from uuid import UUID, uuid4
+
+import attrs
+import msgspec
+import trio
+
+from protocol.alerts import (
+    BOTH_SECRETS_FOR,
+    CHANNELS_MAX,
+    AlertChannel,
+    AlertPlace,
+    ChannelSecret,
+    Undelivered,
+)
+from protocol.refusals import (
+    BAD_CHANNEL,
+    BLANK_NAME,
+    CHANNEL_KEEPS_KIND,
+    CHANNEL_TAKEN,
+    NO_SUCH_CHANNEL,
+    NOTHING_TO_ROTATE,
+    TOO_MANY_CHANNELS,
+    Refusal,
+    Refused,
+)
+from protocol.rest.alerts import ChannelChange, ChannelMade, ChannelShown, ChannelTested
+from protocol.rest.orgs import Removed
+from protocol.rest.query import timestamp
+from protocol.sealed import Lost
+from svc.domain.access import may
+from svc.domain.alerts.channels.table import CHANNELS, fault_of, read_fields
+from svc.domain.alerts.channels.webhook import secret_of
+from svc.domain.alerts.composing import trial_message
+from svc.domain.alerts.params import BadParams
+from svc.front.api.routes import PROJECT, Route
+from svc.front.auth.calls import Call
+from svc.store.alerts.channels import AlertChannelStore
+
+_SECRET_BYTES: Final = 32
+
+
+def _store(call: Call[Any]) -> AlertChannelStore:
+    return AlertChannelStore(call.means.database)
+
+
+def _shown(call: Call[Any], found: AlertChannel) -> ChannelShown:
+    now, manages = call.means.now(), call.role is not None and may(call.role, "ORG_MANAGE")
+    rests = found.rests_until is not None and found.rests_until > now
+    opens = found.sealed is not None and call.means.seals.opens(found.sealed)
+    return ChannelShown(
+        id=str(found.id),
+        kind=found.kind,
+        name=found.name,
+        params=dict(found.params) if manages else None,
+        leads_to=CHANNELS[found.kind].leads_to(read_fields(found.kind, found.params)),
+        secret="none" if found.sealed is None else "sealed" if opens else "lost",
+        state="off" if found.off_at is not None else "resting" if rests else "ready",
+        failures=found.failures,
+        rests_until=_instant(found.rests_until) if rests else None,
+        last_error=found.last_error,
+        last_sent_at=_instant(found.last_sent_at),
+        created_at=timestamp(found.created_at),
+        updated_at=timestamp(found.updated_at),
+    )
+
+
+def _instant(moment: datetime | None) -> str | None:
+    return None if moment is None else timestamp(moment)
+
+
+async def _found(call: Call[Any]) -> AlertChannel:
+    """The channel of the path. Raises `Refused`."""
+    try:
+        channel_id = UUID(call.path["channelId"])
+    except ValueError:
+        raise Refused(NO_SUCH_CHANNEL) from None
+    found = await _store(call).one(call.project.id, channel_id)
+    if found is None:
+        raise Refused(NO_SUCH_CHANNEL)
+    return found
+
+
+async def get_channels(call: Call[None]) -> list[ChannelShown]:
+    """The alert channels of the project, without their secrets."""
+    return [_shown(call, found) for found in await _store(call).list(call.project.id)]
+
+
+async def post_channel(call: Call[ChannelChange]) -> ChannelMade | Refusal:
+    """Add a channel. Without a secret a webhook gets one of ours, shown this once."""
+    now, body = call.means.now(), call.body
+    new = AlertChannel(call.project.id, uuid4(), body.kind, "", {}, None, now, now)
+    made = None
+    if CHANNELS[body.kind].credential == "made" and body.secret is None:
+        made = secret_of(secrets.token_bytes(_SECRET_BYTES))
+    kept = await _put(call, new, made)
+    return kept if isinstance(kept, Refusal) else ChannelMade(kept, made)
+
+
+async def put_channel(call: Call[ChannelChange]) -> ChannelShown | Refusal:
+    """Replace a channel, and turn it on where it was off. Without a secret the stored one stays."""
+    known = await _found(call)
+    if known.kind != call.body.kind:
+        return CHANNEL_KEEPS_KIND
+    return await _put(call, known, None)
+
+
+async def _put(call: Call[ChannelChange], known: AlertChannel, made: str | None) -> ChannelShown | Refusal:
+    body = call.body
+    given = made if body.secret is None else body.secret.strip()
+    try:
+        fields = read_fields(body.kind, body.params)
+    except BadParams as bad:
+        return BAD_CHANNEL.saying(str(bad))
+    fault = fault_of(body.kind, fields, given, kept=known.sealed is not None, mails=call.means.alerts.mails)
+    params = msgspec.to_builtins(fields)
+    sends = CHANNELS[body.kind].credential in ("given", "optional")
+    moved = sends and known.sealed is not None and known.params != params
+    if fault is None and moved and given is None:
+        fault = "send the secret again: it would go to another place than before"
+    if fault is not None:
+        return BAD_CHANNEL.saying(fault)
+    if not body.name.strip():
+        return BLANK_NAME
+    sealed = known.sealed if given is None else _sealed(call, known, ChannelSecret(secret=given))
+    wanted = attrs.evolve(
+        known, name=body.name.strip(), params=params, sealed=sealed, updated_at=call.means.now()
+    )
+    return await _kept(call, wanted)
+
+
+async def _kept(call: Call[Any], wanted: AlertChannel) -> ChannelShown | Refusal:
+    match await _store(call).put(wanted, call.caller.label):
+        case "taken":
+            return CHANNEL_TAKEN
+        case "too many":
+            return TOO_MANY_CHANNELS.saying(f"{TOO_MANY_CHANNELS.message} ({CHANNELS_MAX})")
+        case None:
+            fresh = attrs.evolve(wanted, failures=0, rests_until=None, last_error=None, off_at=None)
+            return _shown(call, fresh)
+
+
+def _sealed(call: Call[Any], channel: AlertChannel, secret: ChannelSecret) -> str:
+    return call.means.seals.seal(msgspec.json.encode(secret).decode(), channel.purpose)
+
+
+async def delete_channel(call: Call[None]) -> Removed | Refusal:
+    """Remove a channel with its secret and what waits for it; rules that led to it no longer do."""
+    known = await _found(call)
+    return Removed() if await _store(call).remove(known, call.caller.label) else NO_SUCH_CHANNEL
+
+
+async def rotate_channel(call: Call[None]) -> ChannelMade | Refusal:
+    """Give a webhook a new signing secret, shown this once; for 24 hours the old one signs as well."""
+    known = await _found(call)
+    if CHANNELS[known.kind].credential != "made" or known.sealed is None:
+        return NOTHING_TO_ROTATE
+    opened = call.means.seals.open(known.sealed, known.purpose)
+    made = secret_of(secrets.token_bytes(_SECRET_BYTES))
+    secret = ChannelSecret(secret=made)
+    if not isinstance(opened, Lost):
+        before = msgspec.json.decode(opened, type=ChannelSecret)
+        until = call.means.now() + BOTH_SECRETS_FOR
+        secret = ChannelSecret(secret=made, previous=before.secret, previous_until=until)
+    wanted = attrs.evolve(known, sealed=_sealed(call, known, secret), updated_at=call.means.now())
+    if await _store(call).put(wanted, call.caller.label, "alert_channel.rotate") is not None:
+        return NO_SUCH_CHANNEL
+    return ChannelMade(_shown(call, wanted), made)
+
+
+async def try_channel(call: Call[None]) -> ChannelTested | Refusal:
+    """Send a test message over a channel, once and at once."""
+    known = await _found(call)
+    await _store(call).tested(known, call.caller.label)
+    delivery_id = uuid4()
+    place = AlertPlace(call.project.org_slug, call.project.slug)
+    message = trial_message(place, known.name, timestamp(call.means.now()), delivery_id.hex)
+    started_s = trio.current_time()
+    outcome = await call.means.alerts.try_channel(known, message, delivery_id)
+    took_ms = round((trio.current_time() - started_s) * 1000)
+    if isinstance(outcome, Undelivered):
+        return ChannelTested(False, outcome.status, outcome.why, took_ms)
+    return ChannelTested(True, outcome, "taken", took_ms)
+
+
+_CHANNELS: Final = PROJECT + "/alert-channels"
+_ONE: Final = _CHANNELS + "/{channelId}"
+_FAULTS: Final = (BAD_CHANNEL, BLANK_NAME, CHANNEL_TAKEN, TOO_MANY_CHANNELS)
+
+ROUTES: Final = (
+    Route("GET", _CHANNELS, "ORG_VIEW", get_channels, list[ChannelShown]),
+    Route(
+        "POST", _CHANNELS, "ORG_MANAGE", post_channel, ChannelMade, body=ChannelChange, status=201,
+        refusals=_FAULTS,
+    ),
+    Route(
+        "PUT", _ONE, "ORG_MANAGE", put_channel, ChannelShown, body=ChannelChange,
+        refusals=(*_FAULTS, NO_SUCH_CHANNEL, CHANNEL_KEEPS_KIND),
+    ),
+    Route("DELETE", _ONE, "ORG_MANAGE", delete_channel, Removed, refusals=(NO_SUCH_CHANNEL,)),
+    Route(
+        "POST", _ONE + "/rotate", "ORG_MANAGE", rotate_channel, ChannelMade,
+        refusals=(NO_SUCH_CHANNEL, NOTHING_TO_ROTATE),
+    ),
+    Route("POST", _ONE + "/test", "ORG_MANAGE", try_channel, ChannelTested, refusals=(NO_SUCH_CHANNEL,)),
+)  # fmt: skip

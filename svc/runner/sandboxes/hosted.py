@@ -1,0 +1,176 @@
+"""Sandboxes as microVMs of a host elsewhere: no network, an end of their own, never more than the bound.
+
+Owns `HostedBackend`. Each run that has a script gets a machine; the host ends it at its deadline whatever
+becomes of this runner. What a runner that died left behind is listed and ended at the next look. A script
+whose time is over goes on in its machine, so the next one gets another.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Final
+
+import attrs
+import trio
+
+from protocol.running import CAPACITY
+from svc.outside.microvms import HostAway, Machine, MachineDied, MicroVmHost
+from svc.runner.hands import OUT_BYTES, SCRIPT_S, WORK, HandsAway, HandsDied, ScriptEnd
+
+log = logging.getLogger(__name__)
+
+#: Machines that may be there at once: those of two runs, and as many that a runner which died left.
+MACHINES: Final = 2 * CAPACITY
+#: What a machine lives beyond its run.
+OVERTIME_S: Final = 60.0
+CLOSE_S: Final = 30.0
+USER: Final = "user"
+
+#: What is noted of a machine: whose it is, for which run, until when.
+_OURS: Final = {"trace-svc": "sandbox"}
+_RUN: Final = "trace-svc.run"
+_DEADLINE: Final = "trace-svc.deadline"
+
+
+@attrs.define(eq=False)
+class HostedBackend:
+    """Implements `Backend` over a host of microVMs; None while its key is not set."""
+
+    host: MicroVmHost | None
+    template: str
+    name: str = "hosted"
+    scripts: bool = False
+    _told: bool = False
+    _turn: trio.Lock = attrs.field(factory=trio.Lock)
+
+    async def look(self) -> None:
+        """Whether the host answers, and what of ours is overdue."""
+        try:
+            if self.host is None:
+                raise HostAway("SANDBOX_HOSTED_KEY is blank")
+            for machine in await self.host.listed(_OURS):
+                if _overdue(machine.notes):
+                    await self.host.end(machine.id)
+        except HostAway as away:
+            self._away(away)
+            return
+        if not self.scripts:
+            log.info("scripts run in microVMs of %s, without a network", self.host.url)
+        self.scripts, self._told = True, False
+
+    def _away(self, away: HostAway) -> None:
+        self.scripts = False
+        if not self._told:
+            log.warning("scripts are not run: %s", away)
+        self._told = True
+
+    @asynccontextmanager
+    async def opened(self, run: str, seconds: float) -> AsyncIterator[_MicroVm]:
+        """A machine for a run. Raises `HandsAway`."""
+        try:
+            hands = await self._begun(run, seconds)
+        except HostAway as away:
+            self._away(away)
+            raise HandsAway(str(away)) from None
+        try:
+            yield hands
+        finally:
+            with trio.move_on_after(CLOSE_S, shield=True):
+                await self._end(hands.machine.id)
+
+    async def _begun(self, run: str, seconds: float) -> _MicroVm:
+        host = self.host
+        if host is None:
+            raise HostAway("SANDBOX_HOSTED_KEY is blank")
+        notes = {**_OURS, _RUN: run, _DEADLINE: str(round(time.time() + seconds + OVERTIME_S))}
+        # One at a time: what two see free is taken once.
+        async with self._turn:
+            there = await host.listed(_OURS)
+            if len(there) >= MACHINES:
+                raise HostAway(f"{len(there)} microVMs are there, and {MACHINES} may be")
+            made: Machine | None = None
+            try:
+                made = await host.begin(self.template, round(max(seconds, 1.0) + OVERTIME_S), notes)
+                hands = _MicroVm(host, made)
+                await hands.prepare()
+            except BaseException as error:
+                with trio.move_on_after(CLOSE_S, shield=True):
+                    await self._undo(host, made, notes)
+                if isinstance(error, MachineDied):
+                    raise HostAway("a microVM died at its birth") from None
+                raise
+        return hands
+
+    async def _undo(self, host: MicroVmHost, made: Machine | None, notes: dict[str, str]) -> None:
+        """End what was half made, also what was made and never told."""
+        if made is not None:
+            await self._end(made.id)
+            return
+        try:
+            for machine in await host.listed(_OURS):
+                if machine.notes.get(_RUN) == notes[_RUN]:
+                    await self._end(machine.id)
+        except HostAway as away:
+            log.warning("a sandbox may be left for the next look: %s", away)
+
+    async def _end(self, id_: str) -> None:
+        assert self.host is not None
+        try:
+            await self.host.end(id_)
+        except HostAway as away:
+            log.warning("a sandbox is left for the next look: %s", away)
+
+
+def _overdue(notes: object) -> bool:
+    try:
+        return float(notes[_DEADLINE]) < time.time()  # type: ignore[index]
+    except (KeyError, ValueError, TypeError):
+        return False
+
+
+@attrs.define(eq=False)
+class _MicroVm:
+    """Implements `Hands` in one machine."""
+
+    host: MicroVmHost
+    machine: Machine
+    _scripts: int = 0
+
+    async def prepare(self) -> None:
+        """The folder of the run's files. Raises `HostAway` and `MachineDied`."""
+        made = ("/bin/sh", "-c", f"mkdir -p {WORK}/data && chown -R {USER} {WORK}")
+        try:
+            said = await self.host.run(self.machine, made, "/", "root", OUT_BYTES, timeout_s=CLOSE_S)
+        except trio.TooSlowError:
+            raise MachineDied from None
+        if said.exit_code != 0:
+            raise MachineDied
+
+    async def put(self, path: str, data: bytes) -> None:
+        """A file below `WORK`."""
+        try:
+            await self.host.put(self.machine, path, data, USER)
+        except HostAway as away:
+            raise HandsAway(str(away)) from None
+        except MachineDied:
+            raise HandsDied from None
+
+    async def run(self, code: str, seconds: float) -> ScriptEnd:
+        """A script, to its end or to the end of its time."""
+        self._scripts += 1
+        name = f"{WORK}/.script-{self._scripts}.py"
+        await self.put(name, code.encode())
+        program = ("python3", name)
+        try:
+            said = await self.host.run(self.machine, program, WORK, USER, OUT_BYTES, timeout_s=seconds)
+        except trio.TooSlowError:
+            return ScriptEnd(None, f"stopped: a script has {min(seconds, SCRIPT_S):.0f} s")
+        except HostAway as away:
+            raise HandsAway(str(away)) from None
+        except MachineDied:
+            raise HandsDied from None
+        out = said.out.decode("utf-8", "replace") + ("\n… cut" if said.cut else "")
+        return ScriptEnd(said.exit_code, out, said.cut)

@@ -1,0 +1,51 @@
+"""Which models were called in each hour: by the name that was sent, how often, and what of it has a price.
+
+Owns the table `model_cube`, with `svc.store.reads.models`, which reads it. The cube builder calls
+`build_models` for each hour of spans it builds, in the same transaction, so that it is right exactly where
+the cubes are. As in `vitals`, an hour is that of `created_at` and its rows are told apart by the hour in
+which they began. Bounded: of an hour the `MOST_SUBJECTS` most called are kept.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Final
+
+from svc.store.aggregates.vitals import MOST_SUBJECTS
+from svc.store.postgres.database import Connection
+
+_TOKENS: Final = (
+    "coalesce(input_tokens, 0) + coalesce(output_tokens, 0) + coalesce(cache_read_tokens, 0)"
+    " + coalesce(cache_write_tokens, 0) + coalesce(reasoning_tokens, 0)"
+)
+#: Spans that are calls of a model; what repeats another's usage is none.
+CALLS: Final = "provided_model_name is not null and usage_repeats is null"
+#: What is added up of calls, by the names of the cube's columns.
+FIGURES: Final = (
+    "count(*) as calls,"
+    f" count(*) filter (where total_cost is null and {_TOKENS} > 0) as unpriced,"
+    " count(*) filter (where cost_source = 'provided') as given,"
+    f" coalesce(sum({_TOKENS}), 0)::bigint as tokens, sum(total_cost) as cost"
+)
+
+
+async def build_models(connection: Connection, project_id: int, hour: datetime, end: datetime) -> None:
+    """Count the hour that ends then, in the transaction that builds its cube."""
+    # What the hour had.
+    await connection.execute("delete from model_cube where project_id = $1 and hour = $2", project_id, hour)
+    # One pass by the index on created_at; models beyond the most called are left out.
+    await connection.execute(
+        "with told as materialized (select provider, provided_model_name as name, model_id,"
+        f" date_trunc('hour', started_at, 'UTC') as began, {FIGURES} from span"
+        f" where project_id = $1 and created_at >= $2 and created_at < $3 and {CALLS} group by 1, 2, 3, 4),"
+        " busiest as (select provider, name, model_id from told group by 1, 2, 3"
+        " order by sum(calls) desc, 2 limit $4)"
+        " insert into model_cube (project_id, hour, began, provider, name, model_id, calls, unpriced, given,"
+        " tokens, cost) select $1, $2, t.began, t.provider, t.name, t.model_id, t.calls, t.unpriced, t.given,"
+        " t.tokens, t.cost from told t join busiest b on b.name = t.name"
+        " and b.provider is not distinct from t.provider and b.model_id is not distinct from t.model_id",
+        project_id,
+        hour,
+        end,
+        MOST_SUBJECTS,
+    )

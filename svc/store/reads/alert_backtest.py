@@ -1,0 +1,89 @@
+"""How often a rule would have fired over the last 28 days, by what history knows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Final
+
+import attrs
+
+from protocol.alerts import RuleKind, WouldHaveFired
+from svc.domain.alerts.calendar import digests_since
+from svc.domain.alerts.metric import DAYS_BEFORE, firings
+from svc.domain.alerts.params import (
+    CaseParams,
+    DigestParams,
+    LettersParams,
+    MetricParams,
+    RuleParams,
+    SilentParams,
+)
+from svc.domain.alerts.silence import silences
+from svc.domain.calendar import hour_of
+from svc.store.postgres.database import Database
+from svc.store.reads.alert_figures import AlertFigures
+from svc.store.reads.alert_history import AlertHistory
+
+BACKTESTED: Final = timedelta(days=28)
+#: Instants that an answer lists, the newest.
+INSTANTS_SHOWN: Final = 200
+
+_CASES: Final = "by the trails of cases that are still kept, with the severity that each has now"
+_FIGURES: Final = "by whole hours; the rule itself looks every five minutes"
+_SILENCES: Final = "by the days on which each service was heard, of the last 30"
+_LETTERS: Final = "by the dead letters that still wait; those replayed or discarded are not known any more"
+_DIGESTS: Final = "by the calendar"
+_NOTHING: Final = "nothing is kept that this could be judged by"
+
+
+@attrs.define(eq=False)
+class AlertBacktest:
+    """Reads one project at a time. Raises `Outage`, and `Refused` for an unknown field."""
+
+    database: Database
+
+    async def run(self, project_id: int, kind: RuleKind, params: RuleParams, now: datetime) -> WouldHaveFired:
+        """How often, when and by what."""
+        since = now - BACKTESTED
+        history = AlertHistory(self.database)
+        match params:
+            case CaseParams():
+                return _found(await history.case_steps(project_id, kind, params, since), since, _CASES)
+            case DigestParams():
+                return _found(digests_since(params, since, now), since, _DIGESTS)
+            case SilentParams():
+                heard = await history.heard(project_id)
+                return _found(silences(params, heard, since, now), since, _SILENCES)
+            case LettersParams():
+                buried = await history.buried(project_id, since)
+                return _found(_reached(buried, params.spans), since, _LETTERS)
+            case MetricParams():
+                return await self._metric(project_id, params, since, now)
+            case _:
+                return WouldHaveFired(judged=False, fired=0, instants=[], since=since, note=_NOTHING)
+
+    async def _metric(
+        self, project_id: int, params: MetricParams, since: datetime, now: datetime
+    ) -> WouldHaveFired:
+        reach = timedelta(hours=params.window_hours)
+        if params.bound in ("rises", "falls"):
+            reach += timedelta(days=DAYS_BEFORE)
+        first = hour_of(since - reach)
+        hours = await AlertFigures(self.database).hours(project_id, params, first, hour_of(now))
+        return _found(firings(params, hours, first, since), since, _FIGURES)
+
+
+def _found(instants: Sequence[datetime], since: datetime, note: str) -> WouldHaveFired:
+    newest = list(reversed(instants[-INSTANTS_SHOWN:]))
+    return WouldHaveFired(judged=True, fired=len(instants), instants=newest, since=since, note=note)
+
+
+def _reached(buried: Sequence[tuple[datetime, int]], bound: int) -> list[datetime]:
+    """When so many waited for the first time."""
+    waiting = 0
+    for at, spans in buried:
+        waiting += spans
+        if waiting >= bound:
+            return [at]
+    return []

@@ -1,0 +1,244 @@
+"""Settings: notifications. Channels, rules with what each would have told, deliveries with a replay.
+
+All of it is kept and answered by the handlers of the REST API. Secrets: one comes in with a form and is
+sealed at once; one that we made stands in the answer to its making, which nobody stores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any, Final
+
+import attrs
+import msgspec
+
+from protocol.refusals import BAD_RULE, Refusal
+from protocol.rest.alerts import (
+    ChannelChange,
+    ChannelMade,
+    ChannelTested,
+    DeliveriesQuery,
+    FiredShown,
+    MuteChange,
+    RuleBacktest,
+    RuleChange,
+)
+from protocol.rest.query import timestamp
+from svc.domain.alerts.params import BadParams
+from svc.domain.detect.table import DETECTORS
+from svc.front.api import alert_channels, alert_rules
+from svc.web.alert_view import (
+    BOUNDS,
+    CHANNEL_KINDS,
+    DATASETS,
+    DAYS,
+    FIGURES,
+    GROUPS,
+    KINDS,
+    MUTES,
+    AlertTarget,
+    ChannelForm,
+    Fields,
+    MuteForm,
+    RuleForm,
+)
+from svc.web.forms import asked
+from svc.web.page import PROJECT, Go, Html, PageRoute, Visit
+from svc.web.render import query
+
+#: Deliveries that one page lists.
+LISTED: Final = 25
+#: Instants that are named where a rule would have fired.
+NAMED: Final = 5
+
+
+@attrs.frozen
+class _Said:
+    """What an act came to, to be shown on the page."""
+
+    refusal: Refusal | None = None
+    #: The signing secret that we made, and of which channel.
+    secret: tuple[str, str] | None = None
+    tested: tuple[str, ChannelTested] | None = None
+    fired: FiredShown | None = None
+    channel: ChannelForm = attrs.field(factory=ChannelForm)
+    rule: RuleForm = attrs.field(factory=RuleForm)
+
+
+async def page(visit: Visit) -> Html:
+    """Channels, rules, deliveries."""
+    return await _page(visit, _Said())
+
+
+async def _page(visit: Visit, said: _Said) -> Html:
+    asks = DeliveriesQuery(
+        state="dead" if visit.query.get("state") == "dead" else None,
+        limit=LISTED,
+        cursor=visit.query.get("cursor"),
+    )
+    deliveries = await asked(visit, alert_rules.get_deliveries, query=asks)
+    channels = await alert_channels.get_channels(visit.call)
+    rules = await alert_rules.get_rules(visit.call)
+    here = visit.base + "/settings/notifications"
+    context = {
+        "tab": "notifications",
+        "channels": channels,
+        "names": {one.id: one.name for one in channels},
+        "rules": rules,
+        "deliveries": deliveries["deliveries"],
+        "dead": asks.state,
+        "more": query(here, state=asks.state, cursor=deliveries["next_cursor"])
+        if deliveries["next_cursor"]
+        else None,
+        "said": said,
+        "typed": _typed(said.rule),
+        "groups": GROUPS,
+        "kinds": KINDS,
+        "channel_kinds": CHANNEL_KINDS,
+        "datasets": DATASETS,
+        "figures": FIGURES,
+        "bounds": BOUNDS,
+        "days": list(enumerate(DAYS)),
+        "mutes": MUTES,
+        "detectors": list(DETECTORS),
+        "fields": Fields,
+        "unwatched": {kind: visit.means.alerts.unwatched(kind) for kind in KINDS},
+        "mails": visit.means.alerts.mails,
+        "manages": visit.manages,
+    }
+    status = said.refusal.status if said.refusal else 200
+    return Html("pages/settings_notifications", context, status=status, secret=said.secret is not None)
+
+
+def _typed(form: RuleForm) -> Mapping[str, Any]:
+    """What was typed, to be shown again where it could not be kept."""
+    if not form.kind or form.id:
+        return {}
+    typed = {name: getattr(form, name) for name in RuleForm.__struct_fields__}
+    return typed | {"filters": {form.filter_field: form.filter_value} if form.filter_field else {}}
+
+
+def _here(visit: Visit) -> Go:
+    return Go(visit.base + "/settings/notifications")
+
+
+async def keep_channel(visit: Visit) -> Html | Go:
+    """Add a channel, or replace one whole. Without a secret the stored one stays."""
+    form: ChannelForm = visit.form
+    if form.id:
+        kept = await asked(
+            visit, alert_channels.put_channel, ChannelChange, form.fields(), path={"channelId": form.id}
+        )
+    else:
+        kept = await asked(visit, alert_channels.post_channel, ChannelChange, form.fields())
+    if isinstance(kept, Refusal):
+        return await _page(visit, _Said(kept, channel=msgspec.structs.replace(form, secret="")))
+    return await _with_secret(visit, kept) if isinstance(kept, ChannelMade) else _here(visit)
+
+
+async def _with_secret(visit: Visit, made: ChannelMade) -> Html | Go:
+    if made.secret is None:
+        return _here(visit)
+    return await _page(visit, _Said(secret=(made.channel.name, made.secret)))
+
+
+async def rotate(visit: Visit) -> Html | Go:
+    """Give a webhook a new signing secret."""
+    made = await asked(visit, alert_channels.rotate_channel, path={"channelId": visit.form.id})
+    if isinstance(made, Refusal):
+        return await _page(visit, _Said(made))
+    return await _with_secret(visit, made)
+
+
+async def test(visit: Visit) -> Html:
+    """Send a test message."""
+    tested = await asked(visit, alert_channels.try_channel, path={"channelId": visit.form.id})
+    if isinstance(tested, Refusal):
+        return await _page(visit, _Said(tested))
+    return await _page(visit, _Said(tested=(visit.form.id, tested)))
+
+
+async def remove_channel(visit: Visit) -> Html | Go:
+    """Remove a channel."""
+    return await _done(visit, alert_channels.delete_channel, {"channelId": visit.form.id})
+
+
+async def _done(visit: Visit, handler: Any, path: Mapping[str, str], **more: Any) -> Html | Go:
+    answer = await asked(visit, handler, path=path, **more)
+    return await _page(visit, _Said(answer)) if isinstance(answer, Refusal) else _here(visit)
+
+
+async def keep_rule(visit: Visit) -> Html | Go:
+    """Add a rule, or replace one whole."""
+    form: RuleForm = visit.form
+    try:
+        params = form.params()
+    except BadParams as error:
+        return await _page(visit, _Said(BAD_RULE.saying(str(error)[:300]), rule=form))
+    fields = {"kind": form.kind, "name": form.name, "channels": form.channels, "params": params}
+    if form.id:
+        kept = await asked(visit, alert_rules.put_rule, RuleChange, fields, path={"ruleId": form.id})
+    else:
+        kept = await asked(visit, alert_rules.post_rule, RuleChange, fields)
+    return await _page(visit, _Said(kept, rule=form)) if isinstance(kept, Refusal) else _here(visit)
+
+
+async def try_rule(visit: Visit) -> Html:
+    """Say how often a rule that was typed would have fired."""
+    form: RuleForm = visit.form
+    try:
+        fields = {"kind": form.kind, "params": form.params()}
+    except BadParams as error:
+        return await _page(visit, _Said(BAD_RULE.saying(str(error)[:300]), rule=form))
+    found = await asked(visit, alert_rules.post_backtest, RuleBacktest, fields)
+    if isinstance(found, Refusal):
+        return await _page(visit, _Said(found, rule=form))
+    return await _page(visit, _Said(fired=found, rule=form))
+
+
+async def mute(visit: Visit) -> Html | Go:
+    """Have a rule keep still for some hours, or speak again."""
+    hours = min(max(visit.form.hours, 0), 24 * 365)
+    until = timestamp(visit.means.now() + timedelta(hours=hours)) if hours else None
+    path = {"ruleId": visit.form.id}
+    return await _done(visit, alert_rules.post_mute, path, body=MuteChange, fields={"until": until})
+
+
+async def remove_rule(visit: Visit) -> Html | Go:
+    """Remove a rule."""
+    return await _done(visit, alert_rules.delete_rule, {"ruleId": visit.form.id})
+
+
+async def replay(visit: Visit) -> Html | Go:
+    """Have a message sent once more."""
+    return await _done(visit, alert_rules.post_replay, {"deliveryId": visit.form.id})
+
+
+async def fired(visit: Visit) -> Html:
+    """How often one rule would have fired over the last 28 days."""
+    found: Any = None
+    for rule in await alert_rules.get_rules(visit.call):
+        if rule.id == visit.query.get("rule"):
+            fields = {"kind": rule.kind, "params": rule.params}
+            found = await asked(visit, alert_rules.post_backtest, RuleBacktest, fields)
+    if isinstance(found, Refusal):
+        found = None
+    return Html("parts/would_have_fired", {"fired": found, "named": NAMED}, part=True)
+
+
+_NOTIFICATIONS: Final = PROJECT + "/settings/notifications"
+
+PAGES: Final = (
+    PageRoute("GET", _NOTIFICATIONS, "ORG_VIEW", page),
+    PageRoute("GET", _NOTIFICATIONS + "/fired", "ORG_VIEW", fired),
+    PageRoute("POST", _NOTIFICATIONS + "/channel", "ORG_MANAGE", keep_channel, form=ChannelForm),
+    PageRoute("POST", _NOTIFICATIONS + "/channel/test", "ORG_MANAGE", test, form=AlertTarget),
+    PageRoute("POST", _NOTIFICATIONS + "/channel/rotate", "ORG_MANAGE", rotate, form=AlertTarget),
+    PageRoute("POST", _NOTIFICATIONS + "/channel/remove", "ORG_MANAGE", remove_channel, form=AlertTarget),
+    PageRoute("POST", _NOTIFICATIONS + "/rule", "ORG_MANAGE", keep_rule, form=RuleForm),
+    PageRoute("POST", _NOTIFICATIONS + "/rule/try", "ORG_MANAGE", try_rule, form=RuleForm),
+    PageRoute("POST", _NOTIFICATIONS + "/rule/mute", "ORG_MANAGE", mute, form=MuteForm),
+    PageRoute("POST", _NOTIFICATIONS + "/rule/remove", "ORG_MANAGE", remove_rule, form=AlertTarget),
+    PageRoute("POST", _NOTIFICATIONS + "/replay", "ORG_MANAGE", replay, form=AlertTarget),
+)

@@ -1,0 +1,142 @@
+"""Wiring of the actors of alerts: how each kind of rule looks, and who gathers and delivers.
+
+What a rule sees is a rule of the domain; here it is only said where its figures come from.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Any, Final, cast
+
+import attrs
+
+from actors.alerts import AlertDeliverer, AlertGatherer, AlertTally, AlertWatcher, Look
+from actors.supervision import Actor, Board, Vitals
+from protocol.alerts import AlertRule, RuleKind, RuleSightings
+from svc.domain.alerts.looking import saw_backup, saw_certificate, saw_disk, saw_down
+from svc.domain.alerts.params import (
+    BackupParams,
+    CertificateParams,
+    DiskParams,
+    DownParams,
+    read_params,
+)
+from svc.runtime.clock import now
+from svc.store.alerts.deliveries import DeliveryStore
+from svc.store.alerts.gathering import GatheringStore
+from svc.store.alerts.watching import WatchStore
+from svc.store.reads.alert_looks import StoredLooks
+from svc.wiring.alert_post import AlertPost
+from svc.wiring.pools import Pools
+from svc.wiring.safekeeping import Safekeeping
+from svc.wiring.tls import Tls
+
+Loop = tuple[Callable[[], Actor], Vitals]
+
+#: Messages on their way at the same time; one channel takes one of them.
+DELIVERERS: Final = 3
+#: What every copy looks at for itself.
+BY_EACH_COPY: Final[frozenset[RuleKind]] = frozenset({"ingest.down"})
+
+
+@attrs.frozen
+class AlertBooks:
+    """Implements `AlertOutbox` over its two stores."""
+
+    gathering: GatheringStore
+    deliveries: DeliveryStore
+
+    async def gather(self, moment: datetime) -> int:
+        """Make messages of what rules have to tell."""
+        return await self.gathering.gather(moment)
+
+    async def give_up(self) -> int:
+        """End what cannot be delivered."""
+        return await self.deliveries.give_up()
+
+    async def counts(self) -> Mapping[str, Any]:
+        """What waits."""
+        return await self.deliveries.counts()
+
+
+@attrs.define(eq=False)
+class OwnLooks:
+    """Looks at what this process knows of itself. `ingest` is that component of its health."""
+
+    post: AlertPost
+    ingest: Callable[[], Mapping[str, Any]]
+    safekeeping: Safekeeping
+    tls: Tls | None
+    began_at: datetime
+    copy: str = attrs.field(factory=socket.gethostname)
+    _down_since: datetime | None = None
+
+    def table(self) -> dict[RuleKind, Look]:
+        """One function for each kind that this copy can see."""
+        looks: dict[RuleKind, Look] = {
+            "ingest.down": self.down,
+            "disk.budget": self.disk,
+            "backup.old": self.backup,
+            "certificate.expiring": self.certificate,
+        }
+        return {kind: look for kind, look in looks.items() if self.post.unwatched(kind) is None}
+
+    async def down(self, rule: AlertRule, moment: datetime) -> RuleSightings:
+        """Whether ingest is down here, and since when."""
+        params = cast(DownParams, read_params(rule.kind, rule.params))
+        report = self.ingest()
+        self._down_since = None if report["status"] == "UP" else self._down_since or moment
+        age_s = report["details"]["oldest_age_ms"] / 1000
+        why = f"The oldest batch waits for {age_s:.0f} s."
+        return saw_down(params, self.copy, self._down_since, why, moment)
+
+    async def disk(self, rule: AlertRule, moment: datetime) -> RuleSightings:
+        """The disk against its budget."""
+        params, tally = cast(DiskParams, read_params(rule.kind, rule.params)), self.safekeeping.disk
+        assert tally is not None, "there is a tally where there is a budget"
+        return saw_disk(params, tally.level, tally.used, tally.budget, tally.reached_on, moment)
+
+    async def backup(self, rule: AlertRule, moment: datetime) -> RuleSightings:
+        """The nightly backup."""
+        params, tally = cast(BackupParams, read_params(rule.kind, rule.params)), self.safekeeping.backups
+        assert tally is not None, "there is a tally where there is a folder"
+        return saw_backup(params, tally.last_good_at, tally.last_error, self.began_at, moment)
+
+    async def certificate(self, rule: AlertRule, moment: datetime) -> RuleSightings:
+        """The certificate that is served."""
+        params = cast(CertificateParams, read_params(rule.kind, rule.params))
+        return saw_certificate(params, None if self.tls is None else self.tls.left_s(), moment)
+
+
+def alert_loops(pools: Pools, board: Board, own: OwnLooks, tally: AlertTally) -> list[Loop]:
+    """How to build each of them, and its vitals on the board."""
+    database, post = pools.upkeep, own.post
+    books = AlertBooks(GatheringStore(database), DeliveryStore(database))
+    # Figures may take long to count.
+    looks: dict[RuleKind, Look] = {**own.table(), **StoredLooks(pools.questions).table()}
+    watcher = board.enrol("alert-watcher", spare=True)
+    gatherer = board.enrol("alert-gatherer", spare=True)
+    loops: list[Loop] = [
+        (
+            lambda: AlertWatcher(
+                watch=WatchStore(database),
+                looks=looks,
+                by_each_copy=BY_EACH_COPY,
+                now=now,
+                tally=tally,
+                vitals=watcher,
+            ),
+            watcher,
+        ),
+        (lambda: AlertGatherer(outbox=books, now=now, tally=tally, vitals=gatherer), gatherer),
+    ]
+    for number in range(1, DELIVERERS + 1):
+        vitals = board.enrol(f"alert-deliverer-{number}", spare=True)
+        loops.append((lambda vitals=vitals: _deliverer(books, post, tally, vitals), vitals))  # type: ignore[misc]
+    return loops
+
+
+def _deliverer(books: AlertBooks, post: AlertPost, tally: AlertTally, vitals: Vitals) -> AlertDeliverer:
+    return AlertDeliverer(shelf=books.deliveries, send=post.send, tally=tally, vitals=vitals)

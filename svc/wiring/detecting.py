@@ -1,0 +1,41 @@
+"""The detecting process in the house: what it is told, and when it rests.
+
+Owns how it is launched with this install's settings. `house` calls it; it never looks into what detects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from actors.detecting import Detecting, DetectingProcess
+from actors.supervision import Actor, Board, Vitals
+from svc.config.table import Settings
+from svc.detecting.process import detecting_process
+from svc.secrets.sealing import marking_key
+from svc.store.postgres.database import Address
+from svc.wiring.pools import DETECTING_CONNECTIONS
+
+#: With more spans than this accepted and not stored, ingest needs the machine.
+BUSY_SPANS: Final = 2_000
+
+
+def detecting_loop(
+    settings: Settings, address: Address, detection: Detecting, waiting_spans: Callable[[], int], board: Board
+) -> tuple[Callable[[], Actor], Vitals]:
+    """The actor that keeps the detecting process. `waiting_spans` are accepted and not stored."""
+    vitals = board.enrol("detecting", spare=True)
+    launch = detecting_process(
+        address,
+        settings.log_level,
+        pool_size=DETECTING_CONNECTIONS,
+        secret_key=marking_key(settings),
+        interval_s=settings.detectors_interval_s,
+        false_alarms_per_month=settings.false_alarms_per_month,
+        encoder_url=settings.encoder_url,
+        encoder_key=settings.encoder_api_key,
+        alone=settings.embedded,
+    )
+    return lambda: DetectingProcess(
+        detection=detection, launch=launch, busy=lambda: waiting_spans() > BUSY_SPANS, vitals=vitals
+    ), vitals

@@ -1,0 +1,161 @@
+"""Models and what traces hold, from the hourly cubes, say what counting the rows says, whatever is built."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from svc.domain.calendar import hour_of
+from svc.store.aggregates.cubes import CubeStore
+from svc.store.aggregates.vitals import MOST_SUBJECTS
+from svc.store.postgres.database import Database
+from svc.store.reads.models import ModelReads
+from svc.store.reads.trace_counts import TraceCounts
+from svc.store.reads.traces import TraceFilter
+from svc.store.spans.traces import TraceStore
+from tests.store.aggregates.test_vitals import call, clock
+from tests.store.reads.test_reads import Explaining
+from tests.store.spans.test_writing import Clock, fetch, rows, store_of
+
+__all__ = ["clock"]
+HOUR = timedelta(hours=1)
+MONDAY = datetime(1970, 1, 5, tzinfo=UTC)
+
+FILTERS: tuple[dict[str, Any], ...] = (
+    {},
+    {"status": "error"},
+    {"status": "ok", "model": "gpt-4o"},
+    {"model": "unheard-of"},
+    {"kind": "tool", "status": "error"},
+    {"call_site_id": "site1"},
+    # These the cube cannot tell.
+    {"model": "gpt-4o", "kind": "llm"},
+    {"call_site_id": "site2", "without": (("model", "gpt-4o"),)},
+    {"user_id": "nobody"},
+)
+
+
+async def traces_agree(store: Database, clock: Clock, asked: dict[str, Any], hours: int, width: int) -> None:
+    """The drawing says what each trace that began in its range says, for itself."""
+    range_ = {"low": clock.now - timedelta(hours=hours, minutes=7), "high": clock.now - timedelta(minutes=3)}
+    step = width * HOUR
+    counts = TraceCounts(store)
+    drawn = await counts.histogram(1, TraceFilter(**asked, **range_), step, timeout_s=9)
+    # A width that no cube has: each is counted by itself.
+    fine = await counts.histogram(
+        1, TraceFilter(**asked, **range_), timedelta(minutes=7, seconds=30), timeout_s=9
+    )
+    expected: Counter[datetime] = Counter()
+    failed: Counter[datetime] = Counter()
+    for bucket in fine.buckets:
+        start = bucket.start - (bucket.start - MONDAY) % step
+        expected[start] += bucket.count
+        failed[start] += bucket.failed
+    assert {one.start: one.count for one in drawn.buckets} == expected
+    assert {one.start: one.failed for one in drawn.buckets if one.failed} == +failed
+
+
+async def models_agree(store: Database, clock: Clock, hours: int) -> None:
+    since = hour_of(clock.now - timedelta(hours=hours))
+    found = await ModelReads(store).used(1, since + timedelta(minutes=9), 9)
+    expected = await fetch(
+        store,
+        "select provided_model_name as name, count(*) as calls,"
+        " count(*) filter (where total_cost is null and input_tokens > 0) as unpriced,"
+        " sum(coalesce(input_tokens, 0)) as tokens, sum(total_cost)::float8 as cost from span"
+        " where started_at >= $1 and provided_model_name is not null and usage_repeats is null group by 1",
+        since,
+    )
+    assert {one.name: (one.calls, one.unpriced, one.tokens, one.cost) for one in found} == {
+        row["name"]: (
+            row["calls"], row["unpriced"], row["tokens"],
+            None if row["cost"] is None else pytest.approx(row["cost"]),
+        )
+        for row in expected
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(2))
+async def test_cubes_agree_with_the_rows_at_every_moment(store: Database, clock: Clock, seed: int) -> None:
+    dice = random.Random(seed)
+    spans, cubes, traces = store_of(store, clock), CubeStore(store), TraceStore(store)
+    number = 0
+    for _ in range(30):
+        action = dice.choice(["write", "write", "resend", "wait", "build", "build one"])
+        if action == "write":
+            count = dice.randrange(1, 8)
+            await spans.write(rows(*(call(number + n + 1, dice, clock) for n in range(count))))
+            number += count
+        elif action == "resend" and number:
+            again = 1 + dice.randrange(number)
+            (row,) = await fetch(
+                store, "select started_at from span where span_id = $1", again.to_bytes(8, "big")
+            )
+            await spans.write(rows(call(again, dice, clock, row["started_at"])))
+        elif action == "wait":
+            clock.now += timedelta(minutes=dice.choice([dice.randrange(5, 90), dice.randrange(300, 900)]))
+        else:
+            await cubes.build(clock.now, 100 if action == "build" else 1)
+        # What a trace holds is as of its last roll-up.
+        while (await traces.settle(clock.now + timedelta(seconds=11), 100)).seen:
+            pass
+        asked = dice.choice(FILTERS)
+        await traces_agree(store, clock, asked, dice.choice([0, 1, 6, 30]), dice.choice([1, 3, 24]))
+        await models_agree(store, clock, dice.choice([1, 6, 24]))
+    assert await fetch(store, "select from trace_cube limit 1")
+    assert await fetch(store, "select from model_cube limit 1")
+
+
+async def test_an_hour_of_models_that_never_come_again_keeps_the_most_called(
+    store: Database, clock: Clock
+) -> None:
+    hour = hour_of(clock.now)
+    await fetch(
+        store,
+        "insert into span (project_id, trace_id, span_id, kind, name, status, started_at, ended_at,"
+        " created_at, call_site_id, tagged, provided_model_name, frame)"
+        " select 1, decode(lpad(to_hex(n), 32, '0'), 'hex'), '\\x01', 'llm', 'ask', 'ok', $1, $1, $1, 's',"
+        " true, case when n < 100 then 'often' else 'm' || n end, n from generate_series(1, 1500) n",
+        hour,
+    )
+    await CubeStore(store).build(hour + 3 * HOUR, 100)
+    kept = await fetch(store, "select name, calls from model_cube order by calls desc")
+    assert len(kept) == MOST_SUBJECTS
+    assert tuple(kept[0].values()) == ("often", 99)
+
+
+async def test_a_month_is_read_by_the_hour(store: Database, clock: Clock) -> None:
+    until = hour_of(clock.now)
+    for table, columns, values, many in (
+        ("trace_cube", "field, value, n, failed", "'model', 'm' || m, 5, 1", 40),
+        (
+            "model_cube",
+            "provider, name, calls, unpriced, given, tokens, cost",
+            "'p', 'm' || m, 5, 1, 0, 9, 0.5",
+            4,
+        ),
+    ):
+        await fetch(
+            store,
+            f"insert into {table} (project_id, hour, began, {columns}) select 1 + n % 2,"
+            f" $1::timestamptz - n * interval '1 hour', $1::timestamptz - n * interval '1 hour', {values}"
+            f" from generate_series(1, 4000) n, generate_series(1, {many}) m",
+            until,
+        )
+        await fetch(store, f"analyze {table}")
+    await fetch(store, "insert into cube_progress values (1, 'traces', $1), (1, 'spans', $1)", until)
+    explaining: Any = Explaining(store)
+    month = until - timedelta(days=30)
+    asked = TraceFilter(model="m3", low=month, high=until)
+    drawn = await TraceCounts(explaining).histogram(1, asked, 12 * HOUR, timeout_s=9)
+    assert (drawn.count, drawn.failed) == (360 * 5, 360)
+    used = await ModelReads(explaining).used(1, month, 9)
+    assert [(one.name, one.calls, one.unpriced, one.cost) for one in used][:1] == [("m1", 1800, 360, 180.0)]
+    for table, index in (("trace_cube", "trace_cube_value"), ("model_cube", "model_cube_began")):
+        (plan,) = [plan for plan in explaining.plans if table in plan]
+        assert index in plan
+        assert f"Seq Scan on {table}" not in plan

@@ -1,0 +1,180 @@
+"""Notifications as a page: channels, rules and what they would have told, deliveries."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+
+from protocol.alerts import Undelivered
+from svc.store.alerts.deliveries import DeliveryStore
+from svc.store.postgres.database import Database
+from tests.front.people import Replica, replica
+from tests.receiver import Receiver, receiving
+from tests.store.alerts.telling import claimed, gathered, project_of
+from tests.store.detection.detecting import opened, seen
+from tests.web.test_pages import heading
+from tests.web.test_triage import invited
+from tests.web.visitor import BASE, Seen, Visitor
+
+HERE = BASE + "/settings/notifications"
+
+
+@pytest.fixture
+async def here(store: Database) -> AsyncIterator[Replica]:
+    async with replica(store) as found:
+        yield found
+
+
+@pytest.fixture
+async def owner(here: Replica) -> Visitor:
+    """The first account, signed in."""
+    visitor = Visitor.of(here)
+    assert (await visitor.sign_up()).status == 303
+    return visitor
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    with receiving() as found:
+        yield found
+
+
+async def hooked(owner: Visitor, receiver: Receiver) -> str:
+    """A channel to the receiver, made by its form; its id."""
+    made = await owner.post(HERE + "/channel", {"kind": "webhook", "name": "my hook", "url": receiver.url})
+    assert made.status == 200, made.text
+    assert re.search(r"whsec_[A-Za-z0-9+/=]{40,}", made.text)
+    assert made.headers["cache-control"] == "no-store"
+    return id_of(await owner.get(HERE), "channel")
+
+
+def id_of(page: Seen, what: str) -> str:
+    found = re.search(rf'id="{what}-([0-9a-f-]{{36}})"', page.text)
+    assert found is not None
+    return found[1]
+
+
+async def ruled(owner: Visitor, channel_id: str, **more: str) -> str:
+    form = {"kind": "case.opened", "name": "new cases", "channels": channel_id, **more}
+    kept = await owner.post(HERE + "/rule", form)
+    assert kept.status == 303, kept.text
+    return id_of(await owner.get(HERE), "rule")
+
+
+async def test_an_empty_page_says_what_to_do(owner: Visitor) -> None:
+    page = await owner.get(HERE)
+    assert heading(page) == "Nobody is told yet when something happens"
+    assert "No channel yet" in page.text
+    assert "No mail server is set" in page.text
+    assert "Add a rule" not in page.text
+
+
+async def test_a_channel_is_made_tested_changed_rotated_and_removed(
+    owner: Visitor, receiver: Receiver
+) -> None:
+    channel_id = await hooked(owner, receiver)
+    assert "whsec_" not in (await owner.get(HERE)).text
+    tested = await owner.post(HERE + "/channel/test", {"id": channel_id})
+    assert "The test message was taken" in tested.text
+    assert receiver.taken[0].json["data"]["title"] == "A test of the channel my hook"
+    receiver.status = 404
+    failed = await owner.post(HERE + "/channel/test", {"id": channel_id})
+    assert "nobody answers at this path; check the address (status 404)" in failed.text
+    changed = {"id": channel_id, "kind": "webhook", "name": "other hook", "url": receiver.url + "/new"}
+    assert (await owner.post(HERE + "/channel", changed)).status == 303
+    assert "other hook" in (await owner.get(HERE)).text
+    rotated = await owner.post(HERE + "/channel/rotate", {"id": channel_id})
+    assert re.search(r"whsec_[A-Za-z0-9+/=]{40,}", rotated.text)
+    assert (await owner.post(HERE + "/channel/remove", {"id": channel_id})).status == 303
+    assert "No channel yet" in (await owner.get(HERE)).text
+    audit = (await owner.get(BASE + "/settings/audit")).text
+    acts = ("update", "test", "rotate", "delete")
+    assert [f"alert_channel.{act}" in audit for act in acts] == [True] * 4
+
+
+async def test_a_rule_says_what_it_would_have_told_and_is_muted_and_removed(
+    store: Database, owner: Visitor, receiver: Receiver
+) -> None:
+    project_id = await project_of(store)
+    await opened(store, seen(1), project_id=project_id, at=None)
+    channel_id = await hooked(owner, receiver)
+    rule_id = await ruled(owner, channel_id, least_severity="low", detectors="tool-errors, other")
+    page = await owner.get(HERE)
+    assert heading(page) == "1 rule tells 1 channel"
+    assert "when a case opens by tool-errors, other" in page.text
+    fired = await owner.get(HERE + "/fired?rule=" + rule_id)
+    assert "Would have fired" in fired.text
+    assert (await owner.post(HERE + "/rule/mute", {"id": rule_id, "hours": "8"})).status == 303
+    assert "muted until" in (await owner.get(HERE)).text
+    assert (await owner.post(HERE + "/rule/mute", {"id": rule_id})).status == 303
+    assert "muted until" not in (await owner.get(HERE)).text
+    assert (await owner.post(HERE + "/rule/remove", {"id": rule_id})).status == 303
+    gone = await owner.get(HERE + "/fired?rule=" + rule_id)
+    assert "not known" in gone.text
+    audit = (await owner.get(BASE + "/settings/audit")).text
+    assert [f"alert_rule.{act}" in audit for act in ("update", "mute", "delete")] == [True] * 3
+
+
+async def test_what_was_typed_wrong_is_said_and_shown_again(owner: Visitor, receiver: Receiver) -> None:
+    channel_id = await hooked(owner, receiver)
+    typed = {"kind": "metric", "name": "errors", "channels": channel_id, "dataset": "traces", "value": "much"}
+    refused = await owner.post(HERE + "/rule", typed)
+    assert refused.status == 400
+    assert 'value="much"' in refused.text
+    assert "expected" in refused.text.lower()
+    wrong = await owner.post(HERE + "/channel", {"kind": "webhook", "name": "x", "url": "ftp://example.org"})
+    assert (wrong.status, "url must be an https address without credentials." in wrong.text.lower()) == (
+        400,
+        True,
+    )
+    assert 'value="ftp://example.org"' in wrong.text
+    tried = await owner.post(HERE + "/rule/try", {**typed, "value": "0", "figure": "count", "least": "0"})
+    assert "Would have fired never" in tried.text
+
+
+async def test_a_storm_is_seen_as_one_message_and_a_message_is_sent_once_more(
+    store: Database, owner: Visitor, receiver: Receiver
+) -> None:
+    project_id = await project_of(store)
+    await ruled(owner, await hooked(owner, receiver))
+    for number in (1, 2, 3):
+        await opened(store, seen(number), project_id=project_id)
+    assert await gathered(store) == 1
+    page = await owner.get(HERE)
+    assert "3 cases opened" in page.text
+    assert "waits" in page.text
+    lease = await claimed(store)
+    await DeliveryStore(store).failed(lease, Undelivered("its receiver is gone", 410, gone=True))
+    page = await owner.get(HERE + "?state=dead")
+    assert "its receiver is gone" in page.text
+    assert "It is off" in page.text
+    refused = await owner.post(HERE + "/replay", {"id": str(lease.delivery_id)})
+    assert (refused.status, "its channel is gone, or off" in refused.text.lower()) == (409, True)
+
+
+async def test_several_boxes_of_one_name_are_several_channels(owner: Visitor, receiver: Receiver) -> None:
+    first = await hooked(owner, receiver)
+    made = await owner.post(HERE + "/channel", {"kind": "ntfy", "name": "phone", "url": receiver.url + "/t"})
+    assert made.status == 303
+    second = re.findall(r'id="channel-([0-9a-f-]{36})"', (await owner.get(HERE)).text)
+    assert len(second) == 2
+    form = [("kind", "digest"), ("name", "daily"), *(("channels", one) for one in second)]
+    kept = await owner.post(HERE + "/rule", form)  # type: ignore[arg-type]
+    assert kept.status == 303
+    page = await owner.get(HERE)
+    assert re.search(
+        r"Tells <b>(my hook|phone)</b>, <b>(my hook|phone)</b> when each day at 08:00", page.text
+    )
+    assert first in second
+
+
+async def test_a_viewer_sees_no_address_and_no_act(here: Replica, owner: Visitor, receiver: Receiver) -> None:
+    await ruled(owner, await hooked(owner, receiver))
+    viewer = await invited(here, owner, "viewer@example.org", "viewer")
+    page = await viewer.get(HERE)
+    assert heading(page) == "1 rule tells 1 channel"
+    assert "Send a test" not in page.text
+    assert receiver.url + "/" not in page.text
+    assert "Add a channel" not in page.text

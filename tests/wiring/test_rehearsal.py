@@ -1,0 +1,254 @@
+"""An upgrade rehearsed before it is done: on a real database of an earlier step, which stays as it is."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+
+from svc.commands.upgrade import rehearsal_facts
+from svc.config.table import Settings, read_settings
+from svc.domain.upgrade import ShutOut, StepRun
+from svc.store.postgres import migrate as migrate_module
+from svc.store.postgres.database import Connection, Database
+from svc.store.postgres.embedded import scratch
+from svc.store.postgres.embedded.scratch import NoRoom
+from svc.store.postgres.migrate import Migration, SchemaTooNew, migrate, migrations
+from svc.store.postgres.partitions import DayPartitions
+from svc.store.postgres.rehearsing import rehearse
+from svc.wiring import rehearsal
+from svc.wiring.rehearsal import Rehearsal, rehearse_upgrade
+from tests.service import TRACE_SVC, Service, environment
+
+#: The step of a release of earlier.
+EARLIER = 80
+SPANS = 20_000
+NEWEST = migrations()[-1].number
+
+#: Ten spans a trace, over two days; what they need beside them.
+_ROWS = f"""
+insert into organization (slug, name) values ('default', 'D');
+insert into project (org_id, slug, name) select id, 'default', 'D' from organization;
+insert into span (project_id, trace_id, span_id, started_at, kind, name, status, created_at, call_site_id,
+                  tagged, frame)
+select 1, decode(md5((n / 10)::text), 'hex'), int8send(n), '2026-11-20'::timestamptz + n * interval '8 s',
+       'llm', 'chat', 'ok', '2026-11-20'::timestamptz + n * interval '8 s', 'c', false, 0
+from generate_series(0, {SPANS - 1}) as n;
+insert into trace (project_id, trace_id, name, started_at, first_started_at, last_started_at, root_seen,
+                   call_site_id, span_count, error_count, status, unpriced_spans, created_at, stale, due_at)
+select 1, trace_id, 'chat', min(started_at), min(started_at), max(started_at), true, 'c', count(*), 0,
+       'ok', 0, min(created_at), false, min(created_at)
+from span group by trace_id;
+"""
+
+
+@pytest.fixture
+async def earlier(empty_database: Database) -> Database:
+    """A database of an earlier step with rows."""
+    await migrate(empty_database, up_to=EARLIER)
+    await DayPartitions(empty_database).make_days(datetime(2026, 11, 21, tzinfo=UTC))
+
+    async def fill(connection: Connection) -> None:
+        await connection.execute(_ROWS)
+
+    await empty_database.run(fill)
+    return empty_database
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    return read_settings(environment(tmp_path))
+
+
+def more_steps(monkeypatch: pytest.MonkeyPatch, *texts: str) -> None:
+    """A release with nothing but these ahead of the earlier one."""
+    known = [step for step in migrations() if step.number <= EARLIER]
+    steps = [*known, *(Migration(9001 + place, "more", text) for place, text in enumerate(texts))]
+    monkeypatch.setattr(migrate_module, "migrations", lambda: steps)
+
+
+async def rehearsed(earlier: Database, settings: Settings, folder: Path, *, full: bool = False) -> Rehearsal:
+    return await rehearse_upgrade(earlier, settings, full=full, scratch=folder)
+
+
+async def looks(database: Database) -> tuple[Any, ...]:
+    """The tables, columns and indexes of a database, its steps, and how many rows it has."""
+
+    async def work(connection: Connection) -> tuple[Any, ...]:
+        return (
+            await connection.fetch(
+                "select attrelid::regclass::text, attname::text, atttypid from pg_attribute"
+                " join pg_class c on c.oid = attrelid where relnamespace = 'public'::regnamespace"
+                " order by 1, 2"
+            ),
+            await connection.fetch("select * from schema_migration order by 1"),
+            await connection.fetchval("select count(*) from span"),
+            await connection.fetchval("select count(*) from trace"),
+        )
+
+    return await database.run(work)
+
+
+@pytest.mark.parametrize("full", [False, True], ids=["some rows", "all rows"])
+async def test_the_steps_ahead_are_rehearsed_and_the_database_stays_as_it_is(
+    earlier: Database, settings: Settings, open_folder: Path, full: bool
+) -> None:
+    before = await looks(earlier)
+    found = await rehearsed(earlier, settings, open_folder, full=full)
+    assert await looks(earlier) == before
+    assert [step.number for step in found.steps] == [s.number for s in migrations() if s.number > EARLIER]
+    assert max(found.applied) == EARLIER
+    # All that is small, and of spans and traces a share: whole traces.
+    assert (found.share, found.rows > SPANS) == ((1.0, True) if full else (0.01, False))
+    (digest,) = (step for step in found.steps if step.number == 96)
+    assert [out.table for out in digest.shut_out()] == ["span"]
+    assert digest.rewritten == []
+    assert all(step.disk_bytes >= 0 and step.statements for step in found.steps)
+    assert os.listdir(open_folder) == []
+
+
+async def test_traces_are_taken_with_all_their_spans(
+    earlier: Database, settings: Settings, open_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rehearsal, "SHARE", 0.1)
+    torn = "select 1 / (count(*) filter (where spans <> 10) = 0)::int from"
+    more_steps(
+        monkeypatch,
+        f"-- backfill\n{torn} (select trace_id, count(*) as spans from span join trace using (trace_id)"
+        " group by 1) as each",
+        "-- backfill\nselect 1 / (count(*) between 1000 and 3000)::int from span",
+    )
+    # Without rows the second one fails; it is what tells that there are some with.
+    monkeypatch.setattr(rehearsal, "_both", _only_with_rows)
+    found = await rehearsed(earlier, settings, open_folder)
+    assert len(found.steps) == 2
+
+
+async def _only_with_rows(_empty: Database, some: Database, step: Migration, *_: object) -> StepRun:
+    return await rehearse(some, step)
+
+
+async def test_who_is_kept_from_what_and_what_is_written_anew_is_told(
+    earlier: Database, settings: Settings, open_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    more_steps(
+        monkeypatch,
+        "-- expand\nalter table span add column more text default 'x'",
+        "-- expand\ncreate table other (id bigint);\ncreate index trace_more on trace (name);",
+        "-- expand\nalter table trace alter column span_count type bigint;\nupdate project set name = 'E'",
+        "-- expand\n-- concurrently\ncreate index span_more on span (project_id, user_id)",
+        "-- backfill\nupdate trace set name = 'x'",
+    )
+    found = await rehearsed(earlier, settings, open_folder, full=True)
+    told = [[(out.table, out.whom) for out in step.shut_out()] for step in found.steps]
+    assert told == [
+        [("span", "reads and writes")],
+        [("trace", "writes")],
+        [("trace", "reads and writes")],
+        [],
+        [],
+    ]
+    assert [step.rewritten for step in found.steps] == [[], [], ["trace"], [], []]
+    assert [step.concurrent for step in found.steps] == [False, False, False, True, False]
+    # A table that is written anew lies there twice; changed rows stand in the log as well.
+    sizes = [step.disk_bytes for step in found.steps]
+    assert sizes[2] > 100_000
+    assert sizes[4] > 100_000
+    assert found.verdict.outcome == "online"
+    facts = rehearsal_facts(found)
+    assert facts["steps"][0]["statements"][0]["locks"] == {"span": "AccessExclusiveLock"}
+    assert facts["steps"][3]["beside_ingest"] is True
+
+
+async def test_time_is_scaled_to_all_rows_and_tells_how_long_the_pause_is(
+    earlier: Database, settings: Settings, open_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Five milliseconds a trace, of which there are two thousand, while nobody writes any.
+    slow = "select count(pg_sleep(0.005)) from trace"
+    more_steps(monkeypatch, f"-- backfill\nlock table trace in share mode;\n{slow}")
+    found = await rehearsed(earlier, settings, open_folder)
+    (out,) = found.steps[0].shut_out()
+    assert attrs.evolve(out, seconds=0) == ShutOut("trace", "writes", 0)
+    assert out.seconds > 2
+    assert found.verdict.outcome in ("pause", "window")
+    assert found.verdict.pause_s == out.seconds
+
+
+async def test_a_step_that_the_release_before_cannot_live_with_is_told(
+    earlier: Database, settings: Settings, open_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    more_steps(monkeypatch, "-- contract\ndrop table rework")
+    found = await rehearsed(earlier, settings, open_folder)
+    assert found.verdict.text() == "needs a window"
+    assert "stop all its copies first" in found.verdict.reasons[0]
+
+
+async def test_nothing_is_tried_where_nothing_is_ahead(
+    store: Database, empty_database: Database, settings: Settings, tmp_path: Path
+) -> None:
+    found = await rehearsed(store, settings, tmp_path / "is not needed")
+    assert (found.verdict.text(), max(found.applied), found.rows) == ("nothing to do", NEWEST, 0)
+    assert (await rehearsed(empty_database, settings, tmp_path)).applied == []
+
+
+async def test_a_database_of_a_newer_release_is_refused(
+    store: Database, settings: Settings, tmp_path: Path
+) -> None:
+    await store.fetch("insert into schema_migration (number, name, digest) values (9999, 'later', 'x')")
+    with pytest.raises(SchemaTooNew):
+        await rehearsed(store, settings, tmp_path)
+
+
+async def test_a_folder_without_room_is_refused_before_anything_is_tried(
+    earlier: Database, settings: Settings, open_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scratch, "ROOM", 1e12)
+    with pytest.raises(NoRoom, match=r"to rehearse wants .*: name another folder with --scratch$"):
+        await rehearsed(earlier, settings, open_folder)
+
+
+async def test_the_command_prints_it_beside_the_database(earlier: Database, tmp_path: Path) -> None:
+    address = earlier.address
+    env = environment(
+        tmp_path,
+        DB_HOST=address.host,
+        DB_PORT=str(address.port),
+        DB_USER=address.user,
+        DB_PASSWORD=address.password,
+        DB_NAME=address.database,
+    )
+
+    def upgrade(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [TRACE_SVC, "upgrade", *arguments],
+            env=env,
+            capture_output=True,
+            text=True,
+            timeout=90,
+            check=False,
+        )
+
+    done = upgrade("--check")
+    assert done.returncode == 0, done.stderr
+    assert f"the database is at step {EARLIER}; " in done.stdout
+    assert "96 span_digest" in done.stdout
+    assert done.stdout.endswith("verdict: online\n")
+    facts = json.loads(upgrade("--check", "--json").stdout)
+    assert facts["newest_applied"] == EARLIER
+    assert facts["verdict"] == "online"
+    bare = upgrade()
+    assert bare.returncode == 1
+    assert "say --check to rehearse it before" in bare.stderr
+
+
+def test_beside_a_service_of_this_release_there_is_nothing_to_do(service: Service) -> None:
+    said = service.command("upgrade", "--check")
+    assert said == (
+        f"the database is at step {NEWEST}, and this release has none that is ahead: nothing to do\n"
+    )
