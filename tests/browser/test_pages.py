@@ -315,8 +315,8 @@ def test_the_palette_and_the_light_at_the_foot_lead_into_settings(opened: Opened
         page.get_by_role("option", name="Dead letters").wait_for()
         page.keyboard.press("Enter")
         page.wait_for_url("**/settings/dead-letters")
-        main = page.get_by_role("navigation", name="Main")
-        main.get_by_role("link", name=re.compile("all taken|refused")).click()
+        foot = page.get_by_role("navigation", name="Main")
+        foot.get_by_role("link", name=re.compile("all taken|refused")).click()
         page.wait_for_url("**/settings/sources")
 
 
