@@ -96,6 +96,11 @@ class Stage:
         if again:
             self.run()
 
+    def release(self) -> None:
+        """Open every gate."""
+        for gate in self.gates.values():
+            gate.set()
+
     def held(self, title: str) -> threading.Event:
         """The gate before the model's answers to a run."""
         return self.gates.setdefault(title, threading.Event())
@@ -180,7 +185,7 @@ def stage() -> Iterator[Stage]:
             model.script = made.script
             made.run()
             last.callback(made.kill_runner, again=False)
-            last.callback(lambda: [gate.set() for gate in made.gates.values()])
+            last.callback(made.release)
             yield made
 
 

@@ -236,7 +236,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._say(200, where.read_bytes())
             return
         whole = f"content-type: {headers['content-type']}\r\n\r\n".encode() + body
-        (part,) = BytesParser().parsebytes(whole).get_payload()
+        parts: Any = BytesParser().parsebytes(whole).get_payload()
+        (part,) = parts
         where.parent.mkdir(parents=True, exist_ok=True)
         where.write_bytes(part.get_payload(decode=True))
         self._say(200, [{"name": where.name, "type": "file", "path": query["path"]}])
