@@ -24,6 +24,10 @@ from typing import Final
 MODULES: Final = (
     "protocol.otlp.plain_spans",
     "svc.domain.dialects",
+    "svc.domain.dialects.genai",
+    "svc.domain.intake",
+    "svc.domain.pricing",
+    "svc.domain.values",
     "svc.domain.mapping",
     "svc.domain.messages",
     "svc.domain.packing",
