@@ -25,6 +25,7 @@ from svc.domain.calendar import after, day_of, hour_of
 from svc.domain.datasets import SPANS, TOOL_CALLS, Dataset
 from svc.store.aggregates.blocks import build_blocks
 from svc.store.aggregates.counts import fold
+from svc.store.aggregates.failed import FAILED, LACKING_FAILED, WITHOUT_FAILED, count_failed
 from svc.store.aggregates.models import build_models
 from svc.store.aggregates.projects import every_project
 from svc.store.aggregates.trace_values import build_trace_values
@@ -52,10 +53,6 @@ BUILT: Final = {dataset.name: dataset for dataset in (*CUBED, TRACES)}
 
 #: Fields without sums by day: their values hardly outlive an hour.
 ONLY_HOURS: Final = frozenset({"session_id"})
-
-#: Before the name of a field: the same sums of what failed alone, with a total of its own. An hour has all of
-#: them or, built by an earlier release, none: then it has no such total either, and is counted row by row.
-FAILED: Final = "failed:"
 
 BUILD_TIMEOUT_S: Final = 600.0
 _LOCK: Final = 0x6375_6265
@@ -114,7 +111,7 @@ class CubeStore:
         for project_id in await every_project(self.database):
             for dataset in CUBED:
                 rows = await self.database.fetch(
-                    f"{_LACKING_FAILED} order by 1 desc limit $6",
+                    f"{LACKING_FAILED} order by 1 desc limit $6",
                     *(project_id, dataset.name, _BEGINNING, _END, FAILED, limit - done),
                 )
                 for row in rows:
@@ -133,11 +130,11 @@ class CubeStore:
             # dirty, and dirty hours are not read.
             if await connection.fetchval(
                 "select exists (select from cube_dirty where project_id = $1 and dataset = $2 and hour = $3)"
-                f" or not exists ({_WITHOUT_FAILED})",
+                f" or not exists ({WITHOUT_FAILED})",
                 *(project_id, dataset.name, hour, hour + HOUR, FAILED),
             ):
                 return
-            await _count_failed(connection, project_id, dataset, hour)
+            await count_failed(connection, project_id, dataset, hour, hour + HOUR)
             await _sum_up(connection, project_id, dataset, day_of(hour))
 
         await self.database.run(work, timeout_s=BUILD_TIMEOUT_S)
@@ -205,7 +202,7 @@ class CubeStore:
             )
             if dataset is not TRACES:
                 await _count(connection, project_id, dataset, hour)
-                await _count_failed(connection, project_id, dataset, hour)
+                await count_failed(connection, project_id, dataset, hour, hour + HOUR)
                 await _sum_up(connection, project_id, dataset, day_of(hour))
                 await build_values(connection, dataset, project_id, hour, hour + HOUR)
                 await build_blocks(connection, dataset, project_id, hour, hour + HOUR)
@@ -242,23 +239,6 @@ async def _count(connection: Connection, project_id: int, dataset: Dataset, hour
     )
 
 
-async def _count_failed(connection: Connection, project_id: int, dataset: Dataset, hour: datetime) -> None:
-    """The same of what failed; the total stands there even when nothing has."""
-    name, value, sets = by_each([field.name for field in dataset.fields if field.facetable])
-    # By the index on what failed.
-    await connection.execute(
-        "insert into cube (project_id, dataset, field, hour, value, n)"
-        f" select $1, $2, $5 || {name}, $3, {value}, count(*) from {dataset.table}"
-        " where project_id = $1 and created_at >= $3 and created_at < $4 and status = 'error'"
-        f" group by grouping sets ((), {sets})",
-        project_id,
-        dataset.name,
-        hour,
-        hour + HOUR,
-        FAILED,
-    )
-
-
 async def _sum_up(connection: Connection, project_id: int, dataset: Dataset, day: datetime) -> None:
     await connection.execute(
         "delete from cube_day where project_id = $1 and dataset = $2 and day = $3",
@@ -269,7 +249,7 @@ async def _sum_up(connection: Connection, project_id: int, dataset: Dataset, day
     fields = ["", *(f.name for f in dataset.fields if f.facetable and f.name not in ONLY_HOURS)]
     # Whether all of them have the sums of what failed.
     if not await connection.fetchval(
-        f"select exists ({_WITHOUT_FAILED})", project_id, dataset.name, day, day + DAY, FAILED
+        f"select exists ({WITHOUT_FAILED})", project_id, dataset.name, day, day + DAY, FAILED
     ):
         fields += [FAILED + name for name in fields]
     # The hours of the day that are built so far, field by field.
@@ -286,14 +266,6 @@ async def _sum_up(connection: Connection, project_id: int, dataset: Dataset, day
     )
 
 
-# The built hours of a stretch without the sums of what failed.
-_WITHOUT_FAILED: Final = (
-    "select c.hour from cube c where c.project_id = $1 and c.dataset = $2 and c.field = '' and c.hour >= $3"
-    " and c.hour < $4 and not exists (select from cube f where f.project_id = $1 and f.dataset = $2"
-    " and f.field = $5 and f.hour = c.hour)"
-)
-
-
 async def _progress(connection: Connection, project_id: int, dataset: Dataset, until: datetime) -> None:
     # Never backwards: another replica may be further.
     await connection.execute(
@@ -304,13 +276,6 @@ async def _progress(connection: Connection, project_id: int, dataset: Dataset, u
         dataset.name,
         until,
     )
-
-
-# The same, and not within a day that has them as a whole.
-_LACKING_FAILED: Final = (
-    f"{_WITHOUT_FAILED} and date_trunc('day', c.hour, 'UTC') <> all(array(select day from cube_day"
-    " where project_id = $1 and dataset = $2 and field = $5 and day >= $3 - interval '1 day' and day < $4))"
-)
 
 
 @attrs.frozen
@@ -372,7 +337,7 @@ async def split_range(
         return None
     hours = tuple(hour for hour in row["dirty"] if start <= hour < end)
     if failed:
-        lacking = await connection.fetch(_LACKING_FAILED, project_id, dataset.name, start, end, FAILED)
+        lacking = await connection.fetch(LACKING_FAILED, project_id, dataset.name, start, end, FAILED)
         hours = tuple(sorted({*hours, *(row["hour"] for row in lacking)}))
     raw: list[tuple[datetime | None, datetime | None]] = [(hour, hour + HOUR) for hour in hours]
     if low is None or low < start:
