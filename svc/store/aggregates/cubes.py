@@ -24,13 +24,14 @@ from protocol.storage import Built
 from svc.domain.calendar import after, day_of, hour_of
 from svc.domain.datasets import SPANS, TOOL_CALLS, Dataset
 from svc.store.aggregates.blocks import build_blocks
-from svc.store.aggregates.counting import FAILED, WITHOUT_FAILED, count, count_failed, sum_up
 from svc.store.aggregates.counts import fold
+from svc.store.aggregates.failed import FAILED, LACKING_FAILED, WITHOUT_FAILED, count_failed
 from svc.store.aggregates.models import build_models
 from svc.store.aggregates.projects import every_project
 from svc.store.aggregates.trace_values import build_trace_values
 from svc.store.aggregates.values import build_values
 from svc.store.aggregates.vitals import TRACES, build_vitals
+from svc.store.postgres.clauses import by_each
 from svc.store.postgres.database import Connection, Database
 
 HOUR: Final = timedelta(hours=1)
@@ -50,6 +51,8 @@ _END: Final = datetime(9999, 12, 31, tzinfo=UTC)
 #: What has hours that are built: those, and traces, of which only the vitals are.
 BUILT: Final = {dataset.name: dataset for dataset in (*CUBED, TRACES)}
 
+#: Fields without sums by day: their values hardly outlive an hour.
+ONLY_HOURS: Final = frozenset({"session_id"})
 
 BUILD_TIMEOUT_S: Final = 600.0
 _LOCK: Final = 0x6375_6265
@@ -108,7 +111,7 @@ class CubeStore:
         for project_id in await every_project(self.database):
             for dataset in CUBED:
                 rows = await self.database.fetch(
-                    f"{_LACKING_FAILED} order by 1 desc limit $6",
+                    f"{LACKING_FAILED} order by 1 desc limit $6",
                     *(project_id, dataset.name, _BEGINNING, _END, FAILED, limit - done),
                 )
                 for row in rows:
@@ -131,8 +134,8 @@ class CubeStore:
                 *(project_id, dataset.name, hour, hour + HOUR, FAILED),
             ):
                 return
-            await count_failed(connection, project_id, dataset, hour)
-            await sum_up(connection, project_id, dataset, day_of(hour))
+            await count_failed(connection, project_id, dataset, hour, hour + HOUR)
+            await _sum_up(connection, project_id, dataset, day_of(hour))
 
         await self.database.run(work, timeout_s=BUILD_TIMEOUT_S)
 
@@ -198,9 +201,9 @@ class CubeStore:
                 hour,
             )
             if dataset is not TRACES:
-                await count(connection, project_id, dataset, hour)
-                await count_failed(connection, project_id, dataset, hour)
-                await sum_up(connection, project_id, dataset, day_of(hour))
+                await _count(connection, project_id, dataset, hour)
+                await count_failed(connection, project_id, dataset, hour, hour + HOUR)
+                await _sum_up(connection, project_id, dataset, day_of(hour))
                 await build_values(connection, dataset, project_id, hour, hour + HOUR)
                 await build_blocks(connection, dataset, project_id, hour, hour + HOUR)
             await build_vitals(connection, dataset, project_id, hour, hour + HOUR)
@@ -214,6 +217,55 @@ class CubeStore:
         await self.database.run(work, timeout_s=BUILD_TIMEOUT_S)
 
 
+async def _count(connection: Connection, project_id: int, dataset: Dataset, hour: datetime) -> None:
+    name, value, sets = by_each([field.name for field in dataset.fields if field.facetable])
+    # What the hour had.
+    await connection.execute(
+        "delete from cube where project_id = $1 and dataset = $2 and hour = $3",
+        project_id,
+        dataset.name,
+        hour,
+    )
+    # One pass over the hour counts every value of every field, and the total.
+    await connection.execute(
+        "insert into cube (project_id, dataset, field, hour, value, n)"
+        f" select $1, $2, {name}, $3, {value}, count(*)"
+        f" from {dataset.table} where project_id = $1 and created_at >= $3 and created_at < $4"
+        f" group by grouping sets ((), {sets}) having count(*) > 0",
+        project_id,
+        dataset.name,
+        hour,
+        hour + HOUR,
+    )
+
+
+async def _sum_up(connection: Connection, project_id: int, dataset: Dataset, day: datetime) -> None:
+    await connection.execute(
+        "delete from cube_day where project_id = $1 and dataset = $2 and day = $3",
+        project_id,
+        dataset.name,
+        day,
+    )
+    fields = ["", *(f.name for f in dataset.fields if f.facetable and f.name not in ONLY_HOURS)]
+    # Whether all of them have the sums of what failed.
+    if not await connection.fetchval(
+        f"select exists ({WITHOUT_FAILED})", project_id, dataset.name, day, day + DAY, FAILED
+    ):
+        fields += [FAILED + name for name in fields]
+    # The hours of the day that are built so far, field by field.
+    await connection.execute(
+        "insert into cube_day (project_id, dataset, field, day, value, n)"
+        " select project_id, dataset, field, $3, value, sum(n) from cube where project_id = $1"
+        " and dataset = $2 and field = any($5) and hour >= $3 and hour < $4"
+        " group by project_id, dataset, field, value",
+        project_id,
+        dataset.name,
+        day,
+        day + DAY,
+        fields,
+    )
+
+
 async def _progress(connection: Connection, project_id: int, dataset: Dataset, until: datetime) -> None:
     # Never backwards: another replica may be further.
     await connection.execute(
@@ -224,13 +276,6 @@ async def _progress(connection: Connection, project_id: int, dataset: Dataset, u
         dataset.name,
         until,
     )
-
-
-# The same, and not within a day that has them as a whole.
-_LACKING_FAILED: Final = (
-    f"{WITHOUT_FAILED} and date_trunc('day', c.hour, 'UTC') <> all(array(select day from cube_day"
-    " where project_id = $1 and dataset = $2 and field = $5 and day >= $3 - interval '1 day' and day < $4))"
-)
 
 
 @attrs.frozen
@@ -292,7 +337,7 @@ async def split_range(
         return None
     hours = tuple(hour for hour in row["dirty"] if start <= hour < end)
     if failed:
-        lacking = await connection.fetch(_LACKING_FAILED, project_id, dataset.name, start, end, FAILED)
+        lacking = await connection.fetch(LACKING_FAILED, project_id, dataset.name, start, end, FAILED)
         hours = tuple(sorted({*hours, *(row["hour"] for row in lacking)}))
     raw: list[tuple[datetime | None, datetime | None]] = [(hour, hour + HOUR) for hour in hours]
     if low is None or low < start:
