@@ -6,7 +6,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 SOURCES := svc actors protocol tests deploy setup.py
 
-.PHONY: run compiled test together alone modules test-versions test-clients test-imports check bench bench-read bench-pages bench-disk bench-backup bench-detect soak chaos hostile image release format clean
+.PHONY: run compiled test together alone modules test-versions test-clients test-imports check bench bench-read bench-pages bench-disk bench-sizes bench-backup bench-detect soak chaos hostile image release format clean
 
 run: .venv/.run
 	@exec $(BIN)/trace-svc serve
@@ -52,6 +52,9 @@ bench-pages: .venv/.dev
 
 bench-disk: .venv/.dev
 	$(BIN)/python -m tests.bench.disk
+
+bench-sizes: .venv/.dev
+	$(BIN)/python -m tests.bench.sizes
 
 bench-backup: .venv/.dev
 	$(BIN)/python -m tests.bench.backup

@@ -148,13 +148,25 @@ def licence(part: Distribution) -> dict[str, object]:
     return {"licenses": [{"license": {"name": name}} for name in named]} if named else {}
 
 
+def write_bill(path: Path, said: str, commit: str, made_at: datetime) -> None:
+    """Write the bill of materials of what is installed here."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(bill(said, commit, made_at), indent=1) + "\n", encoding="utf-8")
+
+
 def main() -> None:
-    """Write the three into the folder."""
+    """Write the three into the folder, or with `--bill` the bill of this installation alone."""
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--bill", type=Path, metavar="FILE", help="only this, without git: for the image")
+    parser.add_argument("--version", default="unreleased", help="with --bill")
     parser.add_argument("dist", type=Path, nargs="?", default=ROOT / "dist")
     parser.add_argument("--commit", default="HEAD")
     parser.add_argument("--no-isolation", action="store_true", help="build with what is installed here")
     arguments = parser.parse_args()
+    if arguments.bill is not None:
+        at = datetime.fromtimestamp(int(os.environ.get("SOURCE_DATE_EPOCH", "0")), UTC)
+        write_bill(arguments.bill, arguments.version, arguments.commit, at)
+        return
     dist: Path = arguments.dist
     commit = git("rev-parse", arguments.commit).decode().strip()
     said = tomllib.loads(git("show", f"{commit}:pyproject.toml").decode())["project"]["version"]
@@ -173,7 +185,7 @@ def main() -> None:
         compiled.unlink()
         print("nothing could be compiled here: one wheel, for every system", file=sys.stderr)
     parts.append(dist / f"trace-svc-{said}.cdx.json")
-    parts[-1].write_text(json.dumps(bill(said, commit, made_at), indent=1) + "\n", encoding="utf-8")
+    write_bill(parts[-1], said, commit, made_at)
     sums = [f"{hashlib.sha256(part.read_bytes()).hexdigest()}  {part.name}\n" for part in parts]
     (dist / "SHA256SUMS").write_text("".join(sums), encoding="utf-8")
     print("".join(sums), end="")

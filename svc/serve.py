@@ -36,7 +36,7 @@ from svc.store.accounts.projects import ProjectStore
 from svc.store.postgres.database import Connection
 from svc.store.spans.dead_letters import DeadLetterStore
 from svc.wiring.house import House, sizes_for
-from svc.wiring.open_store import Store, open_store
+from svc.wiring.open_store import Store, open_store, replica_address
 from svc.wiring.people import sign_up_warnings
 from svc.wiring.pools import open_pools
 from svc.wiring.safekeeping import check_budget
@@ -139,7 +139,12 @@ async def _run(
         for warning in await sign_up_warnings(settings, store.database):
             log.warning(warning)
         async with (
-            open_pools(store.database.address, sizes_for(settings)) as pools,
+            open_pools(
+                store.database.address,
+                sizes_for(settings),
+                replica=replica_address(settings),
+                max_lag_s=settings.read_max_lag_s,
+            ) as pools,
             trio.open_nursery() as loops,
         ):
             tls = None if front.tls is None else front.tls[1]

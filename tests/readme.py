@@ -7,7 +7,8 @@ from pathlib import Path
 
 from svc.config.text import settings_markdown
 from svc.domain.detect.table import detectors_table
-from svc.domain.dialects import general, understood
+from svc.domain.dialects import general
+from svc.domain.dialects.understood import understood
 from svc.front.mcp import tools
 
 ROOT = Path(__file__).parent.parent

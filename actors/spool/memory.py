@@ -271,6 +271,11 @@ class Spool:
         self._closed = True
         self._lot.unpark_all()
 
+    @property
+    def waiting_spans(self) -> int:
+        """Spans that were accepted and are not stored yet; what `state` says of them, without the rest."""
+        return self._held_spans
+
     def state(self) -> SpoolState:
         """A snapshot of depth, bytes, age and counters."""
         now = self._clock()

@@ -22,22 +22,13 @@ from typing import Final
 
 #: What is worth it (deploy/BENCHMARKS.md, "Compiled modules"). Nothing that waits is here.
 MODULES: Final = (
-    "protocol.otlp.attributes",
     "protocol.otlp.plain_spans",
-    "protocol.otlp.reading",
-    "protocol.otlp.shapes",
     "svc.domain.dialects",
-    "svc.domain.dialects.genai",
-    "svc.domain.intake",
     "svc.domain.mapping",
     "svc.domain.messages",
     "svc.domain.packing",
-    "svc.domain.pricing",
     "svc.domain.rollup",
-    "svc.domain.span",
-    "svc.domain.tool_calls",
-    "svc.domain.tool_results",
-    "svc.domain.values",
+    "svc.domain.detect.settled_trace",
 )
 #: As the settings name it; children of the service inherit it.
 SWITCH: Final = "SVC_COMPILED_MODULES"

@@ -29,14 +29,15 @@ from svc.config.checks import boot_refusals, boot_warnings
 from svc.config.table import BadSetting, Settings, setting_rows
 from svc.domain.access import signup_warnings
 from svc.ingest.prices import BadPrices, price_book
+from svc.runtime.asyncio_loop import asyncio_loop
 from svc.runtime.clock import now
 from svc.secrets.own import kept_here, with_own_secrets
 from svc.store.accounts.projects import DEFAULT_ORG
-from svc.store.postgres.database import Connection
+from svc.store.postgres.database import AWAY, Connection, Database
 from svc.store.postgres.migrate import migrations
 from svc.store.replicas.notices import hears_itself
 from svc.store.spans.exporters import ExporterStore
-from svc.wiring.open_store import open_store, served_address
+from svc.wiring.open_store import open_store, replica_address, served_address
 from svc.wiring.outbound import outbound
 from svc.wiring.spools import kafka
 
@@ -156,7 +157,23 @@ async def _database(settings: Settings) -> list[Finding]:
     if not hears:
         text = "LISTEN hears nothing: a pooler of transactions stands before the database, connect past it"
         heard = Finding("FAIL", "notices", text)
-    return [Finding("ok", "database", f"{address.label()} runs PostgreSQL {server}"), schema, heard]
+    found = [Finding("ok", "database", f"{address.label()} runs PostgreSQL {server}"), schema, heard]
+    return [*found, *await _replica(settings)]
+
+
+async def _replica(settings: Settings) -> list[Finding]:
+    """The replica as it looks from here; how far it is behind the service knows."""
+    address = replica_address(settings)
+    if address is None:
+        return []
+    async with asyncio_loop(AWAY), Database(address, pool_size=1).opened() as database:
+        try:
+            (row,) = await database.fetch("select pg_is_in_recovery() as follows", timeout_s=TIMEOUT_S)
+        except Outage as outage:
+            return [Finding("warning", "replica", f"{address.label()}: {outage}; the primary is asked")]
+    if not row["follows"]:
+        return [Finding("FAIL", "replica", f"{address.label()} follows no other server: it is no replica")]
+    return [Finding("ok", "replica", f"{address.label()} follows another server")]
 
 
 async def _brokers(settings: Settings) -> list[Finding]:

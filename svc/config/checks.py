@@ -85,6 +85,11 @@ def boot_refusals(settings: Settings) -> list[str]:
         refusals.append(
             "SVC_AUTH_DISABLED is true while SITE_DOMAIN is set: everybody would own the service; unset one"
         )
+    if settings.read_url is not None and settings.embedded:
+        refusals.append(
+            "SVC_READ_URL names a replica, and the embedded database has none: name a served one by"
+            " SVC_JDBC_URL"
+        )
     return refusals + _broker_refusals(settings) + _tee_refusals(settings)
 
 

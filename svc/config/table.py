@@ -313,6 +313,20 @@ class Settings:
     db_name: str = setting("DB_NAME", TEXT, "trace_svc", "Name of the database.")
     db_user: str = setting("DB_USER", TEXT, "trace_svc", "User of the database.")
     db_password: str = setting("DB_PASSWORD", TEXT, "trace_svc", "Password of the database.", secret=True)
+    read_url: str | None = setting(
+        "SVC_READ_URL",
+        DB_URL,
+        "",
+        "A streaming replica of the served PostgreSQL: queries, tools and pages read spans and traces there.",
+        secret=True,
+    )
+    read_max_lag_s: float = setting(
+        "SVC_READ_MAX_LAG_SECONDS",
+        SECONDS,
+        "5",
+        "A replica that is further behind is not asked.",
+        unit="s",
+    )
     db_data_dir: str = setting(
         "DB_DATA_DIR",
         TEXT,
@@ -579,7 +593,10 @@ class Settings:
         " agent CLI.",
     )
     sandbox_work_volume: str = setting(
-        "SANDBOX_WORK_VOLUME", TEXT, "trace-svc-sandbox-work", "Volume shared with spawned containers."
+        "SANDBOX_WORK_VOLUME",
+        TEXT,
+        "trace-svc-sandbox-work",
+        "Name of the volumes of spawned containers; each run has its own, with the run's id behind it.",
     )
     sandbox_image: str = setting(
         "SANDBOX_IMAGE",

@@ -115,6 +115,8 @@ class Health:
     tls: Callable[[], dict[str, Any]] | None = None
     #: What is known of agents' runs; None where none can run.
     agents: Callable[[], dict[str, Any]] | None = None
+    #: The replica that is read; None where there is none.
+    replica: Callable[[], dict[str, Any]] | None = None
 
     async def report(self) -> tuple[Status, dict[str, Any]]:
         """The whole report of `/actuator/health` (contract §7)."""
@@ -132,6 +134,9 @@ class Health:
         if self.agents is not None:
             # Ingest and answers do without: whatever it says, the service is up.
             components["agents"] = {"status": "UP", "details": self.agents()}
+        if self.replica is not None:
+            # The primary stands in for it.
+            components["replica"] = {"status": "UP", "details": self.replica()}
         status: Status = "UP" if all(part["status"] == "UP" for part in components.values()) else "DOWN"
         return status, {"status": status, "components": components}
 

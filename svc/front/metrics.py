@@ -9,6 +9,7 @@ from __future__ import annotations
 from calendar import timegm
 from collections.abc import Callable, Iterable, Mapping
 from math import inf, isinf
+from typing import Any
 
 import attrs
 from prometheus_client import CollectorRegistry, Histogram, generate_latest
@@ -57,6 +58,8 @@ class Sources:
     disk: DiskTally | None
     alerts: AlertTally
     tee: TeeTally | None = None
+    #: What is known of the replica that is read; None where there is none.
+    replica: Callable[[], Mapping[str, Any]] | None = None
 
 
 class _Snapshots(Collector):
@@ -72,6 +75,8 @@ class _Snapshots(Collector):
         yield from _disk(self._sources.disk)
         yield from _tee(self._sources.tee)
         yield from _alerts(self._sources.alerts)
+        if self._sources.replica is not None:
+            yield from _replica(self._sources.replica())
 
     def _ingest(self) -> Iterable[Metric]:
         s, spool = self._sources, self._sources.spool()
@@ -246,6 +251,20 @@ def _tee(tally: TeeTally | None) -> Iterable[Metric]:
         "svc_tee_requests", "Requests to the tee's endpoint, tries again included.", tally.requests
     )
     yield _gauge("svc_tee_waiting_bytes", "Bytes that wait for the tee's endpoint.", tally.waiting_bytes)
+
+
+def _replica(known: Mapping[str, Any]) -> Iterable[Metric]:
+    lag_s = inf if known["lag_ms"] is None else known["lag_ms"] / 1000
+    yield _gauge("svc_replica_lag_seconds", "How far the replica is behind; +Inf where nobody knows.", lag_s)
+    yield _gauge(
+        "svc_replica_asked", "Whether the replica is near enough to be asked.", known["state"] == "near"
+    )
+    reads = CounterMetricFamily(
+        "svc_history_reads", "Reads of spans and traces, by server.", labels=["server"]
+    )
+    for server in ("replica", "primary"):
+        reads.add_metric([server], known[f"asked_{server}"])
+    yield reads
 
 
 def _counter(name: str, text: str, value: float) -> CounterMetricFamily:

@@ -41,6 +41,8 @@ from svc.importers.source import (
 
 #: Lines of one page; an export writes so many spans into one request of OTLP.
 _PAGE_LINES: Final = 500
+#: Spans of one page of requests, which need not be as many.
+_PAGE_SPANS: Final = 2_000
 _PAGE_BYTES: Final = 32 * 1024 * 1024
 #: A line or a request that is longer is none of ours.
 MOST_BYTES: Final = 256 * 1024 * 1024
@@ -115,7 +117,7 @@ class ExportedFile:
         with Path(place).open("rb") as file:
             packed = file.read(len(_GZIP)) == _GZIP
             file.seek(0)
-            yield cls(place, io.BufferedReader(gzip.GzipFile(fileobj=file)) if packed else file)  # type: ignore[arg-type]
+            yield cls(place, io.BufferedReader(gzip.GzipFile(fileobj=file)) if packed else file)
 
     async def page(self, window: ImportWindow, cursor: str | None) -> ImportPage:
         """The lines or requests behind a place."""
@@ -142,9 +144,21 @@ class ExportedFile:
         return line
 
     def _frames(self) -> ImportPage:
+        """Requests, until together they are a page: each page is noted on its own."""
+        bodies: list[tuple[Form, bytes]] = []
+        told: dict[Identity, int | None] = {}
+        size = 0
+        while len(told) < _PAGE_SPANS and size < _PAGE_BYTES and (body := self._frame()) is not None:
+            size += len(body)
+            bodies.append(("protobuf", body))
+            told |= dict.fromkeys(_ids(body, "protobuf"))
+        return ImportPage(tuple(bodies), str(self._at) if bodies else None, told)
+
+    def _frame(self) -> bytes | None:
+        """The next request; None at the end of the file."""
         head = self._read(4)
         if not head:
-            return ImportPage((), None)
+            return None
         (size,) = struct.unpack("!I", head) if len(head) == 4 else (MOST_BYTES + 1,)
         body = self._read(size) if size <= MOST_BYTES else b""
         if len(body) < size:
@@ -152,7 +166,7 @@ class ExportedFile:
                 f"{self._path} is no export of ours, or cut off: at byte {self._at} there is no whole request"
             )
         self._at += 4 + size
-        return ImportPage((("protobuf", body),), str(self._at), dict.fromkeys(_ids(body, "protobuf")))
+        return body
 
     def _lines(self) -> ImportPage:
         rows: list[dict[str, Any]] = []

@@ -121,7 +121,7 @@ def _tokens(span: Mapping[str, Any]) -> int | None:
     for pair in span.get("attributes") or ():
         if pair.get("key") in (_TOTAL, *_PARTS):
             value = pair.get("value") or {}
-            number = value.get("intValue", value.get("doubleValue", value.get("stringValue")))
+            number: Any = value.get("intValue", value.get("doubleValue", value.get("stringValue")))
             try:
                 found[pair["key"]] = int(float(number))
             except (TypeError, ValueError, OverflowError):

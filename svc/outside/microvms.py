@@ -25,6 +25,7 @@ import trio
 from svc.outside.http import HttpAnswer, HttpClient, Unreached
 
 TIMEOUT_S: Final = 30.0
+PROBE_S: Final = 5.0
 ANSWER_BYTES: Final = 4 * 1024 * 1024
 #: A frame of a stream, and all of one.
 FRAME_BYTES: Final = 1024 * 1024
@@ -177,8 +178,21 @@ class MicroVmHost:
                     async for piece in pieces:
                         heard.feed(piece)
         except Unreached as away:
+            # A machine that was ended drops its connections; its host tells it from one that is away.
+            await self._probe(machine)
             raise HostAway(f"a microVM {away}") from None
         return heard.said()
+
+    async def _probe(self, machine: Machine) -> None:
+        """Raises `MachineDied` where the host says that there is no such machine."""
+        try:
+            said = await HttpClient(timeout_s=PROBE_S).ask(
+                "GET", f"{machine.url}/health", headers=_opening(machine, "root"), read=False
+            )
+        except Unreached:
+            return
+        if said.status in (404, 502):
+            raise MachineDied
 
     def _domain(self) -> str:
         return urlsplit(self.url).netloc.removeprefix("api.")

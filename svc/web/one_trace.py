@@ -57,7 +57,7 @@ async def opened(visit: Visit) -> OpenedTrace:
     if not TRACE_ID.fullmatch(named):
         raise Refused(NO_TRACE)
     trace_id = bytes.fromhex(named)
-    head = await SkeletonReads(visit.means.questions).head(visit.project.id, trace_id)
+    head = await SkeletonReads(visit.means.history).head(visit.project.id, trace_id)
     if head is None:
         raise Refused(NO_TRACE)
     kept = {"in_": visit.query["in"]} if visit.query.get("in") else {}
@@ -82,7 +82,7 @@ async def talk(visit: Visit, found: OpenedTrace) -> dict[str, Any]:
     """A page of the conversation, from the `step` of the address on."""
     first = visit.query.get("step", "0")
     at = int(first) if first.isdigit() and len(first) <= 7 else 0
-    payloads = TracePayloads(visit.means.questions)
+    payloads = TracePayloads(visit.means.history)
     page = await payloads.conversation(visit.project.id, found.trace_id, found.head, first=at, count=STEPS)
     # Opening and cutting texts takes time with their length.
     told = await trio.to_thread.run_sync(steps, page.spans, page.before, Room(), limiter=packers)
@@ -91,7 +91,7 @@ async def talk(visit: Visit, found: OpenedTrace) -> dict[str, Any]:
 
 async def explained(visit: Visit, found: OpenedTrace, number: str) -> dict[str, Any] | Refusal:
     """What one number of the head was made of."""
-    numbers = TraceNumbers(visit.means.questions)
+    numbers = TraceNumbers(visit.means.history)
     here = visit.project.id, found.trace_id, found.head
     context: dict[str, Any] = {"number": number, "found": found, "trace": found.fields, "head": found.head}
     if number in ("tokens", "cost"):

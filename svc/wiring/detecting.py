@@ -6,6 +6,7 @@ Owns how it is launched with this install's settings. `house` calls it; it never
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from actors.detecting import Detecting, DetectingProcess
 from actors.supervision import Actor, Board, Vitals
@@ -15,11 +16,14 @@ from svc.secrets.sealing import marking_key
 from svc.store.postgres.database import Address
 from svc.wiring.pools import DETECTING_CONNECTIONS
 
+#: With more spans than this accepted and not stored, ingest needs the machine.
+BUSY_SPANS: Final = 2_000
+
 
 def detecting_loop(
-    settings: Settings, address: Address, detection: Detecting, busy: Callable[[], bool], board: Board
+    settings: Settings, address: Address, detection: Detecting, waiting_spans: Callable[[], int], board: Board
 ) -> tuple[Callable[[], Actor], Vitals]:
-    """The actor that keeps the detecting process. `busy` says whether ingest needs the machine."""
+    """The actor that keeps the detecting process. `waiting_spans` are accepted and not stored."""
     vitals = board.enrol("detecting", spare=True)
     launch = detecting_process(
         address,
@@ -32,4 +36,6 @@ def detecting_loop(
         encoder_key=settings.encoder_api_key,
         alone=settings.embedded,
     )
-    return lambda: DetectingProcess(detection=detection, launch=launch, busy=busy, vitals=vitals), vitals
+    return lambda: DetectingProcess(
+        detection=detection, launch=launch, busy=lambda: waiting_spans() > BUSY_SPANS, vitals=vitals
+    ), vitals

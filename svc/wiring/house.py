@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable
 from datetime import datetime
 from functools import partial
-from typing import Any, Final, cast
+from typing import Any, cast
 
 import trio
 
@@ -74,16 +74,13 @@ from svc.wiring.keeping import leases, optional_loops, retention_report
 from svc.wiring.open_store import Store
 from svc.wiring.pages import DemoProcess, RunningProcess, instruments_of, site
 from svc.wiring.people import means, sign_ins
-from svc.wiring.pools import Pools, PoolSizes, pool_sizes
+from svc.wiring.pools import Pools, PoolSizes, pool_sizes, replica_loops
 from svc.wiring.prices import shared_prices
 from svc.wiring.safekeeping import Safekeeping, safekeeping_loops
 from svc.wiring.spools import Spooling, drainers, ingest_limits
 from svc.wiring.tee import Teeing
 from svc.wiring.tls import Tls
 from svc.wiring.tries import shared_tries
-
-#: With more spans than this accepted and not stored, ingest needs the machine.
-BUSY_SPANS: Final = 2_000
 
 
 def sizes_for(settings: Settings) -> PoolSizes:
@@ -147,13 +144,12 @@ class House:
             self.board.enrol(f"drainer-{number}") for number in range(1, drainers(settings) + 1)
         )
         self.health = self._health(buried_before)
-        queries = QueryStore(pools.questions)
+        queries = QueryStore(pools.history)
         self.process = RunningProcess(
             settings, self.health, self.metrics, self.sink, DeadLetterStore(pools.questions)
         )
-        self.means = means(
-            settings, pools.admission, pools.questions, self.keys, self.hashers, now, self.process
-        )
+        asked = (pools.admission, pools.questions)
+        self.means = means(settings, *asked, self.keys, self.hashers, now, self.process, pools.history)
         self.post = cast(AlertPost, self.means.alerts)
         self.owner_link, self.demo = OwnerLink(now), DemoProcess()
         api = Api(self.means, ROUTES)
@@ -178,7 +174,7 @@ class House:
         found, known = self.means, ambient(self.settings)
         return Mcp(
             self.keys,
-            Reads.of(self.pools.questions, queries, now, found.installed, known),
+            Reads.of(self.pools.questions, queries, now, found.installed, known, self.pools.history),
             found.turns,
             enabled=not self.settings.auth_disabled,
             surroundings=found.surroundings,
@@ -225,6 +221,7 @@ class House:
             tls=None if self.tls is None else self.tls.report,
             more=lambda: self.safekeeping.health() | self.teeing.health() | self.alerts.health(),
             agents=None if self.settings.auth_disabled else self.launcher.snapshot,
+            replica=None if self.pools.replica is None else self.pools.replica.snapshot,
         )
 
     def _sources(self) -> Sources:
@@ -249,6 +246,7 @@ class House:
             disk=self.safekeeping.disk,
             tee=self.teeing.tally(),
             alerts=self.alerts,
+            replica=None if self.pools.replica is None else self.pools.replica.snapshot,
         )
 
     def ledger(self) -> Ledger:
@@ -284,8 +282,7 @@ class House:
         cache, news = self.board.enrol("key-cache"), self.board.enrol("key-news")
         roller = self.board.enrol("trace-roller", spare=True)
         partitioner = self.board.enrol("partitioner", spare=True)
-        exporters = self.board.enrol("exporter-writer", spare=True)
-        purger = self.board.enrol("purger", spare=True)
+        exporters, purger = (self.board.enrol(name, spare=True) for name in ("exporter-writer", "purger"))
         loops: list[tuple[Callable[[], Actor], Vitals]] = [
             (
                 lambda: KeyCache(
@@ -318,7 +315,7 @@ class House:
                 self.settings,
                 self.store.database.address,
                 self.detection,
-                lambda: self.spool.state().waiting_spans > BUSY_SPANS,
+                lambda: self.spool.waiting_spans,
                 self.board,
             ),
         ]
@@ -351,12 +348,13 @@ class House:
         return [(partial(DecoderProcess, lane=lane, launch=launch), lane.vitals) for lane in self.decoders]
 
     def _replicas(self) -> list[tuple[Callable[[], Actor], Vitals]]:
-        """What replicas on one served database tell one another."""
+        """What replicas on one served database tell one another, and the server that is read beside it."""
         if self.settings.embedded:
             return []
         window_s = self.settings.auth_tries_window_s
         tries = shared_tries(self.means.tries, self.pools.admission, window_s)
-        return [self.shared_prices.loop(self.board), *tries.loops(self.board)]
+        loops = [self.shared_prices.loop(self.board), *tries.loops(self.board)]
+        return loops + replica_loops(self.pools.replica, self.board)
 
     def _looks(self) -> OwnLooks:
         return OwnLooks(self.post, self.health.ingest, self.safekeeping, self.tls, now())

@@ -81,6 +81,15 @@ def served_address(settings: Settings) -> Address | None:
     return None
 
 
+def replica_address(settings: Settings) -> Address | None:
+    """The replica that the settings name, if any; what its URL leaves out is the primary's."""
+    if settings.read_url is None:
+        return None
+    return parse_url(
+        settings.read_url, user=settings.db_user, password=settings.db_password, database=settings.db_name
+    )
+
+
 async def _migrated(database: Database) -> None:
     deadline = trio.current_time() + DATABASE_PATIENCE_S
     while True:

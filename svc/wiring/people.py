@@ -44,10 +44,11 @@ def means(
     hashers: trio.CapacityLimiter,
     now: Callable[[], datetime],
     replays: Replays,
+    history: Database | None = None,
 ) -> Means:
     """What the handlers of the REST API call inwards. `hashers` bounds all bcrypt runs of the process.
 
-    `database` is for what is short, `questions` for what may take long.
+    `database` is for what is short, `questions` for what may take long, `history` for what traffic brought.
     """
     known_key = derived_key(settings.cookie_password, b"trace-svc known addresses")
     return Means(
@@ -80,6 +81,7 @@ def means(
         installed=installed(settings),
         false_alarms_per_month=settings.false_alarms_per_month,
         questions=questions,
+        history=history or questions,
         turns=Turns(settings.questions_per_key),
         landing="" if settings.frontend_url is None else _origin(settings.frontend_url),
     )

@@ -7,13 +7,16 @@ say. `svc.wiring.house` hands each room the pool of its kind.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Final
 
 import attrs
 
+from actors.rounds import Repeating
+from actors.supervision import Actor, Board, Vitals
 from svc.store.postgres.database import Address, Database
+from svc.store.postgres.replica import ReplicaFirst
 
 #: What the embedded server has (`svc.store.postgres.embedded.cluster`), and what we take of a served one,
 #: which comes with a hundred.
@@ -87,10 +90,19 @@ class Pools:
     questions: Database
     ingest: Database
     upkeep: Database
+    #: The replica of `SVC_READ_URL`, if there is one.
+    replica: ReplicaFirst | None = None
+
+    @property
+    def history(self) -> Database:
+        """Where spans, traces and sessions are read for queries, tools and pages."""
+        return self.questions if self.replica is None else self.replica
 
     def state(self) -> dict[str, dict[str, int]]:
         """Connections open, idle and allowed, by kind."""
+        replica = {} if self.replica is None else {"replica": self.replica.pool_state()}
         return {
+            **replica,
             "admission": self.admission.pool_state(),
             "questions": self.questions.pool_state(),
             "ingest": self.ingest.pool_state(),
@@ -107,18 +119,40 @@ class Pools:
         return sum(pool.outages for pool in (self.admission, self.questions, self.ingest, self.upkeep))
 
 
+def replica_loops(replica: ReplicaFirst | None, board: Board) -> list[tuple[Callable[[], Actor], Vitals]]:
+    """The actor that looks how far the replica is behind, if there is one."""
+    if replica is None:
+        return []
+    vitals = board.enrol("read-replica", spare=True)
+    return [(lambda: Repeating(replica.look, vitals), vitals)]
+
+
 @asynccontextmanager
-async def open_pools(address: Address, sizes: PoolSizes) -> AsyncIterator[Pools]:
-    """Hold the four open. Connections are made when they are needed."""
+async def open_pools(
+    address: Address, sizes: PoolSizes, *, replica: Address | None = None, max_lag_s: float = 0.0
+) -> AsyncIterator[Pools]:
+    """Hold the four open, and that of a replica. Connections are made when they are needed."""
     async with AsyncExitStack() as stack:
 
         async def opened(size: int, statement_s: float) -> Database:
             pool = Database(address, pool_size=size, statement_timeout_s=statement_s)
             return await stack.enter_async_context(pool.opened())
 
-        yield Pools(
+        pools = Pools(
             await opened(sizes.admission, ADMISSION_STATEMENT_S),
             await opened(sizes.questions, QUESTION_STATEMENT_S),
             await opened(sizes.ingest, INGEST_STATEMENT_S),
             await opened(sizes.upkeep, UPKEEP_STATEMENT_S),
         )
+        if replica is None:
+            yield pools
+            return
+        near = ReplicaFirst(
+            replica,
+            pools.questions,
+            max_lag_s=max_lag_s,
+            pool_size=sizes.questions,
+            statement_timeout_s=QUESTION_STATEMENT_S,
+        )
+        await stack.enter_async_context(near.opened())
+        yield attrs.evolve(pools, replica=near)

@@ -56,15 +56,15 @@ def text(dice: random.Random, size: int, vocabulary: Sequence[str] = WORDS) -> s
     return " ".join(words)
 
 
-def _chat(dice: random.Random) -> dict[str, object]:
+def _chat(dice: random.Random, words: Sequence[str]) -> dict[str, object]:
     said = [
-        {"role": "system", "parts": [{"type": "text", "content": text(dice, 900)}]},
-        {"role": "user", "parts": [{"type": "text", "content": text(dice, 1200)}]},
+        {"role": "system", "parts": [{"type": "text", "content": text(dice, 900, words)}]},
+        {"role": "user", "parts": [{"type": "text", "content": text(dice, 1200, words)}]},
     ]
     answered = [
         {
             "role": "assistant",
-            "parts": [{"type": "text", "content": text(dice, 900)}],
+            "parts": [{"type": "text", "content": text(dice, 900, words)}],
             "finish_reason": "stop",
         }
     ]
@@ -88,7 +88,7 @@ def _chat(dice: random.Random) -> dict[str, object]:
         "gen_ai.input.messages": msgspec.json.encode(said).decode(),
         "gen_ai.output.messages": msgspec.json.encode(answered).decode(),
         "app.tenant": "acme",
-        "app.release": text(dice, 400),
+        "app.release": text(dice, 400, words),
     }
 
 
@@ -102,8 +102,8 @@ class Template:
     starts: list[tuple[int, int]]
 
 
-def make_template(seed: int, spans: int) -> Template:
-    """One request of `spans` spans with ids that can be found again."""
+def make_template(seed: int, spans: int, words: Sequence[str] = WORDS) -> Template:
+    """One request of `spans` spans with ids that can be found again, made of these words."""
     dice = random.Random(seed)
     made = []
     ids = []
@@ -119,9 +119,13 @@ def make_template(seed: int, spans: int) -> Template:
                 trace_id=trace_id,
                 span_id=span_id,
                 parent=root if place else b"",
-                attributes=_chat(dice)
+                attributes=_chat(dice, words)
                 if place
-                else {**_chat(dice), "gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "support"},
+                else {
+                    **_chat(dice, words),
+                    "gen_ai.operation.name": "invoke_agent",
+                    "gen_ai.agent.name": "support",
+                },
                 start_ns=0x1111_1111_1111_1111,
                 end_ns=0x2222_2222_2222_2222,
             )
@@ -143,8 +147,8 @@ def make_template(seed: int, spans: int) -> Template:
     return Template(body, list(traces.values()), span_ids, starts)
 
 
-def fresh(template: Template) -> bytearray:
-    """The template with new ids and the present time."""
+def fresh(template: Template, now_ns: int | None = None) -> bytearray:
+    """The template with new ids and the present time, or another one."""
     body = bytearray(template.body)
     noise = os.urandom(16 * len(template.traces) + 4)
     for number, places in enumerate(template.traces):
@@ -156,7 +160,7 @@ def fresh(template: Template) -> bytearray:
         body[place + 1 : place + 5] = salt
         if parent >= 0:
             body[parent + 1 : parent + 5] = salt
-    now_ns = time.time_ns()
+    now_ns = time.time_ns() if now_ns is None else now_ns
     begin, end = struct.pack("<Q", now_ns - 900_000_000), struct.pack("<Q", now_ns)
     for start, stop in template.starts:
         body[start : start + 8] = begin

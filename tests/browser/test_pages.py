@@ -28,6 +28,8 @@ PAGES = (
     f"{BASE}/settings/audit",
     f"{BASE}/nothing",
 )
+#: The narrowest that is promised: 1280 px at a zoom of 400 %.
+NARROWEST = 320
 OUTSIDE = ("/login", "/signup", "/signup?owner=spent")
 
 
@@ -68,9 +70,10 @@ def check_everywhere(page: Any, address: str) -> None:
     page.goto(address)
     settle(page)
     check(page)
-    for width in (1920, 360):
+    for width in (1920, 360, NARROWEST):
         page.set_viewport_size({"width": width, "height": 900})
         fits(page)
+    page.set_viewport_size({"width": 360, "height": 900})
     page.emulate_media(color_scheme="dark")
     page.goto(address)
     settle(page)
@@ -301,6 +304,20 @@ def test_a_followed_list_shows_what_arrives_and_another_one_counts_it(opened: Op
         page.get_by_role("cell", name="came last").wait_for(timeout=30_000)
         page.reload()
         assert page.get_by_role("button", name="Follow").get_attribute("aria-pressed") == "true"
+
+
+def test_the_palette_and_the_light_at_the_foot_lead_into_settings(opened: Opened) -> None:
+    with opened.page(viewport={"width": 1280, "height": 900}) as page:
+        page.goto(opened.url(f"{BASE}/sessions"))
+        settle(page)
+        page.keyboard.press("Control+k")
+        page.keyboard.type("dead")
+        page.get_by_role("option", name="Dead letters").wait_for()
+        page.keyboard.press("Enter")
+        page.wait_for_url("**/settings/dead-letters")
+        main = page.get_by_role("navigation", name="Main")
+        main.get_by_role("link", name=re.compile("all taken|refused")).click()
+        page.wait_for_url("**/settings/sources")
 
 
 def test_a_pasted_key_leaves_no_secret_in_an_address(opened: Opened) -> None:

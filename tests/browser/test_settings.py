@@ -17,7 +17,7 @@ from tests.browser.test_pages import check_everywhere, settle
 from tests.service import PLAIN
 
 OTHER = "/orgs/default/projects/scratch"
-NEW = ("mcp", "dead-letters", "integrations", "taxonomy", "health")
+NEW = ("mcp", "dead-letters", "integrations", "taxonomy", "health", "agents")
 TAXONOMY = """failure_modes:
   - {id: rude, name: Is rude, severity: low, scope: trace, layer: B}
 """
@@ -25,7 +25,7 @@ TAXONOMY = """failure_modes:
 
 @pytest.fixture(scope="module")
 def scratch(opened: Opened) -> Opened:
-    """A project of its own, with dead letters."""
+    """A project of its own, with dead letters; in the other, a run of an agent."""
     with opened.page() as page:
         page.goto(opened.url(f"{BASE}/settings/project"))
         page.locator("#other").fill("Scratch")
@@ -34,6 +34,8 @@ def scratch(opened: Opened) -> Opened:
     folder = str(opened.service.data_dir)
     bury = [sys.executable, "-m", "tests.store.spans.buried", folder, "scratch"]
     subprocess.run(bury, check=True, capture_output=True, timeout=120)
+    press = [sys.executable, "-m", "tests.store.agents.planted", folder]
+    subprocess.run(press, check=True, capture_output=True, timeout=120)
     return opened
 
 

@@ -41,6 +41,17 @@ def test_forms_over_a_case_are_clean_too(watched: Opened, theme: str) -> None:
             page.keyboard.press("Escape")
 
 
+def test_the_palette_offers_what_one_can_do_to_a_case(watched: Opened) -> None:
+    with watched.page(viewport={"width": 1280, "height": 900}) as page:
+        page.goto(watched.url(f"{BASE}/cases/C-2"))
+        settle(page)
+        page.keyboard.press("Control+k")
+        page.keyboard.type("mute")
+        page.get_by_role("option", name=re.compile("Mute.*action")).wait_for()
+        page.keyboard.press("Enter")
+        page.locator(":popover-open").get_by_label("for a day").wait_for()
+
+
 def test_by_keys_alone_from_the_inbox_to_a_mute_and_back(watched: Opened) -> None:
     with watched.page(viewport={"width": 1280, "height": 900}) as page:
         page.goto(watched.url("/"))

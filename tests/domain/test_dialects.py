@@ -13,8 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import svc.domain.dialects as table
-from svc.domain.dialects import DIALECTS, PRECEDENCE, read, read_details, understood
+from svc.domain.dialects import DIALECTS, PRECEDENCE, read, read_details
 from svc.domain.dialects.dialect import Detail, Dialect, Field, Found
+from svc.domain.dialects.understood import understood
 from svc.domain.payload import payload_of
 from tests.domain import buckets, mapped, wire
 from tests.domain.speaking import CONVERSATIONS, USAGES

@@ -19,7 +19,12 @@ from tests.conftest import missing
 INSTALL_TIMEOUT_S = 300
 
 
-def python_with(requirements: Path, *, otherwise: Callable[[str], NoReturn] = missing) -> Path:
+def python_with(
+    requirements: Path,
+    *,
+    otherwise: Callable[[str], NoReturn] = missing,
+    timeout_s: float = INSTALL_TIMEOUT_S,
+) -> Path:
     """A Python with exactly the packages of a requirements file, without looking for further ones."""
     digest = hashlib.sha256(requirements.read_bytes() + sys.version.encode()).hexdigest()[:12]
     cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "trace-svc-tests"
@@ -36,7 +41,7 @@ def python_with(requirements: Path, *, otherwise: Callable[[str], NoReturn] = mi
         if (
             made.returncode
             or subprocess.run(
-                [*pip, *whole, "-r", requirements], capture_output=True, timeout=INSTALL_TIMEOUT_S
+                [*pip, *whole, "-r", requirements], capture_output=True, timeout=timeout_s
             ).returncode
         ):
             otherwise(f"an environment with {requirements.name} (venv and a package registry)")

@@ -104,6 +104,7 @@ def test_a_provider_that_refuses_the_key_parks_the_run_until_somebody_changes_so
         "models": {"triage": None, "rca": None},
         "run_usd": None,
         "day_usd": 20.0,
+        "repository": None,
     }
     house.service.command("agent-runs", "list")
     # Whoever owns the organization sets budgets; the command line may begin runs anew only.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -36,7 +37,11 @@ def leads(service: Service) -> bool:
 def test_two_copies_behind_a_balancer_lose_nothing_acknowledged_when_one_is_killed(
     postgres: Served, open_folder: Path
 ) -> None:
-    settings = {"SVC_JDBC_URL": postgres.url, "SVC_INGEST_SPOOL_MODE": "disk", "SVC_INGEST_DECODERS": "0"}
+    settings: dict[str, Any] = {
+        "SVC_JDBC_URL": postgres.url,
+        "SVC_INGEST_SPOOL_MODE": "disk",
+        "SVC_INGEST_DECODERS": "0",
+    }
     with ExitStack() as copies:
         one = copies.enter_context(running(open_folder / "one", **settings))
         until(lambda: leads(one), TAKEOVER_TIMEOUT_S)

@@ -199,7 +199,8 @@ DEBIAN = sorted(Path("/usr/lib/postgresql").glob("*/bin"))
 class Served:
     """Debian's own PostgreSQL on a port of its own."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, follows: Served | None = None) -> None:
+        """A new cluster, or a streaming replica of another one."""
         if not DEBIAN:
             missing("Debian's PostgreSQL")
         folder.mkdir()
@@ -211,6 +212,11 @@ class Served:
             shutil.chown(folder, "postgres", "postgres")
         (folder / "pw").write_text("secret of the test")
         (folder / "pw").chmod(0o644)
+        if follows is not None:
+            source = f"postgresql://owner:secret%20of%20the%20test@127.0.0.1:{follows.port}/postgres"
+            self._run("pg_basebackup", "-R", "-c", "fast", "-d", source, "-D", str(folder / "data"))
+            self.start()
+            return
         self._run("initdb", "-D", str(folder / "data"), "-U", "owner", "--pwfile", str(folder / "pw"),
                   "--auth=scram-sha-256", "--encoding=UTF8", "--locale=C.UTF-8")  # fmt: skip
         self.start()

@@ -81,7 +81,7 @@ class Load:
                     self.exported |= {_id(span) for span in spans}
                 else:
                     self.failed.append("an export")
-            exporter.shutdown()
+            exporter.shutdown()  # type: ignore[no-untyped-call]
 
     def _ask(self) -> None:
         headers = {"Authorization": f"Bearer {self.admin_key}", "Connection": "close"}
@@ -158,7 +158,7 @@ def balances(service: Service) -> bool:
 def test_each_copy_is_replaced_under_load_without_a_failed_request(
     postgres: Served, open_folder: Path
 ) -> None:
-    settings = {
+    settings: dict[str, Any] = {
         "SVC_JDBC_URL": postgres.url,
         "SVC_INGEST_SPOOL_MODE": "disk",
         "SVC_INGEST_DECODERS": "0",

@@ -20,7 +20,7 @@ RUN = [block for block in BLOCKS if "docker" not in block and block != "trace-sv
 
 def test_the_page_has_commands_for_each_way() -> None:
     headings = re.findall(r"^## (\w+)", PAGE, re.MULTILINE)
-    assert headings[:4] == ["Small", "Public", "Durable", "Large"]
+    assert headings[:5] == ["How", "Small", "Public", "Durable", "Large"]
     assert len(BLOCKS) == 9
     assert "trace-svc serve\n" in BLOCKS
 

@@ -230,6 +230,37 @@ def test_a_folder_of_somebody_else_is_refused_in_one_sentence(engine: Engine, im
         assert "Traceback" not in said.stderr
 
 
+def test_any_account_may_own_the_volume(engine: Engine, image: str) -> None:
+    with tempfile.TemporaryDirectory(prefix="trace-svc-volume-") as name:
+        os.chmod(name, 0o711)
+        data = Path(name) / "data"
+        data.mkdir(mode=0o700)
+        os.chown(data, 54_321, 54_321)
+        engine("rm", "-f", "other", check=False)
+        engine(
+            *("run", "-d", "--name", "other", "--user=54321:54321", *CONFINED, "-v", f"{data}:/data", image)
+        )
+        other = Container(engine, "other")
+        other.healthy()
+        assert other.ask("/v1/traces", other.keys()["write"], TRACE) == {}
+        assert {path.stat().st_uid for path in data.rglob("*")} == {54_321}
+        engine("stop", "other")
+        assert other.state()["ExitCode"] == 0
+        engine("rm", "-f", "other")
+
+
+def test_the_image_says_what_is_in_it(engine: Engine, image: str) -> None:
+    file = "/opt/trace-svc/share/trace-svc.cdx.json"
+    bill = json.loads(engine("run", "--rm", "--network=none", "--entrypoint=cat", image, file))
+    assert bill["bomFormat"] == "CycloneDX"
+    assert bill["metadata"]["component"]["version"] == "test"
+    code = "import importlib.metadata as m; print(*sorted(d.name.lower() for d in m.distributions()))"
+    python = ["--entrypoint=/opt/trace-svc/bin/python", image, "-c", code]
+    there = set(engine("run", "--rm", "--network=none", *python).replace("_", "-").replace(".", "-").split())
+    named = {part["name"].replace(".", "-") for part in bill["components"]}
+    assert there - {"trace-svc"} == named
+
+
 def test_the_image_has_neither_pip_nor_what_it_does_not_run(engine: Engine, image: str) -> None:
     listed = engine(
         "run", "--rm", "--network=none", "--entrypoint=find", image, "/opt/trace-svc", "-maxdepth", "5"

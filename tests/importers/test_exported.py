@@ -135,6 +135,12 @@ async def test_a_cursor_is_a_place_from_which_another_run_goes_on() -> None:
     assert page == every[2]
 
 
+async def test_an_empty_request_is_no_end() -> None:
+    whole = envelope(next(walk(request(span()))))
+    framed = struct.pack("!I", len(whole)) + whole
+    assert len(await taken(bytes(4) + framed + bytes(4) + framed)) == 2
+
+
 async def test_what_is_packed_is_unpacked(tmp_path: Any) -> None:
     whole = envelope(next(walk(request(span()))))
     file = tmp_path / "spans.jsonl.gz"

@@ -170,16 +170,16 @@ def test_what_is_off_is_not_taken_and_the_version_says_so() -> None:
 def test_a_twin_is_named_by_its_text_so_that_another_text_has_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = twin("svc.domain.values")
+    before = twin("svc.domain.mapping")
     for name in MODULES:
         for source in sources(name):
             copy = tmp_path / source.relative_to(ROOT)
             copy.parent.mkdir(parents=True, exist_ok=True)
             copy.write_bytes(source.read_bytes())
     monkeypatch.setattr(protocol.compiled, "_ROOT", tmp_path)
-    assert twin("svc.domain.values") == before
-    (tmp_path / "svc/domain/values.py").write_text("# another text\n")
-    assert twin("svc.domain.values") != before
+    assert twin("svc.domain.mapping") == before
+    (tmp_path / "svc/domain/mapping.py").write_text("# another text\n")
+    assert twin("svc.domain.mapping") != before
 
 
 def test_a_twin_that_does_not_load_leaves_the_source_and_says_so(
@@ -188,8 +188,8 @@ def test_a_twin_that_does_not_load_leaves_the_source_and_says_so(
     monkeypatch.delenv(SWITCH, raising=False)
     monkeypatch.setattr(protocol.compiled, "_FOLDER", tmp_path)
     assert "nothing is compiled" in state()[1]
-    (tmp_path / twin("svc.domain.values")).write_bytes(b"\x7fELF and nothing else")
-    assert protocol.compiled._Twins().find_spec("svc.domain.values", None) is None
+    (tmp_path / twin("svc.domain.mapping")).write_bytes(b"\x7fELF and nothing else")
+    assert protocol.compiled._Twins().find_spec("svc.domain.mapping", None) is None
     assert state() == (
         False,
         "plain Python: what is compiled is of other sources, or does not run on this system",

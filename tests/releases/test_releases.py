@@ -97,9 +97,8 @@ def within(old: Any, new: Any) -> bool:
 
 def test_within_means_more_fields_and_nothing_else() -> None:
     assert within({"a": [1, {"b": 2}]}, {"a": [1, {"b": 2, "c": 3}], "d": 4})
-    assert not any(
-        within({"a": [1, 2]}, other) for other in ({"a": [1]}, {"a": [1, 3]}, {"a": None}, {}, [], None)
-    )
+    others: list[Any] = [{"a": [1]}, {"a": [1, 3]}, {"a": None}, {}, [], None]
+    assert not any(within({"a": [1, 2]}, other) for other in others)
 
 
 @EACH

@@ -6,11 +6,13 @@ from __future__ import annotations
 
 import re
 from typing import Any
+from uuid import UUID
 
-from protocol.agents import Pressed, Spent
+from protocol.agents import Pressed, RepoChoice, Spent
 from protocol.detection import RULE
 from svc.runtime.clock import now
 from svc.store.agents.outcomes import OutcomeStore
+from svc.store.agents.reads import RunReads
 from svc.store.agents.runs import RunStore
 from svc.store.agents.settings import AgentSettingStore
 from svc.store.detection.rca import RcaStore
@@ -140,3 +142,56 @@ async def test_admins_choose_models_and_budgets_and_everybody_sees_what_ran(
     assert "looking for a cause" in seen_by
     assert "waits for its turn" in seen_by
     assert "Admins and owners change these" in seen_by
+
+
+async def test_a_repository_is_named_with_the_integration_of_its_own_host(
+    here: Replica, owner: Visitor
+) -> None:
+    settings, where = BASE + "/settings/agents", "https://git.example.org/team/shop"
+    kept = {
+        "provider": "gitlab",
+        "name": "our host",
+        "base_url": "https://git.example.org/api/v4",
+        "secret": "glpat-of-ours",
+    }
+    assert (await owner.post(BASE + "/settings/integrations", kept)).status == 303
+    page = (await owner.get(settings)).text
+    (host,) = set(re.findall(r'<option value="([0-9a-f-]{36})"', page))
+    form = {"repo_url": where, "repo_ref": "main", "repo_integration": host, "day_usd": "3"}
+    assert (await owner.post(settings, form)).status == 303
+    assert (await AgentSettingStore(here.database).of(1)).repository == RepoChoice(where, "main", UUID(host))
+    page = (await owner.get(settings)).text
+    assert f'value="{where}"' in page
+    assert "glpat-of-ours" not in page
+    for wrong, why in (
+        ({"repo_url": "http://git.example.org/team/shop"}, "named by its https address"),
+        ({"repo_url": "https://elsewhere.example.org/shop"}, "not on the host of that integration"),
+        ({"repo_url": "https://ann:secret@git.example.org/shop"}, "holds no user"),
+        ({"repo_ref": "--upload-pack=id"}, "named by letters"),
+        ({"repo_integration": str(UUID(int=7))}, "no such integration"),
+    ):
+        refused = await owner.post(settings, {**form, **wrong})
+        assert refused.status in (400, 404)
+        assert why in said(refused.text).lower()
+    assert (await owner.post(settings, {"day_usd": "3"})).status == 303
+    assert (await AgentSettingStore(here.database).of(1)).repository is None
+
+
+async def test_a_report_says_what_it_could_not_do_and_which_numbers_nothing_shows(
+    here: Replica, owner: Visitor
+) -> None:
+    await opened(here.database, seen())
+    assert (await owner.post(CASE + "/agent", {})).status == 303
+    whole = {
+        **REPORT,
+        "detailed_report": f"At length. {HOSTILE}",
+        "unsupported": ["417"],
+        "notes": ["No script could be run: no sandbox can be used."],
+    }
+    assert await OutcomeStore(here.database).finish(await claimed(here.database), whole, USED, now())
+    listed = await RunReads(here.database).reports(1, 5)
+    page = await owner.get(f"{BASE}/rca/{listed[0]['id']}")
+    assert "No script could be run: no sandbox can be used." in page.text
+    assert "Numbers that stand in nothing it cites: 417." in said(page.text)
+    assert "At length." in page.text
+    assert HOSTILE not in page.text

@@ -86,7 +86,8 @@ _CHANGING: Final = re.compile(
 )
 
 
-@attrs.frozen
+# Not frozen: to build one takes half as long so. Whoever holds one reads it only.
+@attrs.define(unsafe_hash=True)
 class Observation:
     """One thing seen of one trace: a unit of a rate, which failed or not, or a value of a size.
 

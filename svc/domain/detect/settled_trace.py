@@ -11,14 +11,13 @@ import hashlib
 import re
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
-from functools import cached_property
 from typing import Any, Final, Protocol
 
 import attrs
 import msgspec
 
 from protocol.otlp.reading import WireSpan
-from svc.domain.dialects import Reading, finish_reasons, read
+from svc.domain.dialects import Reading, finish_reasons, read_texts
 from svc.domain.messages import normal, parts, role_of, text_of, unwrapped
 from svc.domain.rollup import Timed, by_start
 from svc.domain.span import CostSource, Kind, Repeats, Status, ToolCall
@@ -127,7 +126,7 @@ def canonical(value: Any) -> str | None:
 
 def texts_of(span: WireSpan, kind: Kind) -> SpanTexts:
     """What detectors need of a payload of a textual span."""
-    reading = read(span.attributes)
+    reading = read_texts(span.attributes)
     found = reading.found
     release = text(span.resource.attributes.get("service.version"))
     release = None if release is None else name(release)
@@ -192,15 +191,13 @@ class _Given:
     """An llm span's input. Its messages are read once, its text only when asked for."""
 
     def __init__(self, span: WireSpan, reading: Reading) -> None:
-        self._span, self._reading = span, reading
-
-    @cached_property
-    def _messages(self) -> list[Any]:
-        return self._reading.input_messages(self._span) or []
+        self._reading = reading
+        self._instructions = reading.instructions(span.attributes)
+        self._messages: list[Any] = reading.input_messages(span) or []
 
     def prompt(self) -> str | None:
         """The hash of the instructions, wherever they stand; None when none were captured."""
-        told = text_of(self._reading.instructions(self._span.attributes))
+        told = text_of(self._instructions)
         said: list[str] = []
         for message in map(unwrapped, self._messages):
             if role_of(message) == "system":
@@ -227,8 +224,14 @@ def _tools(span: WireSpan) -> str | None:
         if len(defined) == 1 and type(only := defined[0]) is str:
             return _once(_hashes_of_tools, only, _hash_of_tools)
         return _hash_of_tools(*defined)
-    spelled = [key for key in attributes if key.startswith(_DEFINITION_PREFIXES)]
-    said = "\n".join(f"{key}={text_of(attributes[key])}" for key in sorted(spelled))
+    keys = tuple(attributes)
+    if (spelled := _spelled.get(keys)) is None:
+        spelled = tuple(sorted(key for key in keys if key.startswith(_DEFINITION_PREFIXES)))
+        if sum(map(len, keys)) <= _KEYS_CHARS:
+            if len(_spelled) >= _KEYS_BOUND:
+                _spelled.clear()
+            _spelled[keys] = spelled
+    said = "\n".join(f"{key}={text_of(attributes[key])}" for key in spelled)
     return _digest(said) if said else None
 
 
@@ -240,6 +243,11 @@ def _hash_of_tools(*defined: Any) -> str | None:
 def _hash_of_prompt(said: str) -> str | None:
     return _digest(_CHANGING.sub("#", said[:_HASHED_CHARS])) if said.strip() else None
 
+
+#: Which of a span's keys spell out definitions, by all of them: an application's spans have few sets of keys.
+_spelled: dict[tuple[str, ...], tuple[str, ...]] = {}
+_KEYS_BOUND: Final = 1024
+_KEYS_CHARS: Final = 4096
 
 #: By a digest of the text, so that no text is kept.
 _hashes_of_prompts: dict[bytes, str | None] = {}

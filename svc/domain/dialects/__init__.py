@@ -1,6 +1,6 @@
 """The table of dialects: which there are, and who wins which field.
 
-Owns: `DIALECTS`, `PRECEDENCE`, `read` and `understood`. The mapper and the read side call `read` once a span.
+Owns: `DIALECTS`, `PRECEDENCE`, `read` and `read_texts`. The mapper and the read side call `read` once a span.
 A new dialect is one more file in this package, its name in `DIALECTS`, and a row in `PRECEDENCE` where its
 word should weigh otherwise. Never looks at a span as a whole: a span may speak several dialects, and each
 field goes to the first that says it.
@@ -166,16 +166,24 @@ def is_read(key: str) -> bool:
     return key in _READ or key.startswith(_READ_PREFIXES)
 
 
+#: What is asked of a payload once its row is stored.
+TEXT_FIELDS: Final[frozenset[Field]] = frozenset(
+    {"tool_arguments", "tool_result", "input_value", "output_value", "request_model", "response_model"}
+)
+
+
 @attrs.frozen(eq=False)
 class _Plan:
     """How attributes of the same keys are read: the dialects they speak, as bits by place in `DIALECTS`, and
     each field with who may say it, in the order in which they are heard.
 
-    `given` and `answered` are those that may find messages in them, on a span without events.
+    `texts` are the fields of `TEXT_FIELDS` among them; `given` and `answered` those that may find messages
+    in them, on a span without events.
     """
 
     spoken: int
     fields: tuple[tuple[Field, tuple[tuple[str, int, Reader], ...]], ...]
+    texts: tuple[tuple[Field, tuple[tuple[str, int, Reader], ...]], ...]
     deriving: tuple[Dialect, ...]
     given: tuple[Messages, ...]
     answered: tuple[Messages, ...]
@@ -257,6 +265,7 @@ def _plan(keys: tuple[str, ...]) -> _Plan:
     plan = _Plan(
         spoken,
         tuple((field, tuple(heard)) for field, heard in claims.items()),
+        tuple((field, tuple(heard)) for field, heard in claims.items() if field in TEXT_FIELDS),
         _deriving(spoken),
         tuple(source for bit, source, holds in _GIVEN if spoken & bit and holds(keys)),
         tuple(source for bit, source, holds in _ANSWERED if spoken & bit and holds(keys)),
@@ -266,6 +275,21 @@ def _plan(keys: tuple[str, ...]) -> _Plan:
             _plans.clear()
         _plans[keys] = plan
     return plan
+
+
+def read_texts(attributes: Attributes) -> Reading:
+    """`read`, of which only the fields among `TEXT_FIELDS` matter; others may be found as well."""
+    keys = tuple(attributes)
+    plan = _plans.get(keys) or _plan(keys)
+    if plan.deriving:
+        return read(attributes)
+    found: Found = {}
+    for field, heard in plan.texts:
+        for key, _, reader in heard:
+            if (value := reader(attributes[key])) is not None:
+                found[field] = value
+                break
+    return Reading(found, plan)
 
 
 def read(attributes: Attributes) -> Reading:
@@ -340,31 +364,6 @@ def _detail(span: WireSpan, dialect: Dialect, detail: Detail, key: str) -> Any:
         opened = decoded(value)
         return opened if type(opened) is dict and opened else None
     return text(value)
-
-
-def understood() -> dict[str, dict[str, tuple[str, ...]]]:
-    """What each dialect, by its title, says of which field, and by which keys, best first.
-
-    A field that no single key says has the word `derived` among its keys. Beside the fields there are
-    `messages`, `documents`, `counting` and, where a dialect says the rest in another's keys, `beside`.
-    """
-    table: dict[str, dict[str, tuple[str, ...]]] = {}
-    for dialect in DIALECTS:
-        row: dict[str, tuple[str, ...]] = {}
-        row |= {field: keys for field, keys in dialect.keys.items()}
-        row |= {detail: keys for detail, keys in dialect.details.items()}
-        for field in dialect.derives:
-            row[field] = (*row.get(field, ()), "derived")
-        if dialect.input_messages is not None or dialect.output_messages is not None:
-            row["messages"] = ("derived",)
-        if dialect.documents is not None:
-            row["documents"] = ("derived",)
-        if dialect.counting is not None:
-            row["counting"] = (dialect.counting,)
-        if dialect.beside_genai:
-            row["beside"] = (_GENAI.title,)
-        table[dialect.title] = row
-    return table
 
 
 def _speakers(spoken: int) -> tuple[Dialect, ...]:

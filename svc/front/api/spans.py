@@ -70,7 +70,7 @@ async def _sent(call: Call[None], trace_id: bytes, span_id: bytes) -> AsyncItera
         raise Refused(TOO_MANY_PAYLOADS) from None
     try:
         async with call.means.turns.turn(f"payload:{call.caller.label}"):
-            envelope = await SpanReads(call.means.questions).envelope(
+            envelope = await SpanReads(call.means.history).envelope(
                 call.project.id, trace_id, span_id, MOST_BYTES
             )
             if not isinstance(envelope, bytes):

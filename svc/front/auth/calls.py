@@ -77,6 +77,9 @@ class Means:
     false_alarms_per_month: float
     #: Where long questions are asked, and how many of them one caller may have under way.
     questions: Database
+    #: Where spans, traces and sessions are read: perhaps a replica, a few seconds late. Nothing that people
+    #: write is read there.
+    history: Database
     turns: Turns
 
 

@@ -60,19 +60,21 @@ class Reads:
         now: Callable[[], datetime],
         installed: frozenset[str] = frozenset(),
         ambient: str | None = None,
+        history: Database | None = None,
     ) -> Reads:
-        """All of them over one database."""
-        spans = SpanReads(database)
+        """All of them over one database, or what traffic brought over another one."""
+        history = history or database
+        spans = SpanReads(history)
         return cls(
             ProjectReads(database),
-            CallSiteReads(database),
+            CallSiteReads(history),
             TaxonomyStore(database),
             CaseStore(database),
             FindingStore(database),
             EvidenceStore(database),
-            TraceReads(database, spans),
+            TraceReads(history, spans),
             spans,
-            SessionReads(database),
+            SessionReads(history),
             queries,
             DetectorSettingStore(database),
             RunReads(database),

@@ -177,19 +177,18 @@ class Intake:
         `room` is what the door held for the body while it came in; the offer takes its place. A large body is
         not touched: `settled` does the same for it.
         """
-        large = Large(grant, body, encoding, form, room)
         inline_bytes = min(INLINE_BYTES[form], self.max_body_bytes)
-        if len(body) > inline_bytes:
-            return large
         try:
+            if len(body) > inline_bytes:
+                raise NotHere
             plain = inflate(body, encoding, inline_bytes)
             if not is_small(len(plain), form, self.limits):
-                return large
+                raise NotHere
             if plain is not body and (refusal := self.hold(room, len(body) + len(plain))):
                 return self.tally.refuse(refusal)
             clean, screening = admit(plain, form, self.limits, inline=True)
         except (NotHere, TooLarge):
-            return large
+            return Large(grant, body, encoding, form, room)
         except (Unreadable, OverLimit) as error:
             return self.tally.refuse(self._unread(error))
         return self._offered(grant, clean, screening, room)

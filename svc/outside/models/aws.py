@@ -85,4 +85,7 @@ class CloudKeys:
 
 def _keys(said: Any) -> KeyPair:
     until = datetime.fromisoformat(said["Expiration"]) if said.get("Expiration") else None
-    return KeyPair(said["AccessKeyId"], said["SecretAccessKey"], said.get("Token"), until)
+    access_key, secret_key, token = said["AccessKeyId"], said["SecretAccessKey"], said.get("Token")
+    if not (isinstance(access_key, str) and isinstance(secret_key, str) and isinstance(token, str | None)):
+        raise ValueError
+    return KeyPair(access_key, secret_key, token, until)

@@ -31,8 +31,6 @@ PULL_S: Final = 600.0
 #: What a container lives beyond its run.
 OVERTIME_S: Final = 60.0
 CLOSE_S: Final = 30.0
-#: A file in a volume's own folder, from this version of the API on.
-SUBPATHS: Final = (1, 45)
 
 _RUN: Final = "trace-svc.run"
 _DEADLINE: Final = "trace-svc.deadline"
@@ -49,17 +47,13 @@ class ContainerBackend:
     scripts: bool = False
     _opened: int = 0
     _cpus: bool = True
-    _subpaths: bool = False
 
     async def look(self) -> None:
         """Whether the engine answers, what it can hold, and what of ours is overdue."""
         before = self.scripts
         try:
             info = (await self.engine.ask("GET", "/info")).read()
-            version = (await self.engine.ask("GET", "/version")).read()
             self._cpus = bool(info.get("CPUCfsQuota"))
-            spoken = tuple(int(part) for part in str(version["ApiVersion"]).split("."))
-            self._subpaths = spoken >= SUBPATHS
             await self._clear()
             self.scripts = True
         except (EngineAway, KeyError, ValueError, AttributeError) as away:
@@ -69,10 +63,9 @@ class ContainerBackend:
             return
         if not before:
             log.info(
-                "scripts run in containers of %s; the engine limits%s memory and processes; /work is %s",
+                "scripts run in containers of %s; the engine limits%s memory and processes",
                 self.image,
                 " processor time," if self._cpus else " no processor time, but",
-                "a part of a volume" if self._subpaths else "a volume of each run",
             )
 
     @asynccontextmanager
@@ -85,8 +78,11 @@ class ContainerBackend:
         labels = {_RUN: run, _DEADLINE: str(deadline)}
         try:
             try:
-                await self._made(run, name, labels, round(seconds + OVERTIME_S))
+                await self._made(name, labels, round(seconds + OVERTIME_S))
             except EngineAway as away:
+                # Until the next look nobody else need try.
+                self.scripts = False
+                log.warning("scripts are not run: %s", away)
                 raise HandsAway(str(away)) from None
             yield _Container(self.engine, name)
         finally:
@@ -94,12 +90,12 @@ class ContainerBackend:
             with trio.move_on_after(CLOSE_S, shield=True):
                 await self._remove(name)
 
-    async def _made(self, run: str, name: str, labels: dict[str, str], seconds: int) -> None:
-        if not self._subpaths:
-            options = {"type": "tmpfs", "device": "tmpfs", "o": f"size={FILES_BYTES},uid={USER},gid={USER}"}
-            wanted = {"Name": name, "Driver": "local", "DriverOpts": options, "Labels": labels}
-            _fine(await self.engine.ask("POST", "/volumes/create", wanted), 201)
-        body, called = self._body(run, name, labels, seconds), {"name": name}
+    async def _made(self, name: str, labels: dict[str, str], seconds: int) -> None:
+        # Of the run alone, and bounded: a part of a volume that runs share has no size of its own.
+        options = {"type": "tmpfs", "device": "tmpfs", "o": f"size={FILES_BYTES},uid={USER},gid={USER}"}
+        wanted = {"Name": name, "Driver": "local", "DriverOpts": options, "Labels": labels}
+        _fine(await self.engine.ask("POST", "/volumes/create", wanted), 201)
+        body, called = self._body(name, labels, seconds), {"name": name}
         answer = await self.engine.ask("POST", "/containers/create", body, query=called)
         if answer.status == 404:
             await self._pull()
@@ -107,10 +103,8 @@ class ContainerBackend:
         _fine(answer, 201)
         _fine(await self.engine.ask("POST", f"/containers/{name}/start"), 204)
 
-    def _body(self, run: str, name: str, labels: dict[str, str], seconds: int) -> dict[str, Any]:
+    def _body(self, name: str, labels: dict[str, str], seconds: int) -> dict[str, Any]:
         mount: dict[str, Any] = {"Type": "volume", "Source": name, "Target": WORK}
-        if self._subpaths:
-            mount |= {"Source": self.volume, "VolumeOptions": {"Subpath": run}}
         host: dict[str, Any] = {
             "NetworkMode": "none",
             "ReadonlyRootfs": True,
@@ -154,7 +148,7 @@ class ContainerBackend:
         try:
             await self.engine.ask("DELETE", f"/containers/{name}", query={"force": "1", "v": "1"})
             # The engine lets go of a volume shortly after its container.
-            while not self._subpaths:
+            while True:
                 if (await self.engine.ask("DELETE", f"/volumes/{name}")).status != 409:
                     break
                 await trio.sleep(0.1)

@@ -200,32 +200,11 @@ class KeyStore:
         """
         if _uuid(key_id) is None:
             return NoSuchKey()
-
-        async def work(connection: Connection) -> Key | NoSuchKey:
-            # The key as it was; nobody else changes it until the commit.
-            before = await connection.fetchrow(
-                f"select {_SHOWN} from api_key where project_id = $1 and id = $2::uuid"
-                " and ($3::text is null or scope = $3) and purpose is not distinct from $4 for update",
-                project_id,
-                UUID(key_id),
-                scope,
-                purpose,
+        return await self.database.run(
+            lambda connection: revoked_in(
+                connection, project_id, key_id, actor=actor, scope=scope, purpose=purpose
             )
-            if before is None or before["revoked_at"] is not None:
-                return NoSuchKey() if before is None else _key(before)
-            # The moment of revocation.
-            row = await connection.fetchrow(
-                "update api_key set revoked_at = now() where project_id = $1 and id = $2::uuid"
-                f" returning {_SHOWN}",
-                project_id,
-                UUID(key_id),
-            )
-            key = _key(row)
-            await _announce(connection, key_id)
-            await _record(connection, "key.revoke", project_id, key, actor)
-            return key
-
-        return await self.database.run(work)
+        )
 
     async def keys_behind(self, lookup_prefix: str) -> Sequence[KeyRecord]:
         """The keys behind a prefix, living ones first; more than one only by a rare coincidence."""
@@ -306,6 +285,39 @@ class KeyStore:
             readonly=True,
         )
         return None if row is None else _key(row)
+
+
+async def revoked_in(
+    connection: Connection,
+    project_id: int,
+    key_id: str,
+    *,
+    actor: str,
+    scope: Scope | None = None,
+    purpose: str | None = None,
+) -> Key | NoSuchKey:
+    """Revoke a key within the caller's transaction, as `KeyStore.revoke` says."""
+    # The key as it was; nobody else changes it until the commit.
+    before = await connection.fetchrow(
+        f"select {_SHOWN} from api_key where project_id = $1 and id = $2::uuid"
+        " and ($3::text is null or scope = $3) and purpose is not distinct from $4 for update",
+        project_id,
+        UUID(key_id),
+        scope,
+        purpose,
+    )
+    if before is None or before["revoked_at"] is not None:
+        return NoSuchKey() if before is None else _key(before)
+    # The moment of revocation.
+    row = await connection.fetchrow(
+        f"update api_key set revoked_at = now() where project_id = $1 and id = $2::uuid returning {_SHOWN}",
+        project_id,
+        UUID(key_id),
+    )
+    key = _key(row)
+    await _announce(connection, key_id)
+    await _record(connection, "key.revoke", project_id, key, actor)
+    return key
 
 
 async def revoke_all(

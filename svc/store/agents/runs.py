@@ -25,6 +25,7 @@ from protocol.agents import (
     EVENTS_KEPT,
     LEASE_S,
     PARKED_S,
+    PURPOSES,
     REFUNDS,
     NotPressed,
     ParkedFor,
@@ -35,6 +36,8 @@ from protocol.agents import (
     Spent,
 )
 from protocol.detection import Author
+from svc.store.accounts.audit import SYSTEM
+from svc.store.accounts.keys import revoked_in
 from svc.store.agents.claiming import FREE, RunOver, claimed_in, set_status
 from svc.store.agents.outcomes import end_in
 from svc.store.detection.rca import started_in
@@ -106,16 +109,22 @@ class RunStore:
         async def work(connection: Connection) -> None:
             await take_turn(connection, over.project_id)
             # As it was found: held by nobody, and not claimed since.
-            still = await connection.fetchval(
-                "select true from agent_run where project_id = $1 and id = $2 and claims = $3"
+            still: Any = await connection.fetchrow(
+                "select kind, key_id from agent_run where project_id = $1 and id = $2 and claims = $3"
                 " and state in ('queued', 'parked', 'running')"
                 " and (lease_until is null or lease_until <= now()) for update",
                 over.project_id,
                 over.run_id,
                 over.claims,
             )
-            if still:
-                await end_in(connection, over.project_id, over.run_id, over.state, over.said, now)
+            if still is None:
+                return
+            await end_in(connection, over.project_id, over.run_id, over.state, over.said, now)
+            if still["key_id"] is not None:
+                # Whoever held it died before they could.
+                purpose = PURPOSES[still["kind"]]
+                key_id = str(still["key_id"])
+                await revoked_in(connection, over.project_id, key_id, actor=SYSTEM, purpose=purpose)
 
         await self.database.run(work)
 

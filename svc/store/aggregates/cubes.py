@@ -24,13 +24,13 @@ from protocol.storage import Built
 from svc.domain.calendar import after, day_of, hour_of
 from svc.domain.datasets import SPANS, TOOL_CALLS, Dataset
 from svc.store.aggregates.blocks import build_blocks
+from svc.store.aggregates.counting import FAILED, WITHOUT_FAILED, count, count_failed, sum_up
 from svc.store.aggregates.counts import fold
 from svc.store.aggregates.models import build_models
 from svc.store.aggregates.projects import every_project
 from svc.store.aggregates.trace_values import build_trace_values
 from svc.store.aggregates.values import build_values
 from svc.store.aggregates.vitals import TRACES, build_vitals
-from svc.store.postgres.clauses import by_each
 from svc.store.postgres.database import Connection, Database
 
 HOUR: Final = timedelta(hours=1)
@@ -44,11 +44,12 @@ GRACE: Final = timedelta(minutes=2)
 #: The datasets that grow with traffic.
 CUBED: Final = (SPANS, TOOL_CALLS)
 
+_BEGINNING: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_END: Final = datetime(9999, 12, 31, tzinfo=UTC)
+
 #: What has hours that are built: those, and traces, of which only the vitals are.
 BUILT: Final = {dataset.name: dataset for dataset in (*CUBED, TRACES)}
 
-#: Fields without sums by day: their values hardly outlive an hour.
-ONLY_HOURS: Final = frozenset({"session_id"})
 
 BUILD_TIMEOUT_S: Final = 600.0
 _LOCK: Final = 0x6375_6265
@@ -82,6 +83,8 @@ class CubeStore:
     """Implements the `Hours` port."""
 
     database: Database
+    #: Whether there may be hours of an earlier release, without the sums of what failed.
+    _earlier: bool = attrs.field(default=True, init=False)
 
     async def build(self, now: datetime, limit: int) -> Built:
         """Build what is closed and not built, and what is dirty, up to `limit` hours; and fold the counts."""
@@ -95,7 +98,43 @@ class CubeStore:
         for project_id, name, hour in await self._dirty(limit - done):
             await self._build(project_id, BUILT[name], hour, until=None)
             done += 1
+        if self._earlier and done < limit:
+            done += await self._make_up(limit - done)
         return Built(done, more=done >= limit)
+
+    async def _make_up(self, limit: int) -> int:
+        """Count what failed in the hours that an earlier release built. Returns how many there were."""
+        done = 0
+        for project_id in await every_project(self.database):
+            for dataset in CUBED:
+                rows = await self.database.fetch(
+                    f"{_LACKING_FAILED} order by 1 desc limit $6",
+                    *(project_id, dataset.name, _BEGINNING, _END, FAILED, limit - done),
+                )
+                for row in rows:
+                    await self._build_failed(project_id, dataset, row["hour"])
+                done += len(rows)
+        self._earlier = done >= limit
+        return done
+
+    async def _build_failed(self, project_id: int, dataset: Dataset, hour: datetime) -> None:
+        """As `_build`, of what failed alone. A dirty hour is left alone: it will be built as a whole."""
+
+        async def work(connection: Connection) -> None:
+            # One builder of a cube at a time, as ever.
+            await connection.execute("select pg_advisory_xact_lock($1, $2)", _LOCK, project_id % 2**31)
+            # Whether somebody else has done it meanwhile, or will. Who marks the hour from now on makes it
+            # dirty, and dirty hours are not read.
+            if await connection.fetchval(
+                "select exists (select from cube_dirty where project_id = $1 and dataset = $2 and hour = $3)"
+                f" or not exists ({WITHOUT_FAILED})",
+                *(project_id, dataset.name, hour, hour + HOUR, FAILED),
+            ):
+                return
+            await count_failed(connection, project_id, dataset, hour)
+            await sum_up(connection, project_id, dataset, day_of(hour))
+
+        await self.database.run(work, timeout_s=BUILD_TIMEOUT_S)
 
     async def _dirty(self, limit: int) -> list[tuple[int, str, datetime]]:
         # Marked hours, oldest mark first.
@@ -159,8 +198,9 @@ class CubeStore:
                 hour,
             )
             if dataset is not TRACES:
-                await _count(connection, project_id, dataset, hour)
-                await _sum_up(connection, project_id, dataset, day_of(hour))
+                await count(connection, project_id, dataset, hour)
+                await count_failed(connection, project_id, dataset, hour)
+                await sum_up(connection, project_id, dataset, day_of(hour))
                 await build_values(connection, dataset, project_id, hour, hour + HOUR)
                 await build_blocks(connection, dataset, project_id, hour, hour + HOUR)
             await build_vitals(connection, dataset, project_id, hour, hour + HOUR)
@@ -174,49 +214,6 @@ class CubeStore:
         await self.database.run(work, timeout_s=BUILD_TIMEOUT_S)
 
 
-async def _count(connection: Connection, project_id: int, dataset: Dataset, hour: datetime) -> None:
-    name, value, sets = by_each([field.name for field in dataset.fields if field.facetable])
-    # What the hour had.
-    await connection.execute(
-        "delete from cube where project_id = $1 and dataset = $2 and hour = $3",
-        project_id,
-        dataset.name,
-        hour,
-    )
-    # One pass over the hour counts every value of every field, and the total.
-    await connection.execute(
-        "insert into cube (project_id, dataset, field, hour, value, n)"
-        f" select $1, $2, {name}, $3, {value}, count(*)"
-        f" from {dataset.table} where project_id = $1 and created_at >= $3 and created_at < $4"
-        f" group by grouping sets ((), {sets}) having count(*) > 0",
-        project_id,
-        dataset.name,
-        hour,
-        hour + HOUR,
-    )
-
-
-async def _sum_up(connection: Connection, project_id: int, dataset: Dataset, day: datetime) -> None:
-    await connection.execute(
-        "delete from cube_day where project_id = $1 and dataset = $2 and day = $3",
-        project_id,
-        dataset.name,
-        day,
-    )
-    # The hours of the day that are built so far, field by field.
-    await connection.execute(
-        "insert into cube_day (project_id, dataset, field, day, value, n)"
-        " select project_id, dataset, field, $3, value, sum(n) from cube where project_id = $1"
-        " and dataset = $2 and field = any($5) and hour >= $3 and hour < $4"
-        " group by project_id, dataset, field, value",
-        project_id,
-        dataset.name,
-        day,
-        day + DAY,
-        ["", *(field.name for field in dataset.fields if field.facetable and field.name not in ONLY_HOURS)],
-    )
-
-
 async def _progress(connection: Connection, project_id: int, dataset: Dataset, until: datetime) -> None:
     # Never backwards: another replica may be further.
     await connection.execute(
@@ -227,6 +224,13 @@ async def _progress(connection: Connection, project_id: int, dataset: Dataset, u
         dataset.name,
         until,
     )
+
+
+# The same, and not within a day that has them as a whole.
+_LACKING_FAILED: Final = (
+    f"{WITHOUT_FAILED} and date_trunc('day', c.hour, 'UTC') <> all(array(select day from cube_day"
+    " where project_id = $1 and dataset = $2 and field = $5 and day >= $3 - interval '1 day' and day < $4))"
+)
 
 
 @attrs.frozen
@@ -258,9 +262,17 @@ class Split:
 
 
 async def split_range(
-    connection: Connection, project_id: int, dataset: Dataset, low: datetime | None, high: datetime | None
+    connection: Connection,
+    project_id: int,
+    dataset: Dataset,
+    low: datetime | None,
+    high: datetime | None,
+    *,
+    failed: bool = False,
 ) -> Split | None:
     """How much of a range the cube covers, as of this transaction's snapshot; None when nothing of it.
+
+    `failed` is for the sums of what failed, which hours of an earlier release do not have.
 
     Ordering: the caller reads the cube and the raw rows under the same snapshot (`repeatable read`).
     """
@@ -279,6 +291,9 @@ async def split_range(
     if start >= end:
         return None
     hours = tuple(hour for hour in row["dirty"] if start <= hour < end)
+    if failed:
+        lacking = await connection.fetch(_LACKING_FAILED, project_id, dataset.name, start, end, FAILED)
+        hours = tuple(sorted({*hours, *(row["hour"] for row in lacking)}))
     raw: list[tuple[datetime | None, datetime | None]] = [(hour, hour + HOUR) for hour in hours]
     if low is None or low < start:
         raw.append((low, start))

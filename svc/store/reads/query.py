@@ -24,20 +24,18 @@ from protocol.refusals import (
 )
 from protocol.rest.query import FilterValue, jsonable, timestamp
 from svc.domain.calendar import after as later
-from svc.domain.calendar import day_of, hour_of
 from svc.domain.datasets import DATASETS, SPANS, Dataset, Field
 from svc.domain.values import identifier
-from svc.store.aggregates.cubes import CUBED, ONLY_HOURS, Split, split_range
+from svc.store.aggregates.counting import FAILED, ONLY_HOURS
+from svc.store.aggregates.cubes import CUBED, Split, split_range
 from svc.store.aggregates.values import PLACED
 from svc.store.postgres.clauses import Where
 from svc.store.postgres.database import Connection, Database
 from svc.store.postgres.keyset import Keyset, KeyType
 from svc.store.postgres.rows import call_flag, printed
+from svc.store.reads.buckets import INTERVALS, bucket_starts
 from svc.store.reads.search import Page, newest_rows, stretches, stretches_with
 
-INTERVALS: Final = ("hour", "day", "week", "month")
-_STEPS: Final = {"hour": timedelta(hours=1), "day": timedelta(days=1), "week": timedelta(weeks=1)}
-MAX_BUCKETS: Final = 10_000
 QUERY_TIMEOUT_S: Final = 30.0
 
 _IDENTIFIERS: Final = {"session_id", "user_id", "call_site_id", "subject_session_id"}
@@ -155,7 +153,7 @@ class QueryStore:
             )
         if question.low is None or question.high is None:
             raise Refused(INVALID_RANGE.saying("'range.from' and 'range.to' are both required"))
-        starts = _bucket_starts(question.low, question.high, interval)
+        starts = bucket_starts(question.low, question.high, interval)
         column = question.dataset.time_column
         at, by_hour, by_day = (f"date_trunc('{interval}', {name}, 'UTC')" for name in (column, "hour", "day"))
         key = _Key(at, by_hour, None if interval == "hour" else by_day)
@@ -248,9 +246,8 @@ class QueryStore:
             return await self.database.fetch(raw, *where.values, timeout_s=QUERY_TIMEOUT_S)
 
         async def work(connection: Connection) -> list[Any]:
-            split = await split_range(
-                connection, question.project_id, question.dataset, question.low, question.high
-            )
+            about = question.project_id, question.dataset, question.low, question.high
+            split = await split_range(connection, *about, failed=field.startswith(FAILED))
             if split is None:
                 return await connection.fetch(raw, *where.values)
             sql, values = _cubed(question, key, field, split)
@@ -276,12 +273,21 @@ def _cube_field(question: Question, key: _Key) -> str | None:
     """The field of the cube that answers the question, '' for the total, None when none does."""
     if question.dataset not in CUBED:
         return None
+    rest = _but_failed(question)
+    # One filter on a facet is answered by the facet itself, what failed as well.
+    kind = FAILED if len(rest) < len(question.filters) and (rest or key.facet is not None) else ""
+    filters = rest if kind else question.filters
     if key.facet is not None:
-        return None if question.filters else key.facet
-    if not question.filters:
-        return ""
-    ((field, _value), *others) = question.filters
-    return field.name if field.facetable and not others else None
+        return None if filters else kind + key.facet
+    if not filters:
+        return kind
+    ((field, _value), *others) = filters
+    return kind + field.name if field.facetable and not others else None
+
+
+def _but_failed(question: Question) -> tuple[tuple[Field, FilterValue], ...]:
+    """The filters without the one for what failed, if that is one of them."""
+    return tuple(pair for pair in question.filters if (pair[0].name, pair[1]) != ("status", "error"))
 
 
 def _cubed(question: Question, key: _Key, field: str, split: Split) -> tuple[str, list[Any]]:
@@ -290,14 +296,15 @@ def _cubed(question: Question, key: _Key, field: str, split: Split) -> tuple[str
     where = base.where()
     dataset, name = where.value(question.dataset.name), where.value(field)
     cubed = f"project_id = $1 and dataset = {dataset} and field = {name}"
-    if question.filters and key.facet is None:
-        ((field_asked, asked),) = question.filters
+    filters = _but_failed(question) if field.startswith(FAILED) else question.filters
+    if filters:
+        ((field_asked, asked),) = filters
         if asked is None:
             cubed += " and value is null"
         else:
             cubed += f" and value = {where.value(_stored(field_asked, _text(asked)))}"
     first, last, partly = split.days()
-    by_day = key.day if first < last and field not in ONLY_HOURS else None
+    by_day = key.day if first < last and field.removeprefix(FAILED) not in ONLY_HOURS else None
     parts = []
     if by_day is not None:
         # Whole days.
@@ -339,44 +346,6 @@ def _stretches(where: Where, stretches: Sequence[tuple[datetime, datetime]]) -> 
 
 def _measure(question: Question) -> str:
     return "sum(value)" if question.dataset.measure == "sum" else "count(*)"
-
-
-def _bucket_starts(low: datetime, high: datetime, interval: str) -> list[datetime]:
-    starts: list[datetime] = []
-    start = _truncate(low, interval) if low < high else high
-    while start < high:
-        if len(starts) == MAX_BUCKETS:
-            raise Refused(
-                INVALID_RANGE.saying(
-                    f"the range holds more than {MAX_BUCKETS} buckets of one {interval}; narrow it, or ask"
-                    f" for a"
-                    " longer interval"
-                )
-            )
-        starts.append(start)
-        try:
-            start = _next(start, interval)
-        except OverflowError:
-            break
-    return starts
-
-
-def _truncate(moment: datetime, interval: str) -> datetime:
-    if interval == "hour":
-        return hour_of(moment)
-    day = day_of(moment)
-    if interval == "day":
-        return day
-    if interval == "week":
-        # The first week of the calendar begins before it does.
-        return day - timedelta(days=day.weekday()) if day.year > 1 or day.day > 7 else day
-    return day.replace(day=1)
-
-
-def _next(start: datetime, interval: str) -> datetime:
-    if interval == "month":
-        return (start + timedelta(days=32)).replace(day=1)
-    return start + _STEPS[interval]
 
 
 def _shown(row: Any, dataset: Dataset) -> dict[str, Any]:

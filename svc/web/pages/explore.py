@@ -17,7 +17,8 @@ from protocol.refusals import Refused
 from protocol.rest.query import SEARCH_LIMIT_DEFAULT, searched
 from protocol.storage import Slow
 from svc.domain.datasets import DATASETS, Dataset
-from svc.store.reads.query import INTERVALS, QueryStore, Question, ask
+from svc.store.reads.buckets import INTERVALS
+from svc.store.reads.query import QueryStore, Question, ask
 from svc.web.filters import quoted
 from svc.web.page import PROJECT, Html, PageRoute, Visit
 from svc.web.ranges import PRESETS, TimeRange
@@ -133,7 +134,7 @@ async def explore(visit: Visit) -> Html:
 
 async def _answer(visit: Visit, explored: Explored, question: Question, answers: _Answers) -> None:
     """Everything the page shows, one question after the other, within its time."""
-    queries = QueryStore(visit.means.questions)
+    queries = QueryStore(visit.means.history)
     text = searched(explored.text or None)
     with trio.move_on_after(TIMEOUT_S) as patience:
         answers.count = (await queries.count(question))["count"]

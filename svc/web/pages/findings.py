@@ -80,6 +80,32 @@ def _proof(evidence: Mapping[str, Any]) -> dict[str, Any]:
     return {name: evidence.get(name) for name in ("statistic", "bar", "phi", "detected_at")}
 
 
+async def _evidence(visit: Visit, finding_id: UUID, role: EvidenceRole | None) -> dict[str, Any]:
+    """The references of a role, one page of them, and how many of each role survive."""
+    reads, project_id = visit.means.questions, visit.project.id
+    counted = await EvidenceStore(reads).page(
+        project_id, finding_id, role=None, count_only=True, limit=1, cursor=None
+    )
+    assert counted is not None, "there is such a finding"
+    chosen = role or _first_role(counted["recorded_counts"])
+    page = await EvidenceStore(reads).page(
+        project_id, finding_id, role=chosen, count_only=False, limit=REFS, cursor=visit.query.get("cursor")
+    )
+    assert page is not None, "there is such a finding"
+    cited = await InboxReads(reads).cited(
+        project_id, [ref["trace_id"] for ref in page["refs"] if ref.get("trace_id")]
+    )
+    here, behind = f"{visit.base}/findings/{finding_id}", page["next_cursor"]
+    return {
+        "roles": ROLES,
+        "chosen": chosen,
+        "counts": counted["counts"],
+        "recorded": counted["recorded_counts"],
+        "refs": [({**_NO_REF, **ref}, cited.get(ref.get("trace_id") or "")) for ref in page["refs"]],
+        "more": query(here, role=chosen, cursor=behind) if behind else None,
+    }
+
+
 async def _shown(visit: Visit, refusal: Refusal | None = None) -> Html | Refusal:
     finding_id = _id(visit)
     role = visit.query.get("role")
@@ -89,19 +115,8 @@ async def _shown(visit: Visit, refusal: Refusal | None = None) -> Html | Refusal
     found = await FindingStore(reads).one(project_id, finding_id)
     if found is None:
         return NO_SUCH_FINDING
-    counted = await EvidenceStore(reads).page(
-        project_id, finding_id, role=None, count_only=True, limit=1, cursor=None
-    )
-    assert counted is not None, "there is such a finding"
-    chosen = cast(EvidenceRole, role) if role else _first_role(counted["recorded_counts"])
-    page = await EvidenceStore(reads).page(
-        project_id, finding_id, role=chosen, count_only=False, limit=REFS, cursor=visit.query.get("cursor")
-    )
-    assert page is not None, "there is such a finding"
+    proof = await _evidence(visit, finding_id, cast(EvidenceRole | None, role))
     here = f"{visit.base}/findings/{finding_id}"
-    cited = await InboxReads(reads).cited(
-        project_id, [ref["trace_id"] for ref in page["refs"] if ref.get("trace_id")]
-    )
     evidence = found["evidence"]
     case, resolved = await InboxReads(reads).case_of(project_id, finding_id) or (None, False)
     context = {
@@ -114,18 +129,13 @@ async def _shown(visit: Visit, refusal: Refusal | None = None) -> Html | Refusal
         "drawn": await drawn_of(visit, found),
         "marks": await marks_of(visit, found),
         "case": case,
-        "roles": ROLES,
-        "chosen": chosen,
-        "counts": counted["counts"],
-        "recorded": counted["recorded_counts"],
-        "refs": [({**_NO_REF, **ref}, cited.get(ref.get("trace_id") or "")) for ref in page["refs"]],
+        **proof,
         "signatures": [
             {"signature": "", "traces": None, "since": None, **one}
             for one in evidence.get("signatures") or ()
             if isinstance(one, dict)
         ],
         "judged": isinstance(evidence.get("statistic"), int | float),
-        "more": query(here, role=chosen, cursor=page["next_cursor"]) if page["next_cursor"] else None,
         "here": here,
         "live": found["closed_at"] is None,
         # One that closed with its case is live again when that is reopened.

@@ -23,7 +23,7 @@ GAP_S: Final = 60.0
 
 async def sessions(visit: Visit) -> Html:
     """The list, most recently active first."""
-    reads = SessionReads(visit.means.questions)
+    reads = SessionReads(visit.means.history)
     page = await reads.page(visit.project.id, limit=ROWS, cursor=visit.query.get("cursor"))
     sums = await reads.summaries(visit.project.id, [session["id"] for session in page["sessions"]])
     context = {
@@ -45,7 +45,7 @@ class Turn:
 async def session(visit: Visit) -> Html | Refusal:
     """One session."""
     wanted = visit.query.get("id", "")
-    found = await SessionReads(visit.means.questions).one(visit.project.id, wanted)
+    found = await SessionReads(visit.means.history).one(visit.project.id, wanted)
     if found is None:
         return NOT_FOUND.saying("there is no such session in this project, or its term is over")
     return Html("pages/session", {"session": found, "turns": _turns(found["traces"])})

@@ -76,14 +76,14 @@ async def go(visit: Visit) -> Go:
 
 async def _trace_of(visit: Visit, span_id: bytes) -> bytes | None:
     try:
-        reads = SpanReads(visit.means.questions)
+        reads = SpanReads(visit.means.history)
         return await reads.trace_of(visit.project.id, span_id, timeout_s=SPAN_TIMEOUT_S)
     except Slow:
         return None
 
 
 async def _is_session(visit: Visit, wanted: str) -> bool:
-    return await SessionReads(visit.means.questions).known(visit.project.id, wanted)
+    return await SessionReads(visit.means.history).known(visit.project.id, wanted)
 
 
 async def views(visit: Visit) -> Sent:

@@ -49,7 +49,7 @@ async def trace(visit: Visit) -> Html | Go:
     elif context["view"] == "conversation":
         context["talk"] = await talk(visit, found)
     else:
-        reads = TraceReads(visit.means.questions, SpanReads(visit.means.questions))
+        reads = TraceReads(visit.means.history, SpanReads(visit.means.history))
         told = await reads.one(visit.project.id, found.trace_id, payload=False)
         context["spans"] = told["spans"] if told else ()
     if number := visit.query.get("explain"):
@@ -72,7 +72,7 @@ async def _missing(visit: Visit) -> Html:
 
 
 async def _context(visit: Visit, found: OpenedTrace) -> dict[str, Any]:
-    numbers = TraceNumbers(visit.means.questions)
+    numbers = TraceNumbers(visit.means.history)
     return {
         "found": found,
         "trace": found.fields,
@@ -98,7 +98,7 @@ async def _neighbours(visit: Visit, found: OpenedTrace) -> TraceNeighbours:
     try:
         given = dict(parse_qsl(visit.query["in"], max_num_fields=20))
         asked = read_filters(given.get("q", "")).over(TimeRange.of(given, visit.means.now()))
-        return await TraceKin(visit.means.questions).neighbours(visit.project.id, found.head, asked)
+        return await TraceKin(visit.means.history).neighbours(visit.project.id, found.head, asked)
     except (Refused, ValueError, Slow):
         # A list that cannot be read, or takes too long, has no neighbours; the trace stands.
         return TraceNeighbours(None, None)

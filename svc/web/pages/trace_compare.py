@@ -37,7 +37,7 @@ class TextPair:
 
 async def comparison(visit: Visit, found: OpenedTrace) -> dict[str, Any] | Go:
     """What the comparison shows; where to go when the other trace is still to be named."""
-    kin, view = TraceKin(visit.means.questions), visit.query.get("view", "")
+    kin, view = TraceKin(visit.means.history), visit.query.get("view", "")
     against = visit.query["against"]
     if against == HEALTHY:
         twin = await kin.twin(visit.project.id, found.trace_id, found.head)
@@ -47,7 +47,7 @@ async def comparison(visit: Visit, found: OpenedTrace) -> dict[str, Any] | Go:
     if not TRACE_ID.fullmatch(against):
         return {"other": None, "named": against[:100]}
     other_id = bytes.fromhex(against)
-    other = await SkeletonReads(visit.means.questions).head(visit.project.id, other_id)
+    other = await SkeletonReads(visit.means.history).head(visit.project.id, other_id)
     if other is None:
         return {"other": None, "named": against}
     ours, more = await kin.outline(visit.project.id, found.trace_id, found.head)
@@ -95,7 +95,7 @@ async def _texts(
 ) -> tuple[TextPair, ...]:
     if pair is None or pair.here is None or pair.there is None:
         return ()
-    reads = SpanReads(visit.means.questions)
+    reads = SpanReads(visit.means.history)
     sides = [
         await reads.one(visit.project.id, trace, span.span_id, room_bytes=_PAYLOAD_BYTES)
         for trace, span in ((trace_id, pair.here), (other_id, pair.there))

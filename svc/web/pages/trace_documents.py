@@ -33,7 +33,7 @@ async def skeleton(visit: Visit) -> Sent:
     etag = found.head.version + (quote(f"-{low or ''}-{high or ''}") if within else "")
     if visit.has(etag):
         return Sent(b"", etag=etag)
-    reads = SkeletonReads(visit.means.questions)
+    reads = SkeletonReads(visit.means.history)
     body = await reads.document(visit.project.id, found.trace_id, found.head, within)
     return Sent(body, etag=etag, packed=await trio.to_thread.run_sync(_packed, body, limiter=packers))
 
@@ -57,7 +57,7 @@ async def previews(visit: Visit) -> Sent:
         return Sent(b"{}")
     found = await opened(visit)
     ids = [bytes.fromhex(one) for one in named.split(",")[:MOST_PREVIEWS]]
-    told = await SkeletonReads(visit.means.questions).previews(
+    told = await SkeletonReads(visit.means.history).previews(
         visit.project.id, found.trace_id, found.head, ids
     )
     return Sent(msgspec.json.encode(told))
@@ -68,7 +68,7 @@ async def find(visit: Visit) -> Sent:
     found, q = await opened(visit), visit.query.get("q", "").strip()[:MOST_Q]
     if not q:
         return Sent(b'{"ids":[],"more":false,"unread":0}')
-    payloads = TracePayloads(visit.means.questions)
+    payloads = TracePayloads(visit.means.history)
     told = await payloads.find(visit.project.id, found.trace_id, found.head, q)
     ids = [span_id.hex() for span_id in told.span_ids]
     return Sent(msgspec.json.encode({"ids": ids, "more": told.more, "unread": told.unread}))

@@ -30,7 +30,7 @@ async def export(visit: Visit) -> Sent | Refusal:
     if form not in ("json", "otlp"):
         return BAD_REQUEST.saying("form is json or otlp")
     found = await opened(visit)
-    told = await TracePayloads(visit.means.questions).export(visit.project.id, found.trace_id, found.head)
+    told = await TracePayloads(visit.means.history).export(visit.project.id, found.trace_id, found.head)
     if isinstance(told, TooLargeToExport):
         return PAYLOAD_HOLDS_TOO_MUCH.saying(
             f"this trace is too large for one file: {words.count(told.spans)} spans; at most"

@@ -47,7 +47,7 @@ async def panel_context(visit: Visit, found: OpenedTrace, span_id: str) -> dict[
     """What a panel shows."""
     if not _SPAN_ID.fullmatch(span_id):
         return NO_SPAN
-    reads = SpanReads(visit.means.questions)
+    reads = SpanReads(visit.means.history)
     span = await reads.one(
         visit.project.id, found.trace_id, bytes.fromhex(span_id), room_bytes=2 * PANEL_BYTES
     )
@@ -94,7 +94,7 @@ async def text(visit: Visit) -> Html | Sent | Refusal:
     span_id = visit.call.path["spanId"]
     if not _SPAN_ID.fullmatch(span_id) or not _AT.fullmatch(at):
         return NO_SPAN
-    reads = SpanReads(visit.means.questions)
+    reads = SpanReads(visit.means.history)
     envelope = await reads.envelope(visit.project.id, found.trace_id, bytes.fromhex(span_id), PART_BYTES)
     if not isinstance(envelope, bytes):
         return NO_PAYLOAD if envelope is None else PAYLOAD_HOLDS_TOO_MUCH

@@ -67,7 +67,7 @@ async def traces(visit: Visit) -> Html | Go:
     if kept := visit.query.get("kept"):
         return Go(Asking.of(visit).address(f"{kept} {visit.query.get('q', '')}".strip()))
     asking = Asking.of(visit)
-    counts = TraceCounts(visit.means.questions)
+    counts = TraceCounts(visit.means.history)
     found = _Found()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_read_rows, visit, asking, found)
@@ -97,7 +97,7 @@ async def traces(visit: Visit) -> Html | Go:
 
 
 async def _read_rows(visit: Visit, asking: Asking, found: _Found) -> None:
-    reads = TraceReads(visit.means.questions, SpanReads(visit.means.questions))
+    reads = TraceReads(visit.means.history, SpanReads(visit.means.history))
     cursor, range_ = visit.query.get("cursor"), asking.range
 
     async def read(asked: TraceFilter) -> dict[str, Any]:
@@ -176,7 +176,7 @@ async def facets(visit: Visit) -> Html:
     """The most frequent values of the traces of the filter."""
     asking = Asking.of(visit)
     try:
-        found = await TraceCounts(visit.means.questions).facets(
+        found = await TraceCounts(visit.means.history).facets(
             visit.project.id, asking.filters.over(asking.range), timeout_s=FACETS_TIMEOUT_S
         )
     except Slow:
@@ -197,7 +197,7 @@ async def rail(visit: Visit) -> Html | Refusal:
         trace_id = bytes.fromhex(visit.query.get("trace", ""))
     except ValueError:
         return NOT_FOUND
-    reads = TraceReads(visit.means.questions, SpanReads(visit.means.questions))
+    reads = TraceReads(visit.means.history, SpanReads(visit.means.history))
     trace = await reads.one(visit.project.id, trace_id, payload=False)
     if trace is None:
         return NOT_FOUND.saying("there is no such trace in this project, or its term is over")

@@ -77,7 +77,7 @@ async def _read(visit: Visit, what: What, name: str) -> list[Vital] | None:
     now = visit.means.now()
     since = _since(name, now)
     try:
-        reads = VitalsReads(visit.means.questions)
+        reads = VitalsReads(visit.means.history)
         return list(await reads.of(visit.project.id, what, since - WINDOWS[name], since, now, TIMEOUT_S))
     except Slow:
         return None

@@ -31,7 +31,9 @@ export function start(root) {
   const show = () => {
     const wanted = input.value.trim();
     const named = (/** @type {Entry} */ entry) => entry.label.toLowerCase().includes(wanted.toLowerCase());
-    shown = [...entries(), ...views].filter(named).slice(0, 12);
+    // Settings are many: they show once something is typed.
+    const more = wanted ? entries("[data-settings] a") : [];
+    shown = [...entries("#menu a[href], [data-action], [data-verb]"), ...views, ...more].filter(named).slice(0, 12);
     const hint = leadsTo(wanted);
     if (hint) shown.push({ label: wanted.length > 80 ? `${wanted.slice(0, 79)}…` : wanted, hint, go: () => input.form?.requestSubmit() });
     at = 0;
@@ -95,11 +97,11 @@ function leadsTo(wanted) {
 }
 
 /** Where one can go from here: what the navigation links to, projects, settings, and what the page offers.
- * @returns {Entry[]} */
-function entries() {
+ * @param {string} which @returns {Entry[]} */
+function entries(which) {
   /** @type {Entry[]} */
   const found = [];
-  for (const link of document.querySelectorAll("#menu a[href], [data-action], [data-verb], [data-settings] a")) {
+  for (const link of document.querySelectorAll(which)) {
     if (!(link instanceof HTMLElement) || link.classList.contains("light")) continue;
     const label = (link.firstChild?.textContent ?? "").trim();
     const hint = link.closest(".switch") ? "project" : link.matches("[data-action], [data-verb]") ? "action" : link.closest("[data-settings]") ? "settings" : "page";

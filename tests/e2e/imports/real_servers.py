@@ -9,11 +9,12 @@ from __future__ import annotations
 import json
 import os
 import re
+import sqlite3
 import subprocess
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -29,8 +30,12 @@ TRACES = 1000
 #: The first start of Phoenix makes its database, which takes most of a minute on a busy machine.
 START_TIMEOUT_S = 180.0
 FILL_TIMEOUT_S = 300.0
-#: Requests of the flood that fills Phoenix.
+#: Phoenix is most of a gigabyte.
+INSTALL_TIMEOUT_S = 900.0
+#: Traces of one request that fills a server.
 BATCH_TRACES = 100
+#: Traces that MLflow's own client logs; the rest come over its OTLP door.
+LOGGED = 20
 
 SAID = re.compile(r"^(\S.*?)  +(.*)$", re.MULTILINE)
 
@@ -45,7 +50,10 @@ def environments() -> dict[str, Path]:
     """The folder of programs of each environment; they are made side by side."""
     names = ("phoenix", "mlflow")
     with ThreadPoolExecutor() as pool:
-        made = pool.map(lambda name: python_with(HERE / f"{name}.txt", otherwise=absent), names)
+        made = pool.map(
+            lambda name: python_with(HERE / f"{name}.txt", otherwise=absent, timeout_s=INSTALL_TIMEOUT_S),
+            names,
+        )
     return {name: python.parent for name, python in zip(names, made, strict=True)}
 
 
@@ -130,8 +138,8 @@ def fill_phoenix(url: str) -> None:
                 "llm.input_messages.0.message.content": f"question {n}",
             }
             tool = {"openinference.span.kind": "TOOL", "tool.name": "look_up", "input.value": '{"order": 1}'}
-            times = {"start_ns": start + 1000, "end_ns": start + 10**9}
-            whole = {"start_ns": start, "end_ns": start + 2 * 10**9}
+            times: dict[str, Any] = {"start_ns": start + 1000, "end_ns": start + 10**9}
+            whole: dict[str, Any] = {"start_ns": start, "end_ns": start + 2 * 10**9}
             made += [
                 span("phoenix agent", agent, trace_id=trace, span_id=ids[0], **whole),
                 span("phoenix chat", call, trace_id=trace, span_id=ids[1], parent=ids[0], **times),
@@ -181,28 +189,67 @@ def test_a_thousand_traces_of_phoenix_are_here_with_its_own_counts(
 # --- MLflow ------------------------------------------------------------------------------------------------
 
 
-def of_mlflow(url: str) -> dict[str, int]:
-    """What MLflow itself says of the traces of the experiment."""
-    named = httpx2.get(
+def experiment(url: str) -> str:
+    """The id of the experiment, which the client made."""
+    answer = httpx2.get(
         f"{url}/api/2.0/mlflow/experiments/get-by-name",
         params={"experiment_name": "moving out"}, timeout=60, **PLAIN,
-    ).json()  # fmt: skip
-    location = {
-        "type": "MLFLOW_EXPERIMENT",
-        "mlflow_experiment": {"experiment_id": named["experiment"]["experiment_id"]},
-    }
+    )  # fmt: skip
+    found: str = answer.json()["experiment"]["experiment_id"]
+    return found
+
+
+def fill_mlflow(url: str) -> None:
+    """Over its OTLP door, for its client logs a trace at a time."""
+    now_ns = time.time_ns()
+    for part in range(LOGGED, TRACES, BATCH_TRACES):
+        made = []
+        for n in range(part, min(part + BATCH_TRACES, TRACES)):
+            trace, start = b"mlflow" + n.to_bytes(10, "big"), now_ns - n * 864 * 10**9 - 10**12
+            ids = [(3 * n + k + 1).to_bytes(8, "big") for k in range(3)]
+            said = {"messages": [{"role": "user", "content": f"question {n}"}], "model": "gpt-4o"}
+            used = {"input_tokens": 100 + n, "output_tokens": 10, "total_tokens": 110 + n}
+            call = {
+                "mlflow.spanType": '"CHAT_MODEL"',
+                "mlflow.spanInputs": json.dumps(said),
+                "mlflow.chat.tokenUsage": json.dumps(used),
+                "mlflow.llm.model": '"gpt-4o"',
+            }
+            times: dict[str, Any] = {"start_ns": start + 1000, "end_ns": start + 10**9}
+            whole: dict[str, Any] = {"start_ns": start, "end_ns": start + 2 * 10**9}
+            agent, tool = {"mlflow.spanType": '"AGENT"'}, {"mlflow.spanType": '"TOOL"'}
+            made += [
+                span("answer", agent, trace_id=trace, span_id=ids[0], **whole),
+                span("chat", call, trace_id=trace, span_id=ids[1], parent=ids[0], **times),
+                span("look up", tool, trace_id=trace, span_id=ids[2], parent=ids[0], **times),
+            ]
+        answer = httpx2.post(
+            f"{url}/v1/traces",
+            content=request(*made, resource={"service.name": "shop"}).SerializeToString(),
+            headers={"content-type": "application/x-protobuf", "x-mlflow-experiment-id": experiment(url)},
+            timeout=120,
+            **PLAIN,
+        )
+        assert answer.status_code == 200, answer.text
+
+
+def of_mlflow(url: str, database: Path) -> dict[str, int]:
+    """What MLflow itself says of the traces of the experiment, and how many spans its database has."""
+    location = {"type": "MLFLOW_EXPERIMENT", "mlflow_experiment": {"experiment_id": experiment(url)}}
     found = {"traces": 0, "spans": 0, "tokens": 0}
     asked: dict[str, Any] = {"locations": [location], "max_results": 500}
-    while True:
+    while asked:
         page = httpx2.post(f"{url}/api/3.0/mlflow/traces/search", json=asked, timeout=60, **PLAIN).json()
         for trace in page.get("traces", ()):
-            said = trace["trace_metadata"]
             found["traces"] += 1
-            found["spans"] += json.loads(said["mlflow.trace.sizeStats"])["num_spans"]
-            found["tokens"] += json.loads(said["mlflow.trace.tokenUsage"])["total_tokens"]
-        if not page.get("next_page_token"):
-            return found
-        asked["page_token"] = page["next_page_token"]
+            # A trace is summed up some time after it came.
+            said = trace.get("trace_metadata", {}).get("mlflow.trace.tokenUsage", '{"total_tokens": 0}')
+            found["tokens"] += json.loads(said)["total_tokens"]
+        behind = page.get("next_page_token")
+        asked = {**asked, "page_token": behind} if behind else {}
+    with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as opened:
+        (found["spans"],) = opened.execute("select count(*) from spans").fetchone()
+    return found
 
 
 def test_a_thousand_traces_of_mlflow_are_here_with_its_own_counts(
@@ -220,13 +267,17 @@ def test_a_thousand_traces_of_mlflow_are_here_with_its_own_counts(
     env = {"PATH": f"{folder}:{os.environ['PATH']}"}
     with serving(command, env, f"{url}/health", tmp_path / "mlflow.log"):
         filled = subprocess.run(
-            [folder / "python", HERE / "fill_mlflow.py", url, str(TRACES)],
+            [folder / "python", HERE / "fill_mlflow.py", url, str(LOGGED)],
+            env={**os.environ, "MLFLOW_ENABLE_ASYNC_TRACE_LOGGING": "false"},
             capture_output=True,
             text=True,
             timeout=FILL_TIMEOUT_S,
         )
         assert filled.returncode == 0, filled.stderr[-3000:]
-        theirs = of_mlflow(url)
-        assert theirs == json.loads(filled.stdout.splitlines()[-1])
+        logged = json.loads(filled.stdout.splitlines()[-1])
+        fill_mlflow(url)
+        tokens = logged["tokens"] + sum(110 + n for n in range(LOGGED, TRACES))
+        theirs = {"traces": TRACES, "spans": 3 * TRACES, "tokens": tokens}
+        until(lambda: of_mlflow(url, tmp_path / "mlflow.db") == theirs, FILL_TIMEOUT_S, 1.0)
         twice(instance, theirs, "mlflow", url, "--source-project", "moving out", "--service", "shop")
     assert stored(instance, "chat") == TRACES

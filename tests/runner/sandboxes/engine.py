@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import sysconfig
@@ -12,7 +13,7 @@ import tarfile
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -55,7 +56,25 @@ def engine() -> Iterator[Engine]:
     finally:
         process.terminate()
         process.wait(30)
-        shutil.rmtree(folder, ignore_errors=True)
+        _clear(folder)
+
+
+def kill_engine(engine: Engine) -> None:
+    """As the machine would when its memory is over: the engine dies, and what it began lives on."""
+    os.kill(int(Path(engine.socket).with_name("pid").read_text()), signal.SIGKILL)
+
+
+def _clear(folder: Path) -> None:
+    """Remove what a killed engine leaves: its processes, its mounts, its files."""
+    for arguments in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            if str(folder).encode() in arguments.read_bytes():
+                os.kill(int(arguments.parent.name), signal.SIGKILL)
+    mounts = [line.split()[1] for line in Path("/proc/mounts").read_text().splitlines()]
+    for mount in reversed(mounts):
+        if mount.startswith(f"{folder}/"):
+            subprocess.run(["umount", "--lazy", mount], check=False, timeout=30)
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 async def _import(engine: Engine) -> None:

@@ -8,11 +8,15 @@ from collections.abc import Iterator
 import pytest
 import trio
 
+from protocol.running import RunStands
 from svc.outside.engine import Engine
 from svc.runner.hands import WORK, Hands, HandsAway, HandsDied, ScriptEnd
 from svc.runner.sandboxes import container
 from svc.runner.sandboxes.container import ContainerBackend
-from tests.runner.sandboxes.engine import IMAGE, engine
+from tests.runner.running import Place, answer, ended, followed, kinds, request, runner
+from tests.runner.sandboxes.engine import IMAGE, engine, kill_engine
+from tests.runner.standin_model import Asked, Reply, calls, standin
+from tests.service import Service, until
 
 
 @pytest.fixture(scope="module")
@@ -162,6 +166,17 @@ async def test_a_sandbox_that_is_killed_is_told_and_what_is_overdue_is_cleared(
             await backend.look()
 
 
+async def test_every_engine_gives_each_run_a_volume_of_its_own(
+    backend: ContainerBackend, docker: Engine
+) -> None:
+    async with backend.opened("run-j", 60) as one, backend.opened("run-k", 60) as other:
+        volumes = (await docker.ask("GET", "/volumes")).read()["Volumes"]
+        assert sorted(volume["Name"].rpartition("-")[0] for volume in volumes) == ["work-run-j", "work-run-k"]
+        assert {volume["Options"]["o"] for volume in volumes} == {"size=67108864,uid=65532,gid=65532"}
+        await one.put(f"{WORK}/mine", b"1")
+        assert (await ran(other, "import os; print(os.listdir())")).out.strip() == "['.script-1.py']"
+
+
 async def test_without_an_engine_there_are_no_scripts(docker: Engine) -> None:
     none = ContainerBackend(Engine("/nowhere/docker.sock"), IMAGE, "work")
     await none.look()
@@ -169,3 +184,53 @@ async def test_without_an_engine_there_are_no_scripts(docker: Engine) -> None:
     with pytest.raises(HandsAway):
         async with none.opened("run-i", 60):
             pass
+
+
+@pytest.fixture(scope="module")
+def place(service: Service) -> Place:
+    token = service.command("keys", "create", "--scope", "admin", "--name", "container").strip()
+    return Place(f"{service.url}/mcp", token)
+
+
+@pytest.fixture
+def mortal() -> Iterator[Engine]:
+    with engine() as found:
+        yield found
+
+
+async def test_an_engine_that_is_killed_costs_a_run_its_scripts_and_nothing_else(
+    place: Place, mortal: Engine
+) -> None:
+    """While a script runs: the attempt is given back. Before one: the run goes on without."""
+    backend = ContainerBackend(mortal, IMAGE, "work")
+    await backend.look()
+    assert backend.scripts
+
+    def script(asked: Asked) -> Reply:
+        match len(asked.results):
+            case 0:
+                return calls(("query_count", {"dataset": "spans"}))
+            case 1:
+                return calls(("run_python", {"code": "import time; time.sleep(50)"}))
+        return calls(("submit_answer", answer()))
+
+    with standin(script) as model:
+        async with runner(backend=backend) as client:
+            wanted = request(model, place.url, place.token)
+            assert isinstance(await client.begin("run.1", wanted), RunStands)
+            await trio.to_thread.run_sync(until, lambda: len(model.asked) == 2, 60.0)
+            with trio.fail_after(60):
+                execs = 0
+                while not execs:
+                    (found,) = (await mortal.ask("GET", "/containers/json")).read() or [{"Id": "none"}]
+                    told = await mortal.ask("GET", f"/containers/{found['Id']}/json")
+                    execs = len((told.read().get("ExecIDs") or ()) if told.status == 200 else ())
+            kill_engine(mortal)
+            lost, _ = await followed(client, "run.1")
+            result, events = await ended(client, "run.2", wanted)
+    assert lost.failure is not None
+    assert lost.failure.kind in ("sandbox_away", "sandbox_died")
+    assert result.state == "done", result
+    assert "without_scripts" in kinds(events)
+    assert result.result is not None
+    assert result.result["notes"]

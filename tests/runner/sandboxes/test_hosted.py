@@ -278,7 +278,7 @@ async def test_a_machine_that_answers_as_none_does_has_died(
 
 async def test_a_machine_that_is_ended_meanwhile_is_told(backend: HostedBackend, host: StandInHost) -> None:
     async def ended_soon(hands: Hands) -> None:
-        with pytest.raises((HandsDied, HandsAway)):
+        with pytest.raises(HandsDied):
             await hands.run("import time; time.sleep(60)", 50)
 
     async with backend.opened("run.h", 60) as hands:
@@ -342,3 +342,25 @@ async def test_a_run_that_gets_no_machine_goes_on_without_scripts_and_says_so(
     assert result.result is not None
     assert result.result["notes"] == ["No script could be run: the host of microVMs answers 500."]
     assert getattr(health, "scripts", None) is False
+
+
+async def test_a_sandbox_that_dies_is_made_anew_once(
+    backend: HostedBackend, host: StandInHost, place: Place
+) -> None:
+    def stubborn(asked: Asked) -> Reply:
+        return calls(("run_python", {"code": "import time; time.sleep(60)"}))
+
+    def kill_next(made: int) -> None:
+        until(lambda: host.made >= made and any(len(box.processes) == 2 for box in host.boxes.values()))
+        (box,) = host.boxes.values()
+        host.boxes.pop(box.id).end()
+
+    with standin(stubborn) as model:
+        async with runner(backend=backend) as client, trio.open_nursery() as nursery:
+            for made in (1, 2):
+                nursery.start_soon(trio.to_thread.run_sync, kill_next, made)
+            result, events = await ended(client, "run.1", request(model, place.url, place.token))
+    assert result.failure is not None
+    assert result.failure.kind == "sandbox_died"
+    assert kinds(events).count("sandbox_up") == host.made == 2
+    assert "the sandbox died and is new" in model.asked[1].results[0]

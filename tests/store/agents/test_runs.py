@@ -10,10 +10,11 @@ import msgspec
 import pytest
 import trio
 
-from protocol.agents import ATTEMPTS, DEFAULT_LIMITS, REFUNDS, NotPressed, Pressed, RunLease, Spent
+from protocol.agents import ATTEMPTS, DEFAULT_LIMITS, PURPOSES, REFUNDS, NotPressed, Pressed, RunLease, Spent
 from protocol.detection import SYSTEM
 from svc.domain.retention import Cutoffs
 from svc.store.accounts.integrations import Integration, IntegrationStore
+from svc.store.accounts.keys import KeyStore
 from svc.store.accounts.projects import ProjectStore
 from svc.store.agents.outcomes import OutcomeStore
 from svc.store.agents.reads import RunReads
@@ -320,6 +321,22 @@ async def test_a_cancelled_run_ends_at_once_or_when_its_holder_hears(store: Data
     await holder_dies(store)
     assert await runs.claim(NOW) is None
     assert (await run_of(store, third.run_id))["state"] == "cancelled"
+
+
+async def test_a_run_whose_holder_died_ends_with_its_key(store: Database) -> None:
+    runs, made = RunStore(store), await pressed(store)
+    lease = await claimed(store)
+    until = NOW + timedelta(days=365)
+    key = await KeyStore(store).create(
+        1, "agent run", "admin", actor="system", purpose=PURPOSES["triage"], expires_at=until
+    )
+    assert await runs.holds_key(lease, key.key.id)
+    await runs.cancel(1, made.run_id, BOB, NOW)
+    await holder_dies(store)
+    assert await runs.claim(NOW) is None
+    assert (await run_of(store, made.run_id))["state"] == "cancelled"
+    (row,) = await fetch(store, "select revoked_at is not null as revoked from api_key")
+    assert row["revoked"]
 
 
 async def test_triage_by_itself_is_off_until_a_project_wants_it_and_looks_once(store: Database) -> None:

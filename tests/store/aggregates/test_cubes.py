@@ -42,7 +42,15 @@ def chat(number: int, dice: random.Random, took_s: float = 1.0) -> Any:
     if model is not None:
         attributes["gen_ai.request.model"] = model
     trace_id = bytes([1 + number % 250]) * 16
-    return one(number, trace_id=trace_id, attributes=attributes, name=f"n{dice.randrange(3)}", took_s=took_s)
+    name, failed = f"n{dice.randrange(3)}", dice.random() < 0.3
+    return one(
+        number,
+        trace_id=trace_id,
+        attributes=attributes,
+        name=name,
+        took_s=took_s,
+        status_code=2 if failed else 0,
+    )
 
 
 async def raw(store: Database, sql: str, *values: Any) -> list[tuple[Any, ...]]:
@@ -69,6 +77,21 @@ async def agree(store: Database, low: datetime | None, high: datetime | None, di
     assert [(facet["value"], facet["count"]) for facet in facets] == counted
     for value, n in counted:
         assert await queries.count(question(low=low, high=high, **{field: value})) == {"count": n}
+    # The same of what failed.
+    counted = await raw(
+        store,
+        f"select {field}, count(*) from span where {where} and status = 'error'"
+        " group by 1 order by 2 desc, 1 nulls last",
+        low,
+        high,
+    )
+    failed = question(low=low, high=high, status="error")
+    facets = (await queries.facets(failed, field, 100))["facets"]
+    assert [(facet["value"], facet["count"]) for facet in facets] == counted
+    assert await queries.count(failed) == {"count": sum(n for _, n in counted)}
+    for value, n in counted:
+        both = {field: value, "status": "error"}
+        assert await queries.count(question(low=low, high=high, **both)) == {"count": n}
     if low is not None and high is not None:
         for interval in ("hour", "day", "week"):
             buckets = (await queries.timeseries(question(low=low, high=high), interval))["buckets"]
@@ -165,7 +188,50 @@ async def test_a_closed_question_is_answered_without_reading_a_span(store: Datab
 
     await store.run(work)
     low, high = hour_of(clock.now), hour_of(clock.now) + HOUR
-    assert await QueryStore(store).count(question(low=low, high=high)) == {"count": 8}
+    queries, failed = QueryStore(store), question(low=low, high=high, status="error")
+    assert await queries.count(question(low=low, high=high)) == {"count": 8}
+    (count,) = (await queries.facets(failed, "status", 5))["facets"]
+    assert count == {"value": "error", "count": (await queries.count(failed))["count"]}
+    names = (await queries.facets(failed, "name", 5))["facets"]
+    assert sum(name["count"] for name in names) == count["count"] > 0
+
+
+@pytest.mark.parametrize("seed", range(2))
+async def test_hours_of_an_earlier_release_count_what_failed_row_by_row_until_they_are_made_up(
+    store: Database, clock: Clock, seed: int
+) -> None:
+    dice = random.Random(seed)
+    began = clock.now
+    for number in range(1, 200, 5):
+        clock.now += timedelta(minutes=dice.randrange(5, 90))
+        await store_of(store, clock).write(rows(*(chat(number + n, dice) for n in range(5))))
+    await CubeStore(store).build(clock.now, 1000)
+    sums = "select * from {} where field like 'failed:%' order by 1, 2, 3, 4, 5"
+    built = [await raw(store, sums.format(table)) for table in ("cube", "cube_day")]
+    assert all(built)
+
+    async def as_before(connection: Connection) -> None:
+        # A few hours, of which the earlier release summed up the days.
+        await connection.execute(
+            "delete from cube where field like 'failed:%' and date_part('hour', hour)::int % 5 = $1", seed
+        )
+        await connection.execute(
+            "delete from cube_day d where field like 'failed:%' and exists (select from cube c"
+            " where field = '' and date_trunc('day', hour, 'UTC') = d.day and not exists ("
+            "  select from cube f where f.hour = c.hour and f.field = 'failed:'))"
+        )
+
+    await store.run(as_before)
+    for _ in range(20):
+        low = began + timedelta(minutes=dice.randrange(0, 2000))
+        await agree(store, low, low + timedelta(minutes=dice.randrange(1, 3000)), dice)
+    await agree(store, None, None, dice)
+    # A few at a time, as one start after the other would.
+    cubes = CubeStore(store)
+    while (await cubes.build(clock.now, 2)).more:
+        await agree(store, None, None, dice)
+    assert [await raw(store, sums.format(table)) for table in ("cube", "cube_day")] == built
+    assert (await cubes.build(clock.now, 2)).hours == 0
 
 
 async def test_a_range_may_end_where_the_calendar_does(store: Database, clock: Clock) -> None:

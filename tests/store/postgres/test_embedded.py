@@ -36,6 +36,7 @@ from svc.store.postgres.embedded import cluster as disk
 from svc.store.postgres.embedded import server as embedded
 from svc.store.postgres.embedded.cluster import EmbeddedServerError, SystemAccount
 from svc.store.postgres.embedded.server import EmbeddedServer, Served, open_embedded
+from tests.conftest import missing
 
 ROOT = os.geteuid() == 0
 REPOSITORY = Path(__file__).parents[3]
@@ -513,21 +514,28 @@ async def test_programs_that_the_account_cannot_read_are_copied_once(
         assert await ask(server.served, "select 1") == 1
 
 
+#: A number that no account has, as a container may be told to run as.
+NAMELESS = 54_321
+NAMES = list(Path("/usr/lib").glob("*/libnss_wrapper.so"))
+
+
 @as_root
-async def test_an_ordinary_user_needs_no_account(room: Path) -> None:
-    nobody = pwd.getpwnam("nobody")
-    account = SystemAccount(nobody.pw_uid, nobody.pw_gid, switch=True)
+@pytest.mark.parametrize("uid", [pwd.getpwnam("nobody").pw_uid, NAMELESS], ids=["nobody", "without a name"])
+async def test_an_ordinary_user_needs_no_account(room: Path, uid: int) -> None:
+    account = SystemAccount(uid, uid, switch=True)
+    if uid == NAMELESS and not NAMES:
+        missing("nss_wrapper")
     packages = Path(attrs.__file__).parents[1]
     if not all(account.may(folder.stat(), 1) for folder in (packages, *packages.parents, REPOSITORY)):
         pytest.skip(f"another account cannot read {packages}")
-    os.chown(room, nobody.pw_uid, nobody.pw_gid)
-    options = {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []}
+    os.chown(room, uid, uid)
+    options = {"user": uid, "group": uid, "extra_groups": []}
     env = {"PYTHONPATH": f"{packages}:{REPOSITORY}", "PYTHONDONTWRITEBYTECODE": "1"}
     with holder(room / "data", other_python(), env=env, **options) as process:
         told = said(process)
-        assert os.stat(f"/proc/{told['pid']}").st_uid == nobody.pw_uid
+        assert os.stat(f"/proc/{told['pid']}").st_uid == uid
         home = room / "data" / "postgres"
-        assert {path.stat().st_uid for path in home.rglob("*")} == {nobody.pw_uid}
+        assert {path.stat().st_uid for path in home.rglob("*")} == {uid}
         assert {stat.S_IMODE(path.stat().st_mode) for path in (home, room / "data", home / "run")} == {0o700}
         assert (
             await ask(Served(home / "run", 5432, "trace_svc", told["password"], "trace_svc"), "select 1") == 1
@@ -538,6 +546,19 @@ async def test_an_ordinary_user_needs_no_account(room: Path) -> None:
 
 
 # Refusals
+
+
+def test_a_number_without_a_name_is_refused_in_a_sentence_where_nothing_can_tell_it_one(
+    room: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    account = SystemAccount(NAMELESS, NAMELESS, switch=False)
+    cluster = disk.Cluster(room, account, room, room, "18", frozenset())
+    assert disk.passwd_entry(attrs.evolve(cluster, account=SystemAccount(0, 0, switch=False))) == {}
+    monkeypatch.setattr(disk, "LIBRARIES", (room,))
+    with pytest.raises(
+        EmbeddedServerError, match=f"uid {NAMELESS} has no entry in /etc/passwd.*libnss-wrapper"
+    ):
+        disk.passwd_entry(cluster)
 
 
 async def test_a_failed_start_quotes_the_log_and_not_the_password(own_data_dir: Path) -> None:

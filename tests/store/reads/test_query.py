@@ -15,7 +15,8 @@ from svc.domain.datasets import DATASETS
 from svc.store.accounts.projects import ProjectStore
 from svc.store.aggregates.cubes import CubeStore
 from svc.store.postgres.database import Connection, Database
-from svc.store.reads.query import INTERVALS, QueryStore, _bucket_starts, ask
+from svc.store.reads.buckets import INTERVALS, bucket_starts
+from svc.store.reads.query import QueryStore, ask
 from tests.store.reads.test_reads import Explaining
 from tests.store.spans.test_writing import NOW, Clock, one, rows, store_of
 
@@ -96,16 +97,16 @@ async def test_buckets_are_those_of_the_database(filled: QueryStore, interval: s
 
 
 def test_weeks_start_on_monday_and_months_on_the_first() -> None:
-    for start in _bucket_starts(NOW - 40 * DAY, NOW, "week"):
+    for start in bucket_starts(NOW - 40 * DAY, NOW, "week"):
         assert start.weekday() == 0
-    assert [start.day for start in _bucket_starts(NOW - 100 * DAY, NOW, "month")] == [1] * 4
+    assert [start.day for start in bucket_starts(NOW - 100 * DAY, NOW, "month")] == [1] * 4
 
 
 def test_more_than_ten_thousand_buckets_are_refused() -> None:
     low = datetime(2020, 1, 1, tzinfo=UTC)
-    assert len(_bucket_starts(low, low + timedelta(hours=10_000), "hour")) == 10_000
+    assert len(bucket_starts(low, low + timedelta(hours=10_000), "hour")) == 10_000
     with pytest.raises(Refused) as refusal:
-        _bucket_starts(low, low + timedelta(hours=10_001), "hour")
+        bucket_starts(low, low + timedelta(hours=10_001), "hour")
     assert refusal.value.refusal.code == "QUERY.INVALID_RANGE"
 
 
@@ -119,7 +120,7 @@ def test_buckets_cover_the_range_without_gaps(low: datetime, span: timedelta, in
         high = low + span
     except OverflowError:
         high = datetime.max.replace(tzinfo=UTC)
-    starts = _bucket_starts(low, high, interval)
+    starts = bucket_starts(low, high, interval)
     assert starts == sorted(set(starts))
     if starts:
         assert starts[0] <= low < high

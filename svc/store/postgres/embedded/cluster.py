@@ -25,6 +25,7 @@ import re
 import secrets
 import shutil
 import stat
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -41,6 +42,9 @@ PORT = 5432
 ACCOUNT_NAME = "trace-svc"
 ENVIRONMENT = {"PATH": "/usr/bin:/bin", "LC_ALL": "C", "TZ": "UTC"}  # nothing inherited: no LD_*, no PG*
 COMMAND_TIMEOUT_S = 120.0
+#: Where distributions put shared libraries.
+LIBRARIES = (Path("/usr/lib"), Path("/usr/lib64"))
+NSS_WRAPPER = "libnss_wrapper.so"
 SOCKET_PATH_MAX_BYTES = 103  # macOS; Linux allows 107
 
 MB = 1024 * 1024
@@ -322,14 +326,51 @@ def compressions(install: Path) -> frozenset[str]:
     return frozenset(m for m in ("lz4", "zstd") if re.search(rf"^#define USE_{m.upper()} 1", header, re.M))
 
 
+def passwd_entry(cluster: Cluster) -> dict[str, str]:
+    """What the programs that make a cluster need in their environment where their account has no name.
+
+    A container may run as any number, of which the image knows nothing; `initdb` wants to know its name. The
+    library `nss_wrapper` tells it one, from a file of ours. Raises `EmbeddedServerError` without it.
+    """
+    uid, gid = cluster.account.uid, cluster.account.gid
+    try:
+        pwd.getpwuid(uid)
+    except KeyError:
+        pass
+    else:
+        return {}
+    places = (found for folder in LIBRARIES for found in (folder, *folder.glob("*-linux-*")))
+    library = next((place / NSS_WRAPPER for place in places if (place / NSS_WRAPPER).exists()), None)
+    if library is None:
+        raise EmbeddedServerError(
+            f"uid {uid} has no entry in /etc/passwd, and the database wants one: start as an account that"
+            " has one, or install nss_wrapper (Debian's libnss-wrapper)"
+        )
+    passwd, group = cluster.home / "passwd", cluster.home / "group"
+    write_file(passwd, f"{ACCOUNT_NAME}:x:{uid}:{gid}::/nonexistent:/usr/sbin/nologin\n", 0o644)
+    write_file(group, f"{ACCOUNT_NAME}:x:{gid}:\n", 0o644)
+    return {
+        "LD_PRELOAD": str(library),
+        "NSS_WRAPPER_PASSWD": str(passwd),
+        "NSS_WRAPPER_GROUP": str(group),
+    }
+
+
 async def command(
-    account: SystemAccount | None, words: list[str], *, text: str = "", pass_fds: tuple[int, ...] = ()
+    account: SystemAccount | None,
+    words: list[str],
+    *,
+    text: str = "",
+    pass_fds: tuple[int, ...] = (),
+    more: Mapping[str, str] | None = None,
 ) -> str:
     """Run a program to its end as `account` and return its output. Raises `EmbeddedServerError`.
 
-    Its last lines of complaint go into the error; the password is in none of the words and never echoed.
+    `more` is added to its environment. Its last lines of complaint go into the error; the password is in none
+    of the words and never echoed.
     """
-    options = account.popen_options() if account else {"env": ENVIRONMENT, "cwd": "/"}
+    options: dict[str, Any] = account.popen_options() if account else {"env": ENVIRONMENT, "cwd": "/"}
+    options["env"] = {**options["env"], **(more or {})}
     name = Path(words[0]).name
     run = partial(trio.run_process, capture_stdout=True, capture_stderr=True, check=False, **options)
     try:
@@ -365,7 +406,7 @@ async def initialise(cluster: Cluster, start_lock: int) -> str:
     # The account reads the password from a file of its own in a folder where it cannot plant a link.
     made, secret = draft / "data", cluster.home / "initdb-password"
     write_file(secret, password + "\n", 0o600, cluster.account)
-    run = partial(command, cluster.account, pass_fds=(start_lock,))
+    run = partial(command, cluster.account, pass_fds=(start_lock,), more=passwd_entry(cluster))
     initdb, postgres = cluster.program("initdb"), cluster.program("postgres")
     locale = ["--encoding=UTF8", "--locale=C", "--locale-provider=builtin", "--builtin-locale=C.UTF-8"]
     access = [f"--username={USER}", f"--pwfile={secret}", "--auth=scram-sha-256", "--data-checksums"]
