@@ -151,7 +151,7 @@ def test_a_kill_in_mid_delivery_loses_nothing_and_the_receiver_knows_it_by_its_i
 
 @pytest.mark.alone
 def test_two_copies_deliver_each_alert_once(postgres: Served, open_folder: Path) -> None:
-    settings = {"SVC_JDBC_URL": postgres.url, "SVC_INGEST_DECODERS": "0"}
+    settings: Any = {"SVC_JDBC_URL": postgres.url, "SVC_INGEST_DECODERS": "0"}
     with ExitStack() as copies, receiving() as receiver:
         one = copies.enter_context(running(open_folder / "one", **settings))
         two = copies.enter_context(running(open_folder / "two", **settings))

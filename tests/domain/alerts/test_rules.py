@@ -98,7 +98,8 @@ def test_texts_are_read_as_what_they_stand_for() -> None:
 
 
 def metric(**more: Any) -> MetricParams:
-    return MetricParams(**({"dataset": "traces", "figure": "count", "value": 10.0, "least": 0} | more))
+    plain: dict[str, Any] = {"dataset": "traces", "figure": "count", "value": 10.0, "least": 0}
+    return MetricParams(**(plain | more))
 
 
 figures = st.builds(

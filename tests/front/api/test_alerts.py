@@ -153,7 +153,11 @@ async def test_a_test_says_what_became_of_it_and_quotes_nothing(api: Replica, re
 async def test_private_addresses_are_not_reached_where_the_operator_lists_none(
     store: Database, receiver: Receiver
 ) -> None:
-    public = {"SVC_HTTP_BIND": "0.0.0.0:8000", "SVC_SECRET_KEY": KEY, "SVC_AUTH_COOKIE_PASSWORD": "x" * 32}
+    public: Any = {
+        "SVC_HTTP_BIND": "0.0.0.0:8000",
+        "SVC_SECRET_KEY": KEY,
+        "SVC_AUTH_COOKIE_PASSWORD": "x" * 32,
+    }
     async with replica(store, **public) as api:
         owner = await api.owner()
         one = CHANNELS + "/" + (await made(owner, params={"url": receiver.url}))["channel"]["id"]
