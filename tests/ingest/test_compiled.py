@@ -74,8 +74,10 @@ def ways() -> Iterator[Ways]:
     yield both
     for process in processes:
         assert process.stdin is not None
+        assert process.stdout is not None
         process.stdin.close()
         assert process.wait(20) == 0
+        process.stdout.close()
 
 
 def test_every_dialect_comes_to_the_same_compiled_or_not(ways: Ways) -> None:
