@@ -209,13 +209,13 @@ def test_a_message_is_replayed_from_the_command_line_and_a_token_comes_from_a_fi
         alerts("add-channel", "phone", "--kind", "ntfy", "--url", topic, "--secret-file", str(token))
         params = ("--param", "dataset=spans", "--param", "value=0", "--param", "least=0")
         alerts("add", "spans", "--kind", "metric", "--channel", "phone", *params)
-        until(lambda: len(receiver.taken) == 1, 30)
+        until(lambda: len(receiver.taken) == 1, 60)
         assert receiver.taken[0].headers["authorization"] == "Bearer tk_secret"
-        until(lambda: "above 0" in alerts("deliveries", "--state", "sent"))
+        until(lambda: "above 0" in alerts("deliveries", "--state", "sent"), 60)
         found = re.search(r"^(\S+) .*phone", alerts("deliveries", "--state", "sent"), re.M)
         assert found is not None
         assert alerts("replay", found[1]) == "1 message is sent once more\n"
-        until(lambda: len(receiver.taken) == 2, 30)
+        until(lambda: len(receiver.taken) == 2, 60)
         assert "tk_secret" not in alerts("channels", "--json")
         alerts("remove", "spans")
         alerts("remove-channel", "phone")
