@@ -13,9 +13,11 @@ turns, and traces are locked in one order everywhere, so writers cannot deadlock
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import date, datetime
 from typing import Any, Final
 
+import asyncpg
 import attrs
 
 from protocol.storage import Written
@@ -47,6 +49,8 @@ from svc.store.spans.traces import Bounds, insert_or_lock, touch
 Identity = tuple[int, bytes, bytes]
 TraceKey = tuple[int, bytes]
 
+#: Of one write, while days that its rows belong to are made beside it.
+WRITE_TRIES: Final = 4
 #: The tables that hold rows of one span.
 _OF_A_SPAN: Final = ("span", "tool_call")
 
@@ -98,10 +102,17 @@ class SpanStore:
         spans = _newest_of_each(rows)
         await self._ensure_days({span.day for span in spans})
         framed = frame_up(spans)
-        stored, messages = await self.database.run(lambda connection: self._write(connection, spans, framed))
+        stored, messages = await self._written(spans, framed)
         self.call_sites.remember(spans)
         self.messages.remember(messages)
         return Written(stored=stored, duplicates=len(rows) - stored)
+
+    async def _written(self, spans: list[StoredSpan], framed: Framed) -> tuple[int, list[MessageKey]]:
+        for _ in range(WRITE_TRIES - 1):
+            # A day was made while rows of it were on their way to the default partition.
+            with suppress(asyncpg.CheckViolationError):
+                return await self.database.run(lambda connection: self._write(connection, spans, framed))
+        return await self.database.run(lambda connection: self._write(connection, spans, framed))
 
     async def _ensure_days(self, days: set[date]) -> None:
         new = self.days.unknown(days)

@@ -255,6 +255,29 @@ async def test_writers_of_many_traces_at_once_do_not_deadlock(store: Database) -
     assert len(await fetch(store, "select from session")) == 1
 
 
+async def test_writers_of_many_old_days_at_once_trip_over_no_day_that_another_makes(store: Database) -> None:
+    days = 24
+
+    async def write(number: int, order: int) -> None:
+        # A writer a replica: each finds out for itself which days there are.
+        spans = store_of(store)
+        for back in range(0, days, 3)[::order]:
+            some = [NOW - timedelta(days=10 + back + more) for more in range(3)]
+            await spans.write(
+                rows(
+                    *(
+                        one(number, trace_id=bytes([n + 1, back + 1]) * 8, start=at)
+                        for n, at in enumerate(some)
+                    )
+                )
+            )
+
+    async with trio.open_nursery() as nursery:
+        for number in range(1, 9):
+            nursery.start_soon(write, number, 1 if number % 2 else -1)
+    assert len(await fetch(store, "select from span")) == 8 * days
+
+
 @pytest.mark.parametrize(
     "start",
     [datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC), datetime(2500, 1, 1, tzinfo=UTC), NOW + timedelta(days=30)],
