@@ -125,10 +125,10 @@ def test_a_newcomer_tells_what_broke_since_when_and_why_and_closes_the_case(watc
         settle(page)
         pane = page.get_by_role("region", name="The selected case")
         reference = str(pane.get_attribute("data-case"))
-        while "search" not in str(pane.locator(".pane-title").text_content()):
+        while "search" not in (title := str(pane.locator(".pane-title").text_content())):
             page.keyboard.press("j")
-            page.locator(f".pane:not([data-case='{reference}'])").wait_for()
-            settle(page)
+            # The pane names its case at once, and is read a moment later.
+            pane.locator(".pane-title").filter(has_not_text=title).wait_for()
             reference = str(pane.get_attribute("data-case"))
         pane.get_by_text(re.compile("fails? more often")).first.wait_for()
         pane.get_by_text(re.compile(r"^since \w+")).first.wait_for()

@@ -11,12 +11,9 @@ from datetime import timedelta
 from typing import Any, Final
 
 import attrs
-import msgspec
 
 from protocol.refusals import BAD_RULE, Refusal
 from protocol.rest.alerts import (
-    ChannelChange,
-    ChannelMade,
     ChannelTested,
     DeliveriesQuery,
     FiredShown,
@@ -54,7 +51,7 @@ NAMED: Final = 5
 
 
 @attrs.frozen
-class _Said:
+class Said:
     """What an act came to, to be shown on the page."""
 
     refusal: Refusal | None = None
@@ -68,10 +65,11 @@ class _Said:
 
 async def page(visit: Visit) -> Html:
     """Channels, rules, deliveries."""
-    return await _page(visit, _Said())
+    return await shown(visit, Said())
 
 
-async def _page(visit: Visit, said: _Said) -> Html:
+async def shown(visit: Visit, said: Said) -> Html:
+    """The page, with what an act came to."""
     asks = DeliveriesQuery(
         state="dead" if visit.query.get("state") == "dead" else None,
         limit=LISTED,
@@ -119,54 +117,15 @@ def _typed(form: RuleForm) -> Mapping[str, Any]:
     return typed | {"filters": {form.filter_field: form.filter_value} if form.filter_field else {}}
 
 
-def _here(visit: Visit) -> Go:
+def back(visit: Visit) -> Go:
+    """To the page as it is now."""
     return Go(visit.base + "/settings/notifications")
 
 
-async def keep_channel(visit: Visit) -> Html | Go:
-    """Add a channel, or replace one whole. Without a secret the stored one stays."""
-    form: ChannelForm = visit.form
-    if form.id:
-        kept = await asked(
-            visit, alert_channels.put_channel, ChannelChange, form.fields(), path={"channelId": form.id}
-        )
-    else:
-        kept = await asked(visit, alert_channels.post_channel, ChannelChange, form.fields())
-    if isinstance(kept, Refusal):
-        return await _page(visit, _Said(kept, channel=msgspec.structs.replace(form, secret="")))
-    return await _with_secret(visit, kept) if isinstance(kept, ChannelMade) else _here(visit)
-
-
-async def _with_secret(visit: Visit, made: ChannelMade) -> Html | Go:
-    if made.secret is None:
-        return _here(visit)
-    return await _page(visit, _Said(secret=(made.channel.name, made.secret)))
-
-
-async def rotate(visit: Visit) -> Html | Go:
-    """Give a webhook a new signing secret."""
-    made = await asked(visit, alert_channels.rotate_channel, path={"channelId": visit.form.id})
-    if isinstance(made, Refusal):
-        return await _page(visit, _Said(made))
-    return await _with_secret(visit, made)
-
-
-async def test(visit: Visit) -> Html:
-    """Send a test message."""
-    tested = await asked(visit, alert_channels.try_channel, path={"channelId": visit.form.id})
-    if isinstance(tested, Refusal):
-        return await _page(visit, _Said(tested))
-    return await _page(visit, _Said(tested=(visit.form.id, tested)))
-
-
-async def remove_channel(visit: Visit) -> Html | Go:
-    """Remove a channel."""
-    return await _done(visit, alert_channels.delete_channel, {"channelId": visit.form.id})
-
-
-async def _done(visit: Visit, handler: Any, path: Mapping[str, str], **more: Any) -> Html | Go:
+async def done(visit: Visit, handler: Any, path: Mapping[str, str], **more: Any) -> Html | Go:
+    """Have a handler of the REST API do it."""
     answer = await asked(visit, handler, path=path, **more)
-    return await _page(visit, _Said(answer)) if isinstance(answer, Refusal) else _here(visit)
+    return await shown(visit, Said(answer)) if isinstance(answer, Refusal) else back(visit)
 
 
 async def keep_rule(visit: Visit) -> Html | Go:
@@ -175,13 +134,13 @@ async def keep_rule(visit: Visit) -> Html | Go:
     try:
         params = form.params()
     except BadParams as error:
-        return await _page(visit, _Said(BAD_RULE.saying(str(error)[:300]), rule=form))
+        return await shown(visit, Said(BAD_RULE.saying(str(error)[:300]), rule=form))
     fields = {"kind": form.kind, "name": form.name, "channels": form.channels, "params": params}
     if form.id:
         kept = await asked(visit, alert_rules.put_rule, RuleChange, fields, path={"ruleId": form.id})
     else:
         kept = await asked(visit, alert_rules.post_rule, RuleChange, fields)
-    return await _page(visit, _Said(kept, rule=form)) if isinstance(kept, Refusal) else _here(visit)
+    return await shown(visit, Said(kept, rule=form)) if isinstance(kept, Refusal) else back(visit)
 
 
 async def try_rule(visit: Visit) -> Html:
@@ -190,11 +149,11 @@ async def try_rule(visit: Visit) -> Html:
     try:
         fields = {"kind": form.kind, "params": form.params()}
     except BadParams as error:
-        return await _page(visit, _Said(BAD_RULE.saying(str(error)[:300]), rule=form))
+        return await shown(visit, Said(BAD_RULE.saying(str(error)[:300]), rule=form))
     found = await asked(visit, alert_rules.post_backtest, RuleBacktest, fields)
     if isinstance(found, Refusal):
-        return await _page(visit, _Said(found, rule=form))
-    return await _page(visit, _Said(fired=found, rule=form))
+        return await shown(visit, Said(found, rule=form))
+    return await shown(visit, Said(fired=found, rule=form))
 
 
 async def mute(visit: Visit) -> Html | Go:
@@ -202,17 +161,17 @@ async def mute(visit: Visit) -> Html | Go:
     hours = min(max(visit.form.hours, 0), 24 * 365)
     until = timestamp(visit.means.now() + timedelta(hours=hours)) if hours else None
     path = {"ruleId": visit.form.id}
-    return await _done(visit, alert_rules.post_mute, path, body=MuteChange, fields={"until": until})
+    return await done(visit, alert_rules.post_mute, path, body=MuteChange, fields={"until": until})
 
 
 async def remove_rule(visit: Visit) -> Html | Go:
     """Remove a rule."""
-    return await _done(visit, alert_rules.delete_rule, {"ruleId": visit.form.id})
+    return await done(visit, alert_rules.delete_rule, {"ruleId": visit.form.id})
 
 
 async def replay(visit: Visit) -> Html | Go:
     """Have a message sent once more."""
-    return await _done(visit, alert_rules.post_replay, {"deliveryId": visit.form.id})
+    return await done(visit, alert_rules.post_replay, {"deliveryId": visit.form.id})
 
 
 async def fired(visit: Visit) -> Html:
@@ -227,18 +186,14 @@ async def fired(visit: Visit) -> Html:
     return Html("parts/would_have_fired", {"fired": found, "named": NAMED}, part=True)
 
 
-_NOTIFICATIONS: Final = PROJECT + "/settings/notifications"
+NOTIFICATIONS: Final = PROJECT + "/settings/notifications"
 
 PAGES: Final = (
-    PageRoute("GET", _NOTIFICATIONS, "ORG_VIEW", page),
-    PageRoute("GET", _NOTIFICATIONS + "/fired", "ORG_VIEW", fired),
-    PageRoute("POST", _NOTIFICATIONS + "/channel", "ORG_MANAGE", keep_channel, form=ChannelForm),
-    PageRoute("POST", _NOTIFICATIONS + "/channel/test", "ORG_MANAGE", test, form=AlertTarget),
-    PageRoute("POST", _NOTIFICATIONS + "/channel/rotate", "ORG_MANAGE", rotate, form=AlertTarget),
-    PageRoute("POST", _NOTIFICATIONS + "/channel/remove", "ORG_MANAGE", remove_channel, form=AlertTarget),
-    PageRoute("POST", _NOTIFICATIONS + "/rule", "ORG_MANAGE", keep_rule, form=RuleForm),
-    PageRoute("POST", _NOTIFICATIONS + "/rule/try", "ORG_MANAGE", try_rule, form=RuleForm),
-    PageRoute("POST", _NOTIFICATIONS + "/rule/mute", "ORG_MANAGE", mute, form=MuteForm),
-    PageRoute("POST", _NOTIFICATIONS + "/rule/remove", "ORG_MANAGE", remove_rule, form=AlertTarget),
-    PageRoute("POST", _NOTIFICATIONS + "/replay", "ORG_MANAGE", replay, form=AlertTarget),
+    PageRoute("GET", NOTIFICATIONS, "ORG_VIEW", page),
+    PageRoute("GET", NOTIFICATIONS + "/fired", "ORG_VIEW", fired),
+    PageRoute("POST", NOTIFICATIONS + "/rule", "ORG_MANAGE", keep_rule, form=RuleForm),
+    PageRoute("POST", NOTIFICATIONS + "/rule/try", "ORG_MANAGE", try_rule, form=RuleForm),
+    PageRoute("POST", NOTIFICATIONS + "/rule/mute", "ORG_MANAGE", mute, form=MuteForm),
+    PageRoute("POST", NOTIFICATIONS + "/rule/remove", "ORG_MANAGE", remove_rule, form=AlertTarget),
+    PageRoute("POST", NOTIFICATIONS + "/replay", "ORG_MANAGE", replay, form=AlertTarget),
 )

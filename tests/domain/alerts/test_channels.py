@@ -30,7 +30,6 @@ from svc.domain.alerts.channels.table import CHANNELS, fault_of, name_of, read_f
 from svc.domain.alerts.channels.webhook import secret_of
 from svc.domain.alerts.params import BadParams
 
-NOW = datetime.now(UTC)
 ID = UUID(int=7)
 ORIGIN = "https://traces.example.org"
 SIGNING = secret_of(bytes(range(32)))
@@ -78,10 +77,16 @@ def message(**more: Any) -> AlertMessage:
     return AlertMessage(**(plain | more))
 
 
-def sending(kind: ChannelKind, what: AlertMessage, key: ChannelSecret | None = None, **more: Any) -> Any:
+def sending(
+    kind: ChannelKind,
+    what: AlertMessage,
+    key: ChannelSecret | None = None,
+    now: datetime | None = None,
+    **more: Any,
+) -> Any:
     secret = KEYS[kind]
     key = key or (None if secret is None else ChannelSecret(secret=secret))
-    return written(kind, PARAMS[kind] | more, key, what, ID, NOW, ORIGIN)
+    return written(kind, PARAMS[kind] | more, key, what, ID, now or datetime.now(UTC), ORIGIN)
 
 
 def body(kind: ChannelKind, what: AlertMessage, **more: Any) -> Any:
@@ -108,9 +113,10 @@ def test_a_webhook_is_what_the_standard_says() -> None:
 
 def test_both_secrets_sign_for_a_day_after_a_rotation_and_then_one() -> None:
     new = secret_of(b"n" * 32)
-    for until, old_signs in ((NOW + timedelta(seconds=1), True), (NOW, False)):
+    now = datetime.now(UTC)
+    for until, old_signs in ((now + timedelta(seconds=1), True), (now, False)):
         key = ChannelSecret(secret=new, previous=SIGNING, previous_until=until)
-        sent = sending("webhook", message(), key)
+        sent = sending("webhook", message(), key, now)
         Webhook(new).verify(sent.body, dict(sent.headers))
         if old_signs:
             Webhook(SIGNING).verify(sent.body, dict(sent.headers))

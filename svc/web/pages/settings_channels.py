@@ -1,0 +1,68 @@
+"""Settings: the channels of notifications, as the page of notifications shows them.
+
+Adds, changes, tests, rotates and removes them by the handlers of the REST API. Secrets: one that comes in
+with a form is sealed at once; one that we made stands in the answer to its making alone.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from protocol.refusals import Refusal
+from protocol.rest.alerts import ChannelChange, ChannelMade
+from svc.front.api import alert_channels
+from svc.web.alert_view import AlertTarget, ChannelForm
+from svc.web.forms import asked
+from svc.web.page import Go, Html, PageRoute, Visit
+from svc.web.pages.settings_notifications import NOTIFICATIONS, Said, back, done, shown
+
+
+async def keep_channel(visit: Visit) -> Html | Go:
+    """Add a channel, or replace one whole. Without a secret the stored one stays."""
+    form: ChannelForm = visit.form
+    if form.id:
+        kept = await asked(
+            visit, alert_channels.put_channel, ChannelChange, form.fields(), path={"channelId": form.id}
+        )
+    else:
+        kept = await asked(visit, alert_channels.post_channel, ChannelChange, form.fields())
+    if isinstance(kept, Refusal):
+        return await shown(visit, Said(kept, channel=msgspec.structs.replace(form, secret="")))
+    return await _with_secret(visit, kept) if isinstance(kept, ChannelMade) else back(visit)
+
+
+async def _with_secret(visit: Visit, made: ChannelMade) -> Html | Go:
+    if made.secret is None:
+        return back(visit)
+    return await shown(visit, Said(secret=(made.channel.name, made.secret)))
+
+
+async def rotate(visit: Visit) -> Html | Go:
+    """Give a webhook a new signing secret."""
+    made = await asked(visit, alert_channels.rotate_channel, path={"channelId": visit.form.id})
+    if isinstance(made, Refusal):
+        return await shown(visit, Said(made))
+    return await _with_secret(visit, made)
+
+
+async def test(visit: Visit) -> Html:
+    """Send a test message."""
+    tested = await asked(visit, alert_channels.try_channel, path={"channelId": visit.form.id})
+    if isinstance(tested, Refusal):
+        return await shown(visit, Said(tested))
+    return await shown(visit, Said(tested=(visit.form.id, tested)))
+
+
+async def remove_channel(visit: Visit) -> Html | Go:
+    """Remove a channel."""
+    return await done(visit, alert_channels.delete_channel, {"channelId": visit.form.id})
+
+
+PAGES: Final = (
+    PageRoute("POST", NOTIFICATIONS + "/channel", "ORG_MANAGE", keep_channel, form=ChannelForm),
+    PageRoute("POST", NOTIFICATIONS + "/channel/test", "ORG_MANAGE", test, form=AlertTarget),
+    PageRoute("POST", NOTIFICATIONS + "/channel/rotate", "ORG_MANAGE", rotate, form=AlertTarget),
+    PageRoute("POST", NOTIFICATIONS + "/channel/remove", "ORG_MANAGE", remove_channel, form=AlertTarget),
+)
