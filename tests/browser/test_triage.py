@@ -125,6 +125,23 @@ def test_every_verb_of_a_case_is_a_key_with_a_way_back(watched: Opened) -> None:
         page.get_by_text("C-2 is being looked into.").wait_for()
 
 
+def test_no_key_acts_on_a_case_that_another_is_about_to_replace(watched: Opened) -> None:
+    with watched.page(viewport={"width": 1280, "height": 900}) as page:
+        page.goto(watched.url(f"{BASE}/triage"))
+        settle(page)
+        held: list[Any] = []
+        page.route(re.compile("[?&]of="), lambda route: held.append(route))
+        page.keyboard.press("j")
+        page.locator(".pane[inert]").wait_for(state="attached")
+        page.keyboard.press("r")
+        assert page.locator(":popover-open").count() == 0
+        for one in held:
+            one.continue_()
+        page.locator(".pane:not([inert])").wait_for(state="attached")
+        page.keyboard.press("r")
+        page.locator(":popover-open").wait_for()
+
+
 def test_a_case_stands_in_the_list_of_its_state(watched: Opened) -> None:
     with watched.page(viewport={"width": 1280, "height": 900}) as page:
         page.goto(watched.url(f"{BASE}/cases/C-3"))

@@ -85,7 +85,8 @@ function act(page, key, target) {
   if (page.querySelector("dialog[open]") && key.send !== "palette") return false;
   if (key.press) {
     const found = page.querySelector(key.press);
-    if (found instanceof HTMLElement) found.click();
+    // What is being replaced by something else takes no key.
+    if (found instanceof HTMLElement && !found.closest("[inert]")) found.click();
     return found !== null;
   }
   if (key.focus) {

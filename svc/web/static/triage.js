@@ -90,10 +90,16 @@ function show(root, all, ref, address) {
   const pane = root.querySelector(".pane");
   if (!(pane instanceof HTMLElement) || pane.dataset.case === ref) return;
   pane.dataset.case = ref;
+  // Until the new case stands there, no key and no press acts on the old one.
+  pane.inert = true;
   history.replaceState(history.state, "", address);
   showing.abort();
   showing = new AbortController();
   const of = all.map((row) => row.dataset.ref).join(",");
   const query = new URLSearchParams({ case: ref, tab: root.dataset.tab ?? "open", of });
-  load(pane, `${root.dataset.pane}?${query}`, showing.signal).then(() => pane.scrollTo(0, 0));
+  load(pane, `${root.dataset.pane}?${query}`, showing.signal).then(() => {
+    if (pane.dataset.case !== ref) return;
+    pane.inert = false;
+    pane.scrollTo(0, 0);
+  });
 }
