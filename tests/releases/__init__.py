@@ -44,8 +44,8 @@ class Release:
 
     @contextmanager
     def code(self) -> Iterator[Path]:
-        """A folder with the files of its commit. Skips aloud where git does not have them: nobody can install a
-        history that a clone was made without.
+        """A folder with the files of its commit. Skips aloud where git does not have them: nobody can install
+        a history that a clone was made without.
         """
         import pytest
 
