@@ -1,11 +1,11 @@
-"""A balancer for tests: each connection goes to the next of several addresses, past those that are dead.
+"""A balancer for tests: each connection goes to any of several addresses, past those that are dead.
 
 The addresses may change meanwhile, as when a copy is taken out before it is stopped.
 """
 
 from __future__ import annotations
 
-import itertools
+import random
 import socket
 import threading
 from collections.abc import Iterator, Sequence
@@ -16,7 +16,6 @@ from contextlib import contextmanager, suppress
 def balanced(ports: Sequence[int]) -> Iterator[int]:
     """The port of a balancer before these ports of this machine; no connection remembers another."""
     listener = socket.create_server(("127.0.0.1", 0), backlog=100)
-    turns = itertools.count()
 
     def accept() -> None:
         while True:
@@ -26,14 +25,10 @@ def balanced(ports: Sequence[int]) -> Iterator[int]:
                 return
             threading.Thread(target=carry, args=(client,), daemon=True).start()
 
-    def in_turn() -> list[int]:
-        there = list(ports)
-        first = next(turns) % len(there)
-        return there[first:] + there[:first]
-
     def carry(client: socket.socket) -> None:
         with client:
-            for port in in_turn():
+            # By chance: in turns, clients that come in turns would each have an address to themselves.
+            for port in random.sample(list(ports), len(ports)):
                 with suppress(OSError), socket.create_connection(("127.0.0.1", port), 5) as server:
                     server.settimeout(None)
                     back = threading.Thread(target=pump, args=(server, client), daemon=True)
