@@ -16,7 +16,7 @@ from svc.front.api import alert_channels
 from svc.web.alert_view import AlertTarget, ChannelForm
 from svc.web.forms import asked
 from svc.web.page import Go, Html, PageRoute, Visit
-from svc.web.pages.settings_notifications import NOTIFICATIONS, Said, back, done, shown
+from svc.web.pages.settings_notifications import NOTIFICATIONS, ActShown, back, done, shown
 
 
 async def keep_channel(visit: Visit) -> Html | Go:
@@ -29,21 +29,21 @@ async def keep_channel(visit: Visit) -> Html | Go:
     else:
         kept = await asked(visit, alert_channels.post_channel, ChannelChange, form.fields())
     if isinstance(kept, Refusal):
-        return await shown(visit, Said(kept, channel=msgspec.structs.replace(form, secret="")))
+        return await shown(visit, ActShown(kept, channel=msgspec.structs.replace(form, secret="")))
     return await _with_secret(visit, kept) if isinstance(kept, ChannelMade) else back(visit)
 
 
 async def _with_secret(visit: Visit, made: ChannelMade) -> Html | Go:
     if made.secret is None:
         return back(visit)
-    return await shown(visit, Said(secret=(made.channel.name, made.secret)))
+    return await shown(visit, ActShown(secret=(made.channel.name, made.secret)))
 
 
 async def rotate(visit: Visit) -> Html | Go:
     """Give a webhook a new signing secret."""
     made = await asked(visit, alert_channels.rotate_channel, path={"channelId": visit.form.id})
     if isinstance(made, Refusal):
-        return await shown(visit, Said(made))
+        return await shown(visit, ActShown(made))
     return await _with_secret(visit, made)
 
 
@@ -51,8 +51,8 @@ async def test(visit: Visit) -> Html:
     """Send a test message."""
     tested = await asked(visit, alert_channels.try_channel, path={"channelId": visit.form.id})
     if isinstance(tested, Refusal):
-        return await shown(visit, Said(tested))
-    return await shown(visit, Said(tested=(visit.form.id, tested)))
+        return await shown(visit, ActShown(tested))
+    return await shown(visit, ActShown(tested=(visit.form.id, tested)))
 
 
 async def remove_channel(visit: Visit) -> Html | Go:

@@ -51,7 +51,7 @@ NAMED: Final = 5
 
 
 @attrs.frozen
-class Said:
+class ActShown:
     """What an act came to, to be shown on the page."""
 
     refusal: Refusal | None = None
@@ -65,10 +65,10 @@ class Said:
 
 async def page(visit: Visit) -> Html:
     """Channels, rules, deliveries."""
-    return await shown(visit, Said())
+    return await shown(visit, ActShown())
 
 
-async def shown(visit: Visit, said: Said) -> Html:
+async def shown(visit: Visit, said: ActShown) -> Html:
     """The page, with what an act came to."""
     asks = DeliveriesQuery(
         state="dead" if visit.query.get("state") == "dead" else None,
@@ -125,7 +125,7 @@ def back(visit: Visit) -> Go:
 async def done(visit: Visit, handler: Any, path: Mapping[str, str], **more: Any) -> Html | Go:
     """Have a handler of the REST API do it."""
     answer = await asked(visit, handler, path=path, **more)
-    return await shown(visit, Said(answer)) if isinstance(answer, Refusal) else back(visit)
+    return await shown(visit, ActShown(answer)) if isinstance(answer, Refusal) else back(visit)
 
 
 async def keep_rule(visit: Visit) -> Html | Go:
@@ -134,13 +134,13 @@ async def keep_rule(visit: Visit) -> Html | Go:
     try:
         params = form.params()
     except BadParams as error:
-        return await shown(visit, Said(BAD_RULE.saying(str(error)[:300]), rule=form))
+        return await shown(visit, ActShown(BAD_RULE.saying(str(error)[:300]), rule=form))
     fields = {"kind": form.kind, "name": form.name, "channels": form.channels, "params": params}
     if form.id:
         kept = await asked(visit, alert_rules.put_rule, RuleChange, fields, path={"ruleId": form.id})
     else:
         kept = await asked(visit, alert_rules.post_rule, RuleChange, fields)
-    return await shown(visit, Said(kept, rule=form)) if isinstance(kept, Refusal) else back(visit)
+    return await shown(visit, ActShown(kept, rule=form)) if isinstance(kept, Refusal) else back(visit)
 
 
 async def try_rule(visit: Visit) -> Html:
@@ -149,11 +149,11 @@ async def try_rule(visit: Visit) -> Html:
     try:
         fields = {"kind": form.kind, "params": form.params()}
     except BadParams as error:
-        return await shown(visit, Said(BAD_RULE.saying(str(error)[:300]), rule=form))
+        return await shown(visit, ActShown(BAD_RULE.saying(str(error)[:300]), rule=form))
     found = await asked(visit, alert_rules.post_backtest, RuleBacktest, fields)
     if isinstance(found, Refusal):
-        return await shown(visit, Said(found, rule=form))
-    return await shown(visit, Said(fired=found, rule=form))
+        return await shown(visit, ActShown(found, rule=form))
+    return await shown(visit, ActShown(fired=found, rule=form))
 
 
 async def mute(visit: Visit) -> Html | Go:
