@@ -93,16 +93,17 @@ async def record(
     action: Action,
     *,
     actor: str,
-    org_id: int,
+    org_id: int | None = None,
     project_id: int | None = None,
     subject: tuple[str, str],
     details: Mapping[str, Any] | None = None,
 ) -> None:
-    """Write one row. `subject` is its kind and its id."""
+    """Write one row. `subject` is its kind and its id; without an organization it is the project's."""
     # One row, in the transaction of its cause.
     await connection.execute(
         "insert into audit_row (org_id, project_id, action, actor, subject_kind, subject_id, details)"
-        " values ($1, $2, $3, $4, $5, $6, $7::jsonb)",
+        " values (coalesce($1::bigint, (select org_id from project where id = $2)), $2, $3, $4, $5, $6,"
+        " $7::jsonb)",
         org_id,
         project_id,
         action,

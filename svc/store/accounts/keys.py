@@ -362,13 +362,10 @@ async def minted(connection: Connection, org_id: int, minted_by: str) -> tuple[l
 
 
 async def _record(connection: Connection, action: Action, project_id: int, key: Key, actor: str) -> None:
-    # The organization of the key's project.
-    org_id = await connection.fetchval("select org_id from project where id = $1", project_id)
     await record(
         connection,
         action,
         actor=actor,
-        org_id=org_id,
         project_id=project_id,
         subject=("key", key.id),
         details={

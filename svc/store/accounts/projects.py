@@ -204,13 +204,10 @@ async def _record(
     actor: str,
     details: dict[str, Any],
 ) -> None:
-    # The organization of the project.
-    org_id = await connection.fetchval("select org_id from project where id = $1", project_id)
     await record(
         connection,
         action,
         actor=actor,
-        org_id=org_id,
         project_id=project_id,
         subject=("project", str(project_id)),
         details=details,

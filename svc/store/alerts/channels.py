@@ -155,35 +155,13 @@ class AlertChannelStore:
 
 async def audit_channel(connection: Connection, action: Action, channel: AlertChannel, actor: str) -> None:
     """Record what somebody did to a channel, in the transaction of it."""
-    await audit_alert(
-        connection,
-        action,
-        channel.project_id,
-        ("alert_channel", str(channel.id)),
-        actor,
-        {"kind": channel.kind, "name": channel.name},
-    )
-
-
-async def audit_alert(
-    connection: Connection,
-    action: Action,
-    project_id: int,
-    subject: tuple[str, str],
-    actor: str,
-    details: dict[str, Any],
-) -> None:
-    """Record what somebody did about alerts, in the transaction of it."""
-    # The organization of the project.
-    org_id = await connection.fetchval("select org_id from project where id = $1", project_id)
     await record(
         connection,
         action,
         actor=actor,
-        org_id=org_id,
-        project_id=project_id,
-        subject=subject,
-        details=details,
+        project_id=channel.project_id,
+        subject=("alert_channel", str(channel.id)),
+        details={"kind": channel.kind, "name": channel.name},
     )
 
 

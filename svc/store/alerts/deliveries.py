@@ -26,7 +26,8 @@ from protocol.alerts import (
     Undelivered,
 )
 from protocol.rest.query import timestamp
-from svc.store.alerts.channels import COLUMNS, audit_alert, channel_of
+from svc.store.accounts.audit import record
+from svc.store.alerts.channels import COLUMNS, channel_of
 from svc.store.postgres.clauses import Where
 from svc.store.postgres.database import READ_TIMEOUT_S, Connection, Database
 from svc.store.postgres.keyset import Keyset
@@ -196,13 +197,13 @@ class DeliveryStore:
                 project_id,
                 delivery_id,
             )
-            await audit_alert(
+            await record(
                 connection,
                 "alert_delivery.replay",
-                project_id,
-                ("alert_delivery", str(delivery_id)),
-                actor,
-                {"channel": found["name"]},
+                actor=actor,
+                project_id=project_id,
+                subject=("alert_delivery", str(delivery_id)),
+                details={"channel": found["name"]},
             )
             return "queued"
 

@@ -16,7 +16,7 @@ import attrs
 import msgspec
 
 from protocol.alerts import RULES_MAX, AlertRule
-from svc.store.alerts.channels import audit_alert
+from svc.store.accounts.audit import record
 from svc.store.postgres.database import Connection, Database
 
 COLUMNS: Final = (
@@ -154,7 +154,14 @@ async def _audited(
     actor: str,
     details: dict[str, Any],
 ) -> None:
-    await audit_alert(connection, action, rule.project_id, ("alert_rule", str(rule.id)), actor, details)
+    await record(
+        connection,
+        action,
+        actor=actor,
+        project_id=rule.project_id,
+        subject=("alert_rule", str(rule.id)),
+        details=details,
+    )
 
 
 def rule_of(row: Any) -> AlertRule:

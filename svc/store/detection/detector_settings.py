@@ -99,13 +99,10 @@ class DetectorSettingStore:
                 detector,
                 value,
             )
-            # The organization of the project.
-            org_id = await connection.fetchval("select org_id from project where id = $1", project_id)
             await record(
                 connection,
                 "detector.update",
                 actor=actor,
-                org_id=org_id,
                 project_id=project_id,
                 subject=("detector", detector),
                 details=details,

@@ -71,14 +71,11 @@ async def audit(
     """Record what a person did, in the transaction of it; what detectors and agents do is no matter of it."""
     if by.kind != "person":
         return
-    # The organization of the project.
-    org_id = await connection.fetchval("select org_id from project where id = $1", project_id)
     kind, subject_id = subject
     await record(
         connection,
         action,
         actor=by.name,
-        org_id=org_id,
         project_id=project_id,
         subject=(kind, str(subject_id)),
         details=details,
