@@ -33,6 +33,16 @@ class ScriptEnd:
     out: str
     cut: bool = False
 
+    @classmethod
+    def said(cls, exit_code: int, out: bytes, *, cut: bool) -> ScriptEnd:
+        """It ended by itself, and this is what it said."""
+        return cls(exit_code, out.decode("utf-8", "replace") + ("\n… cut" if cut else ""), cut)
+
+    @classmethod
+    def stopped(cls, seconds: float) -> ScriptEnd:
+        """Its time was over."""
+        return cls(None, f"stopped: a script has {min(seconds, SCRIPT_S):.0f} s")
+
 
 class Hands(Protocol):
     """One sandbox, for one run. Raises `HandsAway` and `HandsDied`."""

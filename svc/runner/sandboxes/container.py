@@ -10,7 +10,6 @@ from __future__ import annotations
 import io
 import logging
 import tarfile
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, Final
@@ -20,7 +19,8 @@ import msgspec
 import trio
 
 from svc.outside.engine import Engine, EngineAnswer, EngineAway
-from svc.runner.hands import FILES_BYTES, OUT_BYTES, SCRIPT_S, WORK, HandsAway, HandsDied, ScriptEnd
+from svc.runner.hands import FILES_BYTES, OUT_BYTES, WORK, HandsAway, HandsDied, ScriptEnd
+from svc.runner.sandboxes import leftovers
 
 log = logging.getLogger(__name__)
 
@@ -28,12 +28,6 @@ USER: Final = 65532
 MEMORY_BYTES: Final = 512 * 1024 * 1024
 PIDS: Final = 128
 PULL_S: Final = 600.0
-#: What a container lives beyond its run.
-OVERTIME_S: Final = 60.0
-CLOSE_S: Final = 30.0
-
-_RUN: Final = "trace-svc.run"
-_DEADLINE: Final = "trace-svc.deadline"
 
 
 @attrs.define(eq=False)
@@ -72,13 +66,12 @@ class ContainerBackend:
     async def opened(self, run: str, seconds: float) -> AsyncIterator[_Container]:
         """A container for a run. Raises `HandsAway`."""
         self._opened += 1
-        deadline = round(time.time() + seconds + OVERTIME_S)
         # One of a run may still be on its way out.
         name = f"{self.volume}-{run}-{self._opened}"
-        labels = {_RUN: run, _DEADLINE: str(deadline)}
+        labels = leftovers.noted(run, seconds)
         try:
             try:
-                await self._made(name, labels, round(seconds + OVERTIME_S))
+                await self._made(name, labels, round(seconds + leftovers.OVERTIME_S))
             except EngineAway as away:
                 # Until the next look nobody else need try.
                 self.scripts = False
@@ -87,7 +80,7 @@ class ContainerBackend:
             yield _Container(self.engine, name)
         finally:
             # Also what was half made.
-            with trio.move_on_after(CLOSE_S, shield=True):
+            with trio.move_on_after(leftovers.CLOSE_S, shield=True):
                 await self._remove(name)
 
     async def _made(self, name: str, labels: dict[str, str], seconds: int) -> None:
@@ -157,22 +150,15 @@ class ContainerBackend:
 
     async def _clear(self) -> None:
         """Remove what is overdue: its runner died."""
-        labelled = {"filters": msgspec.json.encode({"label": [_DEADLINE]}).decode()}
+        labelled = {"filters": msgspec.json.encode({"label": [leftovers.DEADLINE]}).decode()}
         found = (await self.engine.ask("GET", "/containers/json", query={**labelled, "all": "1"})).read()
         for one in found:
-            if _overdue(one.get("Labels")):
+            if leftovers.overdue(one.get("Labels")):
                 await self.engine.ask("DELETE", f"/containers/{one['Id']}", query={"force": "1", "v": "1"})
         volumes = (await self.engine.ask("GET", "/volumes", query=labelled)).read().get("Volumes")
         for one in volumes or ():
-            if _overdue(one.get("Labels")):
+            if leftovers.overdue(one.get("Labels")):
                 await self.engine.ask("DELETE", f"/volumes/{one['Name']}")
-
-
-def _overdue(labels: Any) -> bool:
-    try:
-        return float((labels or {})[_DEADLINE]) < time.time()
-    except (KeyError, ValueError, TypeError):
-        return False
 
 
 def _fine(answer: EngineAnswer, status: int) -> EngineAnswer:
@@ -222,15 +208,14 @@ class _Container:
                 f"/exec/{started}/start", {"Detach": False, "Tty": False}, OUT_BYTES, timeout_s=seconds
             )
         except trio.TooSlowError:
-            return ScriptEnd(None, f"stopped: a script has {min(seconds, SCRIPT_S):.0f} s")
+            return ScriptEnd.stopped(seconds)
         except EngineAway as away:
             raise HandsAway(str(away)) from None
         ended = await self._ask("GET", f"/exec/{started}/json")
         if ended.status != 200:
             raise HandsDied
-        said = out.decode("utf-8", "replace") + ("\n… cut" if cut else "")
         code_ = ended.read().get("ExitCode")
-        return ScriptEnd(code_ if isinstance(code_, int) else -1, said, cut)
+        return ScriptEnd.said(code_ if isinstance(code_, int) else -1, out, cut=cut)
 
     async def _ask(self, method: str, path: str, body: Any = None, **how: Any) -> EngineAnswer:
         try:

@@ -8,7 +8,6 @@ whose time is over goes on in its machine, so the next one gets another.
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final
@@ -18,21 +17,17 @@ import trio
 
 from protocol.running import CAPACITY
 from svc.outside.microvms import HostAway, Machine, MachineDied, MicroVmHost
-from svc.runner.hands import OUT_BYTES, SCRIPT_S, WORK, HandsAway, HandsDied, ScriptEnd
+from svc.runner.hands import OUT_BYTES, WORK, HandsAway, HandsDied, ScriptEnd
+from svc.runner.sandboxes import leftovers
 
 log = logging.getLogger(__name__)
 
 #: Machines that may be there at once: those of two runs, and as many that a runner which died left.
 MACHINES: Final = 2 * CAPACITY
-#: What a machine lives beyond its run.
-OVERTIME_S: Final = 60.0
-CLOSE_S: Final = 30.0
 USER: Final = "user"
 
-#: What is noted of a machine: whose it is, for which run, until when.
+#: What is noted of a machine besides: whose it is.
 _OURS: Final = {"trace-svc": "sandbox"}
-_RUN: Final = "trace-svc.run"
-_DEADLINE: Final = "trace-svc.deadline"
 
 
 @attrs.define(eq=False)
@@ -52,7 +47,7 @@ class HostedBackend:
             if self.host is None:
                 raise HostAway("SANDBOX_HOSTED_KEY is blank")
             for machine in await self.host.listed(_OURS):
-                if _overdue(machine.notes):
+                if leftovers.overdue(machine.notes):
                     await self.host.end(machine.id)
         except HostAway as away:
             self._away(away)
@@ -78,14 +73,14 @@ class HostedBackend:
         try:
             yield hands
         finally:
-            with trio.move_on_after(CLOSE_S, shield=True):
+            with trio.move_on_after(leftovers.CLOSE_S, shield=True):
                 await self._end(hands.machine.id)
 
     async def _begun(self, run: str, seconds: float) -> _MicroVm:
         host = self.host
         if host is None:
             raise HostAway("SANDBOX_HOSTED_KEY is blank")
-        notes = {**_OURS, _RUN: run, _DEADLINE: str(round(time.time() + seconds + OVERTIME_S))}
+        notes = _OURS | leftovers.noted(run, seconds)
         # One at a time: what two see free is taken once.
         async with self._turn:
             there = await host.listed(_OURS)
@@ -93,11 +88,11 @@ class HostedBackend:
                 raise HostAway(f"{len(there)} microVMs are there, and {MACHINES} may be")
             made: Machine | None = None
             try:
-                made = await host.begin(self.template, round(max(seconds, 1.0) + OVERTIME_S), notes)
+                made = await host.begin(self.template, round(max(seconds, 1.0) + leftovers.OVERTIME_S), notes)
                 hands = _MicroVm(host, made)
                 await hands.prepare()
             except BaseException as error:
-                with trio.move_on_after(CLOSE_S, shield=True):
+                with trio.move_on_after(leftovers.CLOSE_S, shield=True):
                     await self._undo(host, made, notes)
                 if isinstance(error, MachineDied):
                     raise HostAway("a microVM died at its birth") from None
@@ -111,7 +106,7 @@ class HostedBackend:
             return
         try:
             for machine in await host.listed(_OURS):
-                if machine.notes.get(_RUN) == notes[_RUN]:
+                if machine.notes.get(leftovers.RUN) == notes[leftovers.RUN]:
                     await self._end(machine.id)
         except HostAway as away:
             log.warning("a sandbox may be left for the next look: %s", away)
@@ -122,13 +117,6 @@ class HostedBackend:
             await self.host.end(id_)
         except HostAway as away:
             log.warning("a sandbox is left for the next look: %s", away)
-
-
-def _overdue(notes: object) -> bool:
-    try:
-        return float(notes[_DEADLINE]) < time.time()  # type: ignore[index]
-    except (KeyError, ValueError, TypeError):
-        return False
 
 
 @attrs.define(eq=False)
@@ -143,7 +131,9 @@ class _MicroVm:
         """The folder of the run's files. Raises `HostAway` and `MachineDied`."""
         made = ("/bin/sh", "-c", f"mkdir -p {WORK}/data && chown -R {USER} {WORK}")
         try:
-            said = await self.host.run(self.machine, made, "/", "root", OUT_BYTES, timeout_s=CLOSE_S)
+            said = await self.host.run(
+                self.machine, made, "/", "root", OUT_BYTES, timeout_s=leftovers.CLOSE_S
+            )
         except trio.TooSlowError:
             raise MachineDied from None
         if said.exit_code != 0:
@@ -167,10 +157,9 @@ class _MicroVm:
         try:
             said = await self.host.run(self.machine, program, WORK, USER, OUT_BYTES, timeout_s=seconds)
         except trio.TooSlowError:
-            return ScriptEnd(None, f"stopped: a script has {min(seconds, SCRIPT_S):.0f} s")
+            return ScriptEnd.stopped(seconds)
         except HostAway as away:
             raise HandsAway(str(away)) from None
         except MachineDied:
             raise HandsDied from None
-        out = said.out.decode("utf-8", "replace") + ("\n… cut" if said.cut else "")
-        return ScriptEnd(said.exit_code, out, said.cut)
+        return ScriptEnd.said(said.exit_code, said.out, cut=said.cut)

@@ -11,7 +11,7 @@ import trio
 from protocol.running import RunStands
 from svc.outside.engine import Engine
 from svc.runner.hands import WORK, Hands, HandsAway, HandsDied, ScriptEnd
-from svc.runner.sandboxes import container
+from svc.runner.sandboxes import container, leftovers
 from svc.runner.sandboxes.container import ContainerBackend
 from tests.runner.running import Place, answer, ended, followed, kinds, request, runner
 from tests.runner.sandboxes.engine import IMAGE, engine, kill_engine
@@ -156,7 +156,7 @@ async def test_a_sandbox_that_is_killed_is_told_and_what_is_overdue_is_cleared(
         await trio.lowlevel.checkpoint()
 
     monkeypatch.setattr(ContainerBackend, "_remove", killed)
-    monkeypatch.setattr(container, "OVERTIME_S", 1.0)
+    monkeypatch.setattr(leftovers, "OVERTIME_S", 1.0)
     async with backend.opened("run-h", -2):
         pass
     assert (await left(docker))[1] == 1
