@@ -29,6 +29,7 @@ from svc.store.postgres.database import Address, Database
 from svc.store.postgres.embedded.server import Served, open_embedded
 from svc.store.postgres.migrate import migrate
 from tests import reused
+from tests.debian_postgres import DebianPostgres
 from tests.kafka.broker import kafka as kafka
 from tests.service import Service, running
 
@@ -221,6 +222,16 @@ def open_folder() -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="trace-svc-") as folder:
         os.chmod(folder, 0o755)
         yield Path(folder)
+
+
+@pytest.fixture
+def postgres(open_folder: Path) -> Iterator[DebianPostgres]:
+    """A served database of the test's own, which it may stop."""
+    server = DebianPostgres(open_folder / "pg")
+    try:
+        yield server
+    finally:
+        server.stop()
 
 
 @pytest.fixture(scope="session")

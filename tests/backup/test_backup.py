@@ -35,14 +35,11 @@ from svc.store.postgres.embedded.server import Served
 from svc.store.postgres.migrate import RestoreUnderWay, migrate, migrations
 from svc.store.reads.query import QueryStore
 from tests.conftest import filled_once, fresh_database
-from tests.e2e.test_life import Served as Debian
-from tests.e2e.test_life import debian_postgres
+from tests.debian_postgres import DebianPostgres
 from tests.small_disk import small_disk
 from tests.store.reads.test_query import question
 from tests.store.retention.test_retention import AGES, DAY, Kept, tool
 from tests.store.spans.test_writing import NOW, Clock, fetch, rows, store_of
-
-__all__ = ["debian_postgres"]
 
 PASSPHRASE = "correct horse battery staple"
 
@@ -541,9 +538,9 @@ async def test_a_count_that_no_row_bears_out_is_found_by_verify(
 
 
 async def test_it_moves_between_majors_of_postgresql_and_back(
-    taken: Manifest, empty_database: Database, place: Place, debian_postgres: Debian, tmp_path: Path
+    taken: Manifest, empty_database: Database, place: Place, postgres: DebianPostgres, tmp_path: Path
 ) -> None:
-    address = parse_url(debian_postgres.url, user="", password="", database="")
+    address = parse_url(postgres.url, user="", password="", database="")
     async with Database(address).opened() as served:
         await place.restore(served)
         there = await contents(served)

@@ -27,9 +27,9 @@ from svc.outside.runner import RunnerClient
 from svc.store.accounts.projects import ProjectStore
 from svc.store.agents.settings import AgentSettingStore
 from svc.wiring.open_store import Store
+from tests.debian_postgres import DEBIAN, DebianPostgres
 from tests.e2e.agents import SECRET, Agents, agents, expire, judging
 from tests.e2e.mcp import beside
-from tests.e2e.test_life import DEBIAN, Served
 from tests.runner.standin_model import Asked, Reply, StandIn, calls, standin
 from tests.service import TRACE_SVC, environment, free_port, until
 
@@ -42,7 +42,7 @@ class Stage:
     """A database, a model, a runner, and the service that is alive now."""
 
     folder: Path
-    postgres: Served
+    postgres: DebianPostgres
     model: StandIn
     copies: ExitStack
     gates: dict[str, threading.Event] = attrs.field(factory=dict)
@@ -178,7 +178,7 @@ def stage() -> Iterator[Stage]:
     with TemporaryDirectory(prefix="trace-svc-") as folder:
         # The database's account passes through.
         os.chmod(folder, 0o755)
-        postgres = Served(Path(folder) / "pg")
+        postgres = DebianPostgres(Path(folder) / "pg")
         with ExitStack() as last, standin(judging) as model, ExitStack() as copies:
             last.callback(postgres.stop)
             made = Stage(Path(folder), postgres, model, copies)

@@ -13,13 +13,10 @@ import httpx2
 import pytest
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
-from tests.e2e.test_copies import postgres
-from tests.e2e.test_life import Served
+from tests.debian_postgres import DebianPostgres
 from tests.receiver import Receiver, receiving
 from tests.service import PLAIN, Service, running, until
 from tests.wire import request, span
-
-__all__ = ["postgres"]
 
 API = "/api/orgs/default/projects/default"
 _numbers = itertools.count(1)
@@ -155,7 +152,7 @@ def test_a_kill_in_mid_delivery_loses_nothing_and_the_receiver_knows_it_by_its_i
 
 
 @pytest.mark.alone
-def test_two_copies_deliver_each_alert_once(postgres: Served, open_folder: Path) -> None:
+def test_two_copies_deliver_each_alert_once(postgres: DebianPostgres, open_folder: Path) -> None:
     settings: Any = {"SVC_JDBC_URL": postgres.url, "SVC_INGEST_DECODERS": "0"}
     with ExitStack() as copies, receiving() as receiver:
         one = copies.enter_context(running(open_folder / "one", **settings))

@@ -19,7 +19,7 @@ from protocol.spooled import DeadLetter, pack_damaged, pack_letter
 from protocol.storage import Letter
 from tests.bench.load import fresh, make_template
 from tests.chaos.flood import SPANS, Flood, compare, stored
-from tests.e2e.test_life import DEBIAN, Served
+from tests.debian_postgres import DEBIAN, DebianPostgres
 from tests.kafka.broker import BATCHES, DEAD_LETTERS, GROUP, Broker
 from tests.service import TRACE_SVC, Service, running, until
 from tests.wire import request, span
@@ -38,15 +38,6 @@ def topics(kafka: Broker) -> Broker:
     """The broker without any topic of the service."""
     kafka.clear()
     return kafka
-
-
-@pytest.fixture
-def postgres(open_folder: Path) -> Iterator[Served]:
-    server = Served(open_folder / "pg")
-    try:
-        yield server
-    finally:
-        server.stop()
 
 
 def on(broker: Broker, **settings: str) -> dict[str, str]:
@@ -102,7 +93,7 @@ def test_kill_9_and_sigterm_in_mid_flood_lose_nothing_acknowledged(topics: Broke
 
 
 def test_positions_are_committed_only_after_the_rows_are_stored(
-    topics: Broker, postgres: Served, open_folder: Path
+    topics: Broker, postgres: DebianPostgres, open_folder: Path
 ) -> None:
     """Drainers hang in the database with batches in hand, the service is killed: all of it comes back."""
     settings = on(topics, SVC_JDBC_URL=postgres.url)
@@ -126,7 +117,7 @@ def test_positions_are_committed_only_after_the_rows_are_stored(
 
 
 def test_replicas_share_the_partitions_and_one_takes_over_when_the_other_is_killed(
-    topics: Broker, postgres: Served, open_folder: Path
+    topics: Broker, postgres: DebianPostgres, open_folder: Path
 ) -> None:
     settings = on(topics, SVC_JDBC_URL=postgres.url)
     with (
@@ -151,7 +142,7 @@ def test_replicas_share_the_partitions_and_one_takes_over_when_the_other_is_kill
 
 
 @contextmanager
-def locked(server: Served, table: str) -> Iterator[None]:
+def locked(server: DebianPostgres, table: str) -> Iterator[None]:
     """Nobody else can write the table."""
     url = server.url.removeprefix("jdbc:")
     with subprocess.Popen(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ import pytest
 
 from tests.balancer import balanced
 from tests.chaos.flood import Flood, compare, stored
-from tests.e2e.test_life import Served
+from tests.debian_postgres import DebianPostgres
 from tests.service import Service, running, until
 
 pytestmark = pytest.mark.alone
@@ -20,22 +19,13 @@ pytestmark = pytest.mark.alone
 TAKEOVER_TIMEOUT_S = 60.0
 
 
-@pytest.fixture
-def postgres(open_folder: Path) -> Iterator[Served]:
-    server = Served(open_folder / "pg")
-    try:
-        yield server
-    finally:
-        server.stop()
-
-
 def leads(service: Service) -> bool:
     """Whether this copy has said that it has a duty."""
     return 'event="this copy has the duty of heartbeat"' in service.log.read_text()
 
 
 def test_two_copies_behind_a_balancer_lose_nothing_acknowledged_when_one_is_killed(
-    postgres: Served, open_folder: Path
+    postgres: DebianPostgres, open_folder: Path
 ) -> None:
     settings: dict[str, Any] = {
         "SVC_JDBC_URL": postgres.url,

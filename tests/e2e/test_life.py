@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import signal
 import stat
 import subprocess
 import threading
 import uuid
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +17,7 @@ import pytest
 
 from svc.commands.serve import greeting
 from tests.bench.load import fresh, make_template
-from tests.conftest import missing
+from tests.debian_postgres import DebianPostgres
 from tests.service import PLAIN, TRACE_SVC, Service, environment, free_port, running, until
 
 pytestmark = pytest.mark.alone
@@ -193,79 +191,14 @@ def test_a_killed_embedded_database_comes_back_and_nothing_acknowledged_is_lost(
         service.wait_for_spans(flood.acknowledged)
 
 
-DEBIAN = sorted(Path("/usr/lib/postgresql").glob("*/bin"))
-
-
-class Served:
-    """Debian's own PostgreSQL on a port of its own."""
-
-    def __init__(self, folder: Path, follows: Served | None = None) -> None:
-        """A new cluster, or a streaming replica of another one."""
-        if not DEBIAN:
-            missing("Debian's PostgreSQL")
-        folder.mkdir()
-        self.folder, self.port = folder, free_port()
-        self._as = (
-            ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups"] if os.geteuid() == 0 else []
-        )
-        if self._as:
-            shutil.chown(folder, "postgres", "postgres")
-        (folder / "pw").write_text("secret of the test")
-        (folder / "pw").chmod(0o644)
-        if follows is not None:
-            source = f"postgresql://owner:secret%20of%20the%20test@127.0.0.1:{follows.port}/postgres"
-            self._run("pg_basebackup", "-R", "-c", "fast", "-d", source, "-D", str(folder / "data"))
-            self.start()
-            return
-        self._run("initdb", "-D", str(folder / "data"), "-U", "owner", "--pwfile", str(folder / "pw"),
-                  "--auth=scram-sha-256", "--encoding=UTF8", "--locale=C.UTF-8")  # fmt: skip
-        self.start()
-
-    def start(self) -> None:
-        options = f"-p {self.port} -c listen_addresses=127.0.0.1 -c unix_socket_directories={self.folder}"
-        self._run(
-            "pg_ctl",
-            "-D",
-            str(self.folder / "data"),
-            "-o",
-            options,
-            "-l",
-            str(self.folder / "log"),
-            "-w",
-            "start",
-        )
-
-    def stop(self) -> None:
-        self._run("pg_ctl", "-D", str(self.folder / "data"), "-m", "immediate", "-w", "stop")
-
-    def _run(self, program: str, *arguments: str) -> None:
-        command = [*self._as, str(DEBIAN[-1] / program), *arguments]
-        subprocess.run(command, check=True, timeout=60, stdout=subprocess.DEVNULL, cwd="/")
-
-    @property
-    def url(self) -> str:
-        return (
-            f"jdbc:postgresql://127.0.0.1:{self.port}/postgres?user=owner&password=secret%20of%20the%20test"
-        )
-
-
-@pytest.fixture
-def debian_postgres(open_folder: Path) -> Iterator[Served]:
-    server = Served(open_folder / "pg")
-    try:
-        yield server
-    finally:
-        server.stop()
-
-
 def test_a_served_database_that_goes_away_under_load_costs_nothing_acknowledged(
-    debian_postgres: Served,
+    postgres: DebianPostgres,
 ) -> None:
     """Stopped for half a minute, then started again: waited for, said so, nobody restarts in a loop."""
-    with running(SVC_JDBC_URL=debian_postgres.url, SVC_INGEST_SPOOL_MAX_BYTES="4000000") as service:
+    with running(SVC_JDBC_URL=postgres.url, SVC_INGEST_SPOOL_MAX_BYTES="4000000") as service:
         with Flood(service) as flood:
             until(lambda: flood.acknowledged > 200)
-            debian_postgres.stop()
+            postgres.stop()
             until(lambda: service.health()["components"]["db"]["status"] == "DOWN")
             until(lambda: "waiting_for" in service.health()["components"]["ingest"]["details"])
             until(lambda: flood.refused > 0, timeout_s=60)
@@ -274,7 +207,7 @@ def test_a_served_database_that_goes_away_under_load_costs_nothing_acknowledged(
             report = service.health()
             assert report["components"]["actors"]["status"] == "UP"
             assert all(actor["crashes"] == 0 for actor in report["components"]["actors"]["details"].values())
-            debian_postgres.start()
+            postgres.start()
             seen = flood.acknowledged
             until(lambda: service.health()["status"] == "UP" and flood.acknowledged > seen, timeout_s=60)
         service.wait_for_spans(flood.acknowledged)

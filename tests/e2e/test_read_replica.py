@@ -12,7 +12,7 @@ import httpx2
 import pytest
 
 from tests.bench.load import fresh, make_template
-from tests.e2e.test_life import DEBIAN, Served
+from tests.debian_postgres import DEBIAN, DebianPostgres
 from tests.service import PLAIN, TRACE_SVC, Service, environment, running, until
 
 pytestmark = pytest.mark.alone
@@ -21,11 +21,11 @@ PROJECT = "/orgs/default/projects/default"
 
 
 @pytest.fixture
-def pair(open_folder: Path) -> Iterator[tuple[Served, Served]]:
+def pair(open_folder: Path) -> Iterator[tuple[DebianPostgres, DebianPostgres]]:
     """A primary, and a replica that follows it."""
-    servers = [Served(open_folder / "primary")]
+    servers = [DebianPostgres(open_folder / "primary")]
     try:
-        servers.append(Served(open_folder / "replica", follows=servers[0]))
+        servers.append(DebianPostgres(open_folder / "replica", follows=servers[0]))
         yield servers[0], servers[1]
     finally:
         for server in servers:
@@ -52,7 +52,7 @@ def sent(service: Service) -> None:
 
 
 @contextmanager
-def frozen(replica: Served) -> Iterator[None]:
+def frozen(replica: DebianPostgres) -> Iterator[None]:
     """The replica hears, and does not replay."""
     told(replica, "select pg_wal_replay_pause()")
     try:
@@ -61,13 +61,13 @@ def frozen(replica: Served) -> Iterator[None]:
         told(replica, "select pg_wal_replay_resume()")
 
 
-def told(server: Served, sql: str) -> None:
+def told(server: DebianPostgres, sql: str) -> None:
     url = f"postgresql://owner:secret%20of%20the%20test@127.0.0.1:{server.port}/postgres"
     subprocess.run([DEBIAN[-1] / "psql", "-q", "-c", sql, url], check=True, timeout=30, capture_output=True)
 
 
 def test_reads_go_to_a_replica_while_it_is_near_and_never_what_people_write(
-    pair: tuple[Served, Served], open_folder: Path
+    pair: tuple[DebianPostgres, DebianPostgres], open_folder: Path
 ) -> None:
     primary, replica = pair
     settings: dict[str, Any] = {

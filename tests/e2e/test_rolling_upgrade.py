@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -23,22 +22,13 @@ from svc.store.postgres.migrate import migrations
 from svc.wiring.open_store import open_store
 from tests.balancer import balanced
 from tests.chaos.flood import stored
-from tests.e2e.test_life import Served
+from tests.debian_postgres import DebianPostgres
 from tests.releases import RELEASES
 from tests.service import PLAIN, Service, running, until
 
 pytestmark = pytest.mark.alone
 
 SECRETS = {"SVC_SECRET_KEY": "a" * 43 + "=", "SVC_AUTH_COOKIE_PASSWORD": "of the test, long enough for a key"}
-
-
-@pytest.fixture
-def postgres(open_folder: Path) -> Iterator[Served]:
-    server = Served(open_folder / "pg")
-    try:
-        yield server
-    finally:
-        server.stop()
 
 
 class Load:
@@ -156,7 +146,7 @@ def balances(service: Service) -> bool:
 
 
 def test_each_copy_is_replaced_under_load_without_a_failed_request(
-    postgres: Served, open_folder: Path
+    postgres: DebianPostgres, open_folder: Path
 ) -> None:
     settings: dict[str, Any] = {
         "SVC_JDBC_URL": postgres.url,

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 
 import pytest
 
 from protocol.alerts import Undelivered
 from svc.store.alerts.deliveries import DeliveryStore
 from svc.store.postgres.database import Database
-from tests.front.people import Replica, replica
+from tests.front.people import Replica
 from tests.receiver import Receiver, receiving
 from tests.store.alerts.telling import claimed, gathered, project_of
 from tests.store.detection.detecting import opened, seen
@@ -19,20 +19,6 @@ from tests.web.test_triage import invited
 from tests.web.visitor import BASE, Seen, Visitor
 
 HERE = BASE + "/settings/notifications"
-
-
-@pytest.fixture
-async def here(store: Database) -> AsyncIterator[Replica]:
-    async with replica(store) as found:
-        yield found
-
-
-@pytest.fixture
-async def owner(here: Replica) -> Visitor:
-    """The first account, signed in."""
-    visitor = Visitor.of(here)
-    assert (await visitor.sign_up()).status == 303
-    return visitor
 
 
 @pytest.fixture
