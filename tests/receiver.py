@@ -11,6 +11,8 @@ from typing import Any
 import attrs
 import msgspec
 
+from tests.answering import answering
+
 
 @attrs.frozen
 class Taken:
@@ -79,13 +81,8 @@ def receiving() -> Iterator[Receiver]:
             pass
 
     server = Server(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    found.url = f"http://127.0.0.1:{server.server_address[1]}"
-    try:
-        yield found
-    finally:
-        found.open.set()
-        server.shutdown()
-        server.server_close()
-        thread.join(10)
+    with answering(server) as found.url:
+        try:
+            yield found
+        finally:
+            found.open.set()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 import attrs
 import pytest
 
+from tests.answering import answering
 from tests.service import running, until
 
 #: Writes down every name that the process looks up, from its first moment on.
@@ -48,12 +48,8 @@ def host() -> Iterator[Host]:
     found = Host()
     server = HTTPServer(("127.0.0.1", 0), Handler)
     found.port = server.server_port
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    yield found
-    server.shutdown()
-    thread.join(10)
-    server.server_close()
+    with answering(server):
+        yield found
 
 
 def test_one_message_at_the_start_and_none_nor_a_look_up_when_turned_off(host: Host, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from protocol.otlp.reading import read_protobuf, walk
 from svc.front.otlp.grpc import METHOD
+from tests.answering import answering
 from tests.service import Service, running, until
 from tests.wire import request, span
 
@@ -55,13 +56,11 @@ class Receiver:
 @contextmanager
 def receiving() -> Iterator[Receiver]:
     receiver = Receiver()
-    threading.Thread(target=receiver.server.serve_forever, daemon=True).start()
-    try:
-        yield receiver
-    finally:
-        receiver.free.set()
-        receiver.server.shutdown()
-        receiver.server.server_close()
+    with answering(receiver.server):
+        try:
+            yield receiver
+        finally:
+            receiver.free.set()
 
 
 @pytest.fixture(scope="module")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import attrs
+
+from tests.answering import answering
 
 
 @attrs.define
@@ -56,12 +57,5 @@ def encoder_service() -> Iterator[EncoderService]:
             """Say nothing."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    service.url = f"http://127.0.0.1:{server.server_port}"
-    try:
+    with answering(server) as service.url:
         yield service
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join(10)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
 from typing import Any
 
 import attrs
@@ -16,6 +15,7 @@ from botocore.credentials import Credentials
 
 from svc.outside.http import LOCAL_NETWORKS, AddressRule, HttpClient
 from svc.outside.reach import PROBES, Providers
+from tests.answering import answering
 
 AT = datetime(2026, 11, 20, 12, 34, 56, tzinfo=UTC)
 SECRET = "the-secret-of-the-integration"
@@ -42,13 +42,10 @@ def other() -> Iterator[Other]:
         def log_message(self, *_: Any) -> None:
             pass
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        made = Other(f"http://127.0.0.1:{server.server_address[1]}")
-        thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-        thread.start()
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    made = Other(f"http://127.0.0.1:{server.server_port}")
+    with answering(server):
         yield made
-        server.shutdown()
-        thread.join(5)
 
 
 def providers() -> Providers:

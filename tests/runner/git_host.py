@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 
 import attrs
 
+from tests.answering import answering
 from tests.certificates import mount, pair_for, root_pem
 
 USER, SECRET = "x-access-token", "ghp_of-the-git-host-0123456789"
@@ -180,19 +181,13 @@ def git_host(root: Path) -> Iterator[GitHost]:
         def handle_error(self, *_: Any) -> None:
             """Whoever asked was ended while its answer was written."""
 
-    with Server(("127.0.0.1", 0), Handler) as server:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(certificates / "tls.crt", certificates / "tls.key")
-        server.socket = context.wrap_socket(server.socket, server_side=True)
-        server.daemon_threads = True
-        made = GitHost(f"https://localhost:{server.server_address[1]}", root)
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-        thread.start()
-        try:
-            yield made
-        finally:
-            server.shutdown()
-            thread.join(5)
+    server = Server(("127.0.0.1", 0), Handler)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificates / "tls.crt", certificates / "tls.key")
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    made = GitHost(f"https://localhost:{server.server_port}", root)
+    with answering(server):
+        yield made
 
 
 def _basic() -> str:

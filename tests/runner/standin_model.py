@@ -16,6 +16,8 @@ from typing import Any
 
 import attrs
 
+from tests.answering import answering
+
 
 @attrs.frozen
 class Asked:
@@ -141,13 +143,7 @@ def standin(script: Script) -> Iterator[StandIn]:
         def log_message(self, *_: Any) -> None:
             pass
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        made = StandIn(f"http://127.0.0.1:{server.server_address[1]}", script)
-        server.daemon_threads = True
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-        thread.start()
-        try:
-            yield made
-        finally:
-            server.shutdown()
-            thread.join(5)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    made = StandIn(f"http://127.0.0.1:{server.server_port}", script)
+    with answering(server):
+        yield made

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import itertools
 import json
-import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+
+from tests.answering import answering
 
 ANSWER = "It is sunny in Paris."
 ARGUMENTS = {"city": "Paris"}
@@ -209,11 +210,5 @@ def standing_in() -> Iterator[StandIn]:
     handler = type("Handler", (_Handler,), {})
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     standin = handler.standin = StandIn(f"http://127.0.0.1:{server.server_port}")  # type: ignore[attr-defined]
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
+    with answering(server):
         yield standin
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join(10)

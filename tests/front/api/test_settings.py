@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 from base64 import b64encode
 from collections.abc import AsyncIterator, Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -13,6 +12,7 @@ import attrs
 import pytest
 
 from svc.store.postgres.database import Database
+from tests.answering import answering
 from tests.front.people import ORG, PROJECT, Browser, Replica, replica
 from tests.store.spans.test_writing import fetch
 
@@ -150,12 +150,8 @@ def provider() -> Iterator[Provider]:
 
     server = HTTPServer(("127.0.0.1", 0), Handler)
     found = Provider(f"http://127.0.0.1:{server.server_port}")
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    yield found
-    server.shutdown()
-    thread.join(10)
-    server.server_close()
+    with answering(server):
+        yield found
 
 
 def integration(at: Provider | None = None, **fields: Any) -> dict[str, Any]:

@@ -6,7 +6,6 @@ import json
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
 from typing import Any
 
 import attrs
@@ -16,6 +15,7 @@ from botocore.utils import ContainerMetadataFetcher, InstanceMetadataFetcher
 
 from svc.outside.models.aws import CloudKeys
 from svc.outside.models.sigv4 import KeyPair
+from tests.answering import answering
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 UNTIL = NOW + timedelta(hours=6)
@@ -74,13 +74,10 @@ def machine() -> Iterator[Machine]:
         def log_message(self, *_: Any) -> None:
             pass
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        made = Machine(f"http://127.0.0.1:{server.server_address[1]}")
-        thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-        thread.start()
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    made = Machine(f"http://127.0.0.1:{server.server_port}")
+    with answering(server):
         yield made
-        server.shutdown()
-        thread.join(5)
 
 
 def same(ours: KeyPair | None, theirs: Any) -> bool:

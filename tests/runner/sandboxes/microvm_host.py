@@ -16,7 +16,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from email.parser import BytesParser
@@ -26,6 +25,8 @@ from typing import Any
 from urllib.parse import parse_qs, parse_qsl, unquote, urlsplit
 
 import attrs
+
+from tests.answering import answering
 
 KEY = "e2b_0123456789"
 
@@ -78,18 +79,14 @@ def standin_host() -> Iterator[StandInHost]:
         def host(self) -> StandInHost:
             return made
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        made = StandInHost(f"http://127.0.0.1:{server.server_address[1]}")
-        server.daemon_threads = True
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-        thread.start()
-        try:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    made = StandInHost(f"http://127.0.0.1:{server.server_port}")
+    try:
+        with answering(server):
             yield made
-        finally:
-            server.shutdown()
-            thread.join(5)
-            for box in made.boxes.values():
-                box.end()
+    finally:
+        for box in made.boxes.values():
+            box.end()
 
 
 class _Handler(BaseHTTPRequestHandler):
