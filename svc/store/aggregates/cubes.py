@@ -376,6 +376,14 @@ async def covered(
     return None if row is None else Covered(row["built_until"], row["dirty"])
 
 
+async def covered_since(
+    connection: Connection, project_id: int, dataset: Dataset, first: datetime
+) -> Covered:
+    """As `covered`, for a question that looks at nothing before `first`: nothing built ends there."""
+    built = await covered(connection, project_id, dataset, first)
+    return Covered(first, []) if built is None else attrs.evolve(built, until=max(first, built.until))
+
+
 def ceil_hour(moment: datetime) -> datetime:
     """The first full hour that is no earlier."""
     hour = hour_of(moment)

@@ -14,7 +14,7 @@ import attrs
 
 from svc.domain.calendar import hour_of
 from svc.domain.datasets import SPANS
-from svc.store.aggregates.cubes import Covered, covered
+from svc.store.aggregates.cubes import covered_since
 from svc.store.aggregates.models import CALLS, FIGURES
 from svc.store.postgres.database import Connection, Database
 from svc.store.reads.vitals import SKEW
@@ -66,8 +66,7 @@ class ModelReads:
         first = since - SKEW
 
         async def work(connection: Connection) -> list[Any]:
-            built = await covered(connection, project_id, SPANS, first) or Covered(first, [])
-            built = attrs.evolve(built, until=max(first, built.until))
+            built = await covered_since(connection, project_id, SPANS, first)
             return await connection.fetch(
                 _USED,
                 project_id,

@@ -15,7 +15,7 @@ import attrs
 
 from svc.domain.calendar import hour_of
 from svc.domain.detect.histogram import UNIT_MS, Histogram
-from svc.store.aggregates.cubes import Covered, covered
+from svc.store.aggregates.cubes import Covered, covered_since
 from svc.store.aggregates.vitals import BIN, SOURCES, VitalSource, What
 from svc.store.postgres.database import Connection, Database
 
@@ -119,9 +119,9 @@ class VitalsReads:
         first = hour_of(start - SKEW)
 
         async def work(connection: Connection) -> list[Any]:
-            built = await covered(connection, project_id, SOURCES[what].dataset, first) if by_hours else None
-            built = built or Covered(first, [])
-            built = attrs.evolve(built, until=max(first, built.until))
+            built = Covered(first, [])
+            if by_hours:
+                built = await covered_since(connection, project_id, SOURCES[what].dataset, first)
             # Each stretch is one scan of the index on created_at.
             return await connection.fetch(
                 _OF[what],

@@ -16,10 +16,9 @@ from svc.store.postgres.database import Database
 from svc.store.reads.models import ModelReads
 from svc.store.reads.trace_counts import TraceCounts
 from svc.store.reads.traces import TraceFilter
-from svc.store.spans.traces import TraceStore
-from tests.store.aggregates.test_vitals import call, clock
+from tests.store.aggregates.test_vitals import Walk, clock
 from tests.store.reads.test_reads import Explaining
-from tests.store.spans.test_writing import Clock, fetch, rows, store_of
+from tests.store.spans.test_writing import Clock, fetch
 
 __all__ = ["clock"]
 HOUR = timedelta(hours=1)
@@ -82,26 +81,11 @@ async def models_agree(store: Database, clock: Clock, hours: int) -> None:
 @pytest.mark.parametrize("seed", range(2))
 async def test_cubes_agree_with_the_rows_at_every_moment(store: Database, clock: Clock, seed: int) -> None:
     dice = random.Random(seed)
-    spans, cubes, traces = store_of(store, clock), CubeStore(store), TraceStore(store)
-    number = 0
+    walk = Walk(store, clock, dice)
     for _ in range(30):
-        action = dice.choice(["write", "write", "resend", "wait", "build", "build one"])
-        if action == "write":
-            count = dice.randrange(1, 8)
-            await spans.write(rows(*(call(number + n + 1, dice, clock) for n in range(count))))
-            number += count
-        elif action == "resend" and number:
-            again = 1 + dice.randrange(number)
-            (row,) = await fetch(
-                store, "select started_at from span where span_id = $1", again.to_bytes(8, "big")
-            )
-            await spans.write(rows(call(again, dice, clock, row["started_at"])))
-        elif action == "wait":
-            clock.now += timedelta(minutes=dice.choice([dice.randrange(5, 90), dice.randrange(300, 900)]))
-        else:
-            await cubes.build(clock.now, 100 if action == "build" else 1)
+        await walk.step()
         # What a trace holds is as of its last roll-up.
-        while (await traces.settle(clock.now + timedelta(seconds=11), 100)).seen:
+        while (await walk.traces.settle(clock.now + timedelta(seconds=11), 100)).seen:
             pass
         asked = dice.choice(FILTERS)
         await traces_agree(store, clock, asked, dice.choice([0, 1, 6, 30]), dice.choice([1, 3, 24]))

@@ -92,29 +92,42 @@ async def agree(store: Database, clock: Clock, what: What, hours: int, *, aligne
                 assert bin_of(window.p95_ms * 0.9999, UNIT_MS) <= max(bins)
 
 
-@pytest.mark.parametrize("seed", range(2))
-async def test_vitals_agree_with_the_rows_at_every_moment(store: Database, clock: Clock, seed: int) -> None:
-    dice = random.Random(seed)
-    spans, cubes, traces = store_of(store, clock), CubeStore(store), TraceStore(store)
-    number = 0
-    for _ in range(36):
-        action = dice.choice(["write", "write", "resend", "settle", "wait", "build", "build one"])
+class Walk:
+    """Calls that are written, sent again, waited for and built, as the dice say."""
+
+    def __init__(self, store: Database, clock: Clock, dice: random.Random) -> None:
+        self.store, self.clock, self.dice = store, clock, dice
+        self.spans, self.cubes, self.traces = store_of(store, clock), CubeStore(store), TraceStore(store)
+        self.number = 0
+
+    async def step(self, *more: str) -> None:
+        """One thing that may happen; `more` are others besides."""
+        dice, clock = self.dice, self.clock
+        action = dice.choice(["write", "write", "resend", *more, "wait", "build", "build one"])
         if action == "write":
             count = dice.randrange(1, 8)
-            await spans.write(rows(*(call(number + n + 1, dice, clock) for n in range(count))))
-            number += count
-        elif action == "resend" and number:
-            again = 1 + dice.randrange(number)
+            await self.spans.write(rows(*(call(self.number + n + 1, dice, clock) for n in range(count))))
+            self.number += count
+        elif action == "resend" and self.number:
+            again = 1 + dice.randrange(self.number)
             (row,) = await fetch(
-                store, "select started_at from span where span_id = $1", again.to_bytes(8, "big")
+                self.store, "select started_at from span where span_id = $1", again.to_bytes(8, "big")
             )
-            await spans.write(rows(call(again, dice, clock, row["started_at"])))
+            await self.spans.write(rows(call(again, dice, clock, row["started_at"])))
         elif action == "settle":
-            await traces.settle(clock.now + timedelta(seconds=11), 100)
+            await self.traces.settle(clock.now + timedelta(seconds=11), 100)
         elif action == "wait":
             clock.now += timedelta(minutes=dice.choice([dice.randrange(5, 90), dice.randrange(300, 900)]))
         else:
-            await cubes.build(clock.now, 100 if action == "build" else 1)
+            await self.cubes.build(clock.now, 100 if action == "build" else 1)
+
+
+@pytest.mark.parametrize("seed", range(2))
+async def test_vitals_agree_with_the_rows_at_every_moment(store: Database, clock: Clock, seed: int) -> None:
+    dice = random.Random(seed)
+    walk = Walk(store, clock, dice)
+    for _ in range(36):
+        await walk.step("settle")
         what: What = dice.choice(["sites", "models", "tools"])
         await agree(store, clock, what, dice.choice([1, 6, 24]), aligned=dice.random() < 0.8)
 
