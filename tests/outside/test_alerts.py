@@ -25,7 +25,7 @@ from svc.outside.http import LOCAL_NETWORKS
 from svc.outside.smtp import THREADS as smtp_threads
 from svc.outside.smtp import MailServer
 from tests.certificates import mount, pair_for, root_pem
-from tests.outside.test_http import says, serving
+from tests.outside.test_http import rebound, says, serving
 from tests.receiver import receiving
 from tests.service import free_port
 
@@ -105,15 +105,9 @@ async def test_the_metadata_of_clouds_is_never_reached() -> None:
 async def test_a_name_that_is_bound_to_another_address_later_gains_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    asked: list[str] = []
-
-    async def resolves(host: str, port: int, **_: object) -> list[tuple[object, ...]]:
-        asked.append(host)
-        return [(0, 0, 0, "", ("127.0.0.1" if len(asked) == 1 else "169.254.169.254", port))]
-
     async with serving(partial(says, head="HTTP/1.1 204 No Content", body=b"")) as url:
         port = url.rpartition(":")[2]
-        monkeypatch.setattr(trio.socket, "getaddrinfo", resolves)
+        asked = rebound(monkeypatch)
         assert await sent(NEAR, f"http://hooks.example:{port}/in") == 204
         assert asked == ["hooks.example"]
         # The next message asks anew, and hears the other address.

@@ -110,17 +110,24 @@ async def test_a_name_that_also_leads_to_a_private_address_is_refused(
         await HttpClient(AddressRule()).ask("GET", "http://rebound.example")
 
 
-async def test_the_connection_goes_to_the_address_that_was_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+def rebound(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """From now on names are this machine's at the first question, and another's at each one after. What was
+    asked for.
+    """
     asked: list[str] = []
 
     async def resolves(host: str, port: int, **_: object) -> list[tuple[object, ...]]:
         asked.append(host)
-        # A second question would be answered with another address.
         return [(0, 0, 0, "", ("127.0.0.1" if len(asked) == 1 else "169.254.169.254", port))]
 
+    monkeypatch.setattr(trio.socket, "getaddrinfo", resolves)
+    return asked
+
+
+async def test_the_connection_goes_to_the_address_that_was_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     async with serving(partial(says, head="HTTP/1.1 204 No Content", body=b"")) as url:
         port = url.rpartition(":")[2]
-        monkeypatch.setattr(trio.socket, "getaddrinfo", resolves)
+        asked = rebound(monkeypatch)
         answer = await HttpClient(NEAR).ask("GET", f"http://model.example:{port}/v1")
     assert answer.status == 204
     assert asked == ["model.example"]
