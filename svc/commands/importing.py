@@ -20,12 +20,13 @@ from typing import Final
 
 from protocol.importing import StoredSums
 from protocol.operator import OperatorError
+from protocol.rest.query import timestamp
 from svc.commands.place import name_project, named_project
 from svc.commands.telling import Teller
 from svc.config.table import Settings
 from svc.importers.journal import Journal, MovedSpans, SourceSums, forget, journal
 from svc.importers.moving import HistoryMove, window_of
-from svc.importers.source import Source, iso
+from svc.importers.source import Source
 from svc.runtime.clock import now
 from svc.store.accounts.projects import Project
 from svc.wiring.importing import PRODUCTS, ImportOrder, mover, source_of
@@ -157,13 +158,13 @@ def _report(
     counted: tuple[SourceSums, StoredSums],
 ) -> None:
     moved, (told, found) = kept.moved, counted
-    low = "the beginning" if kept.window.low is None else iso(kept.window.low)
+    low = "the beginning" if kept.window.low is None else timestamp(kept.window.low)
     dry = moving.shelf is None
     stored = moved.read - moved.outside - moved.expired if dry else moved.stored
     lines = [
         ("project", f"{project.org_slug}/{project.slug}"),
         ("from", f"{source.name}, {order.place}"),
-        ("range", f"{low} to {iso(kept.window.high)}"),
+        ("range", f"{low} to {timestamp(kept.window.high)}"),
         ("given", f"{told.traces:,} traces, {told.spans:,} spans{_said(told)}"),
         ("would store" if dry else "stored", f"{stored:,} spans"),
     ]

@@ -21,6 +21,7 @@ import msgspec
 
 from protocol.importing import Fetch, NotThere, PageTooLarge
 from protocol.operator import OperatorError
+from protocol.rest.query import timestamp
 from svc.importers.source import (
     Identity,
     ImportPage,
@@ -28,7 +29,6 @@ from svc.importers.source import (
     hex_id,
     identity,
     instant_of,
-    iso,
     json_of,
     json_text,
     nanoseconds,
@@ -110,9 +110,13 @@ class LangfuseProject:
 
     async def _asked(self, window: ImportWindow, cursor: str | None) -> dict[str, Any]:
         while True:
-            query = [("fields", _GROUPS), ("limit", str(self.page_rows)), ("toStartTime", iso(window.high))]
+            query = [
+                ("fields", _GROUPS),
+                ("limit", str(self.page_rows)),
+                ("toStartTime", timestamp(window.high)),
+            ]
             if window.low is not None:
-                query.append(("fromStartTime", iso(window.low)))
+                query.append(("fromStartTime", timestamp(window.low)))
             if self._keys:
                 query.append(("expandMetadata", ",".join(self._keys)))
             if cursor is not None:
@@ -131,10 +135,10 @@ class LangfuseProject:
             ("page", str(number)),
             ("limit", str(PAGE_TRACES)),
             ("orderBy", "timestamp.asc"),
-            ("toTimestamp", iso(window.high)),
+            ("toTimestamp", timestamp(window.high)),
         ]
         if window.low is not None:
-            query.append(("fromTimestamp", iso(window.low)))
+            query.append(("fromTimestamp", timestamp(window.low)))
         try:
             answer = json_of(await self.fetch("GET", _OLD, tuple(query)), "Langfuse")
         except NotThere:

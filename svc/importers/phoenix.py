@@ -15,6 +15,7 @@ import attrs
 
 from protocol.importing import Fetch, NotThere, PageTooLarge
 from protocol.operator import OperatorError
+from protocol.rest.query import timestamp
 from svc.importers.source import (
     Identity,
     ImportPage,
@@ -22,7 +23,6 @@ from svc.importers.source import (
     camel,
     hex_id,
     identity,
-    iso,
     json_of,
     request_of,
     service_resource,
@@ -80,9 +80,9 @@ class PhoenixProject:
     async def _fetched(self, window: ImportWindow, cursor: str | None) -> dict[str, Any]:
         path = f"/v1/projects/{quote(self.project, safe='')}/spans/otlpv1"
         while True:
-            query = [("limit", str(self.page_spans)), ("end_time", iso(window.high))]
+            query = [("limit", str(self.page_spans)), ("end_time", timestamp(window.high))]
             if window.low is not None:
-                query.append(("start_time", iso(window.low)))
+                query.append(("start_time", timestamp(window.low)))
             if cursor is not None:
                 query.append(("cursor", cursor))
             try:

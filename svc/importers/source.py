@@ -150,11 +150,6 @@ def from_milliseconds(since_ms: int) -> datetime:
     return _EPOCH + timedelta(milliseconds=since_ms)
 
 
-def iso(moment: datetime) -> str:
-    """A moment as APIs take it."""
-    return moment.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
-
-
 def camel(name: str) -> str:
     """A name with underscores as JSON of protobuf spells it."""
     head, *rest = name.split("_")

@@ -61,7 +61,6 @@ BOUNDS: Final = {
     "rises": "rises by (%)",
     "falls": "falls by (%)",
 }
-DAYS: Final = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 #: How long a rule can be muted on the page, in hours.
 MUTES: Final = {1: "an hour", 8: "8 hours", 24: "a day", 168: "a week"}
 

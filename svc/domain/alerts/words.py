@@ -17,7 +17,7 @@ from svc.domain.alerts.params import (
     SilentParams,
 )
 
-_DAYS: Final = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+DAYS: Final = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 _CASE: Final = {
     "case.opened": "a case opens",
     "case.reopened": "a case opens again",
@@ -48,7 +48,7 @@ def sentence_of(kind: str, params: RuleParams) -> str:
             least = ", high" if least_severity == "high" else least
             return f"{_CASE[kind]}{of}{least}"
         case DigestParams(every, at, weekday):
-            return f"each {'day' if every == 'day' else _DAYS[weekday]} at {at} UTC: what happened"
+            return f"each {'day' if every == 'day' else DAYS[weekday]} at {at} UTC: what happened"
         case DownParams(minutes):
             return f"ingest has been down for {_counted(minutes, 'minute')}" if minutes else "ingest is down"
         case LettersParams(spans):
