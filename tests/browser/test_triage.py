@@ -206,8 +206,8 @@ def test_of_two_people_on_one_case_the_second_hears_who_was_first(watched: Opene
         for page, reason in ((first, "the vendor fixed it"), (second, "mine")):
             page.keyboard.press("r")
             page.locator(":popover-open").get_by_label("Why", exact=True).fill(reason)
-            page.keyboard.press("Enter")
-            settle(page)
+            with page.expect_response(lambda answer: answer.request.method == "POST"):
+                page.keyboard.press("Enter")
         second.get_by_text("Nothing was done: it is resolved already.").wait_for()
         second.get_by_text(f"{EMAIL} was there first").wait_for()
         second.get_by_role("button", name="Reopen").click()

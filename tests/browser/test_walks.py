@@ -111,8 +111,8 @@ def test_a_newcomer_tells_what_broke_since_when_and_why_and_closes_the_case(watc
     with watched.page() as page:
         page.goto(watched.url(f"{BASE}/settings/people"))
         page.get_by_label("Who signs up without an invitation becomes").select_option("member")
-        page.get_by_role("button", name="Keep").click()
-        settle(page)
+        with page.expect_response(lambda answer: answer.request.method == "POST"):
+            page.get_by_role("button", name="Keep").click()
     with watched.page(signed_in=False, **WIDE) as page:
         began_s = time.monotonic()
         page.goto(watched.url("/"))

@@ -19,7 +19,6 @@ import pytest
 
 from protocol.otlp.json import read_json
 from protocol.otlp.reading import envelope, read_protobuf, walk
-from svc.__main__ import main
 from tests.service import PLAIN, TRACE_SVC, Service, running, until
 from tests.wire import event, link, request, span
 
@@ -222,12 +221,11 @@ def test_a_run_that_is_killed_goes_on_and_everything_is_there_once(
         (("export", "-", "--from", "yesterday"), "is no time"),
     ],
 )
-def test_what_cannot_be_imported_says_why(
-    words: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_cannot_be_imported_says_why(instance: Service, words: tuple[str, ...], said: str) -> None:
     """Before any database is opened."""
-    assert main(["import", *words]) == 1
-    assert said in capsys.readouterr().err
+    done = ran(instance, "import", *words)
+    assert done.returncode == 1
+    assert said in done.stderr.decode()
 
 
 def test_the_commands_of_the_page_do_what_it_says(instance: Service, filled: Path, tmp_path: Path) -> None:

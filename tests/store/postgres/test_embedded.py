@@ -386,6 +386,7 @@ async def test_a_killed_server_is_started_again_with_its_committed_rows(own_data
     assert not lives(pid_of(server))
 
 
+@pytest.mark.errors_expected
 @pytest.mark.parametrize("lost", ["postgres/18/data", "postgres"])
 async def test_an_outage_is_waited_for_and_never_raised(
     own_data_dir: Path, monkeypatch: pytest.MonkeyPatch, lost: str
