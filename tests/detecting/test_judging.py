@@ -10,11 +10,14 @@ import trio
 from trio.testing import MockClock
 
 from protocol.detection import Author
+from svc.detecting.case_keeper import AHEAD
 from svc.detecting.judge import Judge
+from svc.detecting.looks import SOON_S
 from svc.domain.detect.slots import slot_at
 from svc.domain.detect.table import DETECTORS
 from svc.domain.detect.telling import _RATES, _SIZES
 from svc.store.detection.case_states import CaseStates
+from svc.store.detection.detector_settings import DetectorSettingStore
 from svc.store.detection.due import DueStore
 from svc.store.detection.evidence import EvidenceStore
 from svc.store.detection.findings import FindingStore
@@ -316,10 +319,15 @@ async def test_another_model_that_answers_is_told_and_opens_no_case(store: Datab
     assert await house.cases() == []
 
 
-async def test_a_new_kind_of_failure_joins_the_case_of_its_tool(store: Database) -> None:
+async def test_a_new_kind_of_failure_joins_the_case_of_its_tool_whichever_judge_comes_first(
+    store: Database,
+) -> None:
     habits = Habits(tool_errors={"search": 0.10, "pay": 0.01})
     new = Fault("quota", 15 * DAY, tool="search", tool_errors=0.5, error_type="QuotaExceeded")
     house = await rested(store, Story(habits=habits, faults=(new,)))
+    # Its judge goes by the reference of the tool's failures, so it leaves them due until they are judged.
+    early = next(judge for judge in house.judges() if judge.detector.name == "new_signature")
+    assert await early.round() == SOON_S
     await house.look()
     [case] = await house.cases()
     assert sorted(key.split(" ")[1] for key in case["listed"]) == [
@@ -331,9 +339,15 @@ async def test_a_new_kind_of_failure_joins_the_case_of_its_tool(store: Database)
 async def test_a_detector_that_is_switched_off_leaves_its_slots_for_later(store: Database) -> None:
     house = await rested(store, Story(faults=(PAY,)), until=MONDAY + 18 * DAY)
     house.settings.named["tool_error"] = Tuned(enabled=False)
+    settings = DetectorSettingStore(store)
+    await settings.set_enabled(PROJECT, "tool_error", False, "ann@example.com")
     await house.look()
     assert await house.told("id") == []
+    # Nor does it keep the others' findings from becoming cases.
+    assert not await house.keeper().work.behind(PROJECT, DETECTORS.keys() - AHEAD)
     house.settings.named.clear()
+    await settings.set_enabled(PROJECT, "tool_error", True, "ann@example.com")
+    assert await house.keeper().work.behind(PROJECT, DETECTORS.keys() - AHEAD)
     await house.look()
     assert await house.told("cause_key") == [("tool_error_rate:pay:up",)]
 
