@@ -28,7 +28,7 @@ from svc.store.aggregates.counts import fold
 from svc.store.aggregates.failed import FAILED, LACKING_FAILED, WITHOUT_FAILED, count_failed
 from svc.store.aggregates.models import build_models
 from svc.store.aggregates.projects import every_project
-from svc.store.aggregates.trace_values import build_trace_values
+from svc.store.aggregates.trace_values import build_trace_values, mark_lacking
 from svc.store.aggregates.values import build_values
 from svc.store.aggregates.vitals import TRACES, build_vitals
 from svc.store.postgres.clauses import by_each
@@ -98,6 +98,7 @@ class CubeStore:
                 done += await self._catch_up(project_id, dataset, now, limit - done)
                 if done >= limit:
                     return Built(done, more=True)
+        await mark_lacking(self.database, now)
         for project_id, name, hour in await self._dirty(limit - done):
             await self._build(project_id, BUILT[name], hour, until=None)
             done += 1
