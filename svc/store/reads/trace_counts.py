@@ -25,7 +25,7 @@ from svc.store.reads.trace_filter import (
     narrowed_by_index,
     of_its_own,
 )
-from svc.store.reads.trace_groups import buckets_left, grouped, newest_left, stretches_of
+from svc.store.reads.trace_groups import buckets_left, grouped, ids_left, stretches_of
 from svc.store.reads.trace_search import RARE, speaking, worth_grouping
 
 _MOST_BUCKETS: Final = 2000
@@ -118,41 +118,36 @@ class TraceCounts:
         name, value, sets = by_each(_FIELDS)
         columns = ", ".join(_FIELDS)
 
-        async def work(connection: Connection) -> tuple[list[Any], list[Any]]:
+        async def work(connection: Connection) -> list[Any]:
             await connection.execute(PLAN_ONCE)
             these, values = await _these(connection, project_id, asked, FACETED)
-            # The newest by the index on started_at, counted by each field apart, the most frequent kept.
-            counted = await connection.fetch(
-                f"with t as materialized (select {columns} from trace t where {these}"
-                f" order by started_at desc limit {FACETED}), counted as (select {name} as field,"
-                f" {value} as value, count(*) as n from t group by grouping sets ({sets}, ()))"
+            # The newest by the index on started_at or by their keys, counted by each field apart, the most
+            # frequent kept; of the very newest the models, by the keys of their spans: `offset 0` keeps it a
+            # look-up for each.
+            return await connection.fetch(
+                f"with t as materialized (select {columns}, trace_id, started_at, first_started_at,"
+                f" last_started_at from trace t where {these} order by started_at desc limit {FACETED}),"
+                f" counted as (select {name} as field, {value} as value, count(*) as n from t"
+                f" group by grouping sets ({sets}, ()) union all select 'model', model, count(*) from"
+                f" (select * from t order by started_at desc limit {MODELLED}) as t cross join lateral"
+                " (select distinct coalesce(s.model_id, s.provided_model_name) as model from span s"
+                " where s.project_id = $1 and s.trace_id = t.trace_id and s.started_at between"
+                " t.first_started_at and t.last_started_at and s.provided_model_name is not null offset 0)"
+                " as used group by model)"
                 " select field, value, n from (select *, row_number() over (partition by field"
                 " order by n desc, value) as place from counted) as ranked"
                 f" where place <= {VALUES_SHOWN} order by field, place",
                 *values,
             )
-            # The models of the newest, by the keys of their spans; `offset 0` keeps it a look-up for each.
-            models = await connection.fetch(
-                "with t as materialized (select trace_id, first_started_at, last_started_at from trace t"
-                f" where {these} order by started_at desc limit {MODELLED})"
-                " select model as value, count(*) as n from t cross join lateral (select distinct"
-                " coalesce(s.model_id, s.provided_model_name) as model from span s where s.project_id = $1"
-                " and s.trace_id = t.trace_id and s.started_at between t.first_started_at"
-                " and t.last_started_at and s.provided_model_name is not null offset 0) as used"
-                f" group by 1 order by 2 desc, 1 limit {VALUES_SHOWN}",
-                *values,
-            )
-            return counted, models
 
-        counted, models = await self.database.run(work, readonly=True, snapshot=True, timeout_s=timeout_s)
-        fields: dict[str, list[tuple[str | None, int]]] = {field: [] for field in _FIELDS}
+        counted = await self.database.run(work, readonly=True, snapshot=True, timeout_s=timeout_s)
+        fields: dict[str, list[tuple[str | None, int]]] = {field: [] for field in (*_FIELDS, "model")}
         over = 0
         for row in counted:
             if row["field"]:
                 fields[row["field"]].append((row["value"], row["n"]))
             else:
                 over = row["n"]
-        fields["model"] = [(row["value"], row["n"]) for row in models]
         return TraceFacets(fields, over)
 
     async def nearest(
@@ -199,35 +194,43 @@ async def _these(
     They are named by their keys where that is quicker.
     """
     where, clause = _clause(project_id, asked)
+    named = None
     if asked.q is not None:
         ids = await speaking(connection, project_id, asked.q)
-        if ids is None:
+        if ids is None and (left := await _left(connection, project_id, asked, RARE + 1)) is not None:
             # Those that all but the text leaves, if they are few.
-            ids = await _left(connection, project_id, asked, RARE + 1)
-            ids = None if ids is None or len(ids) > RARE else ids
+            found = await connection.fetch(f"select t.trace_id from trace t where {left[0]}", *left[1])
+            ids = [row["trace_id"] for row in found] if len(found) <= RARE else None
         if ids is not None:
-            where.add(f"t.trace_id = any({where.value(ids)}::bytea[])")
-            return both(clause, where.clauses[-1]), where.values
-    elif most is not None and (ids := await _left(connection, project_id, asked, most)) is not None:
+            named = f"t.trace_id = any({where.value(ids)}::bytea[])"
+    elif most is not None and (left := await _left(connection, project_id, asked, most)) is not None:
         # Nothing more is asked of them.
-        return "t.project_id = $1 and t.trace_id = any($2::bytea[])", [project_id, ids]
-    return clause, where.values
+        return left
+    return (clause if named is None else both(clause, named)), where.values
 
 
-async def _left(connection: Connection, project_id: int, asked: TraceFilter, most: int) -> list[bytes] | None:
-    """The newest traces that all of a filter but its text leaves, `most` of them and more where there are."""
+async def _left(
+    connection: Connection, project_id: int, asked: TraceFilter, most: int
+) -> tuple[str, Sequence[Any]] | None:
+    """A clause that names the newest traces that all of a filter but its text leaves, `most` and more.
+
+    None where no group tells.
+    """
     if not asked.by_value or asked.session_id is not None:
         return None
     built = await worth_grouping(connection, project_id)
     if built is None:
         return None
-    where, clause = _clause(project_id, attrs.evolve(asked, q=None))
+    raw, clause = _clause(project_id, attrs.evolve(asked, q=None))
     # Those that no group tells of, by the index on created_at.
     rows = await connection.fetch(
-        f"select trace_id from {stretches_of(where, built.raw)} cross join lateral (select trace_id,"
+        f"select trace_id from {stretches_of(raw, built.raw)} cross join lateral (select trace_id,"
         f" started_at from trace t where {clause} and created_at >= stretch.low and created_at < stretch.high"
-        f" offset 0) as raw order by started_at desc limit {where.value(most)}",
-        *where.values,
+        f" offset 0) as raw order by started_at desc limit {raw.value(most)}",
+        *raw.values,
     )
-    found = await newest_left(connection, project_id, asked, built, most)
-    return found + [row["trace_id"] for row in rows]
+    where = Where.of(project_id, "t.")
+    ids = ids_left(where, asked, built, most)
+    raw_ids = where.value([row["trace_id"] for row in rows])
+    where.add(f"t.trace_id = any(array(select id from ({ids}) as newest) || {raw_ids}::bytea[])")
+    return where.sql(), where.values

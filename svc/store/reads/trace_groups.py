@@ -75,7 +75,8 @@ class _Told:
             )
         told = (
             f"told as materialized (select {columns}, {left} as bits from trace_group g"
-            f" {' '.join(self._joins)} where g.project_id = $1{within}{newest} and g.hour < {where.value(self.built.until)}"
+            f" {' '.join(self._joins)} where g.project_id = $1{within}{newest}"
+            f" and g.hour < {where.value(self.built.until)}"
             f" and g.hour <> all({where.value(list(self.built.dirty))}::timestamptz[]))"
         )
         return ", ".join([*self._ctes, told])
@@ -177,7 +178,8 @@ async def buckets_left(
         f" bit_count(bits & failed) as failed from told where {whole_hour}"
         f" union all select {bin_by.format('at')}, 1, get_bit(failed, (bit - 1)::integer) from told"
         " cross join lateral unnest(started) with ordinality as one (at, bit)"
-        f" where not ({whole_hour}) and get_bit(bits, (bit - 1)::integer) = 1 and {' and '.join(began)}"
+        f" where not ({whole_hour}) and bit_count(bits) > 0 and get_bit(bits, (bit - 1)::integer) = 1"
+        f" and {' and '.join(began)}"
         f" union all select {bin_by.format('started_at')}, 1, (status = 'error')::integer"
         f" from {stretches_of(where, built.raw)}"
         f" cross join lateral (select started_at, status from trace t where {clause}"
@@ -196,30 +198,34 @@ async def newest_left(
     built: Covered,
     size: int,
     place: Sequence[Any] | None = None,
-) -> list[bytes]:
-    """The newest traces that a filter leaves, at most so many: their ids, behind the place of a cursor."""
-    found: list[bytes] = []
+) -> list[tuple[datetime, bytes]]:
+    """The newest traces that a filter leaves, at most so many: when they began and their ids.
+
+    Behind the place of a cursor, if one is given.
+    """
+    found: list[tuple[datetime, bytes]] = []
     # The newest hours, which fill most pages, and if they do not, all.
     for most in (NEWEST_HOURS, None):
-        found = await _newest(connection, project_id, asked, built, size, place, most)
+        where = Where.of(project_id)
+        sql = ids_left(where, asked, built, size, place, most)
+        found = [(row["at"], row["id"]) for row in await connection.fetch(sql, *where.values)]
         if len(found) >= size:
             break
     return found
 
 
-async def _newest(
-    connection: Connection,
-    project_id: int,
+def ids_left(
+    where: Where,
     asked: TraceFilter,
     built: Covered,
     size: int,
-    place: Sequence[Any] | None,
-    most: int | None,
-) -> list[bytes]:
+    place: Sequence[Any] | None = None,
+    most: int | None = None,
+) -> str:
+    """The statement of `newest_left`, over the `most` newest hours; $1 is the project."""
     if place is not None:
         high = place[0] if asked.high is None else min(asked.high, place[0])
         asked = attrs.evolve(asked, high=high)
-    where = Where.of(project_id)
     told = _Told(where, asked, built).sql("g.began, g.started, g.ids", most)
     limit = where.value(size)
     began, counted = Where(["began >= (select began from cut)"], where.values), "bit_count(bits)"
@@ -230,14 +236,13 @@ async def _newest(
         # Of an hour that the range ends in it is not known how many there are.
         counted = f"case when began < {where.value(hour_of(asked.high))} then {counted} else 0 end"
     # The hours that fill the page, the newest first, and what is left of their traces.
-    rows: list[Any] = await connection.fetch(
+    return (
         f"with {told}, cut as (select min(began) as began from (select began, sum(n) over (order by began"
         " desc rows between unbounded preceding and 1 preceding) as newer from (select began,"
         f" sum({counted}) as n from told group by began) as hours) as summed"
         f" where coalesce(newer, 0) < {limit})"
-        " select id from told cross join lateral unnest(started, ids) with ordinality as one (at, id, bit)"
-        f" where get_bit(bits, (bit - 1)::integer) = 1 and {began.sql()} order by at desc, id desc"
-        f" limit {limit}",
-        *where.values,
+        " select at, id from told cross join lateral unnest(started, ids) with ordinality"
+        " as one (at, id, bit) where bit_count(bits) > 0 and get_bit(bits, (bit - 1)::integer) = 1"
+        f" and {began.sql()}"
+        f" order by at desc, id desc limit {limit}"
     )
-    return [row["id"] for row in rows]

@@ -125,7 +125,9 @@ async def newest_traces(connection: Connection, search: Search) -> list[Any]:
     )
     if not more:
         return rows
-    split = await _split(connection, search.project_id)
+    split = None
+    if search.q is not None or search.held:
+        split = await _split(connection, search.project_id)
     if split is not None and (found := await _lead_of_text(connection, search, split)) is not None:
         return found
     if (found := await _lead_of_groups(connection, search)) is not None:
@@ -209,7 +211,7 @@ async def _named(connection: Connection, search: Search, part: str) -> list[Any]
 
 async def _lead_of_groups(connection: Connection, search: Search) -> list[Any] | None:
     """The page by way of what the groups say that all of the filter but its text leaves."""
-    if not search.asked.by_value:
+    if not search.asked.by_value or search.asked.session_id is not None:
         return None
     built = await worth_grouping(connection, search.project_id)
     if built is None:
@@ -217,15 +219,37 @@ async def _lead_of_groups(connection: Connection, search: Search) -> list[Any] |
     # With a text, all that are left are asked for it, if they are few.
     sizes = (search.size, _MORE * search.size) if search.q is None else (RARE + 1,)
     for size in sizes:
-        ids = await newest_left(connection, search.project_id, search.asked, built, size, search.place)
-        if search.q is not None and len(ids) > RARE:
+        left = await newest_left(connection, search.project_id, search.asked, built, size, search.place)
+        if search.q is not None and len(left) > RARE:
             return None
-        rows = await _by_key(connection, search, None, set(ids))
-        # One that has changed since its hour was counted may be none of them.
-        if len(rows) == search.size or len(ids) < size:
-            rows += await _not_grouped(connection, search, built)
-            return _first(search, list({row["trace_id"]: row for row in rows}.values()))
+        rows = await _left(connection, search, built, [trace_id for _, trace_id in left])
+        if len(left) < size:
+            return rows
+        # One that has changed since its hour was counted may not be among them: then it takes more.
+        if len(rows) == search.size and (rows[-1]["started_at"], rows[-1]["trace_id"]) >= left[-1]:
+            return rows
     return None
+
+
+async def _left(connection: Connection, search: Search, built: Covered, ids: Sequence[bytes]) -> list[Any]:
+    """The page of these traces, of those that no group tells of, and of those that are not settled."""
+    where = Where([], list(search.values))
+    named, dirty = where.value(ids), where.value(list(built.dirty))
+    # By their keys; those of hours that are not covered by the index on created_at; and those that may have
+    # changed by the index that holds nothing else.
+    rows: list[Any] = await connection.fetch(
+        f"select {search.columns} from (select * from (select * from trace where project_id = $1"
+        f" and trace_id = any({named}::bytea[]) offset 0) as named where {search.near}"
+        f" union all select those.* from {stretches_of(where, built.raw)}"
+        f" cross join lateral (select * from trace where {search.near} and created_at >= stretch.low"
+        " and created_at < stretch.high offset 0) as those"
+        f" union all select * from (select * from trace where {search.near} and next_at is not null"
+        f" and created_at < {where.value(built.until)} and trace_id <> all({named}::bytea[])"
+        f" and date_trunc('hour', created_at, 'UTC') <> all({dirty}::timestamptz[]) offset 0) as changing) t"
+        f" where {search.where()} order by {search.order} limit {where.value(search.size)}",
+        *where.values,
+    )
+    return rows
 
 
 async def worth_grouping(connection: Connection, project_id: int) -> Covered | None:
@@ -238,25 +262,6 @@ async def worth_grouping(connection: Connection, project_id: int) -> Covered | N
         "select created_at from trace where project_id = $1 order by created_at desc limit 1", project_id
     )
     return None if newest is None or newest > after(built.until, _MOST_UNCOVERED) else built
-
-
-async def _not_grouped(connection: Connection, search: Search, built: Covered) -> list[Any]:
-    """The first rows of the page among the traces that no group tells of, or that have changed since."""
-    where = Where([], list(search.values))
-    size = where.value(search.size)
-    # Those of the hours that are not covered, by the index on created_at; and those that are not settled,
-    # by the index that holds nothing else.
-    rows: list[Any] = await connection.fetch(
-        f"select {search.columns} from (select those.* from {stretches_of(where, built.raw)}"
-        f" cross join lateral (select * from trace where {search.near} and created_at >= stretch.low"
-        " and created_at < stretch.high offset 0) as those"
-        f" union all select * from (select * from trace where {search.near} and next_at is not null"
-        f" and created_at < {where.value(built.until)}"
-        f" and date_trunc('hour', created_at, 'UTC') <> all({where.value(list(built.dirty))}::timestamptz[])"
-        f" offset 0) as changing) t where {search.where()} order by {search.order} limit {size}",
-        *where.values,
-    )
-    return rows
 
 
 async def _lead_of_values(connection: Connection, search: Search, split: Split) -> list[Any] | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import AsyncIterator, Callable
 from datetime import timedelta
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -15,11 +16,12 @@ from svc.domain.calendar import hour_of
 from svc.domain.datasets import SPANS
 from svc.store.accounts.projects import ProjectStore
 from svc.store.aggregates import blocks as search_blocks
+from svc.store.aggregates import trace_values
 from svc.store.aggregates import values as search_values
 from svc.store.aggregates.blocks import grams_of, hashed
 from svc.store.aggregates.cubes import CubeStore
 from svc.store.postgres.database import Connection, Database
-from svc.store.reads import search, trace_search
+from svc.store.reads import search, trace_groups, trace_search
 from svc.store.reads.query import QueryStore
 from svc.store.reads.spans import SpanFilter, SpanReads
 from svc.store.reads.traces import TraceFilter, TraceReads
@@ -282,6 +284,35 @@ def step_of_a_trace(number: int, trace: int, dice: random.Random, took_s: float 
     )
 
 
+#: What is left out, and what a trace is asked for itself with the clause that says so.
+WITHOUT: tuple[tuple[str, str], ...] = (
+    ("model", "gpt-4o"),
+    ("model", "unheard-of"),
+    ("kind", "tool"),
+    ("call_site_id", "there"),
+    ("user_id", "parcel"),
+    ("session_id", "session Refund"),
+)
+OWN: tuple[dict[tuple[str, Any], str], ...] = (
+    {("user_id", "no"): " and user_id = 'no'"},
+    {("slower_than", timedelta(seconds=1)): " and ended_at - started_at >= interval '1 second'"},
+    {("faster_than", timedelta(seconds=90)): " and ended_at - started_at <= interval '90 seconds'"},
+    {("status", "ok"): " and status = 'ok'", ("unpriced", False): " and unpriced_spans = 0"},
+    {("failed_spans", True): " and error_count > 0"},
+    {("dearer_than", Decimal("0.001")): " and total_cost >= 0.001"},
+    {("slower_than", timedelta(seconds=2)): " and ended_at - started_at >= interval '2 seconds'",
+     ("user_id", "x"): " and user_id = 'x'"},
+)  # fmt: skip
+
+
+def left_out(holds: str, field: str, value: str) -> str:
+    """The clause that a trace has no such value."""
+    if field in ("user_id", "session_id"):
+        return f" and {field} is distinct from '{value}'"
+    columns = ("s.model_id", "s.provided_model_name") if field == "model" else (f"s.{field}",)
+    return f" and not {holds} ({' or '.join(f'{column} = {value!r}' for column in columns)}))"
+
+
 #: Parts of the ids of these traces, and a whole one.
 IDS = ("01", "0101", "a1", "1A1", "1a1b", "1b" * 16, "0" * 32)
 
@@ -310,11 +341,14 @@ async def agree_on_traces(store: Database, dice: random.Random, *, settled: bool
             "encode(trace_id, 'hex')",
         )
     )
+    without = tuple(dice.sample(WITHOUT, dice.choice([0, 0, 1, 2])))
+    own = dice.choice([{}, {}, *OWN])
     expected = [
         row["trace_id"].hex()
         for row in await fetch(
             store,
-            "select trace_id from trace t where project_id = 1"
+            f"select trace_id from trace t where project_id = 1{''.join(own.values())}"
+            f"{''.join(left_out(holds, field, value) for field, value in without)}"
             f" and ($1::text is null or {holds} (model_id = $1 or provided_model_name = $1)))"
             f" and ($2::text is null or {holds} kind = $2))"
             " and ($3::timestamptz is null or started_at >= $3)"
@@ -328,7 +362,9 @@ async def agree_on_traces(store: Database, dice: random.Random, *, settled: bool
             None if like is None else f"%{like}%",
         )
     ]
-    asked = TraceFilter(model=model, kind=kind, low=low, call_site_id=site, q=q)
+    asked = TraceFilter(
+        model=model, kind=kind, low=low, call_site_id=site, q=q, without=without, **dict(own.keys())
+    )
     limit = dice.choice([1, 2, 50]) if settled else 50
     reads = TraceReads(store, SpanReads(store))
     found: list[str] = []
@@ -351,6 +387,7 @@ async def test_pages_of_traces_agree_with_the_rows_at_every_moment(
     monkeypatch.setattr(search_values, "FEW_ROWS", 2)
     monkeypatch.setattr(search, "_FEW_FOR_ONE", 1)
     monkeypatch.setattr(trace_search, "_FIRST_STRETCHES", 1)
+    monkeypatch.setattr(trace_values, "MOST_TRACES", 3)
     dice = random.Random(seed)
     traces: dict[int, int] = {}
 
@@ -364,6 +401,7 @@ async def test_pages_of_traces_agree_with_the_rows_at_every_moment(
             monkeypatch.setattr(trace_search, "RARE", dice.choice([3, 5_000, 5_000]))
             monkeypatch.setattr(trace_search, "NEWEST_HOURS", dice.choice([1, 2, 64]))
             monkeypatch.setattr(trace_search, "MOST_STRETCHES", dice.choice([2, 128, 128]))
+            monkeypatch.setattr(trace_groups, "NEWEST_HOURS", dice.choice([1, 2, 64]))
             await agree_on_traces(store, dice, settled=action == "settle")
 
 
