@@ -13,6 +13,7 @@ from protocol.storage import Outage
 from svc.domain.access import Role
 from svc.runtime.clock import now
 from svc.store.postgres.database import Database
+from svc.store.reads import trace_counts
 from svc.store.spans.traces import TraceStore
 from svc.web.instruments import OwnerLink
 from svc.web.render import POLICY
@@ -383,6 +384,23 @@ async def test_rows_and_drawing_say_the_same_under_every_filter(
     assert said.startswith(f"{count or 'No'} trace"), said
 
 
+async def test_a_text_in_many_traces_is_counted_after_the_rows(
+    store: Database, owner: Visitor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trace_counts, "FACETED", 10)
+    await fill(store)
+    seen = await owner.get(f"{BASE}/traces?q=ask&range=7d")
+    assert heading(seen) == "Traces in the last 7 days, being counted"
+    assert seen.text.count("<tr data-id=") == 50
+    address = re.search(r'data-drawing="([^"]+)"', seen.text)
+    assert address is not None
+    part = await owner.get(address[1].replace("&amp;", "&"), X_Part="1")
+    assert "60 traces in the last 7 days, 20 of them failed</p>" in part.text
+    assert "data-histogram" in part.text
+    # Nothing is to be counted where there is no row.
+    assert heading(await owner.get(f"{BASE}/traces?q=nowhere&range=7d")) == "No traces in the last 7 days"
+
+
 async def test_facets_count_under_the_filters_and_lead_to_them(store: Database, owner: Visitor) -> None:
     await fill(store)
     seen = await owner.get(f"{BASE}/traces/facets?q=status:error&range=7d&given=7d")
@@ -415,6 +433,7 @@ async def test_hostile_names_are_text(store: Database, owner: Visitor) -> None:
     for path in (
         "/traces",
         "/traces/facets",
+        "/traces/drawing?q=ask",
         f"/traces/rail?trace={1:032x}",
         "/connect",
         f"/go?q={HOSTILE[:20]}",

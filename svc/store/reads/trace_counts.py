@@ -88,20 +88,34 @@ class TraceCounts:
     async def histogram(
         self, project_id: int, asked: TraceFilter, width: timedelta, *, timeout_s: float
     ) -> TraceHistogram:
-        """How many traces began when, by the cubes where they can tell. Raises `Slow`."""
-        where, clause = _clause(project_id, asked)
+        """How many traces began when, by their groups where these can tell. Raises `Slow`."""
+        found = await self._histogram(project_id, asked, width, timeout_s, walks=True)
+        assert found is not None, "walking counts anything"
+        return found
 
-        async def work(connection: Connection) -> list[Any]:
+    async def quick_histogram(
+        self, project_id: int, asked: TraceFilter, width: timedelta, *, timeout_s: float
+    ) -> TraceHistogram | None:
+        """The same; None when the texts of more than a few thousand traces would be looked through."""
+        return await self._histogram(project_id, asked, width, timeout_s, walks=False)
+
+    async def _histogram(
+        self, project_id: int, asked: TraceFilter, width: timedelta, timeout_s: float, *, walks: bool
+    ) -> TraceHistogram | None:
+        async def work(connection: Connection) -> list[Any] | None:
             await connection.execute(PLAN_ONCE)
             if asked.q is None and asked.session_id is None:
                 built = await grouped(connection, project_id)
                 if built is not None:
+                    where, clause = _clause(project_id, asked)
                     raw = clause, where.values
                     return await buckets_left(connection, asked, built, raw, width, _ORIGIN, _MOST_BUCKETS)
-            these, values = await _these(connection, project_id, asked, None)
+            these, values, named = await _these(connection, project_id, asked, None)
+            if not walks and not named and await _many(connection, project_id, asked):
+                return None
             # The range by the index on started_at, or a few by their keys; what the filter leaves is counted
             # by its bucket.
-            return await connection.fetch(
+            rows: list[Any] = await connection.fetch(
                 f"select date_bin(${len(values) + 1}::interval, t.started_at, ${len(values) + 2})"
                 " as start, count(*) as count, count(*) filter (where t.status = 'error') as failed"
                 f" from trace t where {these} group by 1 order by 1 limit {_MOST_BUCKETS}",
@@ -109,8 +123,11 @@ class TraceCounts:
                 width,
                 _ORIGIN,
             )
+            return rows
 
         rows = await self.database.run(work, readonly=True, snapshot=True, timeout_s=timeout_s)
+        if rows is None:
+            return None
         return TraceHistogram(width, [TraceBucket(**dict(row.items())) for row in rows])
 
     async def facets(self, project_id: int, asked: TraceFilter, *, timeout_s: float) -> TraceFacets:
@@ -120,7 +137,7 @@ class TraceCounts:
 
         async def work(connection: Connection) -> list[Any]:
             await connection.execute(PLAN_ONCE)
-            these, values = await _these(connection, project_id, asked, FACETED)
+            these, values, _ = await _these(connection, project_id, asked, FACETED)
             # The newest by the index on started_at or by their keys, counted by each field apart, the most
             # frequent kept; of the very newest the models, by the keys of their spans: `offset 0` keeps it a
             # look-up for each.
@@ -186,12 +203,26 @@ def _clause(project_id: int, asked: TraceFilter) -> tuple[Where, str]:
     return where, both(near, said, own, *(value.clause() for value in held))
 
 
+async def _many(connection: Connection, project_id: int, asked: TraceFilter) -> bool:
+    """Whether a text would be looked for in more than a few thousand traces."""
+    if asked.q is None:
+        return False
+    near = narrowed_by_index(project_id, asked)
+    # So many rows down the index, and no text.
+    more = await connection.fetchval(
+        f"select true from trace where {near.sql()} order by started_at desc, trace_id desc"
+        f" offset {FACETED} limit 1",
+        *near.values,
+    )
+    return bool(more)
+
+
 async def _these(
     connection: Connection, project_id: int, asked: TraceFilter, most: int | None
-) -> tuple[str, Sequence[Any]]:
+) -> tuple[str, Sequence[Any], bool]:
     """A clause over traces `t` and its parameters: those of a filter, or `most` of them and more, the newest.
 
-    They are named by their keys where that is quicker.
+    They are named by their keys where that is quicker; the last is whether they are.
     """
     where, clause = _clause(project_id, asked)
     named = None
@@ -205,8 +236,8 @@ async def _these(
             named = f"t.trace_id = any({where.value(ids)}::bytea[])"
     elif most is not None and (left := await _left(connection, project_id, asked, most)) is not None:
         # Nothing more is asked of them.
-        return left
-    return (clause if named is None else both(clause, named)), where.values
+        return *left, True
+    return (clause if named is None else both(clause, named)), where.values, named is not None
 
 
 async def _left(
