@@ -27,6 +27,7 @@ from svc.store.reads.spans import SpanFilter, SpanReads
 from svc.store.reads.traces import TraceFilter, TraceReads
 from svc.store.spans.traces import TraceStore
 from tests.store.reads.test_query import question
+from tests.store.reads.test_reads import Explaining
 from tests.store.spans.test_writing import NOW, Clock, fetch, one, rows, store_of
 
 WORDS = (
@@ -191,6 +192,38 @@ async def test_a_search_agrees_with_the_rows_at_every_moment(
         for _ in range(3):
             await agree(store, dice)
             await agree_on_values(store, dice)
+        await agree_on_ids(store, dice)
+
+
+async def agree_on_ids(store: Database, dice: random.Random) -> None:
+    """A span is found by its id alone, and one that is nowhere is not."""
+    for number in (dice.randrange(1, 40), 999):
+        span_id = number.to_bytes(8, "big")
+        held = {
+            row["trace_id"]
+            for row in await fetch(store, "select trace_id from span where span_id = $1", span_id)
+        }
+        found = await SpanReads(store).trace_of(1, span_id, timeout_s=9)
+        assert found in held if held else found is None
+
+
+async def test_an_id_is_looked_for_where_it_may_be_and_in_hours_that_a_release_before_built(
+    store: Database, clock: Clock
+) -> None:
+    spans, cubes = store_of(store, clock), CubeStore(store)
+    for number in range(1, 4):
+        await spans.write(rows(one(number, trace_id=bytes([number]) * 16)))
+        clock.now += timedelta(hours=1)
+    while (await cubes.build(clock.now, 100)).more:
+        pass
+    # As it leaves an hour.
+    await fetch(store, "delete from span_ids where hour = (select min(hour) from span_ids)")
+    for number in range(1, 4):
+        explaining: Any = Explaining(store)
+        found = await SpanReads(explaining).trace_of(1, number.to_bytes(8, "big"), timeout_s=9)
+        assert found == bytes([number]) * 16
+        assert "stretch" in explaining.plans[-1]
+    assert await SpanReads(store).trace_of(1, bytes(8), timeout_s=9) is None
 
 
 async def agree_on_tool_calls(store: Database, dice: random.Random) -> None:
