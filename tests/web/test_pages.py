@@ -362,6 +362,18 @@ async def test_a_full_list_counts_draws_and_pages(store: Database, owner: Visito
     assert len(set(ids)) == 60
 
 
+async def test_a_list_says_what_failed_inside_of_traces_that_went_well(
+    store: Database, owner: Visitor
+) -> None:
+    await fill(store)
+    await store.fetch("update trace set status = 'ok' where session_id = 's3'")
+    seen = heading(await owner.get(BASE + "/traces"))
+    assert seen == "60 traces in the last 24 hours, 18 of them failed, 2 more hold failed spans"
+    await store.fetch("update trace set status = 'ok'")
+    seen = heading(await owner.get(BASE + "/traces"))
+    assert seen == "60 traces in the last 24 hours, none of them failed, but 20 hold failed spans"
+
+
 @pytest.mark.parametrize(
     ("bar", "count"),
     [("status:error", 20), ("status:ok", 40), ("errors:yes", 20),

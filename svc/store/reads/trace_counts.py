@@ -41,11 +41,12 @@ _FIELDS: Final = ("status", "call_site_id", "name", "session_id", "user_id")
 
 @attrs.frozen
 class TraceBucket:
-    """Traces that began in a stretch of time."""
+    """Traces that began in a stretch of time; `failing` hold a failed span, whatever became of them."""
 
     start: datetime
     count: int
     failed: int
+    failing: int
 
 
 @attrs.frozen
@@ -64,6 +65,11 @@ class TraceHistogram:
     def failed(self) -> int:
         """Those that failed."""
         return sum(bucket.failed for bucket in self.buckets)
+
+    @property
+    def failing(self) -> int:
+        """Those that hold a failed span, which those that failed do as well."""
+        return sum(bucket.failing for bucket in self.buckets)
 
 
 @attrs.frozen
@@ -117,7 +123,8 @@ class TraceCounts:
             # by its bucket.
             rows: list[Any] = await connection.fetch(
                 f"select date_bin(${len(values) + 1}::interval, t.started_at, ${len(values) + 2})"
-                " as start, count(*) as count, count(*) filter (where t.status = 'error') as failed"
+                " as start, count(*) as count, count(*) filter (where t.status = 'error') as failed,"
+                " count(*) filter (where t.error_count > 0) as failing"
                 f" from trace t where {these} group by 1 order by 1 limit {_MOST_BUCKETS}",
                 *values,
                 width,

@@ -153,13 +153,13 @@ async def buckets_left(
     origin: datetime,
     most: int,
 ) -> list[Any]:
-    """How many traces began in each bucket, and how many of them failed.
+    """How many traces began in each bucket, how many of them failed, and how many hold a failed span.
 
     `raw` is the clause over the rows that the groups do not cover, with its parameters; $1 is the project.
     """
     clause, values = raw
     where = Where([], list(values))
-    told = _Told(where, asked, built).sql("g.began, g.failed, g.started")
+    told = _Told(where, asked, built).sql("g.began, g.failed, g.failing, g.started")
     bin_by = f"date_bin({where.value(width)}::interval, {{}}, {where.value(origin)})"
     # Hours that the range holds whole are counted by their bits, of the others each trace.
     whole = ["true" if not width % HOUR else "false"]
@@ -175,16 +175,19 @@ async def buckets_left(
     rows: list[Any] = await connection.fetch(
         f"with {told}, counted as ("
         f"select {bin_by.format('began')} as start, bit_count(bits) as count,"
-        f" bit_count(bits & failed) as failed from told where {whole_hour}"
-        f" union all select {bin_by.format('at')}, 1, get_bit(failed, (bit - 1)::integer) from told"
+        " bit_count(bits & failed) as failed, bit_count(bits & failing) as failing from told"
+        f" where {whole_hour}"
+        f" union all select {bin_by.format('at')}, 1, get_bit(failed, (bit - 1)::integer),"
+        " get_bit(failing, (bit - 1)::integer) from told"
         " cross join lateral unnest(started) with ordinality as one (at, bit)"
         f" where not ({whole_hour}) and bit_count(bits) > 0 and get_bit(bits, (bit - 1)::integer) = 1"
         f" and {' and '.join(began)}"
-        f" union all select {bin_by.format('started_at')}, 1, (status = 'error')::integer"
-        f" from {stretches_of(where, built.raw)}"
-        f" cross join lateral (select started_at, status from trace t where {clause}"
+        f" union all select {bin_by.format('started_at')}, 1, (status = 'error')::integer,"
+        f" (error_count > 0)::integer from {stretches_of(where, built.raw)}"
+        f" cross join lateral (select started_at, status, error_count from trace t where {clause}"
         " and created_at >= stretch.low and created_at < stretch.high offset 0) as rows)"
-        " select start, sum(count)::bigint as count, sum(failed)::bigint as failed from counted group by 1"
+        " select start, sum(count)::bigint as count, sum(failed)::bigint as failed,"
+        " sum(failing)::bigint as failing from counted group by 1"
         f" having sum(count) > 0 order by 1 limit {most}",
         *where.values,
     )

@@ -155,12 +155,17 @@ def _headline(visit: Visit, asking: Asking, found: _Found) -> str:
     if found.drawing is None:
         return f"Traces {said}; too many to count in time"
     count, failed = found.drawing.count, found.drawing.failed
+    # A failed step of a trace whose root went well.
+    within = found.drawing.failing - failed
     if not count:
         return f"No traces {said}"
     if failed == count:
         tail = ", failed" if count == 1 else ", all of them failed"
     else:
         tail = f", {words.count(failed)} of them failed" if failed else ", none of them failed"
+        if within > 0:
+            many = f"{words.count(within)}{' more' if failed else ''} hold{'s' if within == 1 else ''}"
+            tail += f", {'' if failed else 'but '}{many} failed spans"
     return f"{words.counted(count, 'trace')} {said}{tail}"
 
 
