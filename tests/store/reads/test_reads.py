@@ -560,6 +560,7 @@ async def test_no_page_of_the_web_reads_a_whole_table(many: Database, read: str)
             "vital_cube",  # Empty here, as the other cubes.
             "model_cube",
             "trace_cube",
+            "trace_group",
         }
         assert not {table for table in scanned if not table.endswith("_default")} - small, plan
 
