@@ -73,7 +73,8 @@ class TraceReads:
         """`{traces, next_cursor}`, newest first by `started_at`."""
         where = narrowed_by_index(project_id, asked)
         names = [name for name, _ in NEWEST_TRACES.columns]
-        where.after(names, NEWEST_TRACES.place(cursor))
+        place = NEWEST_TRACES.place(cursor)
+        where.after(names, place)
         narrowed = len(where.values)
         said, held = asked_for(where, asked.q, held_by_spans(asked))
         own = of_its_own(where, asked)
@@ -89,6 +90,8 @@ class TraceReads:
             order,
             limit + 1,
             narrowed,
+            low=asked.low,
+            high=min((high for high in (asked.high, place and place[0]) if high), default=None),
         )
 
         async def work(connection: Connection) -> list[Any]:
