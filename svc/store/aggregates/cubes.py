@@ -206,6 +206,13 @@ class CubeStore:
         async def work(connection: Connection) -> None:
             # One builder of a cube at a time, over all replicas; the lock ends with the transaction.
             await connection.execute("select pg_advisory_xact_lock($1, $2)", _LOCK, project_id % 2**31)
+            # What another one has built meanwhile is not built again.
+            if until is not None and await connection.fetchval(
+                "select exists (select from cube_progress where project_id = $1 and dataset = $2"
+                " and built_until >= $3)",
+                *(project_id, dataset.name, until),
+            ):
+                return
             # Waits for whoever is marking this hour; see Ordering above.
             await connection.execute(
                 "delete from cube_dirty where project_id = $1 and dataset = $2 and hour = $3",
