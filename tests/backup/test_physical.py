@@ -87,10 +87,6 @@ async def test_a_copy_and_what_changed_since_come_back_and_are_tried_out_first(
         again.manifest.stamp,
     ]
     await check_files(install.folder, second.manifest)
-    shutil.rmtree(install.settings.data_dir)
-    await restore_physical(install.folder, second.manifest, install.settings.data_dir, {})
-    async with open_store(install.settings) as store:
-        assert await install.spans(store) == 2
     install.folder.prune(1)
     with pytest.raises(BackupDamaged, match="is missing"):
         await check_files(install.folder, second.manifest)

@@ -154,10 +154,10 @@ def _major_of(install: Path) -> str | None:
 
 
 def _elsewhere(old: Path) -> str:
-    major, data_dir = old.parent.name, old.parents[2]
+    major, data_dir = old.parent.name, shlex.quote(str(old.parents[2]))
     return (
         f"the database in {shlex.quote(str(old))} is of PostgreSQL {major}, and this installation cannot"
         f" bring it to {MAJOR} by itself: back it up with the release that made it (`trace-svc backup DIR`),"
-        f" move {shlex.quote(str(data_dir))} away, and restore with this one (`trace-svc restore DIR`); nothing"
+        f" move {data_dir} away, and restore with this one (`trace-svc restore DIR`); nothing"
         " is changed"
     )
