@@ -6,11 +6,12 @@ import shutil
 from pathlib import Path
 
 import attrs
+import msgspec
 import pytest
 
-from protocol.backup import BackupDamaged
+from protocol.backup import BackupDamaged, Manifest, SchemaStep
 from svc.backup.folder import BackupFolder
-from svc.backup.physical import restore_physical, take_physical
+from svc.backup.physical import PARTS_MOST, restore_physical, take_physical, unfit_here
 from svc.backup.restoring import check_files
 from svc.backup.taking import TakenBackup
 from svc.backup.verifying import verify
@@ -19,6 +20,8 @@ from svc.runtime.asyncio_loop import asyncio_loop
 from svc.store.accounts.projects import ProjectStore
 from svc.store.postgres.database import AWAY
 from svc.store.postgres.embedded.cluster import EmbeddedServerError
+from svc.store.postgres.embedded.physical import emptied_home, lay_cluster
+from svc.store.postgres.embedded.server import open_embedded
 from svc.wiring.open_store import Store, open_store
 from tests.backup.test_backup import settings_of
 from tests.store.retention.test_retention import tool
@@ -69,8 +72,16 @@ async def test_a_copy_and_what_changed_since_come_back_and_are_tried_out_first(
     async with asyncio_loop(AWAY):
         found = await verify(install.folder, second.manifest, None, open_folder)
     assert found.spans == 2
-    # The first is a backup of its own, and what is restored from it is another line of history.
+    refuses_what_does_not_fit(second.manifest)
+    # Cut off, it keeps the service out, and is run again.
     shutil.rmtree(install.settings.data_dir)
+    async with emptied_home(install.settings.data_dir) as (cluster, lock):
+        with pytest.raises(EmbeddedServerError, match="cannot be unpacked"):
+            await lay_cluster(cluster, lock, [lambda: iter([b"cut off"])], 0)
+    with pytest.raises(EmbeddedServerError, match="cut off: run `trace-svc restore` again"):
+        async with open_embedded(install.settings.data_dir):
+            pass
+    # The first is a backup of its own, and what is restored from it is another line of history.
     await restore_physical(install.folder, first.manifest, install.settings.data_dir, {})
     with pytest.raises(EmbeddedServerError, match="holds a database already"):
         await restore_physical(install.folder, first.manifest, install.settings.data_dir, {})
@@ -90,6 +101,46 @@ async def test_a_copy_and_what_changed_since_come_back_and_are_tried_out_first(
     install.folder.prune(1)
     with pytest.raises(BackupDamaged, match="is missing"):
         await check_files(install.folder, second.manifest)
+
+
+def refuses_what_does_not_fit(manifest: Manifest) -> None:
+    copy = manifest.physical
+    assert copy is not None
+    assert unfit_here(manifest) is None
+    for change, said in (
+        ({"major": "17"}, "a cluster of PostgreSQL 17"),
+        ({"machine": "s390x"}, "of a s390x machine"),
+    ):
+        other = msgspec.structs.replace(manifest, physical=msgspec.structs.replace(copy, **change))
+        assert said in (unfit_here(other) or "")
+    steps = (*manifest.steps, SchemaStep(number=9999, digest="x"))
+    assert "a newer one made it" in (unfit_here(msgspec.structs.replace(manifest, steps=steps)) or "")
+
+
+async def test_the_eighth_is_a_whole_one_again_and_a_damaged_listing_makes_one(install: Install) -> None:
+    async with open_store(install.settings) as store:
+        lengths = [len(_parts(await install.take(store))) for _ in range(PARTS_MOST + 2)]
+        assert lengths == [*range(1, PARTS_MOST + 1), 1, 2]
+        newest = install.folder.newest()
+        assert newest is not None
+        assert newest.physical is not None
+        (install.folder.root / newest.physical.listing.path).unlink()
+        assert len(_parts(await install.take(store))) == 1
+        # The server forgot what changed since.
+        assert len(_parts(await install.take(store))) == 2
+        passed = ("select pg_switch_wal()", "checkpoint", "select txid_current()")
+        for statement in (
+            "alter system set summarize_wal = off",
+            "select pg_reload_conf()",
+            *passed,
+            *passed,
+        ):
+            await store.database.fetch(statement)
+        home = install.settings.data_dir / "postgres" / "18" / "data" / "pg_wal" / "summaries"
+        for path in home.glob("*.summary"):
+            path.unlink()
+        assert len(_parts(await install.take(store))) == 1
+        assert any("WAL summaries are required" in line for line in install.lines)
 
 
 def _parts(taken: TakenBackup) -> tuple[object, ...]:
