@@ -10,8 +10,9 @@ import msgspec
 import pytest
 
 from protocol.backup import BackupDamaged, Manifest, SchemaStep
+from svc.backup import physical
 from svc.backup.folder import BackupFolder
-from svc.backup.physical import PARTS_MOST, restore_physical, take_physical, unfit_here
+from svc.backup.physical import restore_physical, take_physical, unfit_here
 from svc.backup.restoring import check_files
 from svc.backup.taking import TakenBackup
 from svc.backup.verifying import verify
@@ -117,10 +118,13 @@ def refuses_what_does_not_fit(manifest: Manifest) -> None:
     assert "a newer one made it" in (unfit_here(msgspec.structs.replace(manifest, steps=steps)) or "")
 
 
-async def test_the_eighth_is_a_whole_one_again_and_a_damaged_listing_makes_one(install: Install) -> None:
+async def test_after_so_many_parts_and_without_what_it_is_put_over_a_whole_one_is_made(
+    install: Install, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(physical, "PARTS_MOST", 3)
     async with open_store(install.settings) as store:
-        lengths = [len(_parts(await install.take(store))) for _ in range(PARTS_MOST + 2)]
-        assert lengths == [*range(1, PARTS_MOST + 1), 1, 2]
+        lengths = [len(_parts(await install.take(store))) for _ in range(5)]
+        assert lengths == [1, 2, 3, 1, 2]
         newest = install.folder.newest()
         assert newest is not None
         assert newest.physical is not None
