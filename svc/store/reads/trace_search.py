@@ -13,7 +13,7 @@ up first, and the page stands when it begins later than all that are still to be
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import aclosing
 from datetime import datetime, timedelta
 from typing import Any, Final

@@ -79,6 +79,11 @@ def chat(number: int, dice: random.Random, took_s: float = 1.0) -> Any:
     )
 
 
+def page_size(dice: random.Random, count: int) -> int:
+    """One row a page, a few, or all at once; no more pages than show that one follows the other."""
+    return max(dice.choice([1, 3, 50]), count // 8)
+
+
 async def agree(store: Database, dice: random.Random) -> None:
     """Both searches, page by page, answer what asking every row answers."""
     q = dice.choice(ASKED)
@@ -93,7 +98,7 @@ async def agree(store: Database, dice: random.Random) -> None:
             f"%{like}%",
         )
     ]
-    limit = dice.choice([1, 3, 50])
+    limit = page_size(dice, len(expected))
     cursor: str | None = None
     if q.strip():
         found: list[str] = []
@@ -132,7 +137,7 @@ async def agree_on_values(store: Database, dice: random.Random) -> None:
             *within.values(),
         )
     ]
-    limit = dice.choice([1, 2, 50])
+    limit = page_size(dice, len(expected))
     found: list[str] = []
     read: list[str] = []
     cursor = None
@@ -251,7 +256,7 @@ async def agree_on_tool_calls(store: Database, dice: random.Random) -> None:
             *within.values(),
         )
     ]
-    limit = dice.choice([1, 3, 50])
+    limit = page_size(dice, len(expected))
     found: list[str] = []
     cursor = None
     while True:
@@ -399,7 +404,7 @@ async def agree_on_traces(store: Database, dice: random.Random, *, settled: bool
     asked = TraceFilter(
         model=model, kind=kind, low=low, call_site_id=site, q=q, without=without, **dict(own.keys())
     )
-    limit = dice.choice([1, 2, 50]) if settled else 50
+    limit = page_size(dice, len(expected)) if settled else 50
     reads = TraceReads(store, SpanReads(store))
     found: list[str] = []
     cursor = None
