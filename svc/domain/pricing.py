@@ -16,7 +16,7 @@ from fnmatch import translate
 from importlib.metadata import version
 from typing import Final
 
-import attrs
+import msgspec
 from genai_prices.data_snapshot import find_provider_by_id, get_snapshot
 from genai_prices.types import ModelInfo, Provider
 
@@ -88,8 +88,7 @@ _CACHED_LOOKUPS: Final = 4096
 _TIER_CHARS: Final = 40
 
 
-@attrs.define(eq=False)
-class Priced:
+class Priced(msgspec.Struct, eq=False, gc=False):
     """A resolved model and the four cost buckets in USD; `total_cost` is their sum, None when not known."""
 
     model_id: str | None
