@@ -16,7 +16,7 @@ from fnmatch import translate
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Final
 
-import attrs
+import msgspec
 
 from svc.domain.rates import STANDARD_TIERS, OwnPrice, OwnPrices, RateEntry, book_periods, own_periods
 from svc.domain.values import COST_BOUND, NAME_CHARS
@@ -89,8 +89,7 @@ _CACHED_LOOKUPS: Final = 4096
 _TIER_CHARS: Final = 40
 
 
-@attrs.define(eq=False)
-class Priced:
+class Priced(msgspec.Struct, eq=False, gc=False):
     """A resolved model and the four cost buckets in USD; `total_cost` is their sum, None when not known."""
 
     model_id: str | None
