@@ -101,8 +101,9 @@ async def test_three_faults_are_three_cases_with_their_causes_and_onsets(store: 
     assert SECRET[4:14] not in everything[0]["all"]
 
 
-async def test_what_is_told_is_proved_by_the_failing_traces_and_no_others(paying: House) -> None:
-    house, store = paying, paying.database
+async def test_what_is_told_is_proved_by_the_failing_traces_and_no_others(store: Database) -> None:
+    # That it is over is not known yet after three weeks.
+    house = await rested(store, Story(faults=(PAY,)))
     await house.look()
     [(finding_id,)] = await house.told("id")
     found = await FindingStore(store).one(PROJECT, finding_id)
