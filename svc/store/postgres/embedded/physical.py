@@ -109,7 +109,7 @@ async def _copied(
     start = partial(
         subprocess.Popen[bytes], words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=complaints
     )
-    process = await trio.to_thread.run_sync(partial(start, **options))
+    process: subprocess.Popen[bytes] = await trio.to_thread.run_sync(partial(start, **options))
     try:
         with trio.fail_after(COPY_TIMEOUT_S):
             assert process.stdout is not None
