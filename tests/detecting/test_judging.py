@@ -353,7 +353,7 @@ async def test_a_new_kind_of_failure_joins_the_case_of_its_tool_whichever_judge_
 async def test_a_detector_that_is_switched_off_leaves_its_slots_for_later(paying: House) -> None:
     house = paying
     house.settings.named["tool_error"] = Tuned(enabled=False)
-    settings = DetectorSettingStore(store)
+    settings = DetectorSettingStore(house.database)
     await settings.set_enabled(PROJECT, "tool_error", False, "ann@example.com")
     await house.look()
     assert await house.told("id") == []
