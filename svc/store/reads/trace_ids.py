@@ -10,7 +10,7 @@ the part are read. A part of less than five characters stands in so many ids tha
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from datetime import UTC, datetime, timedelta
 from itertools import chain, repeat
 from typing import Any, Final
@@ -82,7 +82,7 @@ async def ids_in_rows(connection: Connection, project_id: int, part: Part, built
 
 async def ids_in_blocks(
     connection: Connection, project_id: int, part: Part, built: Covered
-) -> AsyncIterator[tuple[datetime, set[bytes]]]:
+) -> AsyncGenerator[tuple[datetime, set[bytes]], None]:
     """Block by block, those first whose last trace began latest: when it began, and the ids with the part.
 
     No trace of a later block began later.
