@@ -2,9 +2,9 @@
 
 Owns the tables `cube`, `cube_day`, `cube_progress` and `cube_dirty`; what searches look up is built along
 with them (`search_blocks`, `search_values`), the vitals of what ran (`vitals`), the models that were called
-(`models`), and what traces hold (`trace_values`) and their ids (`trace_ids`), for which traces have hours as
-well. A closed hour of `created_at` changes only when a span in it is replaced, expires, or loses a repeated
-tool call; whoever does that calls `mark_dirty` in the same transaction.
+(`models`), ids of spans (`span_ids`), and traces and their ids (`trace_values`, `trace_ids`), which have
+hours as well. A closed hour of `created_at` changes only when a span in it is replaced, expires, or loses a
+repeated tool call; whoever does that calls `mark_dirty` in the same transaction.
 Questions that the cube cannot answer go to the raw rows (`svc.store.reads.query`).
 
 Ordering: building an hour first deletes its mark, which waits for whoever is marking it, and then counts with
@@ -28,9 +28,10 @@ from svc.store.aggregates.counts import fold
 from svc.store.aggregates.failed import FAILED, LACKING_FAILED, WITHOUT_FAILED, count_failed
 from svc.store.aggregates.models import build_models
 from svc.store.aggregates.projects import every_project
+from svc.store.aggregates.span_ids import build_span_ids
 from svc.store.aggregates.sums import count_all, sum_up
 from svc.store.aggregates.trace_ids import LACKING_IDS, build_trace_ids
-from svc.store.aggregates.trace_values import build_trace_values
+from svc.store.aggregates.trace_values import build_trace_values, mark_lacking
 from svc.store.aggregates.values import build_values
 from svc.store.aggregates.vitals import TRACES, build_vitals
 from svc.store.postgres.database import Connection, Database
@@ -96,6 +97,7 @@ class CubeStore:
                 done += await self._catch_up(project_id, dataset, now, limit - done)
                 if done >= limit:
                     return Built(done, more=True)
+        await mark_lacking(self.database, now)
         for project_id, name, hour in await self._dirty(limit - done):
             await self._build(project_id, BUILT[name], hour, until=None)
             done += 1
@@ -229,6 +231,7 @@ class CubeStore:
             await build_vitals(connection, dataset, project_id, hour, hour + HOUR)
             if dataset is SPANS:
                 await build_models(connection, project_id, hour, hour + HOUR)
+                await build_span_ids(connection, project_id, hour, hour + HOUR)
             if dataset is TRACES:
                 await build_trace_values(connection, project_id, hour, hour + HOUR)
                 await build_trace_ids(connection, project_id, hour, hour + HOUR)

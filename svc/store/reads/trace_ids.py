@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from datetime import UTC, datetime, timedelta
 from itertools import chain, repeat
 from typing import Any, Final
@@ -50,13 +51,13 @@ class Part:
     high: datetime | None
 
 
-def is_marked(part: str) -> bool:
-    """Whether blocks tell of a part of an id, which is neither too short nor a whole one."""
-    return PIECE <= len(part) < 2 * ID_BYTES
-
-
-async def packed(connection: Connection, project_id: int, cubed: datetime) -> Covered | None:
-    """Which hours have blocks; None when too many have none. `cubed`: how far the cubes of spans go."""
+async def packed(connection: Connection, project_id: int, part: str, cubed: datetime) -> Covered | None:
+    """Which hours have blocks that tell of the part; None when too many have none. `cubed`: how far the cubes
+    of spans go.
+    """
+    # They tell nothing of what is too short, and the index is quicker at a whole id.
+    if not PIECE <= len(part) < 2 * ID_BYTES:
+        return None
     built = await covered(connection, project_id, TRACES, None)
     if built is None or after(built.until, _MOST_BEHIND) < cubed:
         return None
@@ -109,3 +110,27 @@ async def ids_in_blocks(
         if len(blocks) < most:
             return
         place = [blocks[-1][name] for name in ("last_started_at", "hour", "place")]
+
+
+async def named_ids(
+    connection: Connection, project_id: int, part: str, cubed: datetime, most: int
+) -> set[bytes]:
+    """At most about so many ids of traces with the part; `cubed`: how far the cubes of spans go."""
+    built = await packed(connection, project_id, part, cubed)
+    if built is None:
+        # In the index of all traces alone.
+        rows = await connection.fetch(
+            "select trace_id from trace where project_id = $1 and encode(trace_id, 'hex') like $2 limit $3",
+            project_id,
+            f"%{part}%",
+            most,
+        )
+        return {row["trace_id"] for row in rows}
+    asked = Part(part, None, None)
+    ids = await ids_in_rows(connection, project_id, asked, built)
+    async with aclosing(ids_in_blocks(connection, project_id, asked, built)) as blocks:
+        async for _, some in blocks:
+            if len(ids) >= most:
+                break
+            ids |= some
+    return ids

@@ -31,7 +31,7 @@ from svc.store.reads.trace_counts import TraceCounts
 from svc.store.reads.traces import TraceFilter, TraceReads
 from svc.store.reads.vitals import VitalsReads
 from svc.store.spans.traces import TraceStore
-from tests.conftest import filled_once
+from tests.conftest import copied, filled_once
 from tests.store.spans.test_writing import NOW, PROJECT, Clock, one, rows, store_of
 
 SITES = ("checkout", "search")
@@ -72,8 +72,7 @@ class Filled:
     sessions: SessionReads
 
 
-@pytest.fixture
-async def filled(store: Database) -> Filled:
+async def _tell(store: Database) -> None:
     clock = Clock()
     writer = store_of(store, clock)
     for number in range(1, 25):
@@ -82,8 +81,25 @@ async def filled(store: Database) -> Filled:
     shelf = TraceStore(store)
     while (await shelf.settle(clock.now + timedelta(seconds=11), 100)).seen:
         pass
+
+
+def _read(store: Database) -> Filled:
     spans = SpanReads(store)
     return Filled(store, spans, TraceReads(store, spans), SessionReads(store))
+
+
+@pytest.fixture
+async def filled(asyncio_loop: None, served: Served) -> AsyncIterator[Filled]:
+    """The traces, written once for all tests that only read."""
+    async with filled_once(served, "told_traces", _tell) as database:
+        yield _read(database)
+
+
+@pytest.fixture
+async def changing(asyncio_loop: None, served: Served) -> AsyncIterator[Filled]:
+    """The traces in a database of the test's own."""
+    async with copied(served, "told_traces", _tell) as database:
+        yield _read(database)
 
 
 async def spans_of(filled: Filled, **asked: Any) -> list[dict[str, Any]]:
@@ -187,16 +203,16 @@ async def test_a_payload_stands_in_place_of_the_previews(filled: Filled) -> None
     assert span["input_preview"] == "question 4 100%"
 
 
-async def test_a_payload_that_aged_out_is_said_to(filled: Filled) -> None:
+async def test_a_payload_that_aged_out_is_said_to(changing: Filled) -> None:
     async def work(connection: Connection) -> None:
         await connection.execute("delete from span_payload")
 
-    await filled.database.run(work)
-    span = await filled.spans.one(PROJECT, trace_id(4), (2).to_bytes(8, "big"))
+    await changing.database.run(work)
+    span = await changing.spans.one(PROJECT, trace_id(4), (2).to_bytes(8, "big"))
     assert span is not None
     assert span["payload_available"] is False
     assert span["input"] is span["output"] is span["attributes"] is None
-    assert not any(row["payload_available"] for row in await spans_of(filled))
+    assert not any(row["payload_available"] for row in await spans_of(changing))
 
 
 async def test_usage_that_repeats_is_not_shown_as_the_spans_own(store: Database) -> None:
@@ -243,11 +259,11 @@ async def test_a_session_sums_its_traces(filled: Filled) -> None:
     assert await filled.sessions.one(PROJECT, "nobody") is None
 
 
-async def test_an_unsettled_trace_is_counted_in_its_session(filled: Filled) -> None:
-    await store_of(filled.database).write(
+async def test_an_unsettled_trace_is_counted_in_its_session(changing: Filled) -> None:
+    await store_of(changing.database).write(
         rows(one(9, trace_id=trace_id(50), attributes={"session.id": "s2"}, start=NOW + timedelta(days=1)))
     )
-    session = await filled.sessions.one(PROJECT, "s2")
+    session = await changing.sessions.one(PROJECT, "s2")
     assert session is not None
     assert session["unsettled_traces"] == 1
     assert session["total_tokens"] == 438
@@ -576,6 +592,7 @@ async def test_no_page_of_the_web_reads_a_whole_table(many: Database, read: str)
             "vital_cube",  # Empty here, as the other cubes.
             "model_cube",
             "trace_cube",
+            "trace_group",
         }
         assert not {table for table in scanned if not table.endswith("_default")} - small, plan
 
