@@ -174,9 +174,11 @@ def running(
             yield service
 
 
-def measured(data_dir: Path | None = None, **settings: str) -> AbstractContextManager[Service]:
+def measured(
+    data_dir: Path | None = None, *, upgrades: bool = False, **settings: str
+) -> AbstractContextManager[Service]:
     """A service for a bench: an empty folder, and as many decoders as it has by itself."""
-    return running(data_dir, first=True, **{"SVC_INGEST_DECODERS": "", **settings})
+    return running(data_dir, first=True, upgrades=upgrades, **{"SVC_INGEST_DECODERS": "", **settings})
 
 
 def copy_made(folder: Path, made: Path | None = None) -> None:

@@ -41,8 +41,8 @@ def add(parser: argparse.ArgumentParser) -> None:
         "Backs up the database, the batches of disk mode and, under SVC_BACKUP_PASSPHRASE, the secrets,\n"
         "beside the running service. What has not changed since the backup before keeps its file. `verify`\n"
         "compares digests, restores on a scratch server and asks it; `prune` leaves the newest N backups.\n"
-        "--physical copies the files of a large embedded database, then what has changed in them: quicker,\n"
-        "and for the same PostgreSQL on the same kind of machine only."
+        "--physical copies the files of a large embedded database, then what has changed in them:\n"
+        "quicker to restore, and for the same PostgreSQL on the same kind of machine only."
     )
     parser.add_argument("words", nargs="+", metavar="[verify|list|prune] DIR", help="the folder of backups")
     parser.add_argument("--full", action="store_true", help="copy what has not changed, too")

@@ -85,6 +85,12 @@ def boot_refusals(settings: Settings) -> list[str]:
         refusals.append(
             "SVC_AUTH_DISABLED is true while SITE_DOMAIN is set: everybody would own the service; unset one"
         )
+    return refusals + _database_refusals(settings) + _broker_refusals(settings) + _tee_refusals(settings)
+
+
+def _database_refusals(settings: Settings) -> list[str]:
+    """What only one of the two kinds of database can do."""
+    refusals = []
     if settings.read_url is not None and settings.embedded:
         refusals.append(
             "SVC_READ_URL names a replica, and the embedded database has none: name a served one by"
@@ -95,7 +101,7 @@ def boot_refusals(settings: Settings) -> list[str]:
             "SVC_BACKUP_PHYSICAL is true, and the database is served: unset it, and the nightly backup copies"
             " its rows; or unset SVC_BACKUP_DIR and use the tools of that server"
         )
-    return refusals + _broker_refusals(settings) + _tee_refusals(settings)
+    return refusals
 
 
 def _tee_refusals(settings: Settings) -> list[str]:

@@ -40,7 +40,8 @@ from svc.importers.source import (
 #: What a page of either API holds at most.
 PAGE_ROWS: Final = 1000
 PAGE_TRACES: Final = 50
-_GROUPS: Final = "core,basic,time,io,metadata,model,usage,prompt,metrics"
+#: A server that has no such group leaves it out; the last has the name, tags and release of the trace.
+_GROUPS: Final = "core,basic,time,io,metadata,model,usage,prompt,metrics,trace_context"
 
 _NEW: Final = "/api/public/v2/observations"
 _OLD: Final = "/api/public/traces"

@@ -168,7 +168,7 @@ def test_the_commands_of_the_page_do_what_it_says(open_folder: Path) -> None:
     blocks = re.findall(r"^```console\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
     # The service on what was restored is the story's; here its line would not end.
     script = "\n".join(blocks).replace("\ntrace-svc serve\n", "\n")
-    assert script.count("trace-svc") == 7
+    assert script.count("trace-svc") == 8
     with running(open_folder / "data") as service:
         # Beside no service: the database is started for each command.
         service.stop()

@@ -43,7 +43,7 @@ _MARKED: Final = " and ".join(
 
 
 @attrs.frozen
-class Part:
+class IdPart:
     """A part of an id, in lower case, and between which starts of traces it is looked for."""
 
     said: str
@@ -67,7 +67,7 @@ async def packed(connection: Connection, project_id: int, part: str, cubed: date
     return None if len(hours) > _MOST_HOURS else Covered(built.until, sorted(hours))
 
 
-async def ids_in_rows(connection: Connection, project_id: int, part: Part, built: Covered) -> set[bytes]:
+async def ids_in_rows(connection: Connection, project_id: int, part: IdPart, built: Covered) -> set[bytes]:
     """The ids with the part in stretches that have no blocks, by the index on created_at."""
     rows = await connection.fetch(
         "select trace_id from unnest($2::timestamptz[], $3::timestamptz[]) as stretch (low, high)"
@@ -82,7 +82,7 @@ async def ids_in_rows(connection: Connection, project_id: int, part: Part, built
 
 
 async def ids_in_blocks(
-    connection: Connection, project_id: int, part: Part, built: Covered
+    connection: Connection, project_id: int, part: IdPart, built: Covered
 ) -> AsyncGenerator[tuple[datetime, set[bytes]], None]:
     """Block by block, those first whose last trace began latest: when it began, and the ids with the part.
 
@@ -126,7 +126,7 @@ async def named_ids(
             most,
         )
         return {row["trace_id"] for row in rows}
-    asked = Part(part, None, None)
+    asked = IdPart(part, None, None)
     ids = await ids_in_rows(connection, project_id, asked, built)
     async with aclosing(ids_in_blocks(connection, project_id, asked, built)) as blocks:
         async for _, some in blocks:

@@ -39,7 +39,7 @@ from svc.store.reads.search import (
 )
 from svc.store.reads.trace_filter import TEXTS, HeldValue, TraceFilter
 from svc.store.reads.trace_groups import grouped, newest_left, stretches_of
-from svc.store.reads.trace_ids import PART_OF_AN_ID, Part, ids_in_blocks, ids_in_rows, named_ids, packed
+from svc.store.reads.trace_ids import PART_OF_AN_ID, IdPart, ids_in_blocks, ids_in_rows, named_ids, packed
 
 #: Traces looked through before anything is looked up: 2 ms with a look at the spans of each.
 NEAR: Final = 128
@@ -192,7 +192,7 @@ async def _named(connection: Connection, search: Search, part: str, split: Split
     built = await packed(connection, search.project_id, part, split.cubed[1])
     if built is None:
         return await _named_in_index(connection, search, part)
-    about = (connection, search.project_id, Part(part, search.low, search.high), built)
+    about = (connection, search.project_id, IdPart(part, search.low, search.high), built)
     rows: list[Any] = []
     ids = await ids_in_rows(*about)
     async with aclosing(ids_in_blocks(*about)) as blocks:

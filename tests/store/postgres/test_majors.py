@@ -88,15 +88,24 @@ def made() -> Iterator[Path]:
     shutil.rmtree(folder)
 
 
-async def test_an_older_cluster_is_brought_over_after_two_kills_and_kept_until_it_is_finished_with(
+async def test_an_older_cluster_is_brought_over_after_two_ends_midway_and_kept_until_it_is_finished_with(
     made: Path, open_folder: Path
 ) -> None:
     old = open_folder / "data"
     copy(made, old)
     home = old / "postgres"
+    # Ended while it is copied, it leaves no server behind that the next start would wait for.
+    draft = home / disk.MAJOR / "init" / "data"
+    with trio.fail_after(120):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_bring_up, old)
+            while not (draft / "pg_upgrade_output.d").exists():  # noqa: ASYNC110
+                await trio.sleep(0.02)
+            nursery.cancel_scope.cancel()
+    shutil.rmtree(draft)
     # Killed while it is copied: what it had made is thrown away by the next start.
     with holder(old, sys.executable) as process:
-        until(lambda: (home / disk.MAJOR / "init" / "data" / "pg_upgrade_output.d").exists(), 120)
+        until(lambda: (draft / "pg_upgrade_output.d").exists(), 120)
         process.kill()
         process.wait(10)
     assert not (home / disk.MAJOR / "data").exists()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -164,7 +164,7 @@ async def test_of_a_part_that_every_id_has_only_the_newest_blocks_are_read(
     read: list[datetime] = []
     blocks = trace_ids.ids_in_blocks
 
-    async def watched(*about: Any) -> AsyncIterator[tuple[datetime, set[bytes]]]:
+    async def watched(*about: Any) -> AsyncGenerator[tuple[datetime, set[bytes]], None]:
         async for last, some in blocks(*about):
             read.append(last)
             yield last, some

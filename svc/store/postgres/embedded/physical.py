@@ -106,10 +106,7 @@ async def _copied(
 ) -> bytes:
     options = cluster.account.popen_options()
     options["env"] = {**options["env"], **disk.passwd_entry(cluster), **told}
-    start = partial(
-        subprocess.Popen[bytes], words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=complaints
-    )
-    process = await trio.to_thread.run_sync(partial(start, **options))
+    process = await trio.to_thread.run_sync(_started, words, options, complaints)
     try:
         with trio.fail_after(COPY_TIMEOUT_S):
             assert process.stdout is not None
@@ -133,6 +130,11 @@ async def _copied(
         fault = NoSummaries if _MISSING_SUMMARIES in said else EmbeddedServerError
         raise fault(f"the cluster could not be copied: {last}")
     return found
+
+
+def _started(words: list[str], options: dict[str, Any], complaints: IO[bytes]) -> subprocess.Popen[bytes]:
+    pipe = subprocess.PIPE
+    return subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=pipe, stderr=complaints, **options)  # noqa: S603
 
 
 def _listing(copied: _Copied) -> bytes | None:

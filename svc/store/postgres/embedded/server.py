@@ -195,7 +195,14 @@ class EmbeddedServer:
                     f"the release before is running on {old.parent}: stop it, and this one takes over"
                 )
             clear_stale_pid_file(old)
-            await majors.bring_over(cluster, old, start)
+            try:
+                await majors.bring_over(cluster, old, start)
+            finally:
+                # One that was cut off leaves servers behind, which have the lock that the next start wants.
+                for data in (old, cluster.draft / "data"):
+                    if (left := read_postmaster(data)) is not None:
+                        with suppress(ProcessLookupError):
+                            os.kill(left.pid, signal.SIGINT)
 
     async def _adopt_or_launch(self, cluster: Cluster) -> tuple[bool, Postmaster]:
         unseen_until = trio.current_time() + UNSEEN_TIMEOUT_S
