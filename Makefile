@@ -59,9 +59,10 @@ bench-sizes: .venv/.dev
 bench-backup: .venv/.dev
 	$(BIN)/python -m tests.bench.backup
 
-bench-detect: .venv/.dev
+bench-detect: compiled
 	$(BIN)/python -m tests.bench.detect
 	$(BIN)/python -m tests.bench.labelled
+	$(BIN)/python -m tests.bench.folding
 
 test-clients: .venv/.dev
 	$(BIN)/python -m pytest tests/e2e/clients/real_clients.py

@@ -25,3 +25,10 @@ cdef object _event(Bytes data, Py_ssize_t at, Py_ssize_t end)
 
 @cython.locals(code=int, tag=int, head=Py_ssize_t, stop=Py_ssize_t)
 cdef object _status(Bytes data, Py_ssize_t at, Py_ssize_t end)
+
+@cython.locals(data=Bytes, size=Py_ssize_t, head=Py_ssize_t, at=Py_ssize_t, end=Py_ssize_t,
+               resource_at=Py_ssize_t, resource_end=Py_ssize_t, scope_spans_end=Py_ssize_t,
+               scope_at=Py_ssize_t, scope_end=Py_ssize_t, raw_at=Py_ssize_t, raw_end=Py_ssize_t)
+cpdef object packed_parts(bytes whole)
+
+cdef Py_ssize_t _inner(Bytes data, Py_ssize_t at, Py_ssize_t end, int tag) noexcept

@@ -1,9 +1,10 @@
 """Spans of OTLP in protobuf by hand, where they are as nearly all exporters write them.
 
-Owns: `plain_span`. The walk over a request asks it first and gives to protobuf's own reader whatever it
-declines: fields it does not know, one twice that may stand once, lengths past the end, texts that are not
-UTF-8. So it never has to judge what is damaged, and whatever it reads protobuf reads the same
-(`tests/protocol/otlp/test_plain_spans.py`). Never interprets an attribute.
+Owns: `plain_span`, and `packed_parts` for the envelopes that spans are kept in. The walk over a request asks
+the first and gives to protobuf's own reader whatever it declines: fields it does not know, one twice that may
+stand once, lengths past the end, texts that are not UTF-8. So it never has to judge what is damaged, and
+whatever it reads protobuf reads the same (`tests/protocol/otlp/test_plain_spans.py`). Never interprets an
+attribute.
 
 `plain_spans.pxd` gives its numbers types of C where it is compiled.
 """
@@ -106,6 +107,67 @@ def plain_span(raw: bytes, resource: WireResource, scope: WireScope) -> WireSpan
         scope,
         raw,
     )
+
+
+def packed_parts(whole: bytes) -> tuple[bytes, bytes, bytes, bytes, bytes] | None:
+    """Of an envelope as `reading.envelope` packs it the resource and its schema URL, the scope and its own,
+    and the span; None of any other.
+    """
+    data = whole
+    size = len(whole)
+    # Each part in its place, to the very end of what is around it.
+    head = _inner(data, 0, size, 0x0A)
+    if head < 0:
+        return None
+    at = 1 + (head & 7)
+    end = at + (head >> 3)
+    head = _inner(data, at, end, 0x0A)
+    if end != size or head < 0:
+        return None
+    resource_at = at + 1 + (head & 7)
+    resource_end = resource_at + (head >> 3)
+    head = _inner(data, resource_end, end, 0x12)
+    if head < 0:
+        return None
+    at = resource_end + 1 + (head & 7)
+    scope_spans_end = at + (head >> 3)
+    head = _inner(data, at, scope_spans_end, 0x0A)
+    if head < 0:
+        return None
+    scope_at = at + 1 + (head & 7)
+    scope_end = scope_at + (head >> 3)
+    head = _inner(data, scope_end, scope_spans_end, 0x12)
+    if head < 0:
+        return None
+    raw_at = scope_end + 1 + (head & 7)
+    raw_end = raw_at + (head >> 3)
+    scope_url = resource_url = b""
+    if raw_end < scope_spans_end:
+        head = _inner(data, raw_end, scope_spans_end, 0x1A)
+        at = raw_end + 1 + (head & 7)
+        if head < 0 or at + (head >> 3) != scope_spans_end:
+            return None
+        scope_url = whole[at:scope_spans_end]
+    if scope_spans_end < end:
+        head = _inner(data, scope_spans_end, end, 0x1A)
+        at = scope_spans_end + 1 + (head & 7)
+        if head < 0 or at + (head >> 3) != end:
+            return None
+        resource_url = whole[at:end]
+    return (
+        whole[resource_at:resource_end],
+        resource_url,
+        whole[scope_at:scope_end],
+        scope_url,
+        whole[raw_at:raw_end],
+    )
+
+
+def _inner(data: bytes, at: int, end: int, tag: int) -> int:
+    """`_length` of the field that stands here, -1 for another."""
+    if at >= end or data[at] != tag:
+        return -1
+    return _length(data, at + 1, end)
 
 
 def _length(data: bytes, at: int, end: int) -> int:

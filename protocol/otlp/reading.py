@@ -21,7 +21,7 @@ from protocol.inflate import Unreadable
 from protocol.otlp import plain_spans
 from protocol.otlp.attributes import read_pairs
 from protocol.otlp.screen import NO_SPAN_ID
-from protocol.otlp.shapes import RESOURCE, RESOURCE_SPANS, SCHEMA_URL, SCOPE, SCOPE_SPANS, SPAN, varint
+from protocol.otlp.shapes import RESOURCE_SPANS, SCOPE_SPANS, SPAN, varint
 from protocol.otlp.shapes import WireEvent as WireEvent
 from protocol.otlp.shapes import WireLink as WireLink
 from protocol.otlp.shapes import WireResource as WireResource
@@ -212,45 +212,16 @@ def open_envelope(data: bytes) -> WireSpan:
 
 
 def _known_envelope(data: bytes) -> WireSpan | None:
-    """The span of an envelope whose resource and scope are known, None of any other.
-
-    By hand, as it was put together: each part in its place, to the very end of what is around it.
-    """
+    """The span of an envelope whose resource and scope are known, None of any other."""
+    packed = plain_spans.packed_parts(data)
+    if packed is None:
+        return None
+    resource_raw, resource_url, scope_raw, scope_url, raw = packed
     try:
-        at, end = _part(data, 0, RESOURCE_SPANS)
-        resource_at, resource_end = _part(data, at, RESOURCE)
-        scope_at, scope_end = _part(data, resource_end, SCOPE_SPANS)
-        inner_at, inner_end = _part(data, scope_at, SCOPE)
-        raw_at, raw_end = _part(data, inner_end, SPAN)
-        scope_url = data[slice(*_part(data, raw_end, SCHEMA_URL))] if raw_end < scope_end else b""
-        resource_url = data[slice(*_part(data, scope_end, SCHEMA_URL))] if scope_end < end else b""
-        resource = _resources.get((data[resource_at:resource_end], resource_url.decode()))
-        scope = _scopes.get((data[inner_at:inner_end], scope_url.decode()))
-    except (IndexError, ValueError):
+        resource = _resources.get((resource_raw, resource_url.decode()))
+        scope = _scopes.get((scope_raw, scope_url.decode()))
+    except UnicodeDecodeError:
         return None
-    # Whatever lies elsewhere than it should makes another length.
-    if resource is None or scope is None or end != len(data):
-        return None
-    raw = data[raw_at:raw_end]
-    if len(scope.head) + len(scope.tail) + (raw_end - inner_end) != scope_end - scope_at:
-        return None
-    if len(resource.head) + len(resource.tail) + (scope_end - resource_end) != end - at:
+    if resource is None or scope is None:
         return None
     return (_BY_HAND and _plain_span(raw, resource, scope)) or any_span(raw, resource, scope)
-
-
-def _part(data: bytes, at: int, tag: bytes) -> tuple[int, int]:
-    """Where the content of a field starts and ends. Raises `ValueError` for another field."""
-    if data[at] != tag[0]:
-        raise ValueError
-    size = data[at + 1]
-    at += 2
-    if size >= 0x80:
-        size = size & 0x7F | data[at] << 7
-        at += 1
-        if size >= 1 << 14:
-            size = size & 0x3FFF | data[at] << 14
-            at += 1
-            if size >= 1 << 21:
-                raise ValueError
-    return at, at + size

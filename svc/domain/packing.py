@@ -265,8 +265,11 @@ class Frame:
         """The hashes of the messages that these spans refer to, of all spans when none are named."""
         if self._only is not None:
             return set(_split(self._only[0]))
-        wanted = self._entries if span_ids is None else self._entries.keys() & set(span_ids)
-        return {digest for span_id in wanted for digest in _split(self._entries[span_id][0])}
+        found: set[bytes] = set()
+        for span_id in self._entries if span_ids is None else span_ids:
+            if (entry := self._entries.get(span_id)) is not None:
+                found.update(_split(entry[0]))
+        return found
 
     def span(self, span_id: bytes, messages: Mapping[bytes, bytes]) -> WireSpan:
         """A span of the frame; `messages` are the texts of the stored ones by hash. Raises `Unreadable`."""
@@ -275,11 +278,15 @@ class Frame:
     def envelope(self, span_id: bytes, messages: Mapping[bytes, bytes]) -> bytes:
         """The span as it came, not opened. Raises `Unreadable`."""
         hashes, literals = self._entry(span_id)
+        if not hashes:
+            return literals[0]
         parts = [literals[0]]
         for digest, literal in zip(_split(hashes), literals[1:], strict=True):
-            if digest not in messages:
+            said = messages.get(digest)
+            if said is None:
                 raise Unreadable("a message of the payload is gone")
-            parts += (messages[digest], literal)
+            parts.append(said)
+            parts.append(literal)
         return b"".join(parts)
 
     def envelope_bytes(self, span_id: bytes, message_bytes: Mapping[bytes, int]) -> int:

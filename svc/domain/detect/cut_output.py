@@ -12,7 +12,7 @@ from typing import Final
 
 from svc.domain.detect.detector import Context, Detector
 from svc.domain.detect.observed import WITNESSES, Observation, site, slot_of
-from svc.domain.detect.settled_trace import SettledTrace, SpanTexts, TracedSpan
+from svc.domain.detect.settled_trace import SettledTrace, SpanTexts, TracedSpan, is_blank
 from svc.domain.detect.tool_error import RISE_TUNING
 
 #: How providers say that an answer ran into its limit, in lower case.
@@ -23,16 +23,15 @@ def observe(trace: SettledTrace, context: Context) -> Iterable[Observation]:
     """One unit for each call site that answers; failed when any of its answers is cut or blank."""
     units: defaultdict[str, list[tuple[TracedSpan, str | None]]] = defaultdict(list)
     for row in trace.spans:
-        texts = trace.texts.get(row.span_id)
-        if row.kind != "llm" or row.status != "ok" or texts is None:
+        if row.kind != "llm" or row.status != "ok" or (texts := trace.texts.get(row.span_id)) is None:
             continue
         if texts.finish_reasons or texts.answered:
-            units[site(row.call_site_id)].append((row, _fault(row, texts)))
-    for subject, answers in units.items():
+            units[row.call_site_id].append((row, _fault(row, texts)))
+    for call_site_id, answers in units.items():
         faulty = [(row, fault) for row, fault in answers if fault is not None]
         yield Observation(
             "cut_rate",
-            subject,
+            site(call_site_id),
             slot_of(answers[0][0].started_at),
             failed=bool(faulty),
             witnesses=tuple(row.span_id for row, _ in faulty)[:WITNESSES],
@@ -41,9 +40,9 @@ def observe(trace: SettledTrace, context: Context) -> Iterable[Observation]:
 
 
 def _fault(row: TracedSpan, texts: SpanTexts) -> str | None:
-    if any(reason in CUT for reason in texts.finish_reasons):
+    if not CUT.isdisjoint(texts.finish_reasons):
         return "length"
-    silent = texts.answered and not texts.media and not (texts.said or "").strip()
+    silent = texts.answered and not texts.media and is_blank(texts.said)
     if silent and not texts.calls and not row.tool_calls:
         return "blank"
     return None

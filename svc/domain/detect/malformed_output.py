@@ -18,7 +18,7 @@ import msgspec
 
 from svc.domain.detect.detector import Context, Detector, Schema
 from svc.domain.detect.observed import OTHER, WITNESSES, Observation, site, slot_of
-from svc.domain.detect.settled_trace import SettledTrace, SpanTexts, TracedSpan
+from svc.domain.detect.settled_trace import SettledTrace, SpanTexts, TracedSpan, is_blank
 from svc.domain.detect.tool_error import RISE_TUNING
 
 #: So many answers tell what a call site answers, and so large a share must agree.
@@ -40,8 +40,9 @@ def observe(trace: SettledTrace, context: Context) -> Iterable[Observation]:
     """One unit for each call site that answers with text: under its schema, else by its shape."""
     answers: defaultdict[str, list[tuple[TracedSpan, str]]] = defaultdict(list)
     for row in trace.spans:
-        texts = trace.texts.get(row.span_id)
-        if row.kind == "llm" and row.status == "ok" and texts is not None and _is_final(row, texts):
+        if row.kind != "llm" or row.status != "ok" or (texts := trace.texts.get(row.span_id)) is None:
+            continue
+        if _is_final(row, texts):
             answers[row.call_site_id].append((row, texts.said or ""))
     for call_site_id, given in answers.items():
         slot = slot_of(given[0][0].started_at)
@@ -56,7 +57,7 @@ def observe(trace: SettledTrace, context: Context) -> Iterable[Observation]:
 
 def _is_final(row: TracedSpan, texts: SpanTexts) -> bool:
     """Whether the answer is for whoever asked, not a step on the way to it."""
-    return not texts.calls and not row.tool_calls and bool((texts.said or "").strip())
+    return not texts.calls and not row.tool_calls and not is_blank(texts.said)
 
 
 def _against(schema: Schema, subject: str, slot: int, given: list[tuple[TracedSpan, str]]) -> Observation:

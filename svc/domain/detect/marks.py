@@ -10,21 +10,20 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from svc.domain.detect.observed import MeasureName, Observation, site, slot_of
-from svc.domain.detect.settled_trace import SettledTrace
+from svc.domain.detect.settled_trace import SettledTrace, TracedSpan
 
 
 def observe(trace: SettledTrace) -> Iterable[Observation]:
     """One unit for each value that a call site has in the trace."""
-    seen: dict[tuple[MeasureName, str, str], int] = {}
+    seen: dict[tuple[MeasureName, str, str], TracedSpan] = {}
     for row in trace.spans:
         if (texts := trace.texts.get(row.span_id)) is None:
             continue
-        slot = slot_of(row.started_at)
         if texts.release is not None:
-            seen.setdefault(("seen_release", site(trace.call_site_id), texts.release), slot)
+            seen.setdefault(("seen_release", trace.call_site_id, texts.release), row)
         if texts.prompt is not None:
-            seen.setdefault(("seen_prompt", site(row.call_site_id), texts.prompt), slot)
+            seen.setdefault(("seen_prompt", row.call_site_id, texts.prompt), row)
         if texts.tools is not None:
-            seen.setdefault(("seen_tools", site(row.call_site_id), texts.tools), slot)
-    for (measure, subject, value), slot in seen.items():
-        yield Observation(measure, subject, slot, detail=value)
+            seen.setdefault(("seen_tools", row.call_site_id, texts.tools), row)
+    for (measure, call_site_id, value), row in seen.items():
+        yield Observation(measure, site(call_site_id), slot_of(row.started_at), detail=value)

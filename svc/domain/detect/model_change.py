@@ -13,7 +13,7 @@ import msgspec
 
 from svc.domain.detect.detector import Context, Detector, Tunable
 from svc.domain.detect.observed import Observation, detail, site, slot_of
-from svc.domain.detect.settled_trace import SettledTrace
+from svc.domain.detect.settled_trace import SettledTrace, TracedSpan
 from svc.domain.detect.slots import SLOTS_PER_DAY
 
 #: Calls that must be there before a share of them means anything.
@@ -26,14 +26,15 @@ KNOWN_CALLS: Final = 500
 
 def observe(trace: SettledTrace, context: Context) -> Iterable[Observation]:
     """One unit for each call site, requested and answering model; the answering one may be unknown."""
-    seen: dict[tuple[str, str], int] = {}
+    seen: dict[tuple[str, str | None, str | None], TracedSpan] = {}
     for row in trace.spans:
-        texts = trace.texts.get(row.span_id)
-        if row.kind == "llm" and texts is not None and (texts.asked_model or texts.answered_model):
-            models = detail(texts.asked_model, texts.answered_model)
-            seen.setdefault((site(row.call_site_id), models), slot_of(row.started_at))
-    for (subject, models), slot in seen.items():
-        yield Observation("answered_model", subject, slot, detail=models)
+        if row.kind == "llm" and (texts := trace.texts.get(row.span_id)) is not None:
+            seen.setdefault((row.call_site_id, texts.asked_model, texts.answered_model), row)
+    for (call_site_id, asked, answered), row in seen.items():
+        if asked or answered:
+            yield Observation(
+                "answered_model", site(call_site_id), slot_of(row.started_at), detail=detail(asked, answered)
+            )
 
 
 def models_of(detail_text: str) -> tuple[str, str] | None:

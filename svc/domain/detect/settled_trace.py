@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal
-from typing import Any, Final, Protocol
+from functools import partial
+from typing import Any, Final, Protocol, TypeVar
 
 import attrs
 import msgspec
 
 from protocol.otlp.reading import WireSpan
-from svc.domain.dialects import Reading, finish_reasons, read_texts
-from svc.domain.messages import normal, parts, role_of, text_of, unwrapped
+from svc.domain.dialects import Reading, read_texts
+from svc.domain.messages import ROLES, normal, parts, role_of, text_of, unwrapped
 from svc.domain.rollup import Timed, by_start
 from svc.domain.span import CostSource, Kind, Repeats, Status, ToolCall
 from svc.domain.values import decoded, name, text
@@ -38,6 +39,9 @@ _HASH_CHARS: Final = 12
 #: An application says the same prompts and defines the same tools again and again: of so many the hash is
 #: remembered. To take the changing parts out of 900 characters costs 25 µs (measured November 2026).
 _AGAIN: Final = 4096
+
+
+_Said = TypeVar("_Said", str, bytes)
 
 
 @attrs.frozen(eq=False)
@@ -124,6 +128,11 @@ def canonical(value: Any) -> str | None:
         return None
 
 
+def is_blank(said: str | None) -> bool:
+    """Whether there is nothing to read in it. A long text is not copied to tell."""
+    return not said or said.isspace()
+
+
 def texts_of(span: WireSpan, kind: Kind) -> SpanTexts:
     """What detectors need of a payload of a textual span."""
     reading = read_texts(span.attributes)
@@ -137,22 +146,23 @@ def texts_of(span: WireSpan, kind: Kind) -> SpanTexts:
             release=release,
         )
     answer = _Answer(span, reading)
-    given = _Given(span, reading)
+    reasons = reading.finish_reasons(span) or answer.reasons
     asked, used = found.get("request_model"), found.get("response_model")
+    # In order: thirteen names cost more than what most of them stand for.
     return SpanTexts(
-        answered=answer.captured,
-        said=answer.said,
-        media=answer.media,
-        calls=tuple(answer.calls),
-        finish_reasons=tuple(
-            reason.strip().lower().replace("-", "_") for reason in finish_reasons(span) or answer.reasons
-        ),
-        asked_model=None if asked is None else name(asked),
-        answered_model=None if used is None else name(used),
-        prompt=given.prompt(),
-        tools=_tools(span),
-        release=release,
-        given=given.whole,
+        answer.captured,
+        answer.said,
+        answer.media,
+        tuple(answer.calls),
+        tuple([reason.strip().lower().replace("-", "_") for reason in reasons]),
+        None,
+        None,
+        None if asked is None else name(asked),
+        None if used is None else name(used),
+        _prompt(span, reading),
+        _tools(span),
+        release,
+        partial(_given, span, reading),
     )
 
 
@@ -172,49 +182,103 @@ class _Answer:
             return
         self.captured = True
         texts: list[str] = []
-        for message in _normal(messages):
-            if (reason := message.get("finish_reason")) is not None:
-                self.reasons.append(reason)
-            for part in message["parts"]:
-                kind = part["type"]
-                if kind == "text":
-                    texts.append(part["text"])
-                elif kind == "tool_call":
-                    called = text(part["name"])
-                    self.calls.append(AskedCall(called or "unknown", canonical(part["arguments"])))
-                elif kind == "media":
-                    self.media = True
+        try:
+            for sent in messages:
+                self._hear(unwrapped(sent), texts)
+        except RecursionError:
+            # Deeper than anybody could mean.
+            self.media, self.calls, self.reasons, texts = False, [], [], []
         self.said = "\n".join(texts) or None
 
-
-class _Given:
-    """An llm span's input. Its messages are read once, its text only when asked for."""
-
-    def __init__(self, span: WireSpan, reading: Reading) -> None:
-        self._reading = reading
-        self._instructions = reading.instructions(span.attributes)
-        self._messages: list[Any] = reading.input_messages(span) or []
-
-    def prompt(self) -> str | None:
-        """The hash of the instructions, wherever they stand; None when none were captured."""
-        told = text_of(self._instructions)
-        said: list[str] = []
-        for message in map(unwrapped, self._messages):
-            if role_of(message) == "system":
-                said += [words for part in parts(message) if (words := part.get("text"))]
-        return _once(_hashes_of_prompts, "\n".join([told, *said] if told else said), _hash_of_prompt)
-
-    def whole(self) -> str:
-        """All that was said to the model."""
-        return text_of(_normal(self._messages) or self._reading.found.get("input_value")) or ""
+    def _hear(self, message: Mapping[str, Any], texts: list[str]) -> None:
+        for part in parts(message):
+            kind = part["type"]
+            if kind == "text":
+                texts.append(part["text"])
+            elif kind == "tool_call":
+                called = text(part["name"])
+                self.calls.append(AskedCall(called or "unknown", canonical(part["arguments"])))
+            elif kind == "media":
+                self.media = True
+        if (reason := text(message.get("finish_reason"))) is not None:
+            self.reasons.append(reason)
 
 
-def _normal(messages: list[Any]) -> list[dict[str, Any]]:
+def _given(span: WireSpan, reading: Reading) -> str:
+    """All that was said to the model."""
+    messages = reading.input_messages(span) or []
     try:
-        return normal(messages)
+        said = normal(messages)
     except RecursionError:
-        # Deeper than anybody could mean.
-        return []
+        said = []
+    return text_of(said or reading.found.get("input_value")) or ""
+
+
+_NULL: Final = b"null"
+
+
+class _Head(msgspec.Struct, gc=False):
+    """A message of a history, of which the role is read and the rest is left as it came."""
+
+    role: str
+    parts: msgspec.Raw = msgspec.Raw(_NULL)
+    content: msgspec.Raw = msgspec.Raw(_NULL)
+
+
+_heads: Final = msgspec.json.Decoder(list[_Head]).decode
+#: A message alone whose parts are shorter may be hollow; then others may have said more.
+_HOLLOW_BYTES: Final = 16
+
+
+def _prompt(span: WireSpan, reading: Reading) -> str | None:
+    """The hash of the instructions, wherever they stand; None when none were captured."""
+    told = text_of(reading.instructions(span.attributes))
+    if (history := reading.history(span)) is not None:
+        try:
+            systems = _systems(history)
+            if systems is not None and told is None and len(systems) == 1:
+                return _once(_hashes_of_systems, systems[0], systems[0], _hash_of_system)
+            if systems is not None:
+                return _prompt_of(told, _words(map(_system, systems)))
+        except (msgspec.DecodeError, RecursionError, UnicodeError):
+            # Others than msgspec may read it.
+            pass
+    messages = [unwrapped(sent) for sent in reading.input_messages(span) or []]
+    return _prompt_of(told, _words(message for message in messages if role_of(message) == "system"))
+
+
+def _prompt_of(told: str | None, said: list[str]) -> str | None:
+    whole = "\n".join([told, *said] if told else said)
+    return _once(_hashes_of_prompts, whole.encode("utf-8", "replace"), whole, _hash_of_prompt)
+
+
+def _systems(history: str) -> list[bytes] | None:
+    """What each message of the system holds, as JSON; None where the messages must be opened to tell.
+
+    Of a history, which is long, nothing else is asked, and to open it takes four times as long. Raises what
+    msgspec does for JSON that it does not read.
+    """
+    heads = _heads(history)
+    if not heads or (len(heads) == 1 and len(bytes(heads[0].parts)) < _HOLLOW_BYTES):
+        return None
+    found: list[bytes] = []
+    for head in heads:
+        role = head.role
+        # As `role_of` has it.
+        if not role:
+            return None
+        if ROLES.get(role := role.lower(), role) == "system":
+            held = bytes(head.parts)
+            found.append(bytes(head.content) if held == _NULL else held)
+    return found
+
+
+def _system(held: bytes) -> Mapping[str, Any]:
+    return {"role": "system", "parts": msgspec.json.decode(held)}
+
+
+def _words(messages: Iterable[Mapping[str, Any]]) -> list[str]:
+    return [words for message in messages for part in parts(message) if (words := part.get("text"))]
 
 
 def _tools(span: WireSpan) -> str | None:
@@ -222,7 +286,7 @@ def _tools(span: WireSpan) -> str | None:
     defined = [attributes[key] for key in _DEFINITIONS if key in attributes]
     if defined:
         if len(defined) == 1 and type(only := defined[0]) is str:
-            return _once(_hashes_of_tools, only, _hash_of_tools)
+            return _once(_hashes_of_tools, only.encode("utf-8", "replace"), only, _hash_of_tools)
         return _hash_of_tools(*defined)
     keys = tuple(attributes)
     if (spelled := _spelled.get(keys)) is None:
@@ -244,6 +308,10 @@ def _hash_of_prompt(said: str) -> str | None:
     return _digest(_CHANGING.sub("#", said[:_HASHED_CHARS])) if said.strip() else None
 
 
+def _hash_of_system(held: bytes) -> str | None:
+    return _hash_of_prompt("\n".join(_words((_system(held),))))
+
+
 #: Which of a span's keys spell out definitions, by all of them: an application's spans have few sets of keys.
 _spelled: dict[tuple[str, ...], tuple[str, ...]] = {}
 _KEYS_BOUND: Final = 1024
@@ -251,11 +319,14 @@ _KEYS_CHARS: Final = 4096
 
 #: By a digest of the text, so that no text is kept.
 _hashes_of_prompts: dict[bytes, str | None] = {}
+_hashes_of_systems: dict[bytes, str | None] = {}
 _hashes_of_tools: dict[bytes, str | None] = {}
 
 
-def _once(known: dict[bytes, str | None], said: str, hashed: Callable[[str], str | None]) -> str | None:
-    key = hashlib.sha256(said.encode("utf-8", "replace")).digest()
+def _once(
+    known: dict[bytes, str | None], data: bytes, said: _Said, hashed: Callable[[_Said], str | None]
+) -> str | None:
+    key = hashlib.sha256(data).digest()
     if key not in known:
         if len(known) >= _AGAIN:
             known.clear()

@@ -110,6 +110,8 @@ _READERS: Final[Mapping[Field, Reader]] = {
 }
 
 _DETAILED: Final = (_GENAI, *(dialect for dialect in DIALECTS if dialect is not _GENAI))
+#: Where agents that speak GenAI send the whole conversation again each turn, as one text.
+_HISTORY: Final = "gen_ai.input.messages"
 _FINISHED: Final = tuple(
     (dialect, key) for dialect in _DETAILED for key in dialect.details.get("finish_reasons", ())
 )
@@ -178,7 +180,8 @@ class _Plan:
     each field with who may say it, in the order in which they are heard.
 
     `texts` are the fields of `TEXT_FIELDS` among them; `given` and `answered` those that may find messages
-    in them, on a span without events.
+    in them, on a span without events, and `history` the key under which the first of `given` has them as one
+    text, where it does. `instructions` and `finished` are the keys that are there of those that hold such.
     """
 
     spoken: int
@@ -187,6 +190,9 @@ class _Plan:
     deriving: tuple[Dialect, ...]
     given: tuple[Messages, ...]
     answered: tuple[Messages, ...]
+    history: str | None
+    instructions: tuple[str, ...]
+    finished: tuple[tuple[Dialect, str], ...]
 
 
 @attrs.define(eq=False)
@@ -223,12 +229,26 @@ class Reading:
                 return found
         return None
 
+    def history(self, span: WireSpan) -> str | None:
+        """The JSON that all of `input_messages` are read from; None where they are told otherwise."""
+        if self._plan.history is None or span.events:
+            return None
+        sent = span.attributes[self._plan.history]
+        return sent if type(sent) is str else None
+
     def instructions(self, attributes: Attributes) -> Any:
         """The system's instructions that stand beside the messages, as sent, or None."""
-        for key in _sources(self._plan.spoken)[2]:
-            if (value := present(attributes.get(key))) is not None:
+        for key in self._plan.instructions:
+            if (value := present(attributes[key])) is not None:
                 return value
         return None
+
+    def finish_reasons(self, span: WireSpan) -> list[str]:
+        """Why the model stopped, as `read_details` says it, without the other details."""
+        for dialect, key in self._plan.finished:
+            if (value := _detail(span, dialect, "finish_reasons", key)) is not None:
+                return list(value)
+        return []
 
 
 _GIVEN: Final = tuple(
@@ -262,13 +282,17 @@ def _plan(keys: tuple[str, ...]) -> _Plan:
             claims.setdefault(field, []).append((key, rank, reader))
     for heard in claims.values():
         heard.sort(key=lambda claim: claim[1])
+    given = tuple(source for bit, source, holds in _GIVEN if spoken & bit and holds(keys))
     plan = _Plan(
         spoken,
         tuple((field, tuple(heard)) for field, heard in claims.items()),
         tuple((field, tuple(heard)) for field, heard in claims.items() if field in TEXT_FIELDS),
         _deriving(spoken),
-        tuple(source for bit, source, holds in _GIVEN if spoken & bit and holds(keys)),
+        given,
         tuple(source for bit, source, holds in _ANSWERED if spoken & bit and holds(keys)),
+        _HISTORY if given and given[0] is _GENAI.input_messages and _HISTORY in keys else None,
+        tuple(key for key in _sources(spoken)[2] if key in keys),
+        tuple(found for found in _FINISHED if found[1] in keys),
     )
     if sum(map(len, keys)) <= _PLANNED_CHARS:
         if len(_plans) >= _PLANS_BOUND:
@@ -333,14 +357,6 @@ def read_details(span: WireSpan) -> dict[Detail, Any]:
                 if detail not in found and (value := _detail(span, dialect, detail, key)) is not None:
                     found[detail] = value
     return found
-
-
-def finish_reasons(span: WireSpan) -> list[str]:
-    """Why the model stopped, as `read_details` says it, without the other details."""
-    for dialect, key in _FINISHED:
-        if key in span.attributes and (value := _detail(span, dialect, "finish_reasons", key)) is not None:
-            return list(value)
-    return []
 
 
 def _detail(span: WireSpan, dialect: Dialect, detail: Detail, key: str) -> Any:

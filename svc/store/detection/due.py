@@ -141,9 +141,11 @@ and not exists (select from tally_bucket b where b.project_id = d.project_id and
 async def note_changes(connection: Connection, project_id: int, entries: Iterable[Entry]) -> None:
     """Note what was counted, and what no longer is, for those who judge. The caller holds the project."""
     reached: dict[int, tuple[int, int]] = {}
-    for bucket_id, slot, *_ in entries:
-        first, last = reached.get(bucket_id, (slot, slot))
-        reached[bucket_id] = min(first, slot), max(last, slot)
+    for bucket_id, slot, _, _, _ in entries:
+        if (known := reached.get(bucket_id)) is None:
+            reached[bucket_id] = slot, slot
+        elif not known[0] <= slot <= known[1]:
+            reached[bucket_id] = min(known[0], slot), max(known[1], slot)
     if not reached:
         return
     await connection.execute(

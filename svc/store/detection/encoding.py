@@ -14,10 +14,11 @@ from typing import Any, Final
 import attrs
 
 from protocol.detection import Firing
+from protocol.otlp.reading import WireSpan
 from svc.domain.detect.encoded import ENCODED, Sample
 from svc.store.aggregates.rollups import note_evals
 from svc.store.detection.firings import write_firings
-from svc.store.detection.settled_traces import settled_traces
+from svc.store.detection.settled_traces import DueTrace, settled_traces
 from svc.store.postgres.database import Connection, Database
 
 #: Traces that one round asks about, and that wait at most: an encoder that is away for long misses the
@@ -57,6 +58,10 @@ class EncodeBatch:
     samples: Sequence[tuple[bytes, str | None, Sample]]
 
 
+def _payloads(trace: DueTrace) -> dict[bytes, WireSpan]:
+    return {row.span_id: span for row, span in trace.payloads()}
+
+
 @attrs.define(eq=False)
 class EncodeStore:
     """All verbs raise `Outage`."""
@@ -86,7 +91,7 @@ class EncodeStore:
             }
             read = {trace.trace_id for trace in traces}
             sample, _ = ENCODED[detector]
-            samples = [(trace.trace_id, sample(trace.rows, trace.payloads)) for trace in traces]
+            samples = [(trace.trace_id, sample(trace.rows, _payloads(trace))) for trace in traces]
             return EncodeBatch(
                 [r["place"] for r in queued if r["trace_id"] in read or r["trace_id"] not in there],
                 [(trace_id, there.get(trace_id), one) for trace_id, one in samples if one is not None],

@@ -119,6 +119,8 @@ class _Looked:
 
     due: DueTrace
     slot: int
+    #: How many payloads it had.
+    texts: int
     observations: Sequence[Observation]
     #: Detectors that could not look at it.
     failed: Collection[str]
@@ -155,10 +157,12 @@ class FoldStore:
         began_s = trio.current_time()
         for trace in due.traces:
             if trace.rows:
-                seen = observe(_settled(trace), context)
+                settled = _settled(trace)
+                seen = observe(settled, context)
                 failures.update(seen.failed.keys())
                 slot = slot_of(trace.rows[0].started_at)
-                looked.append(_Looked(trace, slot, seen.observations, seen.failed.keys()))
+                texts = len(settled.texts)
+                looked.append(_Looked(trace, slot, texts, seen.observations, seen.failed.keys()))
             # A round takes tenths of a second: others want to be served in between.
             if trio.current_time() - began_s > _TURN_S:
                 await trio.lowlevel.checkpoint()
@@ -209,21 +213,23 @@ class FoldStore:
         fresh = [
             one
             for one in looked
-            if one.due.trace_id in taken and not _aged(before.get(one.due.trace_id), one.due)
+            if one.due.trace_id in taken and not _aged(before.get(one.due.trace_id), one)
         ]
         resolved = await resolve(connection, project_id, (seen for one in fresh for seen in one.observations))
         entries = {one.due.trace_id: _folded(one.observations, resolved) for one in fresh}
         old = {trace_id: unpacked(before[trace_id]["body"]) for trace_id in entries if trace_id in before}
+        new_entries = [entry for of_trace in entries.values() for entry in of_trace]
+        old_entries = [entry for of_trace in old.values() for entry in of_trace]
         await drop_witnesses(connection, project_id, _flat(old))
         await add_witnesses(connection, project_id, _witnesses(fresh, resolved, horizon))
         await change(
             connection,
             project_id,
             horizon,
-            add=(entry for _, entry in _flat(entries)),
-            subtract=(entry for _, entry in _flat(old)),
+            add=new_entries,
+            subtract=old_entries,
         )
-        await note_changes(connection, project_id, (entry for _, entry in (*_flat(entries), *_flat(old))))
+        await note_changes(connection, project_id, (*new_entries, *old_entries))
         await _note(connection, project_id, fresh, entries)
         if fresh:
             await note_evals(connection, project_id, _looked_at(fresh))
@@ -239,14 +245,13 @@ class FoldStore:
 
 
 def _settled(trace: DueTrace) -> SettledTrace:
-    kinds = {row.span_id: row.kind for row in trace.rows}
-    texts = {span_id: texts_of(span, kinds[span_id]) for span_id, span in trace.payloads.items()}
+    texts = {row.span_id: texts_of(span, row.kind) for row, span in trace.payloads()}
     return SettledTrace.of(trace.rows, trace.call_site_id, texts)
 
 
-def _aged(before: Any, trace: DueTrace) -> bool:
+def _aged(before: Any, looked: _Looked) -> bool:
     """Whether some of what the trace was folded from is gone."""
-    return before is not None and (len(trace.rows) < before["spans"] or len(trace.payloads) < before["texts"])
+    return before is not None and (len(looked.due.rows) < before["spans"] or looked.texts < before["texts"])
 
 
 def _name(seen: Observation) -> BucketName:
@@ -282,8 +287,10 @@ def _witnesses(looked: Sequence[_Looked], resolved: Resolved, horizon: Horizon) 
     found: dict[tuple[int, int, bytes], Witness] = {}
     for one in looked:
         for seen in one.observations:
+            if not seen.failed:
+                continue
             bucket_id = resolved.ids.get(_name(seen))
-            if seen.failed and bucket_id is not None and horizon.place(seen.slot) is not None:
+            if bucket_id is not None and horizon.place(seen.slot) is not None:
                 key = (bucket_id, seen.slot, one.due.trace_id)
                 found.setdefault(key, (*key, seen.witnesses, seen.signature))
     return list(found.values())
@@ -302,6 +309,6 @@ async def _note(
             [one.due.trace_id for one in looked],
             [one.slot for one in looked],
             [len(one.due.rows) for one in looked],
-            [len(one.due.payloads) for one in looked],
+            [one.texts for one in looked],
             [packed(entries[one.due.trace_id]) for one in looked],
         )

@@ -5,7 +5,7 @@ Owns: `due_traces`, bounded in traces, spans and bytes. The fold calls it in a t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
 from typing import Any, Final
@@ -17,7 +17,7 @@ from svc.domain.calendar import day_of
 from svc.domain.detect.settled_trace import TEXTUAL, TracedSpan
 from svc.domain.span import CostSource, Kind, Repeats, Status, ToolCall
 from svc.store.postgres.database import Connection
-from svc.store.spans.payloads import SpanKey, read_payloads
+from svc.store.spans.payloads import PackedSpans, Place, read_packed
 
 #: A round takes at most so many traces, and stops adding them at so many spans and bytes of payloads. By 200
 #: and 2,000 spans whose texts come again took a quarter more (measured November 2026).
@@ -80,22 +80,28 @@ class _Row:
     tool_calls: tuple[ToolCall, ...] = ()
 
 
-#: The frame that a payload lies in: its trace, the midnight of its day, its number.
-_Place = tuple[bytes, datetime, int]
+#: A row beside the place of its payload.
+_Wanted = tuple[_Row, Place]
 
 
 @attrs.frozen(eq=False)
 class DueTrace:
-    """A trace to be folded: its rows in order of start, and the payloads of its textual spans by span id.
-
-    `unread` counts those that were left out because there are too many of them.
+    """A trace to be folded: its rows in order of start, and what it takes to open the payloads of its textual
+    spans. `unread` counts those that were left out because there are too many of them.
     """
 
     trace_id: bytes
     call_site_id: str
     rows: Sequence[TracedSpan]
-    payloads: Mapping[bytes, WireSpan] = attrs.field(repr=False)
     unread: int
+    _wanted: Sequence[_Wanted] = attrs.field(repr=False)
+    _packed: PackedSpans = attrs.field(repr=False)
+
+    def payloads(self) -> Iterator[tuple[TracedSpan, WireSpan]]:
+        """The payloads that are there, each opened when its turn comes."""
+        for row, place in self._wanted:
+            if (span := self._packed.span(place, row.span_id)) is not None:
+                yield row, span
 
 
 @attrs.frozen(eq=False)
@@ -167,43 +173,55 @@ async def _read(
     calls: dict[tuple[bytes, bytes], list[ToolCall]] = {}
     for trace_id, span_id, *fields in await connection.fetch(_CALLS, project_id, list(rows), *bounds):
         calls.setdefault((trace_id, span_id), []).append(ToolCall(*fields))
-    wanted: dict[bytes, list[SpanKey]] = {}
+    wanted: dict[bytes, list[_Wanted]] = {}
     for trace_id, of_trace in rows.items():
         for row in of_trace:
             if (called := calls.get((trace_id, row.span_id))) is not None:
                 row.tool_calls = tuple(called)
-        wanted[trace_id] = [
-            (trace_id, row.span_id, row.started_at, row.frame) for row in of_trace if row.kind in kinds
-        ]
+        wanted[trace_id] = _placed(trace_id, [row for row in of_trace if row.kind in kinds])
     read = await _affordable(connection, project_id, wanted)
-    payloads = await read_payloads(connection, project_id, [key for keys in read.values() for key in keys])
-    of_trace_payloads: dict[bytes, dict[bytes, WireSpan]] = {trace_id: {} for trace_id in rows}
-    for (trace_id, span_id), span in payloads.items():
-        of_trace_payloads[trace_id][span_id] = span
+    asked: dict[Place, list[bytes]] = {}
+    for of_trace_wanted in read.values():
+        for row, place in of_trace_wanted:
+            asked.setdefault(place, []).append(row.span_id)
+    packed = await read_packed(connection, project_id, asked)
     return [
         DueTrace(
             row["trace_id"],
             row["call_site_id"],
             rows[row["trace_id"]],
-            of_trace_payloads[row["trace_id"]],
             len(wanted[row["trace_id"]]) - len(read[row["trace_id"]]),
+            read[row["trace_id"]],
+            packed,
         )
         for row in chosen
         if row["trace_id"] in read
     ]
 
 
-def _place(key: SpanKey) -> _Place:
-    trace_id, _, started_at, frame = key
-    return trace_id, day_of(started_at), frame
+def _placed(trace_id: bytes, rows: Sequence[_Row]) -> list[_Wanted]:
+    # Most rows of a trace share a frame, and then its place.
+    places: dict[tuple[int, int], Place] = {}
+    wanted: list[_Wanted] = []
+    for row in rows:
+        key = (row.frame, row.started_at.toordinal())
+        if (place := places.get(key)) is None:
+            place = places[key] = (trace_id, day_of(row.started_at), row.frame)
+        wanted.append((row, place))
+    return wanted
 
 
 async def _affordable(
-    connection: Connection, project_id: int, wanted: Mapping[bytes, Sequence[SpanKey]]
-) -> dict[bytes, list[SpanKey]]:
+    connection: Connection, project_id: int, wanted: Mapping[bytes, Sequence[_Wanted]]
+) -> dict[bytes, Sequence[_Wanted]]:
     """The payloads to read, by trace: whole traces up to the budget of a round, of each what fits into it."""
-    places = {trace_id: [_place(key) for key in keys] for trace_id, keys in wanted.items()}
-    asked = {place for of_trace in places.values() for place in of_trace}
+    asked: dict[Place, None] = {}
+    last: Place | None = None
+    for of_trace in wanted.values():
+        for _, place in of_trace:
+            if place is not last:
+                asked[place] = None
+                last = place
     if not asked:
         return {trace_id: [] for trace_id in wanted}
     rows = await connection.fetch(
@@ -216,21 +234,23 @@ async def _affordable(
         max(day for _, day, _ in asked),
     )
     sizes = {(row["trace_id"], row["started_at"], row["frame"]): row["bytes"] for row in rows}
-    read: dict[bytes, list[SpanKey]] = {}
+    read: dict[bytes, Sequence[_Wanted]] = {}
     spent = 0
-    for trace_id, keys in wanted.items():
-        kept: list[SpanKey] = []
-        opened: set[_Place] = set()
+    for trace_id, of_trace in wanted.items():
+        kept = 0
+        last = None
+        opened: set[Place] = set()
         used = 0
-        for key, place in zip(keys[:TRACE_TEXTS], places[trace_id], strict=False):
-            if place not in opened:
+        for _, place in of_trace[:TRACE_TEXTS]:
+            if place is not last and place not in opened:
                 used += sizes.get(place, 0)
                 if used > ROUND_BYTES:
                     break
                 opened.add(place)
-            kept.append(key)
+            last = place
+            kept += 1
         spent += min(used, ROUND_BYTES)
         if read and spent > ROUND_BYTES:
             break
-        read[trace_id] = kept
+        read[trace_id] = of_trace[:kept]
     return read

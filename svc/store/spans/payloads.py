@@ -17,7 +17,7 @@ from typing import Final
 import attrs
 
 from protocol.inflate import Unreadable
-from protocol.otlp.reading import WireSpan, open_envelope
+from protocol.otlp.reading import WireSpan
 from svc.domain.calendar import day_of
 from svc.domain.intake import StoredSpan
 from svc.domain.packing import HEAD_BYTES, Frame, frames, inflated_bytes, pack_message, unpack_messages
@@ -135,24 +135,89 @@ class Messages:
             self._known_count += 1
 
 
+#: By trace and span id: the span as it came, or how long it is when it was left where it is.
+Envelopes = dict[tuple[bytes, bytes], bytes | int]
+#: A trace, the midnight of a day, and the number of a frame.
+Place = tuple[bytes, datetime, int]
+
+
+def place_of(key: SpanKey) -> Place:
+    """Where the payload of a span lies."""
+    trace_id, _, started_at, frame = key
+    return trace_id, day_of(started_at), frame
+
+
+@attrs.frozen(eq=False)
+class PackedSpans:
+    """Frames with the messages that they refer to. To open a span when its turn comes keeps what it says in
+    the processor's caches until somebody reads it.
+    """
+
+    frames: Mapping[Place, Frame] = attrs.field(repr=False)
+    messages: Mapping[datetime, Mapping[bytes, bytes]] = attrs.field(repr=False)
+
+    def span(self, place: Place, span_id: bytes) -> WireSpan | None:
+        """A whole span; None where it aged out or cannot be read."""
+        if (frame := self.frames.get(place)) is None:
+            return None
+        try:
+            return frame.span(span_id, self.messages.get(place[1], _NOTHING))
+        except Unreadable:
+            return None
+
+
+_NOTHING: Final[Mapping[bytes, bytes]] = {}
+
+
+async def read_packed(
+    connection: Connection, project_id: int, asked: Mapping[Place, Sequence[bytes]]
+) -> PackedSpans:
+    """What it takes to open these spans; what aged out is absent."""
+    frames_found = await _opened(connection, project_id, asked)
+    wanted = _needed(frames_found, asked)
+    # Each once, however many spans of the trace repeat it.
+    stored = await _messages(connection, project_id, wanted)
+    return PackedSpans(frames_found, {day: unpack_messages(messages) for day, messages in stored.items()})
+
+
 async def read_payloads(
     connection: Connection, project_id: int, spans: Sequence[SpanKey]
 ) -> dict[tuple[bytes, bytes], WireSpan]:
     """The whole spans behind these keys, by trace and span id; those that aged out are absent."""
+    places = [(place_of(key), key[1]) for key in spans]
+    packed = await read_packed(connection, project_id, _by_place(places))
     found: dict[tuple[bytes, bytes], WireSpan] = {}
-    for identity, whole in (await read_envelopes(connection, project_id, spans)).items():
-        if isinstance(whole, bytes):
-            try:
-                found[identity] = open_envelope(whole)
-            except Unreadable:
-                continue
+    for place, span_id in places:
+        if (span := packed.span(place, span_id)) is not None:
+            found[place[0], span_id] = span
     return found
 
 
-#: By trace and span id: the span as it came, or how long it is when it was left where it is.
-Envelopes = dict[tuple[bytes, bytes], bytes | int]
-#: A trace, the midnight of a day, and the number of a frame.
-_Place = tuple[bytes, datetime, int]
+def _by_place(places: Iterable[tuple[Place, bytes]]) -> dict[Place, list[bytes]]:
+    asked: dict[Place, list[bytes]] = {}
+    for place, span_id in places:
+        asked.setdefault(place, []).append(span_id)
+    return asked
+
+
+async def _opened(connection: Connection, project_id: int, places: Collection[Place]) -> dict[Place, Frame]:
+    found: dict[Place, Frame] = {}
+    for place, body in (await _frames(connection, project_id, places)).items():
+        try:
+            found[place] = Frame(body)
+        except Unreadable:
+            continue
+    return found
+
+
+def _needed(
+    opened: Mapping[Place, Frame], asked: Mapping[Place, Sequence[bytes]]
+) -> list[tuple[bytes, datetime]]:
+    """The hashes of the messages that these spans refer to, each with its day."""
+    needed: dict[datetime, set[bytes]] = {}
+    for place, frame in opened.items():
+        needed.setdefault(place[1], set()).update(frame.needed(asked[place]))
+    return [(digest, day) for day, digests in needed.items() for digest in sorted(digests)]
 
 
 async def read_envelopes(
@@ -164,21 +229,14 @@ async def read_envelopes(
     or inflated; of a frame that is longer than all that is asked for, its own length. Those that aged out are
     absent.
     """
-    asked: dict[_Place, list[bytes]] = {}
-    for trace_id, span_id, started_at, frame in spans:
-        asked.setdefault((trace_id, day_of(started_at), frame), []).append(span_id)
+    asked = _by_place((place_of(key), key[1]) for key in spans)
     found: Envelopes = {}
-    frames_found: dict[_Place, Frame] = {}
-    fitting: Collection[_Place] = asked
+    fitting: Collection[Place] = asked
     if most_bytes is not None:
         heads = await _frames(connection, project_id, asked, heads=True)
         fitting, found = _openable(heads, asked, _FRAMES_FOR_ONE * most_bytes)
-    for place, body in (await _frames(connection, project_id, fitting)).items():
-        try:
-            frames_found[place] = Frame(body)
-        except Unreadable:
-            continue
-    wanted = sorted({(d, place[1]) for place, f in frames_found.items() for d in f.needed(asked[place])})
+    frames_found = await _opened(connection, project_id, fitting)
+    wanted = _needed(frames_found, asked)
     if most_bytes is None:
         taken = [(place, span_id) for place in frames_found for span_id in asked[place]]
     else:
@@ -208,10 +266,10 @@ _FRAMES_FOR_ONE: Final = 2
 
 
 def _openable(
-    heads: Mapping[_Place, bytes], asked: Mapping[_Place, Sequence[bytes]], most_bytes: int
-) -> tuple[list[_Place], Envelopes]:
+    heads: Mapping[Place, bytes], asked: Mapping[Place, Sequence[bytes]], most_bytes: int
+) -> tuple[list[Place], Envelopes]:
     """The frames that may be inflated together, and of the spans in the others the length of their frame."""
-    taken: list[_Place] = []
+    taken: list[Place] = []
     too_long: Envelopes = {}
     for place, head in heads.items():
         length = inflated_bytes(head)
@@ -224,13 +282,13 @@ def _openable(
 
 
 def _fitting(
-    opened: Mapping[_Place, Frame],
-    asked: Mapping[_Place, Sequence[bytes]],
+    opened: Mapping[Place, Frame],
+    asked: Mapping[Place, Sequence[bytes]],
     sizes: Mapping[datetime, Mapping[bytes, int]],
     most_bytes: int,
-) -> tuple[list[tuple[_Place, bytes]], Envelopes]:
+) -> tuple[list[tuple[Place, bytes]], Envelopes]:
     """The spans that fit together, and the lengths of the others."""
-    taken: list[tuple[_Place, bytes]] = []
+    taken: list[tuple[Place, bytes]] = []
     too_long: Envelopes = {}
     for place, frame in opened.items():
         for span_id in asked[place]:
@@ -247,8 +305,8 @@ def _fitting(
 
 
 async def _frames(
-    connection: Connection, project_id: int, places: Collection[_Place], *, heads: bool = False
-) -> dict[_Place, bytes]:
+    connection: Connection, project_id: int, places: Collection[Place], *, heads: bool = False
+) -> dict[Place, bytes]:
     """The stored frames of these places, in their order, or the beginning of each."""
     if not places:
         return {}
@@ -275,16 +333,17 @@ async def _messages(
     if not wanted:
         return {}
     body = f"substring(m.body for {HEAD_BYTES})" if heads else "m.body"
-    # The shared messages, by day.
+    # The shared messages, each by its place among those that are asked for.
     rows = await connection.fetch(
-        f"select m.hash, m.started_at, {body} as body"
-        " from unnest($2::bytea[], $3::timestamptz[]) as asked (hash, started_at)"
+        f"select asked.place, {body} as body"
+        " from unnest($2::bytea[], $3::timestamptz[]) with ordinality as asked (hash, started_at, place)"
         " join span_message m using (hash, started_at) where m.project_id = $1",
         project_id,
         [digest for digest, _ in wanted],
         [day for _, day in wanted],
     )
     found: dict[datetime, dict[bytes, bytes]] = {}
-    for row in rows:
-        found.setdefault(row["started_at"], {})[row["hash"]] = row["body"]
+    for place, text in rows:
+        digest, day = wanted[place - 1]
+        found.setdefault(day, {})[digest] = text
     return found

@@ -392,3 +392,51 @@ def test_models_releases_prompts_and_tools_are_counted_once_a_trace_and_call_sit
     assert only(settled(chat(2, "a", attributes=longer)), "seen_prompt").detail != prompt.detail
     inside = {"gen_ai.input.messages": [{"role": "system", "content": "Be brief. Today is 2026-11-20."}]}
     assert seen(settled(chat(2, "a", attributes=inside)), "seen_prompt").keys() == {"site:writer"}
+
+
+SYSTEM = "You help customers of a shop, today is 2026-11-20."
+USER = {"role": "user", "content": "and?"}
+
+
+@pytest.mark.parametrize(
+    ("history", "beside"),
+    [
+        ([{"role": "system", "content": SYSTEM}, USER], None),
+        ([{"role": "system", "parts": [{"type": "text", "content": SYSTEM}]}, USER], None),
+        ([{"role": "system", "parts": None, "content": SYSTEM}, USER], None),
+        ([{"role": "system", "content": [{"type": "text", "text": SYSTEM}, {"text": "é"}, 7]}, USER], None),
+        ([USER, {"role": "Developer", "content": SYSTEM}, {"role": "system", "content": "more"}], None),
+        ([{"role": "system", "content": SYSTEM}, USER], "said beside them"),
+        ([USER, USER], "said beside them"),
+        ([USER], None),
+        ([{"role": "system", "content": SYSTEM}], None),
+        ([{"role": "system", "parts": []}], None),
+        ([{"role": "system"}, USER], None),
+        ([{"role": "system", "content": ""}, USER], None),
+        ([{"role": "", "type": "system", "content": SYSTEM}, USER], None),
+        ([{"type": "SystemMessage", "content": SYSTEM}, USER], None),
+        ([{"role": None, "type": "developer", "content": SYSTEM}, USER], None),
+        ([{"role": "system", "content": SYSTEM, "message": {"role": "user", "content": "x"}}, USER], None),
+        ([{"message": {"role": "system", "content": SYSTEM}}, USER], None),
+        ([{"role": "system", "content": SYSTEM}, "bare words"], None),
+        ([], None),
+    ],
+)
+def test_a_prompt_is_the_same_whether_its_history_is_opened_or_only_looked_through(
+    history: list[Any], beside: str | None
+) -> None:
+    def prompt(sent: Any) -> list[str]:
+        attributes = {"gen_ai.input.messages": sent}
+        if beside is not None:
+            attributes["gen_ai.system_instructions"] = beside
+        found = seen(settled(chat(2, "a", attributes=attributes)), "seen_prompt")
+        return [one.detail for of_site in found.values() for one in of_site]
+
+    opened = prompt(history)
+    for text in (json.dumps(history), json.dumps(history, indent=1), f" {json.dumps(history)}"):
+        assert prompt(text) == opened
+    # What msgspec does not read is read all the same: a number beyond a double, and half a character.
+    for odd in ("1e999", "NaN", '"\\ud800"'):
+        if history:
+            said = json.dumps(history)[:-1] + f', {{"role": "user", "content": {odd}}}]'
+            assert prompt(said) == prompt([*history, {"role": "user", "content": "?"}])

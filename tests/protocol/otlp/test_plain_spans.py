@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import struct
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
 import msgspec
@@ -17,8 +18,9 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 from protocol.compiled import sources
 from protocol.inflate import Unreadable
 from protocol.otlp import plain_spans
-from protocol.otlp.reading import any_span
+from protocol.otlp.reading import any_span, envelope, read_clean, walk
 from protocol.otlp.shapes import WireResource, WireScope, WireSpan
+from tests.wire import request, span
 
 RESOURCE = WireResource({}, b"", "")
 SCOPE = WireScope("", "", {}, b"", "")
@@ -26,20 +28,20 @@ SCOPE = WireScope("", "", {}, b"", "")
 Reader = Callable[[bytes, WireResource, WireScope], WireSpan | None]
 
 
-def as_source() -> Reader:
-    """The reader as its text runs, whatever is compiled."""
+def as_source() -> ModuleType:
+    """The module as its text runs, whatever is compiled."""
     [text, *_] = sources("protocol.otlp.plain_spans")
     spec = importlib.util.spec_from_file_location("plain_spans_as_source", text)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    reader: Reader = module.plain_span
-    return reader
+    return module
 
 
 #: As it is imported, which is compiled where anything is, and as its text runs.
-READERS: dict[str, Reader] = {"imported": plain_spans.plain_span, "text": as_source()}
+WAYS: dict[str, Any] = {"imported": plain_spans, "text": as_source()}
+READERS: dict[str, Reader] = {way: module.plain_span for way, module in WAYS.items()}
 
 texts = st.text(max_size=40) | st.text(min_size=150, max_size=400)
 values = st.recursive(
@@ -226,6 +228,27 @@ def test_an_odd_span_is_read_as_protobuf_reads_it_or_declined(way: str, odd: str
 def test_texts_of_every_length_of_their_length_are_read_alike(way: str, size: int) -> None:
     span = Span(name="n" * size, attributes=[KeyValue(key="k", value=AnyValue(string_value="é" * size))])
     assert agree(READERS[way], span.SerializeToString())
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("url", ["", "https://example.org/1"])
+def test_an_envelope_is_taken_apart_by_hand_as_protobuf_takes_it_or_declined(way: str, url: str) -> None:
+    sent = request(span("a", {"k": "v" * 200}), resource={"service.name": "s"}, schema_url=url)
+    [whole] = map(envelope, walk(sent))
+    parts = WAYS[way].packed_parts(whole)
+    assert b"".join(parts)
+    for place in range(len(whole)):
+        assert WAYS[way].packed_parts(whole[:place]) is None
+        for byte in (0, 1, 0x0A, 0x12, 0x80, 0xFF):
+            changed = whole[:place] + bytes([byte]) + whole[place + 1 :]
+            if (found := WAYS[way].packed_parts(changed)) is None:
+                continue
+            # A resource and a scope that nobody knows are not looked up.
+            if found[:4] == parts[:4]:
+                [around] = read_clean(changed).resource_spans  # type: ignore[attr-defined]
+                [within] = around.scope_spans
+                assert list(within.spans) == [found[4]]
+                assert (around.schema_url, within.schema_url) == (url, url)
 
 
 def test_depth_is_judged_by_protobuf_alone() -> None:
