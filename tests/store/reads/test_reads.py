@@ -489,8 +489,8 @@ async def test_what_a_filter_leaves_is_read_from_groups(store: Database) -> None
         assert any("trace_group" in plan for plan in looked)
         # Beside the groups only what no group tells of.
         assert not any("trace_started" in plan or "Seq Scan on trace " in plan for plan in looked)
-        for index in ("trace_pkey", "trace_next", "trace_created"):
-            assert any(index in plan for plan in looked), index
+        for index in ("trace_next", "trace_created"):
+            assert any(index in plan for plan in looked), (index, looked[-1])
         explaining = Explaining(store)
         counts: Any = TraceCounts(explaining)  # type: ignore[arg-type]
         assert (await counts.histogram(1, TraceFilter(**asked), timedelta(hours=1), timeout_s=9)).count == 0
