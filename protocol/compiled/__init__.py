@@ -23,6 +23,8 @@ from typing import Final
 #: What is worth it (deploy/BENCHMARKS.md, "Compiled modules"). Nothing that waits is here.
 MODULES: Final = (
     "protocol.otlp.plain_spans",
+    "protocol.otlp.shapes",
+    "protocol.text",
     "svc.domain.dialects",
     "svc.domain.dialects.genai",
     "svc.domain.intake",
@@ -33,6 +35,7 @@ MODULES: Final = (
     "svc.domain.packing",
     "svc.domain.rollup",
     "svc.domain.detect.settled_trace",
+    "svc.store.spans.encoding",
 )
 #: As the settings name it; children of the service inherit it.
 SWITCH: Final = "SVC_COMPILED_MODULES"

@@ -13,6 +13,7 @@ from itertools import islice
 from typing import Final
 
 import attrs
+import msgspec
 
 from protocol.otlp.reading import envelope, read_clean, walk
 from protocol.otlp.screen import refusal_of
@@ -29,13 +30,16 @@ from svc.domain.span import SpanRow
 CHUNK_SPANS: Final = 25
 
 
-@attrs.define(eq=False)
-class StoredSpan:
+class StoredSpan(msgspec.Struct, eq=False, gc=False):
     """A mapped span, its project and the parts of its payload. Not frozen: one is built for each span."""
 
     project_id: int
     row: SpanRow
-    payload: Parts = attrs.field(repr=False)
+    payload: Parts
+
+    def __repr__(self) -> str:
+        # The payload stays out of it.
+        return f"StoredSpan(project_id={self.project_id}, row={self.row!r})"
 
     @property
     def day(self) -> date:

@@ -26,9 +26,8 @@ from contextlib import suppress
 from datetime import date
 from hashlib import sha256
 from mmap import mmap
-from typing import Final
+from typing import Any, Final
 
-import attrs
 import msgspec
 import zstandard
 from xxhash import xxh3_64_intdigest
@@ -57,6 +56,11 @@ _HALF: Final = 1 << 63
 #: A frame takes no further span from here on: whoever reads one span inflates the frame.
 _FRAME_BYTES: Final = 128 * 1024
 
+#: Texts up to this long are remembered with their digests, so many bytes of them: what comes again lately, as
+#: each turn of a conversation does, is compared instead of hashed (0.1 µs instead of 0.9 for 1 KB).
+_NAMED_TEXT_BYTES: Final = 2048
+_NAMED_BYTES: Final = 4 * 1024 * 1024
+
 #: What a memory of seen texts takes: eight bytes for each of half a million.
 SEEN_BYTES: Final = 4 * 1024 * 1024
 
@@ -81,8 +85,7 @@ _all_bytes: Final = msgspec.msgpack.Decoder(list[bytes])
 _raw_list = msgspec.json.Decoder(list[msgspec.Raw])
 
 
-@attrs.define(eq=False)
-class Parts:
+class Parts(msgspec.Struct, eq=False, gc=False):
     """A span without what was seen before, and those messages, by hash. Not frozen: one for each span.
 
     `digest` is that of the whole span, a signed integer of 64 bits: of two with one identity it says whether
@@ -112,6 +115,9 @@ class Packer:
 
     def __init__(self, seen: Seen | None = None) -> None:
         self._slots = (seen or Seen()).slots
+        #: Texts that came again lately and their digests, by their marks.
+        self._named: dict[int, tuple[bytes, bytes]] = {}
+        self._named_bytes = 0
 
     def take_apart(self, project_id: int, day: date, span: WireSpan) -> Parts:
         """The parts of a span that starts on `day`, in UTC."""
@@ -140,13 +146,25 @@ class Packer:
                 found = _find(whole, text, at)
                 if found < 0:
                     continue
-                digest = sha256(text).digest()[:_HASH_BYTES]
+                named = self._named.get(mark)
+                digest = named[1] if named is not None and named[0] == text else self._name(mark, text)
                 literals.append(whole[at:found])
                 hashes.append(digest)
                 messages[digest] = text
                 at = found + len(text)
         literals.append(whole[at:])
         return Parts(b"".join(hashes), literals, messages, xxh3_64_intdigest(whole) - _HALF)
+
+    def _name(self, mark: int, text: bytes) -> bytes:
+        """The digest that names a text; a shorter one is remembered with it."""
+        digest = sha256(text).digest()[:_HASH_BYTES]
+        if len(text) <= _NAMED_TEXT_BYTES:
+            if self._named_bytes > _NAMED_BYTES:
+                self._named.clear()
+                self._named_bytes = 0
+            self._named[mark] = text, digest
+            self._named_bytes += len(text)
+        return digest
 
 
 def _find(whole: bytes, text: bytes, start: int) -> int:
@@ -169,19 +187,21 @@ def _texts(span: WireSpan) -> list[list[bytes]]:
     texts: list[list[bytes]] = []
     if len(span.resource.raw) >= _LEAST_BYTES:
         texts.append([span.resource.raw])
-    for value in span.attributes.values():
+    _add_texts(texts, span.attributes)
+    for event in span.events:
+        _add_texts(texts, event.attributes)
+    return texts
+
+
+def _add_texts(texts: list[list[bytes]], attributes: dict[str, Any]) -> None:
+    for value in attributes.values():
         if type(value) is str and len(value) >= _LEAST_BYTES:
             texts.append(_pieces(value))
-    for event in span.events:
-        for value in event.attributes.values():
-            if type(value) is str and len(value) >= _LEAST_BYTES:
-                texts.append(_pieces(value))
-    return texts
 
 
 def _pieces(text: str) -> list[bytes]:
     """A JSON array piece by piece, because a conversation grows by its last messages; other texts whole."""
-    data = text.encode()
+    data = text.encode("utf-8")
     if text[0] == "[":
         try:
             return [bytes(piece) for piece in _raw_list.decode(data) if len(piece) >= _LEAST_BYTES]

@@ -11,6 +11,7 @@ from decimal import Decimal
 from typing import Final
 
 import attrs
+import msgspec
 
 from protocol.otlp.reading import WireSpan
 from svc.domain.mapping import map_span
@@ -22,7 +23,7 @@ from svc.domain.span import SpanRow
 #: calls are rows of their own.
 _FIXED: Final = frozenset({"trace_id", "span_id", "started_at", "usage_repeats", "tool_calls"})
 #: The columns that a rework may change.
-CHANGEABLE: Final = tuple(field.name for field in attrs.fields(SpanRow) if field.name not in _FIXED)
+CHANGEABLE: Final = tuple(name for name in SpanRow.__struct_fields__ if name not in _FIXED)
 #: These alone are no change worth a rewrite: the figures are the same.
 _INCIDENTAL: Final = frozenset({"price_book"})
 _TELLING: Final = tuple(name for name in CHANGEABLE if name not in _INCIDENTAL)
@@ -65,11 +66,11 @@ def repriced(row: SpanRow, prices: PriceBook) -> SpanRow:
         output_audio_tokens=row.output_audio_tokens,
     )
     if row.priced_by() == "provided":
-        return attrs.evolve(row, model_id=priced.model_id)
+        return msgspec.structs.replace(row, model_id=priced.model_id)
     used = any((row.input_tokens, row.output_tokens, row.cache_read_tokens, row.cache_write_tokens,
                 row.reasoning_tokens))  # fmt: skip
     known = priced.total_cost is not None
-    return attrs.evolve(
+    return msgspec.structs.replace(
         row,
         model_id=priced.model_id,
         input_cost=priced.input_cost,
@@ -90,7 +91,7 @@ def repriced(row: SpanRow, prices: PriceBook) -> SpanRow:
 
 def remapped(row: SpanRow, span: WireSpan, prices: PriceBook) -> SpanRow:
     """The span as the present mapping and these prices see it, at the time and place it is stored under."""
-    made = attrs.evolve(map_span(span, prices), started_at=row.started_at)
+    made = msgspec.structs.replace(map_span(span, prices), started_at=row.started_at)
     made.mark(row.usage_repeats)
     return made
 

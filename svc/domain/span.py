@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Final, Literal
 
-import attrs
+import msgspec
 
 Kind = Literal[
     "llm",
@@ -44,17 +44,22 @@ TOKEN_BUCKETS: Final = (
 )
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+#: Below this (the year 2242) a double tells one microsecond from the next, and a time made of one takes half
+#: as long as one added to the epoch (0.23 and 0.51 µs, November 2026).
+_EXACT_NS: Final = 2**33 * 10**9
 
 
 def instant(unix_ns: int) -> datetime:
     """The aware UTC time of a Unix time in nanoseconds, cut to microseconds (what the database keeps)."""
+    if 0 <= unix_ns < _EXACT_NS:
+        return datetime.fromtimestamp(unix_ns // 1000 / 1e6, UTC)
     return EPOCH + timedelta(microseconds=unix_ns // 1000)
 
 
-# Not frozen: a frozen slotted class costs about twice as much to build, and these are built once a span
-# on the hot path. The mapper owns a row until it hands it on; the roll-up sets `usage_repeats` only.
-@attrs.define(eq=False)
-class ToolCall:
+# Not frozen: the mapper owns a row until it hands it on; the roll-up sets `usage_repeats` and `cost_source`.
+# Structs, built by position, because they are built once a span on the hot path: 0.3 µs instead of 2.0 for
+# attrs' class and forty keywords (November 2026).
+class ToolCall(msgspec.Struct, eq=False, gc=False):
     """One call of a tool: a `tool` or `mcp` span itself, or a call found only in an llm span's output."""
 
     index: int
@@ -65,8 +70,7 @@ class ToolCall:
     error_message: str | None
 
 
-@attrs.define(eq=False)
-class SpanRow:
+class SpanRow(msgspec.Struct, eq=False, gc=False):
     """One span as it is stored (contract §3).
 
     Ids are bytes (16 and 8 long). Token buckets are disjoint and null when nobody reported them. Costs are

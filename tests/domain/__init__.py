@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import attrs
+import msgspec
 
 from protocol.otlp.reading import WireEvent, WireResource, WireScope, WireSpan
 from svc.domain.mapping import map_span
@@ -39,7 +39,7 @@ def wire(
         scope=WireScope("", "", {}, b"", ""),
         raw=b"",
     )
-    return attrs.evolve(span, **fields)
+    return msgspec.structs.replace(span, **fields)
 
 
 def event(name: str, **attributes: Any) -> WireEvent:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import attrs
+import msgspec
 
 from svc.domain.payload import payload_of
 from svc.domain.rollup import roll_up
@@ -75,6 +75,6 @@ def test_its_call_under_an_instrumentations_counts_once() -> None:
         },
         span_id=b"\x01" * 8,
     )
-    inner = attrs.evolve(mapped(CALL, span_id=b"\x02" * 8), parent_span_id=b"\x01" * 8)
+    inner = msgspec.structs.replace(mapped(CALL, span_id=b"\x02" * 8), parent_span_id=b"\x01" * 8)
     rolled = roll_up([outer, inner])
     assert (rolled.repeats, buckets(rolled)) == ({b"\x01" * 8: "descendant"}, (20, 30, 60, 40, None))

@@ -6,7 +6,7 @@ from collections import Counter
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import attrs
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -47,7 +47,7 @@ def test_every_span_is_counted_and_few_are_looked_into() -> None:
 def test_exporters_are_told_apart_by_service_sdk_and_scope() -> None:
     sdk = {"telemetry.sdk.name": "otel", "telemetry.sdk.language": "go", "telemetry.sdk.version": "1.2"}
     one = wire({}, resource={"service.name": "shop", **sdk})
-    other = attrs.evolve(one, scope=WireScope("lib", "3", {}, b"", ""))
+    other = msgspec.structs.replace(one, scope=WireScope("lib", "3", {}, b"", ""))
     assert exporter_of(other) == Exporter("shop", "otel go", "1.2", "lib", "3")
     found = noted(one, other, one, other)
     assert {key[2].scope: counters.spans for key, counters in found.items()} == {"": 2, "lib": 2}
@@ -197,7 +197,7 @@ def test_of_real_exporters_nearly_every_key_is_read(file: str, dialect: str) -> 
 
 
 def test_a_resource_is_no_attribute_of_the_span() -> None:
-    span = attrs.evolve(wire(CHAT), resource=WireResource({"my.resource": 1}, b"", ""))
+    span = msgspec.structs.replace(wire(CHAT), resource=WireResource({"my.resource": 1}, b"", ""))
     (found,) = noted(span).values()
     assert not found.unread
     assert is_read("gen_ai.prompt.3.role")
@@ -206,10 +206,10 @@ def test_a_resource_is_no_attribute_of_the_span() -> None:
 
 def test_a_call_is_in_the_session_of_its_trace() -> None:
     root = wire({"session.id": "s"}, scope=WireScope("web", "", {}, b"", ""))
-    other = attrs.evolve(
+    other = msgspec.structs.replace(
         root, trace_id=b"\x09" * 16, attributes=CHAT, scope=WireScope("lib", "", {}, b"", "")
     )
-    call = attrs.evolve(other, trace_id=root.trace_id)
+    call = msgspec.structs.replace(other, trace_id=root.trace_id)
     # Children come first.
     found = {key[2].scope: counters for key, counters in noted(call, call, other, root).items()}
     assert (found["lib"].model_calls, found["lib"].with_session) == (3, 2)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from decimal import Decimal
 from itertools import chain
 from typing import Any
 
-import attrs
+import msgspec
 
 from protocol.storage import Batch
 from svc.domain.exporters import Observations
@@ -40,7 +41,7 @@ def batch(*sent: Any) -> Batch:
 
 
 def plain(rows: list[StoredSpan]) -> list[Any]:
-    return [attrs.astuple(row) for row in rows]
+    return [msgspec.to_builtins(row, builtin_types=(bytes, datetime, Decimal)) for row in rows]
 
 
 def test_spans_decoded_some_at_a_time_are_those_decoded_one_by_one() -> None:

@@ -8,7 +8,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, get_args
 
-import attrs
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -193,7 +193,7 @@ def test_nul_in_any_text_becomes_the_replacement_character() -> None:
         status_code=2,
         status_message="m\0n",
     )
-    texts = [value for value in attrs.astuple(row) if isinstance(value, str)]
+    texts = [value for value in msgspec.structs.astuple(row) if isinstance(value, str)]
     assert sum("\ufffd" in text for text in texts) == 7
     assert not any("\0" in text for text in texts)
 
@@ -445,7 +445,7 @@ def test_nothing_a_client_can_send_breaks_the_mapping_or_the_payload(
     assert row.call_site_id
     assert all(bucket is None or bucket >= 0 for bucket in buckets(row))
     assert (row.cost_source in ("provided", "inferred")) == (row.total_cost is not None)
-    for text in attrs.astuple(row, recurse=True):
+    for text in (each for one in (row, *row.tool_calls) for each in msgspec.structs.astuple(one)):
         if isinstance(text, str):
             assert len(text.encode()) <= 4 * 1000
             assert "\0" not in text

@@ -9,6 +9,7 @@ from decimal import Decimal
 from typing import Any
 
 import attrs
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -34,7 +35,7 @@ def sid(number: int) -> bytes:
 
 def row(number: int, parent: int | None = None, **fields: Any) -> SpanRow:
     start, end = fields.pop("runs", (number, number + 1))
-    return attrs.evolve(
+    return msgspec.structs.replace(
         BASE,
         span_id=sid(number),
         parent_span_id=None if parent is None else sid(parent),
@@ -260,7 +261,7 @@ def test_a_run_adds_up_to_its_calls_whatever_repeats_them(
     def add(attributes: dict[str, Any], parent: int | None, start: int) -> int:
         number = len(rows) + 1
         rows.append(
-            attrs.evolve(
+            msgspec.structs.replace(
                 mapped(attributes),
                 span_id=sid(number),
                 parent_span_id=None if parent is None else sid(parent),
@@ -294,7 +295,7 @@ def test_a_run_adds_up_to_its_calls_whatever_repeats_them(
 def test_an_agents_run_of_pydantic_ai_before_it_named_its_sum_counts_once() -> None:
     run = mapped({**WRAPPERS["pydantic_ai"], **shared(240, 60, 200, None, 24)})
     calls = [
-        attrs.evolve(
+        msgspec.structs.replace(
             mapped({**CHAT, **shared(120, 30, 100, None, 12)}),
             span_id=sid(number),
             parent_span_id=run.span_id,
@@ -480,8 +481,8 @@ def test_a_call_that_two_overlapping_answers_tell_is_told_once() -> None:
 
 
 def below(parent: int, span: SpanRow, status: str = "ok") -> SpanRow:
-    calls = tuple(attrs.evolve(one, status=status) for one in span.tool_calls)
-    return attrs.evolve(span, parent_span_id=sid(parent), tool_calls=calls)
+    calls = tuple(msgspec.structs.replace(one, status=status) for one in span.tool_calls)
+    return msgspec.structs.replace(span, parent_span_id=sid(parent), tool_calls=calls)
 
 
 def test_a_tools_span_inside_another_of_its_name_tells_the_same_call() -> None:
@@ -503,7 +504,7 @@ def test_another_name_another_id_or_an_agent_between_makes_another_call() -> Non
     agent = below(1, row(4, kind="agent"))
     assert dedupe_tool_calls([tool(1, "f"), agent, below(4, tool(2, "f"))]) == frozenset()
     assert dedupe_tool_calls([tool(1, "f"), tool(2, "f")]) == frozenset()
-    itself = attrs.evolve(below(1, tool(2, "f")), name="span 1")
+    itself = msgspec.structs.replace(below(1, tool(2, "f")), name="span 1")
     assert dedupe_tool_calls([tool(1, "f"), itself]) == frozenset()
 
 
@@ -516,7 +517,9 @@ def test_spans_beside_each_other_with_one_id_tell_one_call_while_they_overlap() 
 
 
 def test_a_call_that_a_trace_of_its_own_tells_is_not_counted_here() -> None:
-    assert dedupe_tool_calls([attrs.evolve(tool(1, "f", "a"), usage_repeats="twin")]) == {(sid(1), 0)}
+    assert dedupe_tool_calls([msgspec.structs.replace(tool(1, "f", "a"), usage_repeats="twin")]) == {
+        (sid(1), 0)
+    }
 
 
 names = st.sampled_from(["f", "g"])
@@ -549,7 +552,9 @@ def test_only_embedded_calls_are_dropped_and_never_one_that_nobody_else_tells(
 
 
 def told(number: int, trace: int, **fields: Any) -> SpanRow:
-    return attrs.evolve(llm(number, **{"response_id": "r", **fields}), trace_id=bytes([trace]) * 16)
+    return msgspec.structs.replace(
+        llm(number, **{"response_id": "r", **fields}), trace_id=bytes([trace]) * 16
+    )
 
 
 def test_a_call_that_a_second_instrumentation_tells_in_its_own_trace_is_shown_and_not_summed() -> None:
@@ -565,7 +570,7 @@ def test_a_call_that_a_second_instrumentation_tells_in_its_own_trace_is_shown_an
 def test_a_twin_stays_one_however_often_its_trace_is_rolled_up() -> None:
     native = told(2, 2, usage_repeats="twin")
     for _ in range(2):
-        rolled = roll_up([row(1), attrs.evolve(native, parent_span_id=sid(1)), llm(3, 1)])
+        rolled = roll_up([row(1), msgspec.structs.replace(native, parent_span_id=sid(1)), llm(3, 1)])
         assert (rolled.input_tokens, rolled.repeats[sid(2)]) == (120, "twin")
 
 
@@ -585,7 +590,7 @@ def test_calls_that_only_look_alike_both_count(second: dict[str, Any]) -> None:
 
 
 def test_equal_calls_of_one_instrumentation_are_two_calls_whatever_their_id() -> None:
-    rows = [attrs.evolve(told(n, n, runs=(1, 5)), name="chat") for n in (1, 2)]
+    rows = [msgspec.structs.replace(told(n, n, runs=(1, 5)), name="chat") for n in (1, 2)]
     mark_twins(rows)
     assert [row.usage_repeats for row in rows] == [None, None]
 
@@ -593,7 +598,9 @@ def test_equal_calls_of_one_instrumentation_are_two_calls_whatever_their_id() ->
 def test_a_tools_call_that_another_trace_tells_at_the_time_is_its_twin() -> None:
     def telling(number: int, **fields: Any) -> SpanRow:
         calls = (call(0, "f", "a"),)
-        return attrs.evolve(told(number, number, **fields), kind="tool", response_id=None, tool_calls=calls)
+        return msgspec.structs.replace(
+            told(number, number, **fields), kind="tool", response_id=None, tool_calls=calls
+        )
 
     rows = [telling(1, runs=(1, 5)), telling(2, runs=(2, 4)), telling(3, runs=(6, 7))]
     mark_twins(rows)

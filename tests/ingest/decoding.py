@@ -10,9 +10,11 @@ import struct
 import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import IO, Any
 
 import attrs
+import msgspec
 
 from protocol.compiled import MODULES
 from protocol.otlp.reading import open_envelope
@@ -22,7 +24,7 @@ from svc.domain.exporters import Observations
 from svc.domain.intake import StoredSpan, decoder
 from svc.domain.payload import payload_of
 from svc.domain.pricing import PriceBook
-from svc.store.spans.copying import encode
+from svc.store.spans.encoding import encode
 from svc.store.spans.writing import _rolled
 
 _LENGTH = struct.Struct(">I")
@@ -48,7 +50,7 @@ def told(rows: list[StoredSpan]) -> Iterator[Any]:
         rollup = _rolled(group)
         yield [getattr(rollup, field.name) for field in attrs.fields(type(rollup))]
     for row in rows:
-        yield attrs.astuple(row)
+        yield msgspec.to_builtins(row, builtin_types=(bytes, datetime, Decimal))
         yield b"".join(encode([(1, NOW, 1, row.payload.digest, row.row)]))
         if not row.payload.messages:
             span = open_envelope(b"".join(row.payload.literals))

@@ -13,8 +13,8 @@ up first, and the page stands when it begins later than all that are still to be
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
+from contextlib import aclosing
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -22,6 +22,7 @@ import attrs
 
 from svc.domain.calendar import after
 from svc.domain.datasets import SPANS
+from svc.domain.id_pieces import ID_BYTES
 from svc.store.aggregates.cubes import Covered, Split, split_range
 from svc.store.postgres.clauses import Where
 from svc.store.postgres.database import Connection
@@ -38,6 +39,7 @@ from svc.store.reads.search import (
 )
 from svc.store.reads.trace_filter import TEXTS, HeldValue, TraceFilter
 from svc.store.reads.trace_groups import grouped, newest_left, stretches_of
+from svc.store.reads.trace_ids import PART_OF_AN_ID, Part, ids_in_blocks, ids_in_rows, named_ids, packed
 
 #: Traces looked through before anything is looked up: 2 ms with a look at the spans of each.
 NEAR: Final = 128
@@ -54,9 +56,6 @@ _MORE: Final = 8
 #: With more hours marked dirty, or with the builder so far behind, it is not worth looking anything up.
 _MOST_DIRTY: Final = 24
 _MOST_UNCOVERED: Final = timedelta(hours=4)
-
-_ID_BYTES: Final = 16
-_PART_OF_AN_ID: Final = re.compile(r"[0-9a-fA-F]{1,32}", re.ASCII)
 
 
 @attrs.frozen
@@ -81,6 +80,9 @@ class Search:
     asked: TraceFilter
     #: Where the page begins, by its order; None at the newest.
     place: Sequence[Any] | None
+    #: When the traces of the page began, both included, as far as `near` says.
+    low: datetime | None
+    high: datetime | None
 
     def where(self, known: HeldValue | None = None) -> str:
         """The whole clause; what is known of the traces is not asked again, and its parameter only named."""
@@ -162,9 +164,9 @@ async def _lead_of_text(connection: Connection, search: Search, split: Split) ->
     spoken.contains(TEXTS, search.q)
     first = len(near) if len(near) <= FEW_BLOCKS else _FIRST_STRETCHES
     found = await _followed(connection, search, _Lead(spoken.sql(), spoken.values[5:], near, first))
-    if found is None or _PART_OF_AN_ID.fullmatch(search.q) is None:
+    if found is None or PART_OF_AN_ID.fullmatch(search.q) is None:
         return None if found is None else found.rows
-    named = await _named(connection, search, search.q)
+    named = await _named(connection, search, search.q.lower(), split)
     return _first(search, list({row["trace_id"]: row for row in (*found.rows, *named)}.values()))
 
 
@@ -180,22 +182,34 @@ async def speaking(connection: Connection, project_id: int, q: str) -> list[byte
     spoken.contains(TEXTS, q)
     lead = _Lead(spoken.sql(), spoken.values[5:], near, len(near))
     ids = set(await _holding(connection, project_id, lead, near, RARE + 1))
-    if len(ids) <= RARE and _PART_OF_AN_ID.fullmatch(q) is not None:
-        # In the index of all traces alone.
-        named = await connection.fetch(
-            "select trace_id from trace where project_id = $1 and encode(trace_id, 'hex') like $2 limit $3",
-            project_id,
-            f"%{q.lower()}%",
-            RARE + 1,
-        )
-        ids.update(row["trace_id"] for row in named)
+    if len(ids) <= RARE and PART_OF_AN_ID.fullmatch(q) is not None:
+        ids |= await named_ids(connection, project_id, q.lower(), split.cubed[1], RARE + 1 - len(ids))
     return None if len(ids) > RARE else sorted(ids)
 
 
-async def _named(connection: Connection, search: Search, part: str) -> list[Any]:
-    """The traces of the page whose id has this part; the index alone tells which."""
+async def _named(connection: Connection, search: Search, part: str, split: Split) -> list[Any]:
+    """The traces of the page whose id has this part; by the blocks of ids where they tell."""
+    built = await packed(connection, search.project_id, part, split.cubed[1])
+    if built is None:
+        return await _named_in_index(connection, search, part)
+    about = (connection, search.project_id, Part(part, search.low, search.high), built)
+    rows: list[Any] = []
+    ids = await ids_in_rows(*about)
+    async with aclosing(ids_in_blocks(*about)) as blocks:
+        async for last, some in blocks:
+            if len(ids) >= search.size:
+                rows += await _by_key(connection, search, ids)
+                ids = set()
+            if sum(row["started_at"] > last for row in rows) >= search.size:
+                break
+            ids |= some
+    return rows + await _by_key(connection, search, ids)
+
+
+async def _named_in_index(connection: Connection, search: Search, part: str) -> list[Any]:
+    """The same, one by one; the index alone tells which."""
     size, asked = len(search.values) + 1, len(search.values) + 2
-    whole = len(part) == 2 * _ID_BYTES
+    whole = len(part) == 2 * ID_BYTES
     has = f"trace_id = ${asked}" if whole else f"encode(trace_id, 'hex') like ${asked}"
     rows: list[Any] = await connection.fetch(
         f"select {search.columns} from (select started_at as began, trace_id as id from trace"
@@ -204,7 +218,7 @@ async def _named(connection: Connection, search: Search, part: str) -> list[Any]
         f" where {search.where()} order by began desc, id desc limit ${size}",
         *search.values,
         search.size,
-        bytes.fromhex(part) if whole else f"%{part.lower()}%",
+        bytes.fromhex(part) if whole else f"%{part}%",
     )
     return rows
 
@@ -330,7 +344,7 @@ async def _followed(connection: Connection, search: Search, lead: _Lead) -> _Fou
         spans += len(held)
         if spans > RARE:
             return None
-        rows += await _by_key(connection, search, lead.known, set(held) - seen)
+        rows += await _by_key(connection, search, set(held) - seen, lead.known)
         seen.update(held)
         bounds = [*(stretch.last for stretch in near[at : at + 1]), lead.beyond]
         later = max((bound for bound in bounds if bound is not None), default=None)
@@ -359,7 +373,7 @@ async def _holding(
 
 
 async def _by_key(
-    connection: Connection, search: Search, known: HeldValue | None, ids: set[bytes]
+    connection: Connection, search: Search, ids: set[bytes], known: HeldValue | None = None
 ) -> list[Any]:
     """Those of these traces that the page is about, the first ones; `offset 0` keeps to their keys."""
     if not ids:

@@ -59,6 +59,8 @@ class TraceReads:
             narrowed,
             asked,
             place,
+            low=asked.low,
+            high=min((high for high in (asked.high, place and place[0]) if high), default=None),
         )
         # A session is few traces, and has an index.
         looked_for = bool(said or held or (own and asked.session_id is None))

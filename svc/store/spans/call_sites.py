@@ -17,22 +17,27 @@ from svc.store.postgres.database import Connection
 
 _KNOWN_BOUND: Final = 50_000
 
+#: Its project and its id.
+CallSite = tuple[int, str]
+
 
 @attrs.define(eq=False)
 class CallSites:
     """The register. Shared by all drainers of a process."""
 
-    _known: set[tuple[int, str]] = attrs.field(factory=set)
+    _known: set[CallSite] = attrs.field(factory=set)
 
-    async def insert_new(self, connection: Connection, spans: Iterable[StoredSpan], now: datetime) -> None:
-        """Register the call sites that this process has not stored yet."""
-        new: dict[tuple[int, str], StoredSpan] = {}
+    async def insert_new(
+        self, connection: Connection, spans: Iterable[StoredSpan], now: datetime
+    ) -> list[CallSite]:
+        """Register the call sites that this process has not stored yet. Returns them."""
+        new: dict[CallSite, StoredSpan] = {}
         for span in spans:
             key = (span.project_id, span.row.call_site_id)
             if key not in self._known and (key not in new or new[key].row.provided_model_name is None):
                 new[key] = span
         if not new:
-            return
+            return []
         keys = sorted(new)
         # First sight wins; another replica may have seen it earlier.
         await connection.execute(
@@ -47,9 +52,10 @@ class CallSites:
             [new[key].row.provider for key in keys],
             now,
         )
+        return keys
 
-    def remember(self, spans: Iterable[StoredSpan]) -> None:
+    def remember(self, new: Iterable[CallSite]) -> None:
         """The write is committed: these need no look any more."""
         if len(self._known) > _KNOWN_BOUND:
             self._known.clear()
-        self._known.update((span.project_id, span.row.call_site_id) for span in spans)
+        self._known.update(new)

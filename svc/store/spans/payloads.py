@@ -93,7 +93,9 @@ async def drop_unnamed_frames(connection: Connection, frames_left: Iterable[Fram
 class Messages:
     """Stores messages once. Owns a bounded memory of the committed ones, so that each costs one insert."""
 
-    _known: set[MessageKey] = attrs.field(factory=set)
+    #: By project and day, so that a look at each of a span's texts hashes the digest alone.
+    _known: dict[tuple[int, date], set[bytes]] = attrs.field(factory=dict)
+    _known_count: int = 0
 
     async def insert_new(self, connection: Connection, spans: Iterable[StoredSpan]) -> list[MessageKey]:
         """Store the messages of these spans that this process has not stored yet. Returns their keys.
@@ -104,10 +106,10 @@ class Messages:
         for span in spans:
             if span.payload.messages:
                 day = span.day
+                known = self._known.get((span.project_id, day), ())
                 for digest, text in span.payload.messages.items():
-                    key = (span.project_id, digest, day)
-                    if key not in self._known:
-                        new[key] = text
+                    if digest not in known:
+                        new[span.project_id, digest, day] = text
         if not new:
             return []
         keys = sorted(new)
@@ -125,9 +127,12 @@ class Messages:
 
     def remember(self, keys: Iterable[MessageKey]) -> None:
         """The write is committed: these are stored."""
-        if len(self._known) > _KNOWN_BOUND:
+        if self._known_count > _KNOWN_BOUND:
             self._known.clear()
-        self._known.update(keys)
+            self._known_count = 0
+        for project_id, digest, day in keys:
+            self._known.setdefault((project_id, day), set()).add(digest)
+            self._known_count += 1
 
 
 async def read_payloads(

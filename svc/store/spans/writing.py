@@ -19,6 +19,7 @@ from typing import Any, Final
 
 import asyncpg
 import attrs
+import msgspec
 
 from protocol.storage import Written
 from svc.domain.calendar import day_of
@@ -32,7 +33,7 @@ from svc.store.aggregates.rollups import hold_rollups
 from svc.store.postgres.clock import Clock, server_clock
 from svc.store.postgres.database import Connection, Database
 from svc.store.postgres.partitions import DayPartitions
-from svc.store.spans.call_sites import CallSites
+from svc.store.spans.call_sites import CallSite, CallSites
 from svc.store.spans.copying import copy_spans
 from svc.store.spans.dating import count_past
 from svc.store.spans.payloads import (
@@ -71,8 +72,7 @@ TOOL_CALL_COLUMNS: Final = (
 )
 
 
-@attrs.frozen
-class _Kept:
+class _Kept(msgspec.Struct, frozen=True, eq=False, gc=False):
     """A span of the group that will be written, and the `created_at` it will carry."""
 
     span: StoredSpan
@@ -102,12 +102,14 @@ class SpanStore:
         spans = _newest_of_each(rows)
         await self._ensure_days({span.day for span in spans})
         framed = frame_up(spans)
-        stored, messages = await self._written(spans, framed)
-        self.call_sites.remember(spans)
+        stored, messages, call_sites = await self._written(spans, framed)
+        self.call_sites.remember(call_sites)
         self.messages.remember(messages)
         return Written(stored=stored, duplicates=len(rows) - stored)
 
-    async def _written(self, spans: list[StoredSpan], framed: Framed) -> tuple[int, list[MessageKey]]:
+    async def _written(
+        self, spans: list[StoredSpan], framed: Framed
+    ) -> tuple[int, list[MessageKey], list[CallSite]]:
         for _ in range(WRITE_TRIES - 1):
             # A day was made while rows of it were on their way to the default partition.
             with suppress(asyncpg.CheckViolationError):
@@ -121,7 +123,7 @@ class SpanStore:
 
     async def _write(
         self, connection: Connection, spans: list[StoredSpan], framed: Framed
-    ) -> tuple[int, list[MessageKey]]:
+    ) -> tuple[int, list[MessageKey], list[CallSite]]:
         now = await self.clock(connection)
         by_trace: dict[TraceKey, list[StoredSpan]] = {}
         by_project: dict[int, list[SpanRow]] = {}
@@ -145,16 +147,18 @@ class SpanStore:
         replaced = [item for item in kept if not item.new]
         if self.dated is not None:
             kept = [
-                attrs.evolve(item, created_at=min(now, self.dated(item.span))) if item.new else item
+                msgspec.structs.replace(item, created_at=min(now, self.dated(item.span)))
+                if item.new
+                else item
                 for item in kept
             ]
             past = [(item.span.project_id, item.created_at) for item in kept if item.new]
             await count_past(connection, past, new, now)
         await _copy(connection, kept, framed)
         messages = await self.messages.insert_new(connection, [item.span for item in kept])
-        await self.call_sites.insert_new(connection, [item.span for item in kept], now)
+        call_sites = await self.call_sites.insert_new(connection, [item.span for item in kept], now)
         await touch_sessions(connection, rollups)
-        return len(kept) - len(replaced), messages
+        return len(kept) - len(replaced), messages, call_sites
 
 
 def _newest_of_each(rows: Sequence[StoredSpan]) -> list[StoredSpan]:

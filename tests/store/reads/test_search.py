@@ -16,12 +16,13 @@ from svc.domain.calendar import hour_of
 from svc.domain.datasets import SPANS
 from svc.store.accounts.projects import ProjectStore
 from svc.store.aggregates import blocks as search_blocks
+from svc.store.aggregates import trace_ids as packed_ids
 from svc.store.aggregates import trace_values
 from svc.store.aggregates import values as search_values
 from svc.store.aggregates.blocks import grams_of, hashed
 from svc.store.aggregates.cubes import CubeStore
 from svc.store.postgres.database import Connection, Database
-from svc.store.reads import search, trace_groups, trace_search
+from svc.store.reads import search, trace_groups, trace_ids, trace_search
 from svc.store.reads.query import QueryStore
 from svc.store.reads.spans import SpanFilter, SpanReads
 from svc.store.reads.traces import TraceFilter, TraceReads
@@ -78,6 +79,11 @@ def chat(number: int, dice: random.Random, took_s: float = 1.0) -> Any:
     )
 
 
+def page_size(dice: random.Random, count: int) -> int:
+    """One row a page, a few, or all at once; no more pages than show that one follows the other."""
+    return max(dice.choice([1, 3, 50]), count // 8)
+
+
 async def agree(store: Database, dice: random.Random) -> None:
     """Both searches, page by page, answer what asking every row answers."""
     q = dice.choice(ASKED)
@@ -92,7 +98,7 @@ async def agree(store: Database, dice: random.Random) -> None:
             f"%{like}%",
         )
     ]
-    limit = dice.choice([1, 3, 50])
+    limit = page_size(dice, len(expected))
     cursor: str | None = None
     if q.strip():
         found: list[str] = []
@@ -131,7 +137,7 @@ async def agree_on_values(store: Database, dice: random.Random) -> None:
             *within.values(),
         )
     ]
-    limit = dice.choice([1, 2, 50])
+    limit = page_size(dice, len(expected))
     found: list[str] = []
     read: list[str] = []
     cursor = None
@@ -250,7 +256,7 @@ async def agree_on_tool_calls(store: Database, dice: random.Random) -> None:
             *within.values(),
         )
     ]
-    limit = dice.choice([1, 3, 50])
+    limit = page_size(dice, len(expected))
     found: list[str] = []
     cursor = None
     while True:
@@ -347,7 +353,7 @@ def left_out(holds: str, field: str, value: str) -> str:
 
 
 #: Parts of the ids of these traces, and a whole one.
-IDS = ("01", "0101", "a1", "1A1", "1a1b", "1b" * 16, "0" * 32)
+IDS = ("01", "0101", "a1", "1A1", "1a1b", "1b" * 16, "0" * 32, "1A1a1", "b1b1b1b", "01" * 15, "1a1a1b1b")
 
 
 async def agree_on_traces(store: Database, dice: random.Random, *, settled: bool) -> None:
@@ -398,7 +404,7 @@ async def agree_on_traces(store: Database, dice: random.Random, *, settled: bool
     asked = TraceFilter(
         model=model, kind=kind, low=low, call_site_id=site, q=q, without=without, **dict(own.keys())
     )
-    limit = dice.choice([1, 2, 50]) if settled else 50
+    limit = page_size(dice, len(expected)) if settled else 50
     reads = TraceReads(store, SpanReads(store))
     found: list[str] = []
     cursor = None
@@ -421,6 +427,8 @@ async def test_pages_of_traces_agree_with_the_rows_at_every_moment(
     monkeypatch.setattr(search, "_FEW_FOR_ONE", 1)
     monkeypatch.setattr(trace_search, "_FIRST_STRETCHES", 1)
     monkeypatch.setattr(trace_values, "MOST_TRACES", 3)
+    monkeypatch.setattr(packed_ids, "BLOCK_IDS", 2)
+    monkeypatch.setattr(trace_ids, "_BLOCKS", (1, 2))
     dice = random.Random(seed)
     traces: dict[int, int] = {}
 
@@ -435,6 +443,7 @@ async def test_pages_of_traces_agree_with_the_rows_at_every_moment(
             monkeypatch.setattr(trace_search, "NEWEST_HOURS", dice.choice([1, 2, 64]))
             monkeypatch.setattr(trace_search, "MOST_STRETCHES", dice.choice([2, 128, 128]))
             monkeypatch.setattr(trace_groups, "NEWEST_HOURS", dice.choice([1, 2, 64]))
+            monkeypatch.setattr(trace_ids, "_MOST_HOURS", dice.choice([0, 24, 24]))
             await agree_on_traces(store, dice, settled=action == "settle")
 
 

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from importlib.util import module_from_spec, spec_from_file_location
 from typing import Any, get_args
 
-import attrs
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from protocol.compiled import sources
 from protocol.storage import StoreRefused
 from svc.domain.span import CostSource, Kind, Repeats, SpanRow, Status
 from svc.store.postgres.database import Connection, Database
-from svc.store.spans.copying import COLUMNS, Copied, copy_spans, microseconds, numeric
+from svc.store.spans import encoding
+from svc.store.spans.copying import copy_spans
+from svc.store.spans.encoding import COLUMNS, Copied, microseconds, numeric
 
 ids = st.binary(min_size=16, max_size=16)
 moments = st.datetimes(datetime(1970, 1, 1), datetime(2554, 7, 21), timezones=st.just(UTC))
@@ -86,7 +90,9 @@ async def test_every_column_holds_what_its_row_held(store: Database) -> None:
     @given(project=st.integers(1, 2**62), at=moments, digest=st.integers(-(2**63), 2**63 - 1), row=rows)
     def make(project: int, at: datetime, digest: int, row: SpanRow) -> None:
         frame = len(sent)
-        sent.append((project, at, frame, digest, attrs.evolve(row, trace_id=frame.to_bytes(16, "big"))))
+        sent.append(
+            (project, at, frame, digest, msgspec.structs.replace(row, trace_id=frame.to_bytes(16, "big")))
+        )
 
     make()
     found = await copied(store, sent)
@@ -96,7 +102,7 @@ async def test_every_column_holds_what_its_row_held(store: Database) -> None:
             "created_at": at,
             "frame": frame,
             "digest": digest,
-            **attrs.asdict(row, recurse=False, filter=lambda field, _: field.name != "tool_calls"),
+            **{name: getattr(row, name) for name in SpanRow.__struct_fields__ if name != "tool_calls"},
         }
         for project, at, frame, digest, row in sent
     ]
@@ -149,21 +155,36 @@ def test_moments_are_counted_from_the_year_2000() -> None:
 
 
 async def test_a_text_that_the_database_cannot_hold_is_refused(store: Database) -> None:
-    row = attrs.evolve(_plain(), name="a\x00b")
+    row = msgspec.structs.replace(_plain(), name="a\x00b")
     with pytest.raises(StoreRefused):
         await copied(store, [(1, row.started_at, 1, 0, row)])
 
 
 def test_what_is_remembered_is_bounded() -> None:
-    from svc.store.spans import copying as span_copy
-
-    for number in range(2 * span_copy._REMEMBERED_BOUND):
-        assert span_copy._numbers[number] == span_copy._number(8, number)
-    assert len(span_copy._numbers) <= span_copy._REMEMBERED_BOUND
+    # Its source: what a compiled module remembers cannot be looked at.
+    spec = spec_from_file_location("encoding_of_tests", sources(encoding.__name__)[0])
+    assert spec is not None
+    assert spec.loader is not None
+    plain = module_from_spec(spec)
+    spec.loader.exec_module(plain)
+    at = datetime(2026, 11, 20, tzinfo=UTC)
+    rows = [
+        (
+            1,
+            at,
+            1,
+            0,
+            msgspec.structs.replace(_plain(), input_tokens=n, total_cost=n + Decimal("0.71"), name=str(n)),
+        )
+        for n in range(2 * plain._REMEMBERED_BOUND)
+    ]
+    assert b"".join(plain.encode(rows)) == b"".join(encoding.encode(rows))
+    for remembered in (plain._shared, plain._numbers, plain._costs):
+        assert 0 < len(remembered) <= plain._REMEMBERED_BOUND
 
 
 def _plain() -> SpanRow:
-    nothing = dict.fromkeys((field.name for field in attrs.fields(SpanRow)), None)
+    nothing = dict.fromkeys(SpanRow.__struct_fields__)
     at = datetime(2026, 11, 20, tzinfo=UTC)
     known = {"trace_id": bytes(16), "span_id": bytes(8), "kind": "llm", "name": "n", "status": "ok"}
     return SpanRow(

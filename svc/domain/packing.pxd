@@ -1,0 +1,27 @@
+# The types that `packing.py` has where it is compiled: numbers of C, and bytes and lists known to be such.
+import cython
+
+cdef class Packer:
+    cdef unsigned long long[::1] _slots
+    cdef dict _named
+    cdef Py_ssize_t _named_bytes
+
+    @cython.locals(whole=bytes, slots="unsigned long long[::1]", last="unsigned long long", mark="unsigned long long",
+                   literals=list, hashes=list, messages=dict, at=Py_ssize_t, known=int, texts=list, text=bytes,
+                   found=Py_ssize_t, named=tuple, digest=bytes)
+    cpdef object take_apart(self, object project_id, object day, object span)
+
+    @cython.locals(digest=bytes)
+    cdef bytes _name(self, object mark, bytes text)
+
+@cython.locals(head=bytes)
+cdef Py_ssize_t _find(bytes whole, bytes text, Py_ssize_t start) except -2
+
+@cython.locals(texts=list, raw=bytes)
+cdef list _texts(object span)
+
+@cython.locals(value=object)
+cdef _add_texts(list texts, dict attributes)
+
+@cython.locals(data=bytes)
+cdef list _pieces(str text)
