@@ -142,9 +142,17 @@ def pages(now: datetime, of: History) -> dict[str, str]:
         "traces, 30 days, one model": f"/traces?{month}&q=model:gpt-4o",
         "traces, 30 days, not a rare model": f"/traces?{month}&q=-model:o1-mini",
         "traces, 30 days, a rare word": f"/traces?{month}&q=needle",
+        "traces, 30 days, a common word": f"/traces?{month}&q=parcel",
+        "drawing of traces, 30 days, a common word": f"/traces/drawing?{month}&q=parcel",
+        "traces, 30 days, nothing is so slow": f"/traces?{month}&q=latency:>50s",
+        "traces, 30 days, dear and of no such user": f"/traces?{month}&q=cost:>0.01+-user:user-7",
+        "traces, 30 days, many filters": (
+            f"/traces?{month}&q=latency:<50s+-model:o1-mini+-user:user-7+kind:tool+site:shop/7+cost:>0.01"
+        ),
         "rows of traces, 30 days": f"/traces/rows?{month}",
         "facets of traces, 24 hours": "/traces/facets",
         "facets of traces, 30 days": f"/traces/facets?{month}",
+        "facets of traces, 30 days, not a rare model": f"/traces/facets?{month}&q=-model:o1-mini",
         "a trace": f"/traces/{some}",
         "columns of a trace": f"/traces/{some}/skeleton",
         "palette, a span id": f"/go?q={'9' * 16}",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 import time
 from typing import Any
@@ -10,6 +11,7 @@ from urllib.parse import quote
 import msgspec
 import pytest
 
+from protocol.rest.query import SearchBody
 from svc.store.accounts.saved_views import MOST_VIEWS, SavedViewStore
 from svc.store.postgres.database import Database
 from svc.web.render import Renderer
@@ -51,6 +53,22 @@ async def test_a_view_is_saved_for_the_project_opened_and_forgotten(here: Replic
         assert (await viewer.post(TRACES + "/views" + verb, {"name": name})).status == 403
     assert (await owner.post(TRACES + "/views/forget", {"name": name})).status == 303
     assert msgspec.json.decode((await owner.get(BASE + "/views")).text) == []
+
+
+async def test_a_list_is_told_as_an_api_call_and_what_no_call_can_say(owner: Visitor) -> None:
+    bar = "model:gpt-4o user:u latency:>5s -kind:tool it's"
+    seen = html.unescape((await owner.get(f"{TRACES}?range=7d&q={quote(bar)}")).text)
+    calls = re.findall(r"/(mcp|v1/query/search) .*?-d '(.*?)'\s*<", seen, re.DOTALL)
+    bodies = {route: msgspec.json.decode(body.replace("'\\''", "'")) for route, body in calls}
+    assert bodies["mcp"]["params"]["arguments"] | {"range": 0} == {
+        "model": "gpt-4o", "q": "it's", "range": 0, "limit": 50,
+    }  # fmt: skip
+    asked = bodies["v1/query/search"]
+    assert asked["filters"] == {"model_id": "gpt-4o", "user_id": "u"}
+    assert (asked["dataset"], asked["q"], asked["limit"]) == ("spans", "it's", 50)
+    assert msgspec.convert(asked, SearchBody).range is not None
+    assert "no argument for slower_than, user_id, what is excluded" in seen
+    assert "not asked for slower_than, what is excluded" in seen
 
 
 async def test_views_have_names_and_a_project_has_not_too_many(store: Database, owner: Visitor) -> None:

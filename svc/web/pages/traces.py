@@ -11,7 +11,6 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 import attrs
-import msgspec
 import trio
 
 from protocol.refusals import NOT_FOUND, Refusal
@@ -21,10 +20,11 @@ from svc.store.reads.spans import SpanReads
 from svc.store.reads.trace_counts import TraceCounts, TraceHistogram
 from svc.store.reads.traces import TraceFilter, TraceReads
 from svc.web import words
-from svc.web.filters import FIELDS, Filters
+from svc.web.filters import FIELDS
 from svc.web.page import PROJECT, Go, Html, PageRoute, Visit
 from svc.web.ranges import PRESETS, TimeRange, bar_width
 from svc.web.render import query
+from svc.web.trace_call import as_call
 from svc.web.trace_list import COLUMNS, Asking, chosen, drawn
 
 #: Rows of one page.
@@ -90,7 +90,7 @@ async def traces(visit: Visit) -> Html | Go:
         "follows": asking.range.high is None and not visit.query.get("cursor"),
         "newest": rows[0]["started_at"] if rows else "",
         "paged": bool(visit.query.get("cursor")),
-        "call": _as_call(asking.filters, asking.range, visit),
+        "call": as_call(asking.filters, asking.range, visit, ROWS),
         "rail": visit.query.get("trace", ""),
         "ends": None,
         "nearest": (None, None),
@@ -261,34 +261,6 @@ def _lines(trace: dict[str, Any]) -> list[Line]:
         )
         for span in spans
     ]
-
-
-def _as_call(filters: Filters, range_: TimeRange, visit: Visit) -> dict[str, Any]:
-    """This view as a question to MCP, and what of it MCP has no word for."""
-    known = {"call_site_id", "model", "kind", "status"}
-    arguments: dict[str, Any] = {name: value for name, value in filters.asked.items() if name in known}
-    if filters.text:
-        arguments["q"] = filters.text
-    arguments["range"] = {name: value for name, value in range_.instants.items() if name in ("from", "to")}
-    arguments["limit"] = ROWS
-    call = {
-        "jsonrpc": "2.0",
-        "id": 1,
-        "method": "tools/call",
-        "params": {"name": "list_traces", "arguments": arguments},
-    }
-    left_out = sorted(
-        "what is excluded" if name == "without" else name for name in set(filters.asked) - known
-    )
-    host = visit.call.headers.get("host", "localhost")
-    origin = visit.means.landing or f"{'https' if visit.call.client.secure else 'http'}://{host}"
-    body = msgspec.json.encode(call).decode().replace("'", "'\\''")
-    return {
-        "mcp": msgspec.json.format(msgspec.json.encode(call["params"]), indent=2).decode(),
-        "curl": f'curl -sS {origin}/mcp \\\n  -H "Authorization: Bearer $ADMIN_KEY" \\\n'
-        f"  -H 'Content-Type: application/json' \\\n  -d '{body}'",
-        "left_out": left_out,
-    }
 
 
 PAGES: Final = (

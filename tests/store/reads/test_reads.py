@@ -483,6 +483,40 @@ async def test_rare_traces_are_read_by_their_keys(store: Database, asked: dict[s
     assert not any("trace_started" in plan for plan in looked)
 
 
+async def test_what_a_filter_leaves_is_read_from_groups(store: Database) -> None:
+    await _fill(store)
+    while (await CubeStore(store).build(DAY + timedelta(days=1), 1000)).more:
+        pass
+    await store.fetch("analyze")
+    none: tuple[dict[str, Any], ...] = (
+        {"slower_than": timedelta(seconds=5)},
+        {"dearer_than": Decimal(1), "unpriced": False},
+        {"user_id": "nobody", "without": (("session_id", "s1"), ("kind", "tool"))},
+        {"without": (("model", "m"), ("call_site_id", "site1"))},
+    )
+    for asked in none:
+        explaining = Explaining(store)
+        reads = TraceReads(explaining, SpanReads(store))  # type: ignore[arg-type]
+        page = await reads.page(1, TraceFilter(**asked), limit=50, cursor=None)
+        assert page["traces"] == []
+        near, more, *looked = [plan for plan in explaining.plans if re.search(r" on (trace|span)", plan)]
+        for plan in (near, more):
+            assert "Limit" in plan
+            assert "trace_started" in plan
+        assert any("trace_group" in plan for plan in looked)
+        # Beside the groups only what no group tells of.
+        assert not any("trace_started" in plan or "Seq Scan on trace " in plan for plan in looked)
+        for index in ("trace_next", "trace_created"):
+            assert any(index in plan for plan in looked), (index, looked[-1])
+        explaining = Explaining(store)
+        counts: Any = TraceCounts(explaining)  # type: ignore[arg-type]
+        assert (await counts.histogram(1, TraceFilter(**asked), timedelta(hours=1), timeout_s=9)).count == 0
+        assert (await counts.facets(1, TraceFilter(**asked), timeout_s=9)).over == 0
+        for plan in explaining.plans:
+            assert "trace_started" not in plan, plan
+            assert "Seq Scan on trace " not in plan, plan
+
+
 async def test_a_part_of_an_id_is_looked_for_in_blocks_and_a_shorter_one_in_the_index_alone(
     store: Database,
 ) -> None:

@@ -1,0 +1,61 @@
+"""The list of traces as a client asks for it: as a tool of MCP, and as a question to the query API."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from svc.web.filters import Filters
+from svc.web.page import Visit
+from svc.web.ranges import TimeRange
+
+#: Fields of spans, and the filters of the list that ask for them.
+_OF_SPANS: Final = {
+    "model_id": "model",
+    "kind": "kind",
+    "call_site_id": "call_site_id",
+    "status": "status",
+    "session_id": "session_id",
+    "user_id": "user_id",
+}
+
+
+def as_call(filters: Filters, range_: TimeRange, visit: Visit, limit: int) -> dict[str, Any]:
+    """This view as a question to MCP and to the query API, and what they have no word for."""
+    known = {"call_site_id", "model", "kind", "status"}
+    arguments: dict[str, Any] = {name: value for name, value in filters.asked.items() if name in known}
+    if filters.text:
+        arguments["q"] = filters.text
+    arguments["range"] = {name: value for name, value in range_.instants.items() if name in ("from", "to")}
+    arguments["limit"] = limit
+    call = {
+        "jsonrpc": "2.0",
+        "id": 1,
+        "method": "tools/call",
+        "params": {"name": "list_traces", "arguments": arguments},
+    }
+    # The query API knows spans: those that such traces hold.
+    spans: dict[str, Any] = {"dataset": "spans", "range": arguments["range"], "limit": limit}
+    named = {name: filters.asked[of] for name, of in _OF_SPANS.items() if of in filters.asked}
+    spans |= ({"filters": named} if named else {}) | ({"q": filters.text} if filters.text else {})
+    host = visit.call.headers.get("host", "localhost")
+    origin = visit.means.landing or f"{'https' if visit.call.client.secure else 'http'}://{host}"
+    return {
+        "rest": f'curl -sS {origin}/v1/query/search \\\n  -H "Authorization: Bearer $QUERY_KEY" \\\n'
+        f"  -H 'Content-Type: application/json' \\\n  -d '{_quoted(spans)}'",
+        "rest_left_out": _left_out(filters, set(_OF_SPANS.values())),
+        "mcp": msgspec.json.format(msgspec.json.encode(call["params"]), indent=2).decode(),
+        "curl": f'curl -sS {origin}/mcp \\\n  -H "Authorization: Bearer $ADMIN_KEY" \\\n'
+        f"  -H 'Content-Type: application/json' \\\n  -d '{_quoted(call)}'",
+        "left_out": _left_out(filters, known),
+    }
+
+
+def _quoted(body: dict[str, Any]) -> str:
+    """A body between the single quotes of a shell."""
+    return msgspec.json.encode(body).decode().replace("'", "'\\''")
+
+
+def _left_out(filters: Filters, known: set[str]) -> list[str]:
+    return sorted("what is excluded" if name == "without" else name for name in set(filters.asked) - known)
