@@ -107,8 +107,22 @@ class SpoolCopy(msgspec.Struct, frozen=True, kw_only=True):
     file: StoredFile | None = None
 
 
+class PhysicalCopy(msgspec.Struct, frozen=True, kw_only=True):
+    """A copy of the embedded cluster, file by file.
+
+    `parts` are a whole copy and what changed since, this backup's last; earlier backups have the others too.
+    `listing` is what the next one is compared with. `branch` tells a restored cluster from its original.
+    """
+
+    major: str
+    machine: str
+    branch: str
+    parts: tuple[StoredFile, ...]
+    listing: StoredFile
+
+
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that one backup consists of."""
+    """Everything that one backup consists of. A physical one has no relations."""
 
     format: int
     release: str
@@ -122,6 +136,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     spool: SpoolCopy | None = None
     #: None without a passphrase.
     secrets: StoredFile | None = None
+    physical: PhysicalCopy | None = None
 
     @property
     def stamp(self) -> str:
@@ -132,6 +147,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         """Every file that it needs."""
         found = [relation.file for relation in self.relations]
         found += [None if self.spool is None else self.spool.file, self.secrets]
+        if self.physical is not None:
+            found += [*self.physical.parts, self.physical.listing]
         return [file for file in found if file is not None]
 
     @property

@@ -18,6 +18,7 @@ from protocol.operator import OperatorError
 from svc.commands.table import COMMANDS, Command
 from svc.config.checks import boot_refusals, boot_warnings
 from svc.config.table import Settings, read_settings
+from svc.runtime.garbage import collect_less
 
 log = logging.getLogger("trace-svc")
 
@@ -28,6 +29,7 @@ _TITLE: Final = "Takes traces of LLM applications over OTLP and answers question
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command. Returns the exit status."""
+    collect_less()
     given = list(sys.argv[1:] if argv is None else argv)
     arguments = _parser(given).parse_args(given)
     command = next(command for command in COMMANDS if command.name == arguments.command)

@@ -11,6 +11,7 @@ import itertools
 import logging
 import os
 import queue
+import shutil
 import tempfile
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -32,7 +33,7 @@ from svc.store.postgres.migrate import migrate
 from tests import reused
 from tests.debian_postgres import DebianPostgres
 from tests.kafka.broker import kafka as kafka
-from tests.service import Service, running
+from tests.service import SHARED, Service, running
 
 T = TypeVar("T")
 
@@ -69,10 +70,22 @@ _CONFIGURED = structlog.get_config()
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "errors_expected: the test provokes ERROR records and says so")
     config.addinivalue_line("markers", "alone: the test wants the machine for itself: kills, floods, memory")
+    # Workers are children of who collects for them, and so have the same.
+    if SHARED not in os.environ:
+        os.environ[SHARED] = tempfile.mkdtemp(prefix="trace-svc-shared-")
+        os.chmod(os.environ[SHARED], 0o755)
+        config.add_cleanup(lambda: shutil.rmtree(os.environ.pop(SHARED), ignore_errors=True))
 
 
 #: What takes longest begins first, so that nobody waits at the end for one who began it last.
 _FIRST = (
+    "e2e/test_detection_killed.py",
+    "e2e/test_rolling_upgrade.py",
+    "e2e/test_demo_story.py",
+    "e2e/test_small_disk.py",
+    "e2e/test_fresh_clone.py",
+    "e2e/test_disk_died.py",
+    "e2e/test_alerts.py",
     "chaos/",
     "browser/",
     "detecting/",
@@ -215,16 +228,28 @@ _filled: set[str] = set()
 
 
 @asynccontextmanager
-async def filled_once(
-    server: Served, name: str, fill: Callable[[Database], Awaitable[None]]
+async def copied(
+    server: Served, name: str, fill: Callable[[Database], Awaitable[None]], how: str = _TEMPLATE
 ) -> AsyncIterator[Database]:
-    """A database with many rows, filled once in a run for all tests that only read it.
+    """A copy of a database of `filled_once`, for one test that changes it."""
+    async with filled_once(server, name, fill, how):
+        pass
+    async with fresh_database(server, f"template filled_{name} strategy file_copy") as database:
+        yield database
 
-    The name is the filling's own. To be used by a fixture that has the `asyncio_loop`.
+
+@asynccontextmanager
+async def filled_once(
+    server: Served, name: str, fill: Callable[[Database], Awaitable[None]], how: str = _TEMPLATE
+) -> AsyncIterator[Database]:
+    """A database with many rows, filled once in a run for all tests that only read it, or take a copy.
+
+    The name is the filling's own; `how` ends `create database`. To be used by a fixture that has the
+    `asyncio_loop`.
     """
     name = f"filled_{name}"
     if name not in _filled:
-        await _execute(server, f"create database {name} {_TEMPLATE}")
+        await _execute(server, f"create database {name} {how}")
     async with Database(attrs.evolve(address_of(server), database=name)).opened() as database:
         if name not in _filled:
             await fill(database)

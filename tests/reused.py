@@ -27,6 +27,11 @@ select quote_ident(relname) from pg_class
 where relkind = 'r' and relnamespace = 'public'::regnamespace and relname <> 'schema_migration'
     and pg_relation_size(oid) > 0
 """
+#: Tables of days, which writes make.
+_DAYS: Final = """
+select string_agg(oid::regclass::text, ', ') from pg_class
+where relkind = 'r' and relnamespace = 'public'::regnamespace and relname ~ '^[a-z_]+_[0-9]{8}$'
+"""
 _REWIND: Final = """
 select setval(quote_ident(sequencename)::regclass, start_value, false) from pg_sequences
 where schemaname = 'public' and last_value is not null
@@ -45,6 +50,8 @@ async def shape(connection: Any) -> list[str]:
 async def emptied(connection: Any, fresh: list[str]) -> bool:
     """Take out what a test wrote. False when the database has not the shape that it had `fresh`."""
     await connection.execute(_END_OTHERS)
+    if days := await connection.fetchval(_DAYS):
+        await connection.execute(f"drop table {days}")
     if await connection.fetchval("select pg_database_size(current_database())") > _BOUND_BYTES:
         return False
     if await shape(connection) != fresh:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import fcntl
 import os
 import re
 import shutil
@@ -13,7 +14,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from functools import cache
 from pathlib import Path
@@ -178,23 +179,40 @@ def measured(data_dir: Path | None = None, **settings: str) -> AbstractContextMa
     return running(data_dir, first=True, **{"SVC_INGEST_DECODERS": "", **settings})
 
 
-def copy_made(folder: Path) -> None:
-    """Put a folder there that a service made and left."""
-    subprocess.run(["cp", "-a", _made_once(), folder], check=True)
+def copy_made(folder: Path, made: Path | None = None) -> None:
+    """Put a folder there that a service made and left, or another one of `once_in_a_run`."""
+    subprocess.run(["cp", "-a", made or once_in_a_run("made", _make), folder], check=True)
+
+
+#: Names the folder of what the processes of one test run make for each other; benches have none.
+SHARED = "TESTS_SHARED_FOLDER"
 
 
 @cache
-def _made_once() -> Path:
+def once_in_a_run(name: str, make: Callable[[Path], None]) -> Path:
+    """A folder that `make` makes once in a run, in whichever of its processes wants it first."""
+    if (shared := os.environ.get(SHARED)) is None:
+        shared = tempfile.mkdtemp(prefix="trace-svc-made-")
+        atexit.register(shutil.rmtree, shared, ignore_errors=True)
+        os.chmod(shared, 0o755)
+    made = Path(shared) / name
+    with (Path(shared) / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not made.exists():
+            with tempfile.TemporaryDirectory(prefix="trace-svc-") as fresh:
+                os.chmod(fresh, 0o755)
+                make(Path(fresh) / "data")
+                (Path(fresh) / "data").rename(made)
+    return made
+
+
+def _make(folder: Path) -> None:
     """The data folder of a service that was started and stopped once."""
-    fresh = Path(tempfile.mkdtemp(prefix="trace-svc-made-"))
-    atexit.register(shutil.rmtree, fresh, ignore_errors=True)
-    os.chmod(fresh, 0o755)
-    with _started(fresh / "data", fresh, {}, errors_expected=False):
+    with _started(folder, folder.parent, {}, errors_expected=False):
         pass
     # Processes are killed here and no machine is: what the kernel has is safe.
-    with (fresh / "data" / "postgres" / "18" / "data" / "postgresql.auto.conf").open("a") as settings:
+    with (folder / "postgres" / "18" / "data" / "postgresql.auto.conf").open("a") as settings:
         settings.write("fsync = off\n")
-    return fresh / "data"
 
 
 @contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -74,7 +74,7 @@ ROOMS: dict[str, tuple[set[str], set[str] | None]] = {
     # Files of exports and the journal of a run are read and written here; what fetches is handed in.
     "svc/importers": (
         {"protocol", "svc.domain", "svc.importers"},
-        {"attrs", "msgspec", "trio", "opentelemetry"},
+        {"attrs", "msgspec", "trio", "opentelemetry", "pyarrow"},
     ),
     # The detecting process keeps actors of its own.
     "svc/detecting": (
@@ -130,12 +130,17 @@ ROOMS: dict[str, tuple[set[str], set[str] | None]] = {
 ASYNCIO_BORDER = {"svc/runtime/asyncio_loop.py", "svc/store/postgres/database.py", "svc/front/otlp/grpc.py"}
 
 
-def modules() -> Iterator[tuple[str, ast.Module]]:
-    for room in ("protocol", "actors", "svc"):
-        for path in sorted((ROOT / room).rglob("*.py")):
-            yield path.relative_to(ROOT).as_posix(), ast.parse(path.read_text(encoding="utf-8"))
+@cache
+def modules() -> list[tuple[str, ast.Module]]:
+    """Every file of ours with what it says; read once, since that takes longer than any law."""
+    return [
+        (path.relative_to(ROOT).as_posix(), ast.parse(path.read_text(encoding="utf-8")))
+        for room in ("protocol", "actors", "svc")
+        for path in sorted((ROOT / room).rglob("*.py"))
+    ]
 
 
+@cache
 def imported(tree: ast.Module) -> set[str]:
     names: set[str] = set()
     for node in ast.walk(tree):

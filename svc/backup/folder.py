@@ -5,6 +5,7 @@
     DIR/tables/NAME.SHA.copy.zst             a table
     DIR/days/2026-11-01/NAME.SHA.copy.zst    one day of a table
     DIR/secrets/SHA.enc, DIR/spool/SHA.db.zst
+    DIR/physical/whole.SHA.tar.zst, changes.SHA.tar.zst   the embedded cluster, file by file
 
 Ordering: a file is written under a name of its own, synced and renamed; the manifest comes last, by rename.
 Nothing that an earlier manifest names is ever changed, so a backup that is killed leaves the earlier ones as
@@ -36,8 +37,10 @@ FREE_SHARE: Final = 0.10
 _LEVEL: Final = 3
 _CHUNK_BYTES: Final = 1024 * 1024
 _PART: Final = ".part"
-_PLACE: Final = re.compile(r"(tables|days/\d{4}-\d\d-\d\d|secrets|spool)/[^/\x00]+")
-_FOLDERS: Final = ("tables", "days", "secrets", "spool", "manifests")
+_PLACE: Final = re.compile(r"(tables|days/\d{4}-\d\d-\d\d|secrets|spool|physical)/[^/\x00]+")
+_FOLDERS: Final = ("tables", "days", "secrets", "spool", "physical", "manifests")
+#: A large file looks for room again and again while it is written.
+_LOOK_BYTES: Final = 64 * 1024 * 1024
 _MANIFEST_BYTES: Final = 256 * 1024 * 1024
 
 
@@ -53,9 +56,10 @@ class FileWriter:
         self._digest = hashlib.sha256()
         self._zstd = zstandard.ZstdCompressor(level=_LEVEL).compressobj() if compressed else None
         self._bytes = self._raw_bytes = 0
+        self._looked_bytes = 0
 
     def write(self, data: bytes) -> None:
-        """More of the file."""
+        """More of the file. Raises `BackupRefused` when the disk is nearly full by now."""
         self._raw_bytes += len(data)
         self._put(data if self._zstd is None else self._zstd.compress(data))
 
@@ -74,10 +78,18 @@ class FileWriter:
         self._folder.check_room()
         return StoredFile(path=final, bytes=self._bytes, sha256=sha256, raw_bytes=self._raw_bytes)
 
+    def abandon(self) -> None:
+        """Not to be: what is written of it goes."""
+        self._file.close()
+        self._path.unlink(missing_ok=True)
+
     def _put(self, data: bytes) -> None:
         self._digest.update(data)
         self._bytes += len(data)
         self._file.write(data)
+        if self._bytes - self._looked_bytes >= _LOOK_BYTES:
+            self._looked_bytes = self._bytes
+            self._folder.check_room()
 
 
 @attrs.frozen
@@ -131,6 +143,17 @@ class BackupFolder:
         """The manifest of the newest backup, or None. Raises `BackupDamaged`."""
         path = self.root / "manifest.json"
         return read_manifest(path) if path.exists() else None
+
+    def newest_of(self, *, physical: bool) -> Manifest | None:
+        """The newest backup of a kind, or None. Raises `BackupDamaged`."""
+        newest = self.newest()
+        if newest is None or (newest.physical is not None) == physical:
+            return newest
+        for path in reversed(self.manifests()):
+            manifest = read_manifest(path)
+            if (manifest.physical is not None) == physical:
+                return manifest
+        return None
 
     def chosen(self, stamp: str | None) -> Manifest:
         """The newest backup, or that of a moment. Raises `BackupDamaged` when there is none."""
@@ -216,7 +239,7 @@ class BackupFolder:
             path.unlink()
         named = {file.path for manifest in manifests for file in manifest.files()}
         files = size = 0
-        for top in ("tables", "days", "secrets", "spool"):
+        for top in _FOLDERS[:-1]:
             for path in sorted((self.root / top).rglob("*"), reverse=True):
                 if path.is_dir():
                     with suppress(OSError):

@@ -117,15 +117,16 @@ async def take(
     folder.check_ours()
     with folder.held():
         folder.check_room()
-        earlier = _earlier(folder, told)
+        earlier = _earlier(folder.newest, told)
+        same = None if full else _earlier(partial(folder.newest_of, physical=False), told)
         spool = await trio.to_thread.run_sync(partial(copy_spool, settings.data_dir / "spool", folder))
-        destination = _Sink(folder, None if full else earlier, told)
+        destination = _Sink(folder, same, told)
         contents = await read_database(database, destination)
-        box = _secrets(settings, folder)
+        box = box_file(settings, folder)
         manifest = Manifest(
             format=FORMAT,
             release=version("trace-svc"),
-            taken_at=_moment(contents.origin.snapshot_at, earlier),
+            taken_at=moment_of(contents.origin.snapshot_at, earlier),
             took_s=round(time.monotonic() - began_s, 3),
             origin=contents.origin,
             steps=contents.steps,
@@ -139,15 +140,16 @@ async def take(
     return TakenBackup(manifest, destination.new_files, destination.new_bytes, destination.kept_files)
 
 
-def _earlier(folder: BackupFolder, told: Callable[[str], None]) -> Manifest | None:
+def _earlier(found: Callable[[], Manifest | None], told: Callable[[str], None]) -> Manifest | None:
     try:
-        return folder.newest()
+        return found()
     except BackupDamaged as damaged:
         told(f"{damaged}; everything is copied")
         return None
 
 
-def _secrets(settings: Settings, folder: BackupFolder) -> StoredFile | None:
+def box_file(settings: Settings, folder: BackupFolder) -> StoredFile | None:
+    """The secrets under the passphrase, None without one."""
     if settings.backup_passphrase is None:
         return None
     writer = FileWriter(folder, "secrets/secrets", "enc", compressed=False)
@@ -155,7 +157,7 @@ def _secrets(settings: Settings, folder: BackupFolder) -> StoredFile | None:
     return writer.done()
 
 
-def _moment(snapshot_at: datetime, earlier: Manifest | None) -> datetime:
+def moment_of(snapshot_at: datetime, earlier: Manifest | None) -> datetime:
     """The moment of the backup, later than that of the one before: it is its name, to the second."""
     if earlier is None:
         return snapshot_at

@@ -16,14 +16,17 @@ import attrs
 from protocol.backup import BackupDamaged, BackupRefused, Manifest
 from protocol.sealed import Lost
 from svc.backup.folder import BackupFolder
+from svc.backup.physical import lay_down, unfit_here
 from svc.backup.restoring import box_of, check_files, parts_of
 from svc.backup.sealed import key_of
 from svc.secrets.sealing import Sealer
 from svc.store.accounts.integrations import IntegrationStore
 from svc.store.backup.checking import differing_rows, kinds_by_rows, make_fast, open_some
 from svc.store.backup.loading import Target, unfit
+from svc.store.backup.physical import read_all
 from svc.store.postgres.database import Database
 from svc.store.postgres.embedded.scratch import scratch_server
+from svc.store.postgres.migrate import migrate
 from svc.store.reads.query import QueryStore, ask
 
 PAYLOADS: Final = 100
@@ -54,13 +57,21 @@ async def verify(
 
     Raises `BackupDamaged`, `BackupRefused`, `NoRoom`, `Outage`, `OSError`.
     """
-    why = unfit(manifest)
+    why = unfit(manifest) if manifest.physical is None else unfit_here(manifest)
     if why is not None:
         raise BackupRefused(why)
     files = await check_files(folder, manifest, told)
     secrets = box_of(folder, manifest, passphrase, needed=False)
-    size, remedy = manifest.origin.size_bytes, "name another folder with --scratch, or say --digests"
-    async with scratch_server("verify", size, scratch, remedy) as server:
+    remedy = "name another folder with --scratch, or say --digests"
+    if manifest.physical is not None:
+        laid = partial(lay_down, folder, manifest)
+        size = sum(part.raw_bytes for part in manifest.physical.parts)
+        async with scratch_server("verify", size, scratch, remedy, laid) as server:
+            told("reading every row")
+            rows = await read_all(server.database)
+            await migrate(server.database)
+            return await _asked(server.database, files, rows, secrets)
+    async with scratch_server("verify", manifest.origin.size_bytes, scratch, remedy) as server:
         database = server.database
         await make_fast(database)
         target = Target(database, lambda relation: told(f"restored: {relation.label}"))
@@ -69,13 +80,17 @@ async def verify(
         wrong = await differing_rows(database, manifest.relations)
         if wrong:
             raise BackupDamaged("; ".join(wrong[:10]))
-        told("comparing the counts of rows with those of the cubes")
         await target.finish()
-        spans = await _counts_agree(database)
-        tried, opened = await open_some(database, PAYLOADS)
-        if opened != tried:
-            raise BackupDamaged(f"{tried - opened} of {tried} payloads cannot be opened")
-        sealed, unseen = await _sealed(database, key_of(secrets))
+        told("comparing the counts of rows with those of the cubes")
+        return await _asked(database, files, rows, secrets)
+
+
+async def _asked(database: Database, files: int, rows: int, secrets: dict[str, bytes]) -> Verified:
+    spans = await _counts_agree(database)
+    tried, opened = await open_some(database, PAYLOADS)
+    if opened != tried:
+        raise BackupDamaged(f"{tried - opened} of {tried} payloads cannot be opened")
+    sealed, unseen = await _sealed(database, key_of(secrets))
     return Verified(files, rows, spans, opened, sealed, unseen)
 
 

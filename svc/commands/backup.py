@@ -13,6 +13,7 @@ from typing import Final
 
 from protocol.backup import BackupRefused, Manifest
 from svc.backup.folder import BackupFolder, read_manifest
+from svc.backup.physical import take_physical
 from svc.backup.restoring import check_files
 from svc.backup.taking import TakenBackup, take
 from svc.backup.verifying import verify
@@ -31,7 +32,7 @@ _NICENESS: Final = 10
 def add(parser: argparse.ArgumentParser) -> None:
     """The verbs and their options."""
     parser.usage = (
-        "trace-svc backup DIR [--full]\n"
+        "trace-svc backup DIR [--full] [--physical]\n"
         "       trace-svc backup verify DIR [--at STAMP] [--digests] [--scratch DIR]\n"
         "       trace-svc backup list DIR\n"
         "       trace-svc backup prune DIR --keep N"
@@ -39,10 +40,13 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Backs up the database, the batches of disk mode and, under SVC_BACKUP_PASSPHRASE, the secrets,\n"
         "beside the running service. What has not changed since the backup before keeps its file. `verify`\n"
-        "compares digests, restores on a scratch server and asks it; `prune` leaves the newest N backups."
+        "compares digests, restores on a scratch server and asks it; `prune` leaves the newest N backups.\n"
+        "--physical copies the files of a large embedded database, then what has changed in them: quicker,\n"
+        "and for the same PostgreSQL on the same kind of machine only."
     )
     parser.add_argument("words", nargs="+", metavar="[verify|list|prune] DIR", help="the folder of backups")
     parser.add_argument("--full", action="store_true", help="copy what has not changed, too")
+    parser.add_argument("--physical", action="store_true", help="copy the embedded database file by file")
     parser.add_argument("--keep", type=int, metavar="N", help="prune: how many backups stay")
     parser.add_argument("--at", metavar="STAMP", help="verify: this backup of the list, not the newest")
     parser.add_argument("--digests", action="store_true", help="verify: digests only, no trial restore")
@@ -62,7 +66,7 @@ async def run(arguments: argparse.Namespace, settings: Settings) -> None:
         case "prune":
             _prune(folder, arguments.keep)
         case _:
-            await _take(folder, settings, full=arguments.full)
+            await _take(folder, settings, full=arguments.full, physical=arguments.physical)
 
 
 def _wanted(arguments: argparse.Namespace) -> tuple[str, BackupFolder]:
@@ -74,9 +78,19 @@ def _wanted(arguments: argparse.Namespace) -> tuple[str, BackupFolder]:
     return ("" if len(words) == 1 else words[0]), BackupFolder(Path(words[-1]).expanduser())
 
 
-async def _take(folder: BackupFolder, settings: Settings, *, full: bool) -> None:
+async def _take(folder: BackupFolder, settings: Settings, *, full: bool, physical: bool) -> None:
     async with open_store(settings, as_it_is=True) as store:
-        taken = await take(settings, store.database, folder, full=full, told=Teller())
+        if not physical:
+            taken = await take(settings, store.database, folder, full=full, told=Teller())
+        elif store.embedded is not None:
+            taken = await take_physical(
+                settings, store.database, store.embedded, folder, full=full, told=Teller()
+            )
+        else:
+            raise BackupRefused(
+                "--physical copies the embedded database, and this one is served: leave it out, or use the"
+                " tools of that server (pg_basebackup, snapshots)"
+            )
     for line in summary(taken):
         print(line)
 
@@ -84,13 +98,18 @@ async def _take(folder: BackupFolder, settings: Settings, *, full: bool) -> None
 def summary(taken: TakenBackup) -> list[str]:
     """What was made, and what is not in it."""
     manifest = taken.manifest
-    rows = sum(relation.fingerprint.rows for relation in manifest.relations)
-    lines = [
-        f"backup {manifest.stamp}: {rows:,} rows in {len(manifest.relations)} tables,"
-        f" {size_text(sum(file.bytes for file in manifest.files()))}",
-        f"new: {taken.new_files} files, {size_text(taken.new_bytes)}; unchanged: {taken.kept_files} files;"
-        f" took {manifest.took_s:.1f} s",
-    ]
+    size = size_text(sum(file.bytes for file in manifest.files()))
+    new = f"new: {taken.new_files} files, {size_text(taken.new_bytes)}"
+    if manifest.physical is not None:
+        parts = len(manifest.physical.parts)
+        what = (
+            "a whole copy" if parts == 1 else f"what changed since the backup before, part {parts} of {parts}"
+        )
+        lines = [f"backup {manifest.stamp}: {what}, {size} together"]
+    else:
+        rows = sum(relation.fingerprint.rows for relation in manifest.relations)
+        lines = [f"backup {manifest.stamp}: {rows:,} rows in {len(manifest.relations)} tables, {size}"]
+    lines.append(f"{new}; unchanged: {taken.kept_files} files; took {manifest.took_s:.1f} s")
     if manifest.spool is not None and manifest.spool.batches:
         lines.append(f"spool: {manifest.spool.batches} batches with {manifest.spool.spans} spans")
     if manifest.spool_mode == "memory":
@@ -132,11 +151,17 @@ def _list(folder: BackupFolder) -> None:
 def _row(manifest: Manifest) -> tuple[str, ...]:
     return (
         manifest.stamp,
-        f"{sum(relation.fingerprint.rows for relation in manifest.relations):,}",
+        _rows(manifest),
         size_text(sum(file.bytes for file in manifest.files())),
         "no" if manifest.secrets is None else "sealed",
         manifest.release,
     )
+
+
+def _rows(manifest: Manifest) -> str:
+    if manifest.physical is not None:
+        return f"physical, {len(manifest.physical.parts)} parts"
+    return f"{sum(relation.fingerprint.rows for relation in manifest.relations):,}"
 
 
 def _prune(folder: BackupFolder, keep: int | None) -> None:

@@ -24,8 +24,8 @@ from svc.store.detection.backtest import BacktestStore
 from svc.store.detection.bucket_reports import BucketReports
 from svc.store.detection.detector_settings import DetectorSettingStore
 from svc.store.postgres.database import Database
+from svc.wiring.detecting import installed
 from svc.wiring.open_store import open_store
-from svc.wiring.people import installed
 
 #: Nobody else waits for a command.
 BACKTEST_TIME_S = 300.0

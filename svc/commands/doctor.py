@@ -34,6 +34,7 @@ from svc.runtime.clock import now
 from svc.secrets.own import kept_here, with_own_secrets
 from svc.store.accounts.projects import DEFAULT_ORG
 from svc.store.postgres.database import AWAY, Connection, Database
+from svc.store.postgres.embedded.cluster import MAJOR, majors_in
 from svc.store.postgres.migrate import migrations
 from svc.store.replicas.notices import hears_itself
 from svc.store.spans.exporters import ExporterStore
@@ -131,10 +132,27 @@ def _folder(settings: Settings) -> Iterator[Finding]:
         yield Finding("ok", "data", f"{folder} exists")
 
 
+def _embedded(settings: Settings) -> list[Finding]:
+    found = [Finding("ok", "database", "embedded PostgreSQL, started and watched by the service")]
+    home = settings.data_dir / "postgres"
+    there = majors_in(home)
+    if MAJOR in there:
+        kept = [home / major for major in there if int(major) < int(MAJOR)]
+        found += [
+            Finding(
+                "warn",
+                "database",
+                f"{path} is of an older PostgreSQL: `trace-svc upgrade --finish` removes it",
+            )
+            for path in kept
+        ]
+    return found
+
+
 async def _database(settings: Settings) -> list[Finding]:
     address = served_address(settings)
     if address is None:
-        return [Finding("ok", "database", "embedded PostgreSQL, started and watched by the service")]
+        return _embedded(settings)
 
     async def work(connection: Connection) -> tuple[str, int]:
         # Which server this is, and how far its schema has come.

@@ -38,10 +38,11 @@ Moves a history in, beside the running service, dated as its spans are.
   phoenix  URL          Arize Phoenix; PHOENIX_API_KEY where it wants one
   mlflow   URL          MLflow Tracking; MLFLOW_TRACKING_TOKEN, or _USERNAME and _PASSWORD
   langfuse URL|FOLDER   Langfuse; LANGFUSE_PUBLIC_KEY and LANGFUSE_SECRET_KEY, or the files of its blob export
-  export   FILE|-       what `trace-svc export spans` wrote as jsonl, otlp-json or otlp-proto; .gz too
+  export   FILE|-       what `trace-svc export spans` wrote, in any of its forms; packed with gzip, too
 
 Killed, it goes on where it was when it is started again with the same arguments; done again, it adds
-nothing. What the project's term of retention would throw away is left out and counted."""
+nothing. What the project's term of retention would throw away is left out and counted. When the disk budget
+is reached it ends, to be gone on with."""
 
 _MISSING: Final = 1
 
@@ -89,7 +90,14 @@ async def _import(
     async with open_store(settings) as store:
         project = await named_project(store, arguments)
         moving = await mover(
-            settings, store.database, project.id, source, now, spans_a_s=arguments.rate, dry=arguments.dry_run
+            settings,
+            store.database,
+            project.id,
+            source,
+            now,
+            spans_a_s=arguments.rate,
+            dry=arguments.dry_run,
+            tell=lambda line: print(line, file=sys.stderr, flush=True),
         )
         if moving.expired_before is not None:
             print(

@@ -22,6 +22,8 @@ COLUMNS: Final[dict[str, Sequence[str]]] = {
             (
                 *(*SPAN_COLUMNS, *SPAN_EXTRAS, "latency_ms", "total_tokens"),
                 *("counts_as_call", "payload_available", *PAYLOAD_FIELDS),
+                # What it takes beside to be taken back.
+                *("resource", "scope", "otlp"),
             )
         )
     ),

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import trio
 
-from protocol.backup import Manifest
+from protocol.backup import BackupRefused, Manifest
 from svc.backup.folder import BackupFolder
+from svc.backup.physical import restore_physical
 from svc.backup.restoring import Restored, box_of, restore
 from svc.commands.telling import Teller
 from svc.config.table import Settings, read_settings
@@ -27,7 +28,8 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Fills an empty database from a backup: the newest of DIR, or --at another. By default that is the\n"
         "database that the settings name; --into moves it elsewhere (embedded to served, one PostgreSQL to\n"
-        "another). Secrets need SVC_BACKUP_PASSPHRASE and go into SVC_DATA_DIR, as do batches of disk mode."
+        "another). A --physical backup goes into an empty SVC_DATA_DIR alone. Secrets need\n"
+        "SVC_BACKUP_PASSPHRASE and go into SVC_DATA_DIR, as do batches of disk mode."
     )
     parser.add_argument("dir", type=Path, metavar="DIR", help="the folder of backups")
     parser.add_argument(
@@ -47,10 +49,14 @@ def add(parser: argparse.ArgumentParser) -> None:
 async def run(arguments: argparse.Namespace, settings: Settings) -> None:
     """Restore. Raises `BackupRefused`, `BackupDamaged`, `Outage`, `OSError`."""
     folder = BackupFolder(arguments.dir.expanduser())
-    manifest = without(folder.chosen(arguments.at), arguments.without)
+    manifest = folder.chosen(arguments.at)
+    if manifest.physical is None:
+        manifest = without(manifest, arguments.without)
     secrets = {}
     if not arguments.without_secrets:
         secrets = box_of(folder, manifest, settings.backup_passphrase, needed=True)
+    if manifest.physical is not None:
+        _check_place(arguments, settings)
     if arguments.into is not None:
         # Read like any other setting, so that a bad one is refused without being shown.
         settings = read_settings({**os.environ, "SVC_JDBC_URL": arguments.into})
@@ -59,13 +65,36 @@ async def run(arguments: argparse.Namespace, settings: Settings) -> None:
         # Harmless when the restore is refused after it: what is stored already is stored once.
         at = manifest.origin.snapshot_at
         again = await trio.to_thread.run_sync(set_back, settings, at, abandon_on_cancel=True)
-    async with open_store(settings, as_it_is=True) as store:
-        label = store.database.address.label()
-        done = await restore(folder, manifest, store.database, settings.data_dir, secrets, Teller())
-    for line in _summary(done, manifest, settings, label):
+    if manifest.physical is not None:
+        notes = await restore_physical(folder, manifest, settings.data_dir, secrets, Teller())
+        async with open_store(settings) as store:
+            label = store.database.address.label()
+        lines = [f"restored backup {manifest.stamp} into {label}", *notes, *_waiting(manifest, settings)]
+    else:
+        lines = await _filled(folder, manifest, settings, secrets)
+    for line in lines:
         print(line)
     if settings.spool_mode == "kafka":
         print(f"{again} messages since an hour before the snapshot will be read again by the next start")
+
+
+def _check_place(arguments: argparse.Namespace, settings: Settings) -> None:
+    if arguments.into is not None or not settings.embedded:
+        raise BackupRefused(
+            "it is --physical: a copy of the embedded database, which goes into a data folder; restore"
+            " it there, and move on with a backup that is not --physical"
+        )
+    if arguments.without:
+        raise BackupRefused("a --physical backup is one piece: --without leaves nothing out of it")
+
+
+async def _filled(
+    folder: BackupFolder, manifest: Manifest, settings: Settings, secrets: dict[str, bytes]
+) -> list[str]:
+    async with open_store(settings, as_it_is=True) as store:
+        label = store.database.address.label()
+        done = await restore(folder, manifest, store.database, settings.data_dir, secrets, Teller())
+    return _summary(done, manifest, settings, label)
 
 
 def _summary(done: Restored, manifest: Manifest, settings: Settings, label: str) -> list[str]:
@@ -75,6 +104,17 @@ def _summary(done: Restored, manifest: Manifest, settings: Settings, label: str)
     ]
     if done.steps:
         lines.append(f"the schema was brought up to date: {done.steps} steps newer than the backup")
+    lines += _waiting(manifest, settings)
+    if not settings.embedded:
+        lines.append(
+            f"start the service on it with SVC_JDBC_URL, and SVC_SECRET_KEY and SVC_AUTH_COOKIE_PASSWORD as"
+            f" {'in ' + str(settings.data_dir / 'secrets') if manifest.secrets else 'before'}"
+        )
+    return lines
+
+
+def _waiting(manifest: Manifest, settings: Settings) -> list[str]:
+    lines = []
     if manifest.spool is not None and manifest.spool.batches:
         lines.append(
             f"{manifest.spool.batches} batches wait in {settings.data_dir / 'spool'}: a start with"
@@ -82,9 +122,4 @@ def _summary(done: Restored, manifest: Manifest, settings: Settings, label: str)
         )
     if manifest.spool_mode == "kafka" and settings.spool_mode != "kafka":
         lines.append("kafka mode is off here: what the topic holds from after the snapshot is not read")
-    if not settings.embedded:
-        lines.append(
-            f"start the service on it with SVC_JDBC_URL, and SVC_SECRET_KEY and SVC_AUTH_COOKIE_PASSWORD as"
-            f" {'in ' + str(settings.data_dir / 'secrets') if manifest.secrets else 'before'}"
-        )
     return lines

@@ -1,5 +1,7 @@
 """`trace-svc upgrade --check [--full]`: what the steps of this release will do to the database, rehearsed.
 
+`--finish` removes what an upgrade to another PostgreSQL kept of the embedded database before it.
+
 Asked of the new release, beside the running old one. The upgrade itself is the start of the new release.
 """
 
@@ -10,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import attrs
+import trio
 
 from protocol.operator import OperatorError
 from svc.commands.columns import print_columns
@@ -17,6 +20,7 @@ from svc.commands.printing import offer_json, print_json
 from svc.commands.telling import Teller, size_text
 from svc.config.table import Settings
 from svc.domain.upgrade import StepRun
+from svc.store.postgres.embedded.majors import discard_older
 from svc.wiring.open_store import open_store
 from svc.wiring.rehearsal import Rehearsal, rehearse_upgrade
 
@@ -34,16 +38,20 @@ def add(parser: argparse.ArgumentParser) -> None:
         "Rehearses the steps of the schema that this release is ahead of the database, on a scratch server,\n"
         "and says of each how long it takes, whom it keeps from which table, what it writes anew, how much\n"
         "disk it takes and whether the release before can go on. Times are scaled from one percent of the\n"
-        "rows, with --full from all of them. Ends with 1 when a window is needed."
+        "rows, with --full from all of them. Ends with 1 when a window is needed.\n"
+        "--finish removes the database of an older PostgreSQL, which the start that brought it over has kept."
     )
     parser.add_argument("--check", action="store_true", help="rehearse with one percent of the rows")
     parser.add_argument("--full", action="store_true", help="rehearse with all rows")
+    parser.add_argument("--finish", action="store_true", help="remove what is kept of an older PostgreSQL")
     parser.add_argument("--scratch", type=Path, metavar="DIR", help="where the scratch server may lie")
     offer_json(parser)
 
 
 async def run(arguments: argparse.Namespace, settings: Settings) -> int:
     """Rehearse and print. Raises `OperatorError`, `Outage`, `OSError`."""
+    if arguments.finish:
+        return await _finish(settings)
     if not (arguments.check or arguments.full):
         raise NoSuchUpgrade("the new release upgrades when it starts; say --check to rehearse it before")
     async with open_store(settings, as_it_is=True) as store:
@@ -55,6 +63,19 @@ async def run(arguments: argparse.Namespace, settings: Settings) -> int:
     else:
         _print(found)
     return EXIT_WINDOW if found.verdict.outcome == "window" else 0
+
+
+async def _finish(settings: Settings) -> int:
+    async with open_store(settings) as store:
+        if store.embedded is None:
+            raise NoSuchUpgrade("the database is served: its server knows what it keeps of older releases")
+        home = store.embedded.cluster.home
+        done = await trio.to_thread.run_sync(discard_older, home)
+    for major, size in done:
+        print(f"removed the database of PostgreSQL {major} in {home / major}: {size_text(size)} are free")
+    if not done:
+        print("nothing is kept of an older PostgreSQL")
+    return 0
 
 
 def _print(found: Rehearsal) -> None:

@@ -90,6 +90,11 @@ def boot_refusals(settings: Settings) -> list[str]:
             "SVC_READ_URL names a replica, and the embedded database has none: name a served one by"
             " SVC_JDBC_URL"
         )
+    if settings.backup_physical and not settings.embedded:
+        refusals.append(
+            "SVC_BACKUP_PHYSICAL is true, and the database is served: unset it, and the nightly backup copies"
+            " its rows; or unset SVC_BACKUP_DIR and use the tools of that server"
+        )
     return refusals + _broker_refusals(settings) + _tee_refusals(settings)
 
 

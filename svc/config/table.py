@@ -350,6 +350,12 @@ class Settings:
         "SVC_BACKUP_DIR", FILE, "", "Folder of the nightly backup; blank makes none."
     )
     backup_at: time = setting("SVC_BACKUP_AT", CLOCK, "03:10", "When the nightly backup begins, UTC.")
+    backup_physical: bool = setting(
+        "SVC_BACKUP_PHYSICAL",
+        BOOLEAN,
+        "false",
+        "Whether the nightly backup copies the files of the embedded database, as `backup --physical` does.",
+    )
     backup_keep: int = setting(
         "SVC_BACKUP_KEEP",
         integer(0, 10_000),

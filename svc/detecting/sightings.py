@@ -22,6 +22,8 @@ from svc.domain.detect.model_change import CHANGED_SHARE, models_of, new_models
 from svc.domain.detect.new_signature import BASELINE_FAILURES, NEW_SHARE, new_since
 from svc.domain.detect.slots import SLOTS_PER_DAY
 from svc.domain.detect.telling import instant, moment, share, subject_of
+from svc.domain.detect.tool_error import TOOL_ERROR
+from svc.store.detection.bucket_states import NEWEST
 from svc.store.detection.due import DueBucket, LookDone
 from svc.store.detection.witnesses import EXEMPLARS, Sighting
 
@@ -185,10 +187,13 @@ def _shown(signature: str) -> str:
 class SignatureJudge(Sightings):
     """A failure of a kind that the tool never had, measured against the reference of its failures."""
 
+    after = TOOL_ERROR.name
+
     async def seen(self, scope: Scope, bucket: Watched, due: Sequence[DueBucket]) -> bool:
         """A finding for each new kind."""
         project_id, until = scope.project_id, scope.look.until
-        state = await self.stores.states.before(project_id, "tool_error", bucket, until)
+        # The reference as it stands: that judge may have gone on since this look began.
+        state = await self.stores.states.before(project_id, TOOL_ERROR.name, bucket, NEWEST)
         if state is None or state.rate is None or (usual := state.rate.reference) is None:
             return False
         witnesses = self.stores.witnesses
@@ -234,7 +239,7 @@ class SignatureJudge(Sightings):
                 "signature": name,
                 "share": round(portion, 4),
                 "withheld": "a new kind of failure is confirmed together with its tool's failures",
-                "with": "tool_error",
+                "with": TOOL_ERROR.name,
             },
         )
         _, did = await self.tell(scope, detection, of_kind, "high")

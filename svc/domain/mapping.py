@@ -24,10 +24,8 @@ from svc.domain.messages import Asked, answer, conversation, last_text, last_use
 from svc.domain.pricing import PriceBook, Priced
 from svc.domain.span import CostSource, Kind, SpanRow, Status, ToolCall, instant
 from svc.domain.tool_results import Failure, failure_in
-from svc.domain.values import NAME_CHARS, decoded, identifier, name, text
+from svc.domain.values import MESSAGE_CHARS, NAME_CHARS, decoded, identifier, name, text
 
-#: An error message is cut here.
-MESSAGE_CHARS: Final = 1000
 #: A span makes at most as many tool calls as this.
 MAX_TOOL_CALLS: Final = 1000
 #: The `mcp.method.name` of a call of a tool; other methods are steps.

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from protocol.otlp.reading import WireSpan
+from protocol.rest.query import timestamp
 from protocol.text import clean, clean_value
 from svc.domain.dialects import USAGE_PREFIXES, Reading, read, read_details
 from svc.domain.documents import documents_in, normal_documents
@@ -50,7 +51,7 @@ def payload_of(span: WireSpan) -> dict[str, Any]:
         "events": [
             {
                 "name": clean(event.name),
-                "time": _iso(event.time_ns),
+                "time": timestamp(instant(event.time_ns)) if event.time_ns else None,
                 "attributes": clean_value(event.attributes),
             }
             for event in span.events
@@ -74,10 +75,6 @@ def payload_of(span: WireSpan) -> dict[str, Any]:
             "schema_url": clean(span.scope.schema_url),
         },
     }
-
-
-def _iso(unix_ns: int) -> str | None:
-    return instant(unix_ns).isoformat(timespec="microseconds").replace("+00:00", "Z") if unix_ns else None
 
 
 def _is_tool(kind: Kind) -> bool:

@@ -14,14 +14,15 @@ from datetime import datetime
 from decimal import Decimal
 from fnmatch import translate
 from importlib.metadata import version
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
-from genai_prices.data_snapshot import find_provider_by_id, get_snapshot
-from genai_prices.types import ModelInfo, Provider
 
 from svc.domain.rates import STANDARD_TIERS, OwnPrice, OwnPrices, RateEntry, book_periods, own_periods
 from svc.domain.values import COST_BOUND, NAME_CHARS
+
+if TYPE_CHECKING:
+    from genai_prices.types import ModelInfo, Provider
 
 #: Spellings that the price book's own matching would miss or take for another provider.
 PROVIDERS: Final[Mapping[str, str]] = {
@@ -109,7 +110,11 @@ class PriceBook:
     """
 
     def __init__(self, own: OwnPrices | None = None) -> None:
+        # The book takes a fifth of a second to load, and most commands price nothing.
+        from genai_prices.data_snapshot import find_provider_by_id, get_snapshot
+
         self._providers: list[Provider] = get_snapshot().providers
+        self._provider = functools.partial(find_provider_by_id, self._providers)
         #: By exact name: what has no provider is found by the name of its model.
         self._named: dict[str, list[tuple[Provider, ModelInfo]]] = {}
         for provider in self._providers:
@@ -193,7 +198,7 @@ class PriceBook:
         head = name.partition(".")[0]
         if head in PROVIDERS or head in SELF_HOSTED:
             return PROVIDERS.get(head, head)
-        known = find_provider_by_id(self._providers, head) or find_provider_by_id(self._providers, name)
+        known = self._provider(head) or self._provider(name)
         return known.id if known is not None else head if "." in name and head else name
 
     def _find_entry(self, provider: str | None, model: str, tier: str | None) -> RateEntry | None:
@@ -220,7 +225,7 @@ class PriceBook:
 
     def _find_model(self, provider: str | None, model_ref: str) -> tuple[Provider | None, ModelInfo] | None:
         maker, _, bare = model_ref.rpartition("/")
-        named = None if provider is None else find_provider_by_id(self._providers, provider)
+        named = None if provider is None else self._provider(provider)
         if named is not None:
             found = self._in(named, model_ref, bare)
             # Gateways speak OpenAI's API for every maker's models; on others the book has the last word.
@@ -230,7 +235,7 @@ class PriceBook:
             return None
         if maker:
             spelled = self._folded(maker.rpartition("/")[2])
-            prefix = None if spelled is None else find_provider_by_id(self._providers, spelled)
+            prefix = None if spelled is None else self._provider(spelled)
             if prefix is not None and (found := self._in(prefix, model_ref, bare)) is not None:
                 return found
         for ref in dict.fromkeys((model_ref, bare)):

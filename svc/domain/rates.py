@@ -10,12 +10,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
 from itertools import combinations
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import attrs
-from genai_prices.types import ModelInfo, ModelPrice, TieredPrices
 
 from svc.domain.values import COST_STEP
+
+if TYPE_CHECKING:
+    from genai_prices.types import ModelInfo, ModelPrice, TieredPrices
 
 #: The rates that a price may give, in dollars a million tokens, as the operator's file names them.
 RATE_NAMES: Final = (
@@ -174,7 +176,7 @@ def book_periods(model: ModelInfo, tier: str | None) -> tuple[Period, ...]:
     prices = model.prices
     # The book reads its list from the end, and takes the first when nothing is active.
     standard: list[tuple[_Constraint | None, ModelPrice]] = []
-    if isinstance(prices, ModelPrice):
+    if not isinstance(prices, list):
         standard.append((None, prices))
     else:
         for index, conditional in enumerate(prices):
@@ -209,7 +211,7 @@ def _both(one: _Constraint | None, other: _Constraint | None) -> _Constraint | N
 def _book_steps(layers: Sequence[ModelPrice]) -> tuple[tuple[int, Rates], ...]:
     """The steps of a price, each key from the first layer that has it."""
     given = [_first(getattr(layer, key) for layer in layers) for key in _BOOK_KEYS]
-    starts = {tier.start for price in given if isinstance(price, TieredPrices) for tier in price.tiers}
+    starts = {tier.start for price in given if not isinstance(price, Decimal | None) for tier in price.tiers}
     fee = _first(layer.requests_kcount for layer in layers)
     request = (fee / 1000).quantize(COST_STEP) if isinstance(fee, Decimal) else _ZERO
     steps = (-1, *sorted(starts))
@@ -221,7 +223,7 @@ def _first(values: Iterable[Any]) -> Any:
 
 
 def _book_rate(price: Decimal | TieredPrices | None, start: int) -> Decimal | None:
-    if isinstance(price, TieredPrices):
+    if not isinstance(price, Decimal | None):
         price = next((tier.price for tier in reversed(price.tiers) if tier.start <= start), price.base)
     return None if price is None else (price * _PER_TOKEN).quantize(COST_STEP)
 

@@ -24,6 +24,8 @@ COST_BOUND: Final = Decimal(10) ** 9
 COST_STEP: Final = Decimal("1e-12")
 #: The longest text a narrow column or an index entry gets.
 NAME_CHARS: Final = 200
+#: An error message is cut here.
+MESSAGE_CHARS: Final = 1000
 _KEPT_CHARS: Final = 160
 _DAY_MS: Final = 86_400_000
 

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 from uuid import UUID
-
-from quart import Response
-from quart_trio import QuartTrio
-from werkzeug.exceptions import HTTPException
 
 from protocol.alerts import AlertChannel, AlertMessage, RuleKind, Undelivered
 from protocol.rest.settings import Reached
 from protocol.sealed import Lost
 from protocol.sign_on import Attempt, Identity
 from protocol.storage import Batch, Written
+
+# Commands know the ports too, and have no door: it costs 0.5 s of CPU to import.
+if TYPE_CHECKING:
+    from quart import Response
+    from quart_trio import QuartTrio
+    from werkzeug.exceptions import HTTPException
 
 
 class Seals(Protocol):

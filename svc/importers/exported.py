@@ -1,4 +1,4 @@
-"""What `trace-svc export spans` wrote, taken back: JSON lines, OTLP in JSON lines, OTLP in protobuf.
+"""What `trace-svc export spans` wrote, taken back: JSON lines, OTLP in JSON lines, OTLP in protobuf, Parquet.
 
 Owns `wire_of`, which the export writes beside each row so that it can be taken back, and its reading. OTLP
 comes back to the byte, dated by when spans ended. JSON lines come back as they were shown: secrets that were
@@ -12,7 +12,7 @@ import gzip
 import io
 import struct
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -40,10 +40,10 @@ from svc.importers.source import (
 )
 
 #: Lines of one page; an export writes so many spans into one request of OTLP.
-_PAGE_LINES: Final = 500
+PAGE_LINES: Final = 500
 #: Spans of one page of requests, which need not be as many.
 _PAGE_SPANS: Final = 2_000
-_PAGE_BYTES: Final = 32 * 1024 * 1024
+PAGE_BYTES: Final = 32 * 1024 * 1024
 #: A line or a request that is longer is none of ours.
 MOST_BYTES: Final = 256 * 1024 * 1024
 
@@ -52,7 +52,13 @@ _GZIP: Final = b"\x1f\x8b"
 _PARQUET: Final = b"P"
 
 #: What exports of traces and of sessions have.
-_OTHERS: Final = frozenset({"span_count", "last_activity_at"})
+OTHERS: Final = frozenset({"span_count", "last_activity_at"})
+
+LEAVES: Final = (
+    "cases, findings, keys, people and settings stay where they are: `trace-svc backup` moves a whole"
+    " instance",
+    "traces and sessions are made anew from their spans",
+)
 
 NO_PAYLOAD: Final = "its payload had aged out when it was exported"
 NO_SPAN: Final = "a line that is no span of an export"
@@ -90,11 +96,7 @@ class ExportedFile:
     """A file that an export wrote, or standard input (`-`), which cannot be gone back in."""
 
     name: str = "trace-svc export"
-    leaves: tuple[str, ...] = (
-        "cases, findings, keys, people and settings stay where they are: `trace-svc backup` moves a whole"
-        " instance",
-        "traces and sessions are made anew from their spans",
-    )
+    leaves: tuple[str, ...] = LEAVES
 
     def __init__(self, name: str, stream: BinaryIO) -> None:
         self._path, self._stream = name, stream
@@ -103,7 +105,7 @@ class ExportedFile:
         self._head = stream.read(1)
         if self._head == _PARQUET:
             raise OperatorError(
-                f"{name} looks like Parquet, which is for other programs; export as jsonl or otlp-proto"
+                f"{name} looks like Parquet, which is read from its end: give the file, unpacked"
             )
         self._form = "lines" if self._head in (b"{", b"") else "frames"
 
@@ -148,7 +150,7 @@ class ExportedFile:
         bodies: list[tuple[Form, bytes]] = []
         told: dict[Identity, int | None] = {}
         size = 0
-        while len(told) < _PAGE_SPANS and size < _PAGE_BYTES and (body := self._frame()) is not None:
+        while len(told) < _PAGE_SPANS and size < PAGE_BYTES and (body := self._frame()) is not None:
             size += len(body)
             bodies.append(("protobuf", body))
             told |= dict.fromkeys(_ids(body, "protobuf"))
@@ -174,7 +176,7 @@ class ExportedFile:
         told: dict[Identity, int | None] = {}
         unread: dict[str, int] = {}
         size = 0
-        for _ in range(_PAGE_LINES):
+        for _ in range(PAGE_LINES):
             line = self._line()
             if not line:
                 break
@@ -184,30 +186,38 @@ class ExportedFile:
             if found is not None and "resourceSpans" in found:
                 bodies.append(("json", line))
                 told |= dict.fromkeys(_ids(line, "json"))
-            elif found is not None and _OTHERS & found.keys():
+            elif found is not None and OTHERS & found.keys():
                 raise OperatorError(
                     f"{self._path} is an export of traces or sessions; these are made of spans: export those"
                 )
             elif found is None or not {"trace_id", "span_id"} <= found.keys():
                 if line.strip():
                     unread[NO_SPAN] = unread.get(NO_SPAN, 0) + 1
-            elif all(name in found for name in _ROW):
-                rows.append(found)
             else:
-                unread[NO_PAYLOAD] = unread.get(NO_PAYLOAD, 0) + 1
-            if size >= _PAGE_BYTES:
+                rows.append(found)
+            if size >= PAGE_BYTES:
                 break
         if not size:
             return ImportPage((), None)
-        if rows:
-            bodies.append(("json", request_of(map(_group, rows))))
-        came: dict[Identity, datetime] = {}
-        for row in rows:
-            one = identity(row["trace_id"], row["span_id"])
-            told[one] = row.get("total_tokens")
-            if (at := instant_of(row.get("created_at"))) is not None:
-                came[one] = at
-        return ImportPage(tuple(bodies), str(self._at), told, came, unread)
+        page = page_of(rows, str(self._at))
+        return ImportPage(
+            (*bodies, *page.bodies), page.cursor, {**told, **page.told}, page.came, {**unread, **page.unread}
+        )
+
+
+def page_of(rows: Sequence[Mapping[str, Any]], cursor: str) -> ImportPage:
+    """Rows of an export as a page: one request, and what is known of its spans beside."""
+    whole = [row for row in rows if all(name in row for name in _ROW)]
+    told: dict[Identity, int | None] = {}
+    came: dict[Identity, datetime] = {}
+    for row in whole:
+        one = identity(row["trace_id"], row["span_id"])
+        told[one] = row.get("total_tokens")
+        if (at := instant_of(row.get("created_at"))) is not None:
+            came[one] = at
+    aged = len(rows) - len(whole)
+    bodies: tuple[tuple[Form, bytes], ...] = (("json", request_of(map(_group, whole))),) if whole else ()
+    return ImportPage(bodies, cursor, told, came, {NO_PAYLOAD: aged} if aged else {})
 
 
 def _object(line: bytes) -> dict[str, Any] | None:

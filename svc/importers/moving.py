@@ -69,6 +69,8 @@ class HistoryMove:
     expired_before: datetime | None
     now: Callable[[], datetime]
     spans_a_s: float = 0.0
+    #: Asked before each group: raises `OperatorError` when the disk must take no more.
+    room: Callable[[], Awaitable[None]] | None = None
 
     async def run(self, journal: Journal, tell: Callable[[str], object]) -> None:
         """Move everything behind the journal's cursor. Raises what the source raises, and `Outage`."""
@@ -105,6 +107,8 @@ class HistoryMove:
             began_s = trio.current_time()
             wanted = [span for span in group if self._wanted(span, journal)]
             if wanted and self.shelf is not None:
+                if self.room is not None:
+                    await _patiently(self.room)
                 await self._store(self.shelf, wanted, page, journal)
             await trio.lowlevel.checkpoint()
             if self.spans_a_s:

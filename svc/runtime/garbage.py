@@ -1,7 +1,8 @@
 """How often Python looks for reference cycles in a process that takes spans.
 
-Owns `collect_seldom`. Called once by the service and by each decoder process when they are ready. Never turns
-the collector off: asyncio and exceptions do leave cycles.
+Owns `collect_seldom`, called once by the service and by each decoder process when they are ready, and
+`collect_less`, called by whoever is about to import. Never turns the collector off: asyncio and exceptions do
+leave cycles.
 """
 
 from __future__ import annotations
@@ -21,4 +22,9 @@ def collect_seldom() -> None:
     """Leave alone for ever what was loaded until now, and look at the rest less often."""
     gc.collect()
     gc.freeze()
+    gc.set_threshold(YOUNG, _YOUNG_PER_MIDDLE, _MIDDLE_PER_OLD)
+
+
+def collect_less() -> None:
+    """Before modules are imported: they are no garbage, and looking for some took a tenth of it."""
     gc.set_threshold(YOUNG, _YOUNG_PER_MIDDLE, _MIDDLE_PER_OLD)

@@ -6,6 +6,7 @@ Every page that shows a case, a finding or a report takes its words from here.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
@@ -69,6 +70,8 @@ _PARTS: Final[Mapping[str, str]] = {
     "repeats": "Repeated calls of one tool",
     "cached_share": "Share read from the cache",
 }
+_ONE_MESSAGE: Final = ", with one message"
+_DIGEST: Final = re.compile(r"[0-9a-f]{8,64}")
 #: How the assessment of a check is shown: mark, tone, word, and its place in a list.
 ASSESSMENTS: Final[Mapping[str, tuple[str, str, str]]] = {
     "explains": ("✕", "bad", "explains it"),
@@ -187,7 +190,21 @@ def checks_of(report: Mapping[str, Any] | None) -> list[Check]:
         for one in (report or {}).get("ruled_out") or (report or {}).get("checklist") or ()
         if isinstance(one, dict)
     ]
-    return sorted(found, key=lambda one: order.index(one.assessment) if one.assessment in order else 9)
+    return _told_apart(
+        sorted(found, key=lambda one: order.index(one.assessment) if one.assessment in order else 9)
+    )
+
+
+def _told_apart(found: Sequence[Check]) -> list[Check]:
+    """Several messages of one kind of failure with their numbers."""
+    many, seen = Counter(one.label for one in found), Counter[str]()
+    told = []
+    for one in found:
+        seen[one.label] += 1
+        if many[one.label] > 1 and one.label.endswith(_ONE_MESSAGE):
+            one = attrs.evolve(one, label=f"{one.label}, {seen[one.label]} of {many[one.label]}")
+        told.append(one)
+    return told
 
 
 def _text(row: Mapping[str, Any], name: str) -> str:
@@ -200,7 +217,11 @@ def _label(check: str) -> str:
         label = label_of(rest)
         return label[:1].upper() + label[1:]
     if group == "signatures":
-        return f"Failures `{rest}`"
+        # A kind of failure, and perhaps a hash of what it said, which says nothing to people.
+        kind, _, digest = rest.rpartition(":")
+        if not _DIGEST.fullmatch(digest):
+            return f"Failures `{rest}`"
+        return ("Failures without a type" if kind == "error" else f"Failures `{kind}`") + _ONE_MESSAGE
     if rest.startswith("time."):
         return f"Time in `{rest.removeprefix('time.')}`"
     name = rest or group

@@ -39,3 +39,8 @@ def detecting_loop(
     return lambda: DetectingProcess(
         detection=detection, launch=launch, busy=lambda: waiting_spans() > BUSY_SPANS, vitals=vitals
     ), vitals
+
+
+def installed(settings: Settings) -> frozenset[str]:
+    """What detectors may need that not every install has, as far as this one has it."""
+    return frozenset() if settings.encoder_url is None else frozenset({"encoder"})

@@ -11,14 +11,17 @@ from base64 import b64encode
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
+from math import inf
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
 import attrs
+import trio
 
 from protocol.operator import OperatorError
 from svc.config.table import Settings
+from svc.domain.disk_budget import level_of
 from svc.domain.intake import decoder
 from svc.domain.retention import cutoffs
 from svc.importers.exported import ExportedFile
@@ -26,17 +29,21 @@ from svc.importers.langfuse import LangfuseProject
 from svc.importers.langfuse_files import LangfuseFiles
 from svc.importers.mlflow import MlflowExperiment
 from svc.importers.moving import HistoryMove
+from svc.importers.parquet import ParquetExport, is_parquet
 from svc.importers.phoenix import PhoenixProject
 from svc.importers.source import Source
 from svc.ingest.prices import price_book
 from svc.outside.history import HistoryClient
 from svc.store.postgres.database import Connection, Database
 from svc.store.postgres.partitions import DayPartitions
+from svc.store.retention.disk_use import DiskStore
 from svc.store.retention.sweep import read_override
 from svc.store.spans.importing import ImportStore
 from svc.wiring.keeping import default_terms
 from svc.wiring.spools import ingest_limits
 
+#: An import adds some tens of MiB in so long.
+LOOK_S: Final = 2.0
 #: What an import may come from, and what the service of its spans is called when nobody says.
 PRODUCTS: Final = ("phoenix", "mlflow", "langfuse", "export")
 
@@ -60,7 +67,12 @@ class ImportOrder:
 
 def source_of(order: ImportOrder, env: Mapping[str, str]) -> AbstractContextManager[Source]:
     """The source of an order, open. Raises `OperatorError` and `OSError`."""
-    return ExportedFile.at(order.place) if order.product == "export" else nullcontext(_product(order, env))
+    if order.product != "export":
+        return nullcontext(_product(order, env))
+    path = Path(order.place)
+    if order.place != "-" and is_parquet(path):
+        return nullcontext(ParquetExport(path))
+    return ExportedFile.at(order.place)
 
 
 def _product(order: ImportOrder, env: Mapping[str, str]) -> Source:
@@ -109,6 +121,39 @@ def _basic(user: str, password: str) -> dict[str, str]:
     return {"authorization": "Basic " + b64encode(f"{user}:{password}".encode()).decode()}
 
 
+@attrs.define(eq=False)
+class DiskRoom:
+    """Whether an import may go on under the disk budget, as ingest may. Measures at most so often."""
+
+    budget_bytes: int
+    store: DiskStore
+    tell: Callable[[str], object]
+    _level: str = "ok"
+    _next_s: float = -inf
+
+    async def check(self) -> None:
+        """Warn near the budget. Raises `OperatorError` when it is reached, and `Outage`."""
+        if trio.current_time() < self._next_s:
+            return
+        used = (await self.store.measure()).total
+        self._next_s = trio.current_time() + LOOK_S
+        budget = f"the disk budget of {self.budget_bytes / 2**20:.0f} MiB"
+        share = f"{used / self.budget_bytes:.0%} of {budget} is used"
+        if used >= self.budget_bytes:
+            raise OperatorError(
+                f"{share}: nothing more is taken in; make room or raise SVC_DISK_BUDGET_BYTES, then give the"
+                " same command again, and it goes on where it was"
+            )
+        level, before = level_of(used, self.budget_bytes), self._level
+        self._level = level
+        if level == before:
+            return
+        if level == "drop":
+            self.tell(f"{share}: the service drops its oldest days now, which may be those that come in")
+        elif level == "tell":
+            self.tell(f"{share}; at 100 % this import ends")
+
+
 async def mover(
     settings: Settings,
     database: Database,
@@ -118,14 +163,19 @@ async def mover(
     *,
     spans_a_s: float,
     dry: bool,
+    tell: Callable[[str], object],
 ) -> HistoryMove:
-    """What moves an order's source into a project; a `dry` one stores nothing. Raises `Outage`."""
+    """What moves an order's source into a project; a `dry` one stores nothing. Raises `Outage`.
+
+    `tell` hears what is to be said about the disk meanwhile.
+    """
 
     async def expired_before(connection: Connection) -> datetime | None:
         terms = (await read_override(connection, project_id)).over(default_terms(settings))
         return cutoffs(terms, now()).traces
 
     days = DayPartitions(database, settings.trace_ttl_days)
+    room = DiskRoom(settings.disk_budget_bytes, DiskStore(database, settings.data_dir / "spool"), tell)
     return HistoryMove(
         project_id=project_id,
         source=source,
@@ -137,4 +187,5 @@ async def mover(
         else None,
         now=now,
         spans_a_s=spans_a_s,
+        room=room.check if settings.disk_budget_bytes else None,
     )

@@ -33,6 +33,7 @@ from svc.store.accounts.orgs import OrgStore
 from svc.store.accounts.projects import ProjectStore
 from svc.store.postgres.database import Database
 from svc.wiring.alert_post import AlertPost
+from svc.wiring.detecting import installed
 from svc.wiring.keeping import default_terms
 
 
@@ -85,11 +86,6 @@ def means(
         turns=Turns(settings.questions_per_key),
         landing="" if settings.frontend_url is None else _origin(settings.frontend_url),
     )
-
-
-def installed(settings: Settings) -> frozenset[str]:
-    """What detectors may need that not every install has, as far as this one has it."""
-    return frozenset() if settings.encoder_url is None else frozenset({"encoder"})
 
 
 def account_store(database: Database) -> AccountStore:

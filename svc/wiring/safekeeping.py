@@ -104,7 +104,7 @@ def _nightly(settings: Settings, board: Board, tally: BackupTally) -> Loop:
         manifest = await trio.to_thread.run_sync(BackupFolder(folder).newest)
         return None if manifest is None else manifest.taken_at
 
-    make = partial(_back_up, folder, settings.backup_keep)
+    make = partial(_back_up, folder, settings.backup_keep, physical=settings.backup_physical)
     return (
         lambda: NightlyBackup(
             at=settings.backup_at, newest=newest, make=make, now=now, tally=tally, vitals=vitals
@@ -113,9 +113,9 @@ def _nightly(settings: Settings, board: Board, tally: BackupTally) -> Loop:
     )
 
 
-async def _back_up(folder: Path, keep: int) -> str | None:
+async def _back_up(folder: Path, keep: int, *, physical: bool = False) -> str | None:
     """Make a backup and let old ones go. Returns what went wrong, in a sentence."""
-    fault = await _run("backup", str(folder))
+    fault = await _run("backup", str(folder), *(["--physical"] if physical else []))
     if fault is None and keep:
         fault = await _run("backup", "prune", str(folder), "--keep", str(keep))
     return fault

@@ -34,7 +34,7 @@ from svc.store.postgres.database import Connection, Database, parse_url
 from svc.store.postgres.embedded.server import Served
 from svc.store.postgres.migrate import RestoreUnderWay, migrate, migrations
 from svc.store.reads.query import QueryStore
-from tests.conftest import filled_once, fresh_database
+from tests.conftest import copied, filled_once, fresh_database
 from tests.debian_postgres import DebianPostgres
 from tests.small_disk import small_disk
 from tests.store.reads.test_query import question
@@ -91,9 +91,7 @@ async def fill(database: Database) -> None:
 @pytest.fixture
 async def kept(asyncio_loop: None, served: Served) -> AsyncIterator[Kept]:
     """A database of the test's own with all that."""
-    async with filled_once(served, "backup", fill):
-        pass
-    async with fresh_database(served, "template filled_backup") as database:
+    async with copied(served, "backup", fill) as database:
         clock = Clock()
         clock.now = NOW
         yield Kept(database, clock)

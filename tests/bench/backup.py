@@ -50,6 +50,10 @@ def _timed(service: Service, *arguments: str) -> float:
     return time.perf_counter() - began_s
 
 
+def _bytes_in(folder: str) -> int:
+    return sum(path.stat().st_size for path in Path(folder).rglob("*") if path.is_file())
+
+
 def _exported(file: Path, spans: int) -> None:
     """A file as `export spans --form otlp-proto` writes it."""
     templates = [make_template(seed, _REQUEST_SPANS) for seed in range(20)]
@@ -88,19 +92,26 @@ def main() -> None:
         size = trio.run(_execute, service, unnamed)
         rows.append(("database", f"{size / 1e6:,.0f} MB"))
         rows.append(("backup", f"{_timed(service, 'backup', backups):.1f} s"))
-        stored = sum(path.stat().st_size for path in Path(backups).rglob("*") if path.is_file())
-        rows.append(("its size", f"{stored / 1e6:,.0f} MB"))
+        rows.append(("its size", f"{_bytes_in(backups) / 1e6:,.0f} MB"))
         rows.append(("again, nothing changed", f"{_timed(service, 'backup', backups):.1f} s"))
         day = datetime.now(UTC) - timedelta(days=3)
         trio.run(_execute, service, f"update span_{day:%Y%m%d} set name = name || 'x'")
         rows.append(("again, one day of thirty changed", f"{_timed(service, 'backup', backups):.1f} s"))
+        copies = str(Path(folder) / "copies")
+        rows.append(("backup --physical", f"{_timed(service, 'backup', copies, '--physical'):.1f} s"))
+        rows.append(("its size", f"{_bytes_in(copies) / 1e6:,.0f} MB"))
+        trio.run(_execute, service, f"update span_{day:%Y%m%d} set name = name || 'y'")
+        rows.append(
+            ("again, one day of thirty changed", f"{_timed(service, 'backup', copies, '--physical'):.1f} s")
+        )
         rows.append(("verify, digests", f"{_timed(service, 'backup', 'verify', backups, '--digests'):.1f} s"))
         rows.append(("verify", f"{_timed(service, 'backup', 'verify', backups, '--scratch', folder):.1f} s"))
         service.stop()
-        began_s = time.perf_counter()
-        env = {**service.env, "SVC_DATA_DIR": str(Path(folder) / "restored")}
-        subprocess.run([TRACE_SVC, "restore", backups], env=env, check=True, timeout=_TIMEOUT_S)
-        rows.append(("restore into an empty data folder", f"{time.perf_counter() - began_s:.1f} s"))
+        for what, source in (("restore", backups), ("restore of the --physical one", copies)):
+            began_s = time.perf_counter()
+            env = {**service.env, "SVC_DATA_DIR": f"{source}-restored"}
+            subprocess.run([TRACE_SVC, "restore", source], env=env, check=True, timeout=_TIMEOUT_S)
+            rows.append((f"{what}, into an empty data folder", f"{time.perf_counter() - began_s:.1f} s"))
         file = Path(folder) / "spans.otlp"
         _exported(file, moved)
         rows.append((f"file of {moved:,} spans", f"{file.stat().st_size / 1e6:,.0f} MB"))

@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from uuid import UUID
 
 import attrs
@@ -44,6 +45,8 @@ RARE = 20
 RARE_MODEL = 1390
 #: Traces with payloads that can be read, and spans of each.
 READABLE, STEPS = 10, 10
+#: A statement over ten million spans may take so long on a busy machine.
+_FILL_TIMEOUT_S = 7200.0
 
 #: Ten spans a trace, a hundred traces a session; a name that twenty spans have, however many there are; a
 #: model that a few spans of every hour have, and one that is gone since twenty days.
@@ -136,26 +139,30 @@ async def fill(env: dict[str, str], spans: int) -> tuple[str, str]:
                     _SPANS, project_id, first, last, start, step, spans // RARE, RARE_MODEL
                 )
 
-            await database.run(some, timeout_s=600)
+            await database.run(some, timeout_s=_FILL_TIMEOUT_S)
 
         async def rest(connection: Connection) -> None:
             for sql in (_TRACES, _SESSIONS, _PAYLOADS, _EVENTS):
                 await connection.execute(sql)
             await connection.execute(_TOOL_CALLS, spans // RARE)
 
-        await database.run(rest, timeout_s=600)
+        await database.run(rest, timeout_s=_FILL_TIMEOUT_S)
         finding_id = await _detected(database, project_id, now)
-        while (await CubeStore(database).build(now, 500)).more:
-            pass
-        while (await RollupStore(database).build(now, 500)).more:
-            pass
+        await _built(database, now)
 
         async def analyze(connection: Connection) -> None:
             await connection.execute("vacuum analyze")
 
-        await database.run(analyze, transaction=False, timeout_s=600)
+        await database.run(analyze, transaction=False, timeout_s=_FILL_TIMEOUT_S)
         minted = await KeyStore(database).create(project_id, "bench", "admin", actor=OPERATOR)
         return minted.plaintext, str(finding_id)
+
+
+async def _built(database: Database, now: datetime) -> None:
+    """Cubes and roll-ups, up to the last full hour."""
+    cubes, rollups = CubeStore(database), RollupStore(database)
+    while (await cubes.build(now, 500)).more or (await rollups.build(now, 500)).more:
+        pass
 
 
 async def _detected(database: Database, project_id: int, now: datetime) -> UUID:
@@ -236,11 +243,39 @@ class History:
 
 
 @contextmanager
-def history(spans: int) -> Iterator[History]:
-    """A service that is filled with so many spans."""
-    with measured() as service:
+def history(spans: int, kept: Path | None = None) -> Iterator[History]:
+    """A service that is filled with so many spans.
+
+    `kept` is a folder where histories are left. One of this size is asked as it is there; what the present
+    code has to build of it is built before.
+    """
+    folder = None if kept is None else kept / f"{spans}"
+    told = None if folder is None else folder / "history.json"
+    if folder is not None and told is not None and told.exists():
+        with measured(folder / "data", upgrades=True) as service:
+            trio.run(_caught_up, dict(service.env))
+            yield History(service, spans, **msgspec.json.decode(told.read_bytes()))
+        return
+    with measured(None if folder is None else _made(folder)) as service:
         started_s = time.perf_counter()
         admin_key, finding_id = trio.run(fill, dict(service.env), spans)
         readable = send_readable(service)
         print(f"filled with {spans:,} spans in {time.perf_counter() - started_s:.0f} s", flush=True)
-        yield History(service, spans, admin_key, finding_id, readable)
+        made = History(service, spans, admin_key, finding_id, readable)
+        if told is not None:
+            told.write_bytes(
+                msgspec.json.encode(attrs.asdict(made, filter=attrs.filters.exclude("service", "spans")))
+            )
+        yield made
+
+
+def _made(folder: Path) -> Path:
+    """Where the data of a kept history lies; the embedded server's account has to reach it."""
+    folder.mkdir(mode=0o711, parents=True)
+    return folder / "data"
+
+
+async def _caught_up(env: dict[str, str]) -> None:
+    """Build what is not built yet."""
+    async with open_store(read_settings(env)) as store:
+        await _built(store.database, datetime.now(UTC))

@@ -1,6 +1,6 @@
 """`make bench-read`: how long answers take at a million spans over thirty days.
 
-    python -m tests.bench.read [--spans 1000000] [--asks 60] [--only page] [--beside 3000000]
+    python -m tests.bench.read [--spans 1000000] [--asks 60] [--only page] [--beside 3000000] [--keep FOLDER]
 
 The history is made in the database itself; what is asked goes through the real doors of a real service, the
 query API, the MCP endpoint and the web pages of somebody signed in, idle and then under a thousand spans a
@@ -16,6 +16,7 @@ import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -239,19 +240,22 @@ def main() -> None:
     parser.add_argument("--asks", type=int, default=60)
     parser.add_argument("--beside", type=int, help="only compare with a second history of so many spans")
     parser.add_argument("--only", default="", help="ask only what has this in its name, and idle")
+    parser.add_argument("--keep", type=Path, help="where histories are left and found again")
     arguments = parser.parse_args()
+    asks, only, kept = arguments.asks, arguments.only, arguments.keep
     if arguments.beside is None:
-        alone(arguments.spans, arguments.asks, arguments.only)
+        alone(arguments.spans, asks, only, kept)
     else:
-        compare(arguments.spans, arguments.beside, arguments.asks)
+        compare(arguments.spans, arguments.beside, asks, only, kept)
 
 
-def alone(spans: int, asks: int, only: str) -> None:
+def alone(spans: int, asks: int, only: str, kept: Path | None) -> None:
     """One history, idle and beside ingest; of some questions alone, idle."""
-    with history(spans) as asked:
+    with history(spans, kept) as asked:
         (idle,) = ask_all([asked], asks, only)
         if only:
-            print(f"\n{machine()}, {spans:,} spans\n\n| question | p50 idle | p95 idle |\n|---|---|---|")
+            print(f"\n{machine()}, {asked.spans:,} spans")
+            print("\n| question | p50 idle | p95 idle |\n|---|---|---|")
             for name, (median, tail) in idle.items():
                 print(f"| {name} | {median:.1f} ms | {tail:.1f} ms |")
             return
@@ -260,7 +264,7 @@ def alone(spans: int, asks: int, only: str) -> None:
         load.start()
         (busy,) = ask_all([asked], max(10, asks // 3))
         load.join()
-    print(f"\n{machine()}, {spans:,} spans")
+    print(f"\n{machine()}, {asked.spans:,} spans")
     print("\n| question | p50 idle | p95 idle | p50 busy | p95 busy |\n|---|---|---|---|---|")
     for name, (median, tail) in idle.items():
         print(
@@ -269,11 +273,11 @@ def alone(spans: int, asks: int, only: str) -> None:
     print(f"\nEight agents at once: {a_second:,.0f} calls/s, {errors} errors, p95 {tail_ms:.0f} ms.")
 
 
-def compare(spans: int, more_spans: int, asks: int) -> None:
+def compare(spans: int, more_spans: int, asks: int, only: str, kept: Path | None) -> None:
     """Two histories, idle, each question put to both in turns: a machine's speed drifts."""
-    with history(spans) as less, history(more_spans) as more:
-        figures = ask_all([less, more], asks)
-    print(f"\n{machine()}, {spans:,} and {more_spans:,} spans")
+    with history(spans, kept) as less, history(more_spans, kept) as more:
+        figures = ask_all([less, more], asks, only)
+    print(f"\n{machine()}, {less.spans:,} and {more.spans:,} spans")
     print("\n| question | p50 | p95 | p50 of more | p95 of more | p50, times | p95, times |")
     print("|---|---|---|---|---|---|---|")
     for name, (median, tail) in figures[0].items():

@@ -17,7 +17,7 @@ import attrs
 import pytest
 
 from tests.conftest import missing
-from tests.service import Service, copy_made, running
+from tests.service import Service, copy_made, once_in_a_run, running
 
 BASE = "/orgs/default/projects/default"
 EMAIL, PASSWORD = "owner@example.org", "correct horse battery"
@@ -116,6 +116,13 @@ def opened(chromium: Any) -> Iterator[Opened]:
         yield Opened(chromium, service, signed_up(chromium, service))
 
 
+def _fill(folder: Path) -> None:
+    """A data folder with four weeks that detectors have judged."""
+    copy_made(folder)
+    fill = [sys.executable, "-m", "tests.detecting.filled", str(folder)]
+    subprocess.run(fill, check=True, capture_output=True, timeout=300)
+
+
 @pytest.fixture(scope="package")
 def watched(chromium: Any) -> Iterator[Opened]:
     """A service with four weeks behind it that detectors have judged, and its owner."""
@@ -123,8 +130,6 @@ def watched(chromium: Any) -> Iterator[Opened]:
         # The database's account passes through it.
         os.chmod(made, 0o755)
         folder = Path(made) / "data"
-        copy_made(folder)
-        fill = [sys.executable, "-m", "tests.detecting.filled", str(folder)]
-        subprocess.run(fill, check=True, capture_output=True, timeout=300)
+        copy_made(folder, once_in_a_run("four-weeks", _fill))
         with running(folder, SVC_DETECTORS_INTERVAL_SECONDS="3600") as service:
             yield Opened(chromium, service, signed_up(chromium, service))

@@ -117,13 +117,19 @@ def fresh(service: Service) -> str:
     return slug
 
 
-@pytest.mark.parametrize("form", ["otlp-proto", "otlp-json", "jsonl"])
+@pytest.mark.parametrize("form", ["otlp-proto", "otlp-json", "jsonl", "parquet"])
 def test_what_was_exported_is_exported_again_as_it_was_and_twice_adds_nothing(
     instance: Service, filled: Path, tmp_path: Path, form: str
 ) -> None:
     project, file = fresh(instance), tmp_path / "spans"
-    first = exported(instance, form, "default")
-    file.write_bytes(first)
+    if form == "parquet":
+        words = ("--project", "default", "--form", form, "--out", str(file))
+        assert ran(instance, "export", "spans", *words).returncode == 0
+        form = "jsonl"
+        first = exported(instance, form, "default")
+    else:
+        first = exported(instance, form, "default")
+        file.write_bytes(first)
     # That twice adds nothing is a law of what is stored, whatever it was read from.
     for stored in (2 * TRACES, 0) if form == "jsonl" else (2 * TRACES,):
         told = imported(instance, file, project=project)
@@ -188,6 +194,26 @@ def test_what_the_term_of_retention_would_throw_away_is_left_out_and_said(
     assert 0 < old < 2 * TRACES
     assert told["stored"] == f"{2 * TRACES - old:,} spans"
     assert told["compared"] == f"all spans but the {old:,} left out are here"
+
+
+def test_at_the_disk_budget_an_import_ends_and_with_more_it_goes_on(instance: Service, filled: Path) -> None:
+    project = fresh(instance)
+    disk = json.loads(instance.command("disk", "--json"))
+    used = disk["database_bytes"] + disk["wal_bytes"]
+    words = (TRACE_SVC, "import", "export", str(filled), "--project", project)
+
+    def moved(budget: float) -> subprocess.CompletedProcess[bytes]:
+        env = {**instance.env, "SVC_DISK_BUDGET_BYTES": str(int(budget))}
+        return subprocess.run(words, env=env, capture_output=True, timeout=120, check=False)
+
+    full = moved(used)
+    assert full.returncode == 1
+    assert b"% of the disk budget of" in full.stderr
+    assert b"give the same command again, and it goes on where it was" in full.stderr
+    done = moved(used / 0.88)
+    assert b"at 100 % this import ends" in done.stderr
+    assert done.returncode == 0, done.stderr
+    assert dict(SAID.findall(done.stdout.decode()))["stored"] == f"{2 * TRACES:,} spans"
 
 
 def test_a_run_that_is_killed_goes_on_and_everything_is_there_once(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from datetime import timedelta
 from typing import Any
 
@@ -10,16 +11,21 @@ import trio
 from trio.testing import MockClock
 
 from protocol.detection import Author
+from svc.detecting.case_keeper import AHEAD
 from svc.detecting.judge import Judge
+from svc.detecting.looks import SOON_S
 from svc.domain.detect.slots import slot_at
 from svc.domain.detect.table import DETECTORS
 from svc.domain.detect.telling import _RATES, _SIZES
 from svc.store.detection.case_states import CaseStates
+from svc.store.detection.detector_settings import DetectorSettingStore
 from svc.store.detection.due import DueStore
 from svc.store.detection.evidence import EvidenceStore
 from svc.store.detection.findings import FindingStore
 from svc.store.postgres.database import Database
+from svc.store.postgres.embedded.server import Served
 from tests.actors.every_await import Strike
+from tests.conftest import copied
 from tests.detecting.house import House, Tuned, execute, replay
 from tests.detecting.story import DAYS, MONDAY, Fault, Habits, Story
 from tests.store.spans.test_writing import PROJECT, fetch
@@ -50,6 +56,17 @@ async def rested(store: Database, *stories: Story, **between: Any) -> House:
     await replay(store, *stories, **between)
     await house.rest()
     return house
+
+
+@pytest.fixture
+async def paying(asyncio_loop: None, served: Served) -> AsyncIterator[House]:
+    """Three weeks in which `pay` failed for two days, written and counted once for all who ask."""
+
+    async def fill(store: Database) -> None:
+        await rested(store, Story(faults=(PAY,)), until=MONDAY + 21 * DAY)
+
+    async with copied(served, "pay_fails", fill) as database:
+        yield House(database)
 
 
 async def test_three_faults_are_three_cases_with_their_causes_and_onsets(store: Database) -> None:
@@ -84,8 +101,8 @@ async def test_three_faults_are_three_cases_with_their_causes_and_onsets(store: 
     assert SECRET[4:14] not in everything[0]["all"]
 
 
-async def test_what_is_told_is_proved_by_the_failing_traces_and_no_others(store: Database) -> None:
-    house = await rested(store, Story(faults=(PAY,)))
+async def test_what_is_told_is_proved_by_the_failing_traces_and_no_others(paying: House) -> None:
+    house, store = paying, paying.database
     await house.look()
     [(finding_id,)] = await house.told("id")
     found = await FindingStore(store).one(PROJECT, finding_id)
@@ -151,8 +168,8 @@ async def test_judged_day_by_day_it_says_what_it_says_of_the_whole_at_once(store
     assert numbers == [case["listed"] for case in await house.cases()]
 
 
-async def test_a_judge_that_is_killed_at_any_await_tells_the_same_and_nothing_twice(store: Database) -> None:
-    house = await rested(store, Story(faults=(PAY,)), until=MONDAY + 18 * DAY)
+async def test_a_judge_that_is_killed_at_any_await_tells_the_same_and_nothing_twice(paying: House) -> None:
+    house, store = paying, paying.database
     judge = next(j for j in house.judges() if j.detector.name == "tool_error")
     struck = 0
     for moment in range(1, 400, 3):
@@ -175,8 +192,8 @@ async def test_a_judge_that_is_killed_at_any_await_tells_the_same_and_nothing_tw
     assert len(await fetch(store, "select from classifier_event")) == 1
 
 
-async def test_two_judges_never_judge_a_project_at_once(store: Database) -> None:
-    house = await rested(store, Story(faults=(PAY,)), until=MONDAY + 3 * DAY)
+async def test_two_judges_never_judge_a_project_at_once(paying: House) -> None:
+    house, store = paying, paying.database
     first, second = DueStore(store), DueStore(store)
     assert await first.take(PROJECT, "tool_error") is not None
     assert await second.take(PROJECT, "tool_error") is None
@@ -316,10 +333,15 @@ async def test_another_model_that_answers_is_told_and_opens_no_case(store: Datab
     assert await house.cases() == []
 
 
-async def test_a_new_kind_of_failure_joins_the_case_of_its_tool(store: Database) -> None:
+async def test_a_new_kind_of_failure_joins_the_case_of_its_tool_whichever_judge_comes_first(
+    store: Database,
+) -> None:
     habits = Habits(tool_errors={"search": 0.10, "pay": 0.01})
     new = Fault("quota", 15 * DAY, tool="search", tool_errors=0.5, error_type="QuotaExceeded")
     house = await rested(store, Story(habits=habits, faults=(new,)))
+    # Its judge goes by the reference of the tool's failures, so it leaves them due until they are judged.
+    early = next(judge for judge in house.judges() if judge.detector.name == "new_signature")
+    assert await early.round() == SOON_S
     await house.look()
     [case] = await house.cases()
     assert sorted(key.split(" ")[1] for key in case["listed"]) == [
@@ -328,12 +350,18 @@ async def test_a_new_kind_of_failure_joins_the_case_of_its_tool(store: Database)
     ]
 
 
-async def test_a_detector_that_is_switched_off_leaves_its_slots_for_later(store: Database) -> None:
-    house = await rested(store, Story(faults=(PAY,)), until=MONDAY + 18 * DAY)
+async def test_a_detector_that_is_switched_off_leaves_its_slots_for_later(paying: House) -> None:
+    house = paying
     house.settings.named["tool_error"] = Tuned(enabled=False)
+    settings = DetectorSettingStore(house.database)
+    await settings.set_enabled(PROJECT, "tool_error", False, "ann@example.com")
     await house.look()
     assert await house.told("id") == []
+    # Nor does it keep the others' findings from becoming cases.
+    assert not await house.keeper().work.behind(PROJECT, DETECTORS.keys() - AHEAD)
     house.settings.named.clear()
+    await settings.set_enabled(PROJECT, "tool_error", True, "ann@example.com")
+    assert await house.keeper().work.behind(PROJECT, DETECTORS.keys() - AHEAD)
     await house.look()
     assert await house.told("cause_key") == [("tool_error_rate:pay:up",)]
 

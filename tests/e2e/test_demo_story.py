@@ -84,10 +84,14 @@ def test_four_weeks_end_in_the_three_planted_cases_with_reports_that_name_their_
     assert "AKIA…" in told["secret_leak"]["title"]
     # Of the token four characters are told and no more.
     assert re.findall(r"AKIA[0-9A-Z]+", str(told)) == []
-    # A finding more is a part of one of these outages, or there were a fourth case.
-    titles = [one["title"] for one in house.tool("list_findings")["findings"]]
-    assert len(titles) >= 3, titles
-    assert len(house.tool("list_cases")["cases"]) == 3, titles
+    # The tool fails in a new way, which is told beside it, in its case.
+    titles = sorted(one["title"] for one in house.tool("list_findings")["findings"])
+    assert [title.partition(":")[0] for title in titles] == [
+        "`lookup_order` fails in a new way",
+        "`lookup_order` fails more often",
+        "`support` says a secret",
+        "`ticket-summary` is slower",
+    ]
 
 
 def test_each_case_is_told_once_and_signed(house: Agents, receiver: Receiver) -> None:

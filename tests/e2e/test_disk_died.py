@@ -63,10 +63,10 @@ def check_in(service: Service) -> None:
     assert "lost" not in service.command("secrets", "list")
 
 
-def killed_backup(service: Service, folder: Path, when: Callable[[], bool]) -> None:
+def killed_backup(service: Service, folder: Path, when: Callable[[], bool], *more: str) -> None:
     """A backup that is killed as soon as `when` holds, or that was quicker."""
     backup = subprocess.Popen(
-        [TRACE_SVC, "backup", str(folder), "--full"],
+        [TRACE_SVC, "backup", str(folder), "--full", *more],
         env=dict(service.env),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -125,6 +125,42 @@ def test_the_disk_died_at_noon(open_folder: Path) -> None:
         # The programs that sent spans go on with the keys they have.
         with Flood(again.url, write_key) as flood:
             flood.until_more(100)
+
+
+def test_a_copy_of_the_cluster_and_what_changed_since_bring_everything_back(open_folder: Path) -> None:
+    data, backups = open_folder / "data", open_folder / "backups"
+    with running(data, first=True, errors_expected=True, **SETTINGS) as service:
+        settle_in(service)
+        with Flood(service.url, service.write_key) as flood:
+            flood.until_more(100)
+            assert "a whole copy" in service.command("backup", str(backups), "--physical")
+            flood.until_more(100)
+            killed_backup(service, backups, lambda: parts(backups) > 0, "--physical")
+            told = service.command("backup", "verify", str(backups), "--digests")
+            assert "are what was written" in told
+            before = set(flood.acknowledged)
+            told = service.command("backup", str(backups), "--physical")
+            assert "what changed since the backup before, part 2 of 2" in told
+            flood.until_more(100)
+            service.process.kill()
+            service.process.wait(10)
+            stop_postgres(data)
+            flood.end()
+            after = flood.acknowledged | flood.maybe
+        query_key = service.query_key
+    assert not (data / "postgres" / "client-password").exists()
+    assert PLANTED.encode() not in b"".join(p.read_bytes() for p in backups.rglob("*") if p.is_file())
+    shutil.rmtree(data)
+    told = service.command("restore", str(backups), timeout_s=120)
+    assert f"into trace_svc@{data}" in told
+    with running(data, **SETTINGS) as again:
+        until(lambda: again.metric("svc_spool_depth_batches") == 0, timeout_s=60)
+        found = stored(again.env)
+        assert before - found.keys() == set(), "every span of before the backup is back"
+        assert found.keys() - after == set()
+        assert set(found.values()) == {1}
+        assert again.ask("count", {"dataset": "spans"}, query_key)["count"] == len(found)
+        check_in(again)
 
 
 def test_the_commands_of_the_page_do_what_it_says(open_folder: Path) -> None:

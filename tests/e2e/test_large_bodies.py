@@ -35,7 +35,11 @@ def resident_bytes(service: Service, name: str) -> int:
 
 
 class Watch:
-    """Asks for liveness and health all the time; knows the longest wait, and the peak of memory."""
+    """Asks for health all the time; knows how long at most it was held up, and the peak of memory.
+
+    Who holds the service's loop up takes time of its thread and lets others wait. What counts is the less of
+    both, since other processes of the machine let others wait as well.
+    """
 
     def __init__(self, service: Service) -> None:
         self.service, self.worst_s, self._over = service, 0.0, threading.Event()
@@ -47,13 +51,19 @@ class Watch:
         self._thread.start()
         return self
 
+    def _busy_s(self) -> float:
+        """The processor time of the thread of its loop."""
+        pid = self.service.process.pid
+        return int(Path(f"/proc/{pid}/task/{pid}/schedstat").read_text().split()[0]) / 1e9
+
     def _ask(self) -> None:
         with httpx2.Client(base_url=self.service.url, timeout=60, **PLAIN) as client:
             client.get("/actuator/health")
             while not self._over.wait(0.005):
-                started_s = time.perf_counter()
+                started_s, busy_s = time.perf_counter(), self._busy_s()
                 assert client.get("/actuator/health").status_code == 200
-                self.worst_s = max(self.worst_s, time.perf_counter() - started_s)
+                waited_s = time.perf_counter() - started_s
+                self.worst_s = max(self.worst_s, min(waited_s, self._busy_s() - busy_s))
 
     def __exit__(self, *_: object) -> None:
         self._over.set()

@@ -6,6 +6,7 @@ import gzip
 import io
 import struct
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -19,7 +20,9 @@ from protocol.otlp.json_writing import otlp_json
 from protocol.otlp.limits import DEFAULT_LIMITS
 from protocol.otlp.reading import envelope, open_envelope, read_clean, walk
 from protocol.rest.query import jsonable
+from svc.commands.parquet import parquet_rows
 from svc.importers.exported import NO_PAYLOAD, NO_SPAN, ExportedFile, wire_of
+from svc.importers.parquet import ParquetExport
 from svc.importers.source import ImportPage, ImportWindow
 from svc.store.reads.payloads import said_in
 from tests.wire import event, link, request, span
@@ -164,7 +167,7 @@ async def test_what_cannot_be_taken_back_is_counted() -> None:
 @pytest.mark.parametrize(
     ("data", "said"),
     [
-        (b"PAR1....", "looks like Parquet"),
+        (b"PAR1....", "looks like Parquet, which is read from its end"),
         (struct.pack("!I", 100) + b"short", "cut off"),
         (b"\xff\xff\xff\xff", "no export of ours"),
         (b'{"trace_id": "11", "span_count": 3}\n', "an export of traces or sessions"),
@@ -174,3 +177,32 @@ async def test_what_cannot_be_taken_back_is_counted() -> None:
 async def test_a_file_of_another_kind_says_what_it_is(data: bytes, said: str) -> None:
     with pytest.raises(OperatorError, match=said):
         await pages(data)
+
+
+async def test_parquet_goes_on_at_any_row_and_counts_what_it_cannot_take_back(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    wholes = [envelope(next(walk(request(span(span_id=(n + 1).to_bytes(8, "big")))))) for n in range(1100)]
+    lines = [msgspec.json.decode(line(whole)) for whole in wholes]
+    lines[3] = {key: lines[3][key] for key in ("trace_id", "span_id")}
+    file = tmp_path / "spans"
+    with parquet_rows(file, "spans") as write:
+        for start in range(0, len(lines), 300):
+            write(lines[start : start + 300])
+    source, cursor, seen = ParquetExport(file), None, []
+    while True:
+        page = await source.page(WINDOW, cursor)
+        # Another run, which begins there, finds the same.
+        assert await ParquetExport(file).page(WINDOW, cursor) == page
+        cursor = page.cursor
+        if cursor is None:
+            break
+        seen.append((len(page.told), dict(page.unread)))
+    assert seen == [(499, {NO_PAYLOAD: 1}), (500, {}), (100, {})]
+    data = file.read_bytes()
+    file.write_bytes(data[:-1])
+    with pytest.raises(OperatorError, match="is no Parquet file, or cut off"):
+        ParquetExport(file)
+    with parquet_rows(file, "sessions"):
+        pass
+    with pytest.raises(OperatorError, match="an export of traces or sessions"):
+        ParquetExport(file)

@@ -137,6 +137,22 @@ async def test_struck_at_any_group_the_next_run_goes_on_and_stores_each_span_onc
     assert (told.spans, here.spans, len(shelf.stored)) == (PAGES * PAGE_SPANS,) * 3
 
 
+async def test_where_there_is_no_room_it_ends_and_the_next_run_goes_on(tmp_path: Path) -> None:
+    source, shelf = Pages(), Shelf()
+
+    async def room() -> None:
+        if len(shelf.groups) == 3:
+            raise OperatorError("no room")
+
+    with kept(tmp_path) as found, pytest.raises(OperatorError, match="no room"):
+        await move(source, shelf, room=room).run(found, lambda _: None)
+    assert shelf.groups == [500, 100, 500]
+    with kept(tmp_path) as found:
+        assert found.moved.pages == 1
+        await move(source, shelf).run(found, lambda _: None)
+    assert len(shelf.stored) == PAGES * PAGE_SPANS
+
+
 async def test_a_span_that_the_database_refuses_stands_alone(tmp_path: Path) -> None:
     shelf = Shelf(refuses=(700).to_bytes(8, "big"))
     with kept(tmp_path) as found:

@@ -13,6 +13,7 @@ from protocol.storage import Outage
 from svc.domain.access import Role
 from svc.runtime.clock import now
 from svc.store.postgres.database import Database
+from svc.store.reads import trace_counts
 from svc.store.spans.traces import TraceStore
 from svc.web.instruments import OwnerLink
 from svc.web.render import POLICY
@@ -361,6 +362,18 @@ async def test_a_full_list_counts_draws_and_pages(store: Database, owner: Visito
     assert len(set(ids)) == 60
 
 
+async def test_a_list_says_what_failed_inside_of_traces_that_went_well(
+    store: Database, owner: Visitor
+) -> None:
+    await fill(store)
+    await store.fetch("update trace set status = 'ok' where session_id = 's3'")
+    seen = heading(await owner.get(BASE + "/traces"))
+    assert seen == "60 traces in the last 24 hours, 18 of them failed, 2 more hold failed spans"
+    await store.fetch("update trace set status = 'ok'")
+    seen = heading(await owner.get(BASE + "/traces"))
+    assert seen == "60 traces in the last 24 hours, none of them failed, but 20 hold failed spans"
+
+
 @pytest.mark.parametrize(
     ("bar", "count"),
     [("status:error", 20), ("status:ok", 40), ("errors:yes", 20),
@@ -381,6 +394,23 @@ async def test_rows_and_drawing_say_the_same_under_every_filter(
     assert seen.text.count("<tr data-id=") == min(count, 50)
     said = heading(seen)
     assert said.startswith(f"{count or 'No'} trace"), said
+
+
+async def test_a_text_in_many_traces_is_counted_after_the_rows(
+    store: Database, owner: Visitor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trace_counts, "FACETED", 10)
+    await fill(store)
+    seen = await owner.get(f"{BASE}/traces?q=ask&range=7d")
+    assert heading(seen) == "Traces in the last 7 days, being counted"
+    assert seen.text.count("<tr data-id=") == 50
+    address = re.search(r'data-drawing="([^"]+)"', seen.text)
+    assert address is not None
+    part = await owner.get(address[1].replace("&amp;", "&"), X_Part="1")
+    assert "60 traces in the last 7 days, 20 of them failed</p>" in part.text
+    assert "data-histogram" in part.text
+    # Nothing is to be counted where there is no row.
+    assert heading(await owner.get(f"{BASE}/traces?q=nowhere&range=7d")) == "No traces in the last 7 days"
 
 
 async def test_facets_count_under_the_filters_and_lead_to_them(store: Database, owner: Visitor) -> None:
@@ -415,6 +445,7 @@ async def test_hostile_names_are_text(store: Database, owner: Visitor) -> None:
     for path in (
         "/traces",
         "/traces/facets",
+        "/traces/drawing?q=ask",
         f"/traces/rail?trace={1:032x}",
         "/connect",
         f"/go?q={HOSTILE[:20]}",

@@ -70,6 +70,7 @@ ROWS: Final[dict[str, Level]] = {
     # Kept in a cookie of one's own.
     "POST …/traces/columns": "viewer",
     "GET …/traces/rows": "viewer",
+    "GET …/traces/drawing": "viewer",
     "GET …/traces/facets": "viewer",
     "GET …/traces/rail": "viewer",
     "GET …/traces/{traceId}": "viewer",

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import subprocess
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -20,11 +21,13 @@ from svc.store.postgres import migrate as migrate_module
 from svc.store.postgres.database import Connection, Database
 from svc.store.postgres.embedded import scratch
 from svc.store.postgres.embedded.scratch import NoRoom
+from svc.store.postgres.embedded.server import Served
 from svc.store.postgres.migrate import Migration, SchemaTooNew, migrate, migrations
 from svc.store.postgres.partitions import DayPartitions
 from svc.store.postgres.rehearsing import rehearse
 from svc.wiring import rehearsal
 from svc.wiring.rehearsal import Rehearsal, rehearse_upgrade
+from tests.conftest import copied
 from tests.service import TRACE_SVC, Service, environment
 
 #: The step of a release of earlier.
@@ -50,16 +53,16 @@ from span group by trace_id;
 
 
 @pytest.fixture
-async def earlier(empty_database: Database) -> Database:
+async def earlier(asyncio_loop: None, served: Served) -> AsyncIterator[Database]:
     """A database of an earlier step with rows."""
-    await migrate(empty_database, up_to=EARLIER)
-    await DayPartitions(empty_database).make_days(datetime(2026, 11, 21, tzinfo=UTC))
 
-    async def fill(connection: Connection) -> None:
-        await connection.execute(_ROWS)
+    async def fill(database: Database) -> None:
+        await migrate(database, up_to=EARLIER)
+        await DayPartitions(database).make_days(datetime(2026, 11, 21, tzinfo=UTC))
+        await database.run(lambda connection: connection.execute(_ROWS))
 
-    await empty_database.run(fill)
-    return empty_database
+    async with copied(served, "earlier", fill, how="") as database:
+        yield database
 
 
 @pytest.fixture

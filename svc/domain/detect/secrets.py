@@ -17,6 +17,7 @@ import re
 from base64 import urlsafe_b64decode
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from functools import cache
 from typing import Any, Final
 
 import attrs
@@ -51,7 +52,11 @@ _KEY_LINES: Final = re.compile(
 )
 _WORD: Final = frozenset(b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_")
 
-_exact: Final = tuple((form, re.compile(form.pattern.encode())) for form in FORMATS)
+
+@cache
+def _exact() -> tuple[tuple[SecretFormat, re.Pattern[bytes]], ...]:
+    """What follows is compiled when the first text is looked at: 0.2 s of CPU that commands need not pay."""
+    return tuple((form, re.compile(form.pattern.encode())) for form in FORMATS)
 
 
 def _automaton(forms: tuple[SecretFormat, ...]) -> Any:
@@ -63,8 +68,14 @@ def _automaton(forms: tuple[SecretFormat, ...]) -> Any:
     return re2.compile("|".join(f"(?:{pattern})" for pattern in patterns).encode(), options)
 
 
-_any: Final = _automaton(FORMATS)
-_named: Final = _automaton(tuple(form for form in FORMATS if form.public))
+@cache
+def _any() -> Any:
+    return _automaton(FORMATS)
+
+
+@cache
+def _named() -> Any:
+    return _automaton(tuple(form for form in FORMATS if form.public))
 
 
 @attrs.frozen
@@ -95,7 +106,7 @@ def may_hold_secrets(texts: Iterable[str]) -> bool:
     characters). Lines end between them, and no form begins or ends with its text.
     """
     whole = "\n".join([text[:SCANNED_BYTES] for text in texts])
-    return _any.search(whole.encode("utf-8", "replace")) is not None
+    return _any().search(whole.encode("utf-8", "replace")) is not None
 
 
 def find_secrets(text: str, key: bytes) -> list[FoundSecret]:
@@ -114,7 +125,7 @@ def masked(text: str) -> str:
     at = 0
     for form, start, end in _places(data):
         if form is None:
-            whole += [data[at:start], _any.sub(b"[hidden]", data[start:])]
+            whole += [data[at:start], _any().sub(b"[hidden]", data[start:])]
             at = len(data)
             break
         secret = data[start:end].decode("utf-8", "replace")
@@ -128,7 +139,7 @@ def masked(text: str) -> str:
 def _places(data: bytes) -> Iterator[tuple[SecretFormat | None, int, int]]:
     """Form, start and end of each secret; None and the rest of the text once the stops are used up."""
     at = stops = 0
-    while (stop := _any.search(data, at)) is not None:
+    while (stop := _any().search(data, at)) is not None:
         if stops == MAX_STOPS:
             yield None, at, len(data)
             return
@@ -136,7 +147,7 @@ def _places(data: bytes) -> Iterator[tuple[SecretFormat | None, int, int]]:
         found = _at(data, stop.start())
         if found is not None and not found[0].public:
             # What a name in front of it gives away may be a token that says itself what it is.
-            inner = _named.search(data, found[1], found[2])
+            inner = _named().search(data, found[1], found[2])
             found = (None if inner is None else _at(data, inner.start())) or found
         if found is None:
             at = stop.start() + 1
@@ -147,7 +158,7 @@ def _places(data: bytes) -> Iterator[tuple[SecretFormat | None, int, int]]:
 
 def _at(data: bytes, start: int) -> tuple[SecretFormat, int, int] | None:
     """The form that the text has at a place, named ones first."""
-    for form, pattern in _exact:
+    for form, pattern in _exact():
         if (match := pattern.match(data, start)) is None:
             continue
         low, high = match.span("s") if "s" in pattern.groupindex else match.span()

@@ -2,9 +2,9 @@
 
 Owns the tables `cube`, `cube_day`, `cube_progress` and `cube_dirty`; what searches look up is built along
 with them (`search_blocks`, `search_values`), the vitals of what ran (`vitals`), the models that were called
-(`models`), and what traces hold (`trace_values`), for which traces have hours as well. A closed hour of
-`created_at` changes only when a span in it is replaced, expires, or loses a repeated tool call; whoever does
-that calls `mark_dirty` in the same transaction.
+(`models`), ids of spans (`span_ids`), and traces and their ids (`trace_values`, `trace_ids`), which have
+hours as well. A closed hour of `created_at` changes only when a span in it is replaced, expires, or loses a
+repeated tool call; whoever does that calls `mark_dirty` in the same transaction.
 Questions that the cube cannot answer go to the raw rows (`svc.store.reads.query`).
 
 Ordering: building an hour first deletes its mark, which waits for whoever is marking it, and then counts with
@@ -28,10 +28,12 @@ from svc.store.aggregates.counts import fold
 from svc.store.aggregates.failed import FAILED, LACKING_FAILED, WITHOUT_FAILED, count_failed
 from svc.store.aggregates.models import build_models
 from svc.store.aggregates.projects import every_project
-from svc.store.aggregates.trace_values import build_trace_values
+from svc.store.aggregates.span_ids import build_span_ids
+from svc.store.aggregates.sums import count_all, sum_up
+from svc.store.aggregates.trace_ids import LACKING_IDS, build_trace_ids
+from svc.store.aggregates.trace_values import build_trace_values, mark_lacking
 from svc.store.aggregates.values import build_values
 from svc.store.aggregates.vitals import TRACES, build_vitals
-from svc.store.postgres.clauses import by_each
 from svc.store.postgres.database import Connection, Database
 
 HOUR: Final = timedelta(hours=1)
@@ -50,9 +52,6 @@ _END: Final = datetime(9999, 12, 31, tzinfo=UTC)
 
 #: What has hours that are built: those, and traces, of which only the vitals are.
 BUILT: Final = {dataset.name: dataset for dataset in (*CUBED, TRACES)}
-
-#: Fields without sums by day: their values hardly outlive an hour.
-ONLY_HOURS: Final = frozenset({"session_id"})
 
 BUILD_TIMEOUT_S: Final = 600.0
 _LOCK: Final = 0x6375_6265
@@ -86,7 +85,7 @@ class CubeStore:
     """Implements the `Hours` port."""
 
     database: Database
-    #: Whether there may be hours of an earlier release, without the sums of what failed.
+    #: Whether there may be hours of an earlier release, without the sums of what failed or blocks of ids.
     _earlier: bool = attrs.field(default=True, init=False)
 
     async def build(self, now: datetime, limit: int) -> Built:
@@ -98,6 +97,7 @@ class CubeStore:
                 done += await self._catch_up(project_id, dataset, now, limit - done)
                 if done >= limit:
                     return Built(done, more=True)
+        await mark_lacking(self.database, now)
         for project_id, name, hour in await self._dirty(limit - done):
             await self._build(project_id, BUILT[name], hour, until=None)
             done += 1
@@ -106,7 +106,7 @@ class CubeStore:
         return Built(done, more=done >= limit)
 
     async def _make_up(self, limit: int) -> int:
-        """Count what failed in the hours that an earlier release built. Returns how many there were."""
+        """Build what the hours of an earlier release lack. Returns how many there were."""
         done = 0
         for project_id in await every_project(self.database):
             for dataset in CUBED:
@@ -117,6 +117,13 @@ class CubeStore:
                 for row in rows:
                     await self._build_failed(project_id, dataset, row["hour"])
                 done += len(rows)
+            # Newest first, as above.
+            rows = await self.database.fetch(
+                f"{LACKING_IDS} order by 1 desc limit $2", project_id, limit - done
+            )
+            for row in rows:
+                await self._build_ids(project_id, row["hour"])
+            done += len(rows)
         self._earlier = done >= limit
         return done
 
@@ -135,7 +142,15 @@ class CubeStore:
             ):
                 return
             await count_failed(connection, project_id, dataset, hour, hour + HOUR)
-            await _sum_up(connection, project_id, dataset, day_of(hour))
+            await sum_up(connection, project_id, dataset, day_of(hour))
+
+        await self.database.run(work, timeout_s=BUILD_TIMEOUT_S)
+
+    async def _build_ids(self, project_id: int, hour: datetime) -> None:
+        async def work(connection: Connection) -> None:
+            # As ever. A trace that changes meanwhile makes the hour dirty.
+            await connection.execute("select pg_advisory_xact_lock($1, $2)", _LOCK, project_id % 2**31)
+            await build_trace_ids(connection, project_id, hour, hour + HOUR)
 
         await self.database.run(work, timeout_s=BUILD_TIMEOUT_S)
 
@@ -193,6 +208,13 @@ class CubeStore:
         async def work(connection: Connection) -> None:
             # One builder of a cube at a time, over all replicas; the lock ends with the transaction.
             await connection.execute("select pg_advisory_xact_lock($1, $2)", _LOCK, project_id % 2**31)
+            # What another one has built meanwhile is not built again.
+            if until is not None and await connection.fetchval(
+                "select exists (select from cube_progress where project_id = $1 and dataset = $2"
+                " and built_until >= $3)",
+                *(project_id, dataset.name, until),
+            ):
+                return
             # Waits for whoever is marking this hour; see Ordering above.
             await connection.execute(
                 "delete from cube_dirty where project_id = $1 and dataset = $2 and hour = $3",
@@ -201,69 +223,22 @@ class CubeStore:
                 hour,
             )
             if dataset is not TRACES:
-                await _count(connection, project_id, dataset, hour)
+                await count_all(connection, project_id, dataset, hour, hour + HOUR)
                 await count_failed(connection, project_id, dataset, hour, hour + HOUR)
-                await _sum_up(connection, project_id, dataset, day_of(hour))
+                await sum_up(connection, project_id, dataset, day_of(hour))
                 await build_values(connection, dataset, project_id, hour, hour + HOUR)
                 await build_blocks(connection, dataset, project_id, hour, hour + HOUR)
             await build_vitals(connection, dataset, project_id, hour, hour + HOUR)
             if dataset is SPANS:
                 await build_models(connection, project_id, hour, hour + HOUR)
+                await build_span_ids(connection, project_id, hour, hour + HOUR)
             if dataset is TRACES:
                 await build_trace_values(connection, project_id, hour, hour + HOUR)
+                await build_trace_ids(connection, project_id, hour, hour + HOUR)
             if until is not None:
                 await _progress(connection, project_id, dataset, until)
 
         await self.database.run(work, timeout_s=BUILD_TIMEOUT_S)
-
-
-async def _count(connection: Connection, project_id: int, dataset: Dataset, hour: datetime) -> None:
-    name, value, sets = by_each([field.name for field in dataset.fields if field.facetable])
-    # What the hour had.
-    await connection.execute(
-        "delete from cube where project_id = $1 and dataset = $2 and hour = $3",
-        project_id,
-        dataset.name,
-        hour,
-    )
-    # One pass over the hour counts every value of every field, and the total.
-    await connection.execute(
-        "insert into cube (project_id, dataset, field, hour, value, n)"
-        f" select $1, $2, {name}, $3, {value}, count(*)"
-        f" from {dataset.table} where project_id = $1 and created_at >= $3 and created_at < $4"
-        f" group by grouping sets ((), {sets}) having count(*) > 0",
-        project_id,
-        dataset.name,
-        hour,
-        hour + HOUR,
-    )
-
-
-async def _sum_up(connection: Connection, project_id: int, dataset: Dataset, day: datetime) -> None:
-    await connection.execute(
-        "delete from cube_day where project_id = $1 and dataset = $2 and day = $3",
-        project_id,
-        dataset.name,
-        day,
-    )
-    fields = ["", *(f.name for f in dataset.fields if f.facetable and f.name not in ONLY_HOURS)]
-    # Whether all of them have the sums of what failed.
-    if not await connection.fetchval(
-        f"select exists ({WITHOUT_FAILED})", project_id, dataset.name, day, day + DAY, FAILED
-    ):
-        fields += [FAILED + name for name in fields]
-    # The hours of the day that are built so far, field by field.
-    await connection.execute(
-        "insert into cube_day (project_id, dataset, field, day, value, n)"
-        " select project_id, dataset, field, $3, value, sum(n) from cube where project_id = $1"
-        " and dataset = $2 and field = any($5) and hour >= $3 and hour < $4"
-        " group by project_id, dataset, field, value",
-        project_id,
-        dataset.name,
-        day,
-        day + DAY,
-        fields,
-    )
 
 
 async def _progress(connection: Connection, project_id: int, dataset: Dataset, until: datetime) -> None:

@@ -20,6 +20,8 @@ from svc.store.postgres.database import READ_TIMEOUT_S, Connection, Database
 STATES_READ: Final = 20_000
 #: Midnights of which a checkpoint is kept, counted back from the newest; of older ones the Mondays.
 CHECKPOINT_DAYS: Final = 10
+#: Behind every slot there is.
+NEWEST: Final = 2**31 - 1
 
 _encode: Final = msgspec.msgpack.Encoder().encode
 _decode: Final = msgspec.msgpack.Decoder(BucketState).decode

@@ -40,13 +40,15 @@ limit $1
 """
 
 # Slots that some detector is still to judge, of those that another has judged. One that waits for a
-# case is as far as it can be, and one that raised holds nobody else up.
+# case is as far as it can be; one that raised and one that is switched off hold nobody else up.
 _BEHIND: Final = """
 select exists (
     select from tally_due d where d.project_id = $1 and d.detector = any($2::text[])
     and not exists (select from judge_state w
                     where w.project_id = $1 and w.detector = d.detector
                     and (w.waits or w.failure is not null))
+    and not exists (select from detector_setting s
+                    where s.project_id = $1 and s.detector = d.detector and not s.enabled)
     and d.from_slot < (select max(until_slot) from judge_state s
                        where s.project_id = $1 and s.detector = any($2::text[]))
 ) as behind

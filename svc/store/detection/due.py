@@ -105,9 +105,15 @@ select (select min(extract(epoch from t.first_started_at))::float
 from fold_state where project_id = $1
 """
 
-# What is due before a slot.
+# What is due before a slot; where another detector goes first, only what is not due for that one any more,
+# unless it is held up itself.
 _DUE: Final = """
-select b.measure, b.subject, b.detail, d.bucket_id, d.from_slot, d.last_slot, d.turn
+select b.measure, b.subject, b.detail, d.bucket_id, d.from_slot, d.last_slot, d.turn,
+    $5::text is not null and exists (
+        select from tally_due o
+        where o.project_id = $1 and o.detector = $5 and o.bucket_id = d.bucket_id and o.from_slot < $3
+          and not exists (select from judge_state w where w.project_id = $1 and w.detector = $5
+                          and (w.waits or w.failure is not null))) as early
 from tally_due d join tally_bucket b on b.project_id = d.project_id and b.id = d.bucket_id
 where d.project_id = $1 and d.detector = $2 and d.from_slot < $3
 order by b.measure, b.subject, b.detail limit $4
@@ -182,8 +188,9 @@ class LookDone:
 class DueLook:
     """What a judge takes on: what is due by subject, and the slot up to which it may be judged.
 
-    `quiet` is false while older slots are still being counted: then nothing is due, and the judge comes back
-    soon. `fine_from` is the first slot of which tallies of five minutes are kept.
+    `quiet` is false while older slots are still being counted, or another detector is to judge first: then
+    nothing of them is due, and the judge comes back soon. `fine_from` is the first slot of which tallies of
+    five minutes are kept.
     """
 
     until: int
@@ -203,10 +210,12 @@ class DueStore:
         """Projects in which something is due."""
         return [row["id"] for row in await self.database.fetch(_WAITING, detector, PROJECTS)]
 
-    async def take(self, project_id: int, detector: str, *, at_once: bool = False) -> DueLook | None:
+    async def take(
+        self, project_id: int, detector: str, *, at_once: bool = False, after: str | None = None
+    ) -> DueLook | None:
         """Hold a project and see what is due in it; None: another has it.
 
-        `at_once` waits for no watermark.
+        `at_once` waits for no watermark; `after` names a detector that judges a subject first.
         """
         held = await self.database.fetch(_HOLD, project_id, detector, self.holder, HELD_S)
         if not held:
@@ -223,7 +232,10 @@ class DueStore:
         if recent is not None and recent < until and not at_once and held[0]["waited_s"] < PATIENCE_S:
             until, quiet = recent, False
         due: dict[Watched, list[DueBucket]] = {}
-        for row in await self.database.fetch(_DUE, project_id, detector, until, SUBJECTS):
+        for row in await self.database.fetch(_DUE, project_id, detector, until, SUBJECTS, after):
+            if row["early"]:
+                quiet = False
+                continue
             of_subject = due.setdefault(Watched(row["measure"], row["subject"]), [])
             of_subject.append(
                 DueBucket(row["bucket_id"], row["detail"], row["from_slot"], row["last_slot"], row["turn"])

@@ -143,11 +143,11 @@ async def apply_to_empty(database: Database, numbers: Collection[int]) -> None:
 
 
 async def _applied(database: Database, steps: Sequence[Migration], *, restoring: bool) -> list[int]:
-    async def begin(connection: Connection) -> None:
-        await _begin(connection, restoring=restoring)
+    async def begin(connection: Connection) -> list[int]:
+        return await _begin(connection, restoring=restoring)
 
-    await database.run(begin)
-    return [step.number for step in steps if await _patiently(database, step)]
+    there = set(await database.run(begin))
+    return [step.number for step in steps if step.number not in there and await _patiently(database, step)]
 
 
 async def _patiently(database: Database, step: Migration) -> bool:
@@ -181,8 +181,8 @@ async def _done(database: Database, step: Migration) -> bool | None:
     return await database.run(lambda connection: _build(connection, step), transaction=False, timeout_s=inf)
 
 
-async def _begin(connection: Connection, *, restoring: bool) -> None:
-    """Make the table of steps, and compare what was applied with what this release has."""
+async def _begin(connection: Connection, *, restoring: bool) -> list[int]:
+    """Make the table of steps, and compare what was applied with what this release has; what was applied."""
     await connection.execute("select pg_advisory_xact_lock($1)", _LOCK)
     # Whether somebody fills it from a backup.
     if not restoring and await connection.fetchval("select to_regclass($1)", RESTORING) is not None:
@@ -201,7 +201,7 @@ async def _begin(connection: Connection, *, restoring: bool) -> None:
         " and attname = 'reads_from')"
     ):
         await connection.execute("alter table schema_migration add column reads_from integer")
-    await _applied_steps(connection)
+    return await _applied_steps(connection)
 
 
 async def steps_ahead(database: Database) -> tuple[list[int], list[Migration]]:

@@ -15,10 +15,10 @@ from uuid import UUID
 
 from protocol.rest.query import timestamp
 from svc.domain.detect.masking import masked_head
-from svc.domain.mapping import MESSAGE_CHARS
 from svc.domain.messages import PREVIEW_CHARS
 from svc.domain.rollup import MODEL_CALLS
 from svc.domain.span import TOKEN_BUCKETS
+from svc.domain.values import MESSAGE_CHARS
 
 TRACE_COLUMNS: Final = (
     "trace_id",

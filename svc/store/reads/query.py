@@ -26,8 +26,9 @@ from protocol.rest.query import FilterValue, jsonable, timestamp
 from svc.domain.calendar import after as later
 from svc.domain.datasets import DATASETS, SPANS, Dataset, Field
 from svc.domain.values import identifier
-from svc.store.aggregates.cubes import CUBED, ONLY_HOURS, Split, split_range
+from svc.store.aggregates.cubes import CUBED, Split, split_range
 from svc.store.aggregates.failed import FAILED
+from svc.store.aggregates.sums import ONLY_HOURS
 from svc.store.aggregates.values import PLACED
 from svc.store.postgres.clauses import Where
 from svc.store.postgres.database import Connection, Database

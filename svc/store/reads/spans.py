@@ -15,12 +15,23 @@ import attrs
 from svc.domain.calendar import after
 from svc.domain.datasets import SPANS
 from svc.domain.span import Kind, Status
+from svc.store.aggregates.cubes import HOUR, split_range
+from svc.store.aggregates.span_ids import hours_with
 from svc.store.postgres.clauses import Where
 from svc.store.postgres.database import READ_TIMEOUT_S, Connection, Database
 from svc.store.postgres.keyset import Keyset
 from svc.store.postgres.rows import SPAN_COLUMNS, SPAN_EXTRAS, span_row
 from svc.store.reads.payloads import PREVIEWS, ROOM_BYTES, PayloadRows
-from svc.store.reads.search import Page, newest_rows, stretches, stretches_with
+from svc.store.reads.search import (
+    PLAN_ONCE,
+    Page,
+    Stretch,
+    beside,
+    columns,
+    newest_rows,
+    stretches,
+    stretches_with,
+)
 from svc.store.spans.payloads import Envelopes, SpanKey, read_envelopes
 
 NEWEST_SPANS: Final = Keyset("spans", (("created_at", "moment"), ("trace_id", "bytes"), ("span_id", "bytes")))
@@ -30,6 +41,8 @@ _BY_PLACE: Final = ("kind", "name", "model_id")
 
 _COLUMNS: Final = ", ".join((*SPAN_COLUMNS, *SPAN_EXTRAS, "frame"))
 _STEP: Final = timedelta(microseconds=1)
+#: Hours that are looked into for an id, before the keys of all traces are.
+_MOST_HOURS: Final = 24
 #: Whether the payload of a span is still there, by its key; `offset 0` keeps it a look-up for each row.
 _AVAILABLE: Final = (
     "exists (select from span_payload p where p.project_id = $1 and p.trace_id = s.trace_id"
@@ -134,14 +147,30 @@ class SpanReads:
 
     async def trace_of(self, project_id: int, span_id: bytes, *, timeout_s: float) -> bytes | None:
         """A trace that has a span of this id, or None. Raises `Slow` when it takes longer."""
-        rows = await self.database.fetch(
-            # The keys alone, from trace to trace: nobody keeps an index on a span's own id.
-            "select trace_id from span where project_id = $1 and span_id = $2 limit 1",
-            project_id,
-            span_id,
-            timeout_s=timeout_s,
-        )
-        return rows[0]["trace_id"] if rows else None
+
+        async def work(connection: Connection) -> bytes | None:
+            found: bytes | None
+            near = await _stretches_with_id(connection, project_id, span_id)
+            if near is None:
+                # The keys alone, from trace to trace: nobody keeps an index on a span's own id.
+                found = await connection.fetchval(
+                    "select trace_id from span where project_id = $1 and span_id = $2 limit 1",
+                    project_id,
+                    span_id,
+                )
+                return found
+            # Where it may be, by the index on created_at.
+            found = await connection.fetchval(
+                "select trace_id from unnest($3::timestamptz[], $4::timestamptz[]) as stretch (low, high)"
+                " cross join lateral (select trace_id from span where project_id = $1 and span_id = $2"
+                " and created_at >= stretch.low and created_at < stretch.high limit 1) as held limit 1",
+                project_id,
+                span_id,
+                *columns(near)[:2],
+            )
+            return found
+
+        return await self.database.run(work, readonly=True, snapshot=True, timeout_s=timeout_s)
 
     async def envelope(
         self, project_id: int, trace_id: bytes, span_id: bytes, most_bytes: int
@@ -224,6 +253,18 @@ def _by_stretches(asked: SpanFilter) -> bool:
 
 def _values(asked: SpanFilter) -> dict[str, Any]:
     return {field: value for field in _BY_PLACE if (value := getattr(asked, field)) is not None}
+
+
+async def _stretches_with_id(connection: Connection, project_id: int, span_id: bytes) -> list[Stretch] | None:
+    """Where a span of this id may be; None when that is nearly everywhere. As `stretches`."""
+    split = await split_range(connection, project_id, SPANS, None, None)
+    if split is None:
+        return None
+    await connection.execute(PLAN_ONCE)
+    hours = set(await hours_with(connection, project_id, span_id, *split.cubed)) - set(split.dirty)
+    if len(hours) + len(split.dirty) > _MOST_HOURS:
+        return None
+    return beside(split, [Stretch(hour, hour + HOUR) for hour in hours])
 
 
 async def _page(

@@ -1,9 +1,9 @@
 """What a list of traces is made of: how many over time, how many by value, and the nearest to an empty range.
 
-The same filters as the page of traces (`svc.store.reads.traces`), so that they say the same. Over whole hours
-the cubes tell how many began when, of all traces or of those that hold one value
-(`svc.store.aggregates.trace_values`); what these do not cover is counted under the same snapshot. Facets are
-counted over the newest traces that a filter leaves, and say so when there are more.
+The same filters as the page of traces (`svc.store.reads.traces`), so that they say the same. Over closed
+hours the groups of traces tell what a filter leaves (`svc.store.reads.trace_groups`); what these do not cover
+is counted under the same snapshot. Facets are counted over the newest traces that a filter leaves, and say so
+when there are more.
 """
 
 from __future__ import annotations
@@ -14,20 +14,19 @@ from typing import Any, Final
 
 import attrs
 
-from svc.domain.calendar import hour_of
-from svc.store.aggregates.cubes import FAR, HOUR, Covered, ceil_hour, covered
-from svc.store.aggregates.trace_values import ALL, HELD
-from svc.store.aggregates.vitals import TRACES
 from svc.store.postgres.clauses import Where, by_each
 from svc.store.postgres.database import Connection, Database
-from svc.store.reads.trace_search import HeldValue, asked_for
-from svc.store.reads.traces import (
+from svc.store.reads.search import PLAN_ONCE
+from svc.store.reads.trace_filter import (
     TraceFilter,
+    asked_for,
     both,
     held_by_spans,
     narrowed_by_index,
     of_its_own,
 )
+from svc.store.reads.trace_groups import buckets_left, grouped, ids_left, stretches_of
+from svc.store.reads.trace_search import RARE, speaking, worth_grouping
 
 _MOST_BUCKETS: Final = 2000
 #: Where buckets begin to be counted from; a Monday.
@@ -42,11 +41,12 @@ _FIELDS: Final = ("status", "call_site_id", "name", "session_id", "user_id")
 
 @attrs.frozen
 class TraceBucket:
-    """Traces that began in a stretch of time."""
+    """Traces that began in a stretch of time; `failing` hold a failed span, whatever became of them."""
 
     start: datetime
     count: int
     failed: int
+    failing: int
 
 
 @attrs.frozen
@@ -65,6 +65,11 @@ class TraceHistogram:
     def failed(self) -> int:
         """Those that failed."""
         return sum(bucket.failed for bucket in self.buckets)
+
+    @property
+    def failing(self) -> int:
+        """Those that hold a failed span, which those that failed do as well."""
+        return sum(bucket.failing for bucket in self.buckets)
 
 
 @attrs.frozen
@@ -89,67 +94,84 @@ class TraceCounts:
     async def histogram(
         self, project_id: int, asked: TraceFilter, width: timedelta, *, timeout_s: float
     ) -> TraceHistogram:
-        """How many traces began when, by the cubes where they can tell. Raises `Slow`."""
-        where, clause = _clause(project_id, asked)
-        cell = _cell(asked, width)
+        """How many traces began when, by their groups where these can tell. Raises `Slow`."""
+        found = await self._histogram(project_id, asked, width, timeout_s, walks=True)
+        assert found is not None, "walking counts anything"
+        return found
 
-        async def work(connection: Connection) -> list[Any]:
-            if cell is not None:
-                built = await covered(connection, project_id, TRACES, None)
+    async def quick_histogram(
+        self, project_id: int, asked: TraceFilter, width: timedelta, *, timeout_s: float
+    ) -> TraceHistogram | None:
+        """The same; None when the texts of more than a few thousand traces would be looked through."""
+        return await self._histogram(project_id, asked, width, timeout_s, walks=False)
+
+    async def _histogram(
+        self, project_id: int, asked: TraceFilter, width: timedelta, timeout_s: float, *, walks: bool
+    ) -> TraceHistogram | None:
+        async def work(connection: Connection) -> list[Any] | None:
+            await connection.execute(PLAN_ONCE)
+            if asked.q is None and asked.session_id is None:
+                built = await grouped(connection, project_id)
                 if built is not None:
-                    return await _cubed(connection, project_id, asked, cell, built, width)
-            # The range by the index on started_at; what the filter leaves is counted by its bucket.
-            return await connection.fetch(
-                f"select date_bin(${len(where.values) + 1}::interval, t.started_at, ${len(where.values) + 2})"
-                " as start, count(*) as count, count(*) filter (where t.status = 'error') as failed"
-                f" from trace t where {clause} group by 1 order by 1 limit {_MOST_BUCKETS}",
-                *where.values,
+                    where, clause = _clause(project_id, asked)
+                    raw = clause, where.values
+                    return await buckets_left(connection, asked, built, raw, width, _ORIGIN, _MOST_BUCKETS)
+            these, values, named = await _these(connection, project_id, asked, None)
+            if not walks and not named and await _many(connection, project_id, asked):
+                return None
+            # The range by the index on started_at, or a few by their keys; what the filter leaves is counted
+            # by its bucket.
+            rows: list[Any] = await connection.fetch(
+                f"select date_bin(${len(values) + 1}::interval, t.started_at, ${len(values) + 2})"
+                " as start, count(*) as count, count(*) filter (where t.status = 'error') as failed,"
+                " count(*) filter (where t.error_count > 0) as failing"
+                f" from trace t where {these} group by 1 order by 1 limit {_MOST_BUCKETS}",
+                *values,
                 width,
                 _ORIGIN,
             )
+            return rows
 
         rows = await self.database.run(work, readonly=True, snapshot=True, timeout_s=timeout_s)
+        if rows is None:
+            return None
         return TraceHistogram(width, [TraceBucket(**dict(row.items())) for row in rows])
 
     async def facets(self, project_id: int, asked: TraceFilter, *, timeout_s: float) -> TraceFacets:
         """The most frequent values of each field, over the newest traces. Raises `Slow`."""
-        where, clause = _clause(project_id, asked)
         name, value, sets = by_each(_FIELDS)
         columns = ", ".join(_FIELDS)
 
-        async def work(connection: Connection) -> tuple[list[Any], list[Any]]:
-            # The newest by the index on started_at, counted by each field apart, the most frequent kept.
-            counted = await connection.fetch(
-                f"with t as materialized (select {columns} from trace t where {clause}"
-                f" order by started_at desc limit {FACETED}), counted as (select {name} as field,"
-                f" {value} as value, count(*) as n from t group by grouping sets ({sets}, ()))"
+        async def work(connection: Connection) -> list[Any]:
+            await connection.execute(PLAN_ONCE)
+            these, values, _ = await _these(connection, project_id, asked, FACETED)
+            # The newest by the index on started_at or by their keys, counted by each field apart, the most
+            # frequent kept; of the very newest the models, by the keys of their spans: `offset 0` keeps it a
+            # look-up for each.
+            return await connection.fetch(
+                f"with t as materialized (select {columns}, trace_id, started_at, first_started_at,"
+                f" last_started_at from trace t where {these} order by started_at desc limit {FACETED}),"
+                f" counted as (select {name} as field, {value} as value, count(*) as n from t"
+                f" group by grouping sets ({sets}, ()) union all select 'model', model, count(*) from"
+                f" (select * from t order by started_at desc limit {MODELLED}) as t cross join lateral"
+                " (select distinct coalesce(s.model_id, s.provided_model_name) as model from span s"
+                " where s.project_id = $1 and s.trace_id = t.trace_id and s.started_at between"
+                " t.first_started_at and t.last_started_at and s.provided_model_name is not null offset 0)"
+                " as used group by model)"
                 " select field, value, n from (select *, row_number() over (partition by field"
                 " order by n desc, value) as place from counted) as ranked"
                 f" where place <= {VALUES_SHOWN} order by field, place",
-                *where.values,
+                *values,
             )
-            # The models of the newest, by the keys of their spans; `offset 0` keeps it a look-up for each.
-            models = await connection.fetch(
-                "with t as materialized (select trace_id, first_started_at, last_started_at from trace t"
-                f" where {clause} order by started_at desc limit {MODELLED})"
-                " select model as value, count(*) as n from t cross join lateral (select distinct"
-                " coalesce(s.model_id, s.provided_model_name) as model from span s where s.project_id = $1"
-                " and s.trace_id = t.trace_id and s.started_at between t.first_started_at"
-                " and t.last_started_at and s.provided_model_name is not null offset 0) as used"
-                f" group by 1 order by 2 desc, 1 limit {VALUES_SHOWN}",
-                *where.values,
-            )
-            return counted, models
 
-        counted, models = await self.database.run(work, readonly=True, snapshot=True, timeout_s=timeout_s)
-        fields: dict[str, list[tuple[str | None, int]]] = {field: [] for field in _FIELDS}
+        counted = await self.database.run(work, readonly=True, snapshot=True, timeout_s=timeout_s)
+        fields: dict[str, list[tuple[str | None, int]]] = {field: [] for field in (*_FIELDS, "model")}
         over = 0
         for row in counted:
             if row["field"]:
                 fields[row["field"]].append((row["value"], row["n"]))
             else:
                 over = row["n"]
-        fields["model"] = [(row["value"], row["n"]) for row in models]
         return TraceFacets(fields, over)
 
     async def nearest(
@@ -188,81 +210,65 @@ def _clause(project_id: int, asked: TraceFilter) -> tuple[Where, str]:
     return where, both(near, said, own, *(value.clause() for value in held))
 
 
-def _cell(asked: TraceFilter, width: timedelta) -> tuple[str, str] | None:
-    """The field and value under which the cube counts what a filter leaves; None when it does not."""
-    if width % HOUR:
-        return None
-    held = [(name, getattr(asked, name)) for name in HELD if getattr(asked, name) is not None]
-    if len(held) > 1 or asked != TraceFilter(
-        status=asked.status, low=asked.low, high=asked.high, **dict(held)
-    ):
-        return None
-    return held[0] if held else (ALL, "")
-
-
-#: What of a cell a filter of status leaves: how many, and how many failed.
-_LEFT: Final[Mapping[str | None, tuple[str, str]]] = {
-    None: ("n", "failed"),
-    "error": ("failed", "failed"),
-    "ok": ("n - failed", "0"),
-}
-
-
-async def _cubed(
-    connection: Connection,
-    project_id: int,
-    asked: TraceFilter,
-    cell: tuple[str, str],
-    built: Covered,
-    width: timedelta,
-) -> list[Any]:
-    """The histogram by whole hours, its ends and what is not built yet by their rows."""
-    low, high = asked.low, asked.high
-    first = None if low is None else ceil_hour(low)
-    last = FAR if high is None else max(hour_of(high), first or hour_of(high))
-    ends = []
-    # The bounds of a range are inclusive.
-    until = FAR if high is None else high + timedelta(microseconds=1)
-    if low is not None and first is not None:
-        ends.append((low, min(first, until)))
-    if high is not None:
-        ends.append((last, until))
-    count, failed = _LEFT[asked.status]
-    where = Where.of(project_id)
-    field, value = where.value(cell[0]), where.value(cell[1])
-    bin_by = f"date_bin({where.value(width)}::interval, {{}}, {where.value(_ORIGIN)})"
-    begun = f"{{0}} < {where.value(last)}"
-    if first is not None:
-        begun += f" and {{0}} >= {where.value(first)}"
-    rows = "project_id = $1"
-    if asked.status is not None:
-        rows += f" and status = '{'error' if asked.status == 'error' else 'ok'}'"
-    if cell[0] != ALL:
-        rows += f" and {HeldValue(HELD[cell[0]], cell[1], value).clause()}"
-    stored, began = _stretches(where, built.raw), _stretches(where, ends)
-    # The cube's cells by their key; the traces that it does not cover by the index on created_at, those at
-    # the ends of the range by the one on started_at.
-    return await connection.fetch(
-        f"with counted as (select {bin_by.format('began')} as start, {count} as count, {failed} as failed"
-        f" from trace_cube where project_id = $1 and field = {field} and value = {value}"
-        f" and {begun.format('began')} and hour < {where.value(built.until)}"
-        f" and hour <> all({where.value(built.dirty)}::timestamptz[])"
-        f" union all select {bin_by.format('started_at')}, 1, (status = 'error')::int from {stored}"
-        f" cross join lateral (select started_at, status from trace t where {rows}"
-        f" and created_at >= stretch.low and created_at < stretch.high and {begun.format('started_at')}"
-        " offset 0) as raw"
-        f" union all select {bin_by.format('started_at')}, 1, (status = 'error')::int from {began}"
-        f" cross join lateral (select started_at, status from trace t where {rows}"
-        " and started_at >= stretch.low and started_at < stretch.high offset 0) as raw)"
-        " select start, sum(count)::bigint as count, sum(failed)::bigint as failed from counted group by 1"
-        f" having sum(count) > 0 order by 1 limit {_MOST_BUCKETS}",
-        *where.values,
+async def _many(connection: Connection, project_id: int, asked: TraceFilter) -> bool:
+    """Whether a text would be looked for in more than a few thousand traces."""
+    if asked.q is None:
+        return False
+    near = narrowed_by_index(project_id, asked)
+    # So many rows down the index, and no text.
+    more = await connection.fetchval(
+        f"select true from trace where {near.sql()} order by started_at desc, trace_id desc"
+        f" offset {FACETED} limit 1",
+        *near.values,
     )
+    return bool(more)
 
 
-def _stretches(where: Where, stretches: Sequence[tuple[datetime, datetime]]) -> str:
-    lows, highs = ([stretch[side] for stretch in stretches] for side in (0, 1))
-    return (
-        f"unnest({where.value(lows)}::timestamptz[], {where.value(highs)}::timestamptz[])"
-        " as stretch (low, high)"
+async def _these(
+    connection: Connection, project_id: int, asked: TraceFilter, most: int | None
+) -> tuple[str, Sequence[Any], bool]:
+    """A clause over traces `t` and its parameters: those of a filter, or `most` of them and more, the newest.
+
+    They are named by their keys where that is quicker; the last is whether they are.
+    """
+    where, clause = _clause(project_id, asked)
+    named = None
+    if asked.q is not None:
+        ids = await speaking(connection, project_id, asked.q)
+        if ids is None and (left := await _left(connection, project_id, asked, RARE + 1)) is not None:
+            # Those that all but the text leaves, if they are few.
+            found = await connection.fetch(f"select t.trace_id from trace t where {left[0]}", *left[1])
+            ids = [row["trace_id"] for row in found] if len(found) <= RARE else None
+        if ids is not None:
+            named = f"t.trace_id = any({where.value(ids)}::bytea[])"
+    elif most is not None and (left := await _left(connection, project_id, asked, most)) is not None:
+        # Nothing more is asked of them.
+        return *left, True
+    return (clause if named is None else both(clause, named)), where.values, named is not None
+
+
+async def _left(
+    connection: Connection, project_id: int, asked: TraceFilter, most: int
+) -> tuple[str, Sequence[Any]] | None:
+    """A clause that names the newest traces that all of a filter but its text leaves, `most` and more.
+
+    None where no group tells.
+    """
+    if not asked.by_value or asked.session_id is not None:
+        return None
+    built = await worth_grouping(connection, project_id)
+    if built is None:
+        return None
+    raw, clause = _clause(project_id, attrs.evolve(asked, q=None))
+    # Those that no group tells of, by the index on created_at.
+    rows = await connection.fetch(
+        f"select trace_id from {stretches_of(raw, built.raw)} cross join lateral (select trace_id,"
+        f" started_at from trace t where {clause} and created_at >= stretch.low and created_at < stretch.high"
+        f" offset 0) as raw order by started_at desc limit {raw.value(most)}",
+        *raw.values,
     )
+    where = Where.of(project_id, "t.")
+    ids = ids_left(where, asked, built, most)
+    raw_ids = where.value([row["trace_id"] for row in rows])
+    where.add(f"t.trace_id = any(array(select id from ({ids}) as newest) || {raw_ids}::bytea[])")
+    return where.sql(), where.values

@@ -13,8 +13,8 @@ up first, and the page stands when it begins later than all that are still to be
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from contextlib import aclosing
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -22,7 +22,8 @@ import attrs
 
 from svc.domain.calendar import after
 from svc.domain.datasets import SPANS
-from svc.store.aggregates.cubes import Split, split_range
+from svc.domain.id_pieces import ID_BYTES
+from svc.store.aggregates.cubes import Covered, Split, split_range
 from svc.store.postgres.clauses import Where
 from svc.store.postgres.database import Connection
 from svc.store.reads.search import (
@@ -36,6 +37,9 @@ from svc.store.reads.search import (
     every_stretch,
     places,
 )
+from svc.store.reads.trace_filter import TEXTS, HeldValue, TraceFilter
+from svc.store.reads.trace_groups import grouped, newest_left, stretches_of
+from svc.store.reads.trace_ids import PART_OF_AN_ID, Part, ids_in_blocks, ids_in_rows, named_ids, packed
 
 #: Traces looked through before anything is looked up: 2 ms with a look at the spans of each.
 NEAR: Final = 128
@@ -47,33 +51,11 @@ NEWEST_HOURS: Final = 64
 MOST_STRETCHES: Final = 128
 #: Looked into at once: what the cubes do not cover, which is mostly two stretches.
 _FIRST_STRETCHES: Final = 2
+#: So many times a page is asked for when some of it had changed since it was counted.
+_MORE: Final = 8
 #: With more hours marked dirty, or with the builder so far behind, it is not worth looking anything up.
 _MOST_DIRTY: Final = 24
 _MOST_UNCOVERED: Final = timedelta(hours=4)
-
-_ID_BYTES: Final = 16
-_PART_OF_AN_ID: Final = re.compile(r"[0-9a-fA-F]{1,32}", re.ASCII)
-
-#: Texts and ids of a trace that `q` looks into, its own id apart, and where its spans have them.
-_TEXTS: Final = ("name", "input_preview", "output_preview", "session_id", "user_id")
-
-
-@attrs.frozen
-class HeldValue:
-    """A value that a span of the trace has in one of some fields, as the parameter `placeholder`."""
-
-    fields: Sequence[str]
-    value: str
-    placeholder: str
-
-    def clause(self) -> str:
-        """That a trace `t` has it."""
-        condition = " or ".join(f"s.{field} = {self.placeholder}" for field in self.fields)
-        # `offset 0` keeps it one look into the trace's own spans instead of a join with all of them.
-        return (
-            "exists (select from span s where s.project_id = $1 and s.trace_id = t.trace_id"
-            f" and s.started_at between t.first_started_at and t.last_started_at and ({condition}) offset 0)"
-        )
 
 
 @attrs.frozen
@@ -95,6 +77,12 @@ class Search:
     size: int
     #: How many of the values `near` takes.
     narrowed: int
+    asked: TraceFilter
+    #: Where the page begins, by its order; None at the newest.
+    place: Sequence[Any] | None
+    #: When the traces of the page began, both included, as far as `near` says.
+    low: datetime | None
+    high: datetime | None
 
     def where(self, known: HeldValue | None = None) -> str:
         """The whole clause; what is known of the traces is not asked again, and its parameter only named."""
@@ -119,20 +107,6 @@ class _Lead:
     known: HeldValue | None = None
 
 
-def asked_for(
-    near: Where, q: str | None, held: Iterable[tuple[Sequence[str], str | None]]
-) -> tuple[str, list[HeldValue]]:
-    """The clause that a trace has the text in its name, a preview or an id, and what it holds.
-
-    Their parameters are added to those of `near`.
-    """
-    said = Where([], near.values)
-    said.contains((*(f"coalesce({column}, '')" for column in _TEXTS), "encode(trace_id, 'hex')"), q)
-    return said.sql(), [
-        HeldValue(fields, value, near.value(value)) for fields, value in held if value is not None
-    ]
-
-
 async def newest_traces(connection: Connection, search: Search) -> list[Any]:
     """The rows of the page. Wants one snapshot for all that is read."""
     await connection.execute(PLAN_ONCE)
@@ -153,12 +127,15 @@ async def newest_traces(connection: Connection, search: Search) -> list[Any]:
     )
     if not more:
         return rows
-    split = await _split(connection, search.project_id)
-    if split is not None:
-        for lead in (_lead_of_text, _lead_of_values):
-            found = await lead(connection, search, split)
-            if found is not None:
-                return found
+    split = None
+    if search.q is not None or search.held:
+        split = await _split(connection, search.project_id)
+    if split is not None and (found := await _lead_of_text(connection, search, split)) is not None:
+        return found
+    if (found := await _lead_of_groups(connection, search)) is not None:
+        return found
+    if split is not None and (found := await _lead_of_values(connection, search, split)) is not None:
+        return found
     # All of them, down the index on started_at.
     return await connection.fetch(
         f"select {search.columns} from trace t where {search.where()} {page}", *search.values, search.size
@@ -184,19 +161,55 @@ async def _lead_of_text(connection: Connection, search: Search, split: Split) ->
     if near is None:
         return None
     spoken = Where([], [None] * 5)
-    spoken.contains(_TEXTS, search.q)
+    spoken.contains(TEXTS, search.q)
     first = len(near) if len(near) <= FEW_BLOCKS else _FIRST_STRETCHES
     found = await _followed(connection, search, _Lead(spoken.sql(), spoken.values[5:], near, first))
-    if found is None or _PART_OF_AN_ID.fullmatch(search.q) is None:
+    if found is None or PART_OF_AN_ID.fullmatch(search.q) is None:
         return None if found is None else found.rows
-    named = await _named(connection, search, search.q)
+    named = await _named(connection, search, search.q.lower(), split)
     return _first(search, list({row["trace_id"]: row for row in (*found.rows, *named)}.values()))
 
 
-async def _named(connection: Connection, search: Search, part: str) -> list[Any]:
-    """The traces of the page whose id has this part; the index alone tells which."""
+async def speaking(connection: Connection, project_id: int, q: str) -> list[bytes] | None:
+    """The traces that may have a text, by their spans or their own id; None when they are not few."""
+    split = await _split(connection, project_id)
+    if split is None:
+        return None
+    near = await every_stretch(connection, SPANS, project_id, q, split, MOST_STRETCHES)
+    if near is None:
+        return None
+    spoken = Where([], [None] * 5)
+    spoken.contains(TEXTS, q)
+    lead = _Lead(spoken.sql(), spoken.values[5:], near, len(near))
+    ids = set(await _holding(connection, project_id, lead, near, RARE + 1))
+    if len(ids) <= RARE and PART_OF_AN_ID.fullmatch(q) is not None:
+        ids |= await named_ids(connection, project_id, q.lower(), split.cubed[1], RARE + 1 - len(ids))
+    return None if len(ids) > RARE else sorted(ids)
+
+
+async def _named(connection: Connection, search: Search, part: str, split: Split) -> list[Any]:
+    """The traces of the page whose id has this part; by the blocks of ids where they tell."""
+    built = await packed(connection, search.project_id, part, split.cubed[1])
+    if built is None:
+        return await _named_in_index(connection, search, part)
+    about = (connection, search.project_id, Part(part, search.low, search.high), built)
+    rows: list[Any] = []
+    ids = await ids_in_rows(*about)
+    async with aclosing(ids_in_blocks(*about)) as blocks:
+        async for last, some in blocks:
+            if len(ids) >= search.size:
+                rows += await _by_key(connection, search, ids)
+                ids = set()
+            if sum(row["started_at"] > last for row in rows) >= search.size:
+                break
+            ids |= some
+    return rows + await _by_key(connection, search, ids)
+
+
+async def _named_in_index(connection: Connection, search: Search, part: str) -> list[Any]:
+    """The same, one by one; the index alone tells which."""
     size, asked = len(search.values) + 1, len(search.values) + 2
-    whole = len(part) == 2 * _ID_BYTES
+    whole = len(part) == 2 * ID_BYTES
     has = f"trace_id = ${asked}" if whole else f"encode(trace_id, 'hex') like ${asked}"
     rows: list[Any] = await connection.fetch(
         f"select {search.columns} from (select started_at as began, trace_id as id from trace"
@@ -205,9 +218,64 @@ async def _named(connection: Connection, search: Search, part: str) -> list[Any]
         f" where {search.where()} order by began desc, id desc limit ${size}",
         *search.values,
         search.size,
-        bytes.fromhex(part) if whole else f"%{part.lower()}%",
+        bytes.fromhex(part) if whole else f"%{part}%",
     )
     return rows
+
+
+async def _lead_of_groups(connection: Connection, search: Search) -> list[Any] | None:
+    """The page by way of what the groups say that all of the filter but its text leaves."""
+    if not search.asked.by_value or search.asked.session_id is not None:
+        return None
+    built = await worth_grouping(connection, search.project_id)
+    if built is None:
+        return None
+    # With a text, all that are left are asked for it, if they are few.
+    sizes = (search.size, _MORE * search.size) if search.q is None else (RARE + 1,)
+    for size in sizes:
+        left = await newest_left(connection, search.project_id, search.asked, built, size, search.place)
+        if search.q is not None and len(left) > RARE:
+            return None
+        rows = await _left(connection, search, built, [trace_id for _, trace_id in left])
+        if len(left) < size:
+            return rows
+        # One that has changed since its hour was counted may not be among them: then it takes more.
+        if len(rows) == search.size and (rows[-1]["started_at"], rows[-1]["trace_id"]) >= left[-1]:
+            return rows
+    return None
+
+
+async def _left(connection: Connection, search: Search, built: Covered, ids: Sequence[bytes]) -> list[Any]:
+    """The page of these traces, of those that no group tells of, and of those that are not settled."""
+    where = Where([], list(search.values))
+    named, dirty = where.value(ids), where.value(list(built.dirty))
+    # By their keys; those of hours that are not covered by the index on created_at; and those that may have
+    # changed by the index that holds nothing else.
+    rows: list[Any] = await connection.fetch(
+        f"select {search.columns} from (select * from (select * from trace where project_id = $1"
+        f" and trace_id = any({named}::bytea[]) offset 0) as named where {search.near}"
+        f" union all select those.* from {stretches_of(where, built.raw)}"
+        f" cross join lateral (select * from trace where {search.near} and created_at >= stretch.low"
+        " and created_at < stretch.high offset 0) as those"
+        f" union all select * from (select * from trace where {search.near} and next_at is not null"
+        f" and created_at < {where.value(built.until)} and trace_id <> all({named}::bytea[])"
+        f" and date_trunc('hour', created_at, 'UTC') <> all({dirty}::timestamptz[]) offset 0) as changing) t"
+        f" where {search.where()} order by {search.order} limit {where.value(search.size)}",
+        *where.values,
+    )
+    return rows
+
+
+async def worth_grouping(connection: Connection, project_id: int) -> Covered | None:
+    """How far the groups of traces go; None when they leave so much that walking is quicker."""
+    built = await grouped(connection, project_id)
+    if built is None or len(built.dirty) > _MOST_DIRTY:
+        return None
+    # The newest trace, by the index on created_at.
+    newest = await connection.fetchval(
+        "select created_at from trace where project_id = $1 order by created_at desc limit 1", project_id
+    )
+    return None if newest is None or newest > after(built.until, _MOST_UNCOVERED) else built
 
 
 async def _lead_of_values(connection: Connection, search: Search, split: Split) -> list[Any] | None:
@@ -276,7 +344,7 @@ async def _followed(connection: Connection, search: Search, lead: _Lead) -> _Fou
         spans += len(held)
         if spans > RARE:
             return None
-        rows += await _by_key(connection, search, lead, set(held) - seen)
+        rows += await _by_key(connection, search, set(held) - seen, lead.known)
         seen.update(held)
         bounds = [*(stretch.last for stretch in near[at : at + 1]), lead.beyond]
         later = max((bound for bound in bounds if bound is not None), default=None)
@@ -304,14 +372,16 @@ async def _holding(
     return [row["trace_id"] for row in rows]
 
 
-async def _by_key(connection: Connection, search: Search, lead: _Lead, ids: set[bytes]) -> list[Any]:
+async def _by_key(
+    connection: Connection, search: Search, ids: set[bytes], known: HeldValue | None = None
+) -> list[Any]:
     """Those of these traces that the page is about, the first ones; `offset 0` keeps to their keys."""
     if not ids:
         return []
     size, keys = len(search.values) + 1, len(search.values) + 2
     return await connection.fetch(
         f"select {search.columns} from (select * from trace where project_id = $1"
-        f" and trace_id = any(${keys}::bytea[]) offset 0) t where {search.where(lead.known)}"
+        f" and trace_id = any(${keys}::bytea[]) offset 0) t where {search.where(known)}"
         f" order by {search.order} limit ${size}",
         *search.values,
         search.size,

@@ -59,6 +59,8 @@ class _Found:
     #: The start of the newest part of the range, when all of it took too long.
     narrowed_to: datetime | None = None
     drawing: TraceHistogram | None = None
+    #: Whether every text of the range would have to be looked through for it: then it comes as a fragment.
+    later: bool = False
     drawn: tuple[datetime, datetime] | None = None
 
 
@@ -81,6 +83,8 @@ async def traces(visit: Visit) -> Html | Go:
         "narrowed_to": found.narrowed_to,
         "headline": _headline(visit, asking, found),
         "bars": drawn(asking, found.drawing, found.drawn),
+        "later": found.later and bool(rows),
+        "part": False,
         "views": await SavedViewStore(visit.means.database).list(visit.project.id),
         "saved": visit.query.get("saved", "")[:VIEW_NAME_MAX],
         "follows": asking.range.high is None and not visit.query.get("cursor"),
@@ -112,19 +116,23 @@ async def _read_rows(visit: Visit, asking: Asking, found: _Found) -> None:
         found.page = await read(asking.filters.between(found.narrowed_to, range_.high))
 
 
-async def _read_drawing(visit: Visit, asking: Asking, counts: TraceCounts, found: _Found) -> None:
+async def _read_drawing(
+    visit: Visit, asking: Asking, counts: TraceCounts, found: _Found, *, walks: bool = False
+) -> None:
     low, high = asking.range.low, asking.range.high or asking.range.now
     if low is None:
         ends = await counts.ends(visit.project.id)
         low, high = (high, high) if ends is None else (ends[0], max(ends[1], ends[0]))
     found.drawn = (low, high)
+    asked, width = asking.filters.over(asking.range), bar_width(low, high)
     try:
-        found.drawing = await counts.histogram(
-            visit.project.id,
-            asking.filters.over(asking.range),
-            bar_width(low, high),
-            timeout_s=DRAWING_TIMEOUT_S,
-        )
+        if walks:
+            found.drawing = await counts.histogram(visit.project.id, asked, width, timeout_s=FACETS_TIMEOUT_S)
+        else:
+            found.drawing = await counts.quick_histogram(
+                visit.project.id, asked, width, timeout_s=DRAWING_TIMEOUT_S
+            )
+            found.later = found.drawing is None
     except Slow:
         found.drawing = None
 
@@ -142,15 +150,22 @@ async def _nothing(visit: Visit, asking: Asking, counts: TraceCounts) -> dict[st
 def _headline(visit: Visit, asking: Asking, found: _Found) -> str:
     """The answer to the page's question, in a sentence."""
     said = asking.range.said(visit.look.zone)
+    if found.later:
+        return f"Traces {said}, being counted" if found.page["traces"] else f"No traces {said}"
     if found.drawing is None:
         return f"Traces {said}; too many to count in time"
     count, failed = found.drawing.count, found.drawing.failed
+    # A failed step of a trace whose root went well.
+    within = found.drawing.failing - failed
     if not count:
         return f"No traces {said}"
     if failed == count:
         tail = ", failed" if count == 1 else ", all of them failed"
     else:
         tail = f", {words.count(failed)} of them failed" if failed else ", none of them failed"
+        if within > 0:
+            many = f"{words.count(within)}{' more' if failed else ''} hold{'s' if within == 1 else ''}"
+            tail += f", {'' if failed else 'but '}{many} failed spans"
     return f"{words.counted(count, 'trace')} {said}{tail}"
 
 
@@ -170,6 +185,20 @@ async def rows(visit: Visit) -> Html:
     asking, found = Asking.of(visit), _Found()
     await _read_rows(visit, asking, found)
     return Html("parts/trace_rows", {**_of_rows(visit, asking, found.page), "narrowed_to": None}, part=True)
+
+
+async def drawing(visit: Visit) -> Html:
+    """How many there are and when, where every text has to be looked through for it."""
+    asking, found = Asking.of(visit), _Found()
+    await _read_drawing(visit, asking, TraceCounts(visit.means.history), found, walks=True)
+    asking = attrs.evolve(asking, range=_as_given(visit, asking))
+    context = {
+        "asking": asking,
+        "part": True,
+        "headline": _headline(visit, asking, found),
+        "bars": drawn(asking, found.drawing, found.drawn),
+    }
+    return Html("parts/trace_drawing", context, part=True)
 
 
 async def facets(visit: Visit) -> Html:
@@ -265,6 +294,7 @@ def _as_call(filters: Filters, range_: TimeRange, visit: Visit) -> dict[str, Any
 PAGES: Final = (
     PageRoute("GET", PROJECT + "/traces", "ORG_VIEW", traces),
     PageRoute("GET", PROJECT + "/traces/rows", "ORG_VIEW", rows),
+    PageRoute("GET", PROJECT + "/traces/drawing", "ORG_VIEW", drawing),
     PageRoute("GET", PROJECT + "/traces/facets", "ORG_VIEW", facets),
     PageRoute("GET", PROJECT + "/traces/rail", "ORG_VIEW", rail),
 )

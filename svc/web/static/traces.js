@@ -13,12 +13,27 @@ export function start(root) {
   rows(root);
   const drawing = root.querySelector("[data-histogram]");
   if (drawing instanceof HTMLElement) bars(drawing);
+  later(root);
   arrivals(root, bars);
   // Said once: a link that is copied from here says the list only.
   const address = new URL(location.href);
   if (!address.searchParams.has("saved")) return;
   address.searchParams.delete("saved");
   history.replaceState(history.state, "", address);
+}
+
+/** What took longer than the rows: the drawing, and with it the page's first line. @param {HTMLElement} root */
+function later(root) {
+  const place = root.querySelector("[data-drawing]");
+  if (!(place instanceof HTMLElement)) return;
+  place.addEventListener("swapped", () => {
+    const said = place.querySelector("[data-said]")?.textContent ?? "";
+    const headline = root.querySelector("h1");
+    if (said && headline) headline.textContent = said;
+    const drawing = place.querySelector("[data-histogram]");
+    if (drawing instanceof HTMLElement) bars(drawing);
+  });
+  load(place, place.dataset.drawing ?? "");
 }
 
 /** @param {HTMLElement} root @param {MouseEvent} event */

@@ -136,6 +136,6 @@ def test_hiding_costs_what_is_shown_and_no_more() -> None:
     small = {"said": "\\" + json.dumps(["abcdefghijklmnopqr"] * 400_000)}
     hostile = {"said": ("gh" + "p_" + "a" * 36 + " \n") * 200_000}
     for value in (small, hostile):
-        started = time.perf_counter()
+        started = time.process_time()
         masked_value(value)
-        assert time.perf_counter() - started < 10.0
+        assert time.process_time() - started < 10.0

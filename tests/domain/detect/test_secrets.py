@@ -252,9 +252,9 @@ def test_behind_too_many_stops_everything_that_looks_like_one_is_hidden() -> Non
 
 def test_a_text_made_to_stop_the_scan_at_every_word_costs_bounded_time() -> None:
     hostile = ("gh" + "p_" + "a" * 36 + " ") * 5000
-    started = time.perf_counter()
+    started = time.process_time()
     assert find_secrets(hostile, KEY) == []
-    assert time.perf_counter() - started < 2.0
+    assert time.process_time() - started < 2.0
     assert len(hostile) > 40 * MAX_STOPS
 
 

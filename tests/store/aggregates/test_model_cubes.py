@@ -5,11 +5,13 @@ from __future__ import annotations
 import random
 from collections import Counter
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from typing import Any
 
 import pytest
 
 from svc.domain.calendar import hour_of
+from svc.store.aggregates import trace_values
 from svc.store.aggregates.cubes import CubeStore
 from svc.store.aggregates.vitals import MOST_SUBJECTS
 from svc.store.postgres.database import Database
@@ -31,31 +33,70 @@ FILTERS: tuple[dict[str, Any], ...] = (
     {"model": "unheard-of"},
     {"kind": "tool", "status": "error"},
     {"call_site_id": "site1"},
-    # These the cube cannot tell.
     {"model": "gpt-4o", "kind": "llm"},
     {"call_site_id": "site2", "without": (("model", "gpt-4o"),)},
+    {"without": (("kind", "llm"), ("call_site_id", "site1"), ("user_id", "u"), ("session_id", "s"))},
     {"user_id": "nobody"},
+    {"slower_than": timedelta(seconds=2), "unpriced": False},
+    {"faster_than": timedelta(days=999_999_999), "cheaper_than": Decimal("0.01")},
+    {"failed_spans": True, "without": (("model", "unheard-of"),)},
 )
+
+
+def clause(asked: dict[str, Any]) -> str:
+    """What a filter says, told of each trace by itself."""
+    holds = "exists (select from span s where s.trace_id = t.trace_id and ({}))"
+    columns = {"model": ("model_id", "provided_model_name")}
+
+    def held(field: str, value: str) -> str:
+        of = columns.get(field, (field,))
+        return holds.format(" or ".join(f"s.{column} = {value!r}" for column in of))
+
+    said = ["project_id = 1"]
+    for field, value in asked.items():
+        said.append(
+            {
+                "status": f"status = {value!r}",
+                "user_id": f"user_id = {value!r}",
+                "slower_than": "ended_at - started_at >= interval '2 seconds'",
+                "faster_than": "ended_at is not null",
+                "cheaper_than": "total_cost <= 0.01",
+                "unpriced": "(unpriced_spans > 0) = false",
+                "failed_spans": "error_count > 0",
+            }.get(field)
+            or (held(field, value) if field != "without" else "true")
+        )
+    for field, value in asked.get("without", ()):
+        own = field in ("user_id", "session_id")
+        said.append(f"{field} is distinct from {value!r}" if own else f"not {held(field, value)}")
+    return " and ".join(said)
 
 
 async def traces_agree(store: Database, clock: Clock, asked: dict[str, Any], hours: int, width: int) -> None:
     """The drawing says what each trace that began in its range says, for itself."""
-    range_ = {"low": clock.now - timedelta(hours=hours, minutes=7), "high": clock.now - timedelta(minutes=3)}
-    step = width * HOUR
-    counts = TraceCounts(store)
-    drawn = await counts.histogram(1, TraceFilter(**asked, **range_), step, timeout_s=9)
-    # A width that no cube has: each is counted by itself.
-    fine = await counts.histogram(
-        1, TraceFilter(**asked, **range_), timedelta(minutes=7, seconds=30), timeout_s=9
+    low, high = clock.now - timedelta(hours=hours, minutes=7), clock.now - timedelta(minutes=3)
+    told = await fetch(
+        store,
+        f"select started_at, status from trace t where {clause(asked)} and started_at between $1 and $2",
+        low,
+        high,
     )
-    expected: Counter[datetime] = Counter()
-    failed: Counter[datetime] = Counter()
-    for bucket in fine.buckets:
-        start = bucket.start - (bucket.start - MONDAY) % step
-        expected[start] += bucket.count
-        failed[start] += bucket.failed
-    assert {one.start: one.count for one in drawn.buckets} == expected
-    assert {one.start: one.failed for one in drawn.buckets if one.failed} == +failed
+    # Wide bars are counted by the hour, narrow ones by each trace.
+    for step in (width * HOUR, timedelta(minutes=7, seconds=30)):
+        drawn = await TraceCounts(store).histogram(
+            1, TraceFilter(**asked, low=low, high=high), step, timeout_s=9
+        )
+        expected: Counter[datetime] = Counter()
+        failed: Counter[datetime] = Counter()
+        for row in told:
+            start = row["started_at"] - (row["started_at"] - MONDAY) % step
+            expected[start] += 1
+            failed[start] += row["status"] == "error"
+        assert {one.start: one.count for one in drawn.buckets} == expected, asked
+        assert {one.start: one.failed for one in drawn.buckets if one.failed} == +failed
+    counted = await TraceCounts(store).facets(1, TraceFilter(**asked, low=low, high=high), timeout_s=9)
+    assert counted.over == len(told)
+    assert dict(counted.fields["status"]) == Counter(row["status"] for row in told)
 
 
 async def models_agree(store: Database, clock: Clock, hours: int) -> None:
@@ -79,7 +120,10 @@ async def models_agree(store: Database, clock: Clock, hours: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(2))
-async def test_cubes_agree_with_the_rows_at_every_moment(store: Database, clock: Clock, seed: int) -> None:
+async def test_cubes_agree_with_the_rows_at_every_moment(
+    store: Database, clock: Clock, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trace_values, "MOST_TRACES", 3)
     dice = random.Random(seed)
     walk = Walk(store, clock, dice)
     for _ in range(30):
@@ -91,6 +135,7 @@ async def test_cubes_agree_with_the_rows_at_every_moment(store: Database, clock:
         await traces_agree(store, clock, asked, dice.choice([0, 1, 6, 30]), dice.choice([1, 3, 24]))
         await models_agree(store, clock, dice.choice([1, 6, 24]))
     assert await fetch(store, "select from trace_cube limit 1")
+    assert await fetch(store, "select from trace_group where part > 0 limit 1")
     assert await fetch(store, "select from model_cube limit 1")
 
 
@@ -112,10 +157,41 @@ async def test_an_hour_of_models_that_never_come_again_keeps_the_most_called(
     assert tuple(kept[0].values()) == ("often", 99)
 
 
+async def test_an_hour_that_a_release_before_counted_is_counted_by_its_rows_until_it_is_built_anew(
+    store: Database, clock: Clock
+) -> None:
+    walk = Walk(store, clock, random.Random(1))
+    for _ in range(12):
+        await walk.step("settle")
+    while (await walk.traces.settle(clock.now + timedelta(seconds=11), 100)).seen:
+        pass
+    clock.now += 3 * HOUR
+    while (await CubeStore(store).build(clock.now, 100)).more:
+        pass
+    # As it leaves them.
+    await fetch(store, "delete from trace_group")
+    await fetch(store, "update trace_cube set held = null")
+    await traces_agree(store, clock, {"without": (("model", "gpt-4o"),)}, 30, 1)
+    assert not await fetch(store, "select from trace_group limit 1")
+    while (await CubeStore(store).build(clock.now, 100)).more:
+        pass
+    assert await fetch(store, "select from trace_group limit 1")
+    assert not await fetch(store, "select from trace_cube where held is null limit 1")
+    await traces_agree(store, clock, {"without": (("model", "gpt-4o"),)}, 30, 1)
+
+
 async def test_a_month_is_read_by_the_hour(store: Database, clock: Clock) -> None:
     until = hour_of(clock.now)
     for table, columns, values, many in (
-        ("trace_cube", "field, value, n, failed", "'model', 'm' || m, 5, 1", 40),
+        ("trace_cube", "field, value, n, failed, held", "'model', 'm' || m, 5, 1, '11111'", 40),
+        (
+            "trace_group",
+            "part, failed, failing, unpriced, started, ids, took, cost, users, sessions",
+            "0, '10000', '10000', '00000', array_fill($1 - n * interval '1 hour', '{5}'),"
+            " array_fill('\\x00'::bytea, '{5}'), '{1,2,3,4,5}', '{1,2,3,4,5}', array_fill('u'::text, '{5}'),"
+            " array_fill('s'::text, '{5}')",
+            1,
+        ),
         (
             "model_cube",
             "provider, name, calls, unpriced, given, tokens, cost",
@@ -134,12 +210,17 @@ async def test_a_month_is_read_by_the_hour(store: Database, clock: Clock) -> Non
     await fetch(store, "insert into cube_progress values (1, 'traces', $1), (1, 'spans', $1)", until)
     explaining: Any = Explaining(store)
     month = until - timedelta(days=30)
-    asked = TraceFilter(model="m3", low=month, high=until)
-    drawn = await TraceCounts(explaining).histogram(1, asked, 12 * HOUR, timeout_s=9)
-    assert (drawn.count, drawn.failed) == (360 * 5, 360)
+    for more, each in (({}, 5), ({"slower_than": timedelta(microseconds=4)}, 2)):
+        asked = TraceFilter(model="m3", low=month, high=until, without=(("model", "none"),), **more)
+        drawn = await TraceCounts(explaining).histogram(1, asked, 12 * HOUR, timeout_s=9)
+        assert (drawn.count, drawn.failed) == (360 * each, 360 if each == 5 else 0)
     used = await ModelReads(explaining).used(1, month, 9)
     assert [(one.name, one.calls, one.unpriced, one.cost) for one in used][:1] == [("m1", 1800, 360, 180.0)]
-    for table, index in (("trace_cube", "trace_cube_value"), ("model_cube", "model_cube_began")):
-        (plan,) = [plan for plan in explaining.plans if table in plan]
-        assert index in plan
+    for table, index in (
+        ("trace_cube", "trace_cube_value"),
+        ("trace_group", "trace_group_pkey"),
+        ("model_cube", "model_cube_began"),
+    ):
+        plan, *_ = [plan for plan in explaining.plans if f" on {table}" in plan and "lacking" not in plan]
+        assert index in plan, plan
         assert f"Seq Scan on {table}" not in plan

