@@ -19,6 +19,9 @@ from actors.supervision import Vitals
 
 #: How often the roller looks, and how many traces it takes in one transaction.
 ROUND_S: Final = 0.25
+#: How long it may look away while nothing is due. Writers make nothing due sooner than two seconds ahead, so
+#: no trace waits longer for it.
+IDLE_S: Final = 1.0
 ROUND_TRACES: Final = 200
 OUTAGE_PAUSE_S: Final = 1.0
 
@@ -33,7 +36,8 @@ class RollerTally:
 
 
 class TraceRoller:
-    """Looks for due traces four times a second, and without a pause while there is a backlog.
+    """Looks for due traces four times a second, without a pause while there is a backlog, and once a second
+    while nothing is due for as long.
 
     `now` is the clock by which writers say when a trace is due.
     """
@@ -48,8 +52,13 @@ class TraceRoller:
         await rounds(self._settle, self._vitals, outage_pause_s=OUTAGE_PAUSE_S, task_status=task_status)
 
     async def _settle(self) -> float:
-        done = await self._shelf.settle(await self._now(), ROUND_TRACES)
+        now = await self._now()
+        done = await self._shelf.settle(now, ROUND_TRACES)
         self._tally.rounds += 1
         self._tally.rolled += done.seen
         self._tally.settled += done.settled
-        return 0.0 if done.seen == ROUND_TRACES else ROUND_S
+        if done.seen:
+            return 0.0 if done.seen == ROUND_TRACES else ROUND_S
+        if done.next_at is None:
+            return IDLE_S
+        return min(max((done.next_at - now).total_seconds(), ROUND_S), IDLE_S)

@@ -102,10 +102,14 @@ class Letter:
 
 @attrs.frozen
 class Settled:
-    """What one settling round did: traces looked at, and of these how many became settled."""
+    """What one settling round did: traces looked at, and of these how many became settled.
+
+    `next_at` is when the next trace is due, where none was; None when none will be.
+    """
 
     seen: int
     settled: int
+    next_at: datetime | None = None
 
 
 @attrs.frozen

@@ -23,7 +23,6 @@ from typing import Final
 #: What is worth it (deploy/BENCHMARKS.md, "Compiled modules"). Nothing that waits is here.
 MODULES: Final = (
     "protocol.otlp.plain_spans",
-    "protocol.otlp.shapes",
     "protocol.text",
     "svc.domain.dialects",
     "svc.domain.dialects.genai",

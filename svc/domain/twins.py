@@ -20,23 +20,18 @@ def mark_twins(rows: Iterable[SpanRow]) -> None:
     call, the first to start counts; those that overlap it in time and bear another name are its twins. Equal
     names are two calls, whatever a gateway or a stand-in gives as their id.
     """
-    # What comes once, as nearly all does, costs no list and no look at its usage.
-    alone: dict[str | tuple[str, str], SpanRow] = {}
-    told: dict[str | tuple[str, str], list[SpanRow]] = {}
+    by_id: dict[tuple[str, ...], list[SpanRow]] = {}
     for row in rows:
-        key: str | tuple[str, str] | None = row.response_id
-        if row.kind in ("tool", "mcp") and row.tool_calls and (key is None or not reports_usage(row)):
+        if row.response_id is not None and reports_usage(row):
+            by_id.setdefault((row.response_id,), []).append(row)
+        elif row.kind in ("tool", "mcp") and row.tool_calls:
             own = row.tool_calls[0]
-            key = None if own.call_id is None else (own.name, own.call_id)
-        if key is not None:
-            earlier = alone.setdefault(key, row)
-            if earlier is not row:
-                told.setdefault(key, [earlier]).append(row)
-    for key, those in told.items():
-        telling = [row for row in those if type(key) is tuple or reports_usage(row)]
-        telling.sort(key=by_start)
-        for row in telling[1:]:
-            first = telling[0]
-            apart = row.trace_id != first.trace_id and row.name != first.name
-            if apart and row.started_at <= (first.ended_at or first.started_at):
-                row.mark("twin")
+            if own.call_id is not None:
+                by_id.setdefault((own.name, own.call_id), []).append(row)
+    for told in by_id.values():
+        if len(told) > 1:
+            first, *others = sorted(told, key=by_start)
+            for row in others:
+                apart = row.trace_id != first.trace_id and row.name != first.name
+                if apart and row.started_at <= (first.ended_at or first.started_at):
+                    row.mark("twin")

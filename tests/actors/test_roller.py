@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 
 import attrs
@@ -10,7 +10,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from actors.roller import OUTAGE_PAUSE_S, ROUND_S, ROUND_TRACES, RollerTally, TraceRoller
+from actors.roller import IDLE_S, OUTAGE_PAUSE_S, ROUND_S, ROUND_TRACES, RollerTally, TraceRoller
 from actors.supervision import Vitals, keep
 from protocol.storage import Outage, Settled
 from tests.actors.every_await import Strike, at_every_await
@@ -24,9 +24,13 @@ async def server_time() -> datetime:
 
 @attrs.define
 class Shelf:
-    """Traces that are due, every second one of them quiet. The next rounds meet `troubles` first."""
+    """Traces that are due, every second one of them quiet. The next rounds meet `troubles` first.
+
+    A further one is due at `next_at`.
+    """
 
     due: int = 0
+    next_at: datetime | None = NOW
     settled: int = 0
     troubles: list[Exception] = attrs.field(factory=list)
     rounds_s: list[float] = attrs.field(factory=list)
@@ -42,7 +46,7 @@ class Shelf:
         self.settled += seen // 2
         # The answer to a commit that the asker may not live to hear.
         await trio.lowlevel.checkpoint()
-        return Settled(seen, seen // 2)
+        return Settled(seen, seen // 2, None if seen else self.next_at)
 
     def gaps_s(self) -> list[float]:
         """The time between one round and the next."""
@@ -70,11 +74,24 @@ def rig() -> Rig:
     return Rig()
 
 
-async def test_it_looks_four_times_a_second(rig: Rig, autojump_clock: MockClock) -> None:
+async def test_it_looks_four_times_a_second_while_something_is_due(
+    rig: Rig, autojump_clock: MockClock
+) -> None:
     await rig.run_for(2.1)
     assert rig.shelf.gaps_s() == pytest.approx([ROUND_S] * 8)
     assert rig.tally == RollerTally(rounds=9)
     assert rig.vitals.state == "running"
+
+
+@pytest.mark.parametrize(
+    ("ahead_s", "rest_s"), [(None, IDLE_S), (60.0, IDLE_S), (0.6, 0.6), (0.1, ROUND_S), (-5.0, ROUND_S)]
+)
+async def test_while_nothing_is_due_it_looks_again_when_something_is_and_once_a_second_at_least(
+    rig: Rig, autojump_clock: MockClock, ahead_s: float | None, rest_s: float
+) -> None:
+    rig.shelf.next_at = None if ahead_s is None else NOW + timedelta(seconds=ahead_s)
+    await rig.run_for(2.5 * rest_s)
+    assert rig.shelf.gaps_s() == pytest.approx([rest_s] * 2)
 
 
 async def test_a_backlog_is_worked_off_without_a_pause(rig: Rig, autojump_clock: MockClock) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
+from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, get_args
@@ -20,7 +21,7 @@ from svc.domain.dialects.dialect import Field
 from svc.domain.mapping import map_span
 from svc.domain.payload import payload_of
 from svc.domain.rollup import roll_up
-from svc.domain.span import Kind, SpanRow
+from svc.domain.span import EPOCH, Kind, SpanRow, instant
 from svc.domain.values import count, money
 from tests.domain import BOOK, START_NS, buckets, event, mapped, wire
 
@@ -430,6 +431,11 @@ event_keys = st.sampled_from(
         "gen_ai.input.messages",
     ]
 )
+
+
+@given(st.integers(0, 2**64 - 1) | st.integers(2**33 * 10**9 - 10**7, 2**33 * 10**9 + 10**7))
+def test_a_time_is_that_of_the_wire_cut_to_microseconds(unix_ns: int) -> None:
+    assert instant(unix_ns) == EPOCH + timedelta(microseconds=unix_ns // 1000)
 
 
 @given(

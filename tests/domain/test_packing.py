@@ -17,7 +17,9 @@ from hypothesis import strategies as st
 
 from protocol.inflate import Unreadable
 from protocol.otlp.reading import WireSpan, envelope, walk
+from svc.domain import packing
 from svc.domain.packing import SEEN_BYTES, Frame, Packer, Parts, Seen, frames, pack_message, unpack_messages
+from tests.plain import plain
 from tests.wire import event, request, span
 
 DAY = date(2026, 11, 20)
@@ -123,6 +125,26 @@ def test_a_message_is_named_by_its_sha_256() -> None:
     parts = packer.take_apart(1, DAY, wire({"input.value": TEXT}))
     name = hashlib.sha256(TEXT.encode()).digest()[:16]
     assert (parts.hashes, parts.messages) == (name, {name: TEXT.encode()})
+
+
+def test_a_text_that_comes_again_and_again_keeps_its_name() -> None:
+    packer = Packer()
+    packer.take_apart(1, DAY, wire({"input.value": TEXT}))
+    for _ in range(3):
+        parts = packer.take_apart(1, DAY, wire({"input.value": TEXT}))
+        assert parts.messages == {hashlib.sha256(TEXT.encode()).digest()[:16]: TEXT.encode()}
+
+
+def test_the_texts_remembered_with_their_names_are_bounded() -> None:
+    source = plain(packing)
+    packer = source.Packer()
+    longest = source._NAMED_TEXT_BYTES
+    for number in range(source._NAMED_BYTES // longest + 100):
+        packer._name(number, f"{number:<{longest}}".encode())
+        assert len(packer._named) * longest <= source._NAMED_BYTES + longest
+    before = len(packer._named)
+    packer._name(-1, b"x" * (longest + 1))
+    assert len(packer._named) == before < 100 + 1
 
 
 def test_texts_of_events_are_shared_too() -> None:

@@ -109,6 +109,9 @@ _DUE: Final = (
     " where next_at <= $1 order by next_at limit $2 for update skip locked"
 )
 
+# When the next one is due, by the same index.
+_NEXT_DUE: Final = "select min(next_at) from trace where next_at is not null"
+
 # Quiet and unchanged since its last roll-up: nothing to do but to say so, and to have it folded.
 _SETTLE: Final = (
     "with settled as ("
@@ -218,6 +221,8 @@ class TraceStore:
 
 async def _round(connection: Connection, now: datetime, limit: int) -> Settled:
     due = await connection.fetch(_DUE, now, limit)
+    if not due:
+        return Settled(seen=0, settled=0, next_at=await connection.fetchval(_NEXT_DUE))
     quiet = [row for row in due if not row["stale"] and row["due_at"] <= now]
     busy = [row for row in due if not row["stale"] and row["due_at"] > now]
     for statement, rows in ((_SETTLE, quiet), (_LOOK_AGAIN, busy)):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from importlib.util import module_from_spec, spec_from_file_location
 from typing import Any, get_args
 
 import msgspec
@@ -12,13 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protocol.compiled import sources
 from protocol.storage import StoreRefused
 from svc.domain.span import CostSource, Kind, Repeats, SpanRow, Status
 from svc.store.postgres.database import Connection, Database
 from svc.store.spans import encoding
 from svc.store.spans.copying import copy_spans
 from svc.store.spans.encoding import COLUMNS, Copied, microseconds, numeric
+from tests.plain import plain
 
 ids = st.binary(min_size=16, max_size=16)
 moments = st.datetimes(datetime(1970, 1, 1), datetime(2554, 7, 21), timezones=st.just(UTC))
@@ -161,12 +160,7 @@ async def test_a_text_that_the_database_cannot_hold_is_refused(store: Database) 
 
 
 def test_what_is_remembered_is_bounded() -> None:
-    # Its source: what a compiled module remembers cannot be looked at.
-    spec = spec_from_file_location("encoding_of_tests", sources(encoding.__name__)[0])
-    assert spec is not None
-    assert spec.loader is not None
-    plain = module_from_spec(spec)
-    spec.loader.exec_module(plain)
+    source = plain(encoding)
     at = datetime(2026, 11, 20, tzinfo=UTC)
     rows = [
         (
@@ -176,15 +170,15 @@ def test_what_is_remembered_is_bounded() -> None:
             0,
             msgspec.structs.replace(_plain(), input_tokens=n, total_cost=n + Decimal("0.71"), name=str(n)),
         )
-        for n in range(2 * plain._REMEMBERED_BOUND)
+        for n in range(2 * source._REMEMBERED_BOUND)
     ]
-    assert b"".join(plain.encode(rows)) == b"".join(encoding.encode(rows))
-    for remembered in (plain._shared, plain._numbers, plain._costs):
-        assert 0 < len(remembered) <= plain._REMEMBERED_BOUND
+    assert b"".join(source.encode(rows)) == b"".join(encoding.encode(rows))
+    for remembered in (source._shared, source._numbers, source._costs):
+        assert 0 < len(remembered) <= source._REMEMBERED_BOUND
 
 
 def _plain() -> SpanRow:
-    nothing = dict.fromkeys(SpanRow.__struct_fields__)
+    nothing: dict[str, Any] = dict.fromkeys(SpanRow.__struct_fields__)
     at = datetime(2026, 11, 20, tzinfo=UTC)
     known = {"trace_id": bytes(16), "span_id": bytes(8), "kind": "llm", "name": "n", "status": "ok"}
     return SpanRow(
