@@ -36,8 +36,9 @@ from svc.domain.dialects import (
     pydantic_ai,
     vercel,
 )
+from svc.domain.dialects.details import detail_of
 from svc.domain.dialects.dialect import Attributes, Detail, Dialect, Field, Found, Messages, Reader, holding
-from svc.domain.values import count, decoded, milliseconds, money, present, text
+from svc.domain.values import count, money, present, text
 
 _LANGFUSE: Final = langfuse.DIALECT
 _OPENINFERENCE: Final = openinference.DIALECT
@@ -246,7 +247,7 @@ class Reading:
     def finish_reasons(self, span: WireSpan) -> list[str]:
         """Why the model stopped, as `read_details` says it, without the other details."""
         for dialect, key in self._plan.finished:
-            if (value := _detail(span, dialect, "finish_reasons", key)) is not None:
+            if (value := detail_of(span, dialect, "finish_reasons", key)) is not None:
                 return list(value)
         return []
 
@@ -354,32 +355,9 @@ def read_details(span: WireSpan) -> dict[Detail, Any]:
     for dialect in _DETAILED:
         for detail, keys in dialect.details.items():
             for key in keys:
-                if detail not in found and (value := _detail(span, dialect, detail, key)) is not None:
+                if detail not in found and (value := detail_of(span, dialect, detail, key)) is not None:
                     found[detail] = value
     return found
-
-
-def _detail(span: WireSpan, dialect: Dialect, detail: Detail, key: str) -> Any:
-    attributes = span.attributes
-    if key.endswith("*"):
-        start = key[:-1]
-        said = {name[len(start) :]: value for name, value in attributes.items() if name.startswith(start)}
-        said.pop("model", None)
-        return said or None
-    if (value := present(attributes.get(key))) is None:
-        return None
-    if (reader := dialect.detail_readers.get(key)) is not None:
-        return reader(value, span)
-    if detail == "finish_reasons":
-        opened = decoded(value)
-        reasons = opened if type(opened) is list else [value]
-        return [reason for item in reasons if (reason := text(item)) is not None] or None
-    if detail == "time_to_first_token_ms":
-        return milliseconds(value, 1000)
-    if detail == "parameters":
-        opened = decoded(value)
-        return opened if type(opened) is dict and opened else None
-    return text(value)
 
 
 def _speakers(spoken: int) -> tuple[Dialect, ...]:
