@@ -7,7 +7,7 @@ import time
 from collections import defaultdict
 from typing import Any, get_args
 
-import attrs
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -217,7 +217,7 @@ def test_a_field_goes_to_the_same_dialect_in_whatever_order_attributes_come() ->
             kind, usage = USAGES[name]
             said |= kind | usage(120, 30, 60, 40, 12)
     forwards, backwards = mapped(said), mapped(dict(reversed(list(said.items()))))
-    assert attrs.asdict(forwards) == attrs.asdict(backwards)
+    assert msgspec.structs.asdict(forwards) == msgspec.structs.asdict(backwards)
 
 
 def test_precedence_names_dialects_that_say_the_field() -> None:
