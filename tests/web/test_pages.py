@@ -393,7 +393,7 @@ async def test_rows_and_drawing_say_the_same_under_every_filter(
     seen = await owner.get(f"{BASE}/traces?q={quote(bar)}")
     assert seen.text.count("<tr data-id=") == min(count, 50)
     said = heading(seen)
-    assert said.startswith(f"{count or 'No'} trace"), said
+    assert said.startswith(f"{count or 'No matching'} trace"), said
 
 
 async def test_a_text_in_many_traces_is_counted_after_the_rows(
@@ -410,7 +410,10 @@ async def test_a_text_in_many_traces_is_counted_after_the_rows(
     assert "60 traces in the last 7 days, 20 of them failed</p>" in part.text
     assert "data-histogram" in part.text
     # Nothing is to be counted where there is no row.
-    assert heading(await owner.get(f"{BASE}/traces?q=nowhere&range=7d")) == "No traces in the last 7 days"
+    assert (
+        heading(await owner.get(f"{BASE}/traces?q=nowhere&range=7d"))
+        == "No matching traces in the last 7 days"
+    )
 
 
 async def test_facets_count_under_the_filters_and_lead_to_them(store: Database, owner: Visitor) -> None:

@@ -150,15 +150,16 @@ async def _nothing(visit: Visit, asking: Asking, counts: TraceCounts) -> dict[st
 def _headline(visit: Visit, asking: Asking, found: _Found) -> str:
     """The answer to the page's question, in a sentence."""
     said = asking.range.said(visit.look.zone)
+    none = f"No {'matching ' if asking.filters.tokens or asking.filters.text else ''}traces {said}"
     if found.later:
-        return f"Traces {said}, being counted" if found.page["traces"] else f"No traces {said}"
+        return f"Traces {said}, being counted" if found.page["traces"] else none
     if found.drawing is None:
         return f"Traces {said}; too many to count in time"
     count, failed = found.drawing.count, found.drawing.failed
     # A failed step of a trace whose root went well.
     within = found.drawing.failing - failed
     if not count:
-        return f"No traces {said}"
+        return none
     if failed == count:
         tail = ", failed" if count == 1 else ", all of them failed"
     else:
