@@ -20,12 +20,12 @@ from typing import Final
 import attrs
 import trio
 
-from protocol.backup import FORMAT, BackupDamaged, BackupRefused, Manifest, PhysicalCopy, StoredFile
+from protocol.backup import FORMAT, BackupRefused, Manifest, PhysicalCopy, StoredFile
 from svc.backup.folder import BackupFolder, FileWriter
 from svc.backup.restoring import check_files
 from svc.backup.sealed import lay
 from svc.backup.spool import copy_spool, lay_spool
-from svc.backup.taking import TakenBackup, box_file, moment_of
+from svc.backup.taking import TakenBackup, box_file, intact, moment_of
 from svc.config.table import Settings
 from svc.store.backup.loading import unfit
 from svc.store.backup.physical import log_kept, looked_at
@@ -76,7 +76,7 @@ async def take_physical(
     folder.check_ours()
     with folder.held():
         folder.check_room()
-        newest = _newest(folder, told)
+        newest = intact(folder.newest, told, then="")
         spool = await trio.to_thread.run_sync(partial(copy_spool, settings.data_dir / "spool", folder))
         origin, steps = await looked_at(database)
         branch = branch_of(server.cluster)
@@ -107,23 +107,11 @@ async def take_physical(
     return TakenBackup(manifest, 2, copy.parts[-1].bytes + copy.listing.bytes, kept)
 
 
-def _newest(folder: BackupFolder, told: Callable[[str], None]) -> Manifest | None:
-    try:
-        return folder.newest()
-    except BackupDamaged as damaged:
-        told(str(damaged))
-        return None
-
-
 def _before(
     folder: BackupFolder, system_id: str, branch: str, told: Callable[[str], None]
 ) -> PhysicalCopy | None:
     """The copy that this one may be put over, if there is one."""
-    try:
-        manifest = folder.newest_of(physical=True)
-    except BackupDamaged as damaged:
-        told(f"{damaged}; everything is copied")
-        return None
+    manifest = intact(partial(folder.newest_of, physical=True), told)
     if manifest is None or manifest.physical is None:
         return None
     copy = manifest.physical

@@ -117,8 +117,8 @@ async def take(
     folder.check_ours()
     with folder.held():
         folder.check_room()
-        earlier = _earlier(folder.newest, told)
-        same = None if full else _earlier(partial(folder.newest_of, physical=False), told)
+        earlier = intact(folder.newest, told)
+        same = None if full else intact(partial(folder.newest_of, physical=False), told)
         spool = await trio.to_thread.run_sync(partial(copy_spool, settings.data_dir / "spool", folder))
         destination = _Sink(folder, same, told)
         contents = await read_database(database, destination)
@@ -140,11 +140,14 @@ async def take(
     return TakenBackup(manifest, destination.new_files, destination.new_bytes, destination.kept_files)
 
 
-def _earlier(found: Callable[[], Manifest | None], told: Callable[[str], None]) -> Manifest | None:
+def intact(
+    found: Callable[[], Manifest | None], told: Callable[[str], None], then: str = "; everything is copied"
+) -> Manifest | None:
+    """What was found, None where it is damaged: that is told, and what follows of it."""
     try:
         return found()
     except BackupDamaged as damaged:
-        told(f"{damaged}; everything is copied")
+        told(f"{damaged}{then}")
         return None
 
 

@@ -81,6 +81,25 @@ def parts(folder: Path) -> int:
     return len(list(folder.rglob("*.part")))
 
 
+def noon(service: Service, data: Path, flood: Flood) -> set[bytes]:
+    """The disk dies in the middle of it; all that may have been stored by then."""
+    service.process.kill()
+    service.process.wait(10)
+    stop_postgres(data)
+    flood.end()
+    return flood.acknowledged | flood.maybe
+
+
+def all_is_back(again: Service, before: set[bytes], after: set[bytes], query_key: str) -> None:
+    until(lambda: again.metric("svc_spool_depth_batches") == 0, timeout_s=60)
+    found = stored(again.env)
+    assert before - found.keys() == set(), "every span of before the backup is back"
+    assert found.keys() - after == set()
+    assert set(found.values()) == {1}
+    assert again.ask("count", {"dataset": "spans"}, query_key)["count"] == len(found)
+    check_in(again)
+
+
 def test_the_disk_died_at_noon(open_folder: Path) -> None:
     data, backups = open_folder / "data", open_folder / "backups"
     with running(data, first=True, errors_expected=True, **SETTINGS) as service:
@@ -102,12 +121,7 @@ def test_the_disk_died_at_noon(open_folder: Path) -> None:
             before = set(flood.acknowledged)
             service.command("backup", str(backups))
             flood.until_more(100)
-            # Noon.
-            service.process.kill()
-            service.process.wait(10)
-            stop_postgres(data)
-            flood.end()
-            after = flood.acknowledged | flood.maybe
+            after = noon(service, data, flood)
         told = service.command("backup", "verify", str(backups), "--scratch", str(open_folder))
         assert "1 sealed values opened" in told
         write_key, query_key = service.write_key, service.query_key
@@ -115,13 +129,7 @@ def test_the_disk_died_at_noon(open_folder: Path) -> None:
     shutil.rmtree(data)
     service.command("restore", str(backups), timeout_s=120)
     with running(data, **SETTINGS) as again:
-        until(lambda: again.metric("svc_spool_depth_batches") == 0, timeout_s=60)
-        found = stored(again.env)
-        assert before - found.keys() == set(), "every span of before the backup is back"
-        assert found.keys() - after == set()
-        assert set(found.values()) == {1}
-        assert again.ask("count", {"dataset": "spans"}, query_key)["count"] == len(found)
-        check_in(again)
+        all_is_back(again, before, after, query_key)
         # The programs that sent spans go on with the keys they have.
         with Flood(again.url, write_key) as flood:
             flood.until_more(100)
@@ -142,11 +150,7 @@ def test_a_copy_of_the_cluster_and_what_changed_since_bring_everything_back(open
             told = service.command("backup", str(backups), "--physical")
             assert "what changed since the backup before, part 2 of 2" in told
             flood.until_more(100)
-            service.process.kill()
-            service.process.wait(10)
-            stop_postgres(data)
-            flood.end()
-            after = flood.acknowledged | flood.maybe
+            after = noon(service, data, flood)
         query_key = service.query_key
     assert not (data / "postgres" / "client-password").exists()
     assert PLANTED.encode() not in b"".join(p.read_bytes() for p in backups.rglob("*") if p.is_file())
@@ -154,13 +158,7 @@ def test_a_copy_of_the_cluster_and_what_changed_since_bring_everything_back(open
     told = service.command("restore", str(backups), timeout_s=120)
     assert f"into trace_svc@{data}" in told
     with running(data, **SETTINGS) as again:
-        until(lambda: again.metric("svc_spool_depth_batches") == 0, timeout_s=60)
-        found = stored(again.env)
-        assert before - found.keys() == set(), "every span of before the backup is back"
-        assert found.keys() - after == set()
-        assert set(found.values()) == {1}
-        assert again.ask("count", {"dataset": "spans"}, query_key)["count"] == len(found)
-        check_in(again)
+        all_is_back(again, before, after, query_key)
 
 
 def test_the_commands_of_the_page_do_what_it_says(open_folder: Path) -> None:
