@@ -30,7 +30,7 @@ from svc.store.aggregates.models import build_models
 from svc.store.aggregates.projects import every_project
 from svc.store.aggregates.span_ids import build_span_ids
 from svc.store.aggregates.sums import count_all, sum_up
-from svc.store.aggregates.trace_ids import LACKING_IDS, build_trace_ids
+from svc.store.aggregates.trace_ids import build_trace_ids
 from svc.store.aggregates.trace_values import build_trace_values, mark_lacking
 from svc.store.aggregates.values import build_values
 from svc.store.aggregates.vitals import TRACES, build_vitals
@@ -85,7 +85,7 @@ class CubeStore:
     """Implements the `Hours` port."""
 
     database: Database
-    #: Whether there may be hours of an earlier release, without the sums of what failed or blocks of ids.
+    #: Whether there may be hours of an earlier release, without the sums of what failed.
     _earlier: bool = attrs.field(default=True, init=False)
 
     async def build(self, now: datetime, limit: int) -> Built:
@@ -106,7 +106,7 @@ class CubeStore:
         return Built(done, more=done >= limit)
 
     async def _make_up(self, limit: int) -> int:
-        """Build what the hours of an earlier release lack. Returns how many there were."""
+        """Count what failed in the hours that an earlier release built. Returns how many there were."""
         done = 0
         for project_id in await every_project(self.database):
             for dataset in CUBED:
@@ -117,13 +117,6 @@ class CubeStore:
                 for row in rows:
                     await self._build_failed(project_id, dataset, row["hour"])
                 done += len(rows)
-            # Newest first, as above.
-            rows = await self.database.fetch(
-                f"{LACKING_IDS} order by 1 desc limit $2", project_id, limit - done
-            )
-            for row in rows:
-                await self._build_ids(project_id, row["hour"])
-            done += len(rows)
         self._earlier = done >= limit
         return done
 
@@ -146,19 +139,12 @@ class CubeStore:
 
         await self.database.run(work, timeout_s=BUILD_TIMEOUT_S)
 
-    async def _build_ids(self, project_id: int, hour: datetime) -> None:
-        async def work(connection: Connection) -> None:
-            # As ever. A trace that changes meanwhile makes the hour dirty.
-            await connection.execute("select pg_advisory_xact_lock($1, $2)", _LOCK, project_id % 2**31)
-            await build_trace_ids(connection, project_id, hour, hour + HOUR)
-
-        await self.database.run(work, timeout_s=BUILD_TIMEOUT_S)
-
     async def _dirty(self, limit: int) -> list[tuple[int, str, datetime]]:
-        # Marked hours, oldest mark first.
+        # Marked hours, oldest mark first; of those that were marked at once the newest.
         rows = await self.database.run(
             lambda connection: connection.fetch(
-                "select project_id, dataset, hour from cube_dirty order by marked_at limit $1", limit
+                "select project_id, dataset, hour from cube_dirty order by marked_at, hour desc limit $1",
+                limit,
             ),
             readonly=True,
         )

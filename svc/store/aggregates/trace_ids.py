@@ -2,7 +2,8 @@
 
 Owns the table `trace_id_block`, with `svc.store.reads.trace_ids`, which reads it. The cube builder calls
 `build_trace_ids` for each hour of traces it builds, in the same transaction, so that it is right exactly
-where the cubes are. Hours that an earlier release built have no blocks; they are told by `LACKING_IDS`.
+where the cubes are. Hours that an earlier release built have neither blocks nor groups of traces, and are
+built anew for both (`svc.store.aggregates.trace_values`).
 """
 
 from __future__ import annotations
@@ -19,12 +20,6 @@ from svc.store.postgres.database import Connection
 BLOCK_IDS: Final = 2_048
 
 _COLUMNS: Final = ("project_id", "hour", "place", "first_started_at", "last_started_at", "ids", "pieces")
-
-# The hours with traces that have no blocks: every one of them has its count of all traces.
-LACKING_IDS: Final = (
-    "select distinct c.hour from trace_cube c where c.project_id = $1 and c.field = '' and c.value = ''"
-    " and not exists (select from trace_id_block b where b.project_id = $1 and b.hour = c.hour)"
-)
 
 
 async def build_trace_ids(connection: Connection, project_id: int, hour: datetime, end: datetime) -> None:

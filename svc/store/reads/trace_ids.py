@@ -20,10 +20,9 @@ import attrs
 
 from svc.domain.calendar import after
 from svc.domain.id_pieces import ID_BYTES, MARKS, PIECE, having, marks
-from svc.store.aggregates.cubes import FAR, Covered, covered
-from svc.store.aggregates.trace_ids import LACKING_IDS
-from svc.store.aggregates.vitals import TRACES
+from svc.store.aggregates.cubes import FAR, Covered
 from svc.store.postgres.database import Connection
+from svc.store.reads.trace_groups import grouped
 
 PART_OF_AN_ID: Final = re.compile(r"[0-9a-fA-F]{1,32}", re.ASCII)
 
@@ -58,13 +57,11 @@ async def packed(connection: Connection, project_id: int, part: str, cubed: date
     # They tell nothing of what is too short, and the index is quicker at a whole id.
     if not PIECE <= len(part) < 2 * ID_BYTES:
         return None
-    built = await covered(connection, project_id, TRACES, None)
-    if built is None or after(built.until, _MOST_BEHIND) < cubed:
+    # Hours of a release that packed no ids have no groups either.
+    built = await grouped(connection, project_id)
+    if built is None or after(built.until, _MOST_BEHIND) < cubed or len(built.dirty) > _MOST_HOURS:
         return None
-    # By the index on values, which counts all traces by the empty one.
-    rows = await connection.fetch(f"{LACKING_IDS} limit $2", project_id, _MOST_HOURS + 1)
-    hours = {*built.dirty, *(row["hour"] for row in rows)}
-    return None if len(hours) > _MOST_HOURS else Covered(built.until, sorted(hours))
+    return built
 
 
 async def ids_in_rows(connection: Connection, project_id: int, part: IdPart, built: Covered) -> set[bytes]:

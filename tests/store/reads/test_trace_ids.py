@@ -96,13 +96,11 @@ async def agree(store: Database, dice: random.Random, number: int) -> int:
     return len(expected)
 
 
-async def earlier(store: Database, dice: random.Random) -> None:
-    """Leave hours as a release built them that packed no ids."""
-    await fetch(
-        store,
-        "delete from trace_id_block where date_part('hour', hour)::integer % 3 = $1",
-        dice.randrange(3),
-    )
+async def unpack(store: Database, hours: str, *values: Any) -> None:
+    """Leave these hours as a release built them that had neither blocks of ids nor groups of traces."""
+    await fetch(store, f"delete from trace_id_block where {hours}", *values)
+    await fetch(store, f"delete from trace_group where {hours}", *values)
+    await fetch(store, f"update trace_cube set held = null where {hours}", *values)
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -130,7 +128,7 @@ async def test_parts_of_ids_agree_with_the_rows_at_every_moment(
         if action == "expire":
             await RetentionStore(store, Terms(dice.randrange(1, 3), 0)).sweep(clock.now, freed.append)
         elif action == "earlier":
-            await earlier(store, dice)
+            await unpack(store, "date_part('hour', hour)::integer % 3 = $1", dice.randrange(3))
         elif action == "start":
             cubes = CubeStore(store)
         elif action in ("build", "one"):
@@ -192,12 +190,12 @@ async def test_hours_of_a_release_that_packed_no_ids_are_walked_and_made_up_for(
     packed = "select hour, place, encode(ids, 'hex'), encode(pieces, 'hex') from trace_id_block order by 1, 2"
     built = [tuple(row.values()) for row in await fetch(store, packed)]
     assert len(built) == 10
-    await fetch(store, "delete from trace_id_block where hour < $1", hour_of(clock.now) - 4 * HOUR)
+    await unpack(store, "hour < $1", hour_of(clock.now) - 4 * HOUR)
     for most in (0, 24):
         monkeypatch.setattr(trace_ids, "_MOST_HOURS", most)
         assert await all_pages(store, 50, q="abcde") == ids[::-1]
         assert await all_pages(store, 50, q=ids[1][:17]) == [ids[1]]
-    # A few at a time, newest first; what a builder has made up for it does not look for again.
+    # A few at a time; what a builder has made up for it does not look for again.
     cubes = CubeStore(store)
     await cubes.build(clock.now, 1)
     assert len(await fetch(store, packed)) < len(built)
