@@ -45,10 +45,14 @@ CHANGING = {
 }  # fmt: skip
 
 
+#: What time alone changes: a trace settles between the client's question and ours.
+SETTLING = {"is_settled", "unsettled_traces"}
+
+
 def at_rest(said: Any) -> Any:
-    """An answer without what time alone changes: a trace settles between the client's question and ours."""
+    """An answer without what time alone changes."""
     if isinstance(said, dict):
-        return {name: at_rest(value) for name, value in said.items() if name != "is_settled"}
+        return {name: at_rest(value) for name, value in said.items() if name not in SETTLING}
     return [at_rest(value) for value in said] if isinstance(said, list) else said
 
 
