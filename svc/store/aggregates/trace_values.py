@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 
+from svc.store.aggregates.trace_codes import build_trace_codes
 from svc.store.postgres.database import Connection, Database
 
 #: What a span can have that its trace is then said to hold: the name of the field, and columns of spans.
@@ -64,8 +65,8 @@ async def build_trace_values(connection: Connection, project_id: int, hour: date
         " told as materialized (select trace_id, began, place / $4 as part, (place % $4)::integer as bit,"
         " status, started_at, ended_at, first_started_at, last_started_at, error_count, unpriced_spans,"
         " total_cost, user_id, session_id from placed),"
-        f" grouped as (insert into trace_group (project_id, hour, began, part, {', '.join(_COLUMNS)})"
-        f" select $1, $2, began, part, {', '.join(_COLUMNS.values())} from told group by began, part),"
+        f" grouped as (insert into trace_group (project_id, hour, began, part, coded, {', '.join(_COLUMNS)})"
+        f" select $1, $2, began, part, true, {', '.join(_COLUMNS.values())} from told group by began, part),"
         " sizes as materialized (select began, part, repeat('0', count(*)::integer)::bit varying as none"
         " from told group by began, part),"
         " held as (select t.began, t.part, t.bit, t.status, v.field, v.value from told t cross join lateral"
@@ -83,6 +84,7 @@ async def build_trace_values(connection: Connection, project_id: int, hour: date
         end,
         MOST_TRACES,
     )
+    await build_trace_codes(connection, project_id, hour)
 
 
 async def lacking_hours(connection: Connection, project_id: int) -> Sequence[datetime]:

@@ -111,7 +111,7 @@ class TraceCounts:
         async def work(connection: Connection) -> list[Any] | None:
             await connection.execute(PLAN_ONCE)
             if asked.q is None and asked.session_id is None:
-                built = await grouped(connection, project_id)
+                built = await grouped(connection, project_id, asked)
                 if built is not None:
                     where, clause = _clause(project_id, asked)
                     raw = clause, where.values
@@ -256,7 +256,7 @@ async def _left(
     """
     if not asked.by_value or asked.session_id is not None:
         return None
-    built = await worth_grouping(connection, project_id)
+    built = await worth_grouping(connection, project_id, asked)
     if built is None:
         return None
     raw, clause = _clause(project_id, attrs.evolve(asked, q=None))

@@ -10,35 +10,56 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from decimal import Decimal
 from typing import Any, Final
 
 import attrs
 
 from svc.domain.calendar import after, hour_of
 from svc.store.aggregates.cubes import HOUR, Covered, ceil_hour, covered
+from svc.store.aggregates.trace_codes import CODED, uncoded_hours
 from svc.store.aggregates.trace_values import HELD, lacking_hours
 from svc.store.aggregates.vitals import TRACES
 from svc.store.postgres.clauses import Where
 from svc.store.postgres.database import Connection
+from svc.store.reads.trace_codes import Sign, meeting
 from svc.store.reads.trace_filter import TraceFilter
 
-#: Where a group has what a trace says by itself.
-_OWN: Final = {"session_id": "sessions", "user_id": "users"}
-_MOST_US: Final = 2**63 - 1
 _STEP: Final = timedelta(microseconds=1)
+_NOTHING: Final = TraceFilter()
 #: No bit of a group.
 _NONE: Final = "g.failed # g.failed"
 #: Groups of the newest hours that are looked into first: they fill most pages.
 NEWEST_HOURS: Final = 64
 
 
-async def grouped(connection: Connection, project_id: int) -> Covered | None:
-    """How far the groups go, as of this transaction's snapshot; None when nowhere."""
+async def grouped(connection: Connection, project_id: int, asked: TraceFilter = _NOTHING) -> Covered | None:
+    """How far the groups go that tell a filter, as of this transaction's snapshot; None when nowhere."""
     built = await covered(connection, project_id, TRACES, None)
     if built is None:
         return None
-    lacking = await lacking_hours(connection, project_id)
+    lacking = set(await lacking_hours(connection, project_id))
+    if _coded(asked):
+        lacking.update(await uncoded_hours(connection, project_id))
     return attrs.evolve(built, dirty=sorted({*built.dirty, *lacking})) if lacking else built
+
+
+def _coded(asked: TraceFilter) -> list[tuple[str, Sign, object]]:
+    """What each trace is asked for itself: the field, how it is compared, and with what."""
+    bounds: tuple[tuple[str, Sign, timedelta | Decimal | None], ...] = (
+        ("took", ">=", asked.slower_than),
+        ("took", "<=", asked.faster_than),
+        ("cost", ">=", asked.dearer_than),
+        ("cost", "<=", asked.cheaper_than),
+    )
+    told: list[tuple[str, Sign, object]] = [
+        (field, sign, bound // _STEP if isinstance(bound, timedelta) else bound)
+        for field, sign, bound in bounds
+        if bound is not None
+    ]
+    is_: tuple[tuple[str, str | None], ...] = (("user_id", asked.user_id), ("session_id", asked.session_id))
+    told += [(field, "=", value) for field, value in is_ if value is not None]
+    return told + [(field, "<>", value) for field, value in asked.without if field in CODED]
 
 
 def stretches_of(where: Where, stretches: Sequence[tuple[datetime, datetime]]) -> str:
@@ -62,29 +83,30 @@ class _Told:
     built: Covered
     _ctes: list[str] = attrs.field(factory=list, init=False)
     _joins: list[str] = attrs.field(factory=list, init=False)
+    #: The clause of the groups' hours.
+    _within: str = attrs.field(default="", init=False)
 
     def sql(self, columns: str, most: int | None = None) -> str:
         """With these columns of a group; of the `most` newest hours and groups of the range."""
-        left = " & ".join([*self._flags(), *self._held(), *self._own()]) or f"~({_NONE})"
-        where, within = self.where, self._within()
-        newest = ""
+        where, low, high = self.where, self.asked.low, self.asked.high
+        self._within = "" if low is None else f" and began >= {where.value(hour_of(low))}"
+        if high is not None:
+            self._within += f" and began <= {where.value(high)}"
         if most is not None:
-            newest = (
-                " and began >= coalesce((select began from trace_group where project_id = $1"
-                f"{within} order by began desc offset {where.value(most - 1)} limit 1), '-infinity')"
+            self._ctes.append(
+                "edge as materialized (select coalesce((select began from trace_group where project_id = $1"
+                f"{self._within} order by began desc offset {where.value(most - 1)} limit 1), '-infinity')"
+                " as oldest)"
             )
+            self._within += " and began >= (select oldest from edge)"
+        left = " & ".join([*self._flags(), *self._held(), *self._own()]) or f"~({_NONE})"
         told = (
             f"told as materialized (select {columns}, {left} as bits from trace_group g"
-            f" {' '.join(self._joins)} where g.project_id = $1{within}{newest}"
+            f" {' '.join(self._joins)} where g.project_id = $1{self._within}"
             f" and g.hour < {where.value(self.built.until)}"
             f" and g.hour <> all({where.value(list(self.built.dirty))}::timestamptz[]))"
         )
         return ", ".join([*self._ctes, told])
-
-    def _within(self) -> str:
-        low, high = self.asked.low, self.asked.high
-        since = "" if low is None else f" and began >= {self.where.value(hour_of(low))}"
-        return since + ("" if high is None else f" and began <= {self.where.value(high)}")
 
     def _flags(self) -> list[str]:
         asked = self.asked
@@ -109,39 +131,23 @@ class _Told:
         ]
 
     def _holding(self, join: str, field: str, value: str) -> str:
-        name = f"held_{len(self._ctes)}"
-        self._ctes.append(
-            f"{name} as materialized (select hour, began, part, held from trace_cube where project_id = $1"
-            f" and field = {self.where.value(field)} and value = {self.where.value(value)}{self._within()})"
+        return self._joined(
+            join,
+            "held",
+            "select hour, began, part, held from trace_cube where project_id = $1"
+            f" and field = {self.where.value(field)} and value = {self.where.value(value)}{self._within}",
         )
+
+    def _joined(self, join: str, name: str, sql: str) -> str:
+        """Join a statement of `hour, began, part, held` to the groups. Returns its name."""
+        name = f"{name}_{len(self._ctes)}"
+        self._ctes.append(f"{name} as materialized ({sql})")
         self._joins.append(f"{join} {name} using (hour, began, part)")
         return name
 
     def _own(self) -> list[str]:
-        """What each trace is asked for itself: one pass over the columns of the group."""
-        asked, where = self.asked, self.where
-        of: list[tuple[str, str]] = []
-        for sign, bound in ((">=", asked.slower_than), ("<=", asked.faster_than)):
-            if bound is not None:
-                of.append(("took", f"took {sign} {where.value(min(bound // _STEP, _MOST_US))}"))
-        for sign, cost in ((">=", asked.dearer_than), ("<=", asked.cheaper_than)):
-            if cost is not None:
-                of.append(("cost", f"cost {sign} {where.value(cost)}"))
-        for column, value in (("users", asked.user_id), ("sessions", asked.session_id)):
-            if value is not None:
-                of.append((column, f"{column} = {where.value(value)}"))
-        for field, value in asked.without:
-            if field in _OWN:
-                of.append((_OWN[field], f"{_OWN[field]} is distinct from {where.value(value)}"))
-        if not of:
-            return []
-        columns = sorted({column for column, _ in of})
-        # Rows of a function come in the order of its arrays, and nothing here sorts them.
-        return [
-            f"(select string_agg(case when {' and '.join(condition for _, condition in of)} then '1'"
-            f" else '0' end, '')::bit varying from unnest({', '.join(f'g.{column}' for column in columns)})"
-            f" as own ({', '.join(columns)}))"
-        ]
+        met = (meeting(self.where, *asked, self._within) for asked in _coded(self.asked))
+        return [f"{self._joined('join', 'own', sql)}.held" for sql in met]
 
 
 async def buckets_left(

@@ -227,7 +227,7 @@ async def _lead_of_groups(connection: Connection, search: Search) -> list[Any] |
     """The page by way of what the groups say that all of the filter but its text leaves."""
     if not search.asked.by_value or search.asked.session_id is not None:
         return None
-    built = await worth_grouping(connection, search.project_id)
+    built = await worth_grouping(connection, search.project_id, search.asked)
     if built is None:
         return None
     # With a text, all that are left are asked for it, if they are few.
@@ -266,9 +266,9 @@ async def _left(connection: Connection, search: Search, built: Covered, ids: Seq
     return rows
 
 
-async def worth_grouping(connection: Connection, project_id: int) -> Covered | None:
-    """How far the groups of traces go; None when they leave so much that walking is quicker."""
-    built = await grouped(connection, project_id)
+async def worth_grouping(connection: Connection, project_id: int, asked: TraceFilter) -> Covered | None:
+    """How far the groups tell a filter; None when they leave so much that walking is quicker."""
+    built = await grouped(connection, project_id, asked)
     if built is None or len(built.dirty) > _MOST_DIRTY:
         return None
     # The newest trace, by the index on created_at.

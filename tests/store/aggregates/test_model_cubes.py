@@ -186,11 +186,25 @@ async def test_a_month_is_read_by_the_hour(store: Database, clock: Clock) -> Non
         ("trace_cube", "field, value, n, failed, held", "'model', 'm' || m, 5, 1, '11111'", 40),
         (
             "trace_group",
-            "part, failed, failing, unpriced, started, ids, took, cost, users, sessions",
+            "part, failed, failing, unpriced, started, ids, took, cost, users, sessions, coded",
             "0, '10000', '10000', '00000', array_fill($1 - n * interval '1 hour', '{5}'),"
             " array_fill('\\x00'::bytea, '{5}'), '{1,2,3,4,5}', '{1,2,3,4,5}', array_fill('u'::text, '{5}'),"
-            " array_fill('s'::text, '{5}')",
+            " array_fill('s'::text, '{5}'), true",
             1,
+        ),
+        (
+            "trace_code",
+            "field, part, most, known, planes, stride, numbers, texts",
+            "(array['took', 'cost', 'user_id', 'session_id'])[m], 0, 5, '11111', '{10101,01100,00011}', 2,"
+            " '{1,3,5}', '{}'",
+            4,
+        ),
+        (
+            "trace_code_page",
+            "field, part, place, numbers, texts",
+            "(array['took', 'cost', 'user_id', 'session_id'])[1 + m % 4], 0, m / 4,"
+            " (array['{1,2}', '{3,4}', '{5}'])[1 + m / 4]::numeric[], '{}'",
+            11,
         ),
         (
             "model_cube",
@@ -219,8 +233,10 @@ async def test_a_month_is_read_by_the_hour(store: Database, clock: Clock) -> Non
     for table, index in (
         ("trace_cube", "trace_cube_value"),
         ("trace_group", "trace_group_pkey"),
+        ("trace_code", "trace_code_pkey"),
+        ("trace_code_page", "trace_code_page_pkey"),
         ("model_cube", "model_cube_began"),
     ):
-        plan, *_ = [plan for plan in explaining.plans if f" on {table}" in plan and "lacking" not in plan]
+        plan, *_ = [plan for plan in explaining.plans if f" on {table} " in plan and "lacking" not in plan]
         assert index in plan, plan
         assert f"Seq Scan on {table}" not in plan
