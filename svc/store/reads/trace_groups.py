@@ -27,8 +27,6 @@ from svc.store.reads.trace_filter import TraceFilter
 
 _STEP: Final = timedelta(microseconds=1)
 _NOTHING: Final = TraceFilter()
-#: No bit of a group.
-_NONE: Final = "g.failed # g.failed"
 #: Groups of the newest hours that are looked into first: they fill most pages.
 NEWEST_HOURS: Final = 64
 
@@ -71,83 +69,76 @@ def stretches_of(where: Where, stretches: Sequence[tuple[datetime, datetime]]) -
     )
 
 
-@attrs.define
-class _Told:
+def _told(
+    where: Where, asked: TraceFilter, built: Covered, columns: Sequence[str], most: int | None = None
+) -> str:
     """The beginning of a statement: `told`, the groups of a range with `bits` of what a filter leaves.
 
-    Its parameters are added to those of `where`.
+    With when they began and these columns of them; of the `most` newest hours and groups of the range. The
+    parameters are added to those of `where`.
+    """
+    within = f" and hour < {where.value(built.until)}"
+    within += f" and hour <> all({where.value(list(built.dirty))}::timestamptz[])"
+    if asked.low is not None:
+        within += f" and began >= {where.value(hour_of(asked.low))}"
+    if asked.high is not None:
+        within += f" and began <= {where.value(asked.high)}"
+    newest = ""
+    if most is not None:
+        newest = (
+            "edge as materialized (select coalesce((select began from trace_group where project_id = $1"
+            f"{within} order by began desc offset {where.value(most - 1)} limit 1), '-infinity')"
+            " as oldest), "
+        )
+        within += " and began >= (select oldest from edge)"
+    wanted, unwanted = _parts(where, asked, within)
+    groups = (
+        f"select hour, began, part, {_flags(asked)} as held, 0 as wanted, {', '.join(columns)}"
+        f" from trace_group where project_id = $1{within}"
+    )
+    # Grouped and not joined: what is guessed of their numbers leads to each of a month beside each.
+    nulls = ", null" * len(columns)
+    parts = "".join(
+        f" union all select hour, began, part, {held}, {one}{nulls} from ({part}) as part_of"
+        for some, held, one in ((wanted, "held", 1), (unwanted, "~held", 0))
+        for part in some
+    )
+    carried = ", ".join(f"any_value({column}) as {column}" for column in columns)
+    return (
+        f"{newest}told as materialized (select began, bit_and(held) as bits, {carried}"
+        f" from ({groups}{parts}) as parts group by hour, began, part"
+        f" having sum(wanted) = {len(wanted)} and any_value({columns[0]}) is not null)"
+    )
+
+
+def _flags(asked: TraceFilter) -> str:
+    """What of a filter a group says by itself: its bits of that."""
+    flags = {
+        "failed": None if asked.status is None else asked.status == "error",
+        "failing": asked.failed_spans,
+        "unpriced": asked.unpriced,
+    }
+    left = [f"{'' if set_ else '~'}{flag}" for flag, set_ in flags.items() if set_ is not None]
+    return " & ".join(left) or "~(failed # failed)"
+
+
+def _parts(where: Where, asked: TraceFilter, within: str) -> tuple[list[str], list[str]]:
+    """What of a filter stands beside a group: statements of `hour, began, part, held`.
+
+    First those that name every trace that is left, then those that name none that is. A group that a value
+    is not in has no row of it.
     """
 
-    where: Where
-    asked: TraceFilter
-    built: Covered
-    _ctes: list[str] = attrs.field(factory=list, init=False)
-    _joins: list[str] = attrs.field(factory=list, init=False)
-    #: The clause of the groups' hours.
-    _within: str = attrs.field(default="", init=False)
-
-    def sql(self, columns: str, most: int | None = None) -> str:
-        """With these columns of a group; of the `most` newest hours and groups of the range."""
-        where, low, high = self.where, self.asked.low, self.asked.high
-        self._within = "" if low is None else f" and began >= {where.value(hour_of(low))}"
-        if high is not None:
-            self._within += f" and began <= {where.value(high)}"
-        if most is not None:
-            self._ctes.append(
-                "edge as materialized (select coalesce((select began from trace_group where project_id = $1"
-                f"{self._within} order by began desc offset {where.value(most - 1)} limit 1), '-infinity')"
-                " as oldest)"
-            )
-            self._within += " and began >= (select oldest from edge)"
-        left = " & ".join([*self._flags(), *self._held(), *self._own()]) or f"~({_NONE})"
-        told = (
-            f"told as materialized (select {columns}, {left} as bits from trace_group g"
-            f" {' '.join(self._joins)} where g.project_id = $1{self._within}"
-            f" and g.hour < {where.value(self.built.until)}"
-            f" and g.hour <> all({where.value(list(self.built.dirty))}::timestamptz[]))"
-        )
-        return ", ".join([*self._ctes, told])
-
-    def _flags(self) -> list[str]:
-        asked = self.asked
-        flags = {
-            "failed": None if asked.status is None else asked.status == "error",
-            "failing": asked.failed_spans,
-            "unpriced": asked.unpriced,
-        }
-        return [f"{'' if set_ else '~'}g.{flag}" for flag, set_ in flags.items() if set_ is not None]
-
-    def _held(self) -> list[str]:
-        asked = {field: getattr(self.asked, field) for field in HELD}
-        bits = [
-            f"{self._holding('join', field, value)}.held"
-            for field, value in asked.items()
-            if value is not None
-        ]
-        return bits + [
-            f"~coalesce({self._holding('left join', field, value)}.held, {_NONE})"
-            for field, value in self.asked.without
-            if field in HELD
-        ]
-
-    def _holding(self, join: str, field: str, value: str) -> str:
-        return self._joined(
-            join,
-            "held",
+    def holding(field: str, value: str) -> str:
+        return (
             "select hour, began, part, held from trace_cube where project_id = $1"
-            f" and field = {self.where.value(field)} and value = {self.where.value(value)}{self._within}",
+            f" and field = {where.value(field)} and value = {where.value(value)}{within}"
         )
 
-    def _joined(self, join: str, name: str, sql: str) -> str:
-        """Join a statement of `hour, began, part, held` to the groups. Returns its name."""
-        name = f"{name}_{len(self._ctes)}"
-        self._ctes.append(f"{name} as materialized ({sql})")
-        self._joins.append(f"{join} {name} using (hour, began, part)")
-        return name
-
-    def _own(self) -> list[str]:
-        met = (meeting(self.where, *asked, self._within) for asked in _coded(self.asked))
-        return [f"{self._joined('join', 'own', sql)}.held" for sql in met]
+    values = {field: getattr(asked, field) for field in HELD}
+    wanted = [holding(field, value) for field, value in values.items() if value is not None]
+    wanted += [meeting(where, *met, within) for met in _coded(asked)]
+    return wanted, [holding(field, value) for field, value in asked.without if field in HELD]
 
 
 async def buckets_left(
@@ -165,7 +156,7 @@ async def buckets_left(
     """
     clause, values = raw
     where = Where([], list(values))
-    told = _Told(where, asked, built).sql("g.began, g.failed, g.failing, g.started")
+    told = _told(where, asked, built, ("failed", "failing", "started"))
     bin_by = f"date_bin({where.value(width)}::interval, {{}}, {where.value(origin)})"
     # Hours that the range holds whole are counted by their bits, of the others each trace.
     whole = ["true" if not width % HOUR else "false"]
@@ -235,7 +226,7 @@ def ids_left(
     if place is not None:
         high = place[0] if asked.high is None else min(asked.high, place[0])
         asked = attrs.evolve(asked, high=high)
-    told = _Told(where, asked, built).sql("g.began, g.started, g.ids", most)
+    told = _told(where, asked, built, ("started", "ids"), most)
     limit = where.value(size)
     began, counted = Where(["began >= (select began from cut)"], where.values), "bit_count(bits)"
     began.within("at", asked.low, asked.high)
