@@ -28,7 +28,7 @@ def _no_less(code: str) -> str:
             f"(({told} | case when {unset} then {bits} else none end)"
             f" & case when {unset} then every else {bits} end)"
         )
-    return f"case when {code} > most then none else {told} end"
+    return f"case when {code} > most then none when {code} = 1 then known else {told} end"
 
 
 def _equal(code: str) -> str:
