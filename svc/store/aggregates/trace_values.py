@@ -6,7 +6,8 @@ they are right exactly where the cubes are: as of the last roll-up of each trace
 that of `created_at` and its rows are told apart by the hour in which they began.
 
 A group is at most `MOST_TRACES` traces in the order in which they began; a value's bits say which of them
-hold it. So a filter is a few `and`s over what a month of them has.
+hold it. So a filter is a few `and`s over what a month of them has. What each trace took, cost and belongs to
+is coded (`svc.store.aggregates.trace_codes`); a release before reads it here, one by one.
 """
 
 from __future__ import annotations

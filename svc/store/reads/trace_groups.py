@@ -1,9 +1,10 @@
 """What a filter leaves of the traces of closed hours: how many began when, and the newest of them.
 
 Reads the tables `trace_group` and `trace_cube` of `svc.store.aggregates.trace_values`: a filter is bits of
-each group, one for each trace that it leaves. Every filter but a text can be told. What the groups do not
-cover (the last hour, hours marked dirty, hours of an earlier release) the caller reads row by row, under the
-same snapshot. They say what traces said at their last roll-up.
+each group, one for each trace that it leaves; bits of bounds and of what is each trace's own come from
+`svc.store.reads.trace_codes`. Every filter but a text can be told. What the groups do not cover (the last
+hour, hours marked dirty, hours of an earlier release) the caller reads row by row, under the same snapshot.
+They say what traces said at their last roll-up.
 """
 
 from __future__ import annotations
