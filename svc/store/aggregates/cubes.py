@@ -4,7 +4,8 @@ Owns the tables `cube`, `cube_day`, `cube_progress` and `cube_dirty`; what searc
 with them (`search_blocks`, `search_values`), the vitals of what ran (`vitals`), the models that were called
 (`models`), ids of spans (`span_ids`), and traces, their codes and ids (`trace_values`, `trace_codes`,
 `trace_ids`), which have hours as well. A closed hour of `created_at` changes only when a span in it is
-replaced, expires, or loses a repeated tool call; whoever does that calls `mark_dirty` in the same transaction.
+replaced, expires, or loses a repeated tool call; whoever does that calls `mark_dirty` in the same
+transaction.
 Questions that the cube cannot answer go to the raw rows (`svc.store.reads.query`).
 
 Ordering: building an hour first deletes its mark, which waits for whoever is marking it, and then counts with
