@@ -6,7 +6,7 @@ import json
 import os
 import re
 import subprocess
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,9 @@ from svc.store.postgres.rehearsing import rehearse
 from svc.wiring import rehearsal
 from svc.wiring.rehearsal import Rehearsal, rehearse_upgrade
 from tests.conftest import copied
-from tests.service import TRACE_SVC, Service, environment
+from tests.releases import RELEASES, ROOT
+from tests.service import TRACE_SVC, Service, environment, running
+from tests.wire import request, span
 
 #: The step of a release of earlier.
 EARLIER = 80
@@ -53,8 +55,11 @@ from span group by trace_id;
 
 
 @pytest.fixture
-async def earlier(asyncio_loop: None, served: Served) -> AsyncIterator[Database]:
-    """A database of an earlier step with rows."""
+async def earlier(
+    asyncio_loop: None, served: Served, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Database]:
+    """A database of an earlier step with rows, which counts as a large one."""
+    monkeypatch.setattr(rehearsal, "LEAST_BYTES", 0)
 
     async def fill(database: Database) -> None:
         await migrate(database, up_to=EARLIER)
@@ -238,8 +243,9 @@ async def test_the_command_prints_it_beside_the_database(earlier: Database, tmp_
             check=False,
         )
 
-    # With all rows: what a busy machine takes longer is not scaled by a hundred.
-    done = upgrade("--full")
+    # With all rows of a small database: what a busy machine takes longer is not scaled by a hundred.
+    done = upgrade("--check")
+    assert ", 100% of those that matter\n" in done.stdout
     assert done.returncode == 0, done.stderr
     assert f"the database is at step {EARLIER}; " in done.stdout
     assert "96 span_digest" in done.stdout
@@ -257,3 +263,67 @@ def test_beside_a_service_of_this_release_there_is_nothing_to_do(service: Servic
     assert said == (
         f"the database is at step {NEWEST}, and this release has none that is ahead: nothing to do\n"
     )
+
+
+#: A process that sees no others, as in a container.
+APART = ("unshare", "--pid", "--fork", "--mount-proc")
+
+
+def test_it_joins_the_server_of_a_service_in_another_container(service: Service) -> None:
+    if subprocess.run([*APART, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("this account may not make a namespace of processes")
+    done = subprocess.run(
+        [*APART, TRACE_SVC, "upgrade", "--check"],
+        env=dict(service.env),
+        capture_output=True,
+        text=True,
+        timeout=90,
+        check=False,
+    )
+    assert (done.returncode, done.stdout[:23]) == (0, "the database is at step"), done.stderr
+    assert "left running" not in done.stderr
+    assert service.health()["components"]["db"]["status"] == "UP"
+
+
+@pytest.fixture
+def before() -> Iterator[tuple[Service, set[int]]]:
+    """A service of the release before, on an embedded database of its own, with some spans; its steps."""
+    with RELEASES[-1].code() as code, running(first=True, code=code) as found:
+        steps = (code / "svc/store/postgres/migrations").glob("*.sql")
+        assert found.send(request(*(span() for _ in range(20))).SerializeToString()).status_code == 200
+        found.wait_for_spans(20)
+        yield found, {int(step.name.partition("_")[0]) for step in steps}
+
+
+def test_on_the_day_of_an_upgrade_the_new_release_is_asked_beside_the_running_old_one(
+    before: tuple[Service, set[int]], open_folder: Path
+) -> None:
+    service, applied = before
+    asked = [
+        subprocess.Popen(
+            [TRACE_SVC, "upgrade", how, "--json"],
+            env={**service.env, "PYTHONPATH": str(ROOT), "TMPDIR": str(open_folder)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for how in ("--check", "--full")
+    ]
+    # What the old one is sent meanwhile it takes and stores, and it answers.
+    sent = 20
+    while any(process.poll() is None for process in asked):
+        assert service.send(request(span()).SerializeToString()).status_code == 200
+        sent += 1
+        service.wait_for_spans(sent)
+    assert sent > 25
+    for process in asked:
+        said, complaint = process.communicate(timeout=10)
+        assert process.returncode == 0, complaint
+        facts = json.loads(said)
+        assert facts["newest_applied"] == max(applied) == RELEASES[-1].step
+        ahead = [step.number for step in migrations() if step.number not in applied]
+        assert [step["number"] for step in facts["steps"]] == ahead
+        assert {"span", "finding"} <= {out["table"] for step in facts["steps"] for out in step["shuts_out"]}
+        assert (facts["share"], facts["rows"] > 20) == (1.0, True)
+        assert facts["verdict"] in ("online", "pause")
+    assert os.listdir(open_folder) == []

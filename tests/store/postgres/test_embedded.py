@@ -34,6 +34,7 @@ from hypothesis import strategies as st
 
 from svc.store.postgres.embedded import cluster as disk
 from svc.store.postgres.embedded import server as embedded
+from svc.store.postgres.embedded import server_log
 from svc.store.postgres.embedded.cluster import EmbeddedServerError, SystemAccount
 from svc.store.postgres.embedded.locks import opened as opened_file
 from svc.store.postgres.embedded.locks import try_lock
@@ -669,14 +670,14 @@ def test_the_account_is_judged_by_the_one_class_it_falls_in(
 
 def test_the_log_is_capped_in_place(tmp_path: Path) -> None:
     path = tmp_path / "server.log"
-    embedded.cap_log(path)
+    server_log.cap_log(path)
     with path.open("ab", buffering=0) as server:  # keeps its descriptor, as the server does
-        server.write(b"x" * (embedded.LOG_CAP_BYTES + 1))
-        embedded.cap_log(path)
+        server.write(b"x" * (server_log.LOG_CAP_BYTES + 1))
+        server_log.cap_log(path)
         server.write(b"after\n")
     assert path.read_bytes() == b"after\n"
-    assert (tmp_path / "server.log.1").stat().st_size == embedded.LOG_CAP_BYTES + 1
-    assert embedded.log_tail(path, 0) == "after"
+    assert (tmp_path / "server.log.1").stat().st_size == server_log.LOG_CAP_BYTES + 1
+    assert server_log.log_tail(path, 0) == "after"
 
 
 def test_memory_is_a_sane_number_of_bytes() -> None:
