@@ -56,6 +56,8 @@ class AlertTally:
 
     messages: int = 0
     sent: int = 0
+    #: Of those sent: while the database was away.
+    direct: int = 0
     failed: int = 0
     dead: int = 0
     #: Deliveries that another copy took over while they were in hand here.
@@ -68,6 +70,8 @@ class AlertTally:
     oldest_at: datetime | None = None
     resting_channels: int = 0
     off_channels: int = 0
+    #: Rules at hand that are told even while the database is away.
+    standing_rules: int = 0
 
     def snapshot(self) -> dict[str, Any]:
         """The tally as health shows it."""
@@ -107,6 +111,18 @@ class AlertGatherer:
         tally.resting_channels, tally.off_channels = counts["resting"], counts["off"]
 
 
+async def outcome_of(send: Send, lease: DeliveryLease) -> int | Undelivered | None:
+    """What becomes of sending it, within its deadline and whatever it does to `send`."""
+    outcome: int | Undelivered | None = Undelivered(f"no answer within {SEND_TIMEOUT_S:g} s")
+    with trio.move_on_after(SEND_TIMEOUT_S):
+        try:
+            outcome = await send(lease)
+        except Exception as error:  # what one message does to its channel must not hold up the others
+            log.warning("a message could not be written: %s", type(error).__name__)
+            outcome = Undelivered(f"the message could not be written ({type(error).__name__})")
+    return outcome
+
+
 class AlertDeliverer:
     """Delivers one message at a time, the one that is due longest first. `send` raises nothing of the other
     side.
@@ -125,22 +141,12 @@ class AlertDeliverer:
             return DELIVER_ROUND_S
         until_s = trio.current_time() + LEASE_S
         try:
-            outcome = await self._sent(lease)
+            outcome = await outcome_of(self._send, lease)
         except trio.Cancelled:
             await self._release(lease)
             raise
         await self._settle(lease, outcome, until_s)
         return 0.0
-
-    async def _sent(self, lease: DeliveryLease) -> int | Undelivered | None:
-        outcome: int | Undelivered | None = Undelivered(f"no answer within {SEND_TIMEOUT_S:g} s")
-        with trio.move_on_after(SEND_TIMEOUT_S):
-            try:
-                outcome = await self._send(lease)
-            except Exception as error:  # what one message does to its channel must not hold up the others
-                log.warning("a message could not be written: %s", type(error).__name__)
-                outcome = Undelivered(f"the message could not be written ({type(error).__name__})")
-        return outcome
 
     async def _settle(self, lease: DeliveryLease, outcome: int | Undelivered | None, until_s: float) -> None:
         """Store what became of it, through an outage as long as it is ours."""

@@ -19,6 +19,8 @@ from protocol.alerts import (
     DeliveryState,
     RuleKind,
     RuleSightings,
+    StandingRule,
+    ToldDirectly,
     Undelivered,
 )
 from protocol.broker import Inbox, Lane, Published
@@ -90,6 +92,7 @@ __all__ = [
     "Showcase",
     "SinkLost",
     "Split",
+    "StandingShelf",
     "StoreRefused",
     "TraceShelf",
     "TryShelf",
@@ -371,6 +374,14 @@ class DeliveryShelf(Protocol):
     async def failed(self, lease: DeliveryLease, why: Undelivered) -> DeliveryState | None: ...
 
     async def release(self, lease: DeliveryLease) -> bool: ...
+
+
+class StandingShelf(Protocol):
+    """The rules that are told without the database, and what they told then. Both raise `Outage`."""
+
+    async def standing(self) -> Sequence[StandingRule]: ...
+
+    async def write_down(self, told: ToldDirectly) -> None: ...
 
 
 class AlertWatch(Protocol):

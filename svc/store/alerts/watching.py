@@ -89,7 +89,7 @@ async def _compare(connection: Connection, rule: AlertRule, seen: RuleSightings,
     # What it saw before, of what it looked at now.
     rows = await connection.fetch(
         "select subject, since, told from alert_watch where project_id = $1 and rule_id = $2"
-        " and starts_with(subject, $3)",
+        " and ($3 = '' or subject = $3)",
         rule.project_id,
         rule.id,
         seen.covers,
