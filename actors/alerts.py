@@ -29,6 +29,7 @@ from protocol.alerts import (
     RuleSightings,
     Undelivered,
 )
+from protocol.samples import Sample
 from protocol.storage import Outage, Slow
 
 log = logging.getLogger(__name__)
@@ -48,6 +49,8 @@ COUNT_S: Final = 10.0
 #: The status of what arrived, or why it did not.
 Send = Callable[[DeliveryLease], Awaitable[int | Undelivered | None]]
 Look = Callable[[AlertRule, datetime], Awaitable[RuleSightings]]
+#: What is known of the instance now, by the kind of rule that judges it.
+Samples = Callable[[datetime], Mapping[RuleKind, Sample]]
 
 
 @attrs.define
@@ -189,7 +192,8 @@ class AlertDeliverer:
 class AlertWatcher:
     """Has every rule that is due look, and stores what it sees. `looks` has one function a kind.
 
-    `by_each_copy` are kinds that every copy looks at for itself.
+    `by_each_copy` are kinds that every copy looks at for itself. What `samples` knows is kept once an hour,
+    so that a rule of later can be tried on it.
     """
 
     def __init__(
@@ -198,11 +202,15 @@ class AlertWatcher:
         watch: AlertWatch,
         looks: Mapping[RuleKind, Look],
         by_each_copy: frozenset[RuleKind],
+        samples: Samples,
         now: Callable[[], datetime],
         tally: AlertTally,
         vitals: Vitals,
     ) -> None:
         self._watch, self._looks, self._by_each_copy = watch, looks, by_each_copy
+        self._samples = samples
+        #: The hour in which a sample of each kind was kept last.
+        self._sampled: dict[RuleKind, datetime] = {}
         self._now, self._tally, self._vitals = now, tally, vitals
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -210,6 +218,7 @@ class AlertWatcher:
         await rounds(self._turn, self._vitals, task_status=task_status)
 
     async def _turn(self) -> float:
+        await self._keep_samples(self._now())
         for rule in await self._watch.due(tuple(self._looks), self._now()):
             now = self._now()
             seen = await self._seen(rule, now)
@@ -217,6 +226,13 @@ class AlertWatcher:
             self._tally.troubles[rule.kind] += seen.trouble is not None
             await self._watch.settle(rule, seen, now, by_each_copy=rule.kind in self._by_each_copy)
         return WATCH_ROUND_S
+
+    async def _keep_samples(self, now: datetime) -> None:
+        hour = now.replace(minute=0, second=0, microsecond=0)
+        new = {kind: one for kind, one in self._samples(now).items() if self._sampled.get(kind) != hour}
+        if new:
+            await self._watch.keep_samples(new, now)
+            self._sampled |= dict.fromkeys(new, hour)
 
     async def _seen(self, rule: AlertRule, now: datetime) -> RuleSightings:
         seen = RuleSightings(now, trouble=f"the look took longer than {LOOK_TIMEOUT_S:g} s")

@@ -36,6 +36,7 @@ from protocol.running import (
     RunResult,
     RunStands,
 )
+from protocol.samples import Sample
 from protocol.storage import (
     Batch,
     Built,
@@ -385,10 +386,12 @@ class StandingShelf(Protocol):
 
 
 class AlertWatch(Protocol):
-    """Rules that look, and where what they see is kept. Both raise `Outage`."""
+    """Rules that look, and where what they see is kept. All verbs raise `Outage`."""
 
     async def due(self, kinds: Sequence[RuleKind], now: datetime) -> Sequence[AlertRule]: ...
 
     async def settle(
         self, rule: AlertRule, seen: RuleSightings, now: datetime, *, by_each_copy: bool = False
     ) -> bool: ...
+
+    async def keep_samples(self, samples: Mapping[RuleKind, Sample], now: datetime) -> None: ...

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final, cast
 
 import attrs
@@ -25,9 +25,17 @@ from protocol.alerts import (
     RuleKind,
     RuleSightings,
 )
+from protocol.samples import BackupSample, CertificateSample, DiskSample, Sample
 from svc.domain.alerts.channels.table import CHANNELS
 from svc.domain.alerts.composing import composed
-from svc.domain.alerts.looking import saw_backup, saw_certificate, saw_disk, saw_down, subject_of_ingest
+from svc.domain.alerts.looking import (
+    SOON,
+    saw_backup,
+    saw_certificate,
+    saw_disk,
+    saw_down,
+    subject_of_ingest,
+)
 from svc.domain.alerts.params import (
     BackupParams,
     CertificateParams,
@@ -115,16 +123,39 @@ class OwnLooks:
         params = cast(DownParams, read_params(rule.kind, rule.params))
         return saw_down(params, self.copy, since, _AWAY, moment).firing
 
+    def samples(self, moment: datetime) -> Mapping[RuleKind, Sample]:
+        """What is known by now of the disk, the backup and the certificate."""
+        disk, backups = self.safekeeping.disk, self.safekeeping.backups
+        found: dict[RuleKind, Sample] = {}
+        if disk is not None and disk.measured:
+            found["disk.budget"] = DiskSample(
+                level=disk.level, used=disk.used, budget=disk.budget, reached_on=disk.reached_on
+            )
+        if backups is not None and backups.looked:
+            found["backup.old"] = BackupSample(
+                began_at=self.began_at,
+                last_good_at=backups.last_good_at,
+                failed=backups.last_error is not None,
+            )
+        left_s = None if self.tls is None else self.tls.left_s()
+        if left_s is not None:
+            found["certificate.expiring"] = CertificateSample(ends_at=moment + timedelta(seconds=left_s))
+        return found
+
     async def disk(self, rule: AlertRule, moment: datetime) -> RuleSightings:
         """The disk against its budget."""
         params, tally = cast(DiskParams, read_params(rule.kind, rule.params)), self.safekeeping.disk
         assert tally is not None, "there is a tally where there is a budget"
+        if not tally.measured:
+            return RuleSightings(moment + SOON, trouble="the disk is not measured yet")
         return saw_disk(params, tally.level, tally.used, tally.budget, tally.reached_on, moment)
 
     async def backup(self, rule: AlertRule, moment: datetime) -> RuleSightings:
         """The nightly backup."""
         params, tally = cast(BackupParams, read_params(rule.kind, rule.params)), self.safekeeping.backups
         assert tally is not None, "there is a tally where there is a folder"
+        if not tally.looked:
+            return RuleSightings(moment + SOON, trouble="the folder of backups is not read yet")
         return saw_backup(params, tally.last_good_at, tally.last_error, self.began_at, moment)
 
     async def certificate(self, rule: AlertRule, moment: datetime) -> RuleSightings:
@@ -147,6 +178,7 @@ def alert_loops(pools: Pools, board: Board, own: OwnLooks, tally: AlertTally) ->
                 watch=WatchStore(database),
                 looks=looks,
                 by_each_copy=BY_EACH_COPY,
+                samples=own.samples,
                 now=now,
                 tally=tally,
                 vitals=watcher,
