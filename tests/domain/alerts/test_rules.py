@@ -298,9 +298,8 @@ def test_a_rule_about_the_instance_would_have_fired_where_its_live_look_begins_t
         found = sampled_firings(cast(Any, read_params(kind, given)), samples)
         return [(at - NOW) // timedelta(hours=1) for at in found]
 
-    budget = {"used": 9, "budget": 10}
-    ok, tell, full = (DiskSample(level=level, **budget) for level in ("ok", "tell", "full"))
-    near = DiskSample(level="ok", reached_on=NOW.date() + timedelta(days=5), **budget)
+    ok, tell, full = (DiskSample(level=level, used=9, budget=10) for level in ("ok", "tell", "full"))
+    near = DiskSample(level="ok", used=9, budget=10, reached_on=NOW.date() + timedelta(days=5))
     # The same again is no news, one thing more is.
     disk = hours(ok, tell, tell, ok, tell, full, ok, near)
     assert fired("disk.budget", disk) == [1, 4, 5, 7]
