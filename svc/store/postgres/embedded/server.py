@@ -96,10 +96,13 @@ async def open_embedded(
         server = EmbeddedServer(home, memory_bytes, budget_bytes, as_it_is=as_it_is)
         try:
             await server.bring_up()
+            if server.elsewhere:
+                # Its own users stop it, whoever looks at it meanwhile.
+                fcntl.flock(use, fcntl.LOCK_UN)
             yield server
         finally:
             with trio.CancelScope(shield=True, deadline=trio.current_time() + STOP_TIMEOUT_S):
-                if try_lock(use, fcntl.LOCK_EX):
+                if not server.elsewhere and try_lock(use, fcntl.LOCK_EX):
                     await server.stop()
                 else:
                     server.leave()
@@ -127,6 +130,11 @@ class EmbeddedServer:
         self._restarts = 0
         self._state: Literal["running", "starting", "waiting"] = "starting"
         self._since = datetime.now(UTC)
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether it runs out of sight, as in another container."""
+        return self._pid == 0
 
     def snapshot(self) -> dict[str, object]:
         """For health: `state` (`waiting` is between two attempts), `pid`, `restarts`, `since` (UTC)."""
@@ -277,8 +285,7 @@ class EmbeddedServer:
 
     async def stop(self) -> None:
         """Stop the server: fast (open transactions roll back), then immediate (the next start recovers)."""
-        if not self._alive() or self._pid == 0:
-            # Or it is of another container, where whoever started it ends it.
+        if not self._alive():
             await self._reap()
             return
         pgdata = self._home / disk.MAJOR / "data"
