@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime
@@ -29,7 +30,7 @@ from svc.wiring import rehearsal
 from svc.wiring.rehearsal import Rehearsal, rehearse_upgrade
 from tests.conftest import copied
 from tests.releases import RELEASES, ROOT
-from tests.service import TRACE_SVC, Service, apart, environment, running
+from tests.service import TRACE_SVC, Service, apart, environment, running, until
 from tests.wire import request, span
 
 #: The step of a release of earlier.
@@ -222,16 +223,21 @@ async def test_a_folder_without_room_is_refused_before_anything_is_tried(
         await rehearsed(earlier, settings, open_folder)
 
 
-async def test_the_command_prints_it_beside_the_database(earlier: Database, tmp_path: Path) -> None:
-    address = earlier.address
-    env = environment(
-        tmp_path,
+def _led_to(database: Database, folder: Path) -> dict[str, str]:
+    """The environment of a command that finds this database."""
+    address = database.address
+    return environment(
+        folder,
         DB_HOST=address.host,
         DB_PORT=str(address.port),
         DB_USER=address.user,
         DB_PASSWORD=address.password,
         DB_NAME=address.database,
     )
+
+
+async def test_the_command_prints_it_beside_the_database(earlier: Database, tmp_path: Path) -> None:
+    env = _led_to(earlier, tmp_path)
 
     def upgrade(*arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -250,12 +256,29 @@ async def test_the_command_prints_it_beside_the_database(earlier: Database, tmp_
     assert f"the database is at step {EARLIER}; " in done.stdout
     assert "96 span_digest" in done.stdout
     assert re.search(r"^verdict: (online|pause of \d s)$", done.stdout, re.MULTILINE)
-    facts = json.loads(upgrade("--full", "--json").stdout)
-    assert facts["newest_applied"] == EARLIER
-    assert facts["verdict"] in ("online", "pause")
     bare = upgrade()
     assert bare.returncode == 1
     assert "say --check to rehearse it before" in bare.stderr
+
+
+@pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGHUP])
+async def test_one_that_is_told_to_end_leaves_neither_its_server_nor_what_it_copied(
+    earlier: Database, tmp_path: Path, open_folder: Path, end: signal.Signals
+) -> None:
+    env = {**_led_to(earlier, tmp_path), "TMPDIR": str(open_folder)}
+    assert _ended(env, open_folder, end) == (1, "trace-svc: interrupted\n")
+    assert os.listdir(open_folder) == []
+
+
+def _ended(env: dict[str, str], scratch: Path, end: signal.Signals) -> tuple[int, str]:
+    """What becomes of a rehearsal that gets the signal when its server has begun."""
+    with subprocess.Popen(
+        [TRACE_SVC, "upgrade", "--full"], env=env, stderr=subprocess.PIPE, text=True
+    ) as asked:
+        until(lambda: any(scratch.glob("*/data/postgres/18/data/postmaster.pid")), 60, 0.01)
+        asked.send_signal(end)
+        _, complaint = asked.communicate(timeout=60)
+    return asked.returncode, complaint
 
 
 def test_beside_a_service_of_this_release_there_is_nothing_to_do(service: Service) -> None:
