@@ -169,8 +169,6 @@ def test_two_copies_deliver_each_alert_once(postgres: DebianPostgres, open_folde
         assert sum(done) == 12
 
 
-@pytest.mark.alone
-@pytest.mark.errors_expected
 def test_that_the_database_is_away_is_told_while_it_is_away_and_its_end_once(
     postgres: DebianPostgres, open_folder: Path
 ) -> None:
