@@ -86,9 +86,8 @@ _CHANGING: Final = re.compile(
 )
 
 
-# Not frozen: to build one takes half as long so. Whoever holds one reads it only.
-@attrs.define(unsafe_hash=True)
-class Observation:
+# A struct: built for every call site and tool of every trace, at a third of what attrs' classes take.
+class Observation(msgspec.Struct, frozen=True, gc=False):
     """One thing seen of one trace: a unit of a rate, which failed or not, or a value of a size.
 
     `slot` is that of the first span it speaks of. `witnesses` are the spans that show the failure, at most

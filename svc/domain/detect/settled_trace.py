@@ -19,6 +19,7 @@ import msgspec
 
 from protocol.otlp.reading import WireSpan
 from svc.domain.dialects import Reading, read_texts
+from svc.domain.histories import STAND_IN_ROLE
 from svc.domain.messages import ROLES, normal, parts, role_of, text_of, unwrapped
 from svc.domain.rollup import Timed, by_start
 from svc.domain.span import CostSource, Kind, Repeats, Status, ToolCall
@@ -61,6 +62,9 @@ class SpanTexts:
     `media` whether it holds more than text. `finish_reasons` are in lower case. `arguments` and `result` are
     a tool's own, as canonical text. `prompt` and `tools` are hashes of the instructions and of the
     definitions of tools. `given` is the text of the input, read when asked for.
+
+    Where something was spared the span (`Frame.lean`), all of that is the same, and `given` lacks what was;
+    but where it is not `sure`, only the whole span can tell.
     """
 
     answered: bool = False
@@ -76,6 +80,7 @@ class SpanTexts:
     tools: str | None = None
     release: str | None = None
     given: Callable[[], str] = attrs.field(default=lambda: "", repr=False)
+    sure: bool = True
 
 
 class TracedSpan(Timed, Protocol):
@@ -133,8 +138,8 @@ def is_blank(said: str | None) -> bool:
     return not said or said.isspace()
 
 
-def texts_of(span: WireSpan, kind: Kind) -> SpanTexts:
-    """What detectors need of a payload of a textual span."""
+def texts_of(span: WireSpan, kind: Kind, spared: int = 0) -> SpanTexts:
+    """What detectors need of a payload of a textual span, to which so many messages were spared."""
     reading = read_texts(span.attributes)
     found = reading.found
     release = text(span.resource.attributes.get("service.version"))
@@ -144,10 +149,12 @@ def texts_of(span: WireSpan, kind: Kind) -> SpanTexts:
             arguments=canonical(found.get("tool_arguments", found.get("input_value"))),
             result=canonical(found.get("tool_result", found.get("output_value"))),
             release=release,
+            sure=not spared,
         )
     answer = _Answer(span, reading)
     reasons = reading.finish_reasons(span) or answer.reasons
     asked, used = found.get("request_model"), found.get("response_model")
+    prompt, stood_in = _prompt(span, reading)
     # In order: thirteen names cost more than what most of them stand for.
     return SpanTexts(
         answer.captured,
@@ -159,10 +166,11 @@ def texts_of(span: WireSpan, kind: Kind) -> SpanTexts:
         None,
         None if asked is None else name(asked),
         None if used is None else name(used),
-        _prompt(span, reading),
+        prompt,
         _tools(span),
         release,
         partial(_given, span, reading),
+        stood_in == spared,
     )
 
 
@@ -225,26 +233,29 @@ class _Head(msgspec.Struct, gc=False):
     content: msgspec.Raw = msgspec.Raw(_NULL)
 
 
+_STAND_IN: Final = STAND_IN_ROLE
 _heads: Final = msgspec.json.Decoder(list[_Head]).decode
 #: A message alone whose parts are shorter may be hollow; then others may have said more.
 _HOLLOW_BYTES: Final = 16
 
 
-def _prompt(span: WireSpan, reading: Reading) -> str | None:
-    """The hash of the instructions, wherever they stand; None when none were captured."""
+def _prompt(span: WireSpan, reading: Reading) -> tuple[str | None, int]:
+    """The hash of the instructions, wherever they stand, None when none were captured; and how many messages
+    of the history only stand in for others.
+    """
     told = text_of(reading.instructions(span.attributes))
     if (history := reading.history(span)) is not None:
         try:
-            systems = _systems(history)
+            systems, stood_in = _systems(history)
             if systems is not None and told is None and len(systems) == 1:
-                return _once(_hashes_of_systems, systems[0], systems[0], _hash_of_system)
+                return _once(_hashes_of_systems, systems[0], systems[0], _hash_of_system), stood_in
             if systems is not None:
-                return _prompt_of(told, _words(map(_system, systems)))
+                return _prompt_of(told, _words(map(_system, systems))), stood_in
         except (msgspec.DecodeError, RecursionError, UnicodeError):
             # Others than msgspec may read it.
             pass
     messages = [unwrapped(sent) for sent in reading.input_messages(span) or []]
-    return _prompt_of(told, _words(message for message in messages if role_of(message) == "system"))
+    return _prompt_of(told, _words(message for message in messages if role_of(message) == "system")), 0
 
 
 def _prompt_of(told: str | None, said: list[str]) -> str | None:
@@ -252,25 +263,34 @@ def _prompt_of(told: str | None, said: list[str]) -> str | None:
     return _once(_hashes_of_prompts, whole.encode("utf-8", "replace"), whole, _hash_of_prompt)
 
 
-def _systems(history: str) -> list[bytes] | None:
-    """What each message of the system holds, as JSON; None where the messages must be opened to tell.
+def _is_short(parts_held: msgspec.Raw) -> bool:
+    return len(bytes(parts_held)) < _HOLLOW_BYTES
+
+
+def _systems(history: str) -> tuple[list[bytes] | None, int]:
+    """What each message of the system holds, as JSON, None where the messages must be opened to tell; and how
+    many messages only stand in for others.
 
     Of a history, which is long, nothing else is asked, and to open it takes four times as long. Raises what
     msgspec does for JSON that it does not read.
     """
     heads = _heads(history)
-    if not heads or (len(heads) == 1 and len(bytes(heads[0].parts)) < _HOLLOW_BYTES):
-        return None
+    if not heads or (len(heads) == 1 and (head := heads[0]).role != _STAND_IN and _is_short(head.parts)):
+        return None, 0
     found: list[bytes] = []
+    stood_in = 0
     for head in heads:
         role = head.role
+        if role == _STAND_IN:
+            stood_in += 1
+            continue
         # As `role_of` has it.
         if not role:
-            return None
+            return None, 0
         if ROLES.get(role := role.lower(), role) == "system":
             held = bytes(head.parts)
             found.append(bytes(head.content) if held == _NULL else held)
-    return found
+    return found, stood_in
 
 
 def _system(held: bytes) -> Mapping[str, Any]:

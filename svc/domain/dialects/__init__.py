@@ -38,6 +38,7 @@ from svc.domain.dialects import (
 )
 from svc.domain.dialects.details import detail_of
 from svc.domain.dialects.dialect import Attributes, Detail, Dialect, Field, Found, Messages, Reader, holding
+from svc.domain.histories import HISTORY_KEY
 from svc.domain.values import count, money, present, text
 
 _LANGFUSE: Final = langfuse.DIALECT
@@ -111,8 +112,6 @@ _READERS: Final[Mapping[Field, Reader]] = {
 }
 
 _DETAILED: Final = (_GENAI, *(dialect for dialect in DIALECTS if dialect is not _GENAI))
-#: Where agents that speak GenAI send the whole conversation again each turn, as one text.
-_HISTORY: Final = "gen_ai.input.messages"
 _FINISHED: Final = tuple(
     (dialect, key) for dialect in _DETAILED for key in dialect.details.get("finish_reasons", ())
 )
@@ -291,7 +290,7 @@ def _plan(keys: tuple[str, ...]) -> _Plan:
         _deriving(spoken),
         given,
         tuple(source for bit, source, holds in _ANSWERED if spoken & bit and holds(keys)),
-        _HISTORY if given and given[0] is _GENAI.input_messages and _HISTORY in keys else None,
+        HISTORY_KEY if given and given[0] is _GENAI.input_messages and HISTORY_KEY in keys else None,
         tuple(key for key in _sources(spoken)[2] if key in keys),
         tuple(found for found in _FINISHED if found[1] in keys),
     )

@@ -21,12 +21,12 @@ import trio
 from protocol.detection_rounds import Folded
 from svc.domain.detect.detector import Context, Schema
 from svc.domain.detect.observed import Observation, detail, slot_of
-from svc.domain.detect.settled_trace import SettledTrace, texts_of
+from svc.domain.detect.settled_trace import TEXTUAL, SettledTrace, SpanTexts, texts_of
 from svc.domain.detect.table import DETECTORS, observe
 from svc.domain.output_schema import compiled_schema
 from svc.store.aggregates.rollups import note_evals
 from svc.store.detection.due import note_changes
-from svc.store.detection.settled_traces import Due, DueTrace, due_traces
+from svc.store.detection.settled_traces import Due, DueTrace, due_traces, settled_traces
 from svc.store.detection.tallies import (
     BucketName,
     Entry,
@@ -124,6 +124,8 @@ class _Looked:
     observations: Sequence[Observation]
     #: Detectors that could not look at it.
     failed: Collection[str]
+    #: Whether that is what they see of the whole trace.
+    sure: bool
 
 
 @attrs.define(eq=False)
@@ -152,28 +154,33 @@ class FoldStore:
         if not due.places:
             await self.database.fetch(_GIVE_UP, project_id, self.holder)
             return Folded()
-        looked: list[_Looked] = []
-        failures: Counter[str] = Counter()
-        began_s = trio.current_time()
-        for trace in due.traces:
-            if trace.rows:
-                settled = _settled(trace)
-                seen = observe(settled, context)
-                failures.update(seen.failed.keys())
-                slot = slot_of(trace.rows[0].started_at)
-                texts = len(settled.texts)
-                looked.append(_Looked(trace, slot, texts, seen.observations, seen.failed.keys()))
-            # A round takes tenths of a second: others want to be served in between.
-            if trio.current_time() - began_s > _TURN_S:
-                await trio.lowlevel.checkpoint()
-                began_s = trio.current_time()
+        found = await _look(due.traces, context)
+        await self._look_again(project_id, found, context)
+        looked = list(found.values())
         done = await self.database.run(lambda connection: self._write(connection, project_id, due, looked))
         return attrs.evolve(
             done,
             more=due.more,
             unread=sum(one.due.unread for one in looked),
-            failures=dict(failures),
+            failures=dict(Counter(name for one in looked for name in one.failed)),
         )
+
+    async def _look_again(self, project_id: int, looked: dict[bytes, _Looked], context: Context) -> None:
+        """Look at whole traces where lean ones do not tell; one that is gone meanwhile was never there."""
+        unsure = [trace_id for trace_id, one in looked.items() if not one.sure]
+        while unsure:
+            asked = unsure
+            traces = await self.database.run(
+                lambda connection, asked=asked: settled_traces(connection, project_id, asked, TEXTUAL),
+                readonly=True,
+                snapshot=True,
+            )
+            whole = await _look(traces, context)
+            looked.update(whole)
+            unsure = [trace_id for trace_id in asked if trace_id not in whole] if whole else []
+            if not whole:
+                for trace_id in asked:
+                    del looked[trace_id]
 
     async def to_hours(self, project_id: int) -> bool:
         """Bring some of a project's old tallies to hours. Whether there is more to do."""
@@ -244,9 +251,34 @@ class FoldStore:
         )
 
 
-def _settled(trace: DueTrace) -> SettledTrace:
-    texts = {row.span_id: texts_of(span, row.kind) for row, span in trace.payloads()}
-    return SettledTrace.of(trace.rows, trace.call_site_id, texts)
+async def _look(traces: Iterable[DueTrace], context: Context) -> dict[bytes, _Looked]:
+    """Have the detectors look at the traces that have spans."""
+    looked: dict[bytes, _Looked] = {}
+    began_s = trio.current_time()
+    for trace in traces:
+        if trace.rows:
+            looked[trace.trace_id] = _looked(trace, context)
+        # A round takes tenths of a second: others want to be served in between.
+        if trio.current_time() - began_s > _TURN_S:
+            await trio.lowlevel.checkpoint()
+            began_s = trio.current_time()
+    return looked
+
+
+def _looked(trace: DueTrace, context: Context) -> _Looked:
+    texts: dict[bytes, SpanTexts] = {}
+    spared_in_all = 0
+    sure = True
+    for row, span, spared in trace.payloads():
+        texts[row.span_id] = read = texts_of(span, row.kind, spared)
+        spared_in_all += spared
+        sure &= read.sure
+    seen = observe(SettledTrace.of(trace.rows, trace.call_site_id, texts), context)
+    if spared_in_all and any(one.measure == "secret_high" for one in seen.observations):
+        # Whether the user said it first stands in what was spared.
+        sure = False
+    slot = slot_of(trace.rows[0].started_at)
+    return _Looked(trace, slot, len(texts), seen.observations, seen.failed.keys(), sure)
 
 
 def _aged(before: Any, looked: _Looked) -> bool:

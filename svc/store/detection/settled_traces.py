@@ -87,21 +87,23 @@ _Wanted = tuple[_Row, Place]
 @attrs.frozen(eq=False)
 class DueTrace:
     """A trace to be folded: its rows in order of start, and what it takes to open the payloads of its textual
-    spans. `unread` counts those that were left out because there are too many of them.
+    spans. `unread` counts those that were left out because there are too many of them. One that
+    is due is lean: its histories are read as far as `Frame.lean` wants them.
     """
 
     trace_id: bytes
     call_site_id: str
     rows: Sequence[TracedSpan]
     unread: int
+    _lean: bool
     _wanted: Sequence[_Wanted] = attrs.field(repr=False)
     _packed: PackedSpans = attrs.field(repr=False)
 
-    def payloads(self) -> Iterator[tuple[TracedSpan, WireSpan]]:
-        """The payloads that are there, each opened when its turn comes."""
+    def payloads(self) -> Iterator[tuple[TracedSpan, WireSpan, int]]:
+        """The payloads that are there, each opened when its turn comes, and how much was spared it."""
         for row, place in self._wanted:
-            if (span := self._packed.span(place, row.span_id)) is not None:
-                yield row, span
+            if (read := self._packed.span(place, row.span_id, lean=self._lean)) is not None:
+                yield row, *read
 
 
 @attrs.frozen(eq=False)
@@ -134,7 +136,7 @@ async def due_traces(connection: Connection, project_id: int) -> Due:
             else:
                 spans += trace["span_count"]
                 chosen.append(trace)
-    traces = await _read(connection, project_id, chosen)
+    traces = await _read(connection, project_id, chosen, lean=True)
     later |= {row["trace_id"] for row in chosen} - {trace.trace_id for trace in traces}
     taken = {trace_id: at for trace_id, at in places.items() if trace_id not in later}
     return Due(taken, traces, more=bool(later) or len(queued) == ROUND_TRACES)
@@ -158,7 +160,12 @@ async def settled_traces(
 
 
 async def _read(
-    connection: Connection, project_id: int, chosen: Sequence[Any], kinds: frozenset[Kind] = TEXTUAL
+    connection: Connection,
+    project_id: int,
+    chosen: Sequence[Any],
+    kinds: frozenset[Kind] = TEXTUAL,
+    *,
+    lean: bool = False,
 ) -> list[DueTrace]:
     if not chosen:
         return []
@@ -184,13 +191,14 @@ async def _read(
     for of_trace_wanted in read.values():
         for row, place in of_trace_wanted:
             asked.setdefault(place, []).append(row.span_id)
-    packed = await read_packed(connection, project_id, asked)
+    packed = await read_packed(connection, project_id, asked, lean=lean)
     return [
         DueTrace(
             row["trace_id"],
             row["call_site_id"],
             rows[row["trace_id"]],
             len(wanted[row["trace_id"]]) - len(read[row["trace_id"]]),
+            lean,
             read[row["trace_id"]],
             packed,
         )

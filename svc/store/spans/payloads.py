@@ -156,12 +156,13 @@ class PackedSpans:
     frames: Mapping[Place, Frame] = attrs.field(repr=False)
     messages: Mapping[datetime, Mapping[bytes, bytes]] = attrs.field(repr=False)
 
-    def span(self, place: Place, span_id: bytes) -> WireSpan | None:
-        """A whole span; None where it aged out or cannot be read."""
+    def span(self, place: Place, span_id: bytes, *, lean: bool = False) -> tuple[WireSpan, int] | None:
+        """A span, and how much was spared it, see `Frame.lean`; None where it aged out or cannot be read."""
         if (frame := self.frames.get(place)) is None:
             return None
+        messages = self.messages.get(place[1], _NOTHING)
         try:
-            return frame.span(span_id, self.messages.get(place[1], _NOTHING))
+            return frame.lean(span_id, messages) if lean else (frame.span(span_id, messages), 0)
         except Unreadable:
             return None
 
@@ -170,11 +171,11 @@ _NOTHING: Final[Mapping[bytes, bytes]] = {}
 
 
 async def read_packed(
-    connection: Connection, project_id: int, asked: Mapping[Place, Sequence[bytes]]
+    connection: Connection, project_id: int, asked: Mapping[Place, Sequence[bytes]], *, lean: bool = False
 ) -> PackedSpans:
-    """What it takes to open these spans; what aged out is absent."""
+    """What it takes to open these spans, lean ones perhaps; what aged out is absent."""
     frames_found = await _opened(connection, project_id, asked)
-    wanted = _needed(frames_found, asked)
+    wanted = _needed(frames_found, asked, lean=lean)
     # Each once, however many spans of the trace repeat it.
     stored = await _messages(connection, project_id, wanted)
     return PackedSpans(frames_found, {day: unpack_messages(messages) for day, messages in stored.items()})
@@ -188,8 +189,8 @@ async def read_payloads(
     packed = await read_packed(connection, project_id, _by_place(places))
     found: dict[tuple[bytes, bytes], WireSpan] = {}
     for place, span_id in places:
-        if (span := packed.span(place, span_id)) is not None:
-            found[place[0], span_id] = span
+        if (read := packed.span(place, span_id)) is not None:
+            found[place[0], span_id] = read[0]
     return found
 
 
@@ -211,12 +212,12 @@ async def _opened(connection: Connection, project_id: int, places: Collection[Pl
 
 
 def _needed(
-    opened: Mapping[Place, Frame], asked: Mapping[Place, Sequence[bytes]]
+    opened: Mapping[Place, Frame], asked: Mapping[Place, Sequence[bytes]], *, lean: bool = False
 ) -> list[tuple[bytes, datetime]]:
     """The hashes of the messages that these spans refer to, each with its day."""
     needed: dict[datetime, set[bytes]] = {}
     for place, frame in opened.items():
-        needed.setdefault(place[1], set()).update(frame.needed(asked[place]))
+        needed.setdefault(place[1], set()).update(frame.needed(asked[place], lean=lean))
     return [(digest, day) for day, digests in needed.items() for digest in sorted(digests)]
 
 
