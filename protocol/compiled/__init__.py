@@ -35,6 +35,7 @@ MODULES: Final = (
     "svc.domain.packing",
     "svc.domain.rollup",
     "svc.domain.detect.agent_loop",
+    "svc.domain.detect.answers",
     "svc.domain.detect.cost_drift",
     "svc.domain.detect.cut_output",
     "svc.domain.detect.duration_drift",

@@ -12,8 +12,8 @@ cdef class Packer:
                    place=Py_ssize_t)
     cpdef object take_apart(self, object project_id, object day, object span)
 
-    @cython.locals(digest=bytes)
-    cdef bytes _name(self, object mark, bytes text)
+    @cython.locals(named=tuple)
+    cdef tuple _name(self, object mark, bytes text)
 
 @cython.locals(head=bytes)
 cdef Py_ssize_t _find(bytes whole, bytes text, Py_ssize_t start) except -2

@@ -65,6 +65,8 @@ _FRAME_BYTES: Final = 128 * 1024
 _NAMED_TEXT_BYTES: Final = 2048
 _NAMED_BYTES: Final = 4 * 1024 * 1024
 
+_NO_LENGTHS: Final[list[int]] = []
+
 #: What a memory of seen texts takes: eight bytes for each of half a million.
 SEEN_BYTES: Final = 4 * 1024 * 1024
 
@@ -102,7 +104,7 @@ class Parts(msgspec.Struct, eq=False, gc=False):
     literals: list[bytes]
     messages: dict[bytes, bytes]
     digest: int
-    others: list[int] = []
+    others: list[int] | None = None
 
 
 class Seen:
@@ -122,8 +124,8 @@ class Packer:
 
     def __init__(self, seen: Seen | None = None) -> None:
         self._slots = (seen or Seen()).slots
-        #: Texts that came again lately and their digests, by their marks.
-        self._named: dict[int, tuple[bytes, bytes]] = {}
+        #: By marks: texts that came again lately, their digests, and whether `said_by_others` says so.
+        self._named: dict[int, tuple[bytes, bytes, bool]] = {}
         self._named_bytes = 0
 
     def take_apart(self, project_id: int, day: date, span: WireSpan) -> Parts:
@@ -138,7 +140,7 @@ class Packer:
         messages: dict[bytes, bytes] = {}
         at = 0
         known = 0
-        others: list[int] = []
+        others: list[int] | None = None
         lists, history = _texts(span)
         for place, texts in enumerate(lists):
             if known < _HISTORY:
@@ -156,10 +158,15 @@ class Packer:
                 if found < 0:
                     continue
                 named = self._named.get(mark)
-                digest = named[1] if named is not None and named[0] == text else self._name(mark, text)
-                if place == history and said_by_others(text):
-                    others += [0] * (len(hashes) - len(others))
+                if named is None or named[0] != text:
+                    named = self._name(mark, text)
+                if named[2] and place == history:
+                    if others is None:
+                        others = [0] * len(hashes)
+                    while len(others) < len(hashes):
+                        others.append(0)
                     others.append(len(text))
+                digest = named[1]
                 literals.append(whole[at:found])
                 hashes.append(digest)
                 messages[digest] = text
@@ -167,16 +174,16 @@ class Packer:
         literals.append(whole[at:])
         return Parts(b"".join(hashes), literals, messages, xxh3_64_intdigest(whole) - _HALF, others)
 
-    def _name(self, mark: int, text: bytes) -> bytes:
-        """The digest that names a text; a shorter one is remembered with it."""
-        digest = sha256(text).digest()[:_HASH_BYTES]
+    def _name(self, mark: int, text: bytes) -> tuple[bytes, bytes, bool]:
+        """A text with the digest that names it, see `_named`; a shorter one is remembered so."""
+        named = (text, sha256(text).digest()[:_HASH_BYTES], said_by_others(text))
         if len(text) <= _NAMED_TEXT_BYTES:
             if self._named_bytes > _NAMED_BYTES:
                 self._named.clear()
                 self._named_bytes = 0
-            self._named[mark] = text, digest
+            self._named[mark] = named
             self._named_bytes += len(text)
-        return digest
+        return named
 
 
 def _find(whole: bytes, text: bytes, start: int) -> int:
@@ -249,7 +256,7 @@ def frames(spans: Iterable[tuple[bytes, Parts]]) -> Iterator[tuple[list[bytes], 
     size = 0
     for span_id, parts in spans:
         entries.append((span_id, parts.hashes, parts.literals))
-        others.append(parts.others)
+        others.append(parts.others or _NO_LENGTHS)
         size += sum(map(len, parts.literals))
         if size >= _FRAME_BYTES:
             yield [entry[0] for entry in entries], _framed(entries, others)

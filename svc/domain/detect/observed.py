@@ -107,8 +107,7 @@ class Observation(msgspec.Struct, frozen=True, gc=False):
     @property
     def bin(self) -> int:
         """The bin of a size, 0 for anything else."""
-        unit = MEASURES[self.measure].unit
-        if unit is None or self.value is None:
+        if self.value is None or (unit := MEASURES[self.measure].unit) is None:
             return 0
         return bin_of(self.value, unit)
 

@@ -274,9 +274,9 @@ def _looked(trace: DueTrace, context: Context) -> _Looked:
         spared_in_all += spared
         sure &= read.sure
     seen = observe(SettledTrace.of(trace.rows, trace.call_site_id, texts), context)
-    if spared_in_all and any(one.measure == "secret_high" for one in seen.observations):
-        # Whether the user said it first stands in what was spared.
-        sure = False
+    if sure and spared_in_all:
+        # Whether the user said a secret first stands in what was spared.
+        sure = all(one.measure != "secret_high" for one in seen.observations)
     slot = slot_of(trace.rows[0].started_at)
     return _Looked(trace, slot, len(texts), seen.observations, seen.failed.keys(), sure)
 

@@ -11,10 +11,13 @@ from decimal import Decimal
 from typing import Any, Final
 
 import attrs
+import msgspec
 
+from protocol.inflate import Unreadable
 from protocol.otlp.reading import WireSpan
 from svc.domain.calendar import day_of
 from svc.domain.detect.settled_trace import TEXTUAL, TracedSpan
+from svc.domain.packing import Frame
 from svc.domain.span import CostSource, Kind, Repeats, Status, ToolCall
 from svc.store.postgres.database import Connection
 from svc.store.spans.payloads import PackedSpans, Place, read_packed
@@ -37,7 +40,7 @@ _TRACES: Final = (
     " where project_id = $1 and trace_id = any($2::bytea[])"
 )
 
-# Their spans, from the days they have spans in: what a `_Row` holds, in its order, behind the trace.
+# Their spans, from the days they have spans in: what a `_Row` holds, in its order.
 _SPANS: Final = (
     "select trace_id, span_id, parent_span_id, kind, status, started_at, ended_at, call_site_id,"
     " usage_repeats, cost_source, total_cost, frame from span"
@@ -61,11 +64,11 @@ _SIZES: Final = (
 )
 
 
-# Not frozen: one for each span.
-@attrs.define(eq=False)
-class _Row:
+# Not frozen: one for each span. A struct takes half the time.
+class _Row(msgspec.Struct, eq=False):
     """A `TracedSpan`, and the frame of its payload."""
 
+    trace_id: bytes
     span_id: bytes
     parent_span_id: bytes | None
     kind: Kind
@@ -101,9 +104,25 @@ class DueTrace:
 
     def payloads(self) -> Iterator[tuple[TracedSpan, WireSpan, int]]:
         """The payloads that are there, each opened when its turn comes, and how much was spared it."""
+        last: Place | None = None
+        frame: Frame | None = None
+        messages: Mapping[bytes, bytes] = {}
+        lean = self._lean
         for row, place in self._wanted:
-            if (read := self._packed.span(place, row.span_id, lean=self._lean)) is not None:
-                yield row, *read
+            # Most lie where the one before does.
+            if place is not last:
+                frame, messages = self._packed.of(place)
+                last = place
+            if frame is None:
+                continue
+            try:
+                if lean:
+                    span, spared = frame.lean(row.span_id, messages)
+                else:
+                    span, spared = frame.span(row.span_id, messages), 0
+            except Unreadable:
+                continue
+            yield row, span, spared
 
 
 @attrs.frozen(eq=False)
@@ -174,23 +193,28 @@ async def _read(
     cursor = await connection.cursor(_SPANS, project_id, list(rows), *bounds)
     # A trace may have any number of spans.
     while records := await cursor.fetch(ROUND_SPANS):
-        for trace_id, *fields in records:
-            if len(of_trace := rows[trace_id]) < TRACE_SPANS:
-                of_trace.append(_Row(*fields))
-    calls: dict[tuple[bytes, bytes], list[ToolCall]] = {}
+        for record in records:
+            if len(of_trace := rows[record[0]]) < TRACE_SPANS:
+                of_trace.append(_Row(*record))
+    calls: dict[bytes, dict[bytes, list[ToolCall]]] = {}
     for trace_id, span_id, *fields in await connection.fetch(_CALLS, project_id, list(rows), *bounds):
-        calls.setdefault((trace_id, span_id), []).append(ToolCall(*fields))
+        calls.setdefault(trace_id, {}).setdefault(span_id, []).append(ToolCall(*fields))
     wanted: dict[bytes, list[_Wanted]] = {}
     for trace_id, of_trace in rows.items():
-        for row in of_trace:
-            if (called := calls.get((trace_id, row.span_id))) is not None:
-                row.tool_calls = tuple(called)
+        if (called := calls.get(trace_id)) is not None:
+            for row in of_trace:
+                if (of_span := called.get(row.span_id)) is not None:
+                    row.tool_calls = tuple(of_span)
         wanted[trace_id] = _placed(trace_id, [row for row in of_trace if row.kind in kinds])
     read = await _affordable(connection, project_id, wanted)
     asked: dict[Place, list[bytes]] = {}
     for of_trace_wanted in read.values():
+        last: Place | None = None
         for row, place in of_trace_wanted:
-            asked.setdefault(place, []).append(row.span_id)
+            if place is not last:
+                span_ids = asked.setdefault(place, [])
+                last = place
+            span_ids.append(row.span_id)
     packed = await read_packed(connection, project_id, asked, lean=lean)
     return [
         DueTrace(
@@ -211,10 +235,13 @@ def _placed(trace_id: bytes, rows: Sequence[_Row]) -> list[_Wanted]:
     # Most rows of a trace share a frame, and then its place.
     places: dict[tuple[int, int], Place] = {}
     wanted: list[_Wanted] = []
+    frame = day = -1
+    place: Place | None = None
     for row in rows:
-        key = (row.frame, row.started_at.toordinal())
-        if (place := places.get(key)) is None:
-            place = places[key] = (trace_id, day_of(row.started_at), row.frame)
+        if row.frame != frame or row.started_at.toordinal() != day or place is None:
+            frame, day = key = row.frame, row.started_at.toordinal()
+            if (place := places.get(key)) is None:
+                place = places[key] = (trace_id, day_of(row.started_at), frame)
         wanted.append((row, place))
     return wanted
 

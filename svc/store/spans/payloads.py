@@ -156,15 +156,17 @@ class PackedSpans:
     frames: Mapping[Place, Frame] = attrs.field(repr=False)
     messages: Mapping[datetime, Mapping[bytes, bytes]] = attrs.field(repr=False)
 
-    def span(self, place: Place, span_id: bytes, *, lean: bool = False) -> tuple[WireSpan, int] | None:
-        """A span, and how much was spared it, see `Frame.lean`; None where it aged out or cannot be read."""
-        if (frame := self.frames.get(place)) is None:
-            return None
-        messages = self.messages.get(place[1], _NOTHING)
+    def span(self, place: Place, span_id: bytes) -> WireSpan | None:
+        """A whole span; None where it aged out or cannot be read."""
+        frame, messages = self.of(place)
         try:
-            return frame.lean(span_id, messages) if lean else (frame.span(span_id, messages), 0)
+            return None if frame is None else frame.span(span_id, messages)
         except Unreadable:
             return None
+
+    def of(self, place: Place) -> tuple[Frame | None, Mapping[bytes, bytes]]:
+        """The frame of a place, and the messages of its day; no frame where it aged out or cannot be read."""
+        return self.frames.get(place), self.messages.get(place[1], _NOTHING)
 
 
 _NOTHING: Final[Mapping[bytes, bytes]] = {}
@@ -189,8 +191,8 @@ async def read_payloads(
     packed = await read_packed(connection, project_id, _by_place(places))
     found: dict[tuple[bytes, bytes], WireSpan] = {}
     for place, span_id in places:
-        if (read := packed.span(place, span_id)) is not None:
-            found[place[0], span_id] = read[0]
+        if (span := packed.span(place, span_id)) is not None:
+            found[place[0], span_id] = span
     return found
 
 
