@@ -48,9 +48,8 @@ _AGAIN: Final = 4096
 _Said = TypeVar("_Said", str, bytes)
 
 
-# Not frozen: one for each span, and that costs twice as much to build. Whoever holds one reads it only.
-@attrs.define(eq=False)
-class SpanTexts:
+# A struct, and not frozen: one for each span. Whoever holds one reads it only.
+class SpanTexts(msgspec.Struct, eq=False, gc=False):
     """What the payload of a span says.
 
     `answered` tells whether its output was captured at all; `said` is the text of it, None for none, and
@@ -74,7 +73,7 @@ class SpanTexts:
     prompt: str | None = None
     tools: str | None = None
     release: str | None = None
-    given: Callable[[], str] = attrs.field(default=lambda: "", repr=False)
+    given: Callable[[], str] = lambda: ""
     sure: bool = True
 
 
@@ -87,8 +86,10 @@ class TracedSpan(Timed, Protocol):
     call_site_id: str
     usage_repeats: Repeats | None
     cost_source: CostSource | None
-    total_cost: Decimal | None
     tool_calls: tuple[ToolCall, ...]
+
+    @property
+    def total_cost(self) -> Decimal | float | None: ...
 
 
 @attrs.frozen(eq=False)

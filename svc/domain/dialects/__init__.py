@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from typing import Any, Final, get_args
 
 import attrs
+import msgspec
 
 from protocol.otlp.reading import WireSpan
 from svc.domain.dialects import (
@@ -198,8 +199,7 @@ class _Plan:
     finished: tuple[tuple[Dialect, str], ...]
 
 
-@attrs.define(eq=False)
-class Reading:
+class Reading(msgspec.Struct, eq=False, gc=False):
     """What attributes say: the fields found, and how attributes of these keys are read."""
 
     found: Found

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
-from decimal import Decimal
 from typing import Any, Final
 
 import attrs
@@ -43,7 +42,7 @@ _TRACES: Final = (
 # Their spans, from the days they have spans in: what a `_Row` holds, in its order.
 _SPANS: Final = (
     "select trace_id, span_id, parent_span_id, kind, status, started_at, ended_at, call_site_id,"
-    " usage_repeats, cost_source, total_cost, frame from span"
+    " usage_repeats, cost_source, total_cost::float8, frame from span"
     " where project_id = $1 and trace_id = any($2::bytea[]) and started_at between $3 and $4"
     " order by trace_id, started_at, span_id"
 )
@@ -65,7 +64,7 @@ _SIZES: Final = (
 
 
 # Not frozen: one for each span. A struct takes half the time.
-class _Row(msgspec.Struct, eq=False):
+class _Row(msgspec.Struct, eq=False, gc=False):
     """A `TracedSpan`, and the frame of its payload."""
 
     trace_id: bytes
@@ -78,7 +77,7 @@ class _Row(msgspec.Struct, eq=False):
     call_site_id: str
     usage_repeats: Repeats | None
     cost_source: CostSource | None
-    total_cost: Decimal | None
+    total_cost: float | None
     frame: int
     tool_calls: tuple[ToolCall, ...] = ()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import attrs
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -47,7 +47,10 @@ def told(sent: Any, *events: Any, **more: Any) -> dict[str, Any]:
     found = texts_of(one, "llm")
     calls = [(call.name, call.arguments) for call in found.calls]
     said = None if found.said is None else found.said.strip()
-    return {k: v for k, v in attrs.asdict(found).items() if k != "given"} | {"calls": calls, "said": said}
+    return {k: v for k, v in msgspec.structs.asdict(found).items() if k != "given"} | {
+        "calls": calls,
+        "said": said,
+    }
 
 
 @given(messages, st.booleans())

@@ -6,7 +6,6 @@ import json
 from datetime import date
 from typing import Any
 
-import attrs
 import msgspec
 import pytest
 from hypothesis import given
@@ -57,7 +56,7 @@ def wires(attributes: list[dict[str, Any]]) -> list[WireSpan]:
 
 
 def told(texts: SpanTexts) -> dict[str, Any]:
-    return {k: v for k, v in attrs.asdict(texts).items() if k not in ("given", "sure")}
+    return {k: v for k, v in msgspec.structs.asdict(texts).items() if k not in ("given", "sure")}
 
 
 def lean_texts(
