@@ -34,18 +34,8 @@ MODULES: Final = (
     "svc.domain.messages",
     "svc.domain.packing",
     "svc.domain.rollup",
-    "svc.domain.detect.agent_loop",
     "svc.domain.detect.answers",
-    "svc.domain.detect.cost_drift",
-    "svc.domain.detect.cut_output",
-    "svc.domain.detect.duration_drift",
-    "svc.domain.detect.malformed_output",
-    "svc.domain.detect.marks",
-    "svc.domain.detect.model_change",
-    "svc.domain.detect.observed",
     "svc.domain.detect.settled_trace",
-    "svc.domain.detect.table",
-    "svc.domain.detect.tool_error",
     "svc.store.spans.encoding",
 )
 #: As the settings name it; children of the service inherit it.

@@ -104,7 +104,7 @@ class Answer:
         texts: list[str] = []
         for message in messages:
             for part in message.parts:
-                if type(part) is _PlainCall:
+                if isinstance(part, _PlainCall):
                     arguments = None if part.arguments == "" else canonical(part.arguments)
                     self.calls.append(AskedCall(text(part.name) or "unknown", arguments))
                 elif part.content:

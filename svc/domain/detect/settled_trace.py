@@ -48,6 +48,10 @@ _AGAIN: Final = 4096
 _Said = TypeVar("_Said", str, bytes)
 
 
+def _nothing() -> str:
+    return ""
+
+
 # A struct, and not frozen: one for each span. Whoever holds one reads it only.
 class SpanTexts(msgspec.Struct, eq=False, gc=False):
     """What the payload of a span says.
@@ -57,8 +61,8 @@ class SpanTexts(msgspec.Struct, eq=False, gc=False):
     a tool's own, as canonical text. `prompt` and `tools` are hashes of the instructions and of the
     definitions of tools. `given` is the text of the input, read when asked for.
 
-    Where something was spared the span (`Frame.lean`), all of that is the same, and `given` lacks what was;
-    but where it is not `sure`, only the whole span can tell.
+    Of a lean span (`Frame.lean`) all of that is the same but `given`, which says nothing; where it is not
+    `sure`, only the whole span can tell.
     """
 
     answered: bool = False
@@ -73,7 +77,7 @@ class SpanTexts(msgspec.Struct, eq=False, gc=False):
     prompt: str | None = None
     tools: str | None = None
     release: str | None = None
-    given: Callable[[], str] = lambda: ""
+    given: Callable[[], str] = _nothing
     sure: bool = True
 
 
@@ -120,8 +124,12 @@ def is_blank(said: str | None) -> bool:
     return not said or said.isspace()
 
 
-def texts_of(span: WireSpan, kind: Kind, spared: int = 0) -> SpanTexts:
-    """What detectors need of a payload of a textual span, to which so many messages were spared."""
+def texts_of(span: WireSpan, kind: Kind, spared: int | None = None) -> SpanTexts:
+    """What detectors need of a payload of a textual span; `spared` says of a lean one how many messages it
+    does without.
+    """
+    lean = spared is not None
+    spared = spared or 0
     reading = read_texts(span.attributes)
     found = reading.found
     release = text(span.resource.attributes.get("service.version"))
@@ -151,7 +159,8 @@ def texts_of(span: WireSpan, kind: Kind, spared: int = 0) -> SpanTexts:
         prompt,
         _tools(span),
         release,
-        partial(_given, span, reading),
+        # It would keep the payload until its whole trace is read, out of the processor's caches.
+        _nothing if lean else partial(_given, span, reading),
         stood_in == spared,
     )
 

@@ -19,6 +19,7 @@ import attrs
 import trio
 
 from protocol.detection_rounds import Folded
+from protocol.otlp.reading import WireSpan
 from svc.domain.detect.detector import Context, Schema
 from svc.domain.detect.observed import Observation, detail, slot_of
 from svc.domain.detect.settled_trace import TEXTUAL, SettledTrace, SpanTexts, texts_of
@@ -168,19 +169,19 @@ class FoldStore:
     async def _look_again(self, project_id: int, looked: dict[bytes, _Looked], context: Context) -> None:
         """Look at whole traces where lean ones do not tell; one that is gone meanwhile was never there."""
         unsure = [trace_id for trace_id, one in looked.items() if not one.sure]
+
+        async def read(connection: Connection) -> Sequence[DueTrace]:
+            return await settled_traces(connection, project_id, unsure, TEXTUAL)
+
         while unsure:
-            asked = unsure
-            traces = await self.database.run(
-                lambda connection, asked=asked: settled_traces(connection, project_id, asked, TEXTUAL),
-                readonly=True,
-                snapshot=True,
-            )
+            traces = await self.database.run(read, readonly=True, snapshot=True)
             whole = await _look(traces, context)
             looked.update(whole)
-            unsure = [trace_id for trace_id in asked if trace_id not in whole] if whole else []
             if not whole:
-                for trace_id in asked:
+                for trace_id in unsure:
                     del looked[trace_id]
+                return
+            unsure = [trace_id for trace_id in unsure if trace_id not in whole]
 
     async def to_hours(self, project_id: int) -> bool:
         """Bring some of a project's old tallies to hours. Whether there is more to do."""
@@ -267,16 +268,19 @@ async def _look(traces: Iterable[DueTrace], context: Context) -> dict[bytes, _Lo
 
 def _looked(trace: DueTrace, context: Context) -> _Looked:
     texts: dict[bytes, SpanTexts] = {}
-    spared_in_all = 0
     sure = True
+    whole = True
+    span: WireSpan | None
     for row, span, spared in trace.payloads():
         texts[row.span_id] = read = texts_of(span, row.kind, spared)
-        spared_in_all += spared
+        # Freed before the next is opened, in whose place it lies.
+        span = None
         sure &= read.sure
+        whole &= spared is None
     seen = observe(SettledTrace.of(trace.rows, trace.call_site_id, texts), context)
-    if sure and spared_in_all:
-        # Whether the user said a secret first stands in what was spared.
-        sure = all(one.measure != "secret_high" for one in seen.observations)
+    if sure and not whole:
+        # Whether the user said a secret first, nobody has read.
+        sure = all([one.measure != "secret_high" for one in seen.observations])
     slot = slot_of(trace.rows[0].started_at)
     return _Looked(trace, slot, len(texts), seen.observations, seen.failed.keys(), sure)
 
@@ -292,13 +296,18 @@ def _name(seen: Observation) -> BucketName:
 
 def _folded(observations: Iterable[Observation], resolved: Resolved) -> list[Entry]:
     """What a trace is counted as, one entry a cell, in order."""
-    cells: dict[tuple[int, int, int], list[int]] = {}
+    cells: dict[tuple[int, int, int], Entry] = {}
+    ids = resolved.ids
     for seen in observations:
-        if (bucket_id := resolved.ids.get(_name(seen))) is not None:
-            cell = cells.setdefault((bucket_id, seen.slot, seen.bin), [0, 0])
-            cell[0] += 1
-            cell[1] += seen.failed
-    return [(*key, units, failures) for key, (units, failures) in sorted(cells.items())]
+        if (bucket_id := ids.get((seen.measure, seen.subject, seen.detail))) is not None:
+            slot = seen.slot
+            bin_ = 0 if seen.value is None else seen.bin
+            key = bucket_id, slot, bin_
+            if (known := cells.get(key)) is None:
+                cells[key] = bucket_id, slot, bin_, 1, int(seen.failed)
+            else:
+                cells[key] = bucket_id, slot, bin_, known[3] + 1, known[4] + seen.failed
+    return sorted(cells.values())
 
 
 def _looked_at(looked: Sequence[_Looked]) -> Mapping[str, int]:

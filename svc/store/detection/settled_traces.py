@@ -101,8 +101,10 @@ class DueTrace:
     _wanted: Sequence[_Wanted] = attrs.field(repr=False)
     _packed: PackedSpans = attrs.field(repr=False)
 
-    def payloads(self) -> Iterator[tuple[TracedSpan, WireSpan, int]]:
-        """The payloads that are there, each opened when its turn comes, and how much was spared it."""
+    def payloads(self) -> Iterator[tuple[TracedSpan, WireSpan, int | None]]:
+        """The payloads that are there, each opened when its turn comes, and how much was spared it; None for
+        a whole one.
+        """
         last: Place | None = None
         frame: Frame | None = None
         messages: Mapping[bytes, bytes] = {}
@@ -116,12 +118,11 @@ class DueTrace:
                 continue
             try:
                 if lean:
-                    span, spared = frame.lean(row.span_id, messages)
+                    yield row, *frame.lean(row.span_id, messages)
                 else:
-                    span, spared = frame.span(row.span_id, messages), 0
+                    yield row, frame.span(row.span_id, messages), None
             except Unreadable:
                 continue
-            yield row, span, spared
 
 
 @attrs.frozen(eq=False)

@@ -336,17 +336,19 @@ async def _messages(
     if not wanted:
         return {}
     body = f"substring(m.body for {HEAD_BYTES})" if heads else "m.body"
-    # The shared messages, each by its place among those that are asked for.
-    rows = await connection.fetch(
-        f"select asked.place, {body} as body"
-        " from unnest($2::bytea[], $3::timestamptz[]) with ordinality as asked (hash, started_at, place)"
-        " join span_message m using (hash, started_at) where m.project_id = $1",
-        project_id,
-        [digest for digest, _ in wanted],
-        [day for _, day in wanted],
-    )
+    by_day: dict[datetime, list[bytes]] = {}
+    for digest, day in wanted:
+        by_day.setdefault(day, []).append(digest)
     found: dict[datetime, dict[bytes, bytes]] = {}
-    for place, text in rows:
-        digest, day = wanted[place - 1]
-        found.setdefault(day, {})[digest] = text
+    for day, digests in by_day.items():
+        # The shared messages of a day, each by its key: nearly always there is one day.
+        rows = await connection.fetch(
+            f"select m.hash, {body} as body from span_message m"
+            " where m.project_id = $1 and m.hash = any($2::bytea[]) and m.started_at = $3",
+            project_id,
+            digests,
+            day,
+        )
+        if rows:
+            found[day] = {row[0]: row[1] for row in rows}
     return found
