@@ -3,6 +3,8 @@
 # constraints.txt.
 
 PYTHON ?= python3
+# Kept whatever the machine says: without what Python compiled before, a service takes a third more to start.
+export PYTHONDONTWRITEBYTECODE :=
 BIN := .venv/bin
 SOURCES := svc actors protocol tests deploy setup.py
 
@@ -70,7 +72,8 @@ test-clients: .venv/.dev
 test-imports: .venv/.dev
 	$(BIN)/python -m pytest tests/e2e/imports/real_servers.py
 
-# The tests that need no service, on another Python: make test-versions OTHERS="python3.12 python3.13".
+# The tests that need no service, on another Python: make test-versions OTHERS="python3.12 python3.13". What was
+# compiled for it is put beside the sources meanwhile; its names say for which Python it is.
 OTHERS ?=
 PURE := tests/domain tests/protocol tests/actors tests/config tests/secrets tests/ingest
 
@@ -79,8 +82,11 @@ test-versions:
 	    echo "the tests that need no service, on $$($$python --version):"; \
 	    folder=$$(mktemp -d) && $$python -m venv $$folder \
 	        && $$folder/bin/pip install --quiet --disable-pip-version-check -c constraints.txt ".[dev]" \
+	        && twins=$$(ls $$folder/lib/python*/site-packages/protocol/compiled | grep '\.so$$' || true) \
+	        && for twin in $$twins; do cp $$folder/lib/python*/site-packages/protocol/compiled/$$twin protocol/compiled/; done \
 	        && $$folder/bin/python -m pytest -n 2 -p no:cacheprovider $(PURE); \
-	    status=$$?; rm -rf $$folder; [ $$status -eq 0 ] || exit $$status; \
+	    status=$$?; rm -rf $$folder; for twin in $$twins; do rm -f protocol/compiled/$$twin; done; \
+	    [ $$status -eq 0 ] || exit $$status; \
 	done
 
 # BASE names another base than Debian's own.

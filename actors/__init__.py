@@ -32,7 +32,7 @@ The spool and the table of verdicts are passive: they hold state, the actors hol
 
 Read in this order: `supervision`, `ports`, `spool`, `drainer`, `decoders`, `keys`, `roller`; then the other
 spools (`disk_spool`, `broker_spool`), the quiet loops (`partitions`, `hours`, `sweeper`, `exporters`,
-`purger`, `certificates`, `leases`, `tries`, `disk_budget`, `backups`, `alerts`, all of them `rounds`), `tee`,
-`news`, and `detecting` with what runs in the other process (`folder`, `analyst`), at last `launcher` and
-`runner_child`.
+`purger`, `certificates`, `leases`, `tries`, `disk_budget`, `backups`, `alerts`, `alert_outage`, all of them
+`rounds`), `tee`, `news`, and `detecting` with what runs in the other process (`folder`, `analyst`), at last
+`launcher` and `runner_child`.
 """

@@ -29,6 +29,7 @@ from protocol.alerts import (
     RuleSightings,
     Undelivered,
 )
+from protocol.samples import Sample
 from protocol.storage import Outage, Slow
 
 log = logging.getLogger(__name__)
@@ -48,6 +49,8 @@ COUNT_S: Final = 10.0
 #: The status of what arrived, or why it did not.
 Send = Callable[[DeliveryLease], Awaitable[int | Undelivered | None]]
 Look = Callable[[AlertRule, datetime], Awaitable[RuleSightings]]
+#: What is known of the instance now, by the kind of rule that judges it.
+Samples = Callable[[datetime], Mapping[RuleKind, Sample]]
 
 
 @attrs.define
@@ -56,6 +59,8 @@ class AlertTally:
 
     messages: int = 0
     sent: int = 0
+    #: Of those sent: while the database was away.
+    direct: int = 0
     failed: int = 0
     dead: int = 0
     #: Deliveries that another copy took over while they were in hand here.
@@ -68,6 +73,8 @@ class AlertTally:
     oldest_at: datetime | None = None
     resting_channels: int = 0
     off_channels: int = 0
+    #: Rules at hand that are told even while the database is away.
+    standing_rules: int = 0
 
     def snapshot(self) -> dict[str, Any]:
         """The tally as health shows it."""
@@ -107,6 +114,18 @@ class AlertGatherer:
         tally.resting_channels, tally.off_channels = counts["resting"], counts["off"]
 
 
+async def outcome_of(send: Send, lease: DeliveryLease) -> int | Undelivered | None:
+    """What becomes of sending it, within its deadline and whatever it does to `send`."""
+    outcome: int | Undelivered | None = Undelivered(f"no answer within {SEND_TIMEOUT_S:g} s")
+    with trio.move_on_after(SEND_TIMEOUT_S):
+        try:
+            outcome = await send(lease)
+        except Exception as error:  # what one message does to its channel must not hold up the others
+            log.warning("a message could not be written: %s", type(error).__name__)
+            outcome = Undelivered(f"the message could not be written ({type(error).__name__})")
+    return outcome
+
+
 class AlertDeliverer:
     """Delivers one message at a time, the one that is due longest first. `send` raises nothing of the other
     side.
@@ -125,22 +144,12 @@ class AlertDeliverer:
             return DELIVER_ROUND_S
         until_s = trio.current_time() + LEASE_S
         try:
-            outcome = await self._sent(lease)
+            outcome = await outcome_of(self._send, lease)
         except trio.Cancelled:
             await self._release(lease)
             raise
         await self._settle(lease, outcome, until_s)
         return 0.0
-
-    async def _sent(self, lease: DeliveryLease) -> int | Undelivered | None:
-        outcome: int | Undelivered | None = Undelivered(f"no answer within {SEND_TIMEOUT_S:g} s")
-        with trio.move_on_after(SEND_TIMEOUT_S):
-            try:
-                outcome = await self._send(lease)
-            except Exception as error:  # what one message does to its channel must not hold up the others
-                log.warning("a message could not be written: %s", type(error).__name__)
-                outcome = Undelivered(f"the message could not be written ({type(error).__name__})")
-        return outcome
 
     async def _settle(self, lease: DeliveryLease, outcome: int | Undelivered | None, until_s: float) -> None:
         """Store what became of it, through an outage as long as it is ours."""
@@ -183,7 +192,8 @@ class AlertDeliverer:
 class AlertWatcher:
     """Has every rule that is due look, and stores what it sees. `looks` has one function a kind.
 
-    `by_each_copy` are kinds that every copy looks at for itself.
+    `by_each_copy` are kinds that every copy looks at for itself. What `samples` knows is kept once an hour,
+    so that a rule of later can be tried on it.
     """
 
     def __init__(
@@ -192,11 +202,15 @@ class AlertWatcher:
         watch: AlertWatch,
         looks: Mapping[RuleKind, Look],
         by_each_copy: frozenset[RuleKind],
+        samples: Samples,
         now: Callable[[], datetime],
         tally: AlertTally,
         vitals: Vitals,
     ) -> None:
         self._watch, self._looks, self._by_each_copy = watch, looks, by_each_copy
+        self._samples = samples
+        #: The hour in which a sample of each kind was kept last.
+        self._sampled: dict[RuleKind, datetime] = {}
         self._now, self._tally, self._vitals = now, tally, vitals
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -204,6 +218,7 @@ class AlertWatcher:
         await rounds(self._turn, self._vitals, task_status=task_status)
 
     async def _turn(self) -> float:
+        await self._keep_samples(self._now())
         for rule in await self._watch.due(tuple(self._looks), self._now()):
             now = self._now()
             seen = await self._seen(rule, now)
@@ -211,6 +226,13 @@ class AlertWatcher:
             self._tally.troubles[rule.kind] += seen.trouble is not None
             await self._watch.settle(rule, seen, now, by_each_copy=rule.kind in self._by_each_copy)
         return WATCH_ROUND_S
+
+    async def _keep_samples(self, now: datetime) -> None:
+        hour = now.replace(minute=0, second=0, microsecond=0)
+        new = {kind: one for kind, one in self._samples(now).items() if self._sampled.get(kind) != hour}
+        if new:
+            await self._watch.keep_samples(new, now)
+            self._sampled |= dict.fromkeys(new, hour)
 
     async def _seen(self, rule: AlertRule, now: datetime) -> RuleSightings:
         seen = RuleSightings(now, trouble=f"the look took longer than {LOOK_TIMEOUT_S:g} s")

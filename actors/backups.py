@@ -35,6 +35,8 @@ class BackupTally:
     #: When the newest good one was made, by this process or another.
     last_good_at: datetime | None = None
     last_error: str | None = None
+    #: Whether this process has looked into the folder yet.
+    looked: bool = False
     under_way: bool = False
     overdue: bool = False
 
@@ -72,6 +74,7 @@ class NightlyBackup:
     async def _look(self) -> float:
         tally = self._tally
         tally.last_good_at = await self._newest()
+        tally.looked = True
         rest_s = LOOK_S
         if tally.last_good_at is None or tally.last_good_at < last_hour(self._now(), self._at):
             rest_s = await self._back_up()

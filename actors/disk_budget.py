@@ -39,6 +39,8 @@ class DiskShelf(Protocol):
 class DiskTally:
     """What is known of the disk, for health, metrics and the doors."""
 
+    #: Whether this process has measured yet.
+    measured: bool = False
     budget: int = 0
     used: int = 0
     database: int = 0
@@ -125,6 +127,7 @@ class DiskBudget:
     def _note(self, use: Any, level: str) -> None:
         tally, today = self._tally, self._now().date()
         before, tally.level = tally.level, level
+        tally.measured = True
         tally.used, tally.database, tally.wal, tally.spool = use.total, use.database, use.wal, use.spool
         tally.bytes_a_day, tally.reached_on = self._rules.forecast(use, today)
         tally.refuses = level == "full"

@@ -19,6 +19,8 @@ from protocol.alerts import (
     DeliveryState,
     RuleKind,
     RuleSightings,
+    StandingRule,
+    ToldDirectly,
     Undelivered,
 )
 from protocol.broker import Inbox, Lane, Published
@@ -34,6 +36,7 @@ from protocol.running import (
     RunResult,
     RunStands,
 )
+from protocol.samples import Sample
 from protocol.storage import (
     Batch,
     Built,
@@ -90,6 +93,7 @@ __all__ = [
     "Showcase",
     "SinkLost",
     "Split",
+    "StandingShelf",
     "StoreRefused",
     "TraceShelf",
     "TryShelf",
@@ -373,11 +377,21 @@ class DeliveryShelf(Protocol):
     async def release(self, lease: DeliveryLease) -> bool: ...
 
 
+class StandingShelf(Protocol):
+    """The rules that are told without the database, and what they told then. Both raise `Outage`."""
+
+    async def standing(self) -> Sequence[StandingRule]: ...
+
+    async def write_down(self, told: ToldDirectly) -> None: ...
+
+
 class AlertWatch(Protocol):
-    """Rules that look, and where what they see is kept. Both raise `Outage`."""
+    """Rules that look, and where what they see is kept. All verbs raise `Outage`."""
 
     async def due(self, kinds: Sequence[RuleKind], now: datetime) -> Sequence[AlertRule]: ...
 
     async def settle(
         self, rule: AlertRule, seen: RuleSightings, now: datetime, *, by_each_copy: bool = False
     ) -> bool: ...
+
+    async def keep_samples(self, samples: Mapping[RuleKind, Sample], now: datetime) -> None: ...

@@ -191,7 +191,7 @@ class AlertPlace:
 class RuleSightings:
     """What a rule sees at a look: the facts of each subject that is firing.
 
-    `covers` is the beginning of the subjects that were looked at: others are left as they are. `told` are
+    `covers` is the one subject that was looked at: others are left as they are; blank is all. `told` are
     things told once, by subject. `next_at` is when to look again. `trouble` says why nothing could be seen,
     which changes nothing of what was.
     """
@@ -213,6 +213,46 @@ class DeliveryLease:
     tries: int
     channel: AlertChannel
     message: AlertMessage
+
+
+@attrs.frozen
+class StandingRule:
+    """A rule that is told even while the database is away, with all that it takes to do so.
+
+    `told`: that this copy is down stands in the outbox already.
+    """
+
+    rule: AlertRule
+    place: AlertPlace
+    channels: tuple[AlertChannel, ...]
+    told: bool
+
+
+@attrs.frozen
+class DirectLetter:
+    """What became of a message that was sent while the database was away."""
+
+    delivery_id: UUID
+    channel_id: UUID
+    message: AlertMessage
+    made_at: datetime
+    tries: int
+    state: DeliveryState
+    status: int | None = None
+    failure: str | None = None
+    #: Of one that is queued: when it is to be tried again.
+    again_s: float = 0.0
+
+
+@attrs.frozen
+class ToldDirectly:
+    """What a rule told while the database was away, to be written down when it is back."""
+
+    rule: AlertRule
+    subject: str
+    since: datetime
+    facts: AlertFacts
+    letters: tuple[DirectLetter, ...]
 
 
 @attrs.frozen

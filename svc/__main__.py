@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import logging
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from functools import partial
@@ -108,7 +109,27 @@ def _run(command: Command, arguments: argparse.Namespace, settings: Settings) ->
 
 
 async def _awaited(command: Command, arguments: argparse.Namespace, settings: Settings) -> int | None:
-    return await command.entry().run(arguments, settings)
+    """Run it. One that does not serve is ended by a signal as by Ctrl-C: it clears away what it has made."""
+    import trio
+
+    if command.serves:
+        return await command.entry().run(arguments, settings)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(_interrupted)
+        ended = await command.entry().run(arguments, settings)
+        nursery.cancel_scope.cancel()
+    return ended
+
+
+async def _interrupted() -> None:
+    """Wait for a signal to end, but for one that whoever started us wants ignored, as `nohup` does."""
+    import trio
+
+    ends = (signal.SIGTERM, signal.SIGHUP)
+    heard = [one for one in ends if signal.getsignal(one) is not signal.SIG_IGN]
+    with trio.open_signal_receiver(*heard) as signals:
+        async for _ in signals:
+            raise KeyboardInterrupt
 
 
 def _leaves(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:

@@ -33,7 +33,7 @@ from svc.store.postgres.migrate import migrate
 from tests import reused
 from tests.debian_postgres import DebianPostgres
 from tests.kafka.broker import kafka as kafka
-from tests.service import SHARED, Service, running
+from tests.service import SHARED, Service, in_memory, running
 
 T = TypeVar("T")
 
@@ -72,7 +72,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "alone: the test wants the machine for itself: kills, floods, memory")
     # Workers are children of who collects for them, and so have the same.
     if SHARED not in os.environ:
-        os.environ[SHARED] = tempfile.mkdtemp(prefix="trace-svc-shared-")
+        os.environ[SHARED] = tempfile.mkdtemp(prefix="trace-svc-shared-", dir=in_memory())
         os.chmod(os.environ[SHARED], 0o755)
         config.add_cleanup(lambda: shutil.rmtree(os.environ.pop(SHARED), ignore_errors=True))
 
@@ -125,7 +125,7 @@ def _no_unannounced_error(request: pytest.FixtureRequest, caplog: pytest.LogCapt
 @pytest.fixture(scope="session")
 def served() -> Iterator[Served]:
     """An embedded server for the whole run, held by a thread with a Trio of its own."""
-    with tempfile.TemporaryDirectory(prefix="trace-svc-pg-") as folder:
+    with tempfile.TemporaryDirectory(prefix="trace-svc-pg-", dir=in_memory()) as folder:
         os.chmod(folder, 0o755)
         ready: queue.Queue[tuple[Served, trio.lowlevel.TrioToken, trio.Event]] = queue.Queue()
 
@@ -260,7 +260,7 @@ async def filled_once(
 @pytest.fixture
 def open_folder() -> Iterator[Path]:
     """A fresh folder that other accounts can pass through, as the database's account must (under root)."""
-    with tempfile.TemporaryDirectory(prefix="trace-svc-") as folder:
+    with tempfile.TemporaryDirectory(prefix="trace-svc-", dir=in_memory()) as folder:
         os.chmod(folder, 0o755)
         yield Path(folder)
 

@@ -104,7 +104,8 @@ def print_fired(found: WouldHaveFired, *, as_json: bool) -> None:
     if not found.judged:
         print(printable(f"not known: {found.note}"))
         return
-    print(f"would have fired {found.fired} {'time' if found.fired == 1 else 'times'} in the last 28 days")
+    times = "time" if found.fired == 1 else "times"
+    print(f"would have fired {found.fired} {times} since {minute(timestamp(found.since))} UTC")
     for at in found.instants[:_INSTANTS]:
         print(f"  {minute(timestamp(at))} UTC")
     if found.fired > _INSTANTS:

@@ -38,10 +38,11 @@ def add(parser: argparse.ArgumentParser) -> None:
         "Rehearses the steps of the schema that this release is ahead of the database, on a scratch server,\n"
         "and says of each how long it takes, whom it keeps from which table, what it writes anew, how much\n"
         "disk it takes and whether the release before can go on. Times are scaled from one percent of the\n"
-        "rows, with --full from all of them. Ends with 1 when a window is needed.\n"
+        "rows, of a small database from more, with --full from all of them. Ends with 1 when a window is\n"
+        "needed. It runs beside the service of the release before, and changes nothing of the database.\n"
         "--finish removes the database of an older PostgreSQL, which the start that brought it over has kept."
     )
-    parser.add_argument("--check", action="store_true", help="rehearse with one percent of the rows")
+    parser.add_argument("--check", action="store_true", help="rehearse with a part of the rows")
     parser.add_argument("--full", action="store_true", help="rehearse with all rows")
     parser.add_argument("--finish", action="store_true", help="remove what is kept of an older PostgreSQL")
     parser.add_argument("--scratch", type=Path, metavar="DIR", help="where the scratch server may lie")

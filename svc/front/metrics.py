@@ -195,6 +195,7 @@ def _alerts(tally: AlertTally) -> Iterable[Metric]:
     yield _counter("svc_alert_messages", "Messages made of what rules had to tell.", tally.messages)
     for name, text in (
         ("sent", "Messages that their receivers took."),
+        ("direct", "Of those sent: while the database was away."),
         ("failed", "Tries to deliver that came to nothing."),
         ("dead", "Messages that were given up."),
         ("lost", "Messages that another copy took over while they were in hand."),
@@ -207,6 +208,8 @@ def _alerts(tally: AlertTally) -> Iterable[Metric]:
     yield _gauge(
         "svc_alert_off_channels", "Channels whose receiver said that it is gone.", tally.off_channels
     )
+    standing = "Rules at hand that are told even while the database is away."
+    yield _gauge("svc_alert_standing_rules", standing, tally.standing_rules)
     yield _counter("svc_alert_looks", "Looks of rules that watch something.", tally.looks)
     troubles = CounterMetricFamily(
         "svc_alert_troubles", "Looks that came to nothing, by the kind of their rule.", labels=["kind"]

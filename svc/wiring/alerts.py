@@ -6,16 +6,36 @@ What a rule sees is a rule of the domain; here it is only said where its figures
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Mapping
-from datetime import datetime
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta
 from typing import Any, Final, cast
 
 import attrs
 
+from actors.alert_outage import OutageTeller, Standby
 from actors.alerts import AlertDeliverer, AlertGatherer, AlertTally, AlertWatcher, Look
 from actors.supervision import Actor, Board, Vitals
-from protocol.alerts import AlertRule, RuleKind, RuleSightings
-from svc.domain.alerts.looking import saw_backup, saw_certificate, saw_disk, saw_down
+from protocol.alerts import (
+    AlertChannel,
+    AlertEvent,
+    AlertFacts,
+    AlertMessage,
+    AlertPlace,
+    AlertRule,
+    RuleKind,
+    RuleSightings,
+)
+from protocol.samples import BackupSample, CertificateSample, DiskSample, Sample
+from svc.domain.alerts.channels.table import CHANNELS
+from svc.domain.alerts.composing import composed
+from svc.domain.alerts.looking import (
+    SOON,
+    saw_backup,
+    saw_certificate,
+    saw_disk,
+    saw_down,
+    subject_of_ingest,
+)
 from svc.domain.alerts.params import (
     BackupParams,
     CertificateParams,
@@ -26,6 +46,7 @@ from svc.domain.alerts.params import (
 from svc.runtime.clock import now
 from svc.store.alerts.deliveries import DeliveryStore
 from svc.store.alerts.gathering import GatheringStore
+from svc.store.alerts.standing import StandingStore
 from svc.store.alerts.watching import WatchStore
 from svc.store.reads.alert_looks import StoredLooks
 from svc.wiring.alert_post import AlertPost
@@ -39,6 +60,8 @@ Loop = tuple[Callable[[], Actor], Vitals]
 DELIVERERS: Final = 3
 #: What every copy looks at for itself.
 BY_EACH_COPY: Final[frozenset[RuleKind]] = frozenset({"ingest.down"})
+_AWAY: Final = "The database does not answer: spans wait in the spool while it has room."
+_UNWRITTEN: Final = "what was told while the database was away is being written down"
 
 
 @attrs.frozen
@@ -71,6 +94,7 @@ class OwnLooks:
     tls: Tls | None
     began_at: datetime
     copy: str = attrs.field(factory=socket.gethostname)
+    standby: Standby = attrs.field(factory=Standby)
     _down_since: datetime | None = None
 
     def table(self) -> dict[RuleKind, Look]:
@@ -85,6 +109,8 @@ class OwnLooks:
 
     async def down(self, rule: AlertRule, moment: datetime) -> RuleSightings:
         """Whether ingest is down here, and since when."""
+        if self.standby.unwritten:
+            return RuleSightings(moment, trouble=_UNWRITTEN)
         params = cast(DownParams, read_params(rule.kind, rule.params))
         report = self.ingest()
         self._down_since = None if report["status"] == "UP" else self._down_since or moment
@@ -92,16 +118,44 @@ class OwnLooks:
         why = f"The oldest batch waits for {age_s:.0f} s."
         return saw_down(params, self.copy, self._down_since, why, moment)
 
+    def away(self, rule: AlertRule, since: datetime, moment: datetime) -> Mapping[str, AlertFacts]:
+        """What the same rule says of a database that is away since then."""
+        params = cast(DownParams, read_params(rule.kind, rule.params))
+        return saw_down(params, self.copy, since, _AWAY, moment).firing
+
+    def samples(self, moment: datetime) -> Mapping[RuleKind, Sample]:
+        """What is known by now of the disk, the backup and the certificate."""
+        disk, backups = self.safekeeping.disk, self.safekeeping.backups
+        found: dict[RuleKind, Sample] = {}
+        if disk is not None and disk.measured:
+            found["disk.budget"] = DiskSample(
+                level=disk.level, used=disk.used, budget=disk.budget, reached_on=disk.reached_on
+            )
+        if backups is not None and backups.looked:
+            found["backup.old"] = BackupSample(
+                began_at=self.began_at,
+                last_good_at=backups.last_good_at,
+                failed=backups.last_error is not None,
+            )
+        left_s = None if self.tls is None else self.tls.left_s()
+        if left_s is not None:
+            found["certificate.expiring"] = CertificateSample(ends_at=moment + timedelta(seconds=left_s))
+        return found
+
     async def disk(self, rule: AlertRule, moment: datetime) -> RuleSightings:
         """The disk against its budget."""
         params, tally = cast(DiskParams, read_params(rule.kind, rule.params)), self.safekeeping.disk
         assert tally is not None, "there is a tally where there is a budget"
+        if not tally.measured:
+            return RuleSightings(moment + SOON, trouble="the disk is not measured yet")
         return saw_disk(params, tally.level, tally.used, tally.budget, tally.reached_on, moment)
 
     async def backup(self, rule: AlertRule, moment: datetime) -> RuleSightings:
         """The nightly backup."""
         params, tally = cast(BackupParams, read_params(rule.kind, rule.params)), self.safekeeping.backups
         assert tally is not None, "there is a tally where there is a folder"
+        if not tally.looked:
+            return RuleSightings(moment + SOON, trouble="the folder of backups is not read yet")
         return saw_backup(params, tally.last_good_at, tally.last_error, self.began_at, moment)
 
     async def certificate(self, rule: AlertRule, moment: datetime) -> RuleSightings:
@@ -124,6 +178,7 @@ def alert_loops(pools: Pools, board: Board, own: OwnLooks, tally: AlertTally) ->
                 watch=WatchStore(database),
                 looks=looks,
                 by_each_copy=BY_EACH_COPY,
+                samples=own.samples,
                 now=now,
                 tally=tally,
                 vitals=watcher,
@@ -132,6 +187,7 @@ def alert_loops(pools: Pools, board: Board, own: OwnLooks, tally: AlertTally) ->
         ),
         (lambda: AlertGatherer(outbox=books, now=now, tally=tally, vitals=gatherer), gatherer),
     ]
+    loops.append(_teller(pools, own, tally, board.enrol("alert-outage-teller", spare=True)))
     for number in range(1, DELIVERERS + 1):
         vitals = board.enrol(f"alert-deliverer-{number}", spare=True)
         loops.append((lambda vitals=vitals: _deliverer(books, post, tally, vitals), vitals))  # type: ignore[misc]
@@ -140,3 +196,27 @@ def alert_loops(pools: Pools, board: Board, own: OwnLooks, tally: AlertTally) ->
 
 def _deliverer(books: AlertBooks, post: AlertPost, tally: AlertTally, vitals: Vitals) -> AlertDeliverer:
     return AlertDeliverer(shelf=books.deliveries, send=post.send, tally=tally, vitals=vitals)
+
+
+def _teller(pools: Pools, own: OwnLooks, tally: AlertTally, vitals: Vitals) -> Loop:
+    shelf = StandingStore(pools.upkeep, subject_of_ingest(own.copy))
+    return (
+        lambda: OutageTeller(
+            shelf=shelf,
+            look=own.away,
+            compose=_composed,
+            send=own.post.send,
+            answered_s=pools.answered_s,
+            now=now,
+            standby=own.standby,
+            tally=tally,
+            vitals=vitals,
+        ),
+        vitals,
+    )
+
+
+def _composed(
+    rule: AlertRule, place: AlertPlace, channel: AlertChannel, event: AlertEvent
+) -> Sequence[AlertMessage]:
+    return composed(rule, [event], place, incidents=CHANNELS[channel.kind].keeps_incidents)

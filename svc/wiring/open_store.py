@@ -43,22 +43,25 @@ class Store:
 async def open_store(settings: Settings, *, as_it_is: bool = False) -> AsyncIterator[Store]:
     """Open the database, start the embedded one if no other is named, bring the schema up to date.
 
-    `as_it_is` leaves the schema alone and does not wait for a database that is away.
+    `as_it_is` leaves the schema alone and does not wait for a database that is away; an embedded one may run
+    in another container on the same folder.
     """
-    async with asyncio_loop(AWAY), _database(settings) as store:
+    async with asyncio_loop(AWAY), _database(settings, as_it_is=as_it_is) as store:
         if not as_it_is:
             await _migrated(store.database)
         yield store
 
 
 @asynccontextmanager
-async def _database(settings: Settings) -> AsyncIterator[Store]:
+async def _database(settings: Settings, *, as_it_is: bool) -> AsyncIterator[Store]:
     address = served_address(settings)
     if address is not None:
         async with Database(address, pool_size=COMMAND_CONNECTIONS).opened() as database:
             yield Store(database, None)
         return
-    async with open_embedded(settings.data_dir, budget_bytes=settings.disk_budget_bytes) as embedded:
+    async with open_embedded(
+        settings.data_dir, budget_bytes=settings.disk_budget_bytes, as_it_is=as_it_is
+    ) as embedded:
         served = embedded.served
         address = Address(str(served.socket_dir), served.port, served.user, served.password, served.database)
         async with Database(address, pool_size=COMMAND_CONNECTIONS).opened() as database:

@@ -24,8 +24,10 @@ from svc.store.postgres.embedded.scratch import scratch_server
 from svc.store.postgres.migrate import Migration, apply_to_empty, steps_ahead
 from svc.store.postgres.rehearsing import rehearse
 
-#: How much of the rows a rehearsal takes that is not a full one.
+#: How much of the rows a rehearsal takes that is not a full one, and so much of the database at least: what a
+#: busy machine takes longer by chance would be scaled up with the rest.
 SHARE: Final = 0.01
+LEAST_BYTES: Final = 64 * 2**20
 
 
 @attrs.frozen
@@ -54,8 +56,8 @@ async def rehearse_upgrade(
     applied, ahead = await steps_ahead(database)
     if not applied or not ahead:
         return Rehearsal(applied, (), verdict((), 0, None))
-    share = 1.0 if full else SHARE
     (row,) = await database.fetch("select pg_database_size(current_database()) as size")
+    share = 1.0 if full else min(max(SHARE, LEAST_BYTES / row["size"]), 1.0)
     remedy = "name another folder with --scratch" + (", or leave out --full" if full else "")
     async with (
         scratch_server("rehearse", row["size"] * share, scratch, remedy) as server,

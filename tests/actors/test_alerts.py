@@ -35,6 +35,7 @@ from protocol.alerts import (
     RuleSightings,
     Undelivered,
 )
+from protocol.samples import CertificateSample, Sample
 from protocol.storage import Outage, Slow
 from tests.actors.every_await import Strike, at_every_await
 
@@ -239,6 +240,7 @@ class Watch:
 
     rules: list[AlertRule]
     stored: list[tuple[str, RuleSightings, bool]] = attrs.field(factory=list)
+    samples: list[tuple[RuleKind, datetime]] = attrs.field(factory=list)
 
     async def due(self, kinds: Sequence[RuleKind], now: datetime) -> Sequence[AlertRule]:
         await trio.lowlevel.checkpoint()
@@ -251,6 +253,10 @@ class Watch:
         await trio.lowlevel.checkpoint()
         self.stored.append((rule.kind, seen, by_each_copy))
         return True
+
+    async def keep_samples(self, samples: Mapping[RuleKind, Sample], now: datetime) -> None:
+        await trio.lowlevel.checkpoint()
+        self.samples += [(kind, now) for kind in samples]
 
 
 @pytest.mark.parametrize(
@@ -284,6 +290,7 @@ async def test_a_rule_whose_look_comes_to_nothing_costs_the_others_nothing(
                 watch=watch,
                 looks={"metric": fails, "ingest.down": sees},
                 by_each_copy=frozenset({"ingest.down"}),
+                samples=lambda _now: {},
                 now=lambda: NOW,
                 tally=tally,
                 vitals=vitals,
@@ -295,3 +302,36 @@ async def test_a_rule_whose_look_comes_to_nothing_costs_the_others_nothing(
     assert (other.trouble, by_each) == (None, True)
     assert (tally.looks, dict(tally.troubles)) == (2, {"metric": 1, "ingest.down": 0})
     assert vitals.crashes == 0
+
+
+async def test_what_is_known_of_the_instance_is_kept_once_an_hour_from_when_it_is_known(
+    autojump_clock: MockClock,
+) -> None:
+    def clock() -> datetime:
+        return NOW + timedelta(seconds=trio.current_time())
+
+    def samples(now: datetime) -> Mapping[RuleKind, Sample]:
+        known: dict[RuleKind, Sample] = {"disk.budget": CertificateSample(ends_at=now)}
+        # Measured ten minutes later.
+        return known | {"backup.old": known["disk.budget"]} if now >= NOW + timedelta(minutes=10) else known
+
+    watch, vitals = Watch([]), Vitals("w", spare=True)
+    with trio.move_on_after(2.5 * 3600):
+        await keep(
+            lambda: AlertWatcher(
+                watch=watch,
+                looks={},
+                by_each_copy=frozenset(),
+                samples=samples,
+                now=clock,
+                tally=AlertTally(),
+                vitals=vitals,
+            ),
+            vitals,
+        )
+    kept = [(kind, (at - NOW) // timedelta(minutes=1)) for kind, at in watch.samples]
+    assert kept == [
+        ("disk.budget", 0),
+        ("backup.old", 10),
+        *[(kind, hour) for hour in (60, 120) for kind in ("disk.budget", "backup.old")],
+    ]

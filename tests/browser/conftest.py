@@ -17,7 +17,7 @@ import attrs
 import pytest
 
 from tests.conftest import missing
-from tests.service import Service, copy_made, once_in_a_run, running
+from tests.service import Service, copy_made, in_memory, once_in_a_run, running
 
 BASE = "/orgs/default/projects/default"
 EMAIL, PASSWORD = "owner@example.org", "correct horse battery"
@@ -126,7 +126,7 @@ def _fill(folder: Path) -> None:
 @pytest.fixture(scope="package")
 def watched(chromium: Any) -> Iterator[Opened]:
     """A service with four weeks behind it that detectors have judged, and its owner."""
-    with tempfile.TemporaryDirectory(prefix="trace-svc-") as made:
+    with tempfile.TemporaryDirectory(prefix="trace-svc-", dir=in_memory()) as made:
         # The database's account passes through it.
         os.chmod(made, 0o755)
         folder = Path(made) / "data"

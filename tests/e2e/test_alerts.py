@@ -169,6 +169,31 @@ def test_two_copies_deliver_each_alert_once(postgres: DebianPostgres, open_folde
         assert sum(done) == 12
 
 
+def test_that_the_database_is_away_is_told_while_it_is_away_and_its_end_once(
+    postgres: DebianPostgres, open_folder: Path
+) -> None:
+    settings: Any = {"SVC_JDBC_URL": postgres.url, "SVC_INGEST_DECODERS": "0"}
+    with running(open_folder / "one", errors_expected=True, **settings) as service, receiving() as receiver:
+        key = admin(service)
+        made = hooked(service, key, receiver)
+        rule = {"kind": "ingest.down", "name": "down", "channels": [made["channel"]["id"]]}
+        call(service, key, "POST", "/alert-rules", {**rule, "params": {"minutes": 0}})
+        until(lambda: service.metric("svc_alert_standing_rules") == 1)
+        postgres.stop()
+        until(lambda: service.metric("svc_alert_deliveries_direct_total") == 1, 30)
+        postgres.start()
+        until(lambda: len(receiver.taken) == 2, 60)
+        until(lambda: len(sent(service, key)) == 2, 30)
+        first, second = (
+            Webhook(made["secret"]).verify(one.body, dict(one.headers)) for one in receiver.taken
+        )
+        assert [said["data"]["state"] for said in (first, second)] == ["firing", "over"]
+        assert first["data"]["title"].startswith("Ingest is down on ")
+        assert "The database does not answer" in first["data"]["items"][0]["text"]
+        kept = {f"msg_{one['id'].replace('-', '')}" for one in sent(service, key)}
+        assert kept == set(receiver.ids())
+
+
 def test_the_commands_of_the_page_run_as_they_stand_there(service: Service) -> None:
     page = (Path(__file__).parents[2] / "deploy" / "alerts.md").read_text(encoding="utf-8")
     (block,) = re.findall(r"^```\n(.*?)^```", page, re.M | re.S)

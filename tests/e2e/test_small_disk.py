@@ -121,6 +121,9 @@ def test_a_disk_that_fills_loses_its_oldest_payloads_and_refuses_only_at_the_ver
         assert min(gone) >= 7
         assert left[DAYS] == 1
         assert service.send(body).status_code == 200
+        # What was measured is kept for rules that are made later.
+        said = service.command("alerts", "backtest", "--kind", "disk.budget")
+        assert said.startswith("would have fired ")
         # Today fills it alone: all else goes, and then nothing is left.
         trio.run(partial(fill, service, 300, range(1), behind=500))
         until(lambda: disk(service)["refuses"] is True, timeout_s=120)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from protocol.alerts import Undelivered
+from protocol.samples import BackupSample
 from svc.store.alerts.deliveries import DeliveryStore
+from svc.store.alerts.samples import keep_samples
 from svc.store.postgres.database import Database
 from tests.front.people import Replica
 from tests.receiver import Receiver, receiving
@@ -91,7 +94,14 @@ async def test_a_rule_says_what_it_would_have_told_and_is_muted_and_removed(
     assert heading(page) == "1 rule tells 1 channel"
     assert "when a case opens by tool-errors, other" in page.text
     fired = await owner.get(HERE + "/fired?rule=" + rule_id)
-    assert "Would have fired" in fired.text
+    assert "in the last 28 days" in fired.text
+    # Of what is known for a shorter while it says since when.
+    tried = {"kind": "backup.old", "name": "backups", "channels": channel_id}
+    assert "nothing is known yet" in (await owner.post(HERE + "/rule/try", tried)).text
+    ago = datetime.now(UTC) - timedelta(days=2)
+    await keep_samples(store, {"backup.old": BackupSample(began_at=ago, failed=True)}, ago)
+    said = (await owner.post(HERE + "/rule/try", tried)).text
+    assert re.search(r"Would have fired 1 time</b> since [A-Z][a-z]{2} \d\d:\d\d: ", said)
     assert (await owner.post(HERE + "/rule/mute", {"id": rule_id, "hours": "8"})).status == 303
     assert "muted until" in (await owner.get(HERE)).text
     assert (await owner.post(HERE + "/rule/mute", {"id": rule_id})).status == 303

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,9 @@ from svc.store.postgres.rehearsing import rehearse
 from svc.wiring import rehearsal
 from svc.wiring.rehearsal import Rehearsal, rehearse_upgrade
 from tests.conftest import copied
-from tests.service import TRACE_SVC, Service, environment
+from tests.releases import RELEASES, ROOT
+from tests.service import TRACE_SVC, Service, apart, environment, running, until
+from tests.wire import request, span
 
 #: The step of a release of earlier.
 EARLIER = 80
@@ -53,8 +56,11 @@ from span group by trace_id;
 
 
 @pytest.fixture
-async def earlier(asyncio_loop: None, served: Served) -> AsyncIterator[Database]:
-    """A database of an earlier step with rows."""
+async def earlier(
+    asyncio_loop: None, served: Served, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Database]:
+    """A database of an earlier step with rows, which counts as a large one."""
+    monkeypatch.setattr(rehearsal, "LEAST_BYTES", 0)
 
     async def fill(database: Database) -> None:
         await migrate(database, up_to=EARLIER)
@@ -217,16 +223,21 @@ async def test_a_folder_without_room_is_refused_before_anything_is_tried(
         await rehearsed(earlier, settings, open_folder)
 
 
-async def test_the_command_prints_it_beside_the_database(earlier: Database, tmp_path: Path) -> None:
-    address = earlier.address
-    env = environment(
-        tmp_path,
+def _led_to(database: Database, folder: Path) -> dict[str, str]:
+    """The environment of a command that finds this database."""
+    address = database.address
+    return environment(
+        folder,
         DB_HOST=address.host,
         DB_PORT=str(address.port),
         DB_USER=address.user,
         DB_PASSWORD=address.password,
         DB_NAME=address.database,
     )
+
+
+async def test_the_command_prints_it_beside_the_database(earlier: Database, tmp_path: Path) -> None:
+    env = _led_to(earlier, tmp_path)
 
     def upgrade(*arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -238,18 +249,36 @@ async def test_the_command_prints_it_beside_the_database(earlier: Database, tmp_
             check=False,
         )
 
-    # With all rows: what a busy machine takes longer is not scaled by a hundred.
-    done = upgrade("--full")
+    # With all rows of a small database: what a busy machine takes longer is not scaled by a hundred.
+    done = upgrade("--check")
+    assert ", 100% of those that matter\n" in done.stdout
     assert done.returncode == 0, done.stderr
     assert f"the database is at step {EARLIER}; " in done.stdout
     assert "96 span_digest" in done.stdout
     assert re.search(r"^verdict: (online|pause of \d s)$", done.stdout, re.MULTILINE)
-    facts = json.loads(upgrade("--full", "--json").stdout)
-    assert facts["newest_applied"] == EARLIER
-    assert facts["verdict"] in ("online", "pause")
     bare = upgrade()
     assert bare.returncode == 1
     assert "say --check to rehearse it before" in bare.stderr
+
+
+@pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGHUP])
+async def test_one_that_is_told_to_end_leaves_neither_its_server_nor_what_it_copied(
+    earlier: Database, tmp_path: Path, open_folder: Path, end: signal.Signals
+) -> None:
+    env = {**_led_to(earlier, tmp_path), "TMPDIR": str(open_folder)}
+    assert _ended(env, open_folder, end) == (1, "trace-svc: interrupted\n")
+    assert os.listdir(open_folder) == []
+
+
+def _ended(env: dict[str, str], scratch: Path, end: signal.Signals) -> tuple[int, str]:
+    """What becomes of a rehearsal that gets the signal when its server has begun."""
+    with subprocess.Popen(
+        [TRACE_SVC, "upgrade", "--full"], env=env, stderr=subprocess.PIPE, text=True
+    ) as asked:
+        until(lambda: any(scratch.glob("*/data/postgres/18/data/postmaster.pid")), 60, 0.01)
+        asked.send_signal(end)
+        _, complaint = asked.communicate(timeout=60)
+    return asked.returncode, complaint
 
 
 def test_beside_a_service_of_this_release_there_is_nothing_to_do(service: Service) -> None:
@@ -257,3 +286,60 @@ def test_beside_a_service_of_this_release_there_is_nothing_to_do(service: Servic
     assert said == (
         f"the database is at step {NEWEST}, and this release has none that is ahead: nothing to do\n"
     )
+
+
+def test_it_joins_the_server_of_a_service_in_another_container(service: Service) -> None:
+    done = subprocess.run(
+        [*apart(), TRACE_SVC, "upgrade", "--check"],
+        env=dict(service.env),
+        capture_output=True,
+        text=True,
+        timeout=90,
+        check=False,
+    )
+    assert (done.returncode, done.stdout[:23]) == (0, "the database is at step"), done.stderr
+    assert service.health()["components"]["db"]["status"] == "UP"
+
+
+@pytest.fixture
+def before() -> Iterator[tuple[Service, set[int]]]:
+    """A service of the release before, on an embedded database of its own, with some spans; its steps."""
+    with RELEASES[-1].code() as code, running(first=True, code=code) as found:
+        steps = (code / "svc/store/postgres/migrations").glob("*.sql")
+        assert found.send(request(*(span() for _ in range(20))).SerializeToString()).status_code == 200
+        found.wait_for_spans(20)
+        yield found, {int(step.name.partition("_")[0]) for step in steps}
+
+
+def test_on_the_day_of_an_upgrade_the_new_release_is_asked_beside_the_running_old_one(
+    before: tuple[Service, set[int]], open_folder: Path
+) -> None:
+    service, applied = before
+    asked = [
+        subprocess.Popen(
+            [TRACE_SVC, "upgrade", how, "--json"],
+            env={**service.env, "PYTHONPATH": str(ROOT), "TMPDIR": str(open_folder)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for how in ("--check", "--full")
+    ]
+    # What the old one is sent meanwhile it takes and stores, and it answers.
+    sent = 20
+    while any(process.poll() is None for process in asked):
+        assert service.send(request(span()).SerializeToString()).status_code == 200
+        sent += 1
+        service.wait_for_spans(sent)
+    assert sent > 22
+    for process in asked:
+        said, complaint = process.communicate(timeout=10)
+        assert process.returncode == 0, complaint
+        facts = json.loads(said)
+        assert facts["newest_applied"] == max(applied) == RELEASES[-1].step
+        ahead = [step.number for step in migrations() if step.number not in applied]
+        assert [step["number"] for step in facts["steps"]] == ahead
+        assert {"span", "finding"} <= {out["table"] for step in facts["steps"] for out in step["shuts_out"]}
+        assert (facts["share"], facts["rows"] > 20) == (1.0, True)
+        assert facts["verdict"] in ("online", "pause")
+    assert os.listdir(open_folder) == []

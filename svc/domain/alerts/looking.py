@@ -33,6 +33,11 @@ _HEALTH: Final = "/settings/health"
 _DEAD_LETTERS: Final = "/settings/dead-letters"
 
 
+def subject_of_ingest(copy: str) -> str:
+    """What ingest of a copy is called."""
+    return f"ingest of {copy}"
+
+
 def saw_down(
     params: DownParams, copy: str, down_since: datetime | None, why: str, now: datetime
 ) -> RuleSightings:
@@ -45,8 +50,8 @@ def saw_down(
             severity="high",
             path=_HEALTH,
         )
-        firing[f"ingest of {copy}"] = facts
-    return RuleSightings(now + SOON, firing, covers=f"ingest of {copy}")
+        firing[subject_of_ingest(copy)] = facts
+    return RuleSightings(now + SOON, firing, covers=subject_of_ingest(copy))
 
 
 def saw_letters(

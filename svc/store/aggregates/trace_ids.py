@@ -31,9 +31,10 @@ async def build_trace_ids(connection: Connection, project_id: int, hour: datetim
     # By the index on created_at, cut in the order in which they began.
     blocks = await connection.fetch(
         "select min(started_at) as first_started_at, max(started_at) as last_started_at,"
-        " string_agg(trace_id, '') as ids from (select trace_id, started_at,"
-        " (row_number() over (order by started_at) - 1) / $4::bigint as place from trace"
-        " where project_id = $1 and created_at >= $2 and created_at < $3) as placed group by place",
+        " string_agg(trace_id, '' order by n) as ids from (select trace_id, started_at,"
+        " row_number() over (order by started_at, trace_id) - 1 as n from trace"
+        " where project_id = $1 and created_at >= $2 and created_at < $3) as placed"
+        " group by n / $4::bigint order by n / $4::bigint",
         project_id,
         hour,
         end,

@@ -7,15 +7,17 @@ Of several copies that look at the same time one writes: the others find that th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
 
 import attrs
 
 from protocol.alerts import FAILURE_CHARS, AlertFacts, AlertRule, RuleKind, RuleSightings
+from protocol.samples import Sample
 from svc.store.alerts.outbox import facts_of, tell
 from svc.store.alerts.rules import COLUMNS, rule_of
+from svc.store.alerts.samples import keep_samples
 from svc.store.postgres.database import Connection, Database
 
 #: Rules looked at in one round, and subjects that one rule may have firing.
@@ -84,12 +86,16 @@ class WatchStore:
 
         return await self.database.run(work)
 
+    async def keep_samples(self, samples: Mapping[RuleKind, Sample], now: datetime) -> None:
+        """Keep what is known of the instance in this hour."""
+        await keep_samples(self.database, samples, now)
+
 
 async def _compare(connection: Connection, rule: AlertRule, seen: RuleSightings, now: datetime) -> None:
     # What it saw before, of what it looked at now.
     rows = await connection.fetch(
         "select subject, since, told from alert_watch where project_id = $1 and rule_id = $2"
-        " and starts_with(subject, $3)",
+        " and ($3 = '' or subject = $3)",
         rule.project_id,
         rule.id,
         seen.covers,

@@ -12,13 +12,17 @@ from protocol.alerts import RuleKind, WouldHaveFired
 from svc.domain.alerts.calendar import digests_since
 from svc.domain.alerts.metric import DAYS_BEFORE, firings
 from svc.domain.alerts.params import (
+    BackupParams,
     CaseParams,
+    CertificateParams,
     DigestParams,
+    DiskParams,
     LettersParams,
     MetricParams,
     RuleParams,
     SilentParams,
 )
+from svc.domain.alerts.sampled import SampledParams, sampled_firings
 from svc.domain.alerts.silence import silences
 from svc.domain.calendar import hour_of
 from svc.store.postgres.database import Database
@@ -34,6 +38,8 @@ _FIGURES: Final = "by whole hours; the rule itself looks every five minutes"
 _SILENCES: Final = "by the days on which each service was heard, of the last 30"
 _LETTERS: Final = "by the dead letters that still wait; those replayed or discarded are not known any more"
 _DIGESTS: Final = "by the calendar"
+_SAMPLES: Final = "by one sample an hour; what began and ended in between is not known"
+_NO_SAMPLE: Final = "nothing is known yet; from now on a sample is kept each hour"
 _NOTHING: Final = "nothing is kept that this could be judged by"
 
 
@@ -60,8 +66,19 @@ class AlertBacktest:
                 return _found(_reached(buried, params.spans), since, _LETTERS)
             case MetricParams():
                 return await self._metric(project_id, params, since, now)
+            case DiskParams() | BackupParams() | CertificateParams():
+                return await self._sampled(kind, params, since)
             case _:
                 return WouldHaveFired(judged=False, fired=0, instants=[], since=since, note=_NOTHING)
+
+    async def _sampled(self, kind: RuleKind, params: SampledParams, since: datetime) -> WouldHaveFired:
+        """Since the first sample that there is, where that is later."""
+        samples = await AlertHistory(self.database).samples(kind, since)
+        if not samples:
+            return WouldHaveFired(judged=False, fired=0, instants=[], since=since, note=_NO_SAMPLE)
+        first = samples[0][0]
+        known_since = since if first - since < timedelta(hours=2) else first
+        return _found(sampled_firings(params, samples), known_since, _SAMPLES)
 
     async def _metric(
         self, project_id: int, params: MetricParams, since: datetime, now: datetime

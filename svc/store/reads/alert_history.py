@@ -7,8 +7,10 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 import attrs
+import msgspec
 
 from protocol.alerts import AlertFacts, RuleKind
+from protocol.samples import SAMPLED, Sample
 from svc.domain.alerts.params import CaseParams
 from svc.domain.alerts.silence import Heard
 from svc.domain.exporters import DEMO_SCOPE
@@ -100,6 +102,18 @@ class AlertHistory:
             timeout_s=READ_TIMEOUT_S,
         )
         return [(row["buried_at"], row["spans"]) for row in rows]
+
+    async def samples(self, kind: RuleKind, since: datetime) -> Sequence[tuple[datetime, Sample]]:
+        """What was known of the instance once an hour, as far as rules of this kind judge it, ascending."""
+        # A row an hour, by the key.
+        rows = await self.database.fetch(
+            "select taken_at, facts::text as facts from instance_sample where kind = $1 and hour >= $2"
+            f" order by hour limit {INSTANTS_READ}",
+            kind,
+            since,
+            timeout_s=READ_TIMEOUT_S,
+        )
+        return [(row["taken_at"], msgspec.json.decode(row["facts"], type=SAMPLED[kind])) for row in rows]
 
     async def digest(self, project_id: int, since: datetime, until: datetime) -> AlertFacts:
         """What happened in a period: what became of cases, traces; and what is open, the worst first."""

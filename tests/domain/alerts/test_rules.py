@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, date, datetime, timedelta
-from typing import Any
+from typing import Any, cast
 from uuid import UUID
 
 import pytest
@@ -20,6 +20,7 @@ from protocol.alerts import (
     EventState,
     RuleKind,
 )
+from protocol.samples import BackupSample, CertificateSample, DiskSample, Sample
 from svc.domain.alerts.calendar import digests_since, first_look, next_digest
 from svc.domain.alerts.composing import INCIDENTS_MOST, composed
 from svc.domain.alerts.looking import saw_backup, saw_certificate, saw_disk, saw_down, saw_letters
@@ -39,6 +40,7 @@ from svc.domain.alerts.params import (
     read_params,
     typed_params,
 )
+from svc.domain.alerts.sampled import sampled_firings
 from svc.domain.alerts.silence import Heard, silences, silent
 from svc.domain.alerts.words import sentence_of
 
@@ -286,3 +288,28 @@ def test_ingest_is_told_down_after_so_long_and_dead_letters_from_so_many_on() ->
     assert saw_letters(LettersParams(10), 9, NOW, "no", NOW).firing == {}
     facts = saw_letters(LettersParams(10), 10, NOW, "planted payload", NOW).firing["dead letters"]
     assert "planted" not in str(facts)
+
+
+def test_a_rule_about_the_instance_would_have_fired_where_its_live_look_begins_to() -> None:
+    def hours(*given: Sample) -> list[tuple[datetime, Sample]]:
+        return [(NOW + timedelta(hours=place), sample) for place, sample in enumerate(given)]
+
+    def fired(kind: RuleKind, samples: list[tuple[datetime, Sample]], **given: Any) -> list[int]:
+        found = sampled_firings(cast(Any, read_params(kind, given)), samples)
+        return [(at - NOW) // timedelta(hours=1) for at in found]
+
+    ok, tell, full = (DiskSample(level=level, used=9, budget=10) for level in ("ok", "tell", "full"))
+    near = DiskSample(level="ok", used=9, budget=10, reached_on=NOW.date() + timedelta(days=5))
+    # The same again is no news, one thing more is.
+    disk = hours(ok, tell, tell, ok, tell, full, ok, near)
+    assert fired("disk.budget", disk) == [1, 4, 5, 7]
+    assert fired("disk.budget", disk, forecast_days=4) == [1, 4, 5]
+    good = BackupSample(began_at=NOW, last_good_at=NOW - timedelta(hours=24))
+    failed = BackupSample(began_at=NOW, last_good_at=NOW - timedelta(hours=24), failed=True)
+    backup = hours(good, good, good, good, failed, failed)
+    assert fired("backup.old", backup) == [3, 4]
+    assert fired("backup.old", backup, hours=48) == [4]
+    assert fired("backup.old", hours(*[BackupSample(began_at=NOW)] * 30)) == [27]
+    ends = CertificateSample(ends_at=NOW + timedelta(days=14, hours=2))
+    assert fired("certificate.expiring", hours(ends, ends, ends, ends)) == [2]
+    assert fired("certificate.expiring", hours(ends, ends, ends, ends), days=7) == []

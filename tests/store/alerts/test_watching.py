@@ -104,6 +104,7 @@ async def test_what_began_during_a_mute_is_told_when_the_mute_ends(store: Databa
 async def test_each_copy_sees_its_own_subjects_and_ends_no_others(store: Database) -> None:
     down = await watched(store, "ingest.down")
     watch = WatchStore(store)
+    # The name of one begins that of the other.
 
     async def copy(name: str, is_down: bool, minute: int) -> None:
         now = NOW + minute * SOON
@@ -113,14 +114,14 @@ async def test_each_copy_sees_its_own_subjects_and_ends_no_others(store: Databas
         assert await watch.settle(due, seen, now, by_each_copy=True)
 
     await copy("a", True, 1)
-    await copy("b", False, 1)
-    await copy("b", True, 2)
+    await copy("a1", False, 1)
+    await copy("a1", True, 2)
     await copy("a", True, 2)
-    assert await events(store) == [("ingest of a", "firing"), ("ingest of b", "firing")]
-    await copy("b", False, 3)
-    assert (await events(store))[2:] == [("ingest of b", "over")]
+    assert await events(store) == [("ingest of a", "firing"), ("ingest of a1", "firing")]
+    await copy("a1", False, 3)
+    assert (await events(store))[2:] == [("ingest of a1", "over")]
     # A copy that is gone is forgotten after a day, and nobody is told.
-    await copy("b", False, 2 * 24 * 60)
+    await copy("a1", False, 2 * 24 * 60)
     assert await store.fetch("select from alert_watch") == []
     assert len(await events(store)) == 3
 

@@ -17,7 +17,7 @@ import stat
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -34,11 +34,13 @@ from hypothesis import strategies as st
 
 from svc.store.postgres.embedded import cluster as disk
 from svc.store.postgres.embedded import server as embedded
+from svc.store.postgres.embedded import server_log
 from svc.store.postgres.embedded.cluster import EmbeddedServerError, SystemAccount
 from svc.store.postgres.embedded.locks import opened as opened_file
 from svc.store.postgres.embedded.locks import try_lock
 from svc.store.postgres.embedded.server import EmbeddedServer, Served, open_embedded
 from tests.conftest import missing
+from tests.service import apart
 
 ROOT = os.geteuid() == 0
 REPOSITORY = Path(__file__).parents[3]
@@ -51,7 +53,8 @@ import json, sys, trio
 from pathlib import Path
 from svc.store.postgres.embedded.server import open_embedded
 async def main():
-    async with open_embedded(Path(sys.argv[1]), memory_bytes=1 << 30) as server:
+    looks = sys.argv[2:] == ["looks"]
+    async with open_embedded(Path(sys.argv[1]), memory_bytes=1 << 30, as_it_is=looks) as server:
         served = server.served
         said = dict(pid=server.snapshot()["pid"], adopted=server.adopted, password=served.password)
         print("SAID " + json.dumps(said), flush=True)
@@ -128,10 +131,12 @@ async def ask(served: Served, sql: str, password: str | None = None) -> Any:
 
 
 @contextmanager
-def holder(data_dir: Path, python: str = sys.executable, **options: Any) -> Iterator[subprocess.Popen[bytes]]:
-    """Another process that holds the server, and what it said of it; killed on leaving, if not before."""
+def holder(
+    data_dir: Path, python: str = sys.executable, *, looks_from: Sequence[str] = (), **options: Any
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Another process that holds the server, or looks at it; killed on leaving, if not before."""
     process = subprocess.Popen(
-        [python, "-c", HOLDER, str(data_dir)],
+        [*looks_from, python, "-c", HOLDER, str(data_dir), *(["looks"] if looks_from else [])],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         cwd=REPOSITORY,
@@ -615,6 +620,30 @@ async def test_a_living_server_out_of_sight_is_not_started_over(
     assert not (data_dir / "postgres/18/data/postmaster.pid").exists()
 
 
+async def test_who_looks_from_another_container_joins_it_and_leaves_it_to_its_users(data_dir: Path) -> None:
+    looks_from = apart()
+    with holder(data_dir) as user:
+        told = said(user)
+        for left_first in (True, False):
+            with holder(data_dir, looks_from=looks_from) as look:
+                assert said(look) == {"pid": 0, "adopted": True, "password": told["password"]}
+                served = Served(data_dir / "postgres/run", 5432, "trace_svc", told["password"], "trace_svc")
+                assert await ask(served, "select 1") == 1
+                if not left_first:
+                    # Its last user stops it, whoever looks.
+                    close_input(user)
+                    assert user.wait(30) == 0
+                    assert not lives(told["pid"])
+                close_input(look)
+                assert look.wait(30) == 0
+            assert lives(told["pid"]) == left_first
+    # There is none to look at: it is started for the look, and stopped.
+    with holder(data_dir, looks_from=looks_from) as look:
+        assert said(look)["adopted"] is False
+        close_input(look)
+        assert look.wait(30) == 0
+
+
 async def _no_stop(self: EmbeddedServer) -> None:
     """There is nothing to stop, and waiting for the test's own lock would take half a minute."""
 
@@ -669,14 +698,14 @@ def test_the_account_is_judged_by_the_one_class_it_falls_in(
 
 def test_the_log_is_capped_in_place(tmp_path: Path) -> None:
     path = tmp_path / "server.log"
-    embedded.cap_log(path)
+    server_log.cap_log(path)
     with path.open("ab", buffering=0) as server:  # keeps its descriptor, as the server does
-        server.write(b"x" * (embedded.LOG_CAP_BYTES + 1))
-        embedded.cap_log(path)
+        server.write(b"x" * (server_log.LOG_CAP_BYTES + 1))
+        server_log.cap_log(path)
         server.write(b"after\n")
     assert path.read_bytes() == b"after\n"
-    assert (tmp_path / "server.log.1").stat().st_size == embedded.LOG_CAP_BYTES + 1
-    assert embedded.log_tail(path, 0) == "after"
+    assert (tmp_path / "server.log.1").stat().st_size == server_log.LOG_CAP_BYTES + 1
+    assert server_log.log_tail(path, 0) == "after"
 
 
 def test_memory_is_a_sane_number_of_bytes() -> None:

@@ -13,12 +13,14 @@ import msgspec
 import pytest
 
 from protocol.alerts import AlertRule, RuleKind
+from protocol.samples import SAMPLES_KEPT, BackupSample, DiskSample
 from svc.domain.alerts.metric import HourFigures
 from svc.domain.alerts.params import MetricParams, kept_params, read_params
 from svc.domain.calendar import hour_of
 from svc.domain.detect.histogram import UNIT_MS, bin_of
 from svc.store.aggregates.cubes import CubeStore
 from svc.store.aggregates.vitals import SOURCES
+from svc.store.alerts.watching import WatchStore
 from svc.store.postgres.database import Database
 from svc.store.reads.alert_backtest import AlertBacktest
 from svc.store.reads.alert_figures import AlertFigures
@@ -30,6 +32,7 @@ from tests.store.alerts.telling import project_of
 from tests.store.detection.detecting import execute, opened, seen
 from tests.store.spans.test_writing import NOW, Clock, fetch, rows, store_of
 
+FULL = DiskSample(level="full", used=10, budget=10)
 VITALS = {"traces": "sites", "model_calls": "models", "tools": "tools"}
 FIELDS = {"traces": ("call_site_id", "site1"), "model_calls": ("model_id", "gpt-4o"), "tools": ("name", "n1")}
 
@@ -235,3 +238,34 @@ async def test_a_digest_tells_of_its_period_and_of_what_is_open(store: Database,
     assert (looked.next_at.hour, looked.next_at > NOW) == (8, True)
     empty = await AlertHistory(store).digest(1, NOW - timedelta(days=60), NOW - timedelta(days=53))
     assert empty.text.startswith("0 traces, 0 failed.")
+
+
+async def test_the_backtest_of_the_instance_goes_by_its_samples_and_says_since_when_it_knows(
+    store: Database,
+) -> None:
+    backtest, watch = AlertBacktest(store), WatchStore(store)
+    params = read_params("backup.old", {"hours": 26})
+    none = await backtest.run(1, "backup.old", params, NOW)
+    assert (none.judged, none.note) == (
+        False,
+        "nothing is known yet; from now on a sample is kept each hour",
+    )
+    good = NOW - timedelta(days=3)
+    backup = BackupSample(began_at=NOW - timedelta(days=9), last_good_at=good)
+    for hour in range(48, 0, -1):
+        at = NOW - timedelta(hours=hour)
+        await watch.keep_samples({"backup.old": backup, "disk.budget": FULL}, at)
+        # Of another copy, in the same hour.
+        await watch.keep_samples({"backup.old": BackupSample(began_at=at, failed=True)}, at)
+    found = await backtest.run(1, "backup.old", params, NOW)
+    first = NOW - timedelta(hours=48)
+    assert (found.judged, found.since, found.instants) == (True, first, [good + timedelta(hours=27)])
+    later = await backtest.run(1, "backup.old", read_params("backup.old", {"hours": 60}), NOW)
+    assert later.instants == [good + timedelta(hours=61)]
+    assert (await backtest.run(1, "disk.budget", read_params("disk.budget", {}), NOW)).fired == 1
+    cert = await backtest.run(1, "certificate.expiring", read_params("certificate.expiring", {}), NOW)
+    assert not cert.judged
+    # Past their term they go.
+    await watch.keep_samples({"disk.budget": FULL}, NOW + SAMPLES_KEPT - timedelta(hours=10))
+    [left] = await fetch(store, "select count(*) as n from instance_sample where kind = 'backup.old'")
+    assert left["n"] == 10

@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import shutil
 import signal
 import struct
 import subprocess
@@ -40,6 +39,7 @@ from svc.store.postgres.embedded import cluster as disk
 from svc.store.postgres.embedded import majors
 from svc.store.postgres.embedded.cluster import Cluster, EmbeddedServerError
 from svc.store.postgres.embedded.locks import opened, try_lock, wait_lock
+from svc.store.postgres.embedded.server_log import cap_log, log_tail
 
 START_TIMEOUT_S = 300.0  # replaying `max_wal_size` after a crash, with room
 UNSEEN_TIMEOUT_S = 15.0
@@ -51,7 +51,6 @@ POLL_S = 0.02
 WATCH_S = 0.25
 STEADY_S = 60.0
 BACKOFF_MIN_S, BACKOFF_MAX_S = 0.5, 30.0
-LOG_CAP_BYTES = 8 * 1024 * 1024
 
 log = structlog.get_logger(__name__)
 
@@ -69,7 +68,7 @@ class Served:
 
 @attrs.frozen
 class Postmaster:
-    """What a running server says of itself in `postmaster.pid`."""
+    """What a running server says of itself in `postmaster.pid`; `pid` is 0 for one out of sight."""
 
     pid: int
     port: int
@@ -82,23 +81,28 @@ class Postmaster:
 
 @asynccontextmanager
 async def open_embedded(
-    data_dir: Path, *, memory_bytes: int | None = None, budget_bytes: int = 0
+    data_dir: Path, *, memory_bytes: int | None = None, budget_bytes: int = 0, as_it_is: bool = False
 ) -> AsyncIterator[EmbeddedServer]:
     """Make, start or adopt the server of `data_dir`; hold it; stop it on leaving if nobody else holds it.
 
     `memory_bytes` is what the settings are cut to, by default all that the process may use, and
-    `budget_bytes` the disk budget, 0 for none. Raises `EmbeddedServerError`, after at most `START_TIMEOUT_S`.
+    `budget_bytes` the disk budget, 0 for none. `as_it_is` is for who only looks, perhaps with another release
+    and from another container: it joins a server that it cannot see, and takes over none of an older major.
+    Raises `EmbeddedServerError`, after at most `START_TIMEOUT_S`.
     """
     home = disk.open_home(data_dir)
     with opened(home / "server.lock") as use:
         await wait_lock(use, fcntl.LOCK_SH, "another process that is stopping the server", STOP_TIMEOUT_S * 2)
-        server = EmbeddedServer(home, memory_bytes, budget_bytes)
+        server = EmbeddedServer(home, memory_bytes, budget_bytes, as_it_is=as_it_is)
         try:
             await server.bring_up()
+            if server.elsewhere:
+                # Its own users stop it, whoever looks at it meanwhile.
+                fcntl.flock(use, fcntl.LOCK_UN)
             yield server
         finally:
             with trio.CancelScope(shield=True, deadline=trio.current_time() + STOP_TIMEOUT_S):
-                if try_lock(use, fcntl.LOCK_EX):
+                if not server.elsewhere and try_lock(use, fcntl.LOCK_EX):
                     await server.stop()
                 else:
                     server.leave()
@@ -115,8 +119,10 @@ class EmbeddedServer:
     adopted: bool
     cluster: Cluster
 
-    def __init__(self, home: Path, memory_bytes: int | None, budget_bytes: int) -> None:
-        self._home = home
+    def __init__(
+        self, home: Path, memory_bytes: int | None, budget_bytes: int, *, as_it_is: bool = False
+    ) -> None:
+        self._home, self._as_it_is = home, as_it_is
         self._memory_bytes, self._budget_bytes = memory_bytes, budget_bytes
         self._password: str | None = None
         self._child: trio.Process | None = None
@@ -124,6 +130,11 @@ class EmbeddedServer:
         self._restarts = 0
         self._state: Literal["running", "starting", "waiting"] = "starting"
         self._since = datetime.now(UTC)
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether it runs out of sight, as in another container."""
+        return self._pid == 0
 
     def snapshot(self) -> dict[str, object]:
         """For health: `state` (`waiting` is between two attempts), `pid`, `restarts`, `since` (UTC)."""
@@ -189,6 +200,11 @@ class EmbeddedServer:
         old = majors.older_data(cluster)
         if old is None:
             return
+        if self._as_it_is:
+            raise EmbeddedServerError(
+                f"the database in {old.parent} is of an older PostgreSQL, which this release takes over as it"
+                " starts: until then ask the release before"
+            )
         with opened(self._postmaster_lock) as lock:
             if not try_lock(lock, fcntl.LOCK_EX):
                 raise EmbeddedServerError(
@@ -213,6 +229,11 @@ class EmbeddedServer:
             postmaster = read_postmaster(cluster.pgdata)
             if postmaster and await _accepts(postmaster.socket):
                 return True, postmaster
+            if self._as_it_is and postmaster is None:
+                # Its process lives elsewhere, as the lock says; a socket on a shared folder leads to it.
+                elsewhere = Postmaster(0, disk.PORT, cluster.socket_dir)
+                if await _accepts(elsewhere.socket):
+                    return True, elsewhere
             if postmaster:
                 unseen_until = trio.current_time() + UNSEEN_TIMEOUT_S
             elif trio.current_time() > unseen_until:
@@ -376,20 +397,3 @@ async def _accepts(socket: Path) -> bool:
         except (OSError, trio.BrokenResourceError):
             return False
     return False
-
-
-def log_tail(path: Path, offset: int) -> str:
-    """The last lines that the server wrote after `offset`, on one line."""
-    with path.open("rb") as file:
-        file.seek(max(offset, os.fstat(file.fileno()).st_size - 4096))
-        lines = file.read().decode(errors="replace").split("\n")
-    return " / ".join(line.strip() for line in lines[-8:] if line.strip())
-
-
-def cap_log(path: Path) -> None:
-    """Move a log past its cap to `server.log.1` and empty it in place: the server keeps it open to append."""
-    with suppress(OSError):
-        if path.stat().st_size > LOG_CAP_BYTES:
-            with suppress(OSError):  # a full disk has no room for the copy, and needs the room of the log
-                shutil.copyfile(path, path.with_name(f"{path.name}.1"))
-            os.truncate(path, 0)

@@ -1,0 +1,42 @@
+"""What a process knows of itself: nothing before it has looked, so that a restart ends no alert."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, timedelta
+from typing import Any, cast
+from uuid import UUID
+
+from actors.backups import BackupTally
+from actors.disk_budget import DiskTally
+from protocol.alerts import AlertRule, RuleKind
+from protocol.samples import BackupSample, DiskSample
+from svc.domain.alerts.params import kept_params, read_params
+from svc.wiring.alerts import OwnLooks
+from svc.wiring.safekeeping import Safekeeping
+
+NOW = datetime(2026, 11, 1, tzinfo=UTC)
+
+
+def rule(kind: RuleKind) -> AlertRule:
+    return AlertRule(1, UUID(int=1), kind, kind, kept_params(read_params(kind, {})), (), NOW, NOW, due_at=NOW)
+
+
+async def test_a_process_that_began_just_now_says_that_it_does_not_know_yet() -> None:
+    keeping = Safekeeping(BackupTally(), DiskTally(budget=10))
+    own = OwnLooks(cast(Any, None), dict, keeping, None, NOW)
+    assert own.samples(NOW) == {}
+    for look, kind in ((own.disk, "disk.budget"), (own.backup, "backup.old")):
+        seen = await look(rule(cast(RuleKind, kind)), NOW)
+        assert seen.trouble is not None
+        assert seen.trouble.endswith("yet")
+    disk, backups = keeping.disk, keeping.backups
+    assert disk is not None
+    assert backups is not None
+    disk.measured, disk.used, disk.level, disk.reached_on = True, 9, "tell", date(2026, 11, 3)
+    backups.looked, backups.last_good_at = True, NOW - timedelta(hours=27)
+    assert own.samples(NOW) == {
+        "disk.budget": DiskSample(level="tell", used=9, budget=10, reached_on=date(2026, 11, 3)),
+        "backup.old": BackupSample(began_at=NOW, last_good_at=NOW - timedelta(hours=27)),
+    }
+    assert set((await own.disk(rule("disk.budget"), NOW)).firing) == {"disk"}
+    assert set((await own.backup(rule("backup.old"), NOW)).firing) == {"backup"}
