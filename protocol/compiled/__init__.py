@@ -25,6 +25,7 @@ MODULES: Final = (
     "protocol.otlp.plain_spans",
     "protocol.text",
     "svc.domain.dialects",
+    "svc.domain.dialects.details",
     "svc.domain.dialects.genai",
     "svc.domain.intake",
     "svc.domain.pricing",
@@ -33,6 +34,7 @@ MODULES: Final = (
     "svc.domain.messages",
     "svc.domain.packing",
     "svc.domain.rollup",
+    "svc.domain.detect.answers",
     "svc.domain.detect.settled_trace",
     "svc.store.spans.encoding",
 )

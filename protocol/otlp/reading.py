@@ -218,10 +218,17 @@ def _known_envelope(data: bytes) -> WireSpan | None:
         return None
     resource_raw, resource_url, scope_raw, scope_url, raw = packed
     try:
-        resource = _resources.get((resource_raw, resource_url.decode()))
-        scope = _scopes.get((scope_raw, scope_url.decode()))
+        resource = _resources.get((resource_raw, resource_url.decode() if resource_url else ""))
+        scope = _scopes.get((scope_raw, scope_url.decode() if scope_url else ""))
     except UnicodeDecodeError:
         return None
     if resource is None or scope is None:
         return None
-    return (_BY_HAND and _plain_span(raw, resource, scope)) or any_span(raw, resource, scope)
+    if _BY_HAND:
+        try:
+            if (span := plain_spans.plain_span(raw, resource, scope)) is not None:
+                return span
+        except Unreadable:
+            # The span may be damaged as a whole, which is said first.
+            pass
+    return any_span(raw, resource, scope)

@@ -8,20 +8,21 @@ cdef class Packer:
 
     @cython.locals(whole=bytes, slots="unsigned long long[::1]", last="unsigned long long", mark="unsigned long long",
                    literals=list, hashes=list, messages=dict, at=Py_ssize_t, known=int, texts=list, text=bytes,
-                   found=Py_ssize_t, named=tuple, digest=bytes)
+                   found=Py_ssize_t, named=tuple, digest=bytes, others=list, lists=list, history=Py_ssize_t,
+                   place=Py_ssize_t)
     cpdef object take_apart(self, object project_id, object day, object span)
 
-    @cython.locals(digest=bytes)
-    cdef bytes _name(self, object mark, bytes text)
+    @cython.locals(named=tuple)
+    cdef tuple _name(self, object mark, bytes text)
 
 @cython.locals(head=bytes)
 cdef Py_ssize_t _find(bytes whole, bytes text, Py_ssize_t start) except -2
 
-@cython.locals(texts=list, raw=bytes)
-cdef list _texts(object span)
+@cython.locals(texts=list, raw=bytes, history=Py_ssize_t)
+cdef tuple _texts(object span)
 
-@cython.locals(value=object)
-cdef _add_texts(list texts, dict attributes)
+@cython.locals(value=object, history=Py_ssize_t)
+cdef Py_ssize_t _add_texts(list texts, dict attributes) except -2
 
 @cython.locals(data=bytes)
 cdef list _pieces(str text)

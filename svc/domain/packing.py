@@ -14,9 +14,12 @@ bytes each in frames of their own.
 Owns: `Packer`, `Seen` and `frames` (the hot side), `Frame` (the read side) and the format between them. What
 a frame gives is each span byte for byte. Never touches the database: the store keeps frames and messages.
 
-Format: a zstd frame of MessagePack `[2, [[span_id, hashes, literals], …]]`. The envelope of a span is literal
-0, message 0, literal 1, message 1, … and the last literal. Version 1 was `[1, hashes, literals]`, the only
-span of its frame. Versions are for ever.
+Format: a zstd frame of MessagePack `[2, [[span_id, hashes, literals], …], [[length, …], …]]`. The envelope of
+a span is literal 0, message 0, literal 1, message 1, … and the last literal. The third part is there where a
+history is repeated, and releases before it pass it over: for each span the lengths of its messages that
+users, models and tools said in a history, 0 for any other. Who wants of a history only what the system says
+does without those (`Frame.lean`). Version 1 was `[1, hashes, literals]`, the only span of its frame.
+Versions are for ever.
 """
 
 from __future__ import annotations
@@ -34,6 +37,7 @@ from xxhash import xxh3_64_intdigest
 
 from protocol.inflate import Unreadable
 from protocol.otlp.reading import WireSpan, envelope, open_envelope
+from svc.domain.histories import HISTORY_KEY, said_by_others, stand_in
 
 _VERSION: Final = 2
 _ONE_SPAN_VERSION: Final = 1
@@ -61,6 +65,8 @@ _FRAME_BYTES: Final = 128 * 1024
 _NAMED_TEXT_BYTES: Final = 2048
 _NAMED_BYTES: Final = 4 * 1024 * 1024
 
+_NO_LENGTHS: Final[list[int]] = []
+
 #: What a memory of seen texts takes: eight bytes for each of half a million.
 SEEN_BYTES: Final = 4 * 1024 * 1024
 
@@ -82,20 +88,23 @@ _raw_frame: Final = msgspec.msgpack.Decoder(list[msgspec.Raw])
 _entries: Final = msgspec.msgpack.Decoder(list[tuple[bytes, bytes, list[bytes]]])
 _bytes: Final = msgspec.msgpack.Decoder(bytes)
 _all_bytes: Final = msgspec.msgpack.Decoder(list[bytes])
+_all_lengths: Final = msgspec.msgpack.Decoder(list[list[int]])
 _raw_list = msgspec.json.Decoder(list[msgspec.Raw])
 
 
 class Parts(msgspec.Struct, eq=False, gc=False):
     """A span without what was seen before, and those messages, by hash. Not frozen: one for each span.
 
-    `digest` is that of the whole span, a signed integer of 64 bits: of two with one identity it says whether
-    they are the same to the byte.
+    `others` are the lengths of what others than the system said in a history, by the place of the hash, 0 for
+    any other message; what lies behind the last is 0 too. `digest` is that of the whole span, a signed
+    integer of 64 bits: of two with one identity it says whether they are the same to the byte.
     """
 
     hashes: bytes
     literals: list[bytes]
     messages: dict[bytes, bytes]
     digest: int
+    others: list[int] | None = None
 
 
 class Seen:
@@ -115,8 +124,8 @@ class Packer:
 
     def __init__(self, seen: Seen | None = None) -> None:
         self._slots = (seen or Seen()).slots
-        #: Texts that came again lately and their digests, by their marks.
-        self._named: dict[int, tuple[bytes, bytes]] = {}
+        #: By marks: texts that came again lately, their digests, and whether `said_by_others` says so.
+        self._named: dict[int, tuple[bytes, bytes, bool]] = {}
         self._named_bytes = 0
 
     def take_apart(self, project_id: int, day: date, span: WireSpan) -> Parts:
@@ -131,7 +140,9 @@ class Packer:
         messages: dict[bytes, bytes] = {}
         at = 0
         known = 0
-        for texts in _texts(span):
+        others: list[int] | None = None
+        lists, history = _texts(span)
+        for place, texts in enumerate(lists):
             if known < _HISTORY:
                 known = 0
             for text in texts:
@@ -147,24 +158,32 @@ class Packer:
                 if found < 0:
                     continue
                 named = self._named.get(mark)
-                digest = named[1] if named is not None and named[0] == text else self._name(mark, text)
+                if named is None or named[0] != text:
+                    named = self._name(mark, text)
+                if named[2] and place == history:
+                    if others is None:
+                        others = [0] * len(hashes)
+                    while len(others) < len(hashes):
+                        others.append(0)
+                    others.append(len(text))
+                digest = named[1]
                 literals.append(whole[at:found])
                 hashes.append(digest)
                 messages[digest] = text
                 at = found + len(text)
         literals.append(whole[at:])
-        return Parts(b"".join(hashes), literals, messages, xxh3_64_intdigest(whole) - _HALF)
+        return Parts(b"".join(hashes), literals, messages, xxh3_64_intdigest(whole) - _HALF, others)
 
-    def _name(self, mark: int, text: bytes) -> bytes:
-        """The digest that names a text; a shorter one is remembered with it."""
-        digest = sha256(text).digest()[:_HASH_BYTES]
+    def _name(self, mark: int, text: bytes) -> tuple[bytes, bytes, bool]:
+        """A text with the digest that names it, see `_named`; a shorter one is remembered so."""
+        named = (text, sha256(text).digest()[:_HASH_BYTES], said_by_others(text))
         if len(text) <= _NAMED_TEXT_BYTES:
             if self._named_bytes > _NAMED_BYTES:
                 self._named.clear()
                 self._named_bytes = 0
-            self._named[mark] = text, digest
+            self._named[mark] = named
             self._named_bytes += len(text)
-        return digest
+        return named
 
 
 def _find(whole: bytes, text: bytes, start: int) -> int:
@@ -182,21 +201,27 @@ def _find(whole: bytes, text: bytes, start: int) -> int:
     return whole.find(text, start)
 
 
-def _texts(span: WireSpan) -> list[list[bytes]]:
-    """The parts of a span that another span may repeat, list by list, in the order of the envelope."""
+def _texts(span: WireSpan) -> tuple[list[list[bytes]], int]:
+    """The parts of a span that another span may repeat, list by list, in the order of the envelope; and which
+    of the lists is the history, -1 for none.
+    """
     texts: list[list[bytes]] = []
     if len(span.resource.raw) >= _LEAST_BYTES:
         texts.append([span.resource.raw])
-    _add_texts(texts, span.attributes)
+    history = _add_texts(texts, span.attributes)
     for event in span.events:
         _add_texts(texts, event.attributes)
-    return texts
+    return texts, history
 
 
-def _add_texts(texts: list[list[bytes]], attributes: dict[str, Any]) -> None:
-    for value in attributes.values():
+def _add_texts(texts: list[list[bytes]], attributes: dict[str, Any]) -> int:
+    history = -1
+    for key, value in attributes.items():
         if type(value) is str and len(value) >= _LEAST_BYTES:
+            if key == HISTORY_KEY:
+                history = len(texts)
             texts.append(_pieces(value))
+    return history
 
 
 def _pieces(text: str) -> list[bytes]:
@@ -227,19 +252,22 @@ def unpack_messages(stored: Mapping[bytes, bytes]) -> dict[bytes, bytes]:
 def frames(spans: Iterable[tuple[bytes, Parts]]) -> Iterator[tuple[list[bytes], bytes]]:
     """The frames of spans of one trace and day, given with their ids: the ids in each, and its body."""
     entries: list[tuple[bytes, bytes, list[bytes]]] = []
+    others: list[list[int]] = []
     size = 0
     for span_id, parts in spans:
         entries.append((span_id, parts.hashes, parts.literals))
+        others.append(parts.others or _NO_LENGTHS)
         size += sum(map(len, parts.literals))
         if size >= _FRAME_BYTES:
-            yield [entry[0] for entry in entries], _framed(entries)
-            entries, size = [], 0
+            yield [entry[0] for entry in entries], _framed(entries, others)
+            entries, others, size = [], [], 0
     if entries:
-        yield [entry[0] for entry in entries], _framed(entries)
+        yield [entry[0] for entry in entries], _framed(entries, others)
 
 
-def _framed(entries: list[tuple[bytes, bytes, list[bytes]]]) -> bytes:
-    return _compress(msgspec.msgpack.encode([_VERSION, entries]))
+def _framed(entries: list[tuple[bytes, bytes, list[bytes]]], others: list[list[int]]) -> bytes:
+    whole = [_VERSION, entries, others] if any(others) else [_VERSION, entries]
+    return _compress(msgspec.msgpack.encode(whole))
 
 
 class Frame:
@@ -247,6 +275,7 @@ class Frame:
 
     def __init__(self, body: bytes) -> None:
         self._entries: dict[bytes, _Entry] = {}
+        self._others: dict[bytes, list[int]] = {}
         self._only: _Entry | None = None
         try:
             pieces = _raw_frame.decode(_inflated(body))
@@ -254,6 +283,8 @@ class Frame:
             if version == _VERSION:
                 for span_id, hashes, literals in _entries.decode(pieces[1]):
                     self._entries[span_id] = (hashes, literals)
+                if len(pieces) > 2 and len(others := _all_lengths.decode(pieces[2])) == len(self._entries):
+                    self._others = dict(zip(self._entries, others, strict=True))
             elif version == _ONE_SPAN_VERSION:
                 self._only = (_bytes.decode(pieces[1]), _all_bytes.decode(pieces[2]))
             else:
@@ -261,19 +292,50 @@ class Frame:
         except (msgspec.DecodeError, IndexError):
             raise Unreadable("the payload is damaged") from None
 
-    def needed(self, span_ids: Iterable[bytes] | None = None) -> set[bytes]:
-        """The hashes of the messages that these spans refer to, of all spans when none are named."""
+    def needed(self, span_ids: Iterable[bytes] | None = None, *, lean: bool = False) -> set[bytes]:
+        """The hashes of the messages that these spans refer to, of all spans when none are named; without
+        those that `lean` does without.
+        """
         if self._only is not None:
             return set(_split(self._only[0]))
         found: set[bytes] = set()
         for span_id in self._entries if span_ids is None else span_ids:
             if (entry := self._entries.get(span_id)) is not None:
-                found.update(_split(entry[0]))
+                hashes = _split(entry[0])
+                if lean and (others := self._others.get(span_id)):
+                    found.update(
+                        [digest for place, digest in enumerate(hashes) if not _length(others, place)]
+                    )
+                else:
+                    found.update(hashes)
         return found
 
     def span(self, span_id: bytes, messages: Mapping[bytes, bytes]) -> WireSpan:
         """A span of the frame; `messages` are the texts of the stored ones by hash. Raises `Unreadable`."""
         return open_envelope(self.envelope(span_id, messages))
+
+    def lean(self, span_id: bytes, messages: Mapping[bytes, bytes]) -> tuple[WireSpan, int]:
+        """A span in whose history one stands in wherever users, models and tools said again what they said
+        before; and how many there are. Whoever asks of the history only what the system says reads the same,
+        if it finds them all there. Raises `Unreadable`.
+        """
+        others = self._others.get(span_id)
+        if not others:
+            return open_envelope(self.envelope(span_id, messages)), 0
+        hashes, literals = self._entry(span_id)
+        parts = [literals[0]]
+        spared = 0
+        for place, digest in enumerate(_split(hashes)):
+            length = _length(others, place)
+            if length:
+                spared += 1
+                parts.append(stand_in(length))
+            elif (said := messages.get(digest)) is None:
+                raise Unreadable("a message of the payload is gone")
+            else:
+                parts.append(said)
+            parts.append(literals[place + 1])
+        return open_envelope(b"".join(parts)), spared
 
     def envelope(self, span_id: bytes, messages: Mapping[bytes, bytes]) -> bytes:
         """The span as it came, not opened. Raises `Unreadable`."""
@@ -304,6 +366,13 @@ class Frame:
         if entry is None:
             raise Unreadable("the frame does not hold the span")
         return entry
+
+
+def _length(others: list[int], place: int) -> int:
+    """How long a message is that a lean span does without, 0 for one that it needs."""
+    length = others[place] if place < len(others) else 0
+    # Whatever stands in a damaged frame.
+    return length if length >= _LEAST_BYTES else 0
 
 
 def _split(hashes: bytes) -> list[bytes]:

@@ -11,7 +11,16 @@ import trio
 import trio.testing
 from trio.testing import MockClock
 
-from actors.folder import BACKLOG_PAUSE_S, BUSY_PAUSE_S, FAILED, ROUND_S, TIDY_S, TraceFolder
+from actors.folder import (
+    BACKLOG_PAUSE_S,
+    BUSY_PAUSE_S,
+    FAILED,
+    MANY_ROUND_S,
+    MANY_SPANS,
+    ROUND_S,
+    TIDY_S,
+    TraceFolder,
+)
 from actors.rounds import OUTAGE_PAUSE_S, Repeating
 from actors.supervision import Vitals
 from protocol.detection_rounds import Folded
@@ -82,6 +91,14 @@ async def test_it_looks_every_few_seconds_and_hurries_through_a_backlog(
     gaps = [later - earlier for earlier, later in zip(shelf.asked_s, shelf.asked_s[1:], strict=False)]
     assert gaps == pytest.approx([BACKLOG_PAUSE_S, BACKLOG_PAUSE_S])
     assert (counts["traces"], counts["spans"], counts["rounds"]) == (25, 50, 3)
+
+
+async def test_where_much_comes_it_looks_less_often_and_takes_more_at_once(autojump_clock: MockClock) -> None:
+    for spans, rest_s in ((MANY_SPANS - 1, ROUND_S), (MANY_SPANS, MANY_ROUND_S)):
+        shelf = Shelf({1: 10}, said=Folded(traces=10, spans=spans))
+        await run_for(rest_s + 0.01, shelf)
+        gaps = [later - earlier for earlier, later in zip(shelf.asked_s, shelf.asked_s[1:], strict=False)]
+        assert gaps == pytest.approx([rest_s])
 
 
 async def test_while_ingest_is_busy_it_takes_one_round_at_a_time(autojump_clock: MockClock) -> None:

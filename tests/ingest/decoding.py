@@ -19,7 +19,7 @@ import msgspec
 from protocol.compiled import MODULES
 from protocol.otlp.reading import open_envelope
 from protocol.storage import Batch
-from svc.domain.detect.settled_trace import texts_of
+from svc.domain.detect.settled_trace import SpanTexts, texts_of
 from svc.domain.exporters import Observations
 from svc.domain.intake import StoredSpan, decoder
 from svc.domain.payload import payload_of
@@ -59,7 +59,7 @@ def told(rows: list[StoredSpan]) -> Iterator[Any]:
             yield [texts.given() if name == "given" else getattr(texts, name) for name in _TEXTS]
 
 
-_TEXTS = [field.name for field in attrs.fields(texts_of.__globals__["SpanTexts"])]
+_TEXTS = SpanTexts.__struct_fields__
 
 
 def main() -> None:

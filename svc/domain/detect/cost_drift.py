@@ -6,6 +6,7 @@ price, or nothing of the trace costs anything, or there is no root, nothing is k
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import Final
 
@@ -26,7 +27,7 @@ def observe(trace: SettledTrace, context: Context) -> Iterable[Observation]:
     costs = [row.total_cost for row in counted if row.total_cost is not None]
     if costs:
         yield Observation(
-            "turn_cost", site(trace.call_site_id), slot_of(root.started_at), value=float(sum(costs))
+            "turn_cost", site(trace.call_site_id), slot_of(root.started_at), value=math.fsum(costs)
         )
 
 

@@ -86,9 +86,8 @@ _CHANGING: Final = re.compile(
 )
 
 
-# Not frozen: to build one takes half as long so. Whoever holds one reads it only.
-@attrs.define(unsafe_hash=True)
-class Observation:
+# A struct: built for every call site and tool of every trace, at a third of what attrs' classes take.
+class Observation(msgspec.Struct, frozen=True, gc=False):
     """One thing seen of one trace: a unit of a rate, which failed or not, or a value of a size.
 
     `slot` is that of the first span it speaks of. `witnesses` are the spans that show the failure, at most
@@ -108,8 +107,7 @@ class Observation:
     @property
     def bin(self) -> int:
         """The bin of a size, 0 for anything else."""
-        unit = MEASURES[self.measure].unit
-        if unit is None or self.value is None:
+        if self.value is None or (unit := MEASURES[self.measure].unit) is None:
             return 0
         return bin_of(self.value, unit)
 

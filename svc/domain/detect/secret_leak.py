@@ -42,12 +42,13 @@ def observe(trace: SettledTrace, context: Context) -> Iterable[Observation]:
         )
 
 
-def _said(trace: SettledTrace) -> Iterator[str]:
+def _said(trace: SettledTrace) -> list[str]:
     """Whatever `_secrets` looks at."""
+    found: list[str | None] = []
     for texts in trace.texts.values():
-        for said in (texts.arguments, texts.result, texts.said, *(call.arguments for call in texts.calls)):
-            if said:
-                yield said
+        found += (texts.arguments, texts.result, texts.said)
+        found += [call.arguments for call in texts.calls]
+    return [said for said in found if said]
 
 
 def _secrets(

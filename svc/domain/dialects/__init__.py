@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from typing import Any, Final, get_args
 
 import attrs
+import msgspec
 
 from protocol.otlp.reading import WireSpan
 from svc.domain.dialects import (
@@ -38,6 +39,7 @@ from svc.domain.dialects import (
 )
 from svc.domain.dialects.details import detail_of
 from svc.domain.dialects.dialect import Attributes, Detail, Dialect, Field, Found, Messages, Reader, holding
+from svc.domain.histories import HISTORY_KEY
 from svc.domain.values import count, money, present, text
 
 _LANGFUSE: Final = langfuse.DIALECT
@@ -111,8 +113,8 @@ _READERS: Final[Mapping[Field, Reader]] = {
 }
 
 _DETAILED: Final = (_GENAI, *(dialect for dialect in DIALECTS if dialect is not _GENAI))
-#: Where agents that speak GenAI send the whole conversation again each turn, as one text.
-_HISTORY: Final = "gen_ai.input.messages"
+#: Where those that speak GenAI have the answer, as one text.
+_ANSWER: Final = "gen_ai.output.messages"
 _FINISHED: Final = tuple(
     (dialect, key) for dialect in _DETAILED for key in dialect.details.get("finish_reasons", ())
 )
@@ -181,8 +183,8 @@ class _Plan:
     each field with who may say it, in the order in which they are heard.
 
     `texts` are the fields of `TEXT_FIELDS` among them; `given` and `answered` those that may find messages
-    in them, on a span without events, and `history` the key under which the first of `given` has them as one
-    text, where it does. `instructions` and `finished` are the keys that are there of those that hold such.
+    in them, on a span without events; `history` and `answer` the keys of who comes first, if it is there.
+    `instructions` and `finished` are the keys that are there of those that hold such.
     """
 
     spoken: int
@@ -192,12 +194,12 @@ class _Plan:
     given: tuple[Messages, ...]
     answered: tuple[Messages, ...]
     history: str | None
+    answer: str | None
     instructions: tuple[str, ...]
     finished: tuple[tuple[Dialect, str], ...]
 
 
-@attrs.define(eq=False)
-class Reading:
+class Reading(msgspec.Struct, eq=False, gc=False):
     """What attributes say: the fields found, and how attributes of these keys are read."""
 
     found: Found
@@ -235,6 +237,11 @@ class Reading:
         if self._plan.history is None or span.events:
             return None
         sent = span.attributes[self._plan.history]
+        return sent if type(sent) is str else None
+
+    def answer(self, span: WireSpan) -> str | None:
+        """The JSON that `output_messages` are read from first; None where they are told otherwise."""
+        sent = span.attributes[self._plan.answer] if self._plan.answer and not span.events else None
         return sent if type(sent) is str else None
 
     def instructions(self, attributes: Attributes) -> Any:
@@ -284,14 +291,16 @@ def _plan(keys: tuple[str, ...]) -> _Plan:
     for heard in claims.values():
         heard.sort(key=lambda claim: claim[1])
     given = tuple(source for bit, source, holds in _GIVEN if spoken & bit and holds(keys))
+    answered = tuple(source for bit, source, holds in _ANSWERED if spoken & bit and holds(keys))
     plan = _Plan(
         spoken,
         tuple((field, tuple(heard)) for field, heard in claims.items()),
         tuple((field, tuple(heard)) for field, heard in claims.items() if field in TEXT_FIELDS),
         _deriving(spoken),
         given,
-        tuple(source for bit, source, holds in _ANSWERED if spoken & bit and holds(keys)),
-        _HISTORY if given and given[0] is _GENAI.input_messages and _HISTORY in keys else None,
+        answered,
+        HISTORY_KEY if given and given[0] is _GENAI.input_messages and HISTORY_KEY in keys else None,
+        _ANSWER if answered and answered[0] is _GENAI.output_messages and _ANSWER in keys else None,
         tuple(key for key in _sources(spoken)[2] if key in keys),
         tuple(found for found in _FINISHED if found[1] in keys),
     )

@@ -34,7 +34,7 @@ HELD_S: Final = 300
 PROJECTS: Final = 1_000
 SUBJECTS: Final = 20_000
 #: Traces that wait to be counted, of which the earliest is looked for: a round of the fold.
-WAITING_READ: Final = 500
+WAITING_READ: Final = 1_000
 
 #: Which detectors judge a measure.
 JUDGES: Final[Sequence[tuple[MeasureName, str]]] = tuple(

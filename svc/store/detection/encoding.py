@@ -59,7 +59,7 @@ class EncodeBatch:
 
 
 def _payloads(trace: DueTrace) -> dict[bytes, WireSpan]:
-    return {row.span_id: span for row, span in trace.payloads()}
+    return {row.span_id: span for row, span, _ in trace.payloads()}
 
 
 @attrs.define(eq=False)

@@ -19,14 +19,15 @@ import attrs
 import trio
 
 from protocol.detection_rounds import Folded
+from protocol.otlp.reading import WireSpan
 from svc.domain.detect.detector import Context, Schema
 from svc.domain.detect.observed import Observation, detail, slot_of
-from svc.domain.detect.settled_trace import SettledTrace, texts_of
+from svc.domain.detect.settled_trace import TEXTUAL, SettledTrace, SpanTexts, texts_of
 from svc.domain.detect.table import DETECTORS, observe
 from svc.domain.output_schema import compiled_schema
 from svc.store.aggregates.rollups import note_evals
 from svc.store.detection.due import note_changes
-from svc.store.detection.settled_traces import Due, DueTrace, due_traces
+from svc.store.detection.settled_traces import Due, DueTrace, due_traces, settled_traces
 from svc.store.detection.tallies import (
     BucketName,
     Entry,
@@ -124,6 +125,8 @@ class _Looked:
     observations: Sequence[Observation]
     #: Detectors that could not look at it.
     failed: Collection[str]
+    #: Whether that is what they see of the whole trace.
+    sure: bool
 
 
 @attrs.define(eq=False)
@@ -152,28 +155,33 @@ class FoldStore:
         if not due.places:
             await self.database.fetch(_GIVE_UP, project_id, self.holder)
             return Folded()
-        looked: list[_Looked] = []
-        failures: Counter[str] = Counter()
-        began_s = trio.current_time()
-        for trace in due.traces:
-            if trace.rows:
-                settled = _settled(trace)
-                seen = observe(settled, context)
-                failures.update(seen.failed.keys())
-                slot = slot_of(trace.rows[0].started_at)
-                texts = len(settled.texts)
-                looked.append(_Looked(trace, slot, texts, seen.observations, seen.failed.keys()))
-            # A round takes tenths of a second: others want to be served in between.
-            if trio.current_time() - began_s > _TURN_S:
-                await trio.lowlevel.checkpoint()
-                began_s = trio.current_time()
+        found = await _look(due.traces, context)
+        await self._look_again(project_id, found, context)
+        looked = list(found.values())
         done = await self.database.run(lambda connection: self._write(connection, project_id, due, looked))
         return attrs.evolve(
             done,
             more=due.more,
             unread=sum(one.due.unread for one in looked),
-            failures=dict(failures),
+            failures=dict(Counter(name for one in looked for name in one.failed)),
         )
+
+    async def _look_again(self, project_id: int, looked: dict[bytes, _Looked], context: Context) -> None:
+        """Look at whole traces where lean ones do not tell; one that is gone meanwhile was never there."""
+        unsure = [trace_id for trace_id, one in looked.items() if not one.sure]
+
+        async def read(connection: Connection) -> Sequence[DueTrace]:
+            return await settled_traces(connection, project_id, unsure, TEXTUAL)
+
+        while unsure:
+            traces = await self.database.run(read, readonly=True, snapshot=True)
+            whole = await _look(traces, context)
+            looked.update(whole)
+            if not whole:
+                for trace_id in unsure:
+                    del looked[trace_id]
+                return
+            unsure = [trace_id for trace_id in unsure if trace_id not in whole]
 
     async def to_hours(self, project_id: int) -> bool:
         """Bring some of a project's old tallies to hours. Whether there is more to do."""
@@ -244,9 +252,37 @@ class FoldStore:
         )
 
 
-def _settled(trace: DueTrace) -> SettledTrace:
-    texts = {row.span_id: texts_of(span, row.kind) for row, span in trace.payloads()}
-    return SettledTrace.of(trace.rows, trace.call_site_id, texts)
+async def _look(traces: Iterable[DueTrace], context: Context) -> dict[bytes, _Looked]:
+    """Have the detectors look at the traces that have spans."""
+    looked: dict[bytes, _Looked] = {}
+    began_s = trio.current_time()
+    for trace in traces:
+        if trace.rows:
+            looked[trace.trace_id] = _looked(trace, context)
+        # A round takes tenths of a second: others want to be served in between.
+        if trio.current_time() - began_s > _TURN_S:
+            await trio.lowlevel.checkpoint()
+            began_s = trio.current_time()
+    return looked
+
+
+def _looked(trace: DueTrace, context: Context) -> _Looked:
+    texts: dict[bytes, SpanTexts] = {}
+    sure = True
+    whole = True
+    span: WireSpan | None
+    for row, span, spared in trace.payloads():
+        texts[row.span_id] = read = texts_of(span, row.kind, spared)
+        # Freed before the next is opened, in whose place it lies.
+        span = None
+        sure &= read.sure
+        whole &= spared is None
+    seen = observe(SettledTrace.of(trace.rows, trace.call_site_id, texts), context)
+    if sure and not whole:
+        # Whether the user said a secret first, nobody has read.
+        sure = all([one.measure != "secret_high" for one in seen.observations])
+    slot = slot_of(trace.rows[0].started_at)
+    return _Looked(trace, slot, len(texts), seen.observations, seen.failed.keys(), sure)
 
 
 def _aged(before: Any, looked: _Looked) -> bool:
@@ -260,13 +296,18 @@ def _name(seen: Observation) -> BucketName:
 
 def _folded(observations: Iterable[Observation], resolved: Resolved) -> list[Entry]:
     """What a trace is counted as, one entry a cell, in order."""
-    cells: dict[tuple[int, int, int], list[int]] = {}
+    cells: dict[tuple[int, int, int], Entry] = {}
+    ids = resolved.ids
     for seen in observations:
-        if (bucket_id := resolved.ids.get(_name(seen))) is not None:
-            cell = cells.setdefault((bucket_id, seen.slot, seen.bin), [0, 0])
-            cell[0] += 1
-            cell[1] += seen.failed
-    return [(*key, units, failures) for key, (units, failures) in sorted(cells.items())]
+        if (bucket_id := ids.get((seen.measure, seen.subject, seen.detail))) is not None:
+            slot = seen.slot
+            bin_ = 0 if seen.value is None else seen.bin
+            key = bucket_id, slot, bin_
+            if (known := cells.get(key)) is None:
+                cells[key] = bucket_id, slot, bin_, 1, int(seen.failed)
+            else:
+                cells[key] = bucket_id, slot, bin_, known[3] + 1, known[4] + seen.failed
+    return sorted(cells.values())
 
 
 def _looked_at(looked: Sequence[_Looked]) -> Mapping[str, int]:

@@ -86,7 +86,7 @@ class Resolved:
 
 async def resolve(connection: Connection, project_id: int, seen: Iterable[Observation]) -> Resolved:
     """The buckets of these observations, made where they are missing. The caller holds the project."""
-    wanted = Counter((one.measure, one.subject, one.detail) for one in seen)
+    wanted = Counter([(one.measure, one.subject, one.detail) for one in seen])
     if not wanted:
         return Resolved({}, 0)
     ids = await _known(connection, project_id, list(wanted))

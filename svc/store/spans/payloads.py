@@ -158,23 +158,26 @@ class PackedSpans:
 
     def span(self, place: Place, span_id: bytes) -> WireSpan | None:
         """A whole span; None where it aged out or cannot be read."""
-        if (frame := self.frames.get(place)) is None:
-            return None
+        frame, messages = self.of(place)
         try:
-            return frame.span(span_id, self.messages.get(place[1], _NOTHING))
+            return None if frame is None else frame.span(span_id, messages)
         except Unreadable:
             return None
+
+    def of(self, place: Place) -> tuple[Frame | None, Mapping[bytes, bytes]]:
+        """The frame of a place, and the messages of its day; no frame where it aged out or cannot be read."""
+        return self.frames.get(place), self.messages.get(place[1], _NOTHING)
 
 
 _NOTHING: Final[Mapping[bytes, bytes]] = {}
 
 
 async def read_packed(
-    connection: Connection, project_id: int, asked: Mapping[Place, Sequence[bytes]]
+    connection: Connection, project_id: int, asked: Mapping[Place, Sequence[bytes]], *, lean: bool = False
 ) -> PackedSpans:
-    """What it takes to open these spans; what aged out is absent."""
+    """What it takes to open these spans, lean ones perhaps; what aged out is absent."""
     frames_found = await _opened(connection, project_id, asked)
-    wanted = _needed(frames_found, asked)
+    wanted = _needed(frames_found, asked, lean=lean)
     # Each once, however many spans of the trace repeat it.
     stored = await _messages(connection, project_id, wanted)
     return PackedSpans(frames_found, {day: unpack_messages(messages) for day, messages in stored.items()})
@@ -211,12 +214,12 @@ async def _opened(connection: Connection, project_id: int, places: Collection[Pl
 
 
 def _needed(
-    opened: Mapping[Place, Frame], asked: Mapping[Place, Sequence[bytes]]
+    opened: Mapping[Place, Frame], asked: Mapping[Place, Sequence[bytes]], *, lean: bool = False
 ) -> list[tuple[bytes, datetime]]:
     """The hashes of the messages that these spans refer to, each with its day."""
     needed: dict[datetime, set[bytes]] = {}
     for place, frame in opened.items():
-        needed.setdefault(place[1], set()).update(frame.needed(asked[place]))
+        needed.setdefault(place[1], set()).update(frame.needed(asked[place], lean=lean))
     return [(digest, day) for day, digests in needed.items() for digest in sorted(digests)]
 
 
@@ -333,17 +336,19 @@ async def _messages(
     if not wanted:
         return {}
     body = f"substring(m.body for {HEAD_BYTES})" if heads else "m.body"
-    # The shared messages, each by its place among those that are asked for.
-    rows = await connection.fetch(
-        f"select asked.place, {body} as body"
-        " from unnest($2::bytea[], $3::timestamptz[]) with ordinality as asked (hash, started_at, place)"
-        " join span_message m using (hash, started_at) where m.project_id = $1",
-        project_id,
-        [digest for digest, _ in wanted],
-        [day for _, day in wanted],
-    )
+    by_day: dict[datetime, list[bytes]] = {}
+    for digest, day in wanted:
+        by_day.setdefault(day, []).append(digest)
     found: dict[datetime, dict[bytes, bytes]] = {}
-    for place, text in rows:
-        digest, day = wanted[place - 1]
-        found.setdefault(day, {})[digest] = text
+    for day, digests in by_day.items():
+        # The shared messages of a day, each by its key: nearly always there is one day.
+        rows = await connection.fetch(
+            f"select m.hash, {body} as body from span_message m"
+            " where m.project_id = $1 and m.hash = any($2::bytea[]) and m.started_at = $3",
+            project_id,
+            digests,
+            day,
+        )
+        if rows:
+            found[day] = {row[0]: row[1] for row in rows}
     return found
