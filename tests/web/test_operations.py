@@ -222,9 +222,9 @@ async def test_a_taxonomy_is_looked_at_before_it_replaces_another(here: Replica,
 
 
 async def test_a_shorter_term_says_what_it_deletes_before_it_does(store: Database, owner: Visitor) -> None:
-    await fill(store, 30)
     forecast = await owner.get(SETTINGS + "/project/forecast")
     assert "nothing to forecast" in forecast.text
+    await fill(store, 30)
 
     async def older(connection: Connection) -> None:
         await connection.execute("update trace set started_at = started_at - interval '3 days'")
