@@ -285,8 +285,11 @@ def _started(
         if process.poll() is None:
             assert service.stop() == 0, log.read_text()
         if not errors_expected:
-            errors = [line for line in log.read_text().splitlines() if "level=error" in line]
-            assert not errors, errors
+            assert not _errors(log), _errors(log)
+    except BaseException:
+        # Beside what failed; the log goes with the folder.
+        print(*_errors(log)[-20:], sep="\n")
+        raise
     finally:
         if process.poll() is None:
             process.kill()
@@ -294,6 +297,11 @@ def _started(
         if process.stdout is not None:
             process.stdout.close()
         stop_postgres(folder)
+
+
+def _errors(log: Path) -> list[str]:
+    """The lines of a service's log that tell of an ERROR."""
+    return [line for line in log.read_text().splitlines() if "level=error" in line]
 
 
 def _kept_keys(folder: Path) -> tuple[str, str]:

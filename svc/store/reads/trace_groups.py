@@ -27,6 +27,8 @@ from svc.store.reads.trace_codes import Sign, meeting
 from svc.store.reads.trace_filter import TraceFilter
 
 _STEP: Final = timedelta(microseconds=1)
+#: Columns of a group that are no bits.
+_LISTS: Final = ("started", "ids")
 _NOTHING: Final = TraceFilter()
 #: Groups of the newest hours that are looked into first: they fill most pages.
 NEWEST_HOURS: Final = 64
@@ -104,11 +106,14 @@ def _told(
         for some, held, one in ((wanted, "held", 1), (unwanted, "~held", 0))
         for part in some
     )
-    carried = ", ".join(f"any_value({column}) as {column}" for column in columns)
+    # Of each group one row has them and the others null; `any_value` would be of PostgreSQL 16.
+    carried = ", ".join(
+        f"{'max' if column in _LISTS else 'bit_or'}({column}) as {column}" for column in columns
+    )
     return (
         f"{newest}told as materialized (select began, bit_and(held) as bits, {carried}"
         f" from ({groups}{parts}) as parts group by hour, began, part"
-        f" having sum(wanted) = {len(wanted)} and any_value({columns[0]}) is not null)"
+        f" having sum(wanted) = {len(wanted)} and count({columns[0]}) > 0)"
     )
 
 

@@ -10,12 +10,16 @@ from typing import Any
 import pytest
 
 from svc.domain.calendar import hour_of
+from svc.store.accounts.projects import ProjectStore
 from svc.store.aggregates import trace_codes, trace_values
 from svc.store.aggregates.cubes import CubeStore
-from svc.store.postgres.database import Database
+from svc.store.postgres.database import Address, Database
+from svc.store.postgres.migrate import migrate
+from svc.store.reads.spans import SpanReads
 from svc.store.reads.trace_counts import TraceCounts
-from svc.store.reads.traces import TraceFilter
-from tests.store.aggregates.test_vitals import clock
+from svc.store.reads.traces import TraceFilter, TraceReads
+from tests.debian_postgres import DebianPostgres
+from tests.store.aggregates.test_vitals import NOW, clock
 from tests.store.reads.test_reads import Explaining
 from tests.store.spans.test_writing import Clock, fetch
 
@@ -111,6 +115,23 @@ async def test_codes_tell_what_the_rows_tell(
     for _ in range(50):
         found += await agree(store, *some_filter(dice)) > 0
     assert found > 10
+
+
+async def test_an_older_postgresql_tells_the_same(asyncio_loop: None, postgres: DebianPostgres) -> None:
+    address = Address("127.0.0.1", postgres.port, "owner", "secret of the test", "postgres")
+    async with Database(address).opened() as store:
+        await migrate(store)
+        assert (await ProjectStore(store).make_default()).id == 1
+        clock, dice = Clock(), random.Random(4)
+        clock.now = NOW - timedelta(days=3)
+        await fill(store, clock, dice, 700, 300)
+        await CubeStore(store).build(clock.now, 100)
+        for _ in range(20):
+            asked, clause = some_filter(dice)
+            counted = await agree(store, asked, clause)
+            reads = TraceReads(store, SpanReads(store))
+            page = await reads.page(1, TraceFilter(**asked), limit=50, cursor=None)
+            assert len(page["traces"]) == min(counted, 50)
 
 
 async def test_groups_of_a_release_before_are_read_row_by_row_until_they_have_codes(
