@@ -26,8 +26,6 @@ from actors.rounds import rounds
 from actors.supervision import Vitals
 from protocol.alerts import (
     MESSAGE_REST_S,
-    REST_AFTER_S,
-    TRIES,
     AlertChannel,
     AlertEvent,
     AlertFacts,
@@ -54,7 +52,6 @@ LETTERS_MOST: Final = 100
 AT_ONCE: Final = 3
 #: Sending goes on no longer before the database is asked again.
 PASS_S: Final = 20.0
-AGAIN_MOST_S: Final = 86_400.0
 
 #: What a rule says by now of a database that is away since then, by subject.
 Look = Callable[[AlertRule, datetime, datetime], Mapping[str, AlertFacts]]
@@ -205,7 +202,7 @@ class OutageTeller:
 
     async def _try(self, letter: OutageLetter) -> None:
         letter.lease = attrs.evolve(letter.lease, tries=letter.lease.tries + 1)
-        tries, tally = letter.lease.tries, self._tally
+        tally = self._tally
         outcome = await outcome_of(self._send, letter.lease)
         if not isinstance(outcome, Undelivered):
             letter.state, letter.status, letter.failure = "sent", outcome, None
@@ -214,12 +211,11 @@ class OutageTeller:
             return
         letter.status, letter.failure = outcome.status, outcome.why
         tally.failed += 1
-        if outcome.gone or tries >= TRIES:
+        if (rest_s := outcome.rest_s(letter.lease.tries)) is None:
             letter.state = "dead"
             tally.dead += 1
-            return
-        again_s = min(max(outcome.again_s or 0.0, 0.0), AGAIN_MOST_S)
-        letter.due_s = trio.current_time() + max(REST_AFTER_S[tries - 1], again_s)
+        else:
+            letter.due_s = trio.current_time() + rest_s
 
 
 def _known(standing: StandingRule, told_id: UUID) -> StandingRule:

@@ -45,6 +45,8 @@ DeliveryState = Literal["queued", "sent", "dead"]
 #: What follows the last try that a delivery gets.
 REST_AFTER_S: Final = (5.0, 60.0, 300.0, 1_800.0, 7_200.0, 28_800.0, 86_400.0)
 TRIES: Final = len(REST_AFTER_S) + 1
+#: A receiver cannot ask for a longer rest.
+AGAIN_MOST_S: Final = 86_400.0
 #: A delivery is held for so long; sending one has to end before.
 LEASE_S: Final = 30.0
 SEND_TIMEOUT_S: Final = 22.0
@@ -263,6 +265,17 @@ class Undelivered:
     status: int | None = None
     again_s: float | None = None
     gone: bool = False
+
+    @property
+    def wanted_rest_s(self) -> float:
+        """The rest that its receiver wants, as far as it may."""
+        return min(max(self.again_s or 0.0, 0.0), AGAIN_MOST_S)
+
+    def rest_s(self, tries: int) -> float | None:
+        """How long to rest after so many tries; None after the last."""
+        if self.gone or tries >= TRIES:
+            return None
+        return max(REST_AFTER_S[tries - 1], self.wanted_rest_s)
 
 
 @attrs.frozen

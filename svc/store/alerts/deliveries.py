@@ -18,7 +18,6 @@ import msgspec
 from protocol.alerts import (
     FAILURE_CHARS,
     LEASE_S,
-    REST_AFTER_S,
     TRIES,
     AlertMessage,
     DeliveryLease,
@@ -35,8 +34,6 @@ from svc.store.postgres.keyset import Keyset
 #: How long a channel is left alone after its second failure in a row; it doubles.
 CHANNEL_REST_S: Final = 30.0
 CHANNEL_REST_MOST_S: Final = 600.0
-#: A receiver cannot ask for a longer rest.
-AGAIN_MOST_S: Final = 86_400.0
 
 # The message that is due longest, of a channel that nobody sends to and that does not rest; of those about
 # one thing the first that was made.
@@ -90,13 +87,7 @@ class DeliveryStore:
                 connection, lease, "state = 'sent', status = $4, failure = null, ended_at = now()", status
             )
             if kept:
-                # Its channel is well.
-                await connection.execute(
-                    "update alert_channel set failures = 0, rests_until = null, last_error = null,"
-                    " last_sent_at = now() where project_id = $1 and id = $2",
-                    lease.project_id,
-                    lease.channel.id,
-                )
+                await channel_took(connection, lease.project_id, lease.channel.id)
             return kept
 
         return await self.database.run(work)
@@ -105,8 +96,8 @@ class DeliveryStore:
         """It did not arrive: tried again later, or dead after the last try. None: the lease was lost."""
 
         async def work(connection: Connection) -> DeliveryState | None:
-            over = why.gone or lease.tries >= TRIES
-            rest_s = 0.0 if over else max(REST_AFTER_S[lease.tries - 1], _bounded(why.again_s))
+            rest_s = why.rest_s(lease.tries)
+            over = rest_s is None
             kept = await _set(
                 connection,
                 lease,
@@ -115,7 +106,7 @@ class DeliveryStore:
                 over,
                 why.status,
                 why.why[:FAILURE_CHARS],
-                rest_s,
+                rest_s or 0.0,
             )
             if not kept:
                 return None
@@ -130,7 +121,7 @@ class DeliveryStore:
                 lease.channel.id,
                 why.why[:FAILURE_CHARS],
                 why.gone,
-                _bounded(why.again_s),
+                why.wanted_rest_s,
                 CHANNEL_REST_S,
                 CHANNEL_REST_MOST_S,
             )
@@ -236,8 +227,15 @@ class DeliveryStore:
         return {"deliveries": [_shown(row) for row in shown], "next_cursor": next_cursor}
 
 
-def _bounded(again_s: float | None) -> float:
-    return 0.0 if again_s is None else min(max(again_s, 0.0), AGAIN_MOST_S)
+async def channel_took(connection: Connection, project_id: int, channel_id: UUID) -> None:
+    """Note that a channel's receiver took a message just now."""
+    # It is well.
+    await connection.execute(
+        "update alert_channel set failures = 0, rests_until = null, last_error = null,"
+        " last_sent_at = now() where project_id = $1 and id = $2",
+        project_id,
+        channel_id,
+    )
 
 
 async def _set(connection: Connection, lease: DeliveryLease, columns: str, *values: Any) -> bool:

@@ -24,6 +24,7 @@ from protocol.alerts import (
 )
 from svc.store.alerts.channels import COLUMNS as CHANNEL_COLUMNS
 from svc.store.alerts.channels import channel_of
+from svc.store.alerts.deliveries import channel_took
 from svc.store.alerts.rules import COLUMNS, rule_of
 from svc.store.postgres.database import Connection, Database
 
@@ -141,10 +142,4 @@ async def _kept(connection: Connection, told: ToldDirectly, letter: DirectLetter
         letter.made_at,
     )
     if letter.state == "sent":
-        # Its channel is well.
-        await connection.execute(
-            "update alert_channel set failures = 0, rests_until = null, last_error = null,"
-            " last_sent_at = now() where project_id = $1 and id = $2",
-            told.rule.project_id,
-            letter.channel_id,
-        )
+        await channel_took(connection, told.rule.project_id, letter.channel_id)

@@ -8,6 +8,7 @@ import pytest
 import trio
 
 from protocol.alerts import (
+    AGAIN_MOST_S,
     LEASE_S,
     REST_AFTER_S,
     SEND_TIMEOUT_S,
@@ -18,7 +19,7 @@ from protocol.alerts import (
 from svc.domain.retention import Cutoffs
 from svc.store.accounts.audit import AuditStore
 from svc.store.alerts.channels import AlertChannelStore
-from svc.store.alerts.deliveries import AGAIN_MOST_S, CHANNEL_REST_MOST_S, CHANNEL_REST_S, DeliveryStore
+from svc.store.alerts.deliveries import CHANNEL_REST_MOST_S, CHANNEL_REST_S, DeliveryStore
 from svc.store.detection.case_states import CaseStates
 from svc.store.postgres.database import Database
 from svc.store.retention.projects import sweep_project
