@@ -162,7 +162,7 @@ class Packer:
                     named = self._name(mark, text)
                 if named[2] and place == history:
                     if others is None:
-                        others = [0] * len(hashes)
+                        others = []
                     while len(others) < len(hashes):
                         others.append(0)
                     others.append(len(text))

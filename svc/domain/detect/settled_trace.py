@@ -200,7 +200,6 @@ class _Head(msgspec.Struct, gc=False):
     content: msgspec.Raw = msgspec.Raw(_NULL)
 
 
-_STAND_IN: Final = STAND_IN_ROLE
 _OTHERS: Final = frozenset({"user", "assistant", "tool"})
 _heads: Final = msgspec.json.Decoder(list[_Head]).decode
 #: A message alone whose parts are shorter may be hollow; then others may have said more.
@@ -243,13 +242,13 @@ def _systems(history: str) -> tuple[list[bytes] | None, int]:
     msgspec does for JSON that it does not read.
     """
     heads = _heads(history)
-    if not heads or (len(heads) == 1 and (head := heads[0]).role != _STAND_IN and _is_short(head.parts)):
+    if not heads or (len(heads) == 1 and (head := heads[0]).role != STAND_IN_ROLE and _is_short(head.parts)):
         return None, 0
     found: list[bytes] = []
     stood_in = 0
     for head in heads:
         role = head.role
-        if role == _STAND_IN:
+        if role == STAND_IN_ROLE:
             stood_in += 1
             continue
         if role in _OTHERS:

@@ -10,7 +10,7 @@ A re-sent span names the frame of its new payload. The old one goes when no span
 from __future__ import annotations
 
 import secrets
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from datetime import date, datetime
 from typing import Final
 
@@ -215,12 +215,13 @@ async def _opened(connection: Connection, project_id: int, places: Collection[Pl
 
 def _needed(
     opened: Mapping[Place, Frame], asked: Mapping[Place, Sequence[bytes]], *, lean: bool = False
-) -> list[tuple[bytes, datetime]]:
-    """The hashes of the messages that these spans refer to, each with its day."""
+) -> dict[datetime, set[bytes]]:
+    """The hashes of the messages that these spans refer to, by day."""
     needed: dict[datetime, set[bytes]] = {}
-    for place, frame in opened.items():
-        needed.setdefault(place[1], set()).update(frame.needed(asked[place], lean=lean))
-    return [(digest, day) for day, digests in needed.items() for digest in sorted(digests)]
+    for place, span_ids in asked.items():
+        if (frame := opened.get(place)) is not None:
+            needed.setdefault(place[1], set()).update(frame.needed(span_ids, lean=lean))
+    return needed
 
 
 async def read_envelopes(
@@ -249,7 +250,7 @@ async def read_envelopes(
         }
         taken, too_long = _fitting(frames_found, asked, sizes, most_bytes)
         found |= too_long
-        wanted = sorted({(d, p[1]) for p, span_id in taken for d in frames_found[p].needed([span_id])})
+        wanted = _needed(frames_found, _by_place(taken))
     # Each once, however many spans of the trace repeat it.
     stored = {
         day: unpack_messages(messages)
@@ -330,23 +331,20 @@ async def _frames(
 
 
 async def _messages(
-    connection: Connection, project_id: int, wanted: Sequence[tuple[bytes, datetime]], *, heads: bool = False
+    connection: Connection, project_id: int, wanted: Mapping[datetime, Set[bytes]], *, heads: bool = False
 ) -> dict[datetime, dict[bytes, bytes]]:
     """The stored messages of these hashes, or the beginning of each, by day."""
-    if not wanted:
-        return {}
     body = f"substring(m.body for {HEAD_BYTES})" if heads else "m.body"
-    by_day: dict[datetime, list[bytes]] = {}
-    for digest, day in wanted:
-        by_day.setdefault(day, []).append(digest)
     found: dict[datetime, dict[bytes, bytes]] = {}
-    for day, digests in by_day.items():
+    for day, digests in wanted.items():
+        if not digests:
+            continue
         # The shared messages of a day, each by its key: nearly always there is one day.
         rows = await connection.fetch(
             f"select m.hash, {body} as body from span_message m"
             " where m.project_id = $1 and m.hash = any($2::bytea[]) and m.started_at = $3",
             project_id,
-            digests,
+            sorted(digests),
             day,
         )
         if rows:
