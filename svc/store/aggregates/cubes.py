@@ -15,7 +15,7 @@ and so is a day whose hours are all built and clean.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
@@ -31,7 +31,7 @@ from svc.store.aggregates.models import build_models
 from svc.store.aggregates.projects import every_project
 from svc.store.aggregates.span_ids import build_span_ids
 from svc.store.aggregates.sums import count_all, sum_up
-from svc.store.aggregates.trace_codes import code_lacking, uncoded_hours
+from svc.store.aggregates.trace_codes import UNCODED, code_lacking
 from svc.store.aggregates.trace_ids import build_trace_ids
 from svc.store.aggregates.trace_values import build_trace_values, mark_lacking
 from svc.store.aggregates.values import build_values
@@ -105,26 +105,22 @@ class CubeStore:
             done += 1
         if self._earlier and done < limit:
             done += await self._make_up(limit - done)
-        for project_id in await every_project(self.database):
-            done += await self._code(project_id, limit - done)
+        if done < limit:
+            done += await self._code(limit - done)
         return Built(done, more=done >= limit)
 
-    async def _code(self, project_id: int, limit: int) -> int:
+    async def _code(self, limit: int) -> int:
         """Code groups of traces that a release before made, or makes beside this one. Returns how many."""
-        hours = await self.database.run(lambda connection: uncoded_hours(connection, project_id))
+        rows = await self.database.fetch(UNCODED, limit)
+        return sum([await self._code_hour(row["project_id"], row["hour"]) for row in rows])
 
-        def one(hour: datetime) -> Callable[[Connection], Awaitable[bool]]:
-            async def work(connection: Connection) -> bool:
-                # One builder of a cube at a time, as ever.
-                await connection.execute("select pg_advisory_xact_lock($1, $2)", _LOCK, project_id % 2**31)
-                return await code_lacking(connection, project_id, hour)
+    async def _code_hour(self, project_id: int, hour: datetime) -> bool:
+        async def work(connection: Connection) -> bool:
+            # One builder of a cube at a time, as ever.
+            await connection.execute("select pg_advisory_xact_lock($1, $2)", _LOCK, project_id % 2**31)
+            return await code_lacking(connection, project_id, hour)
 
-            return work
-
-        coded = 0
-        for hour in hours[: max(limit, 0)]:
-            coded += await self.database.run(one(hour), timeout_s=BUILD_TIMEOUT_S)
-        return coded
+        return await self.database.run(work, timeout_s=BUILD_TIMEOUT_S)
 
     async def _make_up(self, limit: int) -> int:
         """Count what failed in the hours that an earlier release built. Returns how many there were."""

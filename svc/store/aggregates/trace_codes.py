@@ -39,6 +39,12 @@ PLANES: Final = 13
 MOST_BESIDE: Final = 256
 PAGE_VALUES: Final = 64
 
+# Hours of any project whose groups have no codes, the newest first, by the index that holds nothing else.
+UNCODED: Final = (
+    "select distinct project_id, hour from trace_group where not coded"
+    " order by hour desc, project_id limit $1"
+)
+
 _COLUMNS: Final = ", ".join(field.column for field in CODED.values())
 _OF_ONE: Final = ", ".join(f"one.{field.column}" for field in CODED.values())
 _OF_GROUP: Final = ", ".join(f"g.{field.column}" for field in CODED.values())
