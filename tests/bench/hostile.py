@@ -18,7 +18,7 @@ from pathlib import Path
 
 from tests.amplifiers import json_amplifiers, protobuf_amplifiers
 from tests.e2e.hostile import MIB
-from tests.e2e.test_large_bodies import Watch
+from tests.e2e.watch import Watch
 from tests.service import Service, measured, until
 
 
@@ -57,7 +57,7 @@ def main() -> None:
             used_s = processor_s(service) - before_s
             print(
                 f"| {form}, {name} | {len(body) / MIB:.0f} | {', '.join(map(str, sorted(statuses)))}"
-                f" | {watch.grown / MIB:.0f} | {1000 * watch.worst_s:.0f}"
+                f" | {watch.grown_bytes / MIB:.0f} | {1000 * watch.worst_s:.0f}"
                 f" | {1000 * used_s / (2 * len(body) / MIB):.1f} |",
                 flush=True,
             )

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import time
-
 from hypothesis import given
 from hypothesis import strategies as st
 from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 
 from svc.domain.weight import fields_within
+from tests.cost import least, taken_s
 
 MOST = 1_000
 
@@ -53,6 +52,5 @@ def test_a_span_of_millions_of_empty_events_is_told_at_once() -> None:
         return field + bytes((*digits, length)) + inner
 
     envelope = wrapped(b"\x0a", wrapped(b"\x12", wrapped(b"\x12", whole)))
-    began = time.process_time()
     assert fields_within(envelope, 100_000) is None
-    assert time.process_time() - began < 1
+    assert least(lambda: taken_s(lambda: fields_within(envelope, 100_000)), below=1) < 1

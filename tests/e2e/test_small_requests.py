@@ -6,8 +6,6 @@ import json
 import os
 import resource
 import socket
-import threading
-import time
 from typing import Any
 
 import h2.config
@@ -20,52 +18,15 @@ import pytest
 from tests import wire
 from tests.e2e.hostile import FULL, MIB, client, minted, post, trace_id, unharmed, unique, wait_for_spans  # noqa: F401
 from tests.e2e.mcp import asked, envelope, invalid, mcp, result
+from tests.e2e.watch import Watch
 from tests.service import PLAIN, Service, running, until
 
 pytestmark = pytest.mark.usefixtures("unharmed")
 
 #: Characters of a question that is too long.
 TOO_LONG = 100_000 if FULL else 1001
-#: The longest that health may take beside what is asked here, on a machine with other work.
+#: The longest that health may take beside what is asked here.
 BESIDE_S = 2.0
-
-
-class Watch:
-    """Asks for liveness again and again beside what a test does; `longest_s` is the longest answer."""
-
-    def __init__(self, service: Service) -> None:
-        self._url, self._over, self.longest_s = service.url, threading.Event(), 0.0
-        self.statuses: set[int] = set()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-
-    def _run(self) -> None:
-        with httpx2.Client(timeout=60, **PLAIN) as beside:
-            while not self._over.is_set():
-                began = time.monotonic()
-                self.statuses.add(beside.get(f"{self._url}/actuator/health").status_code)
-                self.longest_s = max(self.longest_s, time.monotonic() - began)
-
-    def __enter__(self) -> Watch:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._thread.join(90)
-
-
-def peak_mib(service: Service) -> float:
-    """The most memory that the main process has had since the last `forget_peak`."""
-    with open(f"/proc/{service.process.pid}/status", encoding="ascii") as status:
-        (line,) = [line for line in status if line.startswith("VmHWM")]
-    return int(line.split()[1]) / 1024
-
-
-def forget_peak(service: Service) -> float:
-    """Begin to measure anew. Returns what it has now, in MiB."""
-    with open(f"/proc/{service.process.pid}/clear_refs", "w", encoding="ascii") as clear:
-        clear.write("5")
-    return peak_mib(service)
 
 
 def sent_large(service: Service, spans: int, size: int) -> bytes:
@@ -129,15 +90,14 @@ def test_a_batch_of_large_answers_is_bounded_in_bytes_and_memory_and_holds_nobod
     service: Service, large: bytes
 ) -> None:
     one = {"name": "get_trace", "arguments": {"trace_id": large.hex(), "fields": ["payload"]}}
-    before = forget_peak(service)
     with Watch(service) as watch:
         response = mcp(service, [envelope("tools/call", one, id_=number) for number in range(10)])
     assert len(response.content) <= 16 * MIB
     answers = response.json()
     assert [answer["id"] for answer in answers] == list(range(10))
-    assert peak_mib(service) - before < 250
+    assert watch.grown_bytes < 250 * MIB
     assert watch.statuses == {200}
-    assert watch.longest_s < BESIDE_S
+    assert watch.worst_s < BESIDE_S
 
 
 def test_a_searched_text_is_bounded_and_the_refusal_names_the_limit(service: Service) -> None:
@@ -155,16 +115,15 @@ def test_a_searched_text_is_bounded_and_the_refusal_names_the_limit(service: Ser
 
 
 def test_streams_reset_again_and_again_costs_its_connection_and_nobody_else(service: Service) -> None:
-    before = forget_peak(service)
     with Watch(service) as watch:
-        began = time.monotonic()
+        began_s = watch.busy_s()
         reset_rapidly(service.port, 20_000 if FULL else 5_000)
         until(lambda: in_flight_but_two(service))
-        took_s = time.monotonic() - began
+        took_s = watch.busy_s() - began_s
     assert watch.statuses == {200}
-    assert watch.longest_s < BESIDE_S
+    assert watch.worst_s < BESIDE_S
     assert took_s < 5
-    assert peak_mib(service) - before < 60
+    assert watch.grown_bytes < 60 * MIB
 
 
 def in_flight_but_two(service: Service) -> bool:

@@ -6,7 +6,6 @@ import base64
 import json
 import random
 import string
-import time
 from collections.abc import Callable
 from zlib import crc32
 
@@ -23,6 +22,7 @@ from svc.domain.detect.secrets import (
     may_hold_secrets,
 )
 from svc.domain.detect.table import observe
+from tests.cost import least, taken_s
 from tests.domain.detect.traces import agent, called, chat, settled
 
 KEY = b"k" * 32
@@ -252,9 +252,8 @@ def test_behind_too_many_stops_everything_that_looks_like_one_is_hidden() -> Non
 
 def test_a_text_made_to_stop_the_scan_at_every_word_costs_bounded_time() -> None:
     hostile = ("gh" + "p_" + "a" * 36 + " ") * 5000
-    started = time.process_time()
     assert find_secrets(hostile, KEY) == []
-    assert time.process_time() - started < 2.0
+    assert least(lambda: taken_s(lambda: find_secrets(hostile, KEY)), below=2) < 2
     assert len(hostile) > 40 * MAX_STOPS
 
 
