@@ -34,7 +34,8 @@ from svc.runtime.clock import now
 from svc.secrets.own import kept_here, with_own_secrets
 from svc.store.accounts.projects import DEFAULT_ORG
 from svc.store.postgres.database import AWAY, Connection, Database
-from svc.store.postgres.embedded.cluster import MAJOR, majors_in
+from svc.store.postgres.embedded.cluster import MAJOR, EmbeddedServerError, majors_in
+from svc.store.postgres.embedded.majors import older_data
 from svc.store.postgres.migrate import migrations
 from svc.store.replicas.notices import hears_itself
 from svc.store.spans.exporters import ExporterStore
@@ -135,6 +136,13 @@ def _folder(settings: Settings) -> Iterator[Finding]:
 def _embedded(settings: Settings) -> list[Finding]:
     found = [Finding("ok", "database", "embedded PostgreSQL, started and watched by the service")]
     home = settings.data_dir / "postgres"
+    try:
+        old = older_data(home)
+    except EmbeddedServerError as newer:
+        return [*found, Finding("FAIL", "database", str(newer))]
+    if old is not None:
+        text = f"{old} is of PostgreSQL {old.parent.name}: the next start takes it over to {MAJOR}"
+        found.append(Finding("warn", "database", f"{text}, and keeps what was before"))
     there = majors_in(home)
     if MAJOR in there:
         kept = [home / major for major in there if int(major) < int(MAJOR)]

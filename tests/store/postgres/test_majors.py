@@ -149,6 +149,39 @@ async def test_without_its_programs_an_older_cluster_is_left_alone_and_the_way_i
     assert disk.majors_in(made / "postgres") == [OLD]
 
 
+async def test_who_only_looks_leaves_an_older_cluster_as_it_is_and_says_whom_to_ask(
+    made: Path, open_folder: Path
+) -> None:
+    before = seen_of(made)
+
+    async def said(*words: str) -> tuple[int, str, str]:
+        env = {**os.environ, "SVC_DATA_DIR": str(made)}
+        done = await trio.run_process(
+            [TRACE_SVC, *words], env=env, capture_stdout=True, capture_stderr=True, check=False
+        )
+        return done.returncode, done.stdout.decode(), done.stderr.decode()
+
+    refusal = (
+        f"trace-svc: the database in {made}/postgres/16/data is of PostgreSQL 16, and this release takes it"
+        " over to 18 as it starts: until then ask the release before; nothing is changed\n"
+    )
+    assert await said("upgrade", "--check") == (1, "", refusal)
+    assert await said("backup", str(open_folder / "backup")) == (1, "", refusal)
+    assert not (open_folder / "backup").exists()
+    status, found, _ = await said("doctor")
+    told = (
+        f"{made}/postgres/16/data is of PostgreSQL 16: the next start takes it over to 18, and keeps what was"
+    )
+    assert (status, [line.endswith(f"{told} before") for line in found.splitlines()].count(True)) == (0, 1)
+    assert seen_of(made) == before
+
+
+def seen_of(folder: Path) -> dict[str, object]:
+    """All that a look could change: names, owners, modes, sizes, and when each was written."""
+    found = ((path, path.lstat()) for path in (folder, *folder.rglob("*")))
+    return {str(path): (at.st_mode, at.st_uid, at.st_gid, at.st_size, at.st_mtime_ns) for path, at in found}
+
+
 async def test_the_release_before_is_not_run_over(made: Path) -> None:
     with opened(made / "postgres" / "postmaster.lock") as lock:
         assert try_lock(lock, fcntl.LOCK_EX)

@@ -48,17 +48,26 @@ _LOCKS: Final = "-c max_locks_per_transaction=512"
 log = structlog.get_logger(__name__)
 
 
-def older_data(cluster: Cluster) -> Path | None:
+def older_data(home: Path) -> Path | None:
     """The data of an older major that is to be brought over. Raises `EmbeddedServerError` for a newer one."""
-    majors = majors_in(cluster.home)
+    majors = majors_in(home)
     if majors and int(majors[0]) > int(MAJOR):
         raise EmbeddedServerError(
-            f"{cluster.home / majors[0]} is of PostgreSQL {majors[0]}, and this release brings {MAJOR}: start"
+            f"{home / majors[0]} is of PostgreSQL {majors[0]}, and this release brings {MAJOR}: start"
             " the newer release; to go back to what was before it, move that folder away"
         )
     if not majors or majors[0] == MAJOR:
         return None
-    return cluster.home / majors[0] / "data"
+    return home / majors[0] / "data"
+
+
+def refuse_older(data_dir: Path) -> None:
+    """Raise `EmbeddedServerError` where a start would bring data over. Changes nothing."""
+    if (old := older_data(data_dir.resolve() / "postgres")) is not None:
+        raise EmbeddedServerError(
+            f"the database in {old} is of PostgreSQL {old.parent.name}, and this release takes it over to"
+            f" {MAJOR} as it starts: until then ask the release before; nothing is changed"
+        )
 
 
 async def bring_over(cluster: Cluster, old: Path, start_lock: int) -> None:

@@ -87,9 +87,11 @@ async def open_embedded(
 
     `memory_bytes` is what the settings are cut to, by default all that the process may use, and
     `budget_bytes` the disk budget, 0 for none. `as_it_is` is for who only looks, perhaps with another release
-    and from another container: it joins a server that it cannot see, and takes over none of an older major.
+    and from another container: it joins a server that it cannot see, and leaves data of an older major alone.
     Raises `EmbeddedServerError`, after at most `START_TIMEOUT_S`.
     """
+    if as_it_is:
+        majors.refuse_older(data_dir)
     home = disk.open_home(data_dir)
     with opened(home / "server.lock") as use:
         await wait_lock(use, fcntl.LOCK_SH, "another process that is stopping the server", STOP_TIMEOUT_S * 2)
@@ -197,14 +199,9 @@ class EmbeddedServer:
 
     async def _bring_over(self, cluster: Cluster, start: int) -> None:
         """Take up what an older release left of an older PostgreSQL."""
-        old = majors.older_data(cluster)
+        old = majors.older_data(cluster.home)
         if old is None:
             return
-        if self._as_it_is:
-            raise EmbeddedServerError(
-                f"the database in {old.parent} is of an older PostgreSQL, which this release takes over as it"
-                " starts: until then ask the release before"
-            )
         with opened(self._postmaster_lock) as lock:
             if not try_lock(lock, fcntl.LOCK_EX):
                 raise EmbeddedServerError(
