@@ -96,16 +96,24 @@ async def test_an_older_cluster_is_brought_over_after_two_ends_midway_and_kept_u
     home = old / "postgres"
     # Ended while it is copied, it leaves no server behind that the next start would wait for.
     draft = home / disk.MAJOR / "init" / "data"
+
+    def serves() -> bool:
+        return embedded.read_postmaster(home / OLD / "data") is not None
+
     with trio.fail_after(120):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_bring_up, old)
-            while not (draft / "pg_upgrade_output.d").exists():  # noqa: ASYNC110
+            while not serves():  # noqa: ASYNC110
                 await trio.sleep(0.02)
             nursery.cancel_scope.cancel()
+    with opened(home / "start.lock") as lock:
+        assert try_lock(lock, fcntl.LOCK_EX)
+    assert not serves()
     shutil.rmtree(draft)
-    # Killed while it is copied: what it had made is thrown away by the next start.
+    # Killed while it is copied: its programs end by themselves, and the next start throws away what they
+    # made.
     with holder(old, sys.executable) as process:
-        until(lambda: (draft / "pg_upgrade_output.d").exists(), 120)
+        until(serves, 120)
         process.kill()
         process.wait(10)
     assert not (home / disk.MAJOR / "data").exists()

@@ -25,6 +25,7 @@ import re
 import secrets
 import shutil
 import stat
+import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -389,31 +390,39 @@ async def command(
     pass_fds: tuple[int, ...] = (),
     more: Mapping[str, str] | None = None,
     cwd: Path | None = None,
+    output: Path | None = None,
     timeout_s: float = COMMAND_TIMEOUT_S,
 ) -> str:
     """Run a program to its end as `account` and return its output. Raises `EmbeddedServerError`.
 
-    `more` is added to its environment. Its last lines of complaint go into the error; the password is in none
-    of the words and never echoed.
+    `more` is added to its environment. One that tells a file, `output`, goes on when we are killed. Its last
+    lines of complaint go into the error; the password is in none of the words and never echoed.
     """
     options: dict[str, Any] = account.popen_options() if account else {"env": ENVIRONMENT, "cwd": "/"}
     options["env"] = {**options["env"], **(more or {})}
     if cwd is not None:
         options["cwd"] = str(cwd)
     name = Path(words[0]).name
-    run = partial(trio.run_process, capture_stdout=True, capture_stderr=True, check=False, **options)
+    run = partial(trio.run_process, check=False, stdin=text.encode(), pass_fds=pass_fds, **options)
+    said = b""
     try:
         with trio.fail_after(timeout_s):
-            done = await run(words, stdin=text.encode(), pass_fds=pass_fds)
+            if output is None:
+                done = await run(words, capture_stdout=True, capture_stderr=True)
+            else:
+                with output.open("w+b", buffering=0) as file:
+                    done = await run(words, stdout=file, stderr=subprocess.STDOUT)
+                    file.seek(0)
+                    said = file.read()
     except trio.TooSlowError as error:
         raise EmbeddedServerError(f"{name} did not finish within {timeout_s:.0f} s") from error
     except OSError as error:
         raise EmbeddedServerError(f"cannot run {words[0]}: {error.strerror}") from error
     if done.returncode != 0:
-        said = (done.stderr.strip() or done.stdout.strip()).decode(errors="replace")
-        complaint = " / ".join(said.split("\n")[-8:]).strip(" /")
+        told = ((done.stderr or b"").strip() or (done.stdout or said).strip()).decode(errors="replace")
+        complaint = " / ".join(told.split("\n")[-8:]).strip(" /")
         raise EmbeddedServerError(f"{name} failed with exit code {done.returncode}: {complaint}")
-    return done.stdout.decode(errors="replace").strip()
+    return (done.stdout or said).decode(errors="replace").strip()
 
 
 async def initialise(cluster: Cluster, start_lock: int) -> str:

@@ -70,10 +70,11 @@ def refuse_older(data_dir: Path) -> None:
         )
 
 
-async def bring_over(cluster: Cluster, old: Path, start_lock: int) -> None:
+async def bring_over(cluster: Cluster, old: Path, start_lock: int, alive: int) -> None:
     """Make this major's cluster of the older one. Raises `EmbeddedServerError`; the older one stays as it is.
 
-    The caller holds the locks: no server runs on either. The programs inherit `start_lock`.
+    The caller holds the locks: no server runs on either. The programs and the servers that they start inherit
+    `start_lock`, and `alive`, a pipe that nobody writes to. Killed, we leave programs that end by themselves.
     """
     major = old.parent.name
     install = await trio.to_thread.run_sync(_programs, cluster, major)
@@ -88,7 +89,7 @@ async def bring_over(cluster: Cluster, old: Path, start_lock: int) -> None:
     run = partial(
         command,
         cluster.account,
-        pass_fds=(start_lock,),
+        pass_fds=(start_lock, alive),
         more=passwd_entry(cluster),
         timeout_s=UPGRADE_TIMEOUT_S,
     )
@@ -107,7 +108,8 @@ async def bring_over(cluster: Cluster, old: Path, start_lock: int) -> None:
     words += [f"--new-bindir={cluster.install / 'bin'}", f"--new-datadir={made}", f"--username={USER}"]
     words += [f"--socketdir={cluster.socket_dir}", f"--old-options={_LOCKS}", f"--new-options={_LOCKS}"]
     with passfile(cluster, password) as told:
-        run = partial(run, more={**passwd_entry(cluster), **told}, cwd=cluster.draft)
+        more, output = {**passwd_entry(cluster), **told}, cluster.log.with_name("upgrade.log")
+        run = partial(run, more=more, cwd=cluster.draft, output=output)
         try:
             await run([*words, "--check"])
         except EmbeddedServerError as error:

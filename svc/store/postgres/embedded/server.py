@@ -39,6 +39,12 @@ from svc.store.postgres.embedded import cluster as disk
 from svc.store.postgres.embedded import majors
 from svc.store.postgres.embedded.cluster import Cluster, EmbeddedServerError
 from svc.store.postgres.embedded.locks import opened, try_lock, wait_lock
+from svc.store.postgres.embedded.postmaster import (
+    Postmaster,
+    clear_stale_pid_file,
+    end_left,
+    read_postmaster,
+)
 from svc.store.postgres.embedded.server_log import cap_log, log_tail
 
 START_TIMEOUT_S = 300.0  # replaying `max_wal_size` after a crash, with room
@@ -64,19 +70,6 @@ class Served:
     user: str
     password: str = attrs.field(repr=False)
     database: str
-
-
-@attrs.frozen
-class Postmaster:
-    """What a running server says of itself in `postmaster.pid`; `pid` is 0 for one out of sight."""
-
-    pid: int
-    port: int
-    socket_dir: Path
-
-    @property
-    def socket(self) -> Path:
-        return self.socket_dir / f".s.PGSQL.{self.port}"
 
 
 @asynccontextmanager
@@ -208,14 +201,15 @@ class EmbeddedServer:
                     f"the release before is running on {old.parent}: stop it, and this one takes over"
                 )
             clear_stale_pid_file(old)
+            ended, alive = os.pipe()
             try:
-                await majors.bring_over(cluster, old, start)
+                await majors.bring_over(cluster, old, start, alive)
             finally:
-                # One that was cut off leaves servers behind, which have the lock that the next start wants.
-                for data in (old, cluster.draft / "data"):
-                    if (left := read_postmaster(data)) is not None:
-                        with suppress(ProcessLookupError):
-                            os.kill(left.pid, signal.SIGINT)
+                os.close(alive)
+                try:
+                    await end_left(ended, (old, cluster.draft / "data"))
+                finally:
+                    os.close(ended)
 
     async def _adopt_or_launch(self, cluster: Cluster) -> tuple[bool, Postmaster]:
         unseen_until = trio.current_time() + UNSEEN_TIMEOUT_S
@@ -329,53 +323,6 @@ class EmbeddedServer:
 
 
 _left: list[trio.Process] = []  # postmasters of this process that others still used when it let go
-
-
-def read_postmaster(pgdata: Path) -> Postmaster | None:
-    """What `postmaster.pid` says, if complete and its process is a living server of this folder."""
-    try:
-        lines = (pgdata / "postmaster.pid").read_text().splitlines()
-        postmaster = Postmaster(int(lines[0]), int(lines[3]), Path(lines[4]))
-    except (FileNotFoundError, IndexError, ValueError):
-        return None
-    return postmaster if works_in(postmaster.pid, pgdata) else None
-
-
-def works_in(pid: int, pgdata: Path) -> bool:
-    """Whether the process lives and PGDATA is its working folder, as it is of every PostgreSQL process.
-
-    Root without CAP_SYS_PTRACE, as in a container, may not see another account's folder; there the command
-    line has to name PGDATA. Without `/proc` (macOS) a living process has to do.
-    """
-    if not Path("/proc/self").exists():
-        try:
-            os.kill(pid, 0)
-        except OSError:
-            return False
-        return True
-    try:
-        return os.path.samefile(f"/proc/{pid}/cwd", pgdata)
-    except PermissionError:
-        with suppress(OSError):
-            return os.fsencode(pgdata) in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-    except OSError:
-        pass
-    return False
-
-
-def clear_stale_pid_file(pgdata: Path) -> None:
-    """Remove a `postmaster.pid` that names a foreign process, over which PostgreSQL would refuse to start.
-
-    Called with `postmaster.lock` held. A server that somebody started by hand is no stale one: that raises.
-    """
-    file = pgdata / "postmaster.pid"
-    with suppress(FileNotFoundError, IndexError, ValueError):
-        pid = int(file.read_text().splitlines()[0])
-        if works_in(pid, pgdata):
-            raise EmbeddedServerError(
-                f"a database server started by hand (process {pid}) uses {pgdata}: stop it first"
-            )
-    file.unlink(missing_ok=True)
 
 
 async def _accepts(socket: Path) -> bool:
