@@ -335,18 +335,40 @@ async def _messages(
 ) -> dict[datetime, dict[bytes, bytes]]:
     """The stored messages of these hashes, or the beginning of each, by day."""
     body = f"substring(m.body for {HEAD_BYTES})" if heads else "m.body"
+    days = sorted(day for day, digests in wanted.items() if digests)
+    if not days:
+        return {}
     found: dict[datetime, dict[bytes, bytes]] = {}
-    for day, digests in wanted.items():
-        if not digests:
-            continue
+    if len(days) == 1:
         # The shared messages of a day, each by its key: nearly always there is one day.
         rows = await connection.fetch(
             f"select m.hash, {body} as body from span_message m"
             " where m.project_id = $1 and m.hash = any($2::bytea[]) and m.started_at = $3",
             project_id,
-            sorted(digests),
-            day,
+            sorted(wanted[days[0]]),
+            days[0],
         )
-        if rows:
-            found[day] = {row[0]: row[1] for row in rows}
+        return {days[0]: {row[0]: row[1] for row in rows}} if rows else {}
+    asked, ends = [], []
+    for day in days:
+        asked += sorted(wanted[day])
+        ends.append(len(asked))
+    # Those of several days at once: each day with its own hashes, and `offset` keeps the planner from joining
+    # otherwise, so that a look at a day opens its partition and no other.
+    rows = await connection.fetch(
+        "select m.day, m.hash, m.body"
+        " from unnest($3::timestamptz[], $4::integer[], $5::integer[]) as asked (day, first, last)"
+        f" cross join lateral (select asked.day, m.hash, {body} as body from span_message m"
+        " where m.project_id = $1 and m.hash = any(($2::bytea[])[asked.first:asked.last])"
+        " and m.started_at = asked.day and m.started_at between $6 and $7 offset 0) m",
+        project_id,
+        asked,
+        days,
+        [1, *(end + 1 for end in ends[:-1])],
+        ends,
+        days[0],
+        days[-1],
+    )
+    for day, digest, stored in rows:
+        found.setdefault(day, {})[digest] = stored
     return found
