@@ -35,6 +35,9 @@ from tests.debian_postgres import DebianPostgres
 from tests.kafka.broker import kafka as kafka
 from tests.service import SHARED, Service, in_memory, running
 
+# Before other processes of the run begin, so that all have the same.
+from tests.wire import START_NS as START_NS
+
 T = TypeVar("T")
 
 _numbers = itertools.count(1)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import os
+import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,9 +15,14 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, InstrumentationSc
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Span, Status
 
+DAY_NS = 86_400_000_000_000
 #: No capture's own: a test that counts the spans of a capture counts no other test's.
 TRACE_ID = bytes.fromhex("5b8efff798038103d269b633813fc60c")
-START_NS = 1_795_167_269_674_000_000
+#: A morning three days ago, so that questions about the last days find it in any year. It is made once for a
+#: run and all its processes, which may see midnight pass.
+START_NS = int(
+    os.environ.setdefault("TESTS_START_NS", str((time.time_ns() // DAY_NS - 3) * DAY_NS + 34_469_674_000_000))
+)
 
 _CAPTURES = Path(__file__).parents[2] / "shared" / "captures"
 _span_numbers = itertools.count(1)
