@@ -26,6 +26,7 @@ from protocol.alerts import (
     RuleSightings,
 )
 from protocol.samples import BackupSample, CertificateSample, DiskSample, Sample
+from svc.config.table import Settings
 from svc.domain.alerts.channels.table import CHANNELS
 from svc.domain.alerts.composing import composed
 from svc.domain.alerts.looking import (
@@ -84,6 +85,12 @@ class AlertBooks:
         return await self.deliveries.counts()
 
 
+def copy_name(settings: Settings) -> str:
+    """What this copy is called: its host, and its port, by which two copies on one host differ."""
+    host, port = socket.gethostname(), settings.http_bind[1]
+    return f"{host}:{port}" if port else host
+
+
 @attrs.define(eq=False)
 class OwnLooks:
     """Looks at what this process knows of itself. `ingest` is that component of its health."""
@@ -93,7 +100,7 @@ class OwnLooks:
     safekeeping: Safekeeping
     tls: Tls | None
     began_at: datetime
-    copy: str = attrs.field(factory=socket.gethostname)
+    copy: str
     standby: Standby = attrs.field(factory=Standby)
     _down_since: datetime | None = None
 

@@ -68,7 +68,7 @@ from svc.web.instruments import OwnerLink
 from svc.web.site import Site
 from svc.wiring.agents import RequestDesk, agent_loops, ambient, launcher_state, mcp_url
 from svc.wiring.alert_post import AlertPost
-from svc.wiring.alerts import OwnLooks, alert_loops
+from svc.wiring.alerts import OwnLooks, alert_loops, copy_name
 from svc.wiring.detecting import detecting_loop
 from svc.wiring.keeping import leases, optional_loops, retention_report
 from svc.wiring.open_store import Store
@@ -357,7 +357,8 @@ class House:
         return loops + replica_loops(self.pools.replica, self.board)
 
     def _looks(self) -> OwnLooks:
-        return OwnLooks(self.post, self.health.ingest, self.safekeeping, self.tls, now())
+        name = copy_name(self.settings)
+        return OwnLooks(self.post, self.health.ingest, self.safekeeping, self.tls, now(), name)
 
     def bound_to(self, port: int) -> None:
         """The front listens there."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from datetime import UTC, date, datetime, timedelta
 from typing import Any, cast
 from uuid import UUID
@@ -10,8 +11,9 @@ from actors.backups import BackupTally
 from actors.disk_budget import DiskTally
 from protocol.alerts import AlertRule, RuleKind
 from protocol.samples import BackupSample, DiskSample
+from svc.config.table import read_settings
 from svc.domain.alerts.params import kept_params, read_params
-from svc.wiring.alerts import OwnLooks
+from svc.wiring.alerts import OwnLooks, copy_name
 from svc.wiring.safekeeping import Safekeeping
 
 NOW = datetime(2026, 11, 1, tzinfo=UTC)
@@ -23,7 +25,7 @@ def rule(kind: RuleKind) -> AlertRule:
 
 async def test_a_process_that_began_just_now_says_that_it_does_not_know_yet() -> None:
     keeping = Safekeeping(BackupTally(), DiskTally(budget=10))
-    own = OwnLooks(cast(Any, None), dict, keeping, None, NOW)
+    own = OwnLooks(cast(Any, None), dict, keeping, None, NOW, "here")
     assert own.samples(NOW) == {}
     for look, kind in ((own.disk, "disk.budget"), (own.backup, "backup.old")):
         seen = await look(rule(cast(RuleKind, kind)), NOW)
@@ -40,3 +42,14 @@ async def test_a_process_that_began_just_now_says_that_it_does_not_know_yet() ->
     }
     assert set((await own.disk(rule("disk.budget"), NOW)).firing) == {"disk"}
     assert set((await own.backup(rule("backup.old"), NOW)).firing) == {"backup"}
+
+
+async def test_two_copies_on_one_host_tell_an_outage_under_names_of_their_own() -> None:
+    titles = []
+    for port in (8000, 8001):
+        name = copy_name(read_settings({"SVC_HTTP_BIND": f"127.0.0.1:{port}"}))
+        own = OwnLooks(cast(Any, None), dict, Safekeeping(None, None), None, NOW, name)
+        facts = own.away(rule("ingest.down"), NOW - timedelta(hours=1), NOW)
+        assert list(facts) == [f"ingest of {socket.gethostname()}:{port}"]
+        titles += [one.title for one in facts.values()]
+    assert titles == [f"Ingest is down on {socket.gethostname()}:{port}" for port in (8000, 8001)]
