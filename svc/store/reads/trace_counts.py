@@ -2,14 +2,16 @@
 
 The same filters as the page of traces (`svc.store.reads.traces`), so that they say the same. Over closed
 hours the groups of traces tell what a filter leaves (`svc.store.reads.trace_groups`); what these do not cover
-is counted under the same snapshot. Facets are counted over the newest traces that a filter leaves, and say so
+is counted under the same snapshot, and what neither they nor an index tell is read newest first
+(`svc.store.reads.trace_drawing`). Facets are counted over the newest traces that a filter leaves, and say so
 when there are more.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
+from time import monotonic
 from typing import Any, Final
 
 import attrs
@@ -17,6 +19,15 @@ import attrs
 from svc.store.postgres.clauses import Where, by_each
 from svc.store.postgres.database import Connection, Database
 from svc.store.reads.search import PLAN_ONCE
+from svc.store.reads.trace_drawing import (
+    MOST_BUCKETS,
+    ORIGIN,
+    Looked,
+    TraceBucket,
+    TraceHistogram,
+    all_counted,
+    newest_counted,
+)
 from svc.store.reads.trace_filter import (
     TraceFilter,
     asked_for,
@@ -28,48 +39,12 @@ from svc.store.reads.trace_filter import (
 from svc.store.reads.trace_groups import buckets_left, grouped, ids_left, stretches_of
 from svc.store.reads.trace_search import RARE, speaking, worth_grouping
 
-_MOST_BUCKETS: Final = 2000
-#: Where buckets begin to be counted from; a Monday.
-_ORIGIN: Final = datetime(1970, 1, 5, tzinfo=UTC)
 #: Newest traces over which facets are counted, and those whose spans are asked for their models.
 FACETED: Final = 5000
 MODELLED: Final = 1000
 VALUES_SHOWN: Final = 10
 #: Fields of a trace that are counted. Closed: they are named in SQL.
 _FIELDS: Final = ("status", "call_site_id", "name", "session_id", "user_id")
-
-
-@attrs.frozen
-class TraceBucket:
-    """Traces that began in a stretch of time; `failing` hold a failed span, whatever became of them."""
-
-    start: datetime
-    count: int
-    failed: int
-    failing: int
-
-
-@attrs.frozen
-class TraceHistogram:
-    """Buckets in order, empty ones left out, and what they add up to."""
-
-    width: timedelta
-    buckets: Sequence[TraceBucket]
-
-    @property
-    def count(self) -> int:
-        """All of them."""
-        return sum(bucket.count for bucket in self.buckets)
-
-    @property
-    def failed(self) -> int:
-        """Those that failed."""
-        return sum(bucket.failed for bucket in self.buckets)
-
-    @property
-    def failing(self) -> int:
-        """Those that hold a failed span, which those that failed do as well."""
-        return sum(bucket.failing for bucket in self.buckets)
 
 
 @attrs.frozen
@@ -92,50 +67,52 @@ class TraceCounts:
     database: Database
 
     async def histogram(
-        self, project_id: int, asked: TraceFilter, width: timedelta, *, timeout_s: float
+        self, project_id: int, asked: TraceFilter, width: timedelta, *, timeout_s: float, budget_s: float
     ) -> TraceHistogram:
-        """How many traces began when, by their groups where these can tell. Raises `Slow`."""
-        found = await self._histogram(project_id, asked, width, timeout_s, walks=True)
-        assert found is not None, "walking counts anything"
+        """How many traces began when, by their groups where these can tell. Raises `Slow`.
+
+        Where neither these nor an index tell, the newest are read for about `budget_s`.
+        """
+        found = await self._histogram(project_id, asked, width, timeout_s, budget_s, walks=True)
+        assert found is not None, "reading them counts anything"
         return found
 
     async def quick_histogram(
-        self, project_id: int, asked: TraceFilter, width: timedelta, *, timeout_s: float
+        self, project_id: int, asked: TraceFilter, width: timedelta, *, timeout_s: float, budget_s: float
     ) -> TraceHistogram | None:
         """The same; None when the texts of more than a few thousand traces would be looked through."""
-        return await self._histogram(project_id, asked, width, timeout_s, walks=False)
+        return await self._histogram(project_id, asked, width, timeout_s, budget_s, walks=False)
 
     async def _histogram(
-        self, project_id: int, asked: TraceFilter, width: timedelta, timeout_s: float, *, walks: bool
+        self,
+        project_id: int,
+        asked: TraceFilter,
+        width: timedelta,
+        timeout_s: float,
+        budget_s: float,
+        *,
+        walks: bool,
     ) -> TraceHistogram | None:
-        async def work(connection: Connection) -> list[Any] | None:
+        async def work(connection: Connection) -> TraceHistogram | None:
+            until_s = monotonic() + budget_s
             await connection.execute(PLAN_ONCE)
             if asked.q is None and asked.session_id is None:
                 built = await grouped(connection, project_id, asked)
                 if built is not None:
                     where, clause = _clause(project_id, asked)
                     raw = clause, where.values
-                    return await buckets_left(connection, asked, built, raw, width, _ORIGIN, _MOST_BUCKETS)
+                    rows = await buckets_left(connection, asked, built, raw, width, ORIGIN, MOST_BUCKETS)
+                    return TraceHistogram(width, [TraceBucket(**dict(row.items())) for row in rows])
             these, values, named = await _these(connection, project_id, asked, None)
-            if not walks and not named and await _many(connection, project_id, asked):
+            near = narrowed_by_index(project_id, asked)
+            looked = Looked(near, these, values, width, FACETED, until_s)
+            if named:
+                return await all_counted(connection, looked)
+            if not walks and await _many(connection, project_id, asked):
                 return None
-            # The range by the index on started_at, or a few by their keys; what the filter leaves is counted
-            # by its bucket.
-            rows: list[Any] = await connection.fetch(
-                f"select date_bin(${len(values) + 1}::interval, t.started_at, ${len(values) + 2})"
-                " as start, count(*) as count, count(*) filter (where t.status = 'error') as failed,"
-                " count(*) filter (where t.error_count > 0) as failing"
-                f" from trace t where {these} group by 1 order by 1 limit {_MOST_BUCKETS}",
-                *values,
-                width,
-                _ORIGIN,
-            )
-            return rows
+            return await newest_counted(connection, looked)
 
-        rows = await self.database.run(work, readonly=True, snapshot=True, timeout_s=timeout_s)
-        if rows is None:
-            return None
-        return TraceHistogram(width, [TraceBucket(**dict(row.items())) for row in rows])
+        return await self.database.run(work, readonly=True, snapshot=True, timeout_s=timeout_s)
 
     async def facets(self, project_id: int, asked: TraceFilter, *, timeout_s: float) -> TraceFacets:
         """The most frequent values of each field, over the newest traces. Raises `Slow`."""

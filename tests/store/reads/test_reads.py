@@ -385,6 +385,9 @@ class Explaining:
             def __init__(self, connection: Connection) -> None:
                 self._connection = connection
 
+            def transaction(self) -> Any:
+                return self._connection.transaction()
+
             def __getattr__(self, verb: str) -> Any:
                 async def asked(sql: str, *values: Any) -> Any:
                     if sql.startswith("set local"):
@@ -510,7 +513,9 @@ async def test_what_a_filter_leaves_is_read_from_groups(store: Database) -> None
             assert any(index in plan for plan in looked), (index, looked[-1])
         explaining = Explaining(store)
         counts: Any = TraceCounts(explaining)  # type: ignore[arg-type]
-        assert (await counts.histogram(1, TraceFilter(**asked), timedelta(hours=1), timeout_s=9)).count == 0
+        assert (
+            await counts.histogram(1, TraceFilter(**asked), timedelta(hours=1), timeout_s=9, budget_s=9)
+        ).count == 0
         assert (await counts.facets(1, TraceFilter(**asked), timeout_s=9)).over == 0
         for plan in explaining.plans:
             assert "trace_started" not in plan, plan
@@ -575,7 +580,7 @@ def counts_of(explaining: Any) -> dict[str, Any]:
         return lambda: reads.page(1, TraceFilter(**asked, **week), limit=50, cursor=None)
 
     def histogram(asked: dict[str, Any]) -> Any:
-        return lambda: counts.histogram(1, TraceFilter(**asked, **week), hour, timeout_s=9)
+        return lambda: counts.histogram(1, TraceFilter(**asked, **week), hour, timeout_s=9, budget_s=9)
 
     def facets(asked: dict[str, Any]) -> Any:
         return lambda: counts.facets(1, TraceFilter(**asked, **week), timeout_s=9)
@@ -633,7 +638,7 @@ async def test_no_page_of_the_web_reads_a_whole_table(many: Database, read: str)
 
 async def test_a_drawing_adds_up_to_its_range(filled: Filled) -> None:
     counts = TraceCounts(filled.database)
-    whole = await counts.histogram(PROJECT, TraceFilter(), timedelta(minutes=5), timeout_s=9)
+    whole = await counts.histogram(PROJECT, TraceFilter(), timedelta(minutes=5), timeout_s=9, budget_s=9)
     assert (whole.count, whole.failed) == (24, 8)
     assert all(bucket.start.minute % 5 == 0 for bucket in whole.buckets)
     found = await counts.facets(PROJECT, TraceFilter(status="error"), timeout_s=9)
