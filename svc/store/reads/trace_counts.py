@@ -42,6 +42,8 @@ from svc.store.reads.trace_search import RARE, speaking, worth_grouping
 #: Newest traces over which facets are counted, and those whose spans are asked for their models.
 FACETED: Final = 5000
 MODELLED: Final = 1000
+#: Traces that are read one by one at first, for a drawing.
+FIRST_ROWS: Final = 1000
 VALUES_SHOWN: Final = 10
 #: Fields of a trace that are counted. Closed: they are named in SQL.
 _FIELDS: Final = ("status", "call_site_id", "name", "session_id", "user_id")
@@ -99,18 +101,11 @@ class TraceCounts:
             if asked.q is None and asked.session_id is None:
                 built = await grouped(connection, project_id, asked)
                 if built is not None:
-                    where, clause = _clause(project_id, asked)
+                    where, clause, _ = _clause(project_id, asked)
                     raw = clause, where.values
                     rows = await buckets_left(connection, asked, built, raw, width, ORIGIN, MOST_BUCKETS)
                     return TraceHistogram(width, [TraceBucket(**dict(row.items())) for row in rows])
-            these, values, named = await _these(connection, project_id, asked, None)
-            near = narrowed_by_index(project_id, asked)
-            looked = Looked(near, these, values, width, FACETED, until_s)
-            if named:
-                return await all_counted(connection, looked)
-            if not walks and await _many(connection, project_id, asked):
-                return None
-            return await newest_counted(connection, looked)
+            return await _read(connection, project_id, asked, width, until_s, walks=walks)
 
         return await self.database.run(work, readonly=True, snapshot=True, timeout_s=timeout_s)
 
@@ -121,7 +116,7 @@ class TraceCounts:
 
         async def work(connection: Connection) -> list[Any]:
             await connection.execute(PLAN_ONCE)
-            these, values, _ = await _these(connection, project_id, asked, FACETED)
+            these, values = await _these(connection, project_id, asked, FACETED)
             # The newest by the index on started_at or by their keys, counted by each field apart, the most
             # frequent kept; of the very newest the models, by the keys of their spans: `offset 0` keeps it a
             # look-up for each.
@@ -178,37 +173,49 @@ class TraceCounts:
         return None if rows[0]["first"] is None else (rows[0]["first"], rows[0]["last"])
 
 
-def _clause(project_id: int, asked: TraceFilter) -> tuple[Where, str]:
-    """The whole clause over a trace `t`, and its parameters."""
+def _clause(project_id: int, asked: TraceFilter) -> tuple[Where, str, str]:
+    """The whole clause over a trace `t`, that of its text, and the parameters of both."""
     where = narrowed_by_index(project_id, asked)
     near = where.sql()
     said, held = asked_for(where, asked.q, held_by_spans(asked))
     own = of_its_own(where, asked)
-    return where, both(near, said, own, *(value.clause() for value in held))
+    return where, both(near, said, own, *(value.clause() for value in held)), said
 
 
-async def _many(connection: Connection, project_id: int, asked: TraceFilter) -> bool:
-    """Whether a text would be looked for in more than a few thousand traces."""
-    if asked.q is None:
-        return False
-    near = narrowed_by_index(project_id, asked)
-    # So many rows down the index, and no text.
-    more = await connection.fetchval(
-        f"select true from trace where {near.sql()} order by started_at desc, trace_id desc"
-        f" offset {FACETED} limit 1",
-        *near.values,
-    )
-    return bool(more)
+async def _read(
+    connection: Connection,
+    project_id: int,
+    asked: TraceFilter,
+    width: timedelta,
+    until_s: float,
+    *,
+    walks: bool,
+) -> TraceHistogram | None:
+    """The drawing of what neither groups nor sums tell; without `walks` of a text only if one look does."""
+    where, clause, said = _clause(project_id, asked)
+    near, built = narrowed_by_index(project_id, asked), None
+    one_look = asked.q is not None and not walks
+    ids = None if asked.q is None else await speaking(connection, project_id, asked.q)
+    if ids is not None:
+        clause = both(clause, f"t.trace_id = any({where.value(ids)}::bytea[])")
+    elif asked.by_value and asked.session_id is None:
+        built = await worth_grouping(connection, project_id, asked)
+    first, until_s = (FACETED, 0.0) if one_look else (FIRST_ROWS, until_s)
+    looked = Looked(asked, near, clause, said, built, where.values, width, first, until_s)
+    if ids is not None:
+        return await all_counted(connection, looked)
+    found = await newest_counted(connection, looked)
+    return None if one_look and found.since is not None else found
 
 
 async def _these(
-    connection: Connection, project_id: int, asked: TraceFilter, most: int | None
-) -> tuple[str, Sequence[Any], bool]:
-    """A clause over traces `t` and its parameters: those of a filter, or `most` of them and more, the newest.
+    connection: Connection, project_id: int, asked: TraceFilter, most: int
+) -> tuple[str, Sequence[Any]]:
+    """A clause over traces `t` and its parameters: the newest `most` of a filter, and more.
 
-    They are named by their keys where that is quicker; the last is whether they are.
+    They are named by their keys where that is quicker.
     """
-    where, clause = _clause(project_id, asked)
+    where, clause, _ = _clause(project_id, asked)
     named = None
     if asked.q is not None:
         ids = await speaking(connection, project_id, asked.q)
@@ -218,10 +225,10 @@ async def _these(
             ids = [row["trace_id"] for row in found] if len(found) <= RARE else None
         if ids is not None:
             named = f"t.trace_id = any({where.value(ids)}::bytea[])"
-    elif most is not None and (left := await _left(connection, project_id, asked, most)) is not None:
+    elif (left := await _left(connection, project_id, asked, most)) is not None:
         # Nothing more is asked of them.
-        return *left, True
-    return (clause if named is None else both(clause, named)), where.values, named is not None
+        return left
+    return (clause if named is None else both(clause, named)), where.values
 
 
 async def _left(
@@ -236,7 +243,7 @@ async def _left(
     built = await worth_grouping(connection, project_id, asked)
     if built is None:
         return None
-    raw, clause = _clause(project_id, attrs.evolve(asked, q=None))
+    raw, clause, _ = _clause(project_id, attrs.evolve(asked, q=None))
     # Those that no group tells of, by the index on created_at.
     rows = await connection.fetch(
         f"select trace_id from {stretches_of(raw, built.raw)} cross join lateral (select trace_id,"

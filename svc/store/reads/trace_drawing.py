@@ -2,9 +2,10 @@
 
 Called by `svc.store.reads.trace_counts`. What no group and no index tells (a text that many traces say) is
 read row by row, the newest first, for as long as it may take: then the drawing says since when it counts, and
-counts exactly from then on. Nothing is estimated.
+counts exactly from then on. Nothing is estimated. Where groups tell all of the filter but its text, only the
+traces that they leave are read, by their keys.
 
-Bounded: a look is as large as there is time for at the pace of the one before; one that takes twice as long
+Bounded: a look is as large as there is time for at the pace of the one before; one that takes half as long again
 (older rows may have to come from the disk) is ended by the server, and what was counted before it stands.
 """
 
@@ -19,18 +20,22 @@ import attrs
 from asyncpg import QueryCanceledError
 
 from svc.domain.calendar import after
+from svc.store.aggregates.cubes import Covered
 from svc.store.postgres.clauses import Where
 from svc.store.postgres.database import Connection
+from svc.store.reads.trace_filter import TraceFilter, both
+from svc.store.reads.trace_groups import ids_left, stretches_of
 
 MOST_BUCKETS: Final = 2000
 #: Where buckets begin to be counted from; a Monday.
 ORIGIN: Final = datetime(1970, 1, 5, tzinfo=UTC)
 #: So many times the rows of the last look are read next, as long as there is time.
-_GROWTH: Final = 2
+_GROWTH: Final = 3
 #: A look may take so many times what is left.
-_LONGEST: Final = 2
+_LONGEST: Final = 1.5
 #: The step of when counting begins.
 _STEP: Final = timedelta(seconds=1)
+_MOMENT: Final = timedelta(microseconds=1)
 
 
 @attrs.frozen
@@ -72,14 +77,19 @@ class TraceHistogram:
 class Looked:
     """Traces that are to be read one by one: of a range that an index narrows, those of a clause over `t`.
 
-    `rows` are read at first, however long that takes; then more, until about `until_s`, a monotonic moment.
+    `first` are read, however long that takes; then more, until about `until_s`, a monotonic moment.
     """
 
+    asked: TraceFilter
     near: Where
     clause: str
+    #: That of its text alone, and how far groups tell the rest, if they do.
+    said: str
+    built: Covered | None
+    #: The parameters of both clauses.
     values: Sequence[Any]
     width: timedelta
-    rows: int
+    first: int
     until_s: float
 
 
@@ -91,8 +101,8 @@ async def all_counted(connection: Connection, looked: Looked) -> TraceHistogram:
 async def newest_counted(connection: Connection, looked: Looked) -> TraceHistogram:
     """The drawing, of all or of the newest. Wants one snapshot for all that is read."""
     found: dict[datetime, TraceBucket] = {}
-    since, size, left_s = None, looked.rows, 0.0
-    while size >= looked.rows:
+    since, size, left_s = None, looked.first, 0.0
+    while size >= looked.first:
         began_s = monotonic()
         try:
             low, buckets = await _look(connection, looked, since, size, left_s)
@@ -120,6 +130,8 @@ async def _look(
         if high is not None:
             limit_ms = max(1, round(_LONGEST * left_s * 1000))
             await connection.execute(f"set local statement_timeout = {limit_ms}")
+        if looked.built is not None:
+            return await _named(connection, looked, looked.built, high, size)
         edge = await _edge(connection, looked.near, high, size)
         # At a whole second, which can be named, and none of those that are left out began then.
         low = None if edge is None else after(edge.replace(microsecond=0), _STEP)
@@ -143,6 +155,37 @@ async def _edge(connection: Connection, near: Where, high: datetime | None, size
     return edge
 
 
+async def _named(
+    connection: Connection, looked: Looked, built: Covered, high: datetime | None, size: int
+) -> tuple[datetime | None, list[TraceBucket]]:
+    """The same of those that the groups leave, and of those that no group tells of."""
+    where = Where([], list(looked.values))
+    before, limit = looked.asked, where.value(size)
+    if high is not None:
+        before = attrs.evolve(before, high=high - _MOMENT)
+        where.add(f"t.started_at < {where.value(high)}")
+    newest = ids_left(where, before, built, size)
+    # The bits of the groups; their traces by key, the others by the index on created_at; `offset 0` keeps
+    # these look-ups.
+    rows: list[Any] = await connection.fetch(
+        f"with newest as materialized ({newest}), edge as materialized (select case when count(*) = {limit}"
+        " then date_trunc('second', min(at), 'UTC') + interval '1 second' end as low from newest),"
+        " picked as (select t.* from newest cross join lateral (select * from trace t where t.project_id = $1"
+        f" and t.trace_id = newest.id and {both(looked.said, *where.clauses)} offset 0) as t union all"
+        f" select t.* from {stretches_of(where, built.raw)} cross join lateral (select * from trace t where"
+        f" {both(looked.clause, *where.clauses)} and t.created_at >= stretch.low"
+        " and t.created_at < stretch.high offset 0) as t)"
+        f" select low, counted.* from edge left join (select {_sums(where, looked.width)} from picked t"
+        " where t.started_at >= coalesce((select low from edge), '-infinity')"
+        f" group by 1 order by 1 desc limit {MOST_BUCKETS}) as counted on true",
+        *where.values,
+    )
+    low: datetime | None = rows[0]["low"]
+    if low is not None and high is not None and low >= high:
+        return high, []
+    return low, [_bucket(row) for row in rows if row["start"] is not None]
+
+
 async def _counted(
     connection: Connection, looked: Looked, low: datetime | None, high: datetime | None
 ) -> list[TraceBucket]:
@@ -151,15 +194,26 @@ async def _counted(
         where.add(f"t.started_at >= {where.value(low)}")
     if high is not None:
         where.add(f"t.started_at < {where.value(high)}")
-    bin_by = f"date_bin({where.value(looked.width)}::interval, t.started_at, {where.value(ORIGIN)})"
     # The stretch by the index on started_at; what the filter leaves of it is counted by its bucket.
     rows: list[Any] = await connection.fetch(
-        f"select {bin_by} as start, count(*) as count, count(*) filter (where t.status = 'error') as failed,"
-        f" count(*) filter (where t.error_count > 0) as failing from trace t where {where.sql()}"
+        f"select {_sums(where, looked.width)} from trace t where {where.sql()}"
         f" group by 1 order by 1 desc limit {MOST_BUCKETS}",
         *where.values,
     )
-    return [TraceBucket(**dict(row.items())) for row in rows]
+    return [_bucket(row) for row in rows]
+
+
+def _sums(where: Where, width: timedelta) -> str:
+    """What is read of each bucket of traces `t`."""
+    return (
+        f"date_bin({where.value(width)}::interval, t.started_at, {where.value(ORIGIN)}) as start,"
+        " count(*) as count, count(*) filter (where t.status = 'error') as failed,"
+        " count(*) filter (where t.error_count > 0) as failing"
+    )
+
+
+def _bucket(row: Any) -> TraceBucket:
+    return TraceBucket(row["start"], row["count"], row["failed"], row["failing"])
 
 
 def _sum(one: TraceBucket | None, other: TraceBucket) -> TraceBucket:
