@@ -153,10 +153,10 @@ async def _nothing(visit: Visit, asking: Asking, counts: TraceCounts) -> dict[st
 
 def _headline(visit: Visit, asking: Asking, found: _Found) -> str:
     """The answer to the page's question, in a sentence."""
-    said, rest = asking.range.said(visit.look.zone), ""
+    said, others = asking.range.said(visit.look.zone), ""
     if found.drawing is not None and found.drawing.since is not None:
         said = f"since {words.clock(found.drawing.since, visit.look.zone, asking.range.now)}"
-        rest = "; earlier ones are not counted"
+        others = "; earlier ones are not counted"
     none = f"No {'matching ' if asking.filters.tokens or asking.filters.text else ''}traces {said}"
     if found.later:
         return f"Traces {said}, being counted" if found.page["traces"] else none
@@ -166,7 +166,7 @@ def _headline(visit: Visit, asking: Asking, found: _Found) -> str:
     # A failed step of a trace whose root went well.
     within = found.drawing.failing - failed
     if not count:
-        return none + rest
+        return none + others
     if failed == count:
         tail = ", failed" if count == 1 else ", all of them failed"
     else:
@@ -174,7 +174,7 @@ def _headline(visit: Visit, asking: Asking, found: _Found) -> str:
         if within > 0:
             many = f"{words.count(within)}{' more' if failed else ''} hold{'s' if within == 1 else ''}"
             tail += f", {'' if failed else 'but '}{many} failed spans"
-    return f"{words.counted(count, 'trace')} {said}{tail}{rest}"
+    return f"{words.counted(count, 'trace')} {said}{tail}"
 
 
 def _of_drawing(visit: Visit, asking: Asking, found: _Found, *, further: bool = False) -> dict[str, Any]:
