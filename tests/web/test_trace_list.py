@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import re
 import time
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, timedelta
 from typing import Any
 from urllib.parse import quote
 
@@ -13,6 +13,8 @@ import msgspec
 import pytest
 
 from protocol.rest.query import SearchBody
+from svc.domain.calendar import hour_of
+from svc.runtime.clock import now
 from svc.store.accounts.saved_views import MOST_VIEWS, SavedViewStore
 from svc.store.postgres.database import Database
 from svc.store.reads import trace_counts
@@ -170,8 +172,8 @@ async def test_a_drawing_of_the_newest_says_so_and_leads_to_the_rest(
         "update trace set started_at = date_trunc('hour', now(), 'UTC') - interval '1 hour'"
         " + interval '1 s' * (get_byte(trace_id, 15) - 1), status = 'ok', error_count = 0"
     )
-    hour = datetime.now(UTC).replace(minute=0, second=0, microsecond=0) - timedelta(hours=1)
-    since = words.clock(hour + timedelta(seconds=50), UTC, datetime.now(UTC))
+    hour = hour_of(now()) - timedelta(hours=1)
+    since = words.clock(hour + timedelta(seconds=50), UTC, now())
     seen = await owner.get(f"{BASE}/traces?q=ask&range=7d")
     assert heading(seen) == "Traces in the last 7 days, being counted"
     (address,) = re.findall(r'data-drawing="([^"]+)"', html.unescape(seen.text))
@@ -201,7 +203,13 @@ async def test_a_drawing_of_the_newest_says_so_and_leads_to_the_rest(
     listed = await owner.get(html.unescape(rest[1]))
     assert f"{hour + timedelta(seconds=50):to=%Y-%m-%dT%H%%3A%M%%3A50}" in html.unescape(rest[1])
     assert listed.text.count("<tr data-id=") == 50
-    assert ", being counted" in heading(listed)
+    (address,) = re.findall(r'data-drawing="([^"]+)"', html.unescape(listed.text))
+    part = await owner.get(address, X_Part="1")
+    start, end = (hour + timedelta(seconds=at) for at in (41, 50))
+    said = (
+        f"from {words.clock(start, UTC, now())} to {words.minute(end, UTC, now())}, none of them failed</p>"
+    )
+    assert f"10 traces {said}" in part.text
 
 
 async def test_a_drawing_without_any_of_the_newest_says_that_the_others_are_not_counted(

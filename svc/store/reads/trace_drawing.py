@@ -5,8 +5,8 @@ read row by row, the newest first, for as long as it may take: then the drawing 
 counts exactly from then on. Nothing is estimated. Where groups tell all of the filter but its text, only the
 traces that they leave are read, by their keys.
 
-Bounded: a look is as large as there is time for at the pace of the one before; one that takes half as long again
-(older rows may have to come from the disk) is ended by the server, and what was counted before it stands.
+Bounded: a look is as large as there is time for at the pace of the one before. One that takes half as long
+again (older rows may have to come from the disk) is ended by the server; what was counted before it stands.
 """
 
 from __future__ import annotations

@@ -153,10 +153,12 @@ async def _nothing(visit: Visit, asking: Asking, counts: TraceCounts) -> dict[st
 
 def _headline(visit: Visit, asking: Asking, found: _Found) -> str:
     """The answer to the page's question, in a sentence."""
-    said, others = asking.range.said(visit.look.zone), ""
+    zone, range_, others = visit.look.zone, asking.range, ""
+    said = range_.said(zone)
     if found.drawing is not None and found.drawing.since is not None:
-        said = f"since {words.clock(found.drawing.since, visit.look.zone, asking.range.now)}"
-        others = "; earlier ones are not counted"
+        since = words.clock(found.drawing.since, zone, range_.now)
+        to = "" if range_.high is None else words.minute(range_.high, zone, range_.now)
+        said, others = f"from {since} to {to}" if to else f"since {since}", "; earlier ones are not counted"
     none = f"No {'matching ' if asking.filters.tokens or asking.filters.text else ''}traces {said}"
     if found.later:
         return f"Traces {said}, being counted" if found.page["traces"] else none
