@@ -26,6 +26,7 @@ from svc.store.reads.trace_drawing import (
     TraceBucket,
     TraceHistogram,
     all_counted,
+    edge_of,
     newest_counted,
 )
 from svc.store.reads.trace_filter import (
@@ -191,7 +192,7 @@ async def _read(
     *,
     walks: bool,
 ) -> TraceHistogram | None:
-    """The drawing of what neither groups nor sums tell; without `walks` of a text only if one look does."""
+    """The drawing of what groups alone do not tell; without `walks`, of a text only if one look does."""
     where, clause, said = _clause(project_id, asked)
     near, built = narrowed_by_index(project_id, asked), None
     one_look = asked.q is not None and not walks
@@ -200,10 +201,14 @@ async def _read(
         clause = both(clause, f"t.trace_id = any({where.value(ids)}::bytea[])")
     elif asked.by_value and asked.session_id is None:
         built = await worth_grouping(connection, project_id, asked)
-    first, until_s = (FACETED, 0.0) if one_look else (FIRST_ROWS, until_s)
+    # To ask the groups takes as long as to read thousands of rows.
+    first = FACETED if one_look and built is None else FIRST_ROWS
+    until_s = 0.0 if one_look else until_s
     looked = Looked(asked, near, clause, said, built, where.values, width, first, until_s)
     if ids is not None:
         return await all_counted(connection, looked)
+    if one_look and built is None and await edge_of(connection, near, None, first) is not None:
+        return None
     found = await newest_counted(connection, looked)
     return None if one_look and found.since is not None else found
 

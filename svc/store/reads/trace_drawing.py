@@ -132,7 +132,7 @@ async def _look(
             await connection.execute(f"set local statement_timeout = {limit_ms}")
         if looked.built is not None:
             return await _named(connection, looked, looked.built, high, size)
-        edge = await _edge(connection, looked.near, high, size)
+        edge = await edge_of(connection, looked.near, high, size)
         # At a whole second, which can be named, and none of those that are left out began then.
         low = None if edge is None else after(edge.replace(microsecond=0), _STEP)
         if low is not None and high is not None and low >= high:
@@ -141,7 +141,7 @@ async def _look(
         return low, await _counted(connection, looked, low, high)
 
 
-async def _edge(connection: Connection, near: Where, high: datetime | None, size: int) -> datetime | None:
+async def edge_of(connection: Connection, near: Where, high: datetime | None, size: int) -> datetime | None:
     """When the newest trace began that so many of a range leave out; None when they are all of them."""
     where = Where(list(near.clauses), list(near.values))
     if high is not None:

@@ -119,6 +119,7 @@ async def test_a_drawing_of_a_text_is_exact_from_when_on_it_says(
         parts += drawn.since is not None
         # With time, and where one look is enough, all of it is counted.
         assert drawn.since is None or not (budget_s or first == 400), (asked, first)
+        monkeypatch.setattr(trace_counts, "FIRST_ROWS", 400)
         quick = await counts.quick_histogram(1, asked, width, timeout_s=9, budget_s=budget_s)
         assert quick is not None
         assert quick.since is None
