@@ -31,6 +31,8 @@ MOST_BUCKETS: Final = 2000
 ORIGIN: Final = datetime(1970, 1, 5, tzinfo=UTC)
 #: So many times the rows of the last look are read next, as long as there is time.
 _GROWTH: Final = 3
+#: A trace by its key takes as long as so many in a row.
+_FEW_LEFT: Final = 4
 #: A look may take so many times what is left.
 _LONGEST: Final = 1.5
 #: The step of when counting begins.
@@ -115,10 +117,20 @@ async def newest_counted(connection: Connection, looked: Looked) -> TraceHistogr
         since = low
         if since is None:
             break
+        if looked.built is not None and size == looked.first and await _many_left(connection, looked, since):
+            looked = attrs.evolve(looked, built=None)
         ended_s = monotonic()
         left_s = looked.until_s - ended_s
         size = min(_GROWTH * size, int(size * left_s / max(ended_s - began_s, 1e-6)))
     return TraceHistogram(looked.width, [found[start] for start in sorted(found)], since)
+
+
+async def _many_left(connection: Connection, looked: Looked, since: datetime) -> bool:
+    """Whether what the groups left, in the first look since then, is so many that walking is quicker."""
+    if looked.asked.by_span:
+        return False
+    edge = await edge_of(connection, looked.near, None, _FEW_LEFT * looked.first)
+    return edge is None or edge < since
 
 
 async def _look(

@@ -59,7 +59,9 @@ async def fill(store: Database, clock: Clock, dice: random.Random, many: int) ->
         at += timedelta(microseconds=dice.choice((0, 0, dice.randrange(1_000_000))))
         failing = dice.choice((0, 0, 1))
         status = "error" if failing and dice.random() < 0.5 else "ok"
-        told.append(Told(at, status, failing, dice.choice(("ann", "ben", None)), dice.choice(_SAID)))
+        told.append(
+            Told(at, status, failing, dice.choice(("ann", *3 * ("ben", None, "cid"))), dice.choice(_SAID))
+        )
     await fetch(
         store,
         "insert into trace (project_id, trace_id, name, started_at, first_started_at, last_started_at,"
