@@ -17,12 +17,13 @@ run: .venv/.run
 # What is marked `alone` (kills, floods) comes after all others, three at a time: that too waits most of its time.
 TEST := $(BIN)/python -m pytest --dist loadfile --no-loadscope-reorder
 
-# ALSO names what else runs beside those.
+# ALSO names what else runs beside those, and WITHIN what bounds the time of tests that lean on registries.
 ALSO ?=
+WITHIN ?=
 
 test: .venv/.dev
 	@$(MAKE) --no-print-directory -j 3 -O check together
-	@$(MAKE) --no-print-directory -j 2 -O alone $(ALSO)
+	@$(MAKE) --no-print-directory -j 4 -O alone $(ALSO)
 
 together: .venv/.dev
 	$(TEST) -n 3 -m "not alone" tests
@@ -67,10 +68,10 @@ bench-detect: compiled
 	$(BIN)/python -m tests.bench.folding
 
 test-clients: .venv/.dev
-	$(BIN)/python -m pytest tests/e2e/clients/real_clients.py
+	$(WITHIN) $(BIN)/python -m pytest tests/e2e/clients/real_clients.py
 
 test-imports: .venv/.dev
-	$(BIN)/python -m pytest tests/e2e/imports/real_servers.py
+	$(WITHIN) $(BIN)/python -m pytest tests/e2e/imports/real_servers.py
 
 # The tests that need no service, on another Python: make test-versions OTHERS="python3.12 python3.13". What was
 # compiled for it is put beside the sources meanwhile; its names say for which Python it is. Another Python has
