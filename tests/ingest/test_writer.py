@@ -21,7 +21,7 @@ SOME = 25
 
 @pytest.mark.parametrize("module", ["svc.ingest.decoder", "svc.commands.importing"])
 def test_what_writes_spans_does_without_the_arrays_that_judging_needs(module: str) -> None:
-    """Ten megabytes for each decoder process, a tenth of a command's start."""
+    """Nine megabytes for each decoder process, a tenth of a command's start."""
     told = f"import sys, {module}; print('numpy' in sys.modules)"
     assert subprocess.check_output([sys.executable, "-c", told], text=True, timeout=60) == "False\n"
 
