@@ -520,6 +520,16 @@ async def test_what_a_filter_leaves_is_read_from_groups(store: Database) -> None
         for plan in explaining.plans:
             assert "trace_started" not in plan, plan
             assert "Seq Scan on trace " not in plan, plan
+        # A text is looked for in these, by their keys.
+        explaining.plans.clear()
+        said = TraceFilter(**asked, q="no")
+        drawn = await counts.histogram(1, said, timedelta(hours=1), timeout_s=9, budget_s=9)
+        assert (drawn.count, drawn.since) == (0, None)
+        (look,) = [plan for plan in explaining.plans if " on trace t" in plan]
+        assert "CTE newest" in look
+        assert "trace_pkey" in look
+        assert "trace_started" not in look
+        assert "Seq Scan on trace " not in look
 
 
 async def test_a_part_of_an_id_is_looked_for_in_blocks_and_a_shorter_one_in_the_index_alone(
