@@ -83,7 +83,7 @@ test-versions:
 	@for python in $(OTHERS); do \
 	    echo "the tests that need no service, on $$($$python --version):"; \
 	    folder=$$(mktemp -d) && $$python -m venv $$folder \
-	        && CFLAGS=-O0 $$folder/bin/pip install --quiet --disable-pip-version-check -c constraints.txt ".[dev]" \
+	        && CFLAGS=-O0 $$folder/bin/pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt ".[dev]" \
 	        && twins=$$(ls $$folder/lib/python*/site-packages/protocol/compiled | grep '\.so$$' || true) \
 	        && for twin in $$twins; do cp $$folder/lib/python*/site-packages/protocol/compiled/$$twin protocol/compiled/; done \
 	        && $$folder/bin/python -m pytest -n 2 -p no:cacheprovider --hypothesis-profile=another-python $(PURE); \
