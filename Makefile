@@ -17,12 +17,13 @@ run: .venv/.run
 # What is marked `alone` (kills, floods) comes after all others, three at a time: that too waits most of its time.
 TEST := $(BIN)/python -m pytest --dist loadfile --no-loadscope-reorder
 
-# ALSO names what else runs beside those.
+# ALSO names what else runs beside those, and WITHIN what bounds the time of tests that lean on registries.
 ALSO ?=
+WITHIN ?=
 
 test: .venv/.dev
 	@$(MAKE) --no-print-directory -j 3 -O check together
-	@$(MAKE) --no-print-directory -j 2 -O alone $(ALSO)
+	@$(MAKE) --no-print-directory -j 4 -O alone $(ALSO)
 
 together: .venv/.dev
 	$(TEST) -n 3 -m "not alone" tests
@@ -67,13 +68,14 @@ bench-detect: compiled
 	$(BIN)/python -m tests.bench.folding
 
 test-clients: .venv/.dev
-	$(BIN)/python -m pytest tests/e2e/clients/real_clients.py
+	$(WITHIN) $(BIN)/python -m pytest tests/e2e/clients/real_clients.py
 
 test-imports: .venv/.dev
-	$(BIN)/python -m pytest tests/e2e/imports/real_servers.py
+	$(WITHIN) $(BIN)/python -m pytest tests/e2e/imports/real_servers.py
 
 # The tests that need no service, on another Python: make test-versions OTHERS="python3.12 python3.13". What was
-# compiled for it is put beside the sources meanwhile; its names say for which Python it is.
+# compiled for it is put beside the sources meanwhile; its names say for which Python it is. Another Python has
+# another grammar and library, not other values: of what is drawn a fifth is enough there.
 OTHERS ?=
 PURE := tests/domain tests/protocol tests/actors tests/config tests/secrets tests/ingest
 
@@ -81,10 +83,10 @@ test-versions:
 	@for python in $(OTHERS); do \
 	    echo "the tests that need no service, on $$($$python --version):"; \
 	    folder=$$(mktemp -d) && $$python -m venv $$folder \
-	        && $$folder/bin/pip install --quiet --disable-pip-version-check -c constraints.txt ".[dev]" \
+	        && CFLAGS=-O0 $$folder/bin/pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt ".[dev]" \
 	        && twins=$$(ls $$folder/lib/python*/site-packages/protocol/compiled | grep '\.so$$' || true) \
 	        && for twin in $$twins; do cp $$folder/lib/python*/site-packages/protocol/compiled/$$twin protocol/compiled/; done \
-	        && $$folder/bin/python -m pytest -n 2 -p no:cacheprovider $(PURE); \
+	        && $$folder/bin/python -m pytest -n 2 -p no:cacheprovider --hypothesis-profile=another-python $(PURE); \
 	    status=$$?; rm -rf $$folder; for twin in $$twins; do rm -f protocol/compiled/$$twin; done; \
 	    [ $$status -eq 0 ] || exit $$status; \
 	done

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from tests import wire
 
@@ -43,31 +43,44 @@ JSON_SPAN = (
 _ARRAY = 5
 
 
-def protobuf_amplifiers(count: int) -> dict[str, bytes]:
-    """Of `count` empty messages each, by the name of the limit that each passes."""
-    nested = field(9, field(1, b"k") + field(2, field(_ARRAY, b"\x0a\x00" * count)))
-    return {
-        "spans": protobuf_body([b""] * count),
-        "groups": b"\x0a\x00" * count,
-        "groups beside a span": field(1, b"\x12\x00" * count + field(2, field(2, good_span()))),
-        "groups of fields that nobody knows": b"\x7a\x00" * count,
-        "events": protobuf_body([good_span(b"\x5a\x00" * count)]),
-        "links": protobuf_body([good_span(b"\x6a\x00" * count)]),
-        "attributes": protobuf_body([good_span(b"\x4a\x00" * count)]),
-        "attributes of a resource": field(1, field(1, b"\x0a\x00" * count)),
-        "values": protobuf_body([good_span(nested)]),
-        "values of fields that nobody knows": protobuf_body([good_span(b"\x7a\x00" * count)]),
-    }
+def protobuf_amplifiers(count: int, *names: str) -> dict[str, bytes]:
+    """Of `count` empty messages each, by the name of the limit that each passes: those named, or all."""
+
+    def nested() -> bytes:
+        return field(9, field(1, b"k") + field(2, field(_ARRAY, b"\x0a\x00" * count)))
+
+    return _made(
+        names,
+        {
+            "spans": lambda: protobuf_body([b""] * count),
+            "groups": lambda: b"\x0a\x00" * count,
+            "groups beside a span": lambda: field(1, b"\x12\x00" * count + field(2, field(2, good_span()))),
+            "groups of fields that nobody knows": lambda: b"\x7a\x00" * count,
+            "events": lambda: protobuf_body([good_span(b"\x5a\x00" * count)]),
+            "links": lambda: protobuf_body([good_span(b"\x6a\x00" * count)]),
+            "attributes": lambda: protobuf_body([good_span(b"\x4a\x00" * count)]),
+            "attributes of a resource": lambda: field(1, field(1, b"\x0a\x00" * count)),
+            "values": lambda: protobuf_body([good_span(nested())]),
+            "values of fields that nobody knows": lambda: protobuf_body([good_span(b"\x7a\x00" * count)]),
+        },
+    )
 
 
-def json_amplifiers(count: int) -> dict[str, bytes]:
+def json_amplifiers(count: int, *names: str) -> dict[str, bytes]:
     """The same in JSON."""
-    return {
-        "spans": json_body(b"{}," * count + b"{}"),
-        "groups": b'{"resourceSpans":[' + b"{}," * count + b"{}]}",
-        "groups of values that nobody knows": b'{"x":[' + b"1," * count + b"1]}",
-        "values of brackets": json_body(JSON_SPAN + b',"x":[' + b"[]," * count + b"[]]}"),
-        "values of numbers": json_body(JSON_SPAN + b',"x":[' + b"1," * count + b"1]}"),
-        "values of texts": json_body(JSON_SPAN + b',"x":[' + b'"",' * count + b'""]}'),
-        "events": json_body(JSON_SPAN + b',"events":[' + b"{}," * 3000 + b"{}]}"),
-    }
+    return _made(
+        names,
+        {
+            "spans": lambda: json_body(b"{}," * count + b"{}"),
+            "groups": lambda: b'{"resourceSpans":[' + b"{}," * count + b"{}]}",
+            "groups of values that nobody knows": lambda: b'{"x":[' + b"1," * count + b"1]}",
+            "values of brackets": lambda: json_body(JSON_SPAN + b',"x":[' + b"[]," * count + b"[]]}"),
+            "values of numbers": lambda: json_body(JSON_SPAN + b',"x":[' + b"1," * count + b"1]}"),
+            "values of texts": lambda: json_body(JSON_SPAN + b',"x":[' + b'"",' * count + b'""]}'),
+            "events": lambda: json_body(JSON_SPAN + b',"events":[' + b"{}," * 3000 + b"{}]}"),
+        },
+    )
+
+
+def _made(names: tuple[str, ...], bodies: dict[str, Callable[[], bytes]]) -> dict[str, bytes]:
+    return {name: bodies[name]() for name in names or bodies}

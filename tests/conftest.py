@@ -54,6 +54,7 @@ def missing(part: str) -> NoReturn:
 # on a busy machine (measured November 2026), which it would count as slow generation.
 settings.register_profile("tests", suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("tests")
+settings.register_profile("another-python", settings.get_profile("tests"), max_examples=20)
 
 
 # What our code says must reach `caplog`, in every order of tests, or no ERROR of it is ever seen.
@@ -98,6 +99,13 @@ _FIRST = (
     "store/",
     "front/",
 )
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Files without one of those that want the machine alone: importing all takes 20 s of a core a worker."""
+    if config.getoption("-m") != "alone" or collection_path.suffix != ".py":
+        return None
+    return True if "mark.alone" not in collection_path.read_text(encoding="utf-8") else None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -19,9 +19,9 @@ import trio
 from protocol.detection import Detection, Firing
 from svc.detecting.looks import Looks, Scope
 from svc.domain.detect import severity
+from svc.domain.detect.axis import UNIT_DOLLARS, bin_of
 from svc.domain.detect.bucket import BucketState, Watched
 from svc.domain.detect.changes import Change
-from svc.domain.detect.histogram import UNIT_DOLLARS, bin_of
 from svc.domain.detect.judging import Judgement, cleared, judge, moved, needs_from
 from svc.domain.detect.observed import MEASURES
 from svc.domain.detect.slots import SLOTS_PER_DAY, slot_at

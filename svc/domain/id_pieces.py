@@ -1,7 +1,9 @@
 """Ids by any piece of their hexadecimal form: the signature of many ids, by which most of those that lack a
 piece are passed over, and the search in what is left.
 
-Pure. A signature never lies: where it lacks a mark of a piece, no id has the"""
+Pure. A signature never lies: where it lacks a mark of a piece, no id has the piece. The index of ids of
+traces, and whoever asks it, call it.
+"""
 
 from __future__ import annotations
 

@@ -11,7 +11,6 @@ from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
 import attrs
-import msgspec
 import trio
 from quart import Response, request
 from quart.routing import QuartRule
@@ -94,7 +93,7 @@ class App:
         app.add_url_rule("/actuator/health/liveness", "liveness", self._liveness, methods=["GET"])
         app.add_url_rule("/actuator/health/readiness", "readiness", self._readiness, methods=["GET"])
         app.add_url_rule("/actuator/prometheus", "prometheus", self._prometheus, methods=["GET"])
-        described = msgspec.json.encode(document(self.api.routes))
+        described = document(self.api.routes)
 
         async def openapi() -> Response:
             return Response(described, content_type="application/json")

@@ -7,6 +7,7 @@ as it says nothing about an instance. A route that is served and not described f
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cache
 from importlib.metadata import version
 from typing import Any, Final
 
@@ -52,9 +53,9 @@ _BEARER: Final[dict[str, list[str]]] = {"key": []}
 _COOKIE: Final[dict[str, list[str]]] = {"session": []}
 
 
-def document(routes: Iterable[Route]) -> dict[str, Any]:
-    """The whole document, OpenAPI 3.1."""
-    routes = tuple(routes)
+@cache
+def document(routes: tuple[Route, ...]) -> bytes:
+    """The whole document, OpenAPI 3.1, as JSON. Made once for a table: it takes some 60 ms (2026-11)."""
     types: list[Any] = [Failure, HealthReport]
     types += [type_ for route in routes for type_ in (route.data, route.body) if type_ is not None]
     types += [type_ for _, _, body, answer in QUERIES for type_ in (body, answer)]
@@ -68,7 +69,7 @@ def document(routes: Iterable[Route]) -> dict[str, Any]:
         paths[f"/v1/query/{name}"] = {"post": _query(name, summary, of[repr(body)], of[repr(answer)], of)}
     paths["/v1/traces"] = {"post": _ingest(of)}
     paths |= _actuator(of)
-    return {
+    whole = {
         "openapi": "3.1.0",
         "info": {
             "title": "trace-svc",
@@ -85,6 +86,7 @@ def document(routes: Iterable[Route]) -> dict[str, Any]:
             },
         },
     }
+    return msgspec.json.encode(whole)
 
 
 def _envelope(data: Any) -> dict[str, Any]:

@@ -13,7 +13,8 @@ from typing import Final
 
 import attrs
 
-from svc.domain.detect.histogram import LN_RATIO, Histogram
+from svc.domain.detect.axis import LN_RATIO
+from svc.domain.detect.histogram import Histogram
 from svc.domain.detect.slots import SLOT_S, SLOTS_PER_DAY, SLOTS_PER_HOUR, slot_at, slot_start_s
 from svc.store.detection.charts import ChartStep
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 import attrs
 
 from protocol.rest.query import timestamp
-from svc.store.reads.trace_counts import TraceHistogram
+from svc.store.reads.trace_drawing import TraceHistogram
 from svc.web.filters import Filters, read_filters
 from svc.web.page import Visit
 from svc.web.ranges import TimeRange
@@ -112,29 +112,33 @@ class Bar:
 
 @attrs.frozen
 class Bars:
-    """The drawing: its bars, its ends, and how long one bar is."""
+    """The drawing: its bars, its ends, how long one bar is, and since when traces are counted, if not all."""
 
     bars: list[Bar]
     low: datetime
     high: datetime
     width: timedelta
+    since: datetime | None
+    #: The part of the whole that is not counted.
+    uncounted: float
 
 
 def drawn(
     asking: Asking, drawing: TraceHistogram | None, over: tuple[datetime, datetime] | None
 ) -> Bars | None:
-    """A histogram over a stretch of time, drawn; None without one, or of nothing."""
-    if drawing is None or over is None or not drawing.buckets:
+    """A histogram over a stretch of time, drawn; None without one, or of nothing where all is counted."""
+    if drawing is None or over is None or not (drawing.buckets or drawing.since):
         return None
     low, high = over
-    width = drawing.width
-    low = min(low, drawing.buckets[0].start) if asking.range.low is None else low
-    high = max(high, drawing.buckets[-1].start + width if asking.range.low is None else high)
+    width, since = drawing.width, drawing.since
+    if asking.range.low is None and drawing.buckets:
+        low = min(low, drawing.buckets[0].start)
+        high = max(high, drawing.buckets[-1].start + width)
     whole_s = max((high - low).total_seconds(), width.total_seconds())
-    most = max(bucket.count for bucket in drawing.buckets)
+    most = max((bucket.count for bucket in drawing.buckets), default=1)
     bars = []
     for bucket in drawing.buckets:
-        start, end = max(bucket.start, low), min(bucket.start + width, high)
+        start, end = max(bucket.start, low, since or low), min(bucket.start + width, high)
         height = bucket.count / most
         bars.append(
             Bar(
@@ -149,4 +153,5 @@ def drawn(
                 asking.ranged(start, end),
             )
         )
-    return Bars(bars, low, high, width)
+    uncounted = 0.0 if since is None else min(max((since - low).total_seconds() / whole_s, 0.0), 1.0)
+    return Bars(bars, low, high, width, since, uncounted)

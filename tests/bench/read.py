@@ -144,6 +144,12 @@ def pages(now: datetime, of: History) -> dict[str, str]:
         "traces, 30 days, a rare word": f"/traces?{month}&q=needle",
         "traces, 30 days, a common word": f"/traces?{month}&q=parcel",
         "drawing of traces, 30 days, a common word": f"/traces/drawing?{month}&q=parcel",
+        "drawing of traces, 30 days, a common word, further back": (
+            f"/traces/drawing?{month}&q=parcel&further=1"
+        ),
+        "drawing of traces, 30 days, a common word of a rare model": (
+            f"/traces/drawing?{month}&q=parcel+model:o1-mini"
+        ),
         "traces, 30 days, nothing is so slow": f"/traces?{month}&q=latency:>50s",
         "traces, 30 days, dear and of no such user": f"/traces?{month}&q=cost:>0.01+-user:user-7",
         "traces, 30 days, many filters": (

@@ -16,7 +16,7 @@ from typing import NoReturn
 
 from tests.conftest import missing
 
-INSTALL_TIMEOUT_S = 300
+INSTALL_TIMEOUT_S = 600
 
 
 def python_with(

@@ -28,7 +28,7 @@ def test_make_run_on_a_fresh_clone_ends_in_an_address_and_ready_keys(open_folder
             ["make", "run"], cwd=clone, env=env, stdout=out, stderr=out, start_new_session=True
         )
         try:
-            until(lambda: "first start" in _text(out.name) or process.poll() is not None, timeout_s=300)
+            until(lambda: "first start" in _text(out.name) or process.poll() is not None, timeout_s=600)
             said = _text(out.name)
             match = re.search(r"trace-svc is ready at (http://127\.0\.0\.1:\d+)", said)
             assert match is not None, said

@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import msgspec
+
 from svc.front.api.table import ROUTES
 from svc.front.openapi import document
 from svc.store.postgres.database import Database
 from tests.front.people import replica
 
-DESCRIBED = document(ROUTES)
+DESCRIBED = msgspec.json.decode(document(ROUTES))
 
 
 def operations() -> list[tuple[str, str, dict[str, Any]]]:

@@ -119,7 +119,7 @@ def image(engine: Engine) -> str:
     engine(
         *("build", "--quiet", "--network=host", "-f", "deploy/Dockerfile"),
         *("--build-arg", "BASE=base:test", "--build-arg", "VERSION=test", "-t", "trace-svc:test", "."),
-        timeout_s=420,
+        timeout_s=900,
     )
     return "trace-svc:test"
 

@@ -158,7 +158,7 @@ def test_the_suite_of_the_release_before_runs_on_this_schema() -> None:
             env={**os.environ, "PYTHONPATH": str(code)},
             capture_output=True,
             text=True,
-            timeout=540,
+            timeout=900,
             check=False,
         )
     assert done.returncode == 0, done.stdout[-5_000:]

@@ -1,10 +1,11 @@
-"""What one keeps of the list of traces, saved views and columns, and where the palette leads from an id."""
+"""What one keeps of the list of traces, its drawing of the newest, and where the palette leads from an id."""
 
 from __future__ import annotations
 
 import html
 import re
 import time
+from datetime import UTC, timedelta
 from typing import Any
 from urllib.parse import quote
 
@@ -12,11 +13,16 @@ import msgspec
 import pytest
 
 from protocol.rest.query import SearchBody
+from svc.domain.calendar import hour_of
+from svc.runtime.clock import now
 from svc.store.accounts.saved_views import MOST_VIEWS, SavedViewStore
 from svc.store.postgres.database import Database
+from svc.store.reads import trace_counts
+from svc.web import words
+from svc.web.pages import traces as trace_pages
 from svc.web.render import Renderer
 from tests.front.people import ORG, Replica
-from tests.web.test_pages import fill
+from tests.web.test_pages import fill, heading
 from tests.web.visitor import BASE, Visitor
 
 TRACES = BASE + "/traces"
@@ -152,3 +158,74 @@ async def test_a_full_list_is_rendered_within_its_budget(
 async def test_an_id_leads_to_what_it_names(store: Database, owner: Visitor, typed: str, leads: str) -> None:
     await fill(store, 1)
     assert (await owner.get(f"{BASE}/go?q={quote(typed)}")).location == BASE + leads
+
+
+async def test_a_drawing_of_the_newest_says_so_and_leads_to_the_rest(
+    store: Database, owner: Visitor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trace_counts, "FACETED", 10)
+    monkeypatch.setattr(trace_counts, "FIRST_ROWS", 10)
+    monkeypatch.setattr(trace_pages, "DRAWING_BUDGET_S", 0.0)
+    await fill(store)
+    # An hour ago, each a second after the other, the last one at 59.
+    await store.fetch(
+        "update trace set started_at = date_trunc('hour', now(), 'UTC') - interval '1 hour'"
+        " + interval '1 s' * (get_byte(trace_id, 15) - 1), status = 'ok', error_count = 0"
+    )
+    hour = hour_of(now()) - timedelta(hours=1)
+    since = words.clock(hour + timedelta(seconds=50), UTC, now())
+    seen = await owner.get(f"{BASE}/traces?q=ask&range=7d")
+    assert heading(seen) == "Traces in the last 7 days, being counted"
+    (address,) = re.findall(r'data-drawing="([^"]+)"', html.unescape(seen.text))
+    part = await owner.get(address, X_Part="1")
+    said = f"10 traces since {since}, none of them failed"
+    assert f'<p class="unseen" role="status" data-said>{said}</p>' in part.text
+    assert "<title>Not counted</title>" in part.text
+    assert re.search(r"<caption>Traces by (.+), counted since (.+) only</caption>", part.text)
+    line = (
+        f"Counted since {since} only: these traces are looked through one by one, the newest first. "
+        '<a href="([^"]+)" data-further>Count further back</a></p>'
+    )
+    further = re.search(line, part.text)
+    assert further is not None
+    # Those that are counted are drawn from then on.
+    assert f'data-from="{(hour + timedelta(seconds=50)).isoformat()}"' in part.text
+    # With more time all are counted, and nothing is said of others.
+    whole = await owner.get(html.unescape(further[1]), X_Part="1")
+    assert "60 traces in the last 7 days, none of them failed</p>" in whole.text
+    assert "ounted" not in whole.text
+    monkeypatch.setattr(trace_pages, "FURTHER_BUDGET_S", 0.0)
+    more = await owner.get(html.unescape(further[1]), X_Part="1")
+    assert said in more.text
+    assert "data-further" not in more.text
+    rest = re.search(r'newest first\. <a href="([^"]+)">Go on with those before</a></p>', more.text)
+    assert rest is not None
+    listed = await owner.get(html.unescape(rest[1]))
+    assert f"{hour + timedelta(seconds=50):to=%Y-%m-%dT%H%%3A%M%%3A50}" in html.unescape(rest[1])
+    assert listed.text.count("<tr data-id=") == 50
+    (address,) = re.findall(r'data-drawing="([^"]+)"', html.unescape(listed.text))
+    part = await owner.get(address, X_Part="1")
+    start, end = (hour + timedelta(seconds=at) for at in (41, 50))
+    said = (
+        f"from {words.clock(start, UTC, now())} to {words.minute(end, UTC, now())}, none of them failed</p>"
+    )
+    assert f"10 traces {said}" in part.text
+
+
+async def test_a_drawing_without_any_of_the_newest_says_that_the_others_are_not_counted(
+    store: Database, owner: Visitor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trace_counts, "FACETED", 10)
+    monkeypatch.setattr(trace_counts, "FIRST_ROWS", 10)
+    monkeypatch.setattr(trace_pages, "DRAWING_BUDGET_S", 0.0)
+    await fill(store)
+    part = await owner.get(f'{BASE}/traces/drawing?q="ask 37"&range=7d', X_Part="1")
+    said = re.search("data-said>No matching traces since (.*); earlier ones are not counted</p>", part.text)
+    assert said is not None
+    assert "data-histogram" in part.text
+    assert f"Counted since {said[1]} only: " in part.text
+    assert 'class="all"' not in part.text
+    # Of nothing in the whole range there is no drawing.
+    none = await owner.get(f"{BASE}/traces/drawing?q=nowhere&range=7d&further=1", X_Part="1")
+    assert "No matching traces in the last 7 days</p>" in none.text
+    assert "<figure" not in none.text

@@ -15,7 +15,8 @@ import numpy as np
 
 from svc.domain.alerts.params import MetricParams
 from svc.domain.detect.arrays import Floats
-from svc.domain.detect.histogram import BINS, UNIT_MS, Histogram
+from svc.domain.detect.axis import BINS, UNIT_MS
+from svc.domain.detect.histogram import Histogram
 
 #: The days before whose same windows a change is measured against, and how many of them must have rows.
 DAYS_BEFORE: Final = 7

@@ -14,7 +14,8 @@ import attrs
 import numpy as np
 
 from svc.domain.detect.arrays import Floats, Ints, blocks_held
-from svc.domain.detect.histogram import BINS, CENTRES, LN_RATIO, Histogram, winsorised
+from svc.domain.detect.axis import BINS, LN_RATIO
+from svc.domain.detect.histogram import CENTRES, Histogram, winsorised
 from svc.domain.detect.rate_reference import EXPECTED_UNITS, Gathered, RateReference, reference_of
 from svc.domain.detect.slots import SLOTS_PER_DAY, SLOTS_PER_WINDOW, STRATA, stratum
 from svc.domain.detect.tallies import RateTallies, SizeTallies

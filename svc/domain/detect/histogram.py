@@ -1,9 +1,8 @@
-"""Sparse histograms of sizes on a logarithmic axis: 320 bins, each 1.05 times as wide as the one before.
+"""Sparse histograms of sizes, on the axis that `axis` has.
 
 Owns: `Histogram` (merge, subtract, quantiles, tail counts), the bins of values, and the same figures for many
-histograms at once as dense rows. Bins count from the unit, 1 ms or $0.00001, and reach six million times as
-far: 100 minutes, or $60. What is smaller or larger lies in the first or last bin. Tallies, the drift engine
-and whoever shows a distribution call it. Never keeps a single value.
+histograms at once as dense rows. Tallies, the drift engine and whoever shows a distribution call it. Never
+keeps a single value.
 """
 
 from __future__ import annotations
@@ -16,11 +15,8 @@ import attrs
 import numpy as np
 
 from svc.domain.detect.arrays import Floats, Ints
+from svc.domain.detect.axis import BINS, LN_RATIO
 
-BINS: Final = 320
-LN_RATIO: Final = math.log(1.05)
-UNIT_MS: Final = 1.0
-UNIT_DOLLARS: Final = 0.00001
 #: ln(value / unit) at the middle of each bin.
 CENTRES: Final[Floats] = np.arange(0.5, BINS, dtype=np.float64) * LN_RATIO
 #: The share of rows pulled in at either end before the mean is taken.
@@ -32,12 +28,6 @@ def bins_of(values: Floats, unit: float) -> Ints:
     logs = np.log(np.maximum(values, unit) / unit) / LN_RATIO
     # A value that stands on a border belongs above it, whatever the logarithm rounds to.
     return np.clip(np.floor(logs + 1e-9), 0, BINS - 1).astype(np.int64)
-
-
-def bin_of(value: float, unit: float) -> int:
-    """The bin of one value, as `bins_of` has it: an array of one costs seven times as much (2026-11)."""
-    log = math.log(max(value, unit) / unit) / LN_RATIO
-    return min(max(math.floor(log + 1e-9), 0), BINS - 1)
 
 
 @attrs.frozen

@@ -17,7 +17,7 @@ from typing import Final, Literal
 import attrs
 import msgspec
 
-from svc.domain.detect.histogram import UNIT_DOLLARS, UNIT_MS, bin_of
+from svc.domain.detect.axis import UNIT_DOLLARS, UNIT_MS, bin_of
 from svc.domain.detect.slots import SLOT_S
 from svc.domain.values import identifier
 

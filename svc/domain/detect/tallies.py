@@ -13,7 +13,8 @@ import attrs
 import numpy as np
 
 from svc.domain.detect.arrays import Flags, Floats, Ints
-from svc.domain.detect.histogram import BINS, CENTRES, Histogram
+from svc.domain.detect.axis import BINS
+from svc.domain.detect.histogram import CENTRES, Histogram
 
 
 @attrs.frozen(eq=False)

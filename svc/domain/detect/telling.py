@@ -14,9 +14,9 @@ import attrs
 
 from protocol.detection import Cause
 from svc.domain.detect import severity
+from svc.domain.detect.axis import UNIT_DOLLARS
 from svc.domain.detect.bucket import Watched
 from svc.domain.detect.changes import Change
-from svc.domain.detect.histogram import UNIT_DOLLARS
 from svc.domain.detect.observed import SITE, TOOL
 from svc.domain.detect.slots import SLOT_S, slot_start_s
 

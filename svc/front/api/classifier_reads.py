@@ -20,7 +20,7 @@ from protocol.rest.classifiers import (
     RatesQuery,
     ToolErrorRates,
 )
-from svc.domain.detect.histogram import UNIT_MS
+from svc.domain.detect.axis import UNIT_MS
 from svc.domain.detect.observed import MEASURES, MeasureName
 from svc.domain.detect.slots import SLOTS_PER_DAY, day_start, slot_at
 from svc.domain.detect.table import DETECTORS

@@ -1,11 +1,12 @@
 """Hourly cubes over closed hours and their sums by day: built off the hot path, read by every aggregate.
 
-Owns the tables `cube`, `cube_day`, `cube_progress` and `cube_dirty`; what searches look up is built along
-with them (`search_blocks`, `search_values`), the vitals of what ran (`vitals`), the models that were called
-(`models`), ids of spans (`span_ids`), and traces, their codes and ids (`trace_values`, `trace_codes`,
+Owns the tables `cube`, `cube_day`, `cube_progress` and, with `closed_hours`, `cube_dirty`; what searches
+look up is built along with them (`blocks`, `values`), the vitals of what ran (`vitals`), the models that were
+called (`models`), ids of spans (`span_ids`), and traces, their codes and ids (`trace_values`, `trace_codes`,
 `trace_ids`), which have hours as well. A closed hour of `created_at` changes only when a span in it is
 replaced, expires, or loses a repeated tool call; whoever does that calls `mark_dirty` in the same
 transaction.
+
 Questions that the cube cannot answer go to the raw rows (`svc.store.reads.query`).
 
 Ordering: building an hour first deletes its mark, which waits for whoever is marking it, and then counts with
@@ -15,7 +16,7 @@ and so is a day whose hours are all built and clean.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
@@ -23,8 +24,9 @@ import attrs
 
 from protocol.storage import Built
 from svc.domain.calendar import after, day_of, hour_of
-from svc.domain.datasets import SPANS, TOOL_CALLS, Dataset
+from svc.domain.datasets import SPANS, Dataset
 from svc.store.aggregates.blocks import build_blocks
+from svc.store.aggregates.closed_hours import BUILD_TIMEOUT_S, CUBED, GRACE, HOUR
 from svc.store.aggregates.counts import fold
 from svc.store.aggregates.failed import FAILED, LACKING_FAILED, WITHOUT_FAILED, count_failed
 from svc.store.aggregates.models import build_models
@@ -38,16 +40,8 @@ from svc.store.aggregates.values import build_values
 from svc.store.aggregates.vitals import TRACES, build_vitals
 from svc.store.postgres.database import Connection, Database
 
-HOUR: Final = timedelta(hours=1)
 DAY: Final = timedelta(days=1)
 FAR: Final = datetime(9999, 1, 1, tzinfo=UTC)
-
-#: An hour is closed this long after its end: longer than any write group may take (`WORK_TIMEOUT_S`), so
-#: that none of its rows is still on the way.
-GRACE: Final = timedelta(minutes=2)
-
-#: The datasets that grow with traffic.
-CUBED: Final = (SPANS, TOOL_CALLS)
 
 _BEGINNING: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _END: Final = datetime(9999, 12, 31, tzinfo=UTC)
@@ -55,31 +49,7 @@ _END: Final = datetime(9999, 12, 31, tzinfo=UTC)
 #: What has hours that are built: those, and traces, of which only the vitals are.
 BUILT: Final = {dataset.name: dataset for dataset in (*CUBED, TRACES)}
 
-BUILD_TIMEOUT_S: Final = 600.0
 _LOCK: Final = 0x6375_6265
-
-
-async def mark_dirty(
-    connection: Connection, marks: Iterable[tuple[int, datetime]], dataset: Dataset, now: datetime
-) -> None:
-    """Rows created at these moments change in this transaction: count their hours anew.
-
-    Hours that are not closed yet need no mark: they are not in the cube.
-    """
-    hours = {(project_id, hour_of(moment)) for project_id, moment in marks}
-    closed = sorted((project_id, hour) for project_id, hour in hours if hour + HOUR <= now)
-    if not closed:
-        return
-    # The update takes the lock that a build of the same hour waits for.
-    await connection.execute(
-        "insert into cube_dirty (project_id, dataset, hour, marked_at)"
-        " select p, $3, h, $4 from unnest($1::bigint[], $2::timestamptz[]) as marks (p, h)"
-        " on conflict (project_id, dataset, hour) do update set marked_at = excluded.marked_at",
-        [project_id for project_id, _ in closed],
-        [hour for _, hour in closed],
-        dataset.name,
-        now,
-    )
 
 
 @attrs.define(eq=False)

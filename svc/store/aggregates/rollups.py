@@ -16,7 +16,7 @@ import attrs
 
 from protocol.storage import Built
 from svc.domain.calendar import day_of, hour_of
-from svc.store.aggregates.cubes import BUILD_TIMEOUT_S, GRACE, HOUR
+from svc.store.aggregates.closed_hours import BUILD_TIMEOUT_S, GRACE, HOUR
 from svc.store.aggregates.projects import every_project
 from svc.store.postgres.database import Connection, Database
 

@@ -11,7 +11,8 @@ from typing import Final
 
 import attrs
 
-from svc.domain.detect.histogram import UNIT_MS, Histogram
+from svc.domain.detect.axis import UNIT_MS
+from svc.domain.detect.histogram import Histogram
 from svc.domain.detect.observed import MEASURES
 from svc.store.postgres.database import READ_TIMEOUT_S, Database
 

@@ -26,7 +26,8 @@ from protocol.rest.query import FilterValue, jsonable, timestamp
 from svc.domain.calendar import after as later
 from svc.domain.datasets import DATASETS, SPANS, Dataset, Field
 from svc.domain.values import identifier
-from svc.store.aggregates.cubes import CUBED, Split, split_range
+from svc.store.aggregates.closed_hours import CUBED
+from svc.store.aggregates.cubes import Split, split_range
 from svc.store.aggregates.failed import FAILED
 from svc.store.aggregates.sums import ONLY_HOURS
 from svc.store.aggregates.values import PLACED

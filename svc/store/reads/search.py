@@ -21,7 +21,8 @@ import attrs
 
 from svc.domain.datasets import Dataset
 from svc.store.aggregates.blocks import grams_of, hashed
-from svc.store.aggregates.cubes import HOUR, Split, split_range
+from svc.store.aggregates.closed_hours import HOUR
+from svc.store.aggregates.cubes import Split, split_range
 from svc.store.postgres.clauses import Where, readable
 from svc.store.postgres.database import Connection
 

@@ -15,7 +15,8 @@ import attrs
 from svc.domain.calendar import after
 from svc.domain.datasets import SPANS
 from svc.domain.span import Kind, Status
-from svc.store.aggregates.cubes import HOUR, split_range
+from svc.store.aggregates.closed_hours import HOUR
+from svc.store.aggregates.cubes import split_range
 from svc.store.aggregates.span_ids import hours_with
 from svc.store.postgres.clauses import Where
 from svc.store.postgres.database import READ_TIMEOUT_S, Connection, Database

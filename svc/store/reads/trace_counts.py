@@ -2,14 +2,16 @@
 
 The same filters as the page of traces (`svc.store.reads.traces`), so that they say the same. Over closed
 hours the groups of traces tell what a filter leaves (`svc.store.reads.trace_groups`); what these do not cover
-is counted under the same snapshot. Facets are counted over the newest traces that a filter leaves, and say so
+is counted under the same snapshot, and what neither they nor an index tell is read newest first
+(`svc.store.reads.trace_drawing`). Facets are counted over the newest traces that a filter leaves, and say so
 when there are more.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
+from time import monotonic
 from typing import Any, Final
 
 import attrs
@@ -17,6 +19,16 @@ import attrs
 from svc.store.postgres.clauses import Where, by_each
 from svc.store.postgres.database import Connection, Database
 from svc.store.reads.search import PLAN_ONCE
+from svc.store.reads.trace_drawing import (
+    MOST_BUCKETS,
+    ORIGIN,
+    Looked,
+    TraceBucket,
+    TraceHistogram,
+    all_counted,
+    edge_of,
+    newest_counted,
+)
 from svc.store.reads.trace_filter import (
     TraceFilter,
     asked_for,
@@ -28,48 +40,14 @@ from svc.store.reads.trace_filter import (
 from svc.store.reads.trace_groups import buckets_left, grouped, ids_left, stretches_of
 from svc.store.reads.trace_search import RARE, speaking, worth_grouping
 
-_MOST_BUCKETS: Final = 2000
-#: Where buckets begin to be counted from; a Monday.
-_ORIGIN: Final = datetime(1970, 1, 5, tzinfo=UTC)
 #: Newest traces over which facets are counted, and those whose spans are asked for their models.
 FACETED: Final = 5000
 MODELLED: Final = 1000
+#: Traces that are read one by one at first, for a drawing.
+FIRST_ROWS: Final = 1000
 VALUES_SHOWN: Final = 10
 #: Fields of a trace that are counted. Closed: they are named in SQL.
 _FIELDS: Final = ("status", "call_site_id", "name", "session_id", "user_id")
-
-
-@attrs.frozen
-class TraceBucket:
-    """Traces that began in a stretch of time; `failing` hold a failed span, whatever became of them."""
-
-    start: datetime
-    count: int
-    failed: int
-    failing: int
-
-
-@attrs.frozen
-class TraceHistogram:
-    """Buckets in order, empty ones left out, and what they add up to."""
-
-    width: timedelta
-    buckets: Sequence[TraceBucket]
-
-    @property
-    def count(self) -> int:
-        """All of them."""
-        return sum(bucket.count for bucket in self.buckets)
-
-    @property
-    def failed(self) -> int:
-        """Those that failed."""
-        return sum(bucket.failed for bucket in self.buckets)
-
-    @property
-    def failing(self) -> int:
-        """Those that hold a failed span, which those that failed do as well."""
-        return sum(bucket.failing for bucket in self.buckets)
 
 
 @attrs.frozen
@@ -92,50 +70,45 @@ class TraceCounts:
     database: Database
 
     async def histogram(
-        self, project_id: int, asked: TraceFilter, width: timedelta, *, timeout_s: float
+        self, project_id: int, asked: TraceFilter, width: timedelta, *, timeout_s: float, budget_s: float
     ) -> TraceHistogram:
-        """How many traces began when, by their groups where these can tell. Raises `Slow`."""
-        found = await self._histogram(project_id, asked, width, timeout_s, walks=True)
-        assert found is not None, "walking counts anything"
+        """How many traces began when, by their groups where these can tell. Raises `Slow`.
+
+        Where neither these nor an index tell, the newest are read for about `budget_s`.
+        """
+        found = await self._histogram(project_id, asked, width, timeout_s, budget_s, walks=True)
+        assert found is not None, "reading them counts anything"
         return found
 
     async def quick_histogram(
-        self, project_id: int, asked: TraceFilter, width: timedelta, *, timeout_s: float
+        self, project_id: int, asked: TraceFilter, width: timedelta, *, timeout_s: float, budget_s: float
     ) -> TraceHistogram | None:
         """The same; None when the texts of more than a few thousand traces would be looked through."""
-        return await self._histogram(project_id, asked, width, timeout_s, walks=False)
+        return await self._histogram(project_id, asked, width, timeout_s, budget_s, walks=False)
 
     async def _histogram(
-        self, project_id: int, asked: TraceFilter, width: timedelta, timeout_s: float, *, walks: bool
+        self,
+        project_id: int,
+        asked: TraceFilter,
+        width: timedelta,
+        timeout_s: float,
+        budget_s: float,
+        *,
+        walks: bool,
     ) -> TraceHistogram | None:
-        async def work(connection: Connection) -> list[Any] | None:
+        async def work(connection: Connection) -> TraceHistogram | None:
+            until_s = monotonic() + budget_s
             await connection.execute(PLAN_ONCE)
             if asked.q is None and asked.session_id is None:
                 built = await grouped(connection, project_id, asked)
                 if built is not None:
-                    where, clause = _clause(project_id, asked)
+                    where, clause, _ = _clause(project_id, asked)
                     raw = clause, where.values
-                    return await buckets_left(connection, asked, built, raw, width, _ORIGIN, _MOST_BUCKETS)
-            these, values, named = await _these(connection, project_id, asked, None)
-            if not walks and not named and await _many(connection, project_id, asked):
-                return None
-            # The range by the index on started_at, or a few by their keys; what the filter leaves is counted
-            # by its bucket.
-            rows: list[Any] = await connection.fetch(
-                f"select date_bin(${len(values) + 1}::interval, t.started_at, ${len(values) + 2})"
-                " as start, count(*) as count, count(*) filter (where t.status = 'error') as failed,"
-                " count(*) filter (where t.error_count > 0) as failing"
-                f" from trace t where {these} group by 1 order by 1 limit {_MOST_BUCKETS}",
-                *values,
-                width,
-                _ORIGIN,
-            )
-            return rows
+                    rows = await buckets_left(connection, asked, built, raw, width, ORIGIN, MOST_BUCKETS)
+                    return TraceHistogram(width, [TraceBucket(**dict(row.items())) for row in rows])
+            return await _read(connection, project_id, asked, width, until_s, walks=walks)
 
-        rows = await self.database.run(work, readonly=True, snapshot=True, timeout_s=timeout_s)
-        if rows is None:
-            return None
-        return TraceHistogram(width, [TraceBucket(**dict(row.items())) for row in rows])
+        return await self.database.run(work, readonly=True, snapshot=True, timeout_s=timeout_s)
 
     async def facets(self, project_id: int, asked: TraceFilter, *, timeout_s: float) -> TraceFacets:
         """The most frequent values of each field, over the newest traces. Raises `Slow`."""
@@ -144,7 +117,7 @@ class TraceCounts:
 
         async def work(connection: Connection) -> list[Any]:
             await connection.execute(PLAN_ONCE)
-            these, values, _ = await _these(connection, project_id, asked, FACETED)
+            these, values = await _these(connection, project_id, asked, FACETED)
             # The newest by the index on started_at or by their keys, counted by each field apart, the most
             # frequent kept; of the very newest the models, by the keys of their spans: `offset 0` keeps it a
             # look-up for each.
@@ -201,37 +174,53 @@ class TraceCounts:
         return None if rows[0]["first"] is None else (rows[0]["first"], rows[0]["last"])
 
 
-def _clause(project_id: int, asked: TraceFilter) -> tuple[Where, str]:
-    """The whole clause over a trace `t`, and its parameters."""
+def _clause(project_id: int, asked: TraceFilter) -> tuple[Where, str, str]:
+    """The whole clause over a trace `t`, that of its text, and the parameters of both."""
     where = narrowed_by_index(project_id, asked)
     near = where.sql()
     said, held = asked_for(where, asked.q, held_by_spans(asked))
     own = of_its_own(where, asked)
-    return where, both(near, said, own, *(value.clause() for value in held))
+    return where, both(near, said, own, *(value.clause() for value in held)), said
 
 
-async def _many(connection: Connection, project_id: int, asked: TraceFilter) -> bool:
-    """Whether a text would be looked for in more than a few thousand traces."""
-    if asked.q is None:
-        return False
-    near = narrowed_by_index(project_id, asked)
-    # So many rows down the index, and no text.
-    more = await connection.fetchval(
-        f"select true from trace where {near.sql()} order by started_at desc, trace_id desc"
-        f" offset {FACETED} limit 1",
-        *near.values,
-    )
-    return bool(more)
+async def _read(
+    connection: Connection,
+    project_id: int,
+    asked: TraceFilter,
+    width: timedelta,
+    until_s: float,
+    *,
+    walks: bool,
+) -> TraceHistogram | None:
+    """The drawing of what groups alone do not tell; without `walks`, of a text only if one look does."""
+    where, clause, said = _clause(project_id, asked)
+    near, built = narrowed_by_index(project_id, asked), None
+    one_look = asked.q is not None and not walks
+    ids = None if asked.q is None else await speaking(connection, project_id, asked.q)
+    if ids is not None:
+        clause = both(clause, f"t.trace_id = any({where.value(ids)}::bytea[])")
+    elif asked.by_value and asked.session_id is None:
+        built = await worth_grouping(connection, project_id, asked)
+    # To ask the groups takes as long as to read thousands of rows.
+    first = FACETED if one_look and built is None else FIRST_ROWS
+    until_s = 0.0 if one_look else until_s
+    looked = Looked(asked, near, clause, said, built, where.values, width, first, until_s)
+    if ids is not None:
+        return await all_counted(connection, looked)
+    if one_look and built is None and await edge_of(connection, near, None, first) is not None:
+        return None
+    found = await newest_counted(connection, looked)
+    return None if one_look and found.since is not None else found
 
 
 async def _these(
-    connection: Connection, project_id: int, asked: TraceFilter, most: int | None
-) -> tuple[str, Sequence[Any], bool]:
-    """A clause over traces `t` and its parameters: those of a filter, or `most` of them and more, the newest.
+    connection: Connection, project_id: int, asked: TraceFilter, most: int
+) -> tuple[str, Sequence[Any]]:
+    """A clause over traces `t` and its parameters: the newest `most` of a filter, and more.
 
-    They are named by their keys where that is quicker; the last is whether they are.
+    They are named by their keys where that is quicker.
     """
-    where, clause = _clause(project_id, asked)
+    where, clause, _ = _clause(project_id, asked)
     named = None
     if asked.q is not None:
         ids = await speaking(connection, project_id, asked.q)
@@ -241,10 +230,10 @@ async def _these(
             ids = [row["trace_id"] for row in found] if len(found) <= RARE else None
         if ids is not None:
             named = f"t.trace_id = any({where.value(ids)}::bytea[])"
-    elif most is not None and (left := await _left(connection, project_id, asked, most)) is not None:
+    elif (left := await _left(connection, project_id, asked, most)) is not None:
         # Nothing more is asked of them.
-        return *left, True
-    return (clause if named is None else both(clause, named)), where.values, named is not None
+        return left
+    return (clause if named is None else both(clause, named)), where.values
 
 
 async def _left(
@@ -259,7 +248,7 @@ async def _left(
     built = await worth_grouping(connection, project_id, asked)
     if built is None:
         return None
-    raw, clause = _clause(project_id, attrs.evolve(asked, q=None))
+    raw, clause, _ = _clause(project_id, attrs.evolve(asked, q=None))
     # Those that no group tells of, by the index on created_at.
     rows = await connection.fetch(
         f"select trace_id from {stretches_of(raw, built.raw)} cross join lateral (select trace_id,"

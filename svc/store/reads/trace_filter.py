@@ -55,6 +55,12 @@ class TraceFilter:
         by_index = attrs.evolve(self, status=None, low=None, high=None, session_id=None, q=None)
         return by_index != TraceFilter()
 
+    @property
+    def by_span(self) -> bool:
+        """Whether it asks for what spans of a trace hold, which is a look into them for each trace."""
+        held = any(getattr(self, name) is not None for name in HELD)
+        return held or any(field in HELD for field, _ in self.without)
+
 
 @attrs.frozen
 class HeldValue:

@@ -17,7 +17,8 @@ from typing import Any, Final
 import attrs
 
 from svc.domain.calendar import after, hour_of
-from svc.store.aggregates.cubes import HOUR, Covered, ceil_hour, covered
+from svc.store.aggregates.closed_hours import HOUR
+from svc.store.aggregates.cubes import Covered, ceil_hour, covered
 from svc.store.aggregates.trace_codes import CODED, uncoded_hours
 from svc.store.aggregates.trace_values import HELD, lacking_hours
 from svc.store.aggregates.vitals import TRACES

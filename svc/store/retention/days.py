@@ -21,7 +21,7 @@ from protocol.inflate import Unreadable
 from protocol.storage import Freed
 from svc.domain.datasets import SPANS, TOOL_CALLS, Dataset
 from svc.domain.packing import Frame
-from svc.store.aggregates.cubes import HOUR, mark_dirty
+from svc.store.aggregates.closed_hours import HOUR, mark_dirty
 from svc.store.postgres.database import Connection, Database
 from svc.store.postgres.partitions import columns_of, lock_days, midnight, partition
 

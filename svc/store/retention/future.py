@@ -17,7 +17,7 @@ import trio
 
 from protocol.storage import Freed
 from svc.domain.datasets import SPANS, TOOL_CALLS, Dataset
-from svc.store.aggregates.cubes import mark_dirty
+from svc.store.aggregates.closed_hours import mark_dirty
 from svc.store.postgres.database import Connection, Database
 from svc.store.postgres.partitions import WINDOW_AHEAD_DAYS, midnight
 from svc.store.retention.days import BATCH_PAUSE_S, BATCH_ROWS, STEP_TIMEOUT_S, Expired, with_rows

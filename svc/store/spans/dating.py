@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from svc.domain.rollup import TraceRollup
-from svc.store.aggregates.cubes import CUBED, mark_dirty
+from svc.store.aggregates.closed_hours import CUBED, mark_dirty
 from svc.store.aggregates.rollups import count_late
 from svc.store.aggregates.vitals import TRACES
 from svc.store.postgres.database import Connection

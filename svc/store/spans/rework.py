@@ -25,7 +25,7 @@ from svc.domain.rework import CHANGEABLE, Totals, differs, totals
 from svc.domain.rollup import roll_up
 from svc.domain.span import SpanRow, ToolCall
 from svc.domain.tool_calls import dedupe_tool_calls
-from svc.store.aggregates.cubes import mark_dirty
+from svc.store.aggregates.closed_hours import mark_dirty
 from svc.store.postgres.clock import Clock, server_clock
 from svc.store.postgres.database import Connection, Database
 from svc.store.spans.call_sites import CallSites

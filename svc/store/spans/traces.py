@@ -21,7 +21,7 @@ from svc.domain.datasets import SPANS, TOOL_CALLS
 from svc.domain.rollup import TraceRollup, roll_up
 from svc.domain.span import SpanRow, ToolCall
 from svc.domain.tool_calls import dedupe_tool_calls
-from svc.store.aggregates.cubes import mark_dirty
+from svc.store.aggregates.closed_hours import mark_dirty
 from svc.store.aggregates.vitals import TRACES
 from svc.store.postgres.database import Connection, Database
 

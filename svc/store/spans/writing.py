@@ -28,7 +28,7 @@ from svc.domain.rollup import TraceRollup, roll_up
 from svc.domain.span import SpanRow
 from svc.domain.tool_calls import dedupe_tool_calls
 from svc.domain.twins import mark_twins
-from svc.store.aggregates.cubes import CUBED, mark_dirty
+from svc.store.aggregates.closed_hours import CUBED, mark_dirty
 from svc.store.aggregates.rollups import hold_rollups
 from svc.store.postgres.clock import Clock, server_clock
 from svc.store.postgres.database import Connection, Database

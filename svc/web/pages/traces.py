@@ -17,7 +17,8 @@ from protocol.refusals import NOT_FOUND, Refusal
 from protocol.storage import Slow
 from svc.store.accounts.saved_views import SavedViewStore
 from svc.store.reads.spans import SpanReads
-from svc.store.reads.trace_counts import TraceCounts, TraceHistogram
+from svc.store.reads.trace_counts import TraceCounts
+from svc.store.reads.trace_drawing import TraceHistogram
 from svc.store.reads.traces import TraceFilter, TraceReads
 from svc.web import words
 from svc.web.filters import FIELDS
@@ -33,6 +34,10 @@ ROWS: Final = 50
 ROWS_TIMEOUT_S: Final = 5.0
 DRAWING_TIMEOUT_S: Final = 2.0
 FACETS_TIMEOUT_S: Final = 5.0
+#: How long traces are read one by one for a drawing, and how long when somebody asks for more of it: it is
+#: then of the newest, and says since when.
+DRAWING_BUDGET_S: Final = 0.25
+FURTHER_BUDGET_S: Final = 3.0
 #: A search that takes too long is tried again over this part of its range, the newest.
 _NARROWED: Final = 24
 
@@ -81,8 +86,7 @@ async def traces(visit: Visit) -> Html | Go:
         "all_columns": COLUMNS.values(),
         "presets": PRESETS,
         "narrowed_to": found.narrowed_to,
-        "headline": _headline(visit, asking, found),
-        "bars": drawn(asking, found.drawing, found.drawn),
+        **_of_drawing(visit, asking, found),
         "later": found.later and bool(rows),
         "part": False,
         "views": await SavedViewStore(visit.means.database).list(visit.project.id),
@@ -117,20 +121,20 @@ async def _read_rows(visit: Visit, asking: Asking, found: _Found) -> None:
 
 
 async def _read_drawing(
-    visit: Visit, asking: Asking, counts: TraceCounts, found: _Found, *, walks: bool = False
+    visit: Visit, asking: Asking, counts: TraceCounts, found: _Found, *, walks_s: float | None = None
 ) -> None:
     low, high = asking.range.low, asking.range.high or asking.range.now
     if low is None:
         ends = await counts.ends(visit.project.id)
         low, high = (high, high) if ends is None else (ends[0], max(ends[1], ends[0]))
     found.drawn = (low, high)
-    asked, width = asking.filters.over(asking.range), bar_width(low, high)
+    what = visit.project.id, asking.filters.over(asking.range), bar_width(low, high)
     try:
-        if walks:
-            found.drawing = await counts.histogram(visit.project.id, asked, width, timeout_s=FACETS_TIMEOUT_S)
+        if walks_s is not None:
+            found.drawing = await counts.histogram(*what, timeout_s=FACETS_TIMEOUT_S, budget_s=walks_s)
         else:
             found.drawing = await counts.quick_histogram(
-                visit.project.id, asked, width, timeout_s=DRAWING_TIMEOUT_S
+                *what, timeout_s=DRAWING_TIMEOUT_S, budget_s=DRAWING_BUDGET_S
             )
             found.later = found.drawing is None
     except Slow:
@@ -149,7 +153,12 @@ async def _nothing(visit: Visit, asking: Asking, counts: TraceCounts) -> dict[st
 
 def _headline(visit: Visit, asking: Asking, found: _Found) -> str:
     """The answer to the page's question, in a sentence."""
-    said = asking.range.said(visit.look.zone)
+    zone, range_, others = visit.look.zone, asking.range, ""
+    said = range_.said(zone)
+    if found.drawing is not None and found.drawing.since is not None:
+        since = words.clock(found.drawing.since, zone, range_.now)
+        to = "" if range_.high is None else words.minute(range_.high, zone, range_.now)
+        said, others = f"from {since} to {to}" if to else f"since {since}", "; earlier ones are not counted"
     none = f"No {'matching ' if asking.filters.tokens or asking.filters.text else ''}traces {said}"
     if found.later:
         return f"Traces {said}, being counted" if found.page["traces"] else none
@@ -159,7 +168,7 @@ def _headline(visit: Visit, asking: Asking, found: _Found) -> str:
     # A failed step of a trace whose root went well.
     within = found.drawing.failing - failed
     if not count:
-        return none
+        return none + others
     if failed == count:
         tail = ", failed" if count == 1 else ", all of them failed"
     else:
@@ -168,6 +177,16 @@ def _headline(visit: Visit, asking: Asking, found: _Found) -> str:
             many = f"{words.count(within)}{' more' if failed else ''} hold{'s' if within == 1 else ''}"
             tail += f", {'' if failed else 'but '}{many} failed spans"
     return f"{words.counted(count, 'trace')} {said}{tail}"
+
+
+def _of_drawing(visit: Visit, asking: Asking, found: _Found, *, further: bool = False) -> dict[str, Any]:
+    """The drawing and what is said of it. One of the newest leads to more of it, once, and to the rest."""
+    bars = drawn(asking, found.drawing, found.drawn)
+    more = rest = None
+    if bars is not None and bars.since is not None:
+        more = None if further else query(asking.part("drawing"), given=asking.range.preset, further=1)
+        rest = asking.ranged(bars.low, bars.since)
+    return {"headline": _headline(visit, asking, found), "bars": bars, "further": more, "rest": rest}
 
 
 def _of_rows(visit: Visit, asking: Asking, page: dict[str, Any]) -> dict[str, Any]:
@@ -190,15 +209,11 @@ async def rows(visit: Visit) -> Html:
 
 async def drawing(visit: Visit) -> Html:
     """How many there are and when, where every text has to be looked through for it."""
-    asking, found = Asking.of(visit), _Found()
-    await _read_drawing(visit, asking, TraceCounts(visit.means.history), found, walks=True)
+    asking, found, further = Asking.of(visit), _Found(), bool(visit.query.get("further"))
+    walks_s = FURTHER_BUDGET_S if further else DRAWING_BUDGET_S
+    await _read_drawing(visit, asking, TraceCounts(visit.means.history), found, walks_s=walks_s)
     asking = attrs.evolve(asking, range=_as_given(visit, asking))
-    context = {
-        "asking": asking,
-        "part": True,
-        "headline": _headline(visit, asking, found),
-        "bars": drawn(asking, found.drawing, found.drawn),
-    }
+    context = {"asking": asking, "part": True, **_of_drawing(visit, asking, found, further=further)}
     return Html("parts/trace_drawing", context, part=True)
 
 

@@ -22,7 +22,10 @@ export function start(root) {
   history.replaceState(history.state, "", address);
 }
 
-/** What took longer than the rows: the drawing, and with it the page's first line. @param {HTMLElement} root */
+/**
+ * What takes longer than the rows: the drawing, and with it the page's first line; more of it when asked for.
+ * @param {HTMLElement} root
+ */
 function later(root) {
   const place = root.querySelector("[data-drawing]");
   if (!(place instanceof HTMLElement)) return;
@@ -33,7 +36,14 @@ function later(root) {
     const drawing = place.querySelector("[data-histogram]");
     if (drawing instanceof HTMLElement) bars(drawing);
   });
-  load(place, place.dataset.drawing ?? "");
+  place.addEventListener("click", (event) => {
+    const further = /** @type {HTMLElement} */ (event.target).closest("[data-further]");
+    if (!(further instanceof HTMLAnchorElement) || !plain(event)) return;
+    event.preventDefault();
+    further.textContent = "Counting…";
+    load(place, further.href);
+  });
+  if (place.dataset.drawing) load(place, place.dataset.drawing);
 }
 
 /** @param {HTMLElement} root @param {MouseEvent} event */

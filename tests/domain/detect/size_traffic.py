@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from svc.domain.detect.arrays import Floats
+from svc.domain.detect.axis import UNIT_MS
 from svc.domain.detect.drift_engine import DriftJudgement, DriftSettings, DriftState, judge_drift
-from svc.domain.detect.histogram import UNIT_MS, bins_of
+from svc.domain.detect.histogram import bins_of
 from svc.domain.detect.tallies import SizeTallies
 from tests.domain.detect.traffic import DAY, START
 

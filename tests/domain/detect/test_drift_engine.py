@@ -9,9 +9,9 @@ import msgspec
 import numpy as np
 import pytest
 
+from svc.domain.detect.axis import LN_RATIO
 from svc.domain.detect.drift_engine import DriftSettings, DriftState, judge_drift
 from svc.domain.detect.drift_reference import FLOOR, MIXED, Windows, drift_reference, expected_drift
-from svc.domain.detect.histogram import LN_RATIO
 from svc.domain.detect.location_track import LocationArm, LocationTrack, Residual, step
 from svc.domain.detect.slots import SLOTS_PER_WINDOW, STRATA
 from svc.domain.detect.tallies import SizeTallies

@@ -12,18 +12,8 @@ from hypothesis import strategies as st
 
 from svc.domain.detect import slots
 from svc.domain.detect.arrays import blocks_held
-from svc.domain.detect.histogram import (
-    BINS,
-    CENTRES,
-    LN_RATIO,
-    UNIT_DOLLARS,
-    UNIT_MS,
-    Histogram,
-    bin_of,
-    bins_of,
-    log_distance,
-    winsorised,
-)
+from svc.domain.detect.axis import BINS, LN_RATIO, UNIT_DOLLARS, UNIT_MS, bin_of
+from svc.domain.detect.histogram import CENTRES, Histogram, bins_of, log_distance, winsorised
 from svc.domain.detect.tallies import RateTallies, SizeTallies
 
 ROWS = st.lists(

@@ -74,10 +74,13 @@ async def test_others_are_served_while_a_large_body_is_read(form: str) -> None:
     door = roomy()
     if form == "protobuf":
         honest = wire.request(*[wire.span(attributes={"t": "x" * 4000, "n": 1})] * 4000).SerializeToString()
-        bodies = [honest, protobuf_amplifiers(2_000_000)["groups beside a span"]]
+        bodies = [honest, *protobuf_amplifiers(2_000_000, "groups beside a span").values()]
     else:
         span = JSON_SPAN + b',"attributes":[{"key":"k","value":{"stringValue":"' + b"x" * 4000 + b'"}}]}'
-        bodies = [json_body(b",".join([span] * 4000)), json_amplifiers(1_100_000)["values of brackets"]]
+        bodies = [
+            json_body(b",".join([span] * 4000)),
+            *json_amplifiers(1_100_000, "values of brackets").values(),
+        ]
     media_type = JSON if form == "json" else "application/x-protobuf"
     worst_s = 0.0
     done = trio.Event()

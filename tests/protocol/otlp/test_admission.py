@@ -273,14 +273,14 @@ def test_what_is_not_counted_in_the_loop_does_not_fit_there() -> None:
 @pytest.mark.parametrize("name", protobuf_amplifiers(0))
 def test_empty_messages_that_amplify_are_refused_by_the_name_of_their_limit(name: str) -> None:
     with pytest.raises(OverLimit) as refused:
-        in_pieces(protobuf_amplifiers(600_000)[name], values=50_000)
+        in_pieces(protobuf_amplifiers(600_000, name)[name], values=50_000)
     assert refused.value.limit == name.split()[0]
 
 
 @pytest.mark.parametrize("name", json_amplifiers(0))
 def test_json_that_amplifies_is_refused_by_the_name_of_its_limit(name: str) -> None:
     with pytest.raises(OverLimit) as refused:
-        in_pieces(json_amplifiers(220_000)[name], "json", values=50_000)
+        in_pieces(json_amplifiers(220_000, name)[name], "json", values=50_000)
     assert refused.value.limit == name.split()[0]
 
 

@@ -13,7 +13,8 @@ from protocol.rest.query import timestamp
 from svc.domain.calendar import hour_of
 from svc.domain.datasets import SPANS
 from svc.store.accounts.projects import ProjectStore
-from svc.store.aggregates.cubes import GRACE, HOUR, CubeStore, mark_dirty
+from svc.store.aggregates.closed_hours import GRACE, HOUR, mark_dirty
+from svc.store.aggregates.cubes import CubeStore
 from svc.store.postgres.database import Connection, Database
 from svc.store.postgres.migrate import migrations
 from svc.store.reads.query import QueryStore

@@ -84,7 +84,7 @@ async def traces_agree(store: Database, clock: Clock, asked: dict[str, Any], hou
     # Wide bars are counted by the hour, narrow ones by each trace.
     for step in (width * HOUR, timedelta(minutes=7, seconds=30)):
         drawn = await TraceCounts(store).histogram(
-            1, TraceFilter(**asked, low=low, high=high), step, timeout_s=9
+            1, TraceFilter(**asked, low=low, high=high), step, timeout_s=9, budget_s=9
         )
         expected: Counter[datetime] = Counter()
         failed: Counter[datetime] = Counter()
@@ -226,7 +226,7 @@ async def test_a_month_is_read_by_the_hour(store: Database, clock: Clock) -> Non
     month = until - timedelta(days=30)
     for more, each in (({}, 5), ({"slower_than": timedelta(microseconds=4)}, 2)):
         asked = TraceFilter(model="m3", low=month, high=until, without=(("model", "none"),), **more)
-        drawn = await TraceCounts(explaining).histogram(1, asked, 12 * HOUR, timeout_s=9)
+        drawn = await TraceCounts(explaining).histogram(1, asked, 12 * HOUR, timeout_s=9, budget_s=9)
         assert (drawn.count, drawn.failed) == (360 * each, 360 if each == 5 else 0)
     used = await ModelReads(explaining).used(1, month, 9)
     assert [(one.name, one.calls, one.unpriced, one.cost) for one in used][:1] == [("m1", 1800, 360, 180.0)]

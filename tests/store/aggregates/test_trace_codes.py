@@ -94,7 +94,9 @@ async def agree(store: Any, asked: dict[str, Any], clause: str) -> int:
     ((expected,),) = [
         row.values() for row in await fetch(store, f"select count(*) from trace where {clause}")
     ]
-    drawn = await TraceCounts(store).histogram(1, TraceFilter(**asked), timedelta(hours=1), timeout_s=9)
+    drawn = await TraceCounts(store).histogram(
+        1, TraceFilter(**asked), timedelta(hours=1), timeout_s=9, budget_s=9
+    )
     assert drawn.count == expected, (asked, clause)
     return drawn.count
 
@@ -151,7 +153,9 @@ async def test_groups_of_a_release_before_are_read_row_by_row_until_they_have_co
         await agree(store, *some_filter(dice))
     # What needs no codes is still told by the groups.
     explaining: Any = Explaining(store)
-    await TraceCounts(explaining).histogram(1, TraceFilter(unpriced=True), timedelta(hours=1), timeout_s=9)
+    await TraceCounts(explaining).histogram(
+        1, TraceFilter(unpriced=True), timedelta(hours=1), timeout_s=9, budget_s=9
+    )
     assert any("on trace_group" in plan and "never executed" not in plan for plan in explaining.plans)
     assert (await CubeStore(store).build(clock.now, 2)).more
     assert len(await fetch(store, "select distinct hour from trace_group where not coded")) == 1

@@ -385,6 +385,9 @@ class Explaining:
             def __init__(self, connection: Connection) -> None:
                 self._connection = connection
 
+            def transaction(self) -> Any:
+                return self._connection.transaction()
+
             def __getattr__(self, verb: str) -> Any:
                 async def asked(sql: str, *values: Any) -> Any:
                     if sql.startswith("set local"):
@@ -510,11 +513,23 @@ async def test_what_a_filter_leaves_is_read_from_groups(store: Database) -> None
             assert any(index in plan for plan in looked), (index, looked[-1])
         explaining = Explaining(store)
         counts: Any = TraceCounts(explaining)  # type: ignore[arg-type]
-        assert (await counts.histogram(1, TraceFilter(**asked), timedelta(hours=1), timeout_s=9)).count == 0
+        assert (
+            await counts.histogram(1, TraceFilter(**asked), timedelta(hours=1), timeout_s=9, budget_s=9)
+        ).count == 0
         assert (await counts.facets(1, TraceFilter(**asked), timeout_s=9)).over == 0
         for plan in explaining.plans:
             assert "trace_started" not in plan, plan
             assert "Seq Scan on trace " not in plan, plan
+        # A text is looked for in these, by their keys.
+        explaining.plans.clear()
+        said = TraceFilter(**asked, q="no")
+        drawn = await counts.histogram(1, said, timedelta(hours=1), timeout_s=9, budget_s=9)
+        assert (drawn.count, drawn.since) == (0, None)
+        (look,) = [plan for plan in explaining.plans if " on trace t" in plan]
+        assert "CTE newest" in look
+        assert "trace_pkey" in look
+        assert "trace_started" not in look
+        assert "Seq Scan on trace " not in look
 
 
 async def test_a_part_of_an_id_is_looked_for_in_blocks_and_a_shorter_one_in_the_index_alone(
@@ -575,7 +590,7 @@ def counts_of(explaining: Any) -> dict[str, Any]:
         return lambda: reads.page(1, TraceFilter(**asked, **week), limit=50, cursor=None)
 
     def histogram(asked: dict[str, Any]) -> Any:
-        return lambda: counts.histogram(1, TraceFilter(**asked, **week), hour, timeout_s=9)
+        return lambda: counts.histogram(1, TraceFilter(**asked, **week), hour, timeout_s=9, budget_s=9)
 
     def facets(asked: dict[str, Any]) -> Any:
         return lambda: counts.facets(1, TraceFilter(**asked, **week), timeout_s=9)
@@ -633,7 +648,7 @@ async def test_no_page_of_the_web_reads_a_whole_table(many: Database, read: str)
 
 async def test_a_drawing_adds_up_to_its_range(filled: Filled) -> None:
     counts = TraceCounts(filled.database)
-    whole = await counts.histogram(PROJECT, TraceFilter(), timedelta(minutes=5), timeout_s=9)
+    whole = await counts.histogram(PROJECT, TraceFilter(), timedelta(minutes=5), timeout_s=9, budget_s=9)
     assert (whole.count, whole.failed) == (24, 8)
     assert all(bucket.start.minute % 5 == 0 for bucket in whole.buckets)
     found = await counts.facets(PROJECT, TraceFilter(status="error"), timeout_s=9)
