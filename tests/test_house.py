@@ -230,6 +230,17 @@ def test_only_the_store_speaks_to_postgresql() -> None:
     assert all(path.startswith("svc/store/") for path in users)
 
 
+def test_rows_go_to_postgresql_in_one_statement_or_by_copy() -> None:
+    """A cancelled `executemany` of asyncpg 0.32 waits for ever when the server has stopped to read."""
+    found = {path for path, tree in modules() for node in ast.walk(tree) if _name(node) == "executemany"}
+    # Those are SQLite's.
+    assert found == {"svc/importers/journal.py", "actors/spool/disk.py"}
+
+
+def _name(node: ast.AST) -> str | None:
+    return node.attr if isinstance(node, ast.Attribute) else None
+
+
 def test_trio_asyncio_is_imported_at_the_border_only() -> None:
     users = {path for path, tree in modules() if any(n.startswith("trio_asyncio") for n in imported(tree))}
     assert users <= ASYNCIO_BORDER

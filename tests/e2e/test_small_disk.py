@@ -55,26 +55,28 @@ async def fill(service: Service, mib_a_day: int, ages: range, *, behind: int = 0
             ]
 
             async def work(connection: Connection, rows: list[Placed] = rows) -> None:
-                await connection.executemany(
+                await connection.execute(
                     "insert into span (project_id, trace_id, span_id, kind, name, status, started_at,"
                     " created_at, call_site_id, tagged, frame)"
-                    " values ($1, $2, '\\x0000000000000001', 'llm', 'x', 'ok', $3, $3, 'x', false, 0)",
-                    [row[:3] for row in rows],
+                    " select $1, trace_id, '\\x0000000000000001', 'llm', 'x', 'ok', $2, $2, 'x', false, 0"
+                    " from unnest($3::bytea[]) as trace_id",
+                    *(project.id, rows[0][2], [row[1] for row in rows]),
                 )
-                await connection.executemany(
+                await connection.execute(
                     "insert into trace (project_id, trace_id, name, started_at, first_started_at,"
                     " last_started_at, root_seen, call_site_id, span_count, error_count, status,"
                     " unpriced_spans, created_at, stale, due_at)"
-                    " values ($1, $2, 'x', $3, $3, $3, true, 'x', 1, 0, 'ok', 0, $3, false, $3)",
-                    [row[:3] for row in rows],
+                    " select $1, trace_id, 'x', $2, $2, $2, true, 'x', 1, 0, 'ok', 0, $2, false, $2"
+                    " from unnest($3::bytea[]) as trace_id",
+                    *(project.id, rows[0][2], [row[1] for row in rows]),
                 )
-                await connection.executemany(
-                    "insert into span_payload (project_id, trace_id, started_at, frame, body)"
-                    " values ($1, $2, $3, 0, $4)",
-                    [(row[0], row[1], row[3], os.urandom(MIB)) for row in rows],
+                await connection.copy_records_to_table(
+                    "span_payload",
+                    columns=("project_id", "trace_id", "started_at", "frame", "body"),
+                    records=[(row[0], row[1], row[3], 0, os.urandom(MIB)) for row in rows],
                 )
 
-            await store.database.run(work)
+            await store.database.run(work, timeout_s=300)
         if DAYS in ages:
             await fire(
                 store.database, seen(), [Ref("member", trace_id=(DAYS * 1000 + 1).to_bytes(16, "big"))],

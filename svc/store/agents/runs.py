@@ -177,11 +177,17 @@ class RunStore:
                 tool,
             )
             if kept and events:
+                told = [_event(event) for event in events if event["seq"] <= EVENTS_KEPT]
                 # Each once; those beyond the bound are not kept.
-                await connection.executemany(
+                await connection.execute(
                     "insert into agent_event (project_id, run_id, claim, seq, at, kind, details)"
-                    " values ($1, $2, $3, $4, $5, $6, $7::text::jsonb) on conflict do nothing",
-                    [_event(lease, event) for event in events if event["seq"] <= EVENTS_KEPT],
+                    " select $1, $2, $3, seq, at, kind, details::jsonb"
+                    " from unnest($4::integer[], $5::timestamptz[], $6::text[], $7::text[])"
+                    " as told (seq, at, kind, details) on conflict do nothing",
+                    lease.project_id,
+                    lease.run_id,
+                    lease.claim,
+                    *([event[at] for event in told] for at in range(4)),
                 )
             return kept
 
@@ -350,12 +356,9 @@ async def _set(connection: Connection, lease: RunLease, columns: str, *values: A
     return status == "UPDATE 1"
 
 
-def _event(lease: RunLease, event: Mapping[str, Any]) -> tuple[Any, ...]:
+def _event(event: Mapping[str, Any]) -> tuple[int, datetime, str, str]:
     details = {name: value for name, value in event.items() if name not in ("seq", "at", "kind")}
     return (
-        lease.project_id,
-        lease.run_id,
-        lease.claim,
         event["seq"],
         datetime.fromisoformat(event["at"]),
         event["kind"],

@@ -199,9 +199,13 @@ async def _upsert(
     connection: Connection, project_id: int, granularity: str, start: datetime, rows: list[Any]
 ) -> None:
     # Wholesale: what stands there already was counted from the same rows.
-    await connection.executemany(
+    await connection.execute(
         "insert into metric_rollup (project_id, metric, granularity, bucket_start, value)"
-        " values ($1, $2, $3, $4, $5) on conflict (project_id, metric, granularity, bucket_start)"
-        " do update set value = excluded.value",
-        [(project_id, row["metric"], granularity, start, row["value"]) for row in rows],
+        " select $1, metric, $2, $3, value from unnest($4::text[], $5::numeric[]) as counted (metric, value)"
+        " on conflict (project_id, metric, granularity, bucket_start) do update set value = excluded.value",
+        project_id,
+        granularity,
+        start,
+        [row["metric"] for row in rows],
+        [row["value"] for row in rows],
     )

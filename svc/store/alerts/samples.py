@@ -21,13 +21,13 @@ async def keep_samples(database: Database, samples: Mapping[RuleKind, Sample], n
 
     async def work(connection: Connection) -> None:
         # A row a kind, by the key.
-        await connection.executemany(
-            "insert into instance_sample (kind, hour, taken_at, facts) values ($1, $2, $3, $4::text::jsonb)"
-            " on conflict do nothing",
-            [
-                (kind, hour_of(now), now, msgspec.json.encode(sample).decode())
-                for kind, sample in samples.items()
-            ],
+        await connection.execute(
+            "insert into instance_sample (kind, hour, taken_at, facts) select kind, $1, $2, facts::jsonb"
+            " from unnest($3::text[], $4::text[]) as sampled (kind, facts) on conflict do nothing",
+            hour_of(now),
+            now,
+            list(samples),
+            [msgspec.json.encode(sample).decode() for sample in samples.values()],
         )
         # What no backtest reaches; the table is small.
         await connection.execute("delete from instance_sample where hour < $1", now - SAMPLES_KEPT)

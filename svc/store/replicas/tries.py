@@ -32,9 +32,13 @@ class TryStore:
 
         async def work(connection: Connection) -> None:
             # In their order.
-            await connection.executemany(
-                "insert into try_count (copy, counts, name, change) values ($1, $2, $3, $4)",
-                [(self.copy, one.limit, one.name, one.change) for one in counted],
+            await connection.execute(
+                "insert into try_count (copy, counts, name, change) select $1, told.*"
+                " from unnest($2::text[], $3::bytea[], $4::text[]) as told",
+                self.copy,
+                [one.limit for one in counted],
+                [one.name for one in counted],
+                [one.change for one in counted],
             )
             # What no window reaches any more.
             await connection.execute(

@@ -41,13 +41,14 @@ class DeadLetterStore:
 
         async def work(connection: Connection) -> None:
             # The letters, one row each.
-            await connection.executemany(
-                "insert into dead_letter (project_id, reason, spans, received_at, body)"
-                " values ($1, $2, $3, $4, $5)",
-                [
-                    (letter.project_id, letter.reason, letter.spans, letter.received_at, letter.body)
-                    for letter in letters
-                ],
+            await connection.execute(
+                "insert into dead_letter (project_id, reason, spans, received_at, body) select * from"
+                " unnest($1::bigint[], $2::text[], $3::integer[], $4::timestamptz[], $5::bytea[])",
+                [letter.project_id for letter in letters],
+                [letter.reason for letter in letters],
+                [letter.spans for letter in letters],
+                [letter.received_at for letter in letters],
+                [letter.body for letter in letters],
             )
 
         await self.database.run(work)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from itertools import chain
 
+import attrs
 import pytest
+import trio
 
 from protocol.storage import Batch, Letter, Outage, StoreRefused, Written
 from svc.domain.intake import decoder
 from svc.domain.pricing import PriceBook
 from svc.store.accounts.audit import OPERATOR
 from svc.store.accounts.projects import ProjectStore
-from svc.store.postgres.database import Database
+from svc.store.postgres.database import Connection, Database
 from svc.store.spans.dead_letters import DeadLetterStore
 from svc.store.spans.letter_desk import NO_BOUND, Bound, Chosen, Dealt, Desk, LetterDesk
 from tests.store.spans.test_writing import NOW, fetch, one, store_of
@@ -39,6 +41,30 @@ async def test_a_letter_keeps_its_reason_and_its_body(store: Database) -> None:
     assert await desk.one(1, second.id) == second
     assert await desk.one(2, second.id) is None
     assert "body" not in repr(first)
+
+
+async def test_letters_that_wait_for_their_table_are_given_up_in_time_however_large(store: Database) -> None:
+    letters, begun, held = DeadLetterStore(store), trio.Event(), trio.Event()
+
+    async def hold(connection: Connection) -> None:
+        begun.set()
+        # Meanwhile the connection that buries learns its statement.
+        await connection.execute("select pg_sleep(0.3)")
+        await connection.execute("lock table dead_letter in access exclusive mode")
+        held.set()
+        await connection.execute("select pg_sleep(60)")
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(store.run, hold)
+        await begun.wait()
+        await letters.bury([letter(1)])
+        await held.wait()
+        # The server reads no further while the first one waits.
+        with trio.move_on_after(0.5) as scope:
+            await letters.bury([attrs.evolve(letter(1), body=bytes(4 << 20))] * 8)
+        nursery.cancel_scope.cancel()
+    assert scope.cancelled_caught
+    assert await letters.count_spans() == 1
 
 
 async def test_what_is_replayed_is_stored_once_and_gone(store: Database) -> None:
