@@ -29,8 +29,8 @@ pytestmark = pytest.mark.alone
 #: Rounds of each attack; `make chaos` asks for ten.
 ROUNDS = max(1, int(os.environ.get("CHAOS_ROUNDS", "2")) // 2)
 
-#: A dead replica is noticed after six seconds, and then there is work to do.
-TAKEOVER_TIMEOUT_S = 40.0
+#: A dead replica is noticed after six seconds, and then there is work to do, on a machine that has other work.
+TAKEOVER_TIMEOUT_S = 90.0
 
 
 @pytest.fixture
@@ -56,7 +56,11 @@ def all_stored(flood: Flood, service: Service) -> Counter[bytes]:
         return flood.acknowledged <= stored(service.env).keys()
 
     until(lambda: service.metric("svc_spool_depth_batches") == 0, TAKEOVER_TIMEOUT_S)
-    until(there, TAKEOVER_TIMEOUT_S, every_s=0.5)
+    try:
+        until(there, TAKEOVER_TIMEOUT_S, every_s=0.5)
+    except AssertionError:
+        lacking = len(flood.acknowledged - stored(service.env).keys())
+        raise AssertionError(f"{lacking} spans lack, ingest says {ingest(service)}") from None
     return stored(service.env)
 
 
