@@ -29,7 +29,7 @@ pytestmark = pytest.mark.alone
 #: Rounds of each attack; `make chaos` asks for ten.
 ROUNDS = max(1, int(os.environ.get("CHAOS_ROUNDS", "2")) // 2)
 
-#: A dead replica is noticed after six seconds, and then there is work to do, on a machine that has other work.
+#: A dead replica is noticed after six seconds, and then there is work to do, beside other work.
 TAKEOVER_TIMEOUT_S = 90.0
 
 
