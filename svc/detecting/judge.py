@@ -65,31 +65,14 @@ class Judge(Looks):
                 # Nothing goes back behind what people said is normal now.
                 state, checkpoints, since_kept = present, (present,), -1
         else:
-            outcome, held = await self._tell(scope, bucket, judged)
+            outcome = await self._tell(scope, bucket, judged)
             if outcome == "waits":
-                await self._settle_before(scope, bucket, due, judged, since_kept, held)
                 return True
             if outcome == "closed":
                 state = cleared(state)
         written = LookDone(bucket, state, since_kept, checkpoints)
         await stores.due.settle(scope.project_id, name, due, until, written)
         return False
-
-    async def _settle_before(
-        self,
-        scope: Scope,
-        bucket: Watched,
-        due: Sequence[DueBucket],
-        judged: Judgement,
-        since_kept: int,
-        held: int,
-    ) -> None:
-        """Keep what came before the change that waits, as of a midnight without an alarm: others go by it."""
-        before = [one for one in judged.checkpoints if one.cursor <= held and not one.alarmed]
-        if before:
-            written = LookDone(bucket, before[-1], since_kept, before)
-            until = before[-1].cursor
-            await self.stores.due.settle(scope.project_id, self.detector.name, due, until, written)
 
     def _lives(self, scope: Scope, bucket: Watched) -> bool:
         return any(finding.reference == bucket.reference for finding in scope.live)
@@ -103,11 +86,8 @@ class Judge(Looks):
         counted = await self.stores.witnesses.counted(project_id, bucket, begin, until)
         return await trio.to_thread.run_sync(judge, kept, first, counted, scope.months, scope.tuning, until)
 
-    async def _tell(self, scope: Scope, bucket: Watched, judged: Judgement) -> tuple[str, int]:
-        """Tell the findings what changed, oldest first, and close those that late news undid.
-
-        What came of it, and the slot before which all was told.
-        """
+    async def _tell(self, scope: Scope, bucket: Watched, judged: Judgement) -> str:
+        """Tell the findings what changed, oldest first, and close those that late news undid."""
         keys: set[str] = set()
         outcome = "told"
         changes = sorted(judged.changes, key=lambda one: one.fired)
@@ -121,7 +101,7 @@ class Judge(Looks):
             note = None if noted else await self._note(scope, bucket, change, words, misfits)
             fired = await self.stores.verbs.fire(scope.project_id, detection, (), note=note)
             if fired.did == "waits":
-                return "waits", change.onset.low
+                return "waits"
             if fired.did == "closed":
                 outcome = "closed" if change.recovered is None else outcome
                 continue
@@ -131,7 +111,7 @@ class Judge(Looks):
             undone = finding.reference == bucket.reference and finding.cause.key not in keys
             if undone and finding.recovered_at is None and finding.decided_by != "person":
                 await self.stores.verbs.recover(scope.project_id, finding.id, instant(scope.look.until))
-        return outcome, scope.look.until
+        return outcome
 
     async def _words(
         self, scope: Scope, bucket: Watched, change: Change, misfits: frozenset[str] | None

@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Final, Protocol
+from typing import ClassVar, Final, Protocol
 
 import attrs
 import trio
@@ -103,6 +103,8 @@ class Looks(ABC):
     #: What was done: `looks` at projects, `subjects` judged, projects that `failed`.
     counts: Counter[str] = attrs.field(factory=Counter)
     at_once: bool = False
+    #: The detector whose states this one goes by; while it is on, it judges a subject first.
+    after: ClassVar[str | None] = None
 
     async def round(self) -> float:
         """Judge what is due in every project. Returns the seconds until it is worth looking again.
@@ -129,9 +131,7 @@ class Looks(ABC):
         tuned = every[name]
         if not tuned.enabled:
             return False
-        after = self.detector.after
-        if after is not None and not every[after].enabled:
-            after = None
+        after = self.after if self.after is not None and every[self.after].enabled else None
         look = await stores.due.take(project_id, name, at_once=self.at_once, after=after)
         if look is None:
             return False

@@ -20,7 +20,7 @@ from svc.domain.detect import severity
 from svc.domain.detect.bucket import BucketState, Watched
 from svc.domain.detect.model_change import CHANGED_SHARE, models_of, new_models
 from svc.domain.detect.new_signature import BASELINE_FAILURES, NEW_SHARE, new_since
-from svc.domain.detect.slots import SLOTS_PER_DAY, day_start, slot_at
+from svc.domain.detect.slots import SLOTS_PER_DAY
 from svc.domain.detect.telling import instant, moment, share, subject_of
 from svc.domain.detect.tool_error import TOOL_ERROR
 from svc.store.detection.bucket_states import NEWEST
@@ -187,33 +187,27 @@ def _shown(signature: str) -> str:
 class SignatureJudge(Sightings):
     """A failure of a kind that the tool never had, measured against the reference of its failures."""
 
+    after = TOOL_ERROR.name
+
     async def seen(self, scope: Scope, bucket: Watched, due: Sequence[DueBucket]) -> bool:
         """A finding for each new kind."""
-        project_id, until = scope.project_id, min((one.reach for one in due), default=0)
+        project_id, until = scope.project_id, scope.look.until
         # The reference as it stands: that judge may have gone on since this look began.
         state = await self.stores.states.before(project_id, TOOL_ERROR.name, bucket, NEWEST)
         if state is None or state.rate is None or (usual := state.rate.reference) is None:
             return False
-        witnesses, end = self.stores.witnesses, usual.end
-        began = await self.stores.findings.first_onset(
-            project_id, TOOL_ERROR.name, bucket.reference, instant(usual.first), instant(usual.end)
-        )
-        if began is not None:
-            # A reference that was made before and after an outage knows nothing of how it failed meanwhile.
-            end = day_start(slot_at(began.timestamp()))
-        known = await witnesses.signatures(project_id, bucket, usual.first, end, 1_000)
+        witnesses = self.stores.witnesses
+        known = await witnesses.signatures(project_id, bucket, usual.first, usual.end, 1_000)
         if sum(one.traces for one in known) < BASELINE_FAILURES:
             return False
         names = {one.name for one in known}
-        sightings = await witnesses.sightings(project_id, [one.id for one in due], end, until)
+        sightings = await witnesses.sightings(project_id, [one.id for one in due], usual.end, until)
         waits = False
         for name in sorted({one.signature for one in sightings if one.signature} - names):
-            waits |= await self._kind(scope, bucket, name, sightings, until)
+            waits |= await self._kind(scope, bucket, name, sightings)
         return waits
 
-    async def _kind(
-        self, scope: Scope, bucket: Watched, name: str, sightings: Sequence[Sighting], until: int
-    ) -> bool:
+    async def _kind(self, scope: Scope, bucket: Watched, name: str, sightings: Sequence[Sighting]) -> bool:
         wanted = scope.tuning.get("share", NEW_SHARE)
         fired = new_since(name, sightings, wanted)
         if fired is None:
@@ -221,7 +215,7 @@ class SignatureJudge(Sightings):
         begun, at = fired
         of_kind = [one for one in sightings if one.signature == name and one.slot >= begun]
         last = of_kind[-1].slot
-        over = until - last > SLOTS_PER_DAY and any(one.slot > last for one in sightings)
+        over = scope.look.until - last > SLOTS_PER_DAY and any(one.slot > last for one in sightings)
         _, tool = subject_of(bucket)
         label = name.rpartition(":")[0] or name
         lately = [one for one in sightings if begun <= one.slot <= last]

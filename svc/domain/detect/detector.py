@@ -53,9 +53,8 @@ class Detector:
 
     `sentence` says to a user what it finds, `grain` what one firing is about, `engine` who judges: the rate
     engine, the drift engine, or nobody, because one event is enough. `measures` are what is judged, first of
-    all, and `observe` makes the observations of a trace, those of `also` too. `after` names the detector by
-    whose states this one goes, which judges a subject first. `needs` names what the install must have before
-    it can run at all; `unavailable` is what is said without it.
+    all, and `observe` makes the observations of a trace, those of `also` too. `needs` names what the install
+    must have before it can run at all; `unavailable` is what is said without it.
     """
 
     name: str
@@ -65,7 +64,6 @@ class Detector:
     measures: tuple[MeasureName, ...]
     observe: Callable[[SettledTrace, Context], Iterable[Observation]] | None = None
     also: tuple[MeasureName, ...] = ()
-    after: str | None = None
     tuning: Mapping[str, Tunable] = attrs.field(factory=dict)
     needs: Literal["encoder"] | None = None
     unavailable: str | None = None

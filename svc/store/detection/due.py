@@ -40,10 +40,6 @@ WAITING_READ: Final = 1_000
 JUDGES: Final[Sequence[tuple[MeasureName, str]]] = tuple(
     (measure, detector.name) for detector in DETECTORS.values() for measure in detector.measures
 )
-#: Which detectors go by the states of another.
-FOLLOWERS: Final[Mapping[str, Sequence[str]]] = {
-    name: [one.name for one in DETECTORS.values() if one.after == name] for name in DETECTORS
-}
 
 # What changed is due for every detector that judges its measure.
 _NOTE: Final = """
@@ -110,16 +106,15 @@ from fold_state where project_id = $1
 """
 
 # What is due before a slot; where another detector goes first, only what is not due for that one any more,
-# unless it is held up itself: by a case, and then up to where it told what it found, or by an error. What it
-# comes to later is noted then.
+# unless it is held up itself.
 _DUE: Final = """
 select b.measure, b.subject, b.detail, d.bucket_id, d.from_slot, d.last_slot, d.turn,
-    o.from_slot is not null and not coalesce(w.waits or w.failure is not null, false) as early,
-    case when w.waits then o.from_slot end as held
+    $5::text is not null and exists (
+        select from tally_due o
+        where o.project_id = $1 and o.detector = $5 and o.bucket_id = d.bucket_id and o.from_slot < $3
+          and not exists (select from judge_state w where w.project_id = $1 and w.detector = $5
+                          and (w.waits or w.failure is not null))) as early
 from tally_due d join tally_bucket b on b.project_id = d.project_id and b.id = d.bucket_id
-left join tally_due o on o.project_id = $1 and o.detector = $5::text and o.bucket_id = d.bucket_id
-    and o.from_slot < $3
-left join judge_state w on w.project_id = $1 and w.detector = $5::text
 where d.project_id = $1 and d.detector = $2 and d.from_slot < $3
 order by b.measure, b.subject, b.detail limit $4
 """
@@ -134,18 +129,6 @@ _REST: Final = """
 update tally_due d set from_slot = $5 from unnest($3::bigint[], $4::bigint[]) as n (bucket_id, turn)
 where d.project_id = $1 and d.detector = $2 and d.bucket_id = n.bucket_id and d.turn = n.turn
   and d.from_slot < $5
-"""
-
-# Who goes by the states of this detector looks again at what it has judged: it may have looked before, when
-# there was none.
-_FOLLOW: Final = """
-insert into tally_due as due (project_id, detector, bucket_id, from_slot, last_slot)
-select $1, f.detector, n.bucket_id, n.first, n.last
-from unnest($2::bigint[], $3::integer[], $4::integer[]) as n (bucket_id, first, last)
-cross join unnest($5::text[]) as f (detector)
-order by 2, 3
-on conflict (project_id, detector, bucket_id) do update
-set from_slot = least(due.from_slot, excluded.from_slot), turn = due.turn + 1
 """
 
 # Buckets of which nothing is left are nobody's business any more.
@@ -184,16 +167,13 @@ async def note_changes(connection: Connection, project_id: int, entries: Iterabl
 
 @attrs.frozen
 class DueBucket:
-    """A bucket that changed from a slot on, and the turn that tells whether it changes meanwhile. `reach` is
-    the slot up to which the detector that goes first has told what it found.
-    """
+    """A bucket that changed from a slot on, and the turn that tells whether it changes meanwhile."""
 
     id: int
     detail: str
     from_slot: int
     last_slot: int
     turn: int
-    reach: int
 
 
 @attrs.frozen(eq=False)
@@ -260,11 +240,8 @@ class DueStore:
                 continue
             of_subject = due.setdefault(Watched(row["measure"], row["subject"]), [])
             of_subject.append(
-                DueBucket(
-                    row["bucket_id"], row["detail"], row["from_slot"], row["last_slot"], row["turn"],
-                    until if row["held"] is None else row["held"],
-                )
-            )  # fmt: skip
+                DueBucket(row["bucket_id"], row["detail"], row["from_slot"], row["last_slot"], row["turn"])
+            )
         return DueLook(until, due, quiet, max(rows[0]["hours_before"], rows[0]["gone_before"]))
 
     async def still(self, project_id: int, detector: str) -> bool:
@@ -298,12 +275,6 @@ class DueStore:
                     checkpoints=write.checkpoints,
                 )  # fmt: skip
             ids, turns = [one.id for one in judged], [one.turn for one in judged]
-            if ids and FOLLOWERS[detector]:
-                # First, as whoever counts takes them in the order of names.
-                await connection.execute(
-                    _FOLLOW, project_id, ids, [one.from_slot for one in judged],
-                    [one.last_slot for one in judged], FOLLOWERS[detector],
-                )  # fmt: skip
             for statement in (_SETTLE, _REST):
                 await connection.execute(statement, project_id, detector, ids, turns, until)
             return True
