@@ -66,7 +66,7 @@ def house(receiver: Receiver, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 
 def told_by(house: Agents) -> dict[str, Any]:
-    """The cases by their detector; the tool's is led by its rate or by its new kind, whichever began first."""
+    """The cases by their detector; the tool's is led by its rate or its new kind, whichever began first."""
     return {
         case["detector"].replace("new_signature", "tool_error"): house.tool("get_case", id=case["id"])
         for case in house.tool("list_cases")["cases"]
