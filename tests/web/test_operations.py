@@ -20,6 +20,7 @@ from svc.store.postgres.database import Connection, Database
 from svc.store.spans.dead_letters import DeadLetterStore
 from svc.web.health_words import told
 from svc.web.instruments import SignOnState, UntilVisible
+from tests.cost import while_dear
 from tests.front.people import HEALTHY, NoProcess, Replica, instruments, replica
 from tests.store.detection.detecting import opened, seen
 from tests.store.spans.test_writing import one, store_of
@@ -321,8 +322,8 @@ async def test_the_inbox_of_500_cases_stays_within_its_budget(store: Database, o
         )
 
     await store.run(many)
-    took = []
-    while len(took) < 5 or (min(took) > 0.03 and len(took) < 20):
+    took: list[float] = []
+    for _ in while_dear(took, below=0.03):
         began = time.process_time()
         page = await owner.get(TRIAGE)
         took.append(time.process_time() - began)
@@ -335,7 +336,7 @@ async def test_the_inbox_of_500_cases_stays_within_its_budget(store: Database, o
     packed = await owner.get(TRIAGE, Accept_Encoding="gzip")
     assert int(packed.headers["content-length"]) <= 40 * 1024
     # All of a request in this process, its questions to the database included; measured 2026-11: 14 ms.
-    assert min(took) <= 0.03, took
+    assert min(took) < 0.03, took
     # A key leads from each case to the next, however long the list is.
     last = await owner.get(BASE + "/cases/C-250?in=open")
     assert "C-249?in=open" in last.text

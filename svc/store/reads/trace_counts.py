@@ -105,7 +105,7 @@ class TraceCounts:
                     where, clause, _ = _clause(project_id, asked)
                     raw = clause, where.values
                     rows = await buckets_left(connection, asked, built, raw, width, ORIGIN, MOST_BUCKETS)
-                    return TraceHistogram(width, [TraceBucket(**dict(row.items())) for row in rows])
+                    return TraceHistogram(width, [TraceBucket.of(row) for row in rows])
             return await _read(connection, project_id, asked, width, until_s, walks=walks)
 
         return await self.database.run(work, readonly=True, snapshot=True, timeout_s=timeout_s)

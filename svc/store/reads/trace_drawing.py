@@ -49,6 +49,11 @@ class TraceBucket:
     failed: int
     failing: int
 
+    @classmethod
+    def of(cls, row: Any) -> TraceBucket:
+        """From a row that has columns of these names."""
+        return cls(row["start"], row["count"], row["failed"], row["failing"])
+
 
 @attrs.frozen
 class TraceHistogram:
@@ -195,7 +200,7 @@ async def _named(
     low: datetime | None = rows[0]["low"]
     if low is not None and high is not None and low >= high:
         return high, []
-    return low, [_bucket(row) for row in rows if row["start"] is not None]
+    return low, [TraceBucket.of(row) for row in rows if row["start"] is not None]
 
 
 async def _counted(
@@ -212,7 +217,7 @@ async def _counted(
         f" group by 1 order by 1 desc limit {MOST_BUCKETS}",
         *where.values,
     )
-    return [_bucket(row) for row in rows]
+    return [TraceBucket.of(row) for row in rows]
 
 
 def _sums(where: Where, width: timedelta) -> str:
@@ -222,10 +227,6 @@ def _sums(where: Where, width: timedelta) -> str:
         " count(*) as count, count(*) filter (where t.status = 'error') as failed,"
         " count(*) filter (where t.error_count > 0) as failing"
     )
-
-
-def _bucket(row: Any) -> TraceBucket:
-    return TraceBucket(row["start"], row["count"], row["failed"], row["failing"])
 
 
 def _sum(one: TraceBucket | None, other: TraceBucket) -> TraceBucket:
