@@ -75,7 +75,7 @@ test-imports: .venv/.dev
 
 # The tests that need no service, on another Python: make test-versions OTHERS="python3.12 python3.13". What was
 # compiled for it is put beside the sources meanwhile; its names say for which Python it is. Another Python has
-# another grammar and library, not other values: of what is drawn a fifth is enough there.
+# another grammar and library, not other values: where a law draws a hundred, twenty are enough there.
 OTHERS ?=
 PURE := tests/domain tests/protocol tests/actors tests/config tests/secrets tests/ingest
 

@@ -55,7 +55,7 @@ _COOKIE: Final[dict[str, list[str]]] = {"session": []}
 
 @cache
 def document(routes: tuple[Route, ...]) -> bytes:
-    """The whole document, OpenAPI 3.1, as JSON. Made once for a table: it takes some 60 ms (2026-11)."""
+    """The whole document, OpenAPI 3.1, as JSON. Made once for a table: it takes 0.1 s (2026-11)."""
     types: list[Any] = [Failure, HealthReport]
     types += [type_ for route in routes for type_ in (route.data, route.body) if type_ is not None]
     types += [type_ for _, _, body, answer in QUERIES for type_ in (body, answer)]

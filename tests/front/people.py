@@ -255,7 +255,7 @@ def instruments(**known: Any) -> Instruments:
 
 @cache
 def renderer() -> Renderer:
-    """One for all tests of a process: a fifth of what they took was compiling templates again."""
+    """One for all tests of a process, so that templates are compiled once."""
     return Renderer(Assets.read())
 
 

@@ -33,8 +33,9 @@ class TryStore:
         async def work(connection: Connection) -> None:
             # In their order.
             await connection.execute(
-                "insert into try_count (copy, counts, name, change) select $1, told.*"
-                " from unnest($2::text[], $3::bytea[], $4::text[]) as told",
+                "insert into try_count (copy, counts, name, change) select $1, counts, name, change"
+                " from unnest($2::text[], $3::bytea[], $4::text[]) with ordinality"
+                " as told (counts, name, change, place) order by place",
                 self.copy,
                 [one.limit for one in counted],
                 [one.name for one in counted],
