@@ -8,28 +8,33 @@ export PYTHONDONTWRITEBYTECODE :=
 BIN := .venv/bin
 SOURCES := svc actors protocol tests deploy setup.py
 
-.PHONY: run compiled test together alone modules test-versions test-clients test-imports check bench bench-read bench-pages bench-disk bench-sizes bench-backup bench-detect soak chaos hostile image release format clean
+.PHONY: run compiled test test-all together alone release-laws modules test-versions test-clients test-imports check bench bench-read bench-pages bench-disk bench-sizes bench-backup bench-detect soak chaos hostile image release format clean
 
 run: .venv/.run
 	@exec $(BIN)/trace-svc serve
 
 # Beside the checks. A file stays in one process, whose service it shares; three of them, since much of it waits.
 # What is marked `alone` (kills, floods) comes after all others, three at a time: that too waits most of its time.
-TEST := $(BIN)/python -m pytest --dist loadfile --no-loadscope-reorder
-
-# ALSO names what else runs beside those, and WITHIN what bounds the time of tests that lean on registries.
-ALSO ?=
-WITHIN ?=
+TEST := $(BIN)/python -m pytest --dist loadfile --no-loadscope-reorder -n 3
 
 test: .venv/.dev
-	@$(MAKE) --no-print-directory -j 3 -O check together
-	@$(MAKE) --no-print-directory -j 4 -O alone $(ALSO)
+	@$(MAKE) --no-print-directory -j 2 -O check together
+	@$(MAKE) --no-print-directory alone
 
 together: .venv/.dev
-	$(TEST) -n 3 -m "not alone" tests
+	$(TEST) $(PROFILE) -m "not alone and not release" tests
 
 alone: .venv/.dev
-	$(TEST) -n 3 -m alone tests
+	$(TEST) $(PROFILE) -m "alone and not release" tests
+
+# All of it, and what proves slow truths: each law with all its examples, releases before this one, the image, a fresh
+# clone, kills at length, other Pythons (OTHERS names them), other people's SDKs and servers. More than an hour.
+test-all: .venv/.dev
+	@$(MAKE) --no-print-directory test PROFILE=--hypothesis-profile=at-length
+	@CHAOS_ROUNDS=20 $(MAKE) --no-print-directory -k release-laws chaos test-versions test-clients test-imports
+
+release-laws: .venv/.dev
+	$(TEST) -m release tests
 
 modules:
 	tests/web/modules/check.sh
@@ -68,10 +73,10 @@ bench-detect: compiled
 	$(BIN)/python -m tests.bench.folding
 
 test-clients: .venv/.dev
-	$(WITHIN) $(BIN)/python -m pytest tests/e2e/clients/real_clients.py
+	$(BIN)/python -m pytest tests/e2e/clients/real_clients.py
 
 test-imports: .venv/.dev
-	$(WITHIN) $(BIN)/python -m pytest tests/e2e/imports/real_servers.py
+	$(BIN)/python -m pytest tests/e2e/imports/real_servers.py
 
 # The tests that need no service, on another Python: make test-versions OTHERS="python3.12 python3.13". What was
 # compiled for it is put beside the sources meanwhile; its names say for which Python it is. Another Python has
@@ -112,7 +117,7 @@ hostile: .venv/.dev
 	$(BIN)/python -m tests.bench.hostile
 
 chaos: .venv/.dev
-	CHAOS_ROUNDS=20 $(BIN)/python -m pytest tests/chaos tests/e2e/test_broker_mode.py
+	CHAOS_ROUNDS=20 $(BIN)/python -m pytest -m "not release" tests/chaos tests/e2e/test_broker_mode.py
 
 format: .venv/.dev
 	$(BIN)/ruff check --fix $(SOURCES)

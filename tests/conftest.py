@@ -32,6 +32,7 @@ from svc.store.postgres.embedded.server import Served, open_embedded
 from svc.store.postgres.migrate import migrate
 from tests import reused
 from tests.debian_postgres import DebianPostgres
+from tests.examples import AT_LENGTH
 from tests.kafka.broker import kafka as kafka
 from tests.service import SHARED, Service, in_memory, running
 
@@ -52,9 +53,10 @@ def missing(part: str) -> NoReturn:
 
 # Time gates nothing here. Before its first draw Hypothesis reads every module of ours for constants: 2 to 7 s
 # on a busy machine (measured November 2026), which it would count as slow generation.
-settings.register_profile("tests", suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("at-length", suppress_health_check=[HealthCheck.too_slow], max_examples=AT_LENGTH)
+settings.register_profile("tests", settings.get_profile("at-length"), max_examples=AT_LENGTH // 4)
+settings.register_profile("another-python", settings.get_profile("tests"), max_examples=AT_LENGTH // 5)
 settings.load_profile("tests")
-settings.register_profile("another-python", settings.get_profile("tests"), max_examples=20)
 
 
 # What our code says must reach `caplog`, in every order of tests, or no ERROR of it is ever seen.
@@ -74,6 +76,7 @@ _CONFIGURED = structlog.get_config()
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "errors_expected: the test provokes ERROR records and says so")
     config.addinivalue_line("markers", "alone: the test wants the machine for itself: kills, floods, memory")
+    config.addinivalue_line("markers", "release: proves a slow truth; .ci/release runs it, not .ci/run")
     # Workers are children of who collects for them, and so have the same.
     if SHARED not in os.environ:
         os.environ[SHARED] = tempfile.mkdtemp(prefix="trace-svc-shared-", dir=in_memory())
@@ -102,10 +105,11 @@ _FIRST = (
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Files without one of those that want the machine alone: importing all takes 20 s of a core a worker."""
-    if config.getoption("-m") != "alone" or collection_path.suffix != ".py":
+    """Files without the mark that is asked for: importing all takes 20 s of a core a worker."""
+    mark = config.getoption("-m").partition(" ")[0]
+    if mark not in ("alone", "release") or collection_path.suffix != ".py":
         return None
-    return True if "mark.alone" not in collection_path.read_text(encoding="utf-8") else None
+    return True if f"mark.{mark}" not in collection_path.read_text(encoding="utf-8") else None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -24,6 +24,7 @@ from actors.spool.memory import MAX_TRIES, MemorySpool
 from actors.supervision import CrashLoop, Vitals, keep
 from protocol.storage import Batch, Letter, Outage, SinkLost, StoreRefused, WriteFailed, Written
 from tests.actors.every_await import Strike, at_every_await
+from tests.examples import examples
 
 RECEIVED = datetime(2026, 11, 1, tzinfo=UTC)
 
@@ -328,7 +329,7 @@ async def test_the_reason_of_a_letter_is_always_fit_for_the_database(lane: Lane,
     assert len(letter.reason) <= 500
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     st.lists(
         st.lists(st.sampled_from(["good", "good", "refused", "broken"]), min_size=1, max_size=4), max_size=6

@@ -20,6 +20,7 @@ from svc.domain.payload import payload_of
 from tests.domain import buckets, mapped, wire
 from tests.domain.speaking import CONVERSATIONS, USAGES
 from tests.domain.test_mapping import hostile, values
+from tests.examples import examples
 
 ASKED = [
     {"role": "system", "content": "Be brief."},
@@ -56,7 +57,7 @@ amounts = st.integers(0, 10**7)
 
 
 @pytest.mark.parametrize("dialect", USAGES)
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(plain=amounts, read_=amounts, written=amounts, said=amounts, thought=amounts)
 def test_every_dialect_fills_the_same_buckets_to_the_token(
     dialect: str, plain: int, read_: int, written: int, said: int, thought: int
@@ -177,7 +178,7 @@ def keys_of(dialect: Dialect) -> list[str]:
 
 
 @pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: dialect.name)
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(data=st.data())
 def test_no_value_of_any_key_of_a_dialect_breaks_it(dialect: Dialect, data: st.DataObject) -> None:
     said = data.draw(st.dictionaries(st.sampled_from(keys_of(dialect)), values, max_size=10))

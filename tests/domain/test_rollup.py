@@ -20,6 +20,7 @@ from svc.domain.tool_calls import dedupe_tool_calls
 from svc.domain.twins import mark_twins
 from tests.domain import buckets, mapped
 from tests.domain.speaking import CHAT, USAGES, WRAPPERS, shared
+from tests.examples import examples
 
 BASE = mapped({}, name="span")
 ZERO_HOUR = BASE.started_at
@@ -249,7 +250,7 @@ def inclusive(counts: Counts) -> Counts:
 
 
 @pytest.mark.parametrize("dialect", USAGES)
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(made=calls_made, wrappers=st.integers(0, 2), shuffler=st.randoms(use_true_random=False))
 def test_a_run_adds_up_to_its_calls_whatever_repeats_them(
     dialect: str, made: list[tuple[Counts, int, str]], wrappers: int, shuffler: random.Random

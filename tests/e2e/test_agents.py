@@ -131,6 +131,7 @@ def test_a_runner_that_is_killed_is_followed_by_another_and_the_run_ends(house: 
     assert house.living_keys() == 0
 
 
+@pytest.mark.release
 @pytest.mark.alone
 def test_a_service_that_is_killed_goes_on_with_its_run_where_it_stood(open_folder: Path) -> None:
     gate = threading.Event()

@@ -33,7 +33,7 @@ from tests.e2e.mcp import beside
 from tests.runner.standin_model import Asked, Reply, StandIn, calls, standin
 from tests.service import TRACE_SVC, environment, free_port, until
 
-pytestmark = pytest.mark.alone
+pytestmark = [pytest.mark.alone, pytest.mark.release]
 RUNNER_KEY = "a key that both have"
 
 

@@ -129,6 +129,7 @@ def test_a_receiver_that_is_down_gets_it_when_it_is_back(service: Service) -> No
         call(service, key, "DELETE", f"/alert-channels/{channel_id}")
 
 
+@pytest.mark.release
 @pytest.mark.alone
 def test_a_kill_in_mid_delivery_loses_nothing_and_the_receiver_knows_it_by_its_id(open_folder: Path) -> None:
     folder = open_folder / "data"
@@ -151,6 +152,7 @@ def test_a_kill_in_mid_delivery_loses_nothing_and_the_receiver_knows_it_by_its_i
             assert call(service, key, "GET", "/alert-deliveries?state=queued")["deliveries"] == []
 
 
+@pytest.mark.release
 @pytest.mark.alone
 def test_two_copies_deliver_each_alert_once(postgres: DebianPostgres, open_folder: Path) -> None:
     settings: Any = {"SVC_JDBC_URL": postgres.url, "SVC_INGEST_DECODERS": "0"}

@@ -120,6 +120,7 @@ def test_positions_are_committed_only_after_the_rows_are_stored(
         until(lambda: topics.lag() == 0)
 
 
+@pytest.mark.release
 def test_replicas_share_the_partitions_and_one_takes_over_when_the_other_is_killed(
     topics: Broker, postgres: DebianPostgres, open_folder: Path
 ) -> None:
@@ -171,6 +172,7 @@ def shares(broker: Broker) -> list[int]:
     return sorted(len(member.assignment.topic_partitions) for member in found.members)
 
 
+@pytest.mark.release
 def test_a_broker_that_is_away_is_said_and_waited_for_at_the_start_and_later(topics: Broker) -> None:
     topics.stop()
     body = bytes(fresh(make_template(1, SPANS)))
@@ -220,6 +222,7 @@ def test_a_message_that_is_no_batch_becomes_a_dead_letter_and_does_not_hold_up_t
         assert "1 broker, svc.ingest has 8 partitions" in done.stdout
 
 
+@pytest.mark.release
 def test_letters_in_the_broker_come_home_once_and_are_replayed(topics: Broker) -> None:
     good = request(span("a second chance")).SerializeToString()
     received = datetime(2026, 11, 1, tzinfo=UTC)

@@ -13,7 +13,7 @@ from tests.chaos.flood import Flood, compare, stored
 from tests.debian_postgres import DebianPostgres
 from tests.service import Service, running, until
 
-pytestmark = pytest.mark.alone
+pytestmark = [pytest.mark.alone, pytest.mark.release]
 
 #: A lease holds for thirty seconds, and is looked at every ten.
 TAKEOVER_TIMEOUT_S = 60.0

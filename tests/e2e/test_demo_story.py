@@ -27,7 +27,7 @@ from tests.runner.standin_model import standin
 from tests.service import PLAIN, until
 from tests.store.detection.detecting import fire, seen
 
-pytestmark = pytest.mark.alone
+pytestmark = [pytest.mark.alone, pytest.mark.release]
 PAGES = "/orgs/default/projects/default"
 
 

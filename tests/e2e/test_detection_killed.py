@@ -19,7 +19,7 @@ from tests.detecting.labelled import DAY, HOUR, SECRET, App, Planted
 from tests.service import Service, running, stop_postgres
 from tests.wire import request
 
-pytestmark = pytest.mark.alone
+pytestmark = [pytest.mark.alone, pytest.mark.release]
 
 APPS = (
     App("shop", 45, (Planted("pay fails", 15 * DAY + 9 * HOUR, 18 * DAY, tool="pay", tool_errors=0.8),),

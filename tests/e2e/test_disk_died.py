@@ -21,7 +21,7 @@ from tests.e2e.test_people import ORG, PROJECT
 from tests.service import TRACE_SVC, Service, running, stop_postgres, until
 from tests.store.detection.detecting import opened, seen
 
-pytestmark = pytest.mark.alone
+pytestmark = [pytest.mark.alone, pytest.mark.release]
 
 PASSWORD = "correct horse battery"
 PLANTED = "planted-secret-0815"

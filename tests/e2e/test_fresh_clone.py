@@ -13,7 +13,7 @@ import pytest
 
 from tests.service import environment, stop_postgres, until
 
-pytestmark = pytest.mark.alone
+pytestmark = [pytest.mark.alone, pytest.mark.release]
 
 ROOT = Path(__file__).parents[2]
 

@@ -47,6 +47,7 @@ from tests.e2e.mcp import (
     ruled_ids,
     tool_error,
 )
+from tests.examples import examples
 from tests.service import Service, until
 
 pytestmark = pytest.mark.usefixtures("unharmed")
@@ -491,7 +492,7 @@ def test_whatever_is_asked_no_tool_fails_inside_and_none_writes_a_row(service: S
             max_size=20,
         )
     )
-    @settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=examples(300), deadline=None, suppress_health_check=list(HealthCheck))
     def ask(calls: list[tuple[str, Any]]) -> None:
         batch = [
             envelope("tools/call", {"name": name, "arguments": arguments}, id_=number)

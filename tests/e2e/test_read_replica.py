@@ -15,7 +15,7 @@ from tests.bench.load import fresh, make_template
 from tests.debian_postgres import DEBIAN, DebianPostgres
 from tests.service import PLAIN, TRACE_SVC, Service, environment, running, until
 
-pytestmark = pytest.mark.alone
+pytestmark = [pytest.mark.alone, pytest.mark.release]
 
 PROJECT = "/orgs/default/projects/default"
 

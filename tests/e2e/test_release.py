@@ -20,7 +20,7 @@ from tests.service import PLAIN, running
 
 ROOT = Path(__file__).parents[2]
 
-pytestmark = pytest.mark.alone
+pytestmark = [pytest.mark.alone, pytest.mark.release]
 
 
 def released(dist: Path) -> Path:

@@ -26,7 +26,7 @@ from tests.debian_postgres import DebianPostgres
 from tests.releases import RELEASES
 from tests.service import PLAIN, Service, running, until
 
-pytestmark = pytest.mark.alone
+pytestmark = [pytest.mark.alone, pytest.mark.release]
 
 SECRETS = {"SVC_SECRET_KEY": "a" * 43 + "=", "SVC_AUTH_COOKIE_PASSWORD": "of the test, long enough for a key"}
 

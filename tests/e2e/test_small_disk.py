@@ -22,7 +22,7 @@ from tests.small_disk import small_disk
 from tests.store.detection.detecting import fire, seen
 from tests.wire import request, span
 
-pytestmark = pytest.mark.alone
+pytestmark = [pytest.mark.alone, pytest.mark.release]
 
 MIB = 1024 * 1024
 BUDGET = 300 * MIB

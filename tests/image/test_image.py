@@ -34,7 +34,7 @@ CONFINED = (
     *("--network=none", "--shm-size=256m", "--memory=2g", "--stop-timeout=40"),
 )
 
-pytestmark = pytest.mark.alone
+pytestmark = [pytest.mark.alone, pytest.mark.release]
 
 
 @attrs.frozen

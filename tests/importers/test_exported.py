@@ -25,6 +25,7 @@ from svc.importers.exported import NO_PAYLOAD, NO_SPAN, ExportedFile, wire_of
 from svc.importers.parquet import ParquetExport
 from svc.importers.source import ImportPage, ImportWindow
 from svc.store.reads.payloads import said_in
+from tests.examples import examples
 from tests.wire import event, link, request, span
 
 WINDOW = ImportWindow(None, datetime(2100, 1, 1, tzinfo=UTC))
@@ -99,21 +100,21 @@ async def taken(data: bytes) -> list[bytes]:
     ]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(some.lists(spans(), min_size=1, max_size=3))
 async def test_otlp_in_protobuf_comes_back_to_the_byte(wholes: list[bytes]) -> None:
     joined = b"".join(wholes)
     assert await taken(struct.pack("!I", len(joined)) + joined) == wholes
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(some.lists(spans(), min_size=1, max_size=3))
 async def test_otlp_in_json_comes_back_as_it_was_exported(wholes: list[bytes]) -> None:
     exported = otlp_json(wholes) + b"\n"
     assert otlp_json(await taken(exported)) + b"\n" == exported
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(some.lists(spans(), min_size=1, max_size=3))
 async def test_json_lines_say_the_same_when_they_are_exported_again(wholes: list[bytes]) -> None:
     exported = [line(whole) for whole in wholes]

@@ -19,6 +19,7 @@ from protocol.compiled import MODULES, SWITCH, sources, state, twin
 from svc.domain.dialects import DIALECTS
 from tests.conftest import missing
 from tests.domain.speaking import CONVERSATIONS, USAGES, WRAPPERS
+from tests.examples import examples
 from tests.ingest import decoding
 from tests.wire import event, request, span
 
@@ -124,7 +125,7 @@ said = st.recursive(
 
 
 @given(st.lists(st.dictionaries(st.sampled_from(keys), said, max_size=8), min_size=1, max_size=4))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_whatever_attributes_say_comes_to_the_same_compiled_or_not(
     ways: Ways, told: list[dict[str, Any]]
 ) -> None:
@@ -133,7 +134,7 @@ def test_whatever_attributes_say_comes_to_the_same_compiled_or_not(
 
 
 @given(st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_a_damaged_body_comes_to_the_same_compiled_or_not(ways: Ways, data: st.DataObject) -> None:
     name = data.draw(st.sampled_from(sorted(CONVERSATIONS)))
     failed = event("exception", {"exception.message": TEXT})

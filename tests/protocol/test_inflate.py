@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from protocol.inflate import ENCODINGS, TooLarge, Unreadable, inflate
+from tests.examples import examples
 
 
 def raw_deflate(body: bytes) -> bytes:
@@ -44,7 +45,7 @@ MIXED = os.urandom(100_000) + bytes(700_000) + b"abc" * 50_000
 
 @every_writer
 @given(body=st.binary(max_size=2000))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 def test_what_was_compressed_is_read_back(
     encoding: str, compress: Callable[[bytes], bytes], body: bytes
 ) -> None:
@@ -126,7 +127,7 @@ def test_a_flood_of_empty_members_is_unreadable(writer: str) -> None:
 
 @pytest.mark.parametrize("encoding", sorted(ENCODINGS - {"identity"}))
 @given(body=st.binary(max_size=300))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_bytes_that_are_not_compressed_never_raise_anything_else(encoding: str, body: bytes) -> None:
     with contextlib.suppress(Unreadable, TooLarge):
         inflate(body, encoding, 1000)

@@ -141,6 +141,7 @@ def test_every_release_has_its_dump() -> None:
         assert release.step in {step.number for step in migrations()}
 
 
+@pytest.mark.release
 @pytest.mark.alone
 def test_the_suite_of_the_release_before_runs_on_this_schema() -> None:
     """Its code reads and writes what the steps of this release leave: so can a copy of it beside this one."""

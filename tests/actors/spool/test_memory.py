@@ -25,6 +25,7 @@ from actors.ports import Offered
 from actors.spool.memory import MAX_TRIES, PARTS, Lease, MemorySpool, SpoolEmpty, Ticket
 from protocol.storage import Batch
 from tests.actors.every_await import Strike, at_every_await
+from tests.examples import examples
 
 SMALLEST_BYTES = Batch.OVERHEAD_BYTES
 PLENTY = 1 << 30
@@ -457,7 +458,7 @@ class _Offer:
     failures: int
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     st.lists(
         st.builds(
@@ -621,5 +622,5 @@ class SpoolMachine(RuleBasedStateMachine):
 
 def test_budget_depth_age_and_order_hold_under_any_use() -> None:
     run_state_machine_as_test(
-        SpoolMachine, settings=settings(max_examples=80, stateful_step_count=40, deadline=None)
+        SpoolMachine, settings=settings(max_examples=examples(80), stateful_step_count=40, deadline=None)
     )

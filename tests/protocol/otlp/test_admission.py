@@ -34,6 +34,7 @@ from tests.amplifiers import (
     protobuf_body,
 )
 from tests.cost import least, taken_s, uncollected
+from tests.examples import examples
 from tests.protocol.otlp.test_reading import shape
 
 MIB = 1024 * 1024
@@ -74,7 +75,7 @@ def large(text_bytes: int = 4000, spans: int = 300) -> bytes:
     st.lists(st.booleans(), min_size=6, max_size=6),
     st.booleans(),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_protobuf_read_in_pieces_is_what_is_read_at_once(
     sizes: list[int], good: list[bool], as_json: bool
 ) -> None:

@@ -22,6 +22,7 @@ from protocol.otlp.limits import DEFAULT_LIMITS, OverLimit
 from protocol.otlp.reading import WireSpan, envelope, open_envelope, read_protobuf, walk
 from protocol.otlp.screen import Screening, screen
 from tests import wire
+from tests.examples import examples
 from tests.protocol.otlp.test_reading import ATTRIBUTES, requests, shape
 
 CAPTURE = "v1-traces_013_jsjson.json"
@@ -87,7 +88,7 @@ def read_and_walk(body: bytes) -> None:
 
 
 @given(requests())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_json_and_protobuf_of_one_request_read_to_the_same_spans(request: ExportTraceServiceRequest) -> None:
     read = read_json(json.dumps(otlp_json(request)).encode())
     assert [shape(span) for span in walk(read)] == [shape(span) for span in walk(request)]
@@ -249,7 +250,7 @@ def test_a_value_of_the_wrong_type_is_kept_as_what_it_is(written: Any, read: Any
 
 
 @given(ATTRIBUTES)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_attributes_given_as_an_object_are_its_members(attributes: dict[str, Any]) -> None:
     tree = otlp_json(wire.request(wire.span("s", attributes)))
     span = tree["resourceSpans"][0]["scopeSpans"][0]["spans"][0]
@@ -326,7 +327,7 @@ def test_wrong_types_inside_a_span_cost_it_those_fields_only() -> None:
         JSON_VALUES | st.lists(st.fixed_dictionaries({"key": JSON_VALUES, "value": JSON_VALUES}), max_size=3),
     )
 )
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_no_field_of_any_type_costs_the_span_beside_it(fields: dict[str, Any]) -> None:
     request = read_json(body_of(span_json(**fields), span_json(name="beside")))
     screen(request)
@@ -500,7 +501,7 @@ def test_the_capture_with_changed_bytes_is_read_or_unreadable() -> None:
 
 
 @given(st.binary(max_size=60))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_random_bytes_are_read_or_unreadable(body: bytes) -> None:
     read_and_walk(body)
     read_and_walk(b'{"resourceSpans":[{"scopeSpans":[{"spans":[{"name":"' + body + b'"}]}]}]}')

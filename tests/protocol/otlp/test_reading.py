@@ -18,6 +18,7 @@ from protocol.inflate import Unreadable
 from protocol.otlp.reading import WireSpan, envelope, open_envelope, read_protobuf, walk
 from protocol.otlp.screen import Screening, screen
 from tests import wire
+from tests.examples import examples
 
 CAPTURES = [
     "v1-traces_001_openinference.pb",
@@ -159,7 +160,7 @@ def test_a_capture_with_flipped_bits_is_read_or_unreadable(name: str) -> None:
 
 
 @given(st.binary(max_size=400))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_random_bytes_are_read_or_unreadable(body: bytes) -> None:
     read_and_walk(body)
 
@@ -362,7 +363,7 @@ def test_log_records_never_become_spans(records: list[tuple[Any, ...]]) -> None:
 
 
 @given(requests())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_a_request_survives_its_wire_and_every_span_its_envelope(request: ExportTraceServiceRequest) -> None:
     expected = list(walk(request))
     read = read_protobuf(request.SerializeToString())
@@ -377,7 +378,7 @@ def test_a_request_survives_its_wire_and_every_span_its_envelope(request: Export
 
 
 @given(ATTRIBUTES)
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 def test_an_attribute_is_walked_to_the_value_it_was_made_of(attributes: dict[str, Any]) -> None:
     (span,) = walk(wire.request(wire.span("s", attributes)))
     assert repr(span.attributes) == repr(attributes)

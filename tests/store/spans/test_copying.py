@@ -17,6 +17,7 @@ from svc.store.postgres.database import Connection, Database
 from svc.store.spans import encoding
 from svc.store.spans.copying import copy_spans
 from svc.store.spans.encoding import COLUMNS, Copied, microseconds, numeric
+from tests.examples import examples
 from tests.plain import plain
 
 ids = st.binary(min_size=16, max_size=16)
@@ -85,7 +86,7 @@ async def test_every_column_holds_what_its_row_held(store: Database) -> None:
     sent: list[Copied] = []
 
     # More rows than a piece has.
-    @settings(max_examples=300)
+    @settings(max_examples=examples(300))
     @given(project=st.integers(1, 2**62), at=moments, digest=st.integers(-(2**63), 2**63 - 1), row=rows)
     def make(project: int, at: datetime, digest: int, row: SpanRow) -> None:
         frame = len(sent)

@@ -1,0 +1,17 @@
+"""How many examples a law draws: a quarter in the ordinary run, all of them where a release is proved.
+
+Owns the share of each profile of Hypothesis that tests/conftest.py registers. Laws with a number of their own
+call `examples`; all others have the profile's.
+"""
+
+from __future__ import annotations
+
+from hypothesis import settings
+
+#: What a law without a number of its own draws at length, which is Hypothesis's own.
+AT_LENGTH = 100
+
+
+def examples(at_length: int) -> int:
+    """What a law draws in this run that draws `at_length` where a release is proved; never fewer than five."""
+    return max(5, at_length * settings.default.max_examples // AT_LENGTH)
