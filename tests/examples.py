@@ -13,5 +13,5 @@ AT_LENGTH = 100
 
 
 def examples(at_length: int) -> int:
-    """What a law draws in this run that draws `at_length` where a release is proved; never fewer than five."""
+    """What a law draws in this run that draws `at_length` where a release is proved; at least five."""
     return max(5, at_length * settings.default.max_examples // AT_LENGTH)

@@ -67,7 +67,7 @@ ROOMS: dict[str, tuple[set[str], set[str] | None]] = {
         {"protocol", "svc.domain", "svc.store", "svc.config", "svc.secrets", "svc.backup"},
         {"attrs", "msgspec", "trio", "zstandard"},
     ),
-    "svc/runtime": ({"svc.runtime"}, {"trio", "trio_asyncio", "structlog"}),
+    "svc/runtime": ({"svc.runtime"}, {"attrs", "trio", "trio_asyncio", "structlog"}),
     # A decoder process keeps an actor of its own.
     "svc/ingest": (
         {"protocol", "actors", "svc.domain", "svc.store", "svc.runtime", "svc.ingest"},

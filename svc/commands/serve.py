@@ -31,7 +31,6 @@ def add(parser: argparse.ArgumentParser) -> None:
 async def run(_arguments: argparse.Namespace, settings: Settings) -> None:
     """Serve until SIGTERM or SIGINT."""
     # What follows takes a second to import, and help need not wait for it.
-    from svc.runtime.garbage import collect_seldom
     from svc.serve import Ready, serve
 
     async with trio.open_nursery() as nursery:
@@ -48,7 +47,6 @@ async def run(_arguments: argparse.Namespace, settings: Settings) -> None:
         elif ready.first_keys is not None:
             kept = keep(settings.data_dir / FIRST_KEYS, greeting(ready.http_url, *ready.first_keys))
             print(f"first start: two fresh keys are in {kept}; `cat {kept}` shows them", flush=True)
-        collect_seldom()
 
 
 def _invited(path: Path, url: str) -> str:

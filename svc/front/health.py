@@ -111,6 +111,8 @@ class Health:
     refused: Callable[[], list[dict[str, Any]]]
     #: Components of what the settings switch on: the backup, the disk.
     more: Callable[[], dict[str, Any]]
+    #: How long steps of tasks held the event loop.
+    loop: Callable[[], dict[str, Any]]
     #: The certificate that is served; None where this process does no TLS.
     tls: Callable[[], dict[str, Any]] | None = None
     #: What is known of agents' runs; None where none can run.
@@ -126,6 +128,8 @@ class Health:
             "actors": self.actors(),
             # What was freed; whether the sweeper lives stands with the actors.
             "retention": {"status": "UP", "details": self.retention()},
+            # A loop that is late answers late; restarting it loses more than it wins.
+            "loop": {"status": "UP", "details": self.loop()},
             **self.more(),
         }
         if self.tls is not None:

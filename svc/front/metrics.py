@@ -51,6 +51,8 @@ class Sources:
     shed: Callable[[], int]
     board: Board
     in_flight: Callable[[], int]
+    #: How long steps of tasks held the event loop, in milliseconds and by task.
+    loop: Callable[[], Mapping[str, Any]]
     ledger: Callable[[], Ledger]
     #: Seconds until the certificate that is served ends; None where this process does no TLS.
     certificate_left_s: Callable[[], float | None]
@@ -107,6 +109,18 @@ class _Snapshots(Collector):
         yield _gauge("svc_ledger_balance_spans", "Ledger: zero at rest.", s.ledger().balance)
         yield _counter("svc_http_shed", "Connections closed or refused: too many were open.", s.shed())
         yield _gauge("svc_http_in_flight", "HTTP requests inside.", s.in_flight())
+        loop = s.loop()
+        yield _gauge(
+            "svc_loop_late_seconds", "Longest wait for the event loop lately.", loop["late_ms"] / 1000
+        )
+        yield _counter(
+            "svc_loop_stalls", "Steps of tasks that held the event loop for over 0.1 s.", loop["stalls"]
+        )
+        yield _gauge(
+            "svc_loop_longest_step_cpu_seconds",
+            "Most processor time that one step of a task took since the start.",
+            loop["longest_step_cpu_ms"] / 1000,
+        )
         left_s = s.certificate_left_s()
         if left_s is not None:
             yield _gauge(

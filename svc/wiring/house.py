@@ -6,7 +6,6 @@ another room is handed to it here.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from datetime import datetime
 from functools import partial
@@ -51,6 +50,7 @@ from svc.ingest.decoder import decoder_process
 from svc.ingest.writer import Ingest
 from svc.runtime.clock import now
 from svc.runtime.files import connections_allowed
+from svc.runtime.watchdog import LoopWatchdog
 from svc.store.accounts.keys import KeyStore, matches
 from svc.store.aggregates.cubes import CubeStore
 from svc.store.aggregates.rollups import RollupStore
@@ -74,30 +74,13 @@ from svc.wiring.keeping import leases, optional_loops, retention_report
 from svc.wiring.open_store import Store
 from svc.wiring.pages import DemoProcess, RunningProcess, instruments_of, site
 from svc.wiring.people import means, sign_ins
-from svc.wiring.pools import Pools, PoolSizes, pool_sizes, replica_loops
+from svc.wiring.pools import Pools, replica_loops
 from svc.wiring.prices import shared_prices
 from svc.wiring.safekeeping import Safekeeping, safekeeping_loops
-from svc.wiring.spools import Spooling, drainers, ingest_limits
+from svc.wiring.spools import Spooling, drainers, ingest_limits, sizes_for
 from svc.wiring.tee import Teeing
 from svc.wiring.tls import Tls
 from svc.wiring.tries import shared_tries
-
-
-def sizes_for(settings: Settings) -> PoolSizes:
-    """How many connections each kind of work gets."""
-    return pool_sizes(decoders=settings.decoders, drainers=drainers(settings), embedded=settings.embedded)
-
-
-log = logging.getLogger(__name__)
-
-
-def _tell_of_fewer_decoders(settings: Settings, sizes: PoolSizes) -> None:
-    if sizes.decoders < settings.decoders:
-        log.warning(
-            "SVC_INGEST_DECODERS is %d; the database has connections for %d, so that many are started",
-            settings.decoders,
-            sizes.decoders,
-        )
 
 
 class House:
@@ -114,8 +97,7 @@ class House:
         tls: Tls | None = None,
     ) -> None:
         self.settings, self.store, self.pools, self.tls = settings, store, pools, tls
-        self.sizes = sizes_for(settings)
-        _tell_of_fewer_decoders(settings, self.sizes)
+        self.sizes, self.watchdog = sizes_for(settings), LoopWatchdog()
         self.board = Board()
         self.tally, self.roller_tally, self.sweep_tally = Tally(), RollerTally(), SweepTally()
         self.detection, self.alerts = Detecting(self.board), AlertTally()
@@ -220,6 +202,7 @@ class House:
             refused=lambda: self.intake.tally.lately.told(),
             tls=None if self.tls is None else self.tls.report,
             more=lambda: self.safekeeping.health() | self.teeing.health() | self.alerts.health(),
+            loop=self.watchdog.snapshot,
             agents=None if self.settings.auth_disabled else self.launcher.snapshot,
             replica=None if self.pools.replica is None else self.pools.replica.snapshot,
         )
@@ -240,6 +223,7 @@ class House:
             turned_away=lambda: self.means.turns.refused,
             board=self.board,
             in_flight=lambda: self.door.in_flight,
+            loop=self.watchdog.snapshot,
             ledger=self.ledger,
             certificate_left_s=lambda: None if self.tls is None else self.tls.left_s(),
             backups=self.safekeeping.backups,

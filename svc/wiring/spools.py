@@ -33,6 +33,7 @@ from svc.outside.kafka.rewinding import rewind
 from svc.outside.kafka.security import Security
 from svc.runtime.clock import now as clock
 from svc.store.spans.dead_letters import DeadLetterStore
+from svc.wiring.pools import PoolSizes, pool_sizes
 
 log = logging.getLogger(__name__)
 
@@ -52,6 +53,22 @@ def drainers(settings: Settings) -> int:
         return min(settings.kafka_consumers, kafka(settings).partitions)
     # One more than there are decoder processes keeps each at work while a group is written.
     return max(settings.drainers, settings.decoders + 1)
+
+
+def sizes_for(settings: Settings) -> PoolSizes:
+    """How many connections each kind of work gets."""
+    return pool_sizes(decoders=settings.decoders, drainers=drainers(settings), embedded=settings.embedded)
+
+
+def warn_of_fewer_decoders(settings: Settings) -> None:
+    """Say so where the database has connections for fewer decoders than are set."""
+    decoders = sizes_for(settings).decoders
+    if decoders < settings.decoders:
+        log.warning(
+            "SVC_INGEST_DECODERS is %d; the database has connections for %d, so that many are started",
+            settings.decoders,
+            decoders,
+        )
 
 
 def ingest_limits(settings: Settings) -> Limits:

@@ -348,17 +348,14 @@ def test_no_answer_holds_a_ruling_and_its_status_survives(service: Service) -> N
     assert listed["triageStatus"] == "done"
 
 
-_anything = st.recursive(
-    st.none() | st.integers() | st.text(max_size=5),
-    lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.dictionaries(st.sampled_from(sorted(HIDDEN)) | st.text(max_size=5), inner, max_size=4)
-    ),
-    max_leaves=30,
+_leaves = st.none() | st.integers() | st.text(max_size=5)
+_names = st.sampled_from(sorted(HIDDEN)) | st.text(max_size=5)
+_anything: st.SearchStrategy[Any] = st.deferred(
+    lambda: _leaves | st.lists(_anything, max_size=3) | st.dictionaries(_names, _anything, max_size=4)
 )
 
 
-@given(st.dictionaries(st.sampled_from(sorted(HIDDEN)) | st.text(max_size=5), _anything))
+@given(st.dictionaries(_names, _anything))
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 def test_redaction_reaches_every_depth_and_takes_nothing_else(answer: dict[str, Any]) -> None:
     plain = redacted(answer)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from itertools import chain
 
 import attrs
@@ -45,11 +46,12 @@ async def test_a_letter_keeps_its_reason_and_its_body(store: Database) -> None:
 
 async def test_letters_that_wait_for_their_table_are_given_up_in_time_however_large(store: Database) -> None:
     letters, begun, held = DeadLetterStore(store), trio.Event(), trio.Event()
+    # Until then the connection that buries learns its statement.
+    learned = asyncio.Event()
 
     async def hold(connection: Connection) -> None:
         begun.set()
-        # Meanwhile the connection that buries learns its statement.
-        await connection.execute("select pg_sleep(0.3)")
+        await learned.wait()
         await connection.execute("lock table dead_letter in access exclusive mode")
         held.set()
         await connection.execute("select pg_sleep(60)")
@@ -58,6 +60,7 @@ async def test_letters_that_wait_for_their_table_are_given_up_in_time_however_la
         nursery.start_soon(store.run, hold)
         await begun.wait()
         await letters.bury([letter(1)])
+        learned.set()
         await held.wait()
         # The server reads no further while the first one waits.
         with trio.move_on_after(0.5) as scope:
