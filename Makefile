@@ -10,8 +10,11 @@ SOURCES := svc actors protocol tests deploy setup.py
 
 .PHONY: run compiled test test-all together alone release-laws modules test-versions test-clients test-imports check bench bench-read bench-pages bench-disk bench-sizes bench-backup bench-detect soak chaos hostile image release format clean
 
+# Serves at once. Where a C compiler is at hand, modules of the hot path are compiled beside it, which the running
+# service takes up.
 run: .venv/.run
-	@exec $(BIN)/trace-svc serve
+	@echo "3/3 starting the service"
+	@deploy/compile.sh $(PYTHON) >.venv/compile.log 2>&1 </dev/null & exec $(BIN)/trace-svc serve
 
 # Beside the checks. A file stays in one process, whose service it shares; three of them, since much of it waits.
 # What is marked `alone` (kills, floods) comes after all others, three at a time: that too waits most of its time.
@@ -127,7 +130,7 @@ clean:
 	rm -rf .venv *.egg-info build dist protocol/compiled/*.so .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
 .venv/.run: pyproject.toml constraints.txt setup.py
-	@deploy/install.sh $(PYTHON) .
+	@SVC_COMPILED_MODULES=false deploy/install.sh $(PYTHON) .
 	@touch $@
 
 .venv/.dev: pyproject.toml constraints.txt setup.py

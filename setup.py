@@ -35,12 +35,16 @@ class Twins(build_ext):
         return os.path.join(HERE if self.inplace else self.build_lib, self.get_ext_filename(ext_name))
 
     def copy_extensions_to_source(self) -> None:
-        for old in (HERE / "protocol" / "compiled").glob("*.so"):
-            old.unlink()
+        # A service may look for them meanwhile: each comes whole, by rename, and the old ones go last.
+        fresh = set()
         for ext in self.extensions:
             name = self.get_ext_filename(ext.name)
             if os.path.exists(os.path.join(self.build_lib, name)):
-                self.copy_file(os.path.join(self.build_lib, name), HERE / name)
+                self.copy_file(os.path.join(self.build_lib, name), HERE / f"{name}.new")
+                os.replace(HERE / f"{name}.new", HERE / name)
+                fresh.add(HERE / name)
+        for old in set((HERE / "protocol" / "compiled").glob("*.so")) - fresh:
+            old.unlink()
 
     def build_extension(self, ext: Extension) -> None:
         if os.path.exists(self.get_ext_fullpath(ext.name)):

@@ -70,12 +70,24 @@ class Lane:
     deaths: int = 0
     #: What the process must hear before its next order. Only the latest counts.
     prices: Prices | None = None
+    #: Set when a fresh process shall take the place of this one.
+    renewal: trio.Event = attrs.field(factory=trio.Event)
+    #: Set when the next process is up.
+    began: trio.Event = attrs.field(factory=trio.Event)
+    #: Set by the last asker to go, for whoever waits until nobody does.
+    idle: trio.Event = attrs.field(factory=trio.Event)
     orders: dict[int, Order] = attrs.field(factory=dict)
     to_send: trio.MemorySendChannel[tuple[int, Sequence[Batch]]] = attrs.field(init=False)
     sending: trio.MemoryReceiveChannel[tuple[int, Sequence[Batch]]] = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self.to_send, self.sending = trio.open_memory_channel[tuple[int, Sequence[Batch]]](ORDERS_BOUND)
+
+    def forget(self, number: int) -> None:
+        """Nobody waits for this order any more."""
+        self.orders.pop(number, None)
+        if not self.orders:
+            self.idle.set()
 
     def fail(self) -> None:
         """The process is gone: nobody will answer what was ordered."""
@@ -86,6 +98,27 @@ class Lane:
         # What was not sent yet was dropped with the rest.
         while self.sending.statistics().current_buffer_used:
             self.sending.receive_nowait()
+
+    def begin(self) -> None:
+        """A process is up; who waited for a fresh one goes on."""
+        self.up = True
+        self.renewal = trio.Event()
+        self.began.set()
+        self.began = trio.Event()
+
+    async def renewed(self) -> None:
+        """Until a fresh process has taken the place of this one."""
+        began = self.began
+        self.renewal.set()
+        await began.wait()
+
+    async def give_way(self) -> None:
+        """Until this process is to go and has nothing in hand. It takes no further order meanwhile."""
+        await self.renewal.wait()
+        self.up = False
+        while self.orders:
+            self.idle = trio.Event()
+            await self.idle.wait()
 
 
 class Decoders:
@@ -116,7 +149,16 @@ class Decoders:
         except Unanswered:
             raise SinkLost("the decoder process died with them in hand") from None
         finally:
-            lane.orders.pop(number, None)
+            lane.forget(number)
+
+    async def renew(self) -> None:
+        """Have a fresh process take the place of each, one after the other, when it has nothing in hand.
+
+        Raises `TooSlowError` where one does not come up; it is started again like any that died.
+        """
+        for lane in self._lanes:
+            with trio.fail_after(ANSWER_TIMEOUT_S + START_TIMEOUT_S):
+                await lane.renewed()
 
     def adopt(self, prices: Prices) -> None:
         """Have every process price by these from its next order on."""
@@ -141,12 +183,14 @@ class DecoderProcess:
                     with trio.fail_after(START_TIMEOUT_S):
                         if not isinstance(await _next(stream, frames), Begun):
                             raise DecoderLost("it began with an answer")
-                    deaths, self._lane.up = 0, True
+                    deaths = 0
+                    self._lane.begin()
                     self._lane.vitals.works()
                     if not started:
                         started = True
                         task_status.started()
                     await self._serve(stream, frames)
+                    continue
             except (DecoderLost, trio.TooSlowError, trio.BrokenResourceError, OSError) as lost:
                 if not started:
                     raise
@@ -158,7 +202,7 @@ class DecoderProcess:
             deaths += 1
 
     async def _serve(self, stream: trio.abc.Stream, frames: Frames) -> None:
-        """Carry orders out and answers in. Raises `DecoderLost`; never returns."""
+        """Carry orders out and answers in, until a fresh process shall go on. Raises `DecoderLost`."""
         lost: DecoderLost | None = None
         async with trio.open_nursery() as nursery:
 
@@ -175,7 +219,12 @@ class DecoderProcess:
                     lost = DecoderLost("it takes no more orders")
                     nursery.cancel_scope.cancel()
 
+            async def give_way() -> None:
+                await self._lane.give_way()
+                nursery.cancel_scope.cancel()
+
             nursery.start_soon(carry_out)
+            nursery.start_soon(give_way)
             try:
                 await self._carry_in(stream, frames)
             except DecoderLost as error:

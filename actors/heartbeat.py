@@ -52,5 +52,5 @@ class Heartbeat:
         now = self._now()
         fault = await self._deliver(self._compose(await self._census.take(now), now))
         if fault is not None:
-            log.info("the heartbeat was not delivered (%s); the next is due in 24 hours", fault)
+            log.debug("the heartbeat was not delivered (%s); the next is due in 24 hours", fault)
         return PERIOD_S

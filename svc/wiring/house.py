@@ -69,6 +69,7 @@ from svc.web.site import Site
 from svc.wiring.agents import RequestDesk, agent_loops, ambient, launcher_state, mcp_url
 from svc.wiring.alert_post import AlertPost
 from svc.wiring.alerts import OwnLooks, alert_loops, copy_name
+from svc.wiring.compiled import compiled_loops
 from svc.wiring.detecting import detecting_loop
 from svc.wiring.keeping import leases, optional_loops, retention_report
 from svc.wiring.open_store import Store
@@ -329,7 +330,10 @@ class House:
             pool_size=self.sizes.per_decoder,
             trace_days=self.settings.trace_ttl_days,
         )
-        return [(partial(DecoderProcess, lane=lane, launch=launch), lane.vitals) for lane in self.decoders]
+        loops: list[tuple[Callable[[], Actor], Vitals]] = [
+            (partial(DecoderProcess, lane=lane, launch=launch), lane.vitals) for lane in self.decoders
+        ]
+        return loops + (compiled_loops(self.sink, self.board) if isinstance(self.sink, Decoders) else [])
 
     def _replicas(self) -> list[tuple[Callable[[], Actor], Vitals]]:
         """What replicas on one served database tell one another, and the server that is read beside it."""

@@ -289,6 +289,61 @@ async def test_at_closing_time_every_asker_hears() -> None:
     assert heard == ["lost"]
 
 
+async def test_a_renewed_process_answers_what_it_has_in_hand_and_a_fresh_one_what_comes_after() -> None:
+    gate = trio.Event()
+
+    async def slow(stream: Stream, order: Write) -> None:
+        await gate.wait()
+        await store(stream, order)
+
+    house = House([slow, store])
+    answers: list[Written] = []
+
+    async def ask(decoders: Decoders) -> None:
+        answers.append(await decoders.write([BATCH]))
+
+    async with house.running() as decoders, trio.open_nursery() as nursery:
+        nursery.start_soon(ask, decoders)
+        await wait_all_tasks_blocked()
+        nursery.start_soon(decoders.renew)
+        await wait_all_tasks_blocked()
+        # It has an order in hand, and gets no other.
+        assert house.launched == 1
+        with pytest.raises(Outage):
+            await decoders.write([BATCH])
+        gate.set()
+        await wait_all_tasks_blocked()
+        assert (house.launched, house.lane.up, house.lane.deaths) == (2, True, 0)
+        assert await decoders.write([BATCH, BATCH]) == Written(6, 0)
+    assert answers == [Written(3, 0)]
+
+
+async def test_idle_processes_are_renewed_one_after_the_other_so_that_one_is_always_up() -> None:
+    first, second = House(), House()
+    both = Decoders([first.lane, second.lane])
+    async with first.running(), second.running():
+        for _ in range(2):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(both.renew)
+                nursery.start_soon(both.write, [BATCH])
+        assert (first.launched, second.launched) == (3, 3)
+
+
+async def test_a_process_that_dies_while_it_is_to_be_renewed_is_renewed_by_that(
+    autojump_clock: MockClock,
+) -> None:
+    house = House([die, store])
+    async with house.running() as decoders, trio.open_nursery() as nursery:
+
+        async def ask() -> None:
+            with pytest.raises(SinkLost):
+                await decoders.write([BATCH])
+
+        nursery.start_soon(ask)
+        nursery.start_soon(decoders.renew)
+    assert house.launched == 2
+
+
 def test_a_keeper_struck_at_any_await_leaves_no_order_unanswered() -> None:
     async def scenario(strike: Strike) -> None:
         house = House([store, die, store])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 from pathlib import Path
@@ -11,6 +12,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
+from tests.conftest import missing
 from tests.service import environment, stop_postgres, until
 
 pytestmark = [pytest.mark.alone, pytest.mark.release]
@@ -18,11 +20,17 @@ pytestmark = [pytest.mark.alone, pytest.mark.release]
 ROOT = Path(__file__).parents[2]
 
 
-def test_make_run_on_a_fresh_clone_ends_in_an_address_and_ready_keys(open_folder: Path) -> None:
+@pytest.mark.parametrize("compiler", [False, True])
+def test_make_run_on_a_fresh_clone_ends_in_an_address_and_ready_keys(
+    open_folder: Path, compiler: bool
+) -> None:
     clone, data = open_folder / "clone", open_folder / "data"
     subprocess.run(["git", "clone", "--quiet", str(ROOT), str(clone)], check=True, timeout=60)
     # A fresh machine has no compiler, and nothing asks for one.
-    env = environment(data, SVC_HTTP_BIND="127.0.0.1:0") | {"CC": str(open_folder / "none")}
+    if compiler and shutil.which("cc") is None:
+        missing("a C compiler")
+    env = environment(data, SVC_HTTP_BIND="127.0.0.1:0")
+    env |= {"CFLAGS": "-O0"} if compiler else {"CC": str(open_folder / "none")}
     with (open_folder / "out").open("w+") as out:
         process = subprocess.Popen(
             ["make", "run"], cwd=clone, env=env, stdout=out, stderr=out, start_new_session=True
@@ -30,6 +38,10 @@ def test_make_run_on_a_fresh_clone_ends_in_an_address_and_ready_keys(open_folder
         try:
             until(lambda: "first start" in _text(out.name) or process.poll() is not None, timeout_s=600)
             said = _text(out.name)
+            # It tells from the first line on what it is at, and compiles when it serves.
+            assert said.startswith("1/3 environment\n2/3 packages\n2/3 packages, ")
+            assert said.index("3/3 starting") < said.index("trace-svc is ready")
+            assert "compiled modules" not in said[: said.index("trace-svc is ready")]
             match = re.search(r"trace-svc is ready at (http://127\.0\.0\.1:\d+)", said)
             assert match is not None, said
             # Without a terminal the keys are not printed.
@@ -40,6 +52,10 @@ def test_make_run_on_a_fresh_clone_ends_in_an_address_and_ready_keys(open_folder
             )
             assert done.stdout == '{}{"ok":true,"data":{"count":1}}'
             assert httpx2.get(f"{match[1]}/actuator/health").json()["status"] == "UP"
+            if compiler:
+                # Taken up without a restart.
+                until(lambda: "fresh decoder processes are up" in _text(out.name), timeout_s=600)
+                assert httpx2.get(f"{match[1]}/actuator/health").json()["status"] == "UP"
             # As a terminal does it: the whole group hears Ctrl-C, make as well.
             os.killpg(process.pid, signal.SIGINT)
             process.wait(40)

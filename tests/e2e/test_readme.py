@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import httpx2
 import pytest
 
 from tests.e2e.test_exporters import JS, node
@@ -59,6 +60,29 @@ def test_the_questions_are_answered(service: Service, env: dict[str, str]) -> No
             ["bash", "-c", line], env=env, capture_output=True, text=True, timeout=30, check=True
         )
         assert done.stdout.startswith('{"ok":true,'), (line, done.stdout)
+
+
+def test_the_key_made_on_the_page_opens_the_tools(service: Service, env: dict[str, str]) -> None:
+    """The line above `claude mcp add` fills the variable that it reads."""
+    lines = re.findall(r"^(export ADMIN_KEY=.*)\n(claude mcp add .*)$", README, re.MULTILINE)
+    assert len(lines) == 2
+    commands = str(Path(sys.executable).parent)
+    path = {"PATH": f"{commands}:{env['PATH']}"}
+    for export, connect in lines:
+        # Shown instead of run: the client itself may not be here.
+        done = subprocess.run(
+            ["bash", "-euc", f"{export}\nprintf '%s\\n' {connect.removeprefix('claude mcp add')}"],
+            env={**env, **service.env, **path, "SVC": service.url},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
+        )
+        url, (name, value) = done.stdout.split("\n")[3], done.stdout.split("\n")[5].split(": ")
+        answer = httpx2.post(
+            url, json={"jsonrpc": "2.0", "id": 1, "method": "tools/list"}, headers={name: value}, timeout=30
+        )
+        assert len(answer.json()["result"]["tools"]) == 19
 
 
 def test_every_command_of_the_readme_exists() -> None:

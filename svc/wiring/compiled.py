@@ -1,0 +1,51 @@
+"""Compiled modules that are built beside a running service, taken up by fresh decoder processes.
+
+Called by `svc.wiring.house`. Never builds anything, and never renews a process twice.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from math import inf
+from typing import Final
+
+import trio
+
+from actors.decoders import Decoders
+from actors.rounds import Repeating
+from actors.supervision import Actor, Board, Vitals
+from protocol.compiled import state, wanted
+
+log = logging.getLogger(__name__)
+
+#: How often they are looked for. A look reads fifteen files, in a thread: 2 ms.
+LOOK_EVERY_S: Final = 5.0
+#: A build takes a minute or two on a small machine; after this nobody builds any more.
+LOOKS: Final = 360
+
+
+def compiled_loops(decoders: Decoders, board: Board) -> list[tuple[Callable[[], Actor], Vitals]]:
+    """The one that waits for compiled modules, where this service runs without."""
+    if not wanted() or state()[0]:
+        return []
+    vitals = board.enrol("compiled-modules", spare=True)
+    watch = CompiledModules(decoders)
+    return [(lambda: Repeating(watch.look, vitals), vitals)]
+
+
+class CompiledModules:
+    """Renews the decoder processes once all compiled modules are there."""
+
+    def __init__(self, decoders: Decoders) -> None:
+        self._decoders, self._looks = decoders, 0
+
+    async def look(self) -> float:
+        """Look once; returns the seconds until the next look."""
+        compiled, sentence = await trio.to_thread.run_sync(state)
+        if compiled:
+            await self._decoders.renew()
+            log.info("fresh decoder processes are up; %s", sentence)
+            return inf
+        self._looks += 1
+        return LOOK_EVERY_S if self._looks < LOOKS else inf
