@@ -7,6 +7,7 @@ import re
 import shutil
 import signal
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 
 import httpx2
@@ -61,7 +62,9 @@ def test_make_run_on_a_fresh_clone_ends_in_an_address_and_ready_keys(
             process.wait(40)
             assert re.search(r"event=stopped$", _text(out.name), re.MULTILINE)
         finally:
-            process.kill()
+            # Whatever is left of the group: make, the service, what compiles beside it.
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
             process.wait(10)
             stop_postgres(data)
 
