@@ -1,11 +1,11 @@
-"""The one HTTP client for other systems: bounded answers, a deadline, and rules about addresses.
+"""The one HTTP client for other systems: bounded answers, a deadline, and no address that is refused.
 
 Every other file here that speaks HTTP goes through `HttpClient`. It follows no redirect, keeps no cookie,
 knows no proxy, and never quotes what the other side said.
 
 Danger: a name can resolve to an address of this machine, of its network or of its cloud. A name is resolved
-once, every address it has is checked, and the connection goes to what was checked (TLS still asks for the
-name).
+once, every address it has is checked (`AddressRule`), and the connection goes to what was checked (TLS still
+asks for the name).
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import ssl
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import aclosing, asynccontextmanager, contextmanager
 from functools import cache
-from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from math import inf
 from typing import Any, Final
 
@@ -23,32 +22,10 @@ import httpcore2
 import httpx2
 import trio
 
-from protocol.refusals import ADDRESS_IN_THE_CLEAR, ADDRESS_NEVER, ADDRESS_PRIVATE
-
-Network = IPv4Network | IPv6Network
+from svc.outside.addresses import AddressRule
 
 TIMEOUT_S: Final = 10.0
 ANSWER_BYTES: Final = 64 * 1024
-
-#: This machine and the networks that nobody reaches from outside: what a local start lets be reached.
-LOCAL_NETWORKS: Final[tuple[Network, ...]] = tuple(
-    ip_network(text)
-    for text in ("127.0.0.0/8", "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "::1/128", "fc00::/7")
-)
-#: Where clouds tell a machine its own credentials, beside the link-local ones. No list opens these.
-_METADATA: Final = frozenset(
-    ip_address(text)
-    for text in ("100.100.100.200", "168.63.129.16", "192.0.0.192", "fd00:ec2::254", "fd20:ce::254")
-)
-#: IPv6 that carries an IPv4 address inside, where a look at the outer one would miss it, and how many bits
-#: stand behind that address.
-_CARRIERS: Final = (
-    (ip_network("::ffff:0:0/96"), 0),
-    (ip_network("::/96"), 0),
-    (ip_network("64:ff9b::/96"), 0),
-    (ip_network("2002::/16"), 80),
-)
-_TEREDO: Final = ip_network("2001::/32")
 
 
 class Unreached(Exception):
@@ -61,51 +38,6 @@ class AddressRefused(Unreached):
 
 class AnswerTooLarge(Unreached):
     """The answer is larger than it may be; none of it is kept."""
-
-
-@attrs.frozen
-class AddressRule:
-    """Which addresses may be connected to: public ones where `public`, and those of `allowed`.
-
-    Link-local addresses, multicast and the metadata services of clouds never are.
-    """
-
-    allowed: tuple[Network, ...] = ()
-    public: bool = True
-
-    def refuses(self, address: str) -> bool:
-        """Whether a connection to this address must not be made."""
-        return self.why_not(address) is not None
-
-    def why_not(self, address: str) -> str | None:
-        """Why a connection to this address must not be made, None where it may."""
-        found = ip_address(address.partition("%")[0])
-        inside = _carried(found)
-        if any(map(_never, {found, inside})):
-            return ADDRESS_NEVER
-        if isinstance(found, IPv6Address) and found.ipv4_mapped is not None:
-            found = found.ipv4_mapped
-        if any(_within(found, network) for network in self.allowed):
-            return None
-        if not self.public:
-            return ADDRESS_IN_THE_CLEAR
-        return ADDRESS_PRIVATE if not found.is_global or found != inside or _within(found, _TEREDO) else None
-
-
-def _never(address: IPv4Address | IPv6Address) -> bool:
-    return address.is_link_local or address.is_multicast or address.is_unspecified or address in _METADATA
-
-
-def _carried(address: IPv4Address | IPv6Address) -> IPv4Address | IPv6Address:
-    """The IPv4 address inside, or the address itself."""
-    for carrier, behind in _CARRIERS:
-        if _within(address, carrier) and address not in (IPv6Address("::"), IPv6Address("::1")):
-            return IPv4Address(int(address) >> behind & 0xFFFF_FFFF)
-    return address
-
-
-def _within(address: IPv4Address | IPv6Address, network: Network) -> bool:
-    return address.version == network.version and address in network
 
 
 @attrs.frozen

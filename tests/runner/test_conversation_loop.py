@@ -13,7 +13,7 @@ import trio
 
 from protocol.agents import RunLimits
 from protocol.running import Credential, RunnerAway, RunnerRefused, RunResult, RunStands
-from svc.outside.http import LOCAL_NETWORKS, AddressRule
+from svc.outside.addresses import LOCAL_NETWORKS, AddressRule
 from svc.outside.models.aws import CloudKeys
 from svc.outside.models.provider import Surrounding
 from svc.outside.runner import RunnerClient

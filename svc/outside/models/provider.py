@@ -18,7 +18,8 @@ import attrs
 import msgspec
 
 from protocol.running import Credential
-from svc.outside.http import AddressRefused, AddressRule, HttpClient, Unreached
+from svc.outside.addresses import AddressRule
+from svc.outside.http import AddressRefused, HttpClient, Unreached
 from svc.outside.models.aws import CloudKeys
 from svc.outside.models.chat import chat_answer, chat_body
 from svc.outside.models.conversation import ModelAnswer, ModelQuestion, UnreadableAnswer
