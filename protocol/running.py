@@ -173,10 +173,11 @@ class RunnerEvent(msgspec.Struct, frozen=True):
 
 
 class RunStands(msgspec.Struct, frozen=True):
-    """A run as it stands; `position` counts those that wait before it."""
+    """A run as it stands; `position` counts those that wait before it, `known` says that it was begun before."""
 
     state: RunnerState
     position: int = 0
+    known: bool = False
 
 
 class RunNews(msgspec.Struct, frozen=True):

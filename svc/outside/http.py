@@ -11,7 +11,7 @@ asks for the name).
 from __future__ import annotations
 
 import ssl
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import aclosing, asynccontextmanager, contextmanager
 from functools import cache
 from math import inf
@@ -32,7 +32,11 @@ class Unreached(Exception):
     """No answer to use; the text says why and quotes nothing of the other side."""
 
 
-class AddressRefused(Unreached):
+class NeverSent(Unreached):
+    """Not a byte of the request has left: no name, no connection, no handshake."""
+
+
+class AddressRefused(NeverSent):
     """The name leads to an address that may not be connected to."""
 
 
@@ -65,12 +69,17 @@ class HttpClient:
         headers: Mapping[str, str] | None = None,
         body: bytes = b"",
         read: bool = True,
+        sent: Callable[[], None] | None = None,
     ) -> HttpAnswer:
-        """The answer, its body read when `read`. Raises `Unreached`, also for a body above the bound."""
-        with _told():
+        """The answer, its body read when `read`. Raises `Unreached`, also for a body above the bound.
+
+        `sent` is called before the first byte of the request leaves; without that it is `NeverSent`.
+        """
+        gate = _Gate(self.rule, sent)
+        with _told(gate):
             try:
                 with trio.fail_after(self.timeout_s):
-                    async with self._opened(method, url, headers, body) as response:
+                    async with self._opened(gate, method, url, headers, body) as response:
                         return HttpAnswer(
                             response.status,
                             {
@@ -80,7 +89,7 @@ class HttpClient:
                             await self._body(response) if read else b"",
                         )
             except trio.TooSlowError:
-                raise Unreached(f"no answer within {self.timeout_s:g} s") from None
+                raise gate.unreached(f"no answer within {self.timeout_s:g} s") from None
         raise AssertionError("what is told is raised")
 
     @asynccontextmanager
@@ -91,21 +100,22 @@ class HttpClient:
 
         Neither bounded nor timed here: whoever reads bounds what they keep and holds a deadline.
         """
-        with _told():
+        gate = _Gate(self.rule)
+        with _told(gate):
             async with (
-                self._opened(method, url, headers, body) as response,
+                self._opened(gate, method, url, headers, body) as response,
                 aclosing(response.aiter_stream()) as pieces,
             ):
                 yield response.status, pieces
 
     @asynccontextmanager
     async def _opened(
-        self, method: str, url: str, headers: Mapping[str, str] | None, body: bytes
+        self, gate: _Gate, method: str, url: str, headers: Mapping[str, str] | None, body: bytes
     ) -> AsyncIterator[httpcore2.Response]:
         sent = {"user-agent": "trace-svc", "accept-encoding": "identity", **(headers or {})}
         async with (
             httpcore2.AsyncConnectionPool(
-                ssl_context=_tls(), network_backend=_Gate(self.rule), max_connections=1
+                ssl_context=_tls(), network_backend=gate, max_connections=1
             ) as pool,
             pool.stream(method, url, headers=list(sent.items()), content=body) as response,
         ):
@@ -122,14 +132,14 @@ class HttpClient:
 
 
 @contextmanager
-def _told() -> Iterator[None]:
+def _told(gate: _Gate) -> Iterator[None]:
     """Whatever keeps a request from its answer, as `Unreached`."""
     try:
         yield
     except (httpcore2.NetworkError, httpcore2.TimeoutException, httpcore2.ProtocolError) as error:
-        raise Unreached(f"cannot be reached ({type(error).__name__})") from None
+        raise gate.unreached(f"cannot be reached ({type(error).__name__})") from None
     except (httpcore2.UnsupportedProtocol, OSError, ValueError) as error:
-        raise Unreached(f"cannot be reached ({type(error).__name__})") from None
+        raise gate.unreached(f"cannot be reached ({type(error).__name__})") from None
 
 
 @cache
@@ -138,10 +148,22 @@ def _tls() -> ssl.SSLContext:
 
 
 class _Gate(httpcore2.AsyncNetworkBackend):
-    """Connects to addresses that the rule lets pass, never to a name."""
+    """Connects to addresses that the rule lets pass, never to a name, and knows whether anything was sent."""
 
-    def __init__(self, rule: AddressRule | None) -> None:
+    def __init__(self, rule: AddressRule | None, sent: Callable[[], None] | None = None) -> None:
         self._rule, self._trio = rule, httpcore2.TrioBackend()
+        self._sent, self._on_sent = False, sent
+
+    def sending(self) -> None:
+        """The first byte of the request leaves now."""
+        if not self._sent:
+            self._sent = True
+            if self._on_sent is not None:
+                self._on_sent()
+
+    def unreached(self, said: str) -> Unreached:
+        """What to raise: whether the other side may have heard makes the difference."""
+        return Unreached(said) if self._sent else NeverSent(said)
 
     async def connect_tcp(
         self,
@@ -152,7 +174,8 @@ class _Gate(httpcore2.AsyncNetworkBackend):
         socket_options: Iterable[Any] | None = None,
     ) -> httpcore2.AsyncNetworkStream:
         address = host if self._rule is None else await self._checked(self._rule, host, port, timeout)
-        return await self._trio.connect_tcp(address, port, timeout, local_address, socket_options or ())
+        stream = await self._trio.connect_tcp(address, port, timeout, local_address, socket_options or ())
+        return _Watched(stream, self)
 
     async def _checked(self, rule: AddressRule, host: str, port: int, timeout_s: float | None) -> str:
         try:
@@ -168,3 +191,39 @@ class _Gate(httpcore2.AsyncNetworkBackend):
 
     async def sleep(self, seconds: float) -> None:
         await trio.sleep(seconds)
+
+
+@attrs.frozen
+class _Watched(httpcore2.AsyncNetworkStream):
+    """A connection that tells its gate when something is written on it; a handshake does not count."""
+
+    _stream: httpcore2.AsyncNetworkStream
+    _gate: _Gate
+
+    async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:  # noqa: ASYNC109
+        return await self._stream.read(max_bytes, timeout)
+
+    async def write(self, buffer: bytes, timeout: float | None = None) -> None:  # noqa: ASYNC109
+        self._gate.sending()
+        await self._stream.write(buffer, timeout)
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+    async def start_tls(
+        self,
+        ssl_context: ssl.SSLContext,
+        server_hostname: str | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109 - the signature is httpcore's
+    ) -> httpcore2.AsyncNetworkStream:
+        try:
+            stream = await self._stream.start_tls(ssl_context, server_hostname, timeout)
+        except trio.Cancelled:
+            # The backend closes it after an error, and not when it is cancelled.
+            with trio.CancelScope(shield=True):
+                await self._stream.aclose()
+            raise
+        return _Watched(stream, self._gate)
+
+    def get_extra_info(self, info: str) -> Any:
+        return self._stream.get_extra_info(info)

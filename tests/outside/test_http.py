@@ -10,7 +10,7 @@ import pytest
 import trio
 
 from svc.outside.addresses import LOCAL_NETWORKS, AddressRule
-from svc.outside.http import AddressRefused, HttpClient, Unreached
+from svc.outside.http import AddressRefused, HttpClient, NeverSent, Unreached
 
 NEAR = AddressRule(LOCAL_NETWORKS)
 
@@ -111,6 +111,37 @@ async def test_whatever_goes_wrong_is_one_error_that_quotes_nothing(url: str) ->
         await HttpClient(NEAR, timeout_s=5.0).ask("GET", url)
     assert "127.0.0.1" not in str(raised.value)
     assert "nowhere" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "url", ["http://127.0.0.1:1", "http://nowhere.invalid", "https://{plain}", "ftp://127.0.0.1/", "nonsense"]
+)
+async def test_what_never_left_is_told_apart_from_what_may_have_been_heard(url: str) -> None:
+    async def hangs_up(stream: trio.SocketStream) -> None:
+        await stream.receive_some(1)
+
+    sent: list[int] = []
+    async with serving(hangs_up) as plain:
+        client = HttpClient(NEAR, timeout_s=5.0)
+        with pytest.raises(NeverSent):
+            await client.ask("POST", url.format(plain=plain[7:]), sent=lambda: sent.append(1))
+        assert sent == []
+        # Here it was connected and said something.
+        with pytest.raises(Unreached) as lost:
+            await client.ask("POST", plain, sent=lambda: sent.append(1))
+        assert not isinstance(lost.value, NeverSent)
+        assert sent == [1]
+    with pytest.raises(NeverSent):
+        await HttpClient(AddressRule()).ask("POST", "http://127.0.0.1:1")
+
+
+async def test_a_handshake_that_does_not_end_in_time_has_sent_nothing() -> None:
+    async def silent(_stream: trio.SocketStream) -> None:
+        await trio.sleep_forever()
+
+    async with serving(silent) as url:
+        with pytest.raises(NeverSent):
+            await HttpClient(NEAR, timeout_s=0.05).ask("POST", url.replace("http:", "https:"))
 
 
 async def test_what_is_no_http_is_one_error_too() -> None:

@@ -76,7 +76,7 @@ async def test_a_run_that_waits_for_people_says_for_whom_and_ends_when_somebody_
     store, finding = here.database, await fire(here.database, seen())
     where = f"{BASE}/findings/{finding}"
     assert (await owner.post(where + "/agent", {})).status == 303
-    assert await RunStore(store).park(await claimed(store), "no_provider")
+    assert await RunStore(store).park(await claimed(store), "no_provider", Spent())
     page = await owner.get(where)
     assert "no model provider is set" in page.text
     cancel = re.search(r'action="([^"]+/cancel)"', page.text)

@@ -19,7 +19,7 @@ import msgspec
 
 from protocol.running import Credential
 from svc.outside.addresses import AddressRule
-from svc.outside.http import AddressRefused, HttpClient, Unreached
+from svc.outside.http import AddressRefused, HttpClient, NeverSent, Unreached
 from svc.outside.models.aws import CloudKeys
 from svc.outside.models.chat import chat_answer, chat_body
 from svc.outside.models.conversation import ModelAnswer, ModelQuestion, UnreadableAnswer
@@ -54,6 +54,7 @@ RefusedFor = Literal[
     "provider_refused",
     "rate_limited",
     "provider_away",
+    "unreached",
     "lost",
 ]
 
@@ -61,7 +62,7 @@ RefusedFor = Literal[
 class ModelRefused(Exception):
     """The provider does not answer this. `again_s`: asking again may help, not before so many seconds.
 
-    `lost`: it may have answered, and what that cost is not known.
+    `unreached`: nothing was sent. `lost`: it may have answered, and what that cost is not known.
     """
 
     def __init__(
@@ -118,14 +119,18 @@ class ModelProvider:
     region: str = ""
     bound: str = "max_completion_tokens"
 
-    async def ask(self, question: ModelQuestion, *, timeout_s: float) -> ModelAnswer:
-        """One answer. Raises `ModelRefused`."""
+    async def ask(
+        self, question: ModelQuestion, *, timeout_s: float, sent: Callable[[], None] | None = None
+    ) -> ModelAnswer:
+        """One answer; `sent` is called before the first byte leaves. Raises `ModelRefused`."""
         url, headers, body = self._request(question)
         http = attrs.evolve(self.http, timeout_s=min(timeout_s, CALL_TIMEOUT_S))
         try:
-            answer = await http.ask("POST", url, headers=headers, body=body)
+            answer = await http.ask("POST", url, headers=headers, body=body, sent=sent)
         except AddressRefused as refused:
             raise ModelRefused("provider_refused", f"the provider's address: {refused}") from None
+        except NeverSent as away:
+            raise ModelRefused("unreached", f"the provider {away}", again=True) from None
         except Unreached as away:
             raise ModelRefused("lost", f"the provider {away}", again=True) from None
         if answer.status != 200:
