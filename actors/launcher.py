@@ -21,6 +21,7 @@ import trio
 from actors.ports import RunDesk, RunnerHost, RunnerLink, RunShelf
 from actors.run_courses import (
     AWAY_S,
+    DETERMINISTIC,
     PARKING_REASONS,
     Cancelled,
     Course,
@@ -221,7 +222,7 @@ class Launcher:
             asked = await self._desk.request(lease)
             if isinstance(asked, str):
                 reason = PARKING_REASONS.get(asked)
-                return Spend(asked, final=True) if reason is None else Park(reason)
+                return Spend(asked, attempts=1) if reason is None else Park(reason)
             asked = _as_before(lease, asked)
             await self._shelf.asked_with(lease, asked)
             key_id, request = await self._desk.mint(lease, asked)
@@ -265,7 +266,7 @@ class Launcher:
         if course is not None:
             return course
         answer = await self._desk.checked(lease, request, result.result or {})
-        return Spend(f"bad_output: {answer}") if isinstance(answer, str) else Finish(answer)
+        return Spend(f"bad_output: {answer}", DETERMINISTIC) if isinstance(answer, str) else Finish(answer)
 
     async def _watch(self, hold: _Hold, link: RunnerLink) -> RunnerRefused | RunnerAway | None:
         """Follow the run until it is over; what stood in the way of that."""
@@ -309,7 +310,8 @@ class Launcher:
                 return await self._shelf.finish(lease, answer, spent, now)
             case Cancelled():
                 return await self._shelf.cancelled(lease, spent, now)
-            case Spend(why, final):
+            case Spend(why, attempts):
+                final = lease.attempt >= attempts
                 return await self._shelf.fail(lease, why, spent, now, final=final)
             case Park(reason):
                 return await self._shelf.park(lease, reason, spent)

@@ -47,6 +47,7 @@ FailureKind = Literal[
     "timeout",
     "budget",
     "bad_output",
+    "bad_answer",
     "provider_refused",
     "sandbox_died",
     "mcp_away",
@@ -141,7 +142,7 @@ class RunRequest(msgspec.Struct, frozen=True):
 
 
 class RunFailure(msgspec.Struct, frozen=True):
-    """Why a run failed; `detail` quotes no stranger and no secret."""
+    """Why a run failed; `detail` quotes no secret, and of a stranger only what was scrubbed."""
 
     kind: FailureKind
     detail: str = ""

@@ -197,15 +197,15 @@ class Conversation:
 
     async def _again(self, refused: ModelRefused, worst: Spent, pause_s: float | None) -> None:
         """Wait before the provider is asked again. Raises `RunFailed` where that is over."""
-        if refused.kind == "lost":
+        if refused.kind in ("lost", "bad_answer"):
             self.meter.forfeit(worst)
         else:
             self.meter.release()
         if not refused.again or pause_s is None:
-            raise RunFailed.of(refused)
+            raise RunFailed.of(refused, self.literal)
         wait_s = max(pause_s, refused.again_s or 0.0)
         if wait_s >= self.meter.left_s:
-            raise RunFailed.of(refused, "; there is no time to ask again")
+            raise RunFailed.of(refused, self.literal, "; there is no time to ask again")
         if not self.meter.fits(worst):
             raise RunFailed("budget", "what lost calls may have cost used the budget up")
         self.tell("retry", status=refused.status, wait_s=wait_s)

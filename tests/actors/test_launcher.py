@@ -91,9 +91,10 @@ def test_a_runner_that_began_anew_gives_the_attempt_back() -> None:
         ("sandbox_away", Refund(5.0, "sandbox_away: why", counts=True)),
         ("mcp_away", Refund(5.0, "mcp_away: why")),
         ("timeout", Spend("timeout: why")),
-        ("budget", Spend("budget: why", final=True)),
-        ("bad_output", Spend("bad_output: why")),
-        ("provider_refused", Spend("provider_refused: why")),
+        ("budget", Spend("budget: why", attempts=1)),
+        ("bad_output", Spend("bad_output: why", attempts=2)),
+        ("bad_answer", Spend("bad_answer: why", attempts=2)),
+        ("provider_refused", Spend("provider_refused: why", attempts=2)),
         ("sandbox_died", Spend("sandbox_died: why")),
         ("broken", Spend("broken: why")),
     ],
@@ -123,6 +124,8 @@ class House:
     unwanted: set[int] = attrs.field(factory=set)
     lost: set[int] = attrs.field(factory=set)
     requests: dict[int, Any] = attrs.field(factory=dict)
+    attempts: dict[int, int] = attrs.field(factory=dict)
+    failures: list[str] = attrs.field(factory=list)
     #: What a claim had used when its last holder was last heard of.
     used: Spent = attrs.field(factory=Spent)
     refunded: list[tuple[str, Spent]] = attrs.field(factory=list)
@@ -136,6 +139,10 @@ class House:
     begun: list[str] = attrs.field(factory=list)
     away: bool = False
     health_asked: int = 0
+    #: What the desk says of answers, where it takes none.
+    refuses: str | None = None
+    #: What runs come to that have no outcome of their own.
+    outcome: RunResult = DONE
 
     async def press_automatic(self, now: datetime) -> int:
         await trio.lowlevel.checkpoint()
@@ -152,9 +159,9 @@ class House:
             taken_over = n in self.held
             self.held[n] = trio.current_time() + LEASE_S
             await trio.lowlevel.checkpoint()
-            claim = 1 + self.refunds.get(n, 0)
+            attempt, claim = self.attempts.get(n, 1), 1 + self.refunds.get(n, 0)
             return RunLease(
-                1, UUID(int=n), "triage", UUID(int=n), UUID(int=n), 1, claim, DEFAULT_LIMITS["triage"],
+                1, UUID(int=n), "triage", UUID(int=n), UUID(int=n), attempt, claim, DEFAULT_LIMITS["triage"],
                 AgentSettings(), Spent(), self.used, taken_over=taken_over, request=self.requests.get(n),
             )  # fmt: skip
         return None
@@ -206,7 +213,14 @@ class House:
         return await self._end(lease, "done", answer)
 
     async def fail(self, lease: RunLease, why: str, spent: Spent, now: datetime, *, final: bool) -> bool:
-        return await self._end(lease, "failed", why)
+        self.failures.append(why)
+        if final:
+            return await self._end(lease, "failed", why)
+        await trio.lowlevel.checkpoint()
+        n = lease.run_id.int
+        del self.held[n]
+        self.refunds[n], self.attempts[n] = self.refunds.get(n, 0) + 1, lease.attempt + 1
+        return True
 
     async def cancelled(self, lease: RunLease, spent: Spent, now: datetime) -> bool:
         return await self._end(lease, "cancelled", None)
@@ -240,7 +254,7 @@ class House:
 
     async def checked(self, lease: RunLease, request: RunRequest, result: Mapping[str, Any]) -> Any:
         await trio.lowlevel.checkpoint()
-        return result
+        return self.refuses or result
 
     # The runner.
     async def begin(self, name: str, request: RunRequest) -> Any:
@@ -267,7 +281,7 @@ class House:
 
     async def result(self, name: str) -> Any:
         await trio.lowlevel.checkpoint()
-        return self.results.get(name, DONE)
+        return self.results.get(name, self.outcome)
 
     async def cancel(self, name: str) -> None:
         await trio.lowlevel.checkpoint()
@@ -331,6 +345,24 @@ async def test_three_failures_open_the_breaker_and_a_healthy_answer_closes_it(
         await trio.sleep(BREAKER_S + launcher.LOOK_S)
         assert (house.ended[1][0], state.snapshot()["breaker"]) == ("done", "closed")
         nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize(
+    "house",
+    [
+        House(waiting=[1], outcome=failed("provider_refused")),
+        House(waiting=[1], outcome=failed("bad_answer")),
+        House(waiting=[1], outcome=failed("bad_output")),
+        House(waiting=[1], refuses="why"),
+    ],
+)
+async def test_what_comes_to_the_same_end_again_is_tried_twice(
+    house: House, autojump_clock: MockClock
+) -> None:
+    await run_for(1_000, house)
+    assert len(house.begun) == len(house.failures) == 2
+    assert house.ended[1] == ("failed", house.failures[0])
+    assert house.failures[0].endswith(": why")
 
 
 async def test_what_a_call_under_way_may_cost_is_booked_before_anything_happens(

@@ -96,6 +96,13 @@ async def test_what_comes_again_is_asked_again_and_what_was_lost_counts_at_its_w
     assert (result.spent.turns, result.spent.output) == (3, 2_000 + 2 * 50)
 
 
+async def test_an_answer_that_cannot_be_read_may_have_cost_its_worst(place: Place) -> None:
+    with standin(lambda _: Reply(raw=b"<html>")) as model:
+        async with runner() as client:
+            result, _ = await ended(client, "run.1", request(model, place.url, place.token))
+    assert (result.spent.turns, result.spent.output) == (1, 2_000)
+
+
 async def test_a_provider_that_was_never_reached_costs_nothing(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -126,6 +126,57 @@ async def test_what_a_provider_refuses_is_told_apart(
     assert kinds(events).count("retry") == calls_made - 1
 
 
+SAID = f"max_tokens: 2000 > 1024, sent by {SECRET} and AKIA{'Z7QX3MPLW2KD4RTV'}"
+SCRUBBED = "max_tokens: 2000 > 1024, sent by [hidden] and [aws-access-key-id AKIA… 20 characters]"
+
+
+@pytest.mark.parametrize(
+    ("reply", "kind", "detail"),
+    [
+        (
+            Reply(
+                status=400,
+                raw=json.dumps({"error": {"type": "invalid_request_error", "message": SAID}}).encode(),
+            ),
+            "provider_refused",
+            f"invalid_request_error: {SCRUBBED}",
+        ),
+        (
+            Reply(
+                status=400,
+                raw=json.dumps({"message": SAID}).encode(),
+                headers={"x-amzn-errortype": "ValidationException:http://aws"},
+            ),
+            "provider_refused",
+            f"ValidationException: {SCRUBBED}",
+        ),
+        (
+            Reply(status=422, raw=json.dumps([{"error": {"status": "INVALID", "message": SAID}}]).encode()),
+            "provider_refused",
+            f"INVALID: {SCRUBBED}",
+        ),
+        (Reply(status=413, raw=b"<h1>too\x00 large</h1>"), "provider_refused", "<h1>too large</h1>"),
+        (Reply(status=400, raw=b""), "provider_refused", "the provider answers 400"),
+        (Reply(raw=f"<html>\n{SAID}".encode()), "bad_answer", f"<html> {SCRUBBED}"),
+        (Reply(raw=b'{"content": 7, "usage": {}}'), "bad_answer", '{"content": 7, "usage": {}}'),
+        (Reply(raw=b"\xff" * 400 + SECRET.encode()), "bad_answer", "\ufffd" * 200),
+        (Reply(raw=(f"{'x' * 190}{SECRET}").encode()), "bad_answer", "x" * 190 + "[hidden]"),
+    ],
+)
+async def test_what_a_provider_says_of_a_fault_is_quoted_without_what_is_secret(
+    reply: Reply, kind: str, detail: str, place: Place
+) -> None:
+    with standin(lambda _: reply) as model:
+        async with runner() as client:
+            result, events = await ended(client, "run.1", request(model, place.url, place.token))
+        assert len(model.asked) == 1
+    assert result.failure is not None
+    assert (result.failure.kind, result.failure.detail) == (kind, detail)
+    assert len(result.failure.detail) <= 200
+    # Events are for everybody, and say only what kind it was.
+    assert SECRET not in json.dumps(events)
+
+
 async def test_what_a_model_may_not_is_refused_and_what_it_leaks_is_hidden(place: Place) -> None:
     leaked = "AKIA" + "Z7QX3MPLW2KD4RTV"
 
