@@ -21,6 +21,7 @@ import trio
 from actors.ports import RunDesk, RunnerHost, RunnerLink, RunShelf
 from actors.run_courses import (
     AWAY_S,
+    DETERMINISTIC,
     PARKING_REASONS,
     Cancelled,
     Course,
@@ -221,7 +222,7 @@ class Launcher:
             asked = await self._desk.request(lease)
             if isinstance(asked, str):
                 reason = PARKING_REASONS.get(asked)
-                return Spend(asked, final=True) if reason is None else Park(reason)
+                return Spend(asked, attempts=1) if reason is None else Park(reason)
             asked = _as_before(lease, asked)
             await self._shelf.asked_with(lease, asked)
             key_id, request = await self._desk.mint(lease, asked)
@@ -236,32 +237,36 @@ class Launcher:
                         log.warning("the key of run %s could not be revoked yet", lease.run_id)
 
     async def _done(self, hold: _Hold, request: RunRequest) -> Course:
-        link = await self._host.link()
+        lease, link = hold.lease, await self._host.link()
         if isinstance(link, RunnerAway):
             return of_refusal(link)
         hold.link = link
         if hold.unwanted:
             return Cancelled()
-        begun = await link.begin(hold.lease.name, request)
+        begun = await link.begin(lease.name, request)
         if isinstance(begun, RunnerRefused | RunnerAway):
             return of_refusal(begun)
+        if hold.spent.turns and not begun.known:
+            # The runner that spent this is gone. This claim's cap is no more for another to spend anew.
+            await link.cancel(lease.name)
+            return of_watching(RunnerRefused(404))
         await hold.leave()
         trouble = await self._watch(hold, link)
         if trouble is not None:
             return of_watching(trouble)
-        result = await link.result(hold.lease.name)
+        result = await link.result(lease.name)
         if isinstance(result, RunnerRefused | RunnerAway):
             return of_watching(result)
         hold.spent = result.spent
         if result.model is not None:
-            await self._shelf.ran_on(hold.lease, result.model)
+            await self._shelf.ran_on(lease, result.model)
         course = of_result(result)
         if isinstance(course, Cancelled) and not hold.unwanted:
             return Refund(AWAY_S, "the runner ended the run: it was stopped, or nobody had listened")
         if course is not None:
             return course
-        answer = await self._desk.checked(hold.lease, request, result.result or {})
-        return Spend(f"bad_output: {answer}") if isinstance(answer, str) else Finish(answer)
+        answer = await self._desk.checked(lease, request, result.result or {})
+        return Spend(f"bad_output: {answer}", DETERMINISTIC) if isinstance(answer, str) else Finish(answer)
 
     async def _watch(self, hold: _Hold, link: RunnerLink) -> RunnerRefused | RunnerAway | None:
         """Follow the run until it is over; what stood in the way of that."""
@@ -274,9 +279,9 @@ class Launcher:
                     return news
                 await trio.sleep(WATCH_PAUSE_S)
                 continue
-            tries, hold.spent = 0, news.spent
+            tries, before, hold.spent = 0, hold.spent, news.spent
             try:
-                if news.events:
+                if news.events or news.spent != before:
                     await self._shelf.progress(hold.lease, news.spent, news.events)
                 after = news.next
             except Outage:
@@ -305,20 +310,22 @@ class Launcher:
                 return await self._shelf.finish(lease, answer, spent, now)
             case Cancelled():
                 return await self._shelf.cancelled(lease, spent, now)
-            case Spend(why, final):
+            case Spend(why, attempts):
+                final = lease.attempt >= attempts
                 return await self._shelf.fail(lease, why, spent, now, final=final)
             case Park(reason):
-                return await self._shelf.park(lease, reason)
+                return await self._shelf.park(lease, reason, spent)
             case Refund(due_s, why, _):
-                return await self._shelf.refund(lease, due_s, why, now)
+                return await self._shelf.refund(lease, due_s, why, spent, now)
 
 
 @attrs.define(eq=False)
 class _Hold:
-    """A run in hand: what it has used, whether somebody wants it to end, who does it."""
+    """A run in hand: what its claim has used, whether somebody wants it to end, who does it."""
 
     lease: RunLease
-    spent: Spent = attrs.field(factory=Spent)
+    #: At first what its last holder knew of.
+    spent: Spent = attrs.field(default=attrs.Factory(lambda hold: hold.lease.used, takes_self=True))
     unwanted: bool = False
     link: RunnerLink | None = None
 

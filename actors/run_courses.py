@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import attrs
 
-from protocol.agents import LIMITED_S, PARKED_FOR, ParkedFor
+from protocol.agents import ATTEMPTS, LIMITED_S, PARKED_FOR, ParkedFor
 from protocol.running import FailureKind, RunnerAway, RunnerRefused, RunResult
 
 #: After a runner was away, the run is tried again no sooner than this.
@@ -27,6 +27,15 @@ _REFUNDED: Final[Mapping[FailureKind, float]] = {
     "rate_limited": LIMITED_S,
     "sandbox_away": AWAY_S,
     "mcp_away": AWAY_S,
+}
+#: The same question comes to the same end: once more, in case it was chance, and no third time.
+DETERMINISTIC: Final = 2
+_ATTEMPTS: Final[Mapping[FailureKind, int]] = {
+    # What the cap of the run leaves to another attempt is less than this one had.
+    "budget": 1,
+    "provider_refused": DETERMINISTIC,
+    "bad_answer": DETERMINISTIC,
+    "bad_output": DETERMINISTIC,
 }
 
 
@@ -48,10 +57,10 @@ class Refund:
 
 @attrs.frozen
 class Spend:
-    """The attempt is spent. `final`: another would come to no more."""
+    """The attempt is spent; there are so many in all."""
 
     why: str
-    final: bool = False
+    attempts: int = ATTEMPTS
 
 
 @attrs.frozen
@@ -101,8 +110,7 @@ def of_result(result: RunResult) -> Course | None:
     said = f"{kind}: {detail}" if detail else kind
     if kind in _REFUNDED:
         return Refund(_REFUNDED[kind], said, counts=kind == "sandbox_away")
-    # What the cap of the run leaves to another attempt is less than this one had.
-    return Spend(said, final=kind == "budget")
+    return Spend(said, _ATTEMPTS.get(kind, ATTEMPTS))
 
 
 PARKING_REASONS: Final[Mapping[str, ParkedFor]] = {reason: reason for reason in PARKED_FOR}

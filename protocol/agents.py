@@ -105,6 +105,18 @@ class Spent(msgspec.Struct, frozen=True):
         """All of them."""
         return self.input + self.output + self.cache_read + self.cache_write
 
+    def less(self, earlier: Spent) -> Spent:
+        """What came since."""
+        usd = None if self.usd is None or earlier.usd is None else self.usd - earlier.usd
+        return Spent(
+            self.turns - earlier.turns,
+            self.input - earlier.input,
+            self.output - earlier.output,
+            self.cache_read - earlier.cache_read,
+            self.cache_write - earlier.cache_write,
+            usd,
+        )
+
     def plus(self, other: Spent) -> Spent:
         """Both together."""
         usd = None if self.usd is None or other.usd is None else self.usd + other.usd
@@ -176,7 +188,8 @@ class RunLease:
     """A run that somebody holds until a moment, by a token that only they know.
 
     `claim` names what is asked of the runner: it goes up with each claim and stays when somebody takes over
-    from a holder who died, who finds the same work under way. `spent` is that of earlier claims.
+    from a holder who died, who finds the same work under way. `spent` is that of earlier claims, `used` what
+    this one had used when its last holder was last heard of.
     """
 
     project_id: int
@@ -189,6 +202,7 @@ class RunLease:
     limits: RunLimits
     settings: AgentSettings
     spent: Spent
+    used: Spent = Spent()
     taken_over: bool = False
     #: What this claim was asked with, less its secrets, if its last holder got that far.
     request: Mapping[str, Any] | None = attrs.field(default=None, repr=False)

@@ -161,8 +161,8 @@ SIGNUP_UNPROVED: Final = (
 
 # Integrations.
 ADDRESS_PRIVATE: Final = (
-    "its address is private or of this machine; SVC_INTEGRATION_ALLOWED_NETWORKS lists such networks that "
-    "may be reached"
+    "its address is private, of a special use or of this machine; SVC_INTEGRATION_ALLOWED_NETWORKS lists "
+    "such networks that may be reached"
 )
 ADDRESS_NEVER: Final = (
     "its address is link-local, multicast or where a cloud tells machines their credentials: never "
@@ -172,8 +172,8 @@ ADDRESS_IN_THE_CLEAR: Final = (
     "messages go in the clear (http) only to networks that the operator has listed for it; use https"
 )
 ADDRESS_NEAR_FOR_ALERTS: Final = (
-    "its address is private or of this machine; SVC_ALERT_ALLOWED_NETWORKS lists such networks that may be "
-    "reached"
+    "its address is private, of a special use or of this machine; SVC_ALERT_ALLOWED_NETWORKS lists such "
+    "networks that may be reached"
 )
 NO_SUCH_INTEGRATION: Final = Refusal(404, "NOT_FOUND", "no such integration")
 BAD_REPOSITORY: Final = Refusal(400, "BAD_REQUEST", "the repository cannot be read")

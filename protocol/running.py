@@ -47,6 +47,7 @@ FailureKind = Literal[
     "timeout",
     "budget",
     "bad_output",
+    "bad_answer",
     "provider_refused",
     "sandbox_died",
     "mcp_away",
@@ -141,7 +142,7 @@ class RunRequest(msgspec.Struct, frozen=True):
 
 
 class RunFailure(msgspec.Struct, frozen=True):
-    """Why a run failed; `detail` quotes no stranger and no secret."""
+    """Why a run failed; `detail` quotes no secret, and of a stranger only what was scrubbed."""
 
     kind: FailureKind
     detail: str = ""
@@ -173,10 +174,11 @@ class RunnerEvent(msgspec.Struct, frozen=True):
 
 
 class RunStands(msgspec.Struct, frozen=True):
-    """A run as it stands; `position` counts those that wait before it."""
+    """A run as it stands; `position` counts those that wait before it, `known` says that it was begun before."""
 
     state: RunnerState
     position: int = 0
+    known: bool = False
 
 
 class RunNews(msgspec.Struct, frozen=True):

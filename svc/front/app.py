@@ -155,7 +155,9 @@ class App:
             return await self.pages.astray(error)
         if request.path.startswith("/api/"):
             # Nothing here is public: without a credential even an unknown path says only that.
-            caller = await self.api.means.callers.who(lowered(request.headers))
+            headers = lowered(request.headers)
+            client = self.api.means.surroundings.client(request.remote_addr, request.scheme, headers)
+            caller = await self.api.means.callers.who(headers, secure=client.secure)
             if isinstance(caller, Refusal):
                 return refusal_response(caller)
         if (request.method, request.path) == ("POST", "/"):

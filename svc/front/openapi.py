@@ -82,7 +82,12 @@ def document(routes: tuple[Route, ...]) -> bytes:
             "schemas": components,
             "securitySchemes": {
                 "key": {"type": "http", "scheme": "bearer", "description": "An API key, svc_w_…, q or a."},
-                "session": {"type": "apiKey", "in": "cookie", "name": "svc_session"},
+                "session": {
+                    "type": "apiKey",
+                    "in": "cookie",
+                    "name": "svc_session",
+                    "description": "Over HTTPS its name is `__Host-svc_session`.",
+                },
             },
         },
     }

@@ -15,7 +15,8 @@ import attrs
 
 from protocol.alerts import HttpSending, MailSending, Sending, Undelivered
 from protocol.refusals import ADDRESS_NEAR_FOR_ALERTS, ADDRESS_PRIVATE
-from svc.outside.http import TIMEOUT_S, AddressRule, HttpAnswer, HttpClient, Network, Unreached
+from svc.outside.addresses import AddressRule, Network
+from svc.outside.http import TIMEOUT_S, HttpAnswer, HttpClient, Unreached
 from svc.outside.smtp import MailServer
 
 _MEANINGS = {

@@ -29,7 +29,7 @@ from urllib.parse import urlsplit
 import attrs
 import trio
 
-from svc.outside.http import AddressRule
+from svc.outside.addresses import AddressRule
 
 #: Commits of the branch that are copied, what the copy may weigh, and a file of it.
 DEPTH: Final = 200

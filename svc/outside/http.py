@@ -1,20 +1,19 @@
-"""The one HTTP client for other systems: bounded answers, a deadline, and rules about addresses.
+"""The one HTTP client for other systems: bounded answers, a deadline, and no address that is refused.
 
 Every other file here that speaks HTTP goes through `HttpClient`. It follows no redirect, keeps no cookie,
 knows no proxy, and never quotes what the other side said.
 
 Danger: a name can resolve to an address of this machine, of its network or of its cloud. A name is resolved
-once, every address it has is checked, and the connection goes to what was checked (TLS still asks for the
-name).
+once, every address it has is checked (`AddressRule`), and the connection goes to what was checked (TLS still
+asks for the name).
 """
 
 from __future__ import annotations
 
 import ssl
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import aclosing, asynccontextmanager, contextmanager
 from functools import cache
-from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from math import inf
 from typing import Any, Final
 
@@ -23,89 +22,26 @@ import httpcore2
 import httpx2
 import trio
 
-from protocol.refusals import ADDRESS_IN_THE_CLEAR, ADDRESS_NEVER, ADDRESS_PRIVATE
-
-Network = IPv4Network | IPv6Network
+from svc.outside.addresses import AddressRule
 
 TIMEOUT_S: Final = 10.0
 ANSWER_BYTES: Final = 64 * 1024
-
-#: This machine and the networks that nobody reaches from outside: what a local start lets be reached.
-LOCAL_NETWORKS: Final[tuple[Network, ...]] = tuple(
-    ip_network(text)
-    for text in ("127.0.0.0/8", "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "::1/128", "fc00::/7")
-)
-#: Where clouds tell a machine its own credentials, beside the link-local ones. No list opens these.
-_METADATA: Final = frozenset(
-    ip_address(text)
-    for text in ("100.100.100.200", "168.63.129.16", "192.0.0.192", "fd00:ec2::254", "fd20:ce::254")
-)
-#: IPv6 that carries an IPv4 address inside, where a look at the outer one would miss it, and how many bits
-#: stand behind that address.
-_CARRIERS: Final = (
-    (ip_network("::ffff:0:0/96"), 0),
-    (ip_network("::/96"), 0),
-    (ip_network("64:ff9b::/96"), 0),
-    (ip_network("2002::/16"), 80),
-)
-_TEREDO: Final = ip_network("2001::/32")
 
 
 class Unreached(Exception):
     """No answer to use; the text says why and quotes nothing of the other side."""
 
 
-class AddressRefused(Unreached):
+class NeverSent(Unreached):
+    """Not a byte of the request has left: no name, no connection, no handshake."""
+
+
+class AddressRefused(NeverSent):
     """The name leads to an address that may not be connected to."""
 
 
 class AnswerTooLarge(Unreached):
     """The answer is larger than it may be; none of it is kept."""
-
-
-@attrs.frozen
-class AddressRule:
-    """Which addresses may be connected to: public ones where `public`, and those of `allowed`.
-
-    Link-local addresses, multicast and the metadata services of clouds never are.
-    """
-
-    allowed: tuple[Network, ...] = ()
-    public: bool = True
-
-    def refuses(self, address: str) -> bool:
-        """Whether a connection to this address must not be made."""
-        return self.why_not(address) is not None
-
-    def why_not(self, address: str) -> str | None:
-        """Why a connection to this address must not be made, None where it may."""
-        found = ip_address(address.partition("%")[0])
-        inside = _carried(found)
-        if any(map(_never, {found, inside})):
-            return ADDRESS_NEVER
-        if isinstance(found, IPv6Address) and found.ipv4_mapped is not None:
-            found = found.ipv4_mapped
-        if any(_within(found, network) for network in self.allowed):
-            return None
-        if not self.public:
-            return ADDRESS_IN_THE_CLEAR
-        return ADDRESS_PRIVATE if not found.is_global or found != inside or _within(found, _TEREDO) else None
-
-
-def _never(address: IPv4Address | IPv6Address) -> bool:
-    return address.is_link_local or address.is_multicast or address.is_unspecified or address in _METADATA
-
-
-def _carried(address: IPv4Address | IPv6Address) -> IPv4Address | IPv6Address:
-    """The IPv4 address inside, or the address itself."""
-    for carrier, behind in _CARRIERS:
-        if _within(address, carrier) and address not in (IPv6Address("::"), IPv6Address("::1")):
-            return IPv4Address(int(address) >> behind & 0xFFFF_FFFF)
-    return address
-
-
-def _within(address: IPv4Address | IPv6Address, network: Network) -> bool:
-    return address.version == network.version and address in network
 
 
 @attrs.frozen
@@ -133,12 +69,17 @@ class HttpClient:
         headers: Mapping[str, str] | None = None,
         body: bytes = b"",
         read: bool = True,
+        sent: Callable[[], None] | None = None,
     ) -> HttpAnswer:
-        """The answer, its body read when `read`. Raises `Unreached`, also for a body above the bound."""
-        with _told():
+        """The answer, its body read when `read`. Raises `Unreached`, also for a body above the bound.
+
+        `sent` is called before the first byte of the request leaves; without that it is `NeverSent`.
+        """
+        gate = _Gate(self.rule, sent)
+        with _told(gate):
             try:
                 with trio.fail_after(self.timeout_s):
-                    async with self._opened(method, url, headers, body) as response:
+                    async with self._opened(gate, method, url, headers, body) as response:
                         return HttpAnswer(
                             response.status,
                             {
@@ -148,7 +89,7 @@ class HttpClient:
                             await self._body(response) if read else b"",
                         )
             except trio.TooSlowError:
-                raise Unreached(f"no answer within {self.timeout_s:g} s") from None
+                raise gate.unreached(f"no answer within {self.timeout_s:g} s") from None
         raise AssertionError("what is told is raised")
 
     @asynccontextmanager
@@ -159,21 +100,22 @@ class HttpClient:
 
         Neither bounded nor timed here: whoever reads bounds what they keep and holds a deadline.
         """
-        with _told():
+        gate = _Gate(self.rule)
+        with _told(gate):
             async with (
-                self._opened(method, url, headers, body) as response,
+                self._opened(gate, method, url, headers, body) as response,
                 aclosing(response.aiter_stream()) as pieces,
             ):
                 yield response.status, pieces
 
     @asynccontextmanager
     async def _opened(
-        self, method: str, url: str, headers: Mapping[str, str] | None, body: bytes
+        self, gate: _Gate, method: str, url: str, headers: Mapping[str, str] | None, body: bytes
     ) -> AsyncIterator[httpcore2.Response]:
         sent = {"user-agent": "trace-svc", "accept-encoding": "identity", **(headers or {})}
         async with (
             httpcore2.AsyncConnectionPool(
-                ssl_context=_tls(), network_backend=_Gate(self.rule), max_connections=1
+                ssl_context=_tls(), network_backend=gate, max_connections=1
             ) as pool,
             pool.stream(method, url, headers=list(sent.items()), content=body) as response,
         ):
@@ -190,14 +132,14 @@ class HttpClient:
 
 
 @contextmanager
-def _told() -> Iterator[None]:
+def _told(gate: _Gate) -> Iterator[None]:
     """Whatever keeps a request from its answer, as `Unreached`."""
     try:
         yield
     except (httpcore2.NetworkError, httpcore2.TimeoutException, httpcore2.ProtocolError) as error:
-        raise Unreached(f"cannot be reached ({type(error).__name__})") from None
+        raise gate.unreached(f"cannot be reached ({type(error).__name__})") from None
     except (httpcore2.UnsupportedProtocol, OSError, ValueError) as error:
-        raise Unreached(f"cannot be reached ({type(error).__name__})") from None
+        raise gate.unreached(f"cannot be reached ({type(error).__name__})") from None
 
 
 @cache
@@ -206,10 +148,22 @@ def _tls() -> ssl.SSLContext:
 
 
 class _Gate(httpcore2.AsyncNetworkBackend):
-    """Connects to addresses that the rule lets pass, never to a name."""
+    """Connects to addresses that the rule lets pass, never to a name, and knows whether anything was sent."""
 
-    def __init__(self, rule: AddressRule | None) -> None:
+    def __init__(self, rule: AddressRule | None, sent: Callable[[], None] | None = None) -> None:
         self._rule, self._trio = rule, httpcore2.TrioBackend()
+        self._sent, self._on_sent = False, sent
+
+    def sending(self) -> None:
+        """The first byte of the request leaves now."""
+        if not self._sent:
+            self._sent = True
+            if self._on_sent is not None:
+                self._on_sent()
+
+    def unreached(self, said: str) -> Unreached:
+        """What to raise: whether the other side may have heard makes the difference."""
+        return Unreached(said) if self._sent else NeverSent(said)
 
     async def connect_tcp(
         self,
@@ -220,7 +174,8 @@ class _Gate(httpcore2.AsyncNetworkBackend):
         socket_options: Iterable[Any] | None = None,
     ) -> httpcore2.AsyncNetworkStream:
         address = host if self._rule is None else await self._checked(self._rule, host, port, timeout)
-        return await self._trio.connect_tcp(address, port, timeout, local_address, socket_options or ())
+        stream = await self._trio.connect_tcp(address, port, timeout, local_address, socket_options or ())
+        return _Watched(stream, self)
 
     async def _checked(self, rule: AddressRule, host: str, port: int, timeout_s: float | None) -> str:
         try:
@@ -236,3 +191,39 @@ class _Gate(httpcore2.AsyncNetworkBackend):
 
     async def sleep(self, seconds: float) -> None:
         await trio.sleep(seconds)
+
+
+@attrs.frozen
+class _Watched(httpcore2.AsyncNetworkStream):
+    """A connection that tells its gate when something is written on it; a handshake does not count."""
+
+    _stream: httpcore2.AsyncNetworkStream
+    _gate: _Gate
+
+    async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:  # noqa: ASYNC109
+        return await self._stream.read(max_bytes, timeout)
+
+    async def write(self, buffer: bytes, timeout: float | None = None) -> None:  # noqa: ASYNC109
+        self._gate.sending()
+        await self._stream.write(buffer, timeout)
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+    async def start_tls(
+        self,
+        ssl_context: ssl.SSLContext,
+        server_hostname: str | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109 - the signature is httpcore's
+    ) -> httpcore2.AsyncNetworkStream:
+        try:
+            stream = await self._stream.start_tls(ssl_context, server_hostname, timeout)
+        except trio.Cancelled:
+            # The backend closes it after an error, and not when it is cancelled.
+            with trio.CancelScope(shield=True):
+                await self._stream.aclose()
+            raise
+        return _Watched(stream, self._gate)
+
+    def get_extra_info(self, info: str) -> Any:
+        return self._stream.get_extra_info(info)

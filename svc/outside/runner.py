@@ -40,7 +40,11 @@ class RunnerClient:
 
     async def begin(self, name: str, request: RunRequest) -> RunStands | RunnerRefused | RunnerAway:
         """Have a run begun, or found under way."""
-        return await self._ask("PUT", f"/v1/runs/{name}", RunStands, body=msgspec.json.encode(request))
+        answer = await self._sent("PUT", f"/v1/runs/{name}", body=msgspec.json.encode(request))
+        stands = _read(answer, RunStands)
+        if not isinstance(stands, RunStands) or isinstance(answer, RunnerAway):
+            return stands
+        return msgspec.structs.replace(stands, known=answer.status == 200)
 
     async def events(self, name: str, after: int) -> RunNews | RunnerRefused | RunnerAway:
         """What happened since; waits for news."""
@@ -60,20 +64,30 @@ class RunnerClient:
         return await self._ask("GET", "/healthz", RunnerHealth)
 
     async def _ask(
-        self, method: str, path: str, type_: type[T], *, body: bytes = b"", timeout_s: float = CONNECT_S
+        self, method: str, path: str, type_: type[T], *, timeout_s: float = CONNECT_S
     ) -> T | RunnerRefused | RunnerAway:
+        return _read(await self._sent(method, path, timeout_s=timeout_s), type_)
+
+    async def _sent(
+        self, method: str, path: str, *, body: bytes = b"", timeout_s: float = CONNECT_S
+    ) -> HttpAnswer | RunnerAway:
         http = HttpClient(timeout_s=timeout_s, answer_bytes=ANSWER_BYTES)
         headers = {"authorization": f"Bearer {self.key}", "content-type": "application/json"}
         try:
-            answer = await http.ask(method, self.url.rstrip("/") + path, headers=headers, body=body)
+            return await http.ask(method, self.url.rstrip("/") + path, headers=headers, body=body)
         except Unreached as away:
             return RunnerAway(f"the runner {away}")
-        try:
-            if answer.status in (200, 202):
-                return msgspec.json.decode(answer.body, type=type_)
-            return _refused(answer)
-        except (msgspec.DecodeError, RecursionError):
-            return RunnerRefused(answer.status, "unreadable")
+
+
+def _read(answer: HttpAnswer | RunnerAway, type_: type[T]) -> T | RunnerRefused | RunnerAway:
+    if isinstance(answer, RunnerAway):
+        return answer
+    try:
+        if answer.status in (200, 202):
+            return msgspec.json.decode(answer.body, type=type_)
+        return _refused(answer)
+    except (msgspec.DecodeError, RecursionError):
+        return RunnerRefused(answer.status, "unreadable")
 
 
 def _refused(answer: HttpAnswer) -> RunnerRefused:

@@ -32,20 +32,6 @@ from svc.runner.toolbox import Toolbox
 CLOSE_S: Final = 30.0
 
 
-class _Metered(Meter):
-    """A meter whose run knows what was spent, too."""
-
-    run: RunnerRun
-
-    def charge(self, used: Spent) -> None:
-        super().charge(used)
-        self.run.spent = self.spent
-
-    def charge_worst(self, call: Spent) -> None:
-        super().charge_worst(call)
-        self.run.spent = self.spent
-
-
 @attrs.frozen
 class Brain:
     """Does runs."""
@@ -65,11 +51,9 @@ class Brain:
         try:
             provider = await asked_by(request.credential, request.model, self.around, self.now)
         except ModelRefused as refused:
-            kind = "provider_refused" if refused.kind == "lost" else refused.kind
-            raise RunFailed(kind, str(refused)) from None
+            raise RunFailed.of(refused) from None
         run.model = provider.model
-        meter = _Metered(request.limits, lambda used: self._price(provider, used))
-        meter.run = run
+        meter = Meter(request.limits, lambda used: self._price(provider, used), run.book)
         tools = Toolbox(
             McpClient(partial(_place, run), request.mcp.tools),
             self.backend,

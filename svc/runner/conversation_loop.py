@@ -8,6 +8,7 @@ once; then it is wrapped up.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, cast
 
 import attrs
@@ -15,7 +16,7 @@ import msgspec
 import trio
 
 from protocol.agents import Spent
-from protocol.running import FailureKind, RunRequest
+from protocol.running import RunRequest
 from svc.domain.agents.answers import completed, faults, tidied, unsupported
 from svc.outside.models.conversation import (
     Block,
@@ -181,12 +182,13 @@ class Conversation:
         worst = self.meter.worst(self._tokens(), self.request.limits.output_tokens)
         for pause_s in (*RETRY_S, None):
             try:
-                answer = await self.provider.ask(question, timeout_s=max(self.meter.left_s, 1.0))
+                answer = await self.provider.ask(
+                    question, timeout_s=max(self.meter.left_s, 1.0), sent=partial(self.meter.reserve, worst)
+                )
             except ModelRefused as refused:
                 await self._again(refused, worst, pause_s)
                 continue
-            self.meter.charge(answer.used)
-            used = answer.used
+            used = self.meter.charge(answer.used, worst)
             self._known_tokens = used.input + used.cache_read + used.cache_write + used.output
             self._new_bytes = 0
             self.tell("turn", n=self.meter.spent.turns, spent=msgspec.to_builtins(self.meter.spent))
@@ -195,14 +197,15 @@ class Conversation:
 
     async def _again(self, refused: ModelRefused, worst: Spent, pause_s: float | None) -> None:
         """Wait before the provider is asked again. Raises `RunFailed` where that is over."""
-        kind: FailureKind = "provider_away" if refused.kind == "lost" else refused.kind
-        if refused.kind == "lost":
-            self.meter.charge_worst(worst)
+        if refused.kind in ("lost", "bad_answer"):
+            self.meter.forfeit(worst)
+        else:
+            self.meter.release()
         if not refused.again or pause_s is None:
-            raise RunFailed(kind, str(refused))
+            raise RunFailed.of(refused, self.literal)
         wait_s = max(pause_s, refused.again_s or 0.0)
         if wait_s >= self.meter.left_s:
-            raise RunFailed(kind, f"{refused}; there is no time to ask again")
+            raise RunFailed.of(refused, self.literal, "; there is no time to ask again")
         if not self.meter.fits(worst):
             raise RunFailed("budget", "what lost calls may have cost used the budget up")
         self.tell("retry", status=refused.status, wait_s=wait_s)

@@ -2,6 +2,10 @@
 
 Whoever checks afterwards ends above the cap: a call that does not fit at its worst is never made. Where the
 model has no price, tokens, turns and time hold alone.
+
+The books are true whenever they are read: a call is booked at its worst from its first byte on, and at what
+it used once that is known. A run that is cut off leaves it at the worst, and what was never sent costs
+nothing.
 """
 
 from __future__ import annotations
@@ -10,6 +14,7 @@ from collections.abc import Callable
 from typing import Final
 
 import attrs
+import msgspec
 import trio
 
 from protocol.agents import RunLimits, Spent
@@ -22,13 +27,19 @@ LAST_SHARE: Final = 0.2
 PriceOf = Callable[[Spent], float | None]
 
 
+def _unread(_booked: Spent) -> None:
+    """Nobody reads the books."""
+
+
 @attrs.define(eq=False)
 class Meter:
-    """What is left. `begun_s` is on Trio's clock."""
+    """What is left. `begun_s` is on Trio's clock. `books` is told what is booked, at each change."""
 
     limits: RunLimits
     price: PriceOf
+    books: Callable[[Spent], None] = _unread
     begun_s: float = attrs.field(factory=trio.current_time)
+    #: What calls that are over have used.
     spent: Spent = attrs.field(factory=Spent)
 
     @property
@@ -56,14 +67,39 @@ class Meter:
         within = whole.turns <= self.limits.turns and whole.tokens <= self.limits.tokens
         return within and (whole.usd is None or whole.usd <= self.limits.usd)
 
-    def charge(self, used: Spent) -> None:
-        """A call was made."""
-        self.spent = self.spent.plus(
-            Spent(used.turns, used.input, used.output, used.cache_read, used.cache_write, self.price(used))
-        )
+    def reserve(self, call: Spent) -> None:
+        """A call is under way, and may be answered: it is booked at its worst."""
+        self.books(self.spent.plus(call))
 
-    def charge_worst(self, call: Spent) -> None:
-        """A call was lost: it may have been answered, so what was reserved is gone, but for its turn."""
-        self.spent = self.spent.plus(
-            Spent(0, call.input, call.output, call.cache_read, call.cache_write, call.usd)
-        )
+    def release(self) -> None:
+        """It was refused, or never sent: it costs nothing."""
+        self.books(self.spent)
+
+    def forfeit(self, call: Spent) -> None:
+        """It was lost: it may have been answered, so what was reserved is gone."""
+        self.spent = self.spent.plus(call)
+        self.books(self.spent)
+
+    def charge(self, used: Spent | None, call: Spent) -> Spent:
+        """It was answered. What it used counts, within what was reserved; None: nobody said, so all of that.
+
+        Returns what is charged.
+        """
+        counted = call if used is None else self._priced(_within(used, call))
+        self.spent = self.spent.plus(counted)
+        self.books(self.spent)
+        return counted
+
+    def _priced(self, used: Spent) -> Spent:
+        return msgspec.structs.replace(used, usd=self.price(used))
+
+
+def _within(used: Spent, most: Spent) -> Spent:
+    """What a provider says was used, between nothing and what the call could use."""
+    left = most.input + most.cache_read + most.cache_write
+    buckets = []
+    for said in (used.input, used.cache_write, used.cache_read):
+        buckets.append(min(max(said, 0), left))
+        left -= buckets[-1]
+    fresh, written, read = buckets
+    return Spent(used.turns, fresh, min(max(used.output, 0), most.output), read, written)

@@ -23,8 +23,8 @@ import trio
 
 from protocol.running import RepoPlace
 from svc.domain.agents.repositories import repository_fault
+from svc.outside.addresses import AddressRule
 from svc.outside.git import COPY_BYTES, COPY_S, FILE_BYTES, GitCopy, GitPlace, RepositoryAway, copied
-from svc.outside.http import AddressRule
 from svc.outside.models.conversation import ToolOffer
 
 #: What one answer says: below what the toolbox shows whole.

@@ -49,7 +49,10 @@ class RunnerRun:
     request: RunRequest | None = attrs.field(repr=False)
     state: RunnerState = "waiting"
     events: list[RunnerEvent] = attrs.field(factory=list)
+    #: A call under way counts at its worst.
     spent: Spent = attrs.field(factory=Spent)
+    #: What of it whoever reads the events has heard.
+    spent_heard: Spent = attrs.field(factory=Spent)
     model: str | None = None
     result: dict[str, Any] | None = attrs.field(default=None, repr=False)
     failure: RunFailure | None = None
@@ -66,6 +69,14 @@ class RunnerRun:
         if len(self.events) < EVENTS_HELD or kind == "ended":
             at = datetime.now(UTC).isoformat()
             self.events.append(RunnerEvent(len(self.events) + 1, at, kind, details))
+        self._wake()
+
+    def book(self, spent: Spent) -> None:
+        """What was spent, heard at once: whoever reads has it in the books if this process dies."""
+        self.spent = spent
+        self._wake()
+
+    def _wake(self) -> None:
         news, self.news = self.news, trio.Event()
         news.set()
 

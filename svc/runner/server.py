@@ -150,7 +150,7 @@ class RunnerDoor:
         if isinstance(begun, TableFull):
             return _error(429, "full", retry_after=str(RETRY_AFTER_S))
         run, new = begun
-        return _Reply(202 if new else 200, RunStands(run.state, self.table.position(run)))
+        return _Reply(202 if new else 200, RunStands(run.state, self.table.position(run), not new))
 
     async def _events(self, name: str, query: Mapping[str, str]) -> _Reply:
         run = self.table.find(name)
@@ -162,11 +162,16 @@ class RunnerDoor:
             return _error(400, "bad_request", "after and wait are numbers")
         run.read_s = trio.current_time()
         with trio.move_on_after(min(max(wait_s, 0.0), WAIT_S)):
-            while not any(event.seq > after for event in run.events) and run.state not in OVER:
+            while not (
+                run.state in OVER
+                or run.spent != run.spent_heard
+                or any(event.seq > after for event in run.events)
+            ):
                 await run.news.wait()
         run.read_s = trio.current_time()
         events = [event.told() for event in run.events if event.seq > after][:EVENTS_A_POLL]
         last = events[-1]["seq"] if events else after
+        run.spent_heard = run.spent
         return _Reply(200, RunNews(run.state, last, datetime.now(UTC).isoformat(), run.spent, events))
 
     def _one(self, name: str) -> _Reply:

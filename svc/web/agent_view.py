@@ -31,10 +31,13 @@ FAILED: Final[Mapping[str, str]] = {
     "timeout": "its time was over",
     "budget": "its budget was used up before it had an answer",
     "bad_output": "its answers did not stand up to the checks",
+    "bad_answer": "the model provider's answer cannot be read",
     "provider_refused": "the model provider refused the request",
     "sandbox_died": "its sandbox died twice",
     "broken": "something in it broke",
 }
+#: Of these the rest is quoted: it says what to change.
+_QUOTED: Final = ("bad_output", "bad_answer", "provider_refused")
 _LIVE: Final = ("queued", "running", "parked")
 
 
@@ -77,7 +80,9 @@ class AgentView:
     def failed(self) -> str:
         """Why it failed."""
         said = "" if self.run is None else str(self.run["failure"] or "")
-        return FAILED.get(said.partition(":")[0], said)
+        kind, _, detail = said.partition(": ")
+        why = FAILED.get(kind, said)
+        return f"{why} (“{detail}”)" if detail and kind in _QUOTED else why
 
     @property
     def agreement(self) -> tuple[bool, str] | None:

@@ -41,7 +41,8 @@ POLICY: Final = "; ".join(
 )
 HEADERS: Final = {
     "content-security-policy": POLICY,
-    "x-content-type-options": "nosniff",
+    # A page that opens ours, or that ours opens, holds no handle on it.
+    "cross-origin-opener-policy": "same-origin",
     # `no-referrer` would make the Origin of our own forms `null`.
     "referrer-policy": "same-origin",
     "x-frame-options": "DENY",

@@ -87,13 +87,13 @@ class RunBooks:
         """Name the model that did it."""
         return await RunStore(self.database).ran_on(lease, model)
 
-    async def park(self, lease: RunLease, reason: ParkedFor) -> bool:
+    async def park(self, lease: RunLease, reason: ParkedFor, spent: Spent) -> bool:
         """Wait for people."""
-        return await RunStore(self.database).park(lease, reason)
+        return await RunStore(self.database).park(lease, reason, spent)
 
-    async def refund(self, lease: RunLease, due_s: float, why: str, moment: datetime) -> bool:
+    async def refund(self, lease: RunLease, due_s: float, why: str, spent: Spent, moment: datetime) -> bool:
         """Give it back."""
-        return await RunStore(self.database).refund(lease, due_s, why, moment)
+        return await RunStore(self.database).refund(lease, due_s, why, spent, moment)
 
     async def finish(
         self, lease: RunLease, answer: Mapping[str, Any], spent: Spent, moment: datetime

@@ -27,8 +27,8 @@ from protocol.alerts import (
 from protocol.sealed import Lost
 from svc.config.table import Settings
 from svc.domain.alerts.channels.table import written
+from svc.outside.addresses import LOCAL_NETWORKS, Network
 from svc.outside.alerts import AlertSender
-from svc.outside.http import LOCAL_NETWORKS, Network
 from svc.outside.smtp import MailServer
 from svc.secrets.sealing import Sealer
 

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import attrs
 
 from svc.config.table import Settings
-from svc.outside.http import Network
+from svc.outside.addresses import Network
 from svc.wiring.agents import ambient, has_child
 from svc.wiring.alert_post import alert_networks
 from svc.wiring.open_store import served_address

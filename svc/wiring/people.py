@@ -22,7 +22,8 @@ from svc.front.auth.cookies import Seal, derived_key
 from svc.front.auth.limits import Tries
 from svc.front.ports import Replays
 from svc.front.turns import Turns
-from svc.outside.http import LOCAL_NETWORKS, AddressRule, HttpClient, Network
+from svc.outside.addresses import LOCAL_NETWORKS, AddressRule, Network
+from svc.outside.http import HttpClient
 from svc.outside.oidc import IdentityProvider
 from svc.outside.reach import Providers
 from svc.secrets.sealing import Sealer

@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import Final, cast
 
 from svc.config.table import Settings
+from svc.outside.addresses import AddressRule
 from svc.outside.engine import Engine
-from svc.outside.http import AddressRule
 from svc.outside.microvms import MicroVmHost
 from svc.outside.models.aws import CloudKeys
 from svc.outside.models.provider import Surrounding, Way

@@ -91,9 +91,10 @@ def test_a_runner_that_began_anew_gives_the_attempt_back() -> None:
         ("sandbox_away", Refund(5.0, "sandbox_away: why", counts=True)),
         ("mcp_away", Refund(5.0, "mcp_away: why")),
         ("timeout", Spend("timeout: why")),
-        ("budget", Spend("budget: why", final=True)),
-        ("bad_output", Spend("bad_output: why")),
-        ("provider_refused", Spend("provider_refused: why")),
+        ("budget", Spend("budget: why", attempts=1)),
+        ("bad_output", Spend("bad_output: why", attempts=2)),
+        ("bad_answer", Spend("bad_answer: why", attempts=2)),
+        ("provider_refused", Spend("provider_refused: why", attempts=2)),
         ("sandbox_died", Spend("sandbox_died: why")),
         ("broken", Spend("broken: why")),
     ],
@@ -113,6 +114,9 @@ class House:
 
     waiting: list[int] = attrs.field(factory=list)
     held: dict[int, float] = attrs.field(factory=dict)
+    due: dict[int, float] = attrs.field(factory=dict)
+    #: How often a run was given back: its next claim has another name.
+    refunds: dict[int, int] = attrs.field(factory=dict)
     ended: dict[int, tuple[str, Any]] = attrs.field(factory=dict)
     keys: set[str] = attrs.field(factory=set)
     minted: int = 0
@@ -120,6 +124,14 @@ class House:
     unwanted: set[int] = attrs.field(factory=set)
     lost: set[int] = attrs.field(factory=set)
     requests: dict[int, Any] = attrs.field(factory=dict)
+    attempts: dict[int, int] = attrs.field(factory=dict)
+    failures: list[str] = attrs.field(factory=list)
+    #: What a claim had used when its last holder was last heard of.
+    used: Spent = attrs.field(factory=Spent)
+    refunded: list[tuple[str, Spent]] = attrs.field(factory=list)
+    booked: list[Spent] = attrs.field(factory=list)
+    #: What the runner says of a run under way.
+    spends: Spent = attrs.field(factory=Spent)
     # The runner.
     takes_s: float = 1.0
     under_way: dict[str, float] = attrs.field(factory=dict)
@@ -127,6 +139,10 @@ class House:
     begun: list[str] = attrs.field(factory=list)
     away: bool = False
     health_asked: int = 0
+    #: What the desk says of answers, where it takes none.
+    refuses: str | None = None
+    #: What runs come to that have no outcome of their own.
+    outcome: RunResult = DONE
 
     async def press_automatic(self, now: datetime) -> int:
         await trio.lowlevel.checkpoint()
@@ -138,14 +154,15 @@ class House:
             self.outages -= 1
             raise Outage("away")
         for n in self.waiting:
-            if n in self.ended or self.held.get(n, 0.0) > trio.current_time():
+            if n in self.ended or max(self.held.get(n, 0), self.due.get(n, 0)) > trio.current_time():
                 continue
             taken_over = n in self.held
             self.held[n] = trio.current_time() + LEASE_S
             await trio.lowlevel.checkpoint()
+            attempt, claim = self.attempts.get(n, 1), 1 + self.refunds.get(n, 0)
             return RunLease(
-                1, UUID(int=n), "triage", UUID(int=n), UUID(int=n), 1, 1, DEFAULT_LIMITS["triage"],
-                AgentSettings(), Spent(), taken_over=taken_over, request=self.requests.get(n),
+                1, UUID(int=n), "triage", UUID(int=n), UUID(int=n), attempt, claim, DEFAULT_LIMITS["triage"],
+                AgentSettings(), Spent(), self.used, taken_over=taken_over, request=self.requests.get(n),
             )  # fmt: skip
         return None
 
@@ -164,6 +181,7 @@ class House:
 
     async def progress(self, lease: RunLease, spent: Spent, events: Sequence[Mapping[str, Any]]) -> bool:
         await trio.lowlevel.checkpoint()
+        self.booked.append(spent)
         return True
 
     async def ran_on(self, lease: RunLease, model: str) -> bool:
@@ -178,20 +196,31 @@ class House:
         await trio.lowlevel.checkpoint()
         return True
 
-    async def park(self, lease: RunLease, reason: Any) -> bool:
+    async def park(self, lease: RunLease, reason: Any, spent: Spent) -> bool:
         return await self._end(lease, "parked", reason)
 
-    async def refund(self, lease: RunLease, due_s: float, why: str, now: datetime) -> bool:
+    async def refund(self, lease: RunLease, due_s: float, why: str, spent: Spent, now: datetime) -> bool:
         await trio.lowlevel.checkpoint()
-        self.held[lease.run_id.int] = trio.current_time() + due_s
-        self.requests.pop(lease.run_id.int, None)
+        self.refunded.append((why, spent))
+        self.used = Spent()
+        n = lease.run_id.int
+        del self.held[n]
+        self.due[n], self.refunds[n] = trio.current_time() + due_s, self.refunds.get(n, 0) + 1
+        self.requests.pop(n, None)
         return True
 
     async def finish(self, lease: RunLease, answer: Any, spent: Spent, now: datetime) -> bool:
         return await self._end(lease, "done", answer)
 
     async def fail(self, lease: RunLease, why: str, spent: Spent, now: datetime, *, final: bool) -> bool:
-        return await self._end(lease, "failed", why)
+        self.failures.append(why)
+        if final:
+            return await self._end(lease, "failed", why)
+        await trio.lowlevel.checkpoint()
+        n = lease.run_id.int
+        del self.held[n]
+        self.refunds[n], self.attempts[n] = self.refunds.get(n, 0) + 1, lease.attempt + 1
+        return True
 
     async def cancelled(self, lease: RunLease, spent: Spent, now: datetime) -> bool:
         return await self._end(lease, "cancelled", None)
@@ -225,17 +254,18 @@ class House:
 
     async def checked(self, lease: RunLease, request: RunRequest, result: Mapping[str, Any]) -> Any:
         await trio.lowlevel.checkpoint()
-        return result
+        return self.refuses or result
 
     # The runner.
     async def begin(self, name: str, request: RunRequest) -> Any:
         await trio.lowlevel.checkpoint()
         if self.away:
             return RunnerAway("gone")
-        if name not in self.under_way:
+        known = name in self.under_way
+        if not known:
             self.begun.append(name)
             self.under_way[name] = trio.current_time() + self.takes_s
-        return RunStands("running")
+        return RunStands("running", known=known)
 
     async def events(self, name: str, after: int) -> Any:
         if self.away:
@@ -247,11 +277,11 @@ class House:
         with trio.move_on_after(25):
             await trio.sleep_until(self.under_way[name])
         over = trio.current_time() >= self.under_way[name]
-        return RunNews("done" if over else "running", 0, "", Spent(), [])
+        return RunNews("done" if over else "running", 0, "", self.spends, [])
 
     async def result(self, name: str) -> Any:
         await trio.lowlevel.checkpoint()
-        return self.results.get(name, DONE)
+        return self.results.get(name, self.outcome)
 
     async def cancel(self, name: str) -> None:
         await trio.lowlevel.checkpoint()
@@ -315,6 +345,57 @@ async def test_three_failures_open_the_breaker_and_a_healthy_answer_closes_it(
         await trio.sleep(BREAKER_S + launcher.LOOK_S)
         assert (house.ended[1][0], state.snapshot()["breaker"]) == ("done", "closed")
         nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize(
+    "house",
+    [
+        House(waiting=[1], outcome=failed("provider_refused")),
+        House(waiting=[1], outcome=failed("bad_answer")),
+        House(waiting=[1], outcome=failed("bad_output")),
+        House(waiting=[1], refuses="why"),
+    ],
+)
+async def test_what_comes_to_the_same_end_again_is_tried_twice(
+    house: House, autojump_clock: MockClock
+) -> None:
+    await run_for(1_000, house)
+    assert len(house.begun) == len(house.failures) == 2
+    assert house.ended[1] == ("failed", house.failures[0])
+    assert house.failures[0].endswith(": why")
+
+
+async def test_what_a_call_under_way_may_cost_is_booked_before_anything_happens(
+    autojump_clock: MockClock,
+) -> None:
+    house = House(waiting=[1], takes_s=60.0, spends=Spent(1, 9_000, 2_000, usd=0.1))
+    await run_for(100, house)
+    assert house.booked == [house.spends]
+    assert house.ended[1][0] == "done"
+
+
+async def test_a_take_over_by_a_runner_that_does_not_know_the_claim_loses_nothing_of_what_it_used(
+    autojump_clock: MockClock,
+) -> None:
+    used = Spent(2, 100, 20, usd=0.5)
+    house = House(waiting=[1], used=used)
+    # It was asked of a runner that is gone.
+    house.held[1] = 0.0
+    await run_for(100, house)
+    assert house.refunded == [("the runner began anew", used)]
+    # What the other began was ended at once; the next claim has what is left of the cap.
+    assert house.begun == [f"{UUID(int=1)}.1", f"{UUID(int=1)}.2"]
+    assert house.ended[1][0] == "done"
+    assert house.keys == set()
+
+
+async def test_a_take_over_by_the_runner_that_knows_the_claim_goes_on(autojump_clock: MockClock) -> None:
+    name = f"{UUID(int=1)}.1"
+    house = House(waiting=[1], used=Spent(2, 100, 20, usd=0.5), under_way={name: 5.0})
+    house.held[1] = 0.0
+    await run_for(100, house)
+    assert (house.refunded, house.begun) == ([], [])
+    assert house.ended[1][0] == "done"
 
 
 async def test_an_outage_of_the_store_is_waited_for(autojump_clock: MockClock) -> None:

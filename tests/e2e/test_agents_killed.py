@@ -214,7 +214,7 @@ def ends_well(house: Agents, run_id: str) -> dict[str, Any]:
 
 
 def turns(run: dict[str, Any]) -> int:
-    found: int = run["spent"]["turns"]
+    found: int = run["spent"].get("turns", 0)
     return found
 
 
@@ -309,16 +309,19 @@ def test_a_runner_that_is_killed_in_any_state_is_asked_again_below_the_same_cap(
     with stage.locked("classifier_event"):
         looks = house.press("triage", house.planted("loses the locked table"))
         until(lambda: stage.is_waited_for("classifier_event"), 60)
+        # The call under way is in the books before it is answered.
+        until(lambda: turns(house.run(asked)) == 2, 60)
         # While it comes up again nobody counts how often it did not answer.
         house.service.process.send_signal(signal.SIGSTOP)
         stage.kill_runner(again=True)
     gate.set()
     house.service.process.send_signal(signal.SIGCONT)
-    for run_id in (asked, looks):
+    for run_id, lost in ((asked, 2), (looks, 1)):
         run = ends_well(house, run_id)
         assert run["refunds"] >= 1
-        # What was used before it died stays counted.
-        assert turns(run) == 3
+        # What was used before it died stays counted, and so does what a lost call may have cost.
+        assert turns(run) == lost + 2
+    assert stage.asked("is lost at the model") == [0, 1, 0, 1]
     # One that answered, and one that is to end, whose runner dies before it can say so.
     gate, _ = stage.held("answers in vain"), stage.held("ends in vain")
     answers = house.press("triage", house.planted("answers in vain"))
@@ -338,6 +341,25 @@ def test_a_runner_that_is_killed_in_any_state_is_asked_again_below_the_same_cap(
     assert house.over(unwanted)["state"] == "cancelled"
     assert house.living_keys() == 0
     kill(house)
+
+
+def test_a_service_and_its_runner_that_die_together_lose_no_call_of_the_books(
+    stage: Stage, first: Agents
+) -> None:
+    house = stage.serve()
+    gate = stage.held("is lost by both")
+    run_id = house.press("triage", house.planted("is lost by both"))
+    until(lambda: turns(house.run(run_id)) == 2, 60)
+    kill(house)
+    stage.kill_runner(again=True)
+    heir = stage.serve()
+    # Whoever takes over asks a runner that has never heard of it.
+    expire(heir)
+    gate.set()
+    run = ends_well(heir, run_id)
+    assert (turns(run), stage.asked("is lost by both")) == (4, [0, 1, 0, 1])
+    assert heir.living_keys() == 0
+    kill(heir)
 
 
 def test_a_hundred_presses_at_two_copies_are_one_run_which_the_other_ends_when_one_is_killed(

@@ -164,6 +164,25 @@ def test_a_handshake_without_a_name_gets_the_certificate_and_an_old_protocol_non
             context.wrap_socket(sock).close()
 
 
+def test_a_session_over_tls_is_of_this_host_alone(site: Public, root: Path) -> None:
+    body = {"email": "owner@example.org", "password": "correct horse battery"}
+    headers = {"origin": f"https://{DOMAIN}"}
+    with httpx2.Client(base_url=site.url, verify=trusting(), headers=headers, timeout=30) as client:
+        answer = client.post("/auth/signup", json=body)
+        assert answer.status_code == 201, answer.text
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        name, _, rest = answer.headers["set-cookie"].partition("=")
+        assert (name, rest.partition("; ")[2]) == (
+            "__Host-svc_session",
+            "Path=/; Max-Age=604800; HttpOnly; SameSite=Lax; Secure",
+        )
+        value = rest.partition(";")[0]
+        client.cookies.clear()
+        for cookie, status in ((name, 200), ("svc_session", 401)):
+            me = client.get("/auth/me", headers={"cookie": f"{cookie}={value}"})
+            assert me.status_code == status
+
+
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
 def test_the_plain_port_leads_readers_to_tls(site: Public, method: str) -> None:
     answer = httpx2.request(method, f"{site.plain}/traces/a%2Fb?x=1&y=%20", **PLAIN)

@@ -71,12 +71,14 @@ class Browser:
     origin: str | None = ORIGIN
     key: str | None = None
     peer: str = "192.0.2.1"
+    #: The name that the cookie came under: another one over HTTPS.
+    cookie_name: str = "svc_session"
 
     async def call(self, method: str, path: str, body: Any = None, **headers: str) -> Answer:
         """One request; a body that is not bytes goes as JSON."""
         sent = {} if self.origin is None else {"Origin": self.origin}
         if self.cookie is not None:
-            sent["Cookie"] = f"svc_session={self.cookie}"
+            sent["Cookie"] = f"{self.cookie_name}={self.cookie}"
         if self.key is not None:
             sent["Authorization"] = f"Bearer {self.key}"
         sent |= {name.replace("_", "-"): value for name, value in headers.items()}
@@ -89,8 +91,9 @@ class Browser:
             **how,  # type: ignore[arg-type]
         )
         for cookie in response.headers.getlist("set-cookie"):
-            if cookie.startswith("svc_session="):
-                self.cookie = cookie.partition("=")[2].partition(";")[0] or None
+            name, _, rest = cookie.partition("=")
+            if name.endswith("svc_session"):
+                self.cookie_name, self.cookie = name, rest.partition(";")[0] or None
         read = await response.get_json() if response.content_type == "application/json" else None
         return Answer(response.status_code, read, response.headers)
 

@@ -20,8 +20,8 @@ from aiosmtpd.smtp import AuthResult, LoginPassword
 
 from protocol.alerts import HttpSending, MailSending, Undelivered
 from protocol.refusals import ADDRESS_IN_THE_CLEAR, ADDRESS_NEAR_FOR_ALERTS, ADDRESS_NEVER
+from svc.outside.addresses import LOCAL_NETWORKS
 from svc.outside.alerts import AlertSender
-from svc.outside.http import LOCAL_NETWORKS
 from svc.outside.smtp import THREADS as smtp_threads
 from svc.outside.smtp import MailServer
 from tests.certificates import mount, pair_for, root_pem

@@ -13,7 +13,8 @@ import pytest
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 
-from svc.outside.http import LOCAL_NETWORKS, AddressRule, HttpClient
+from svc.outside.addresses import LOCAL_NETWORKS, AddressRule
+from svc.outside.http import HttpClient
 from svc.outside.reach import PROBES, Providers
 from tests.answering import answering
 

@@ -13,7 +13,7 @@ from protocol.agents import RUN_TOOLS, RunLimits
 from protocol.running import OVER, Credential, McpPlace, RunNews, RunRequest, RunResult, RunStands
 from svc.domain.agents.schemas import SCHEMAS
 from svc.domain.pricing import PriceBook
-from svc.outside.http import LOCAL_NETWORKS, AddressRule
+from svc.outside.addresses import LOCAL_NETWORKS, AddressRule
 from svc.outside.models.provider import Surrounding
 from svc.outside.runner import RunnerClient
 from svc.runner.hands import Backend, NoBackend

@@ -15,8 +15,8 @@ import pytest
 import trio
 
 from protocol.running import RepoPlace
+from svc.outside.addresses import LOCAL_NETWORKS, AddressRule
 from svc.outside.git import COPY_BYTES, RepositoryAway
-from svc.outside.http import LOCAL_NETWORKS, AddressRule
 from svc.runner.repository import PREFIX, SAID_BYTES, Repository, clear_left
 from tests.conftest import missing
 from tests.runner.git_host import SECRET, GitHost, git_host, large, shop

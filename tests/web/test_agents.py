@@ -76,7 +76,7 @@ async def test_a_run_that_waits_for_people_says_for_whom_and_ends_when_somebody_
     store, finding = here.database, await fire(here.database, seen())
     where = f"{BASE}/findings/{finding}"
     assert (await owner.post(where + "/agent", {})).status == 303
-    assert await RunStore(store).park(await claimed(store), "no_provider")
+    assert await RunStore(store).park(await claimed(store), "no_provider", Spent())
     page = await owner.get(where)
     assert "no model provider is set" in page.text
     cancel = re.search(r'action="([^"]+/cancel)"', page.text)
@@ -88,6 +88,12 @@ async def test_a_run_that_waits_for_people_says_for_whom_and_ends_when_somebody_
     assert isinstance(again, Pressed)
     assert await OutcomeStore(store).fail(await claimed(store), "timeout: its time", USED, now(), final=True)
     assert "its time was over" in (await owner.get(where)).text
+    assert (await owner.post(where + "/agent", {})).status == 303
+    refused = f"provider_refused: invalid_request_error: max_tokens {HOSTILE}"
+    assert await OutcomeStore(store).fail(await claimed(store), refused, USED, now(), final=True)
+    page = (await owner.get(where)).text
+    assert "the model provider refused the request (“invalid_request_error: max_tokens" in page
+    assert HOSTILE not in page
     assert (await owner.post(where + "/agent", {})).status == 303
     await OutcomeStore(store).finish(await claimed(store), POSITIVE, USED, now())
     assert "the rate rose" in (await owner.get(where)).text

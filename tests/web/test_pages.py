@@ -60,7 +60,7 @@ async def test_every_page_carries_the_policy_and_its_headers(owner: Visitor) -> 
     for path in ("/account", BASE + "/traces", BASE + "/connect", BASE + "/nothing"):
         seen = await owner.get(path)
         assert seen.headers["content-security-policy"] == POLICY
-        assert seen.headers["x-content-type-options"] == "nosniff"
+        assert seen.headers["cross-origin-opener-policy"] == "same-origin"
         assert seen.headers["referrer-policy"] == "same-origin"
         assert seen.headers["content-type"] == "text/html; charset=utf-8"
         assert heading(seen)

@@ -102,7 +102,7 @@ async def signed_in(call: Call[object], account: Account) -> ApiReply:
         address=call.client.address,
         place=call.client.place,
         user_agent=call.headers.get("user-agent", ""),
-        replacing=session_secret(means.callers.seal, call.headers.get("cookie")),
+        replacing=session_secret(means.callers.seal, call.headers.get("cookie"), secure=call.client.secure),
     )
     cookie = set_session(means.callers.seal.close(secret), secure=call.client.secure)
     return ApiReply(await me_of(means, account), cookies=(cookie,))
@@ -160,7 +160,7 @@ async def sign_in(call: Call[SignIn]) -> ApiReply | Refusal:
     means = call.means
     _refuse_passwords(means)
     key = email_key(call.body.email) or call.body.email.strip().lower()
-    login = await means.callers.login(call.headers)
+    login = await means.callers.login(call.headers, secure=call.client.secure)
     known = await _guess(call, key, signed_in=login is not None and login.email_key == key)
     account = await means.accounts.sign_in(key, call.body.password)
     if account is None:
@@ -171,7 +171,7 @@ async def sign_in(call: Call[SignIn]) -> ApiReply | Refusal:
 
 async def sign_out(call: Call[None]) -> ApiReply:
     """End the session of the cookie. Without one it does nothing."""
-    login = await call.means.callers.login(call.headers)
+    login = await call.means.callers.login(call.headers, secure=call.client.secure)
     if login is not None:
         await call.means.callers.logins.end(login.account_id, login.id)
     return ApiReply(SignedOut(), cookies=(clear_session(secure=call.client.secure),))

@@ -33,7 +33,7 @@ from protocol.storage import Outage
 from svc.front.api.auth import limited_place, signed_in
 from svc.front.api.routes import ApiReply, Route
 from svc.front.auth.calls import Call
-from svc.front.auth.cookies import ATTEMPT_NAME, clear_attempt, named, set_attempt
+from svc.front.auth.cookies import attempts, clear_attempt, set_attempt
 from svc.front.ports import SignOn
 from svc.store.accounts import admission
 
@@ -139,7 +139,7 @@ async def _came_back(call: Call[None], provider: SignOn) -> ApiReply | Refusal:
 
 
 def _kept(call: Call[None]) -> _Kept | None:
-    for value in named(ATTEMPT_NAME, call.headers.get("cookie")):
+    for value in attempts(call.headers.get("cookie"), secure=call.client.secure):
         opened = call.means.sso_seal.open(value)
         if opened is not None:
             kept = msgspec.msgpack.decode(opened, type=_Kept)

@@ -72,11 +72,11 @@ class Callers:
     seal: Seal
     disabled: bool = False
 
-    async def who(self, headers: Mapping[str, str]) -> Caller | Refusal:
+    async def who(self, headers: Mapping[str, str], *, secure: bool) -> Caller | Refusal:
         """The caller of a REST request, or why there is none."""
         if self.disabled:
             return SINGLE_USER
-        login = await self.login(headers)
+        login = await self.login(headers, secure=secure)
         if login is not None:
             return Person(login)
         token = bearer(headers.get("authorization"))
@@ -88,13 +88,24 @@ class Callers:
             case _:
                 return API_UNAUTHORIZED
 
-    async def login(self, headers: Mapping[str, str]) -> Login | None:
-        """The living cookie session of a request. A cookie that is not ours costs no look-up."""
-        secret = session_secret(self.seal, headers.get("cookie"))
+    async def login(self, headers: Mapping[str, str], *, secure: bool) -> Login | None:
+        """The living cookie session of a request, which came over HTTPS where `secure`.
+
+        A cookie that is not ours costs no look-up.
+        """
+        secret = session_secret(self.seal, headers.get("cookie"), secure=secure)
         return None if secret is None else await self.logins.find(secret)
 
     async def without_project(self, headers: Mapping[str, str]) -> bool:
-        """Whether a request without a bearer token still comes from somebody known, who names no project."""
+        """Whether a request without a bearer token still comes from somebody known, who names no project.
+
+        It decides how a refusal is put, so a cookie of either name will do.
+        """
         if "authorization" in headers:
             return False
-        return self.disabled or await self.login(headers) is not None
+        if self.disabled:
+            return True
+        for secure in (True, False):
+            if await self.login(headers, secure=secure) is not None:
+                return True
+        return False

@@ -2,6 +2,10 @@
 
 Owns the cookie's name, its attributes and its form: base64url of a 12-byte nonce, the AES-256-GCM ciphertext
 and its tag, under a key derived from `SVC_AUTH_COOKIE_PASSWORD`. Whether the session lives is not known here.
+
+Over HTTPS the names begin with `__Host-`: a browser takes such a cookie from this very host alone, over TLS
+and for every path, so neither a sibling domain nor a plain page can plant one. The bare names are not read
+there.
 """
 
 from __future__ import annotations
@@ -23,7 +27,9 @@ from svc.store.accounts.logins import SECRET_BYTES, SESSION_DAYS
 NAME: Final = "svc_session"
 #: The cookie of a sign-in that is under way at the identity provider.
 ATTEMPT_NAME: Final = "svc_sso"
+#: Where the browser brings it, unless its name asks for every path.
 ATTEMPT_PATH: Final = "/auth/sso"
+_HOST_PREFIX: Final = "__Host-"
 _NONCE_BYTES: Final = 12
 #: 12 bytes of nonce, 32 of secret and 16 of tag, in base64 without padding.
 _LENGTH: Final = 80
@@ -62,14 +68,19 @@ def derived_key(password: str, purpose: bytes) -> bytes:
     return HKDF(algorithm=SHA256(), length=32, salt=None, info=purpose).derive(password.encode())
 
 
-def session_secret(seal: Seal, header: str | None) -> bytes | None:
+def session_secret(seal: Seal, header: str | None, *, secure: bool) -> bytes | None:
     """The secret in a `Cookie` header; of several cookies of our name the first that opens counts."""
-    for value in named(NAME, header):
+    for value in named(_full(NAME, secure), header):
         if len(value) == _LENGTH:
             secret = seal.open(value)
             if secret is not None and len(secret) == SECRET_BYTES:
                 return secret
     return None
+
+
+def attempts(header: str | None, *, secure: bool) -> Iterator[str]:
+    """The values of every cookie of a sign-in that is under way."""
+    return named(_full(ATTEMPT_NAME, secure), header)
 
 
 def named(wanted: str, header: str | None) -> Iterator[str]:
@@ -101,5 +112,10 @@ def clear_attempt(*, secure: bool) -> str:
 
 
 def _cookie(name: str, value: str, path: str, max_age_s: int, secure: bool) -> str:
-    attributes = f"{name}={value}; Path={path}; Max-Age={max_age_s}; HttpOnly; SameSite=Lax"
+    path = "/" if secure else path
+    attributes = f"{_full(name, secure)}={value}; Path={path}; Max-Age={max_age_s}; HttpOnly; SameSite=Lax"
     return attributes + "; Secure" if secure else attributes
+
+
+def _full(name: str, secure: bool) -> str:
+    return _HOST_PREFIX + name if secure else name

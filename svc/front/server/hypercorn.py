@@ -20,6 +20,8 @@ from svc.front.server.streams import MOST_STREAMS
 HTTP_GRACE_S: Final = 1.0
 #: Longest handshake of a client.
 HANDSHAKE_TIMEOUT_S: Final = 10.0
+#: Nothing that we answer is to be taken for another type than it says.
+NO_SNIFFING: Final = (b"x-content-type-options", b"nosniff")
 
 
 class HttpConfig(Config):
@@ -46,6 +48,10 @@ class HttpConfig(Config):
         self.keep_alive_timeout = 75.0
         # An exporter keeps one connection for its whole life.
         self.keep_alive_max_requests = 1_000_000
+
+    def response_headers(self, protocol: str) -> list[tuple[bytes, bytes]]:
+        """What goes with every answer, Hypercorn's own refusals included."""
+        return [*super().response_headers(protocol), NO_SNIFFING]
 
     @property
     def ssl_enabled(self) -> bool:

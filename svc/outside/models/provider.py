@@ -4,7 +4,7 @@
 whoever asks decides whether to ask again.
 
 Secrets: credentials go into one header and into no text of an error. What a provider says to explain a
-refusal is not quoted: it may repeat what it was sent.
+refusal may repeat what it was sent: it stands in `ModelRefused.quote` alone, for whoever scrubs it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ import attrs
 import msgspec
 
 from protocol.running import Credential
-from svc.outside.http import AddressRefused, AddressRule, HttpClient, Unreached
+from svc.outside.addresses import AddressRule
+from svc.outside.http import AddressRefused, HttpAnswer, HttpClient, NeverSent, Unreached
 from svc.outside.models.aws import CloudKeys
 from svc.outside.models.chat import chat_answer, chat_body
 from svc.outside.models.conversation import ModelAnswer, ModelQuestion, UnreadableAnswer
@@ -26,6 +27,8 @@ from svc.outside.models.messages import messages_answer, messages_body
 from svc.outside.models.sigv4 import KeyPair, pair_of, signed
 
 ANSWER_BYTES: Final = 8 * 1024 * 1024
+#: What is kept of an explanation until it is scrubbed.
+QUOTED_CHARS: Final = 4_000
 #: One answer takes minutes when it is long.
 CALL_TIMEOUT_S: Final = 300.0
 
@@ -51,8 +54,10 @@ RefusedFor = Literal[
     "rejected_credential",
     "no_such_model",
     "provider_refused",
+    "bad_answer",
     "rate_limited",
     "provider_away",
+    "unreached",
     "lost",
 ]
 
@@ -60,7 +65,8 @@ RefusedFor = Literal[
 class ModelRefused(Exception):
     """The provider does not answer this. `again_s`: asking again may help, not before so many seconds.
 
-    `lost`: it may have answered, and what that cost is not known.
+    `unreached`: nothing was sent. `lost`: it may have answered, `bad_answer`: it answered, and what that cost
+    is not known. `quote` is what it said, as it came.
     """
 
     def __init__(
@@ -71,9 +77,11 @@ class ModelRefused(Exception):
         status: int = 0,
         again: bool = False,
         again_s: float | None = None,
+        quote: str = "",
     ) -> None:
         super().__init__(said)
         self.kind, self.status, self.again, self.again_s = kind, status, again, again_s
+        self.quote = quote
 
 
 @attrs.frozen
@@ -117,23 +125,29 @@ class ModelProvider:
     region: str = ""
     bound: str = "max_completion_tokens"
 
-    async def ask(self, question: ModelQuestion, *, timeout_s: float) -> ModelAnswer:
-        """One answer. Raises `ModelRefused`."""
+    async def ask(
+        self, question: ModelQuestion, *, timeout_s: float, sent: Callable[[], None] | None = None
+    ) -> ModelAnswer:
+        """One answer; `sent` is called before the first byte leaves. Raises `ModelRefused`."""
         url, headers, body = self._request(question)
         http = attrs.evolve(self.http, timeout_s=min(timeout_s, CALL_TIMEOUT_S))
         try:
-            answer = await http.ask("POST", url, headers=headers, body=body)
+            answer = await http.ask("POST", url, headers=headers, body=body, sent=sent)
         except AddressRefused as refused:
             raise ModelRefused("provider_refused", f"the provider's address: {refused}") from None
+        except NeverSent as away:
+            raise ModelRefused("unreached", f"the provider {away}", again=True) from None
         except Unreached as away:
             raise ModelRefused("lost", f"the provider {away}", again=True) from None
         if answer.status != 200:
-            raise _refusal(answer.status, answer.headers)
+            raise _refusal(answer)
         try:
-            said = msgspec.json.decode(answer.body)
-            return chat_answer(said) if self.dialect == "chat" else messages_answer(said)
+            body = msgspec.json.decode(answer.body)
+            return chat_answer(body) if self.dialect == "chat" else messages_answer(body)
         except (msgspec.DecodeError, RecursionError, UnreadableAnswer):
-            raise ModelRefused("lost", "the provider's answer cannot be read", again=True) from None
+            # It would be no better the next time.
+            said = "the provider's answer cannot be read"
+            raise ModelRefused("bad_answer", said, quote=_text(answer.body)) from None
 
     def _request(self, question: ModelQuestion) -> tuple[str, dict[str, str], bytes]:
         base, headers = self.base_url.rstrip("/"), {"content-type": "application/json"}
@@ -157,7 +171,8 @@ class ModelProvider:
         return url, signature, body
 
 
-def _refusal(status: int, headers: Mapping[str, str]) -> ModelRefused:
+def _refusal(answer: HttpAnswer) -> ModelRefused:
+    status, headers = answer.status, answer.headers
     said = f"the provider answers {status}"
     if status in (401, 403):
         return ModelRefused("rejected_credential", said, status=status)
@@ -168,7 +183,28 @@ def _refusal(status: int, headers: Mapping[str, str]) -> ModelRefused:
         return ModelRefused(
             kind, said, status=status, again=True, again_s=_seconds(headers.get("retry-after"))
         )
-    return ModelRefused("provider_refused", said, status=status)
+    return ModelRefused("provider_refused", said, status=status, quote=_explained(answer))
+
+
+def _explained(answer: HttpAnswer) -> str:
+    """What it says of a refusal: its type and its text where those can be told, else how it begins."""
+    kind = answer.headers.get("x-amzn-errortype", "").partition(":")[0]
+    try:
+        said = msgspec.json.decode(answer.body)
+    except (msgspec.DecodeError, RecursionError):
+        return _text(answer.body)
+    said = said[0] if isinstance(said, list) and said else said
+    inner = said.get("error", said) if isinstance(said, dict) else said
+    if not isinstance(inner, dict):
+        return str(inner)[:QUOTED_CHARS]
+    kind = inner.get("type") or inner.get("status") or kind
+    text = inner.get("message") or inner.get("detail")
+    told = ": ".join(str(part) for part in (kind, text) if part)
+    return told[:QUOTED_CHARS] or _text(answer.body)
+
+
+def _text(body: bytes) -> str:
+    return body[:QUOTED_CHARS].decode("utf-8", "replace").strip()
 
 
 def _seconds(said: str | None) -> float | None:

@@ -32,7 +32,8 @@ FREE: Final = (
 _DAY: Final = (
     "select coalesce(sum(spent_usd) filter (where state <> 'running'"
     " and (started_at >= $2 or finished_at >= $2)), 0)"
-    " + coalesce(sum(greatest((limits ->> 'usd')::float8, spent_usd)) filter (where state = 'running'), 0)"
+    " + coalesce(sum(greatest(coalesce((spent_before ->> 'usd')::float8, 0) + (limits ->> 'usd')::float8,"
+    " spent_usd)) filter (where state = 'running'), 0)"
     " from agent_run where project_id = $1 and id <> $3 and (state = 'running' or requested_at >= $2"
     " or started_at >= $2 or finished_at >= $2)"
 )
@@ -67,7 +68,8 @@ async def claimed_in(connection: Connection, found: Any, now: datetime) -> RunLe
     if (over := _over(found)) is not None:
         return over
     settings = await settings_of(connection, project_id)
-    spent = msgspec.json.decode(found["said_before" if taken_over else "said_spent"], type=Spent)
+    whole = msgspec.json.decode(found["said_spent"], type=Spent)
+    spent = msgspec.json.decode(found["said_before"], type=Spent) if taken_over else whole
     limits = settings.limits(found["kind"])
     left = max(0.0, limits.usd - (spent.usd or 0.0))
     limits = msgspec.structs.replace(limits, usd=left, tokens=max(0, limits.tokens - spent.tokens))
@@ -101,6 +103,7 @@ async def claimed_in(connection: Connection, found: Any, now: datetime) -> RunLe
         limits=limits,
         settings=settings,
         spent=spent,
+        used=whole.less(spent),
         taken_over=taken_over,
         request=None if request is None else msgspec.json.decode(request),
         key_id=None if found["key_id"] is None else str(found["key_id"]),

@@ -51,7 +51,7 @@ class OutcomeStore:
 
         async def work(connection: Connection) -> bool:
             await take_turn(connection, lease.project_id)
-            if not await _held(connection, lease, spent):
+            if not await held_in(connection, lease, spent):
                 return False
             if lease.kind == "triage":
                 said = await _rule(connection, lease, answer, now)
@@ -67,12 +67,12 @@ class OutcomeStore:
 
         async def work(connection: Connection) -> bool:
             await take_turn(connection, lease.project_id)
-            if not await _held(connection, lease, spent):
+            if not await held_in(connection, lease, spent):
                 return False
             if final or lease.attempt >= ATTEMPTS:
                 await end_in(connection, lease.project_id, lease.run_id, "failed", why, now)
                 return True
-            # RunHeld by nobody until its pause is over.
+            # Held by nobody until its pause is over.
             await connection.execute(
                 "update agent_run set state = 'queued', lease_token = null, lease_until = null,"
                 " request = null, failure = $3, spent_before = spent,"
@@ -99,7 +99,7 @@ class OutcomeStore:
 
         async def work(connection: Connection) -> bool:
             await take_turn(connection, lease.project_id)
-            if not await _held(connection, lease, spent):
+            if not await held_in(connection, lease, spent):
                 return False
             # Who wanted it.
             by = await connection.fetchval(
@@ -114,7 +114,8 @@ class OutcomeStore:
         return await self.database.run(work)
 
 
-async def _held(connection: Connection, lease: RunLease, spent: Spent) -> bool:
+async def held_in(connection: Connection, lease: RunLease, spent: Spent) -> bool:
+    """Book what a run has used in this claim, within the caller's transaction. False: it is lost."""
     whole = lease.spent.plus(spent)
     # The run, if it is still this one's; what it used is used, whatever it comes to.
     status = await connection.execute(

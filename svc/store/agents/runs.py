@@ -39,7 +39,7 @@ from protocol.detection import Author
 from svc.store.accounts.audit import SYSTEM
 from svc.store.accounts.keys import revoked_in
 from svc.store.agents.claiming import FREE, RunOver, claimed_in, set_status
-from svc.store.agents.outcomes import end_in
+from svc.store.agents.outcomes import end_in, held_in
 from svc.store.detection.rca import started_in
 from svc.store.detection.trail import audit, take_turn
 from svc.store.postgres.database import Connection, Database
@@ -193,17 +193,25 @@ class RunStore:
 
         return await self.database.run(work)
 
-    async def park(self, lease: RunLease, reason: ParkedFor) -> bool:
+    async def park(self, lease: RunLease, reason: ParkedFor, spent: Spent) -> bool:
         """Wait for people; the attempt is given back. False: it was lost."""
-        return await self.database.run(lambda connection: _park(connection, lease, reason, PARKED_S))
 
-    async def refund(self, lease: RunLease, due_s: float, why: str, now: datetime) -> bool:
+        async def work(connection: Connection) -> bool:
+            return await held_in(connection, lease, spent) and await _park(
+                connection, lease, reason, PARKED_S
+            )
+
+        return await self.database.run(work)
+
+    async def refund(self, lease: RunLease, due_s: float, why: str, spent: Spent, now: datetime) -> bool:
         """Give the run back with its attempt, to be tried again; given back too often it is failed."""
 
         async def work(connection: Connection) -> bool:
             await take_turn(connection, lease.project_id)
-            # RunHeld by nobody, if it is held by this one.
-            refunds = await connection.fetchval(
+            if not await held_in(connection, lease, spent):
+                return False
+            # Held by nobody.
+            refunds: int = await connection.fetchval(
                 "update agent_run set state = 'queued', lease_token = null, lease_until = null,"
                 " request = null, attempt = attempt - 1, refunds = refunds + 1, spent_before ="
                 " spent, failure = $5,"
@@ -215,8 +223,6 @@ class RunStore:
                 due_s,
                 why,
             )
-            if refunds is None:
-                return False
             if lease.kind == "triage":
                 await set_status(connection, lease.project_id, lease.subject_id, "in_flight", "pending")
             if refunds >= REFUNDS:

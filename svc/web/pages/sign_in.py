@@ -85,7 +85,8 @@ async def login(visit: Visit) -> Html | Go:
     """The sign-in page; whoever is signed in goes on."""
     going = path_here(visit.query.get("next", "/"))
     mode = await _mode(visit)
-    if mode.auth == "disabled" or await visit.means.callers.login(visit.call.headers) is not None:
+    login = await visit.means.callers.login(visit.call.headers, secure=visit.call.client.secure)
+    if mode.auth == "disabled" or login is not None:
         return Go(going)
     refusal = _FROM_PROVIDER.get(visit.query.get("refused", ""))
     if not mode.has_accounts and mode.auth == "password" and refusal is None:

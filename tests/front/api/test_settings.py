@@ -203,8 +203,8 @@ async def test_reachability_is_tested_on_demand(api: Replica, provider: Provider
 
 
 PRIVATE = (
-    "its address is private or of this machine; SVC_INTEGRATION_ALLOWED_NETWORKS lists such networks that "
-    "may be reached"
+    "its address is private, of a special use or of this machine; SVC_INTEGRATION_ALLOWED_NETWORKS lists "
+    "such networks that may be reached"
 )
 NEVER = (
     "its address is link-local, multicast or where a cloud tells machines their credentials: never "

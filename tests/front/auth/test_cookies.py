@@ -13,7 +13,7 @@ from protocol.rest.accounts import email_key
 from protocol.rest.orgs import is_slug, slug_of
 from svc.front.api.sso import path_here
 from svc.front.auth.client import Surroundings
-from svc.front.auth.cookies import Seal, session_secret, set_session
+from svc.front.auth.cookies import Seal, clear_session, session_secret, set_attempt, set_session
 from svc.front.auth.limits import NAMES_BOUND, Limit
 
 SEAL = Seal.of("a long and private text")
@@ -34,21 +34,37 @@ def test_a_cookie_with_any_character_changed_is_none(secret: bytes, position: in
     sealed = SEAL.close(secret)
     assert len(sealed) == 80
     touched = sealed[:position] + other + sealed[position + 1 :]
-    assert (session_secret(SEAL, f"svc_session={touched}") is None) is (touched != sealed)
+    assert (session_secret(SEAL, f"svc_session={touched}", secure=False) is None) is (touched != sealed)
 
 
 @settings(deadline=None)
 @given(st.text(max_size=200))
 def test_any_text_may_stand_where_a_cookie_should(text: str) -> None:
     assert SEAL.open(text) is None
-    assert session_secret(SEAL, text) is None
+    assert session_secret(SEAL, text, secure=True) is None
 
 
 def test_a_planted_cookie_beside_the_true_one_changes_nothing() -> None:
     secret = b"s" * 32
     cookie = set_session(SEAL.close(secret), secure=False).partition(";")[0]
     for header in (f"svc_session=planted; {cookie}", f"{cookie}; svc_session=planted", f"a=b;{cookie};c=d"):
-        assert session_secret(SEAL, header) == secret
+        assert session_secret(SEAL, header, secure=False) == secret
+
+
+def test_over_tls_only_a_cookie_that_a_browser_binds_to_this_host_is_read() -> None:
+    secret = b"s" * 32
+    cookies = {secure: set_session(SEAL.close(secret), secure=secure) for secure in (True, False)}
+    assert cookies[True].startswith("__Host-svc_session=")
+    # What the prefix asks for (RFC 6265bis §4.1.3.2); with anything else a browser throws the cookie away.
+    for cookie in (cookies[True], clear_session(secure=True), set_attempt("x", 9, secure=True)):
+        assert cookie.startswith("__Host-")
+        assert "; Path=/;" in cookie
+        assert cookie.endswith("; Secure")
+        assert "domain" not in cookie.lower()
+    for sent, cookie in cookies.items():
+        for secure in (True, False):
+            opened = session_secret(SEAL, cookie.partition(";")[0], secure=secure)
+            assert opened == (secret if sent is secure else None)
 
 
 PROXIED = Surroundings(proxies=(ip_network("10.0.0.0/8"), ip_network("fd00::/8")))

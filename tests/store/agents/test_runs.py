@@ -137,8 +137,8 @@ async def test_whoever_dies_is_followed_where_they_stood_and_writes_nothing_more
     outcomes = OutcomeStore(store)
     assert not await outcomes.finish(first, POSITIVE, USED, NOW)
     assert not await outcomes.fail(first, "bad_output", USED, NOW, final=True)
-    assert not await runs.refund(first, 0, "away", NOW)
-    assert not await runs.park(first, "no_provider")
+    assert not await runs.refund(first, 0, "away", USED, NOW)
+    assert not await runs.park(first, "no_provider", USED)
     assert not await runs.progress(first, USED, [])
     assert await outcomes.finish(second, POSITIVE, USED, NOW)
     assert not await outcomes.finish(second, POSITIVE, USED, NOW)
@@ -241,7 +241,7 @@ async def test_a_refund_gives_the_attempt_back_and_twenty_are_enough(store: Data
         lease = await claimed(store)
         assert lease.attempt == 1
         names.add(lease.name)
-        assert await runs.refund(lease, 60, "the runner is away", NOW)
+        assert await runs.refund(lease, 60, "the runner is away", Spent(), NOW)
         assert await runs.claim(NOW) is None
         await time_passes(store)
     # Each is asked anew of a runner that may remember the one before.
@@ -253,7 +253,7 @@ async def test_a_refund_gives_the_attempt_back_and_twenty_are_enough(store: Data
 
 async def test_what_is_parked_waits_for_people_and_goes_on_when_they_change_it(store: Database) -> None:
     made, runs = await pressed(store), RunStore(store)
-    assert await runs.park(await claimed(store), "no_provider")
+    assert await runs.park(await claimed(store), "no_provider", Spent())
     run = await run_of(store, made.run_id)
     assert (run["state"], run["reason"], run["attempt"]) == ("parked", "no_provider", 0)
     assert await runs.claim(NOW) is None
@@ -396,3 +396,35 @@ async def test_a_run_that_is_over_goes_with_its_term_and_a_live_one_stays(store:
     await sweep_project(store, 1, Cutoffs(None, None, NOW + timedelta(days=1)), later, lambda _: None)
     assert [row["id"] for row in await fetch(store, "select id from agent_run")] == [live.run_id]
     assert await fetch(store, "select seq from agent_event") == []
+
+
+async def test_what_a_dead_holders_claim_had_used_stays_in_the_books(store: Database) -> None:
+    runs, outcomes = RunStore(store), OutcomeStore(store)
+    made = await pressed(store)
+    await outcomes.fail(await claimed(store), "timeout", Spent(1, 100, 0, 0, 0, 0.25), NOW, final=False)
+    await time_passes(store)
+    assert await runs.progress(await claimed(store), USED, [])
+    await holder_dies(store)
+    heir = await claimed(store)
+    assert (heir.taken_over, heir.spent.usd, heir.used) == (True, 0.25, USED)
+    # Whatever it comes to, nothing that is known is taken back.
+    assert await runs.refund(heir, 0, "the runner began anew", heir.used, NOW)
+    await time_passes(store)
+    after = await claimed(store)
+    assert (after.spent.turns, after.spent.usd, after.used) == (4, 0.75, Spent())
+    assert after.limits.usd == pytest.approx(2.0 - 0.75)
+    assert await runs.park(after, "no_provider", Spent(1, 10, usd=0.1))
+    assert (await run_of(store, made.run_id))["spent"]["usd"] == pytest.approx(0.85)
+
+
+async def test_a_day_counts_what_a_run_under_way_had_used_before_its_present_claim(store: Database) -> None:
+    await set_agents(store, run_usd=1.0, day_usd=1.5)
+    await pressed(store, number=1)
+    await OutcomeStore(store).fail(await claimed(store), "timeout", Spent(1, 100, usd=0.6), NOW, final=False)
+    await time_passes(store)
+    # 0.6 are gone and 0.4 left to it: another of 1.0 does not fit into the day.
+    assert (await claimed(store)).limits.usd == pytest.approx(0.4)
+    await pressed(store, number=2)
+    assert await RunStore(store).claim(NOW) is None
+    (row,) = await fetch(store, "select reason from agent_run where state = 'parked'")
+    assert row["reason"] == "day_budget"
