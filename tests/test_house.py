@@ -241,6 +241,11 @@ def _name(node: ast.AST) -> str | None:
     return node.attr if isinstance(node, ast.Attribute) else None
 
 
+def test_a_process_of_ours_is_started_in_one_way() -> None:
+    users = {path for path, tree in modules() for node in ast.walk(tree) if _name(node) == "executable"}
+    assert users == {"svc/runtime/child.py"}
+
+
 def test_trio_asyncio_is_imported_at_the_border_only() -> None:
     users = {path for path, tree in modules() if any(n.startswith("trio_asyncio") for n in imported(tree))}
     assert users <= ASYNCIO_BORDER
