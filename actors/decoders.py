@@ -32,6 +32,7 @@ from protocol.decoding import (
     write_message,
 )
 from protocol.framing import Frames
+from protocol.operator import OperatorError
 
 log = logging.getLogger(__name__)
 
@@ -51,6 +52,10 @@ Launch = Callable[[], AbstractAsyncContextManager[trio.abc.Stream]]
 
 class DecoderLost(Exception):
     """The process died, hung or spoke nonsense. The text is for the operator."""
+
+
+class NoDecoder(OperatorError):
+    """The first process of a start did not come up."""
 
 
 @attrs.frozen
@@ -173,7 +178,7 @@ class DecoderProcess:
         self._lane, self._launch = lane, launch
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Run until cancelled. A process that does not even start the first time is a boot failure."""
+        """Run until cancelled. Raises `NoDecoder` when the first process does not come up."""
         deaths = 0
         started = False
         while True:
@@ -192,9 +197,10 @@ class DecoderProcess:
                     await self._serve(stream, frames)
                     continue
             except (DecoderLost, trio.TooSlowError, trio.BrokenResourceError, OSError) as lost:
+                reason = str(lost) or "it did not come up"
                 if not started:
-                    raise
-                self._lane.vitals.waits(f"the decoder process is away: {lost or 'it did not come up'}")
+                    raise NoDecoder(f"a decoder process cannot start: {reason}") from lost
+                self._lane.vitals.waits(f"the decoder process is away: {reason}")
             finally:
                 self._lane.fail()
             self._lane.deaths += 1

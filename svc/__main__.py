@@ -18,7 +18,7 @@ from typing import Final
 from protocol.operator import OperatorError
 from svc.commands.table import COMMANDS, Command
 from svc.config.checks import boot_refusals, boot_warnings
-from svc.config.table import Settings, read_settings
+from svc.config.table import Settings, absolute_paths, read_settings
 from svc.runtime.garbage import collect_less
 
 log = logging.getLogger("trace-svc")
@@ -36,6 +36,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     command = next(command for command in COMMANDS if command.name == arguments.command)
     try:
         settings = read_settings(os.environ)
+        # Processes of ours are started in another folder and read the same variables.
+        os.environ.update(absolute_paths(settings, os.environ))
         _set_up(command, settings)
         refusals = [] if command.looks_only else boot_refusals(settings)
         if refusals:

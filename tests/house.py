@@ -314,6 +314,16 @@ def rows_by_executemany(tree: Tree) -> list[str]:
     ]
 
 
+def processes_started_elsewhere(tree: Tree) -> list[str]:
+    """A process of ours is started in one way."""
+    return [
+        path
+        for path, module in tree.modules.items()
+        if path != "svc/runtime/child.py"
+        and any(isinstance(node, ast.Attribute) and node.attr == "executable" for node in ast.walk(module))
+    ]
+
+
 def asyncio_beyond_the_border(tree: Tree) -> list[str]:
     """Three files stand on the border to another event loop."""
     return [
@@ -366,6 +376,7 @@ LAWS: dict[str, Callable[[Tree], list[str]]] = {
         long_files,
         asyncpg_outside_the_store,
         rows_by_executemany,
+        processes_started_elsewhere,
         asyncio_beyond_the_border,
         silent_modules,
         silent_names,

@@ -185,9 +185,10 @@ def running(
     first: bool = False,
     upgrades: bool = False,
     code: Path | None = None,
+    cwd: Path | None = None,
     **settings: str,
 ) -> Iterator[Service]:
-    """A service on a data folder. Fails when it logged an ERROR unannounced.
+    """A service on a data folder, started in `cwd`. Fails when it logged an ERROR unannounced.
 
     A folder that is not there becomes a copy of one that was made once in this run, with the keys of its
     first start; `first` leaves it to the service. It has one decoder process unless told otherwise. `code` is
@@ -200,7 +201,13 @@ def running(
         if not folder.exists() and not first:
             copy_made(folder)
         with _started(
-            folder, Path(fresh), settings, errors_expected=errors_expected, upgrades=upgrades, code=code
+            folder,
+            Path(fresh),
+            settings,
+            errors_expected=errors_expected,
+            upgrades=upgrades,
+            code=code,
+            cwd=cwd,
         ) as service:
             yield service
 
@@ -257,6 +264,7 @@ def _started(
     errors_expected: bool,
     upgrades: bool = False,
     code: Path | None = None,
+    cwd: Path | None = None,
 ) -> Iterator[Service]:
     log = beside / "service.log"
     grpc_port = free_port()
@@ -275,7 +283,7 @@ def _started(
     with log.open("w") as sink:
         # Its children find their code where it runs.
         process = subprocess.Popen(
-            [TRACE_SVC, "serve"], env=env, cwd=code, stdout=subprocess.PIPE, stderr=sink, text=True
+            [TRACE_SVC, "serve"], env=env, cwd=cwd or code, stdout=subprocess.PIPE, stderr=sink, text=True
         )
     try:
         grpc = env["SVC_INGEST_OTLP_TRANSPORT"] != "HTTP"

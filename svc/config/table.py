@@ -46,6 +46,7 @@ from svc.config.types import (
     PASSPHRASE,
     PER_MONTH,
     PORT,
+    PROGRAM,
     SECONDS,
     TEXT,
     WEB_URL,
@@ -610,8 +611,8 @@ class Settings:
         "python:3.12-slim",
         "Image of the containers that run scripts; pulled at first use.",
     )
-    sandbox_engine: str = setting(
-        "SANDBOX_ENGINE_SOCKET", TEXT, "/var/run/docker.sock", "Socket of the container engine."
+    sandbox_engine: Path = setting(
+        "SANDBOX_ENGINE_SOCKET", FOLDER, "/var/run/docker.sock", "Socket of the container engine."
     )
     sandbox_hosted_url: str | None = setting(
         "SANDBOX_HOSTED_URL", WEB_URL, "https://api.e2b.app", "Where hosted microVMs are asked for."
@@ -630,7 +631,7 @@ class Settings:
         "SANDBOX_HOSTED_TEMPLATE", TEXT, "base", "Template of the microVMs; it has `python3`."
     )
     sandbox_cli: str = setting(
-        "SANDBOX_CLI", TEXT, "claude", "Agent CLI of the `local` backend, by name or path."
+        "SANDBOX_CLI", PROGRAM, "claude", "Agent CLI of the `local` backend, by name or path."
     )
     agent_provider: str | None = setting(
         "AGENT_PROVIDER",
@@ -698,6 +699,15 @@ class Settings:
     def embedded(self) -> bool:
         """Whether the service brings its own database: none is named."""
         return self.jdbc_url is None and self.db_host is None
+
+
+def absolute_paths(settings: Settings, env: Mapping[str, str]) -> dict[str, str]:
+    """Every variable of the environment that holds a path, as a process in another folder must read it."""
+    fields: tuple[attrs.Attribute[Any], ...] = attrs.fields(Settings)  # type: ignore[arg-type]
+    rows = ((field.metadata[_ROW], getattr(settings, field.name)) for field in fields)
+    return {
+        row.name: str(value) for row, value in rows if row.type == "path" and env.get(row.name, "").strip()
+    }
 
 
 def setting_rows() -> tuple[Row, ...]:

@@ -158,6 +158,10 @@ def _path(raw: str) -> Path:
     return Path(raw).expanduser().absolute()
 
 
+def _program(raw: str) -> str:
+    return str(_path(raw)) if "/" in raw else raw
+
+
 TEXT = Type("text", "a text", _text)
 OPTIONAL = Type("text", "a text, or blank", _blank_or_text)
 BOOLEAN = Type("boolean", "true or false", _boolean)
@@ -186,6 +190,7 @@ HEADERS = Type("name=value list", "name=value, several separated by commas, odd 
 BROKERS = Type("host:port list", "host:port, several separated by commas", _brokers)
 FOLDER = Type("path", "a path", _path)
 FILE = Type("path", "a path, or blank", _optionally(_path))
+PROGRAM = Type("path", "a program, by its name or its path", _program)
 
 
 def integer(low: int, high: int) -> Type:

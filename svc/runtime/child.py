@@ -1,8 +1,9 @@
-"""A child process of ours and the pipe to it: how it is started, spoken to and ended.
+"""Processes of our own code: how they are started, spoken to and ended.
 
-`child` is the parent's end, `parent_pipe`, `end_within` and `end_with_parent` are the child's. A child never
-outlives its parent: its standard input ends. Called by whoever launches a process (`svc.ingest.decoder`,
-`svc.detecting.process`).
+`program` says how one is started; nobody starts one otherwise. `child` is the parent's end of the pipe to
+one, `parent_pipe`, `end_within` and `end_with_parent` are the child's. Such a child never outlives its
+parent: its standard input ends. Called by whoever launches a process (`svc.ingest.decoder`,
+`svc.detecting.process`, `svc.wiring`).
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import sys
 import threading
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from typing import Final
+from typing import Final, NamedTuple
 
 import trio
 
@@ -27,6 +28,22 @@ _F_SETPIPE_SZ: Final = 1031
 END_TIMEOUT_S: Final = 3.0
 
 
+class Program(NamedTuple):
+    """A module of ours as a process: what is run, and in which folder."""
+
+    words: list[str]
+    cwd: str = "/"
+
+
+def program(module: str, *arguments: str) -> Program:
+    """How a module of ours is run: by this Python, and from the code that is installed with it.
+
+    The current directory, which may be anybody's, is not searched for modules (`-P`) and not kept. Paths
+    among the arguments are absolute.
+    """
+    return Program([sys.executable, "-P", "-m", "svc.runtime", module, *arguments])
+
+
 @asynccontextmanager
 async def child(
     module: str, *arguments: str, pass_fds: Sequence[int] = (), env: Mapping[str, str] | None = None
@@ -35,8 +52,10 @@ async def child(
 
     `env` comes on top of our own environment. Leaving closes the pipe, waits a moment, and then makes sure.
     """
+    started = program(module, *arguments)
     process = await trio.lowlevel.open_process(
-        [sys.executable, "-m", module, *arguments],
+        started.words,
+        cwd=started.cwd,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         pass_fds=pass_fds,

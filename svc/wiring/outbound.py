@@ -68,7 +68,7 @@ def _of_agents(settings: Settings) -> list[Outbound]:
         ),
         Outbound(
             "container engine",
-            settings.sandbox_engine if settings.sandbox_backend == "container" else "none",
+            str(settings.sandbox_engine) if settings.sandbox_backend == "container" else "none",
             "by the runner, over its socket; it pulls SANDBOX_IMAGE at the first script",
             ("svc/outside/engine.py",),
         ),

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
 import subprocess
-import sys
 from collections.abc import Awaitable, Callable
 from importlib.metadata import version
 from typing import Any
@@ -22,6 +22,7 @@ from svc.front.auth.calls import Means
 from svc.front.health import Health
 from svc.front.metrics import Metrics
 from svc.front.otlp.intake import Held, Intake, Large
+from svc.runtime.child import program
 from svc.store.spans.dead_letters import DeadLetterStore
 from svc.web.assets import Assets
 from svc.web.instruments import (
@@ -39,6 +40,8 @@ from svc.web.site import Site
 from svc.web.table import PAGES
 from svc.wiring.people import sso_redirect_uri
 from svc.wiring.spools import bring_home
+
+log = logging.getLogger(__name__)
 
 
 def site(means: Means, instruments: Instruments) -> Site:
@@ -129,11 +132,12 @@ class DemoProcess:
     #: The address of the door from this machine, once it is bound.
     url: str = ""
     _process: trio.Process | None = None
+    _refused: bool = False
 
     def state(self) -> DemoState:
         """Whether it runs, and how the last one ended."""
         if self._process is None:
-            return "idle"
+            return "failed" if self._refused else "idle"
         ended = self._process.poll()
         return "running" if ended is None else "failed" if ended else "done"
 
@@ -141,11 +145,15 @@ class DemoProcess:
         """Start it, unless it runs."""
         if self.state() == "running":
             return
-        self._process = await trio.lowlevel.open_process(
-            [sys.executable, "-m", "svc", "demo", "--url", self.url],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-        )
+        demo = program("svc", "demo", "--url", self.url)
+        null = subprocess.DEVNULL
+        try:
+            self._process = await trio.lowlevel.open_process(
+                demo.words, cwd=demo.cwd, stdin=null, stdout=null
+            )
+        except OSError as error:
+            self._process, self._refused = None, True
+            log.warning("the demo cannot start: %s", error)
 
 
 def _ingest(intake: Intake, process: RunningProcess) -> Callable[[], IngestLight]:

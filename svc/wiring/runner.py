@@ -48,7 +48,7 @@ def backend(settings: Settings) -> Backend:
     """Where scripts run."""
     if settings.sandbox_backend == "container":
         return ContainerBackend(
-            Engine(settings.sandbox_engine), settings.sandbox_image, settings.sandbox_work_volume
+            Engine(str(settings.sandbox_engine)), settings.sandbox_image, settings.sandbox_work_volume
         )
     if settings.sandbox_backend == "hosted":
         key = settings.sandbox_hosted_key

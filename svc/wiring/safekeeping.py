@@ -7,7 +7,6 @@ own, which can neither hold up the doors nor outlive a stop.
 from __future__ import annotations
 
 import subprocess
-import sys
 from collections.abc import Callable
 from datetime import date, datetime
 from functools import partial
@@ -25,6 +24,7 @@ from protocol.operator import OperatorError
 from svc.backup.folder import BackupFolder
 from svc.config.table import Settings
 from svc.domain.disk_budget import LEAST_WALS, drop_steps, forecast, level_of
+from svc.runtime.child import program
 from svc.runtime.clock import now
 from svc.store.postgres.database import Database
 from svc.store.retention.disk_use import DiskStore
@@ -122,10 +122,12 @@ async def _back_up(folder: Path, keep: int, *, physical: bool = False) -> str | 
 
 
 async def _run(*words: str) -> str | None:
+    command = program("svc", *words)
     try:
         with trio.fail_after(BACKUP_TIMEOUT_S):
             done = await trio.run_process(
-                [sys.executable, "-m", "svc", *words],
+                command.words,
+                cwd=command.cwd,
                 stdin=subprocess.DEVNULL,
                 capture_stdout=True,
                 capture_stderr=True,

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from svc.config.checks import boot_refusals, boot_warnings, unknown_settings
-from svc.config.table import BadSetting, read_settings, setting_rows
+from svc.config.table import BadSetting, absolute_paths, read_settings, setting_rows
 from tests.service import TRACE_SVC, environment
 
 SPEC = Path(__file__).parents[3] / "shared" / "spec.md"
@@ -211,3 +211,18 @@ def test_a_redirect_of_sign_in_stays_on_the_public_name() -> None:
         refusal.startswith("SSO_REDIRECT_URI names 'elsewhere.example'; it must name the host of SITE_DOMAIN")
         for refusal in boot_refusals(read_settings(env))
     )
+
+
+def test_a_process_in_another_folder_reads_the_same_paths(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    env = {row.name: "there/it" for row in setting_rows() if row.type == "path"}
+    env |= {"SVC_CERTS_DIR": " ", "SANDBOX_CLI": "agent", "SVC_LOG_LEVEL": "info"}
+    paths = absolute_paths(read_settings(env), env)
+    assert {"SVC_DATA_DIR", "SVC_PRICES_FILE", "SVC_BACKUP_DIR", "SANDBOX_ENGINE_SOCKET"} < paths.keys()
+    assert paths.keys() == env.keys() - {"SVC_CERTS_DIR", "SVC_LOG_LEVEL"}
+    assert paths.pop("SANDBOX_CLI") == "agent"
+    assert set(paths.values()) == {str(tmp_path / "there/it")}
+    env["SANDBOX_CLI"] = "bin/agent"
+    assert absolute_paths(read_settings(env), env)["SANDBOX_CLI"] == str(tmp_path / "bin/agent")

@@ -212,3 +212,15 @@ def test_a_served_database_that_goes_away_under_load_costs_nothing_acknowledged(
             until(lambda: service.health()["status"] == "UP" and flood.acknowledged > seen, timeout_s=60)
         service.wait_for_spans(flood.acknowledged)
         assert service.metric("svc_ingest_dead_lettered_spans_total") == 0
+
+
+def test_a_service_started_in_a_foreign_folder_runs_none_of_its_code(open_folder: Path) -> None:
+    foreign, ran = open_folder / "foreign", open_folder / "ran"
+    (foreign / "svc").mkdir(parents=True)
+    for name in ("svc/__init__", "json", "trio", "runpy"):
+        (foreign / f"{name}.py").write_text(f"open({str(ran)!r}, 'a').write({name!r})\nraise SystemExit(3)\n")
+    with running(foreign / "kept", cwd=foreign, SVC_DATA_DIR="kept") as service:
+        assert service.send(bytes(fresh(make_template(1, 10)))).status_code == 200
+        service.wait_for_spans(10)
+        until(lambda: service.metric("svc_traces_folded_total") > 0, 60)
+    assert not ran.exists()

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import signal
+import subprocess
 import sys
 import textwrap
 import time
@@ -12,7 +15,8 @@ from pathlib import Path
 import pytest
 import trio
 
-from svc.runtime.child import child
+import svc
+from svc.runtime.child import child, program
 from tests.service import until
 
 #: A child that answers a line, then keeps the processor to itself for ever.
@@ -32,7 +36,7 @@ while True:
 #: A parent that starts it and waits.
 PARENT = """
 import trio
-from svc.runtime.child import child
+from svc.runtime.child import child, program
 async def main():
     async with child("stubborn", env={"GREETING": "hello "}) as stream:
         await stream.send_all(b"you ")
@@ -80,3 +84,41 @@ async def test_a_child_that_works_without_pause_is_gone_soon_after_its_parent_wa
     process.send_signal(signal.SIGKILL)
     await process.wait()
     await trio.to_thread.run_sync(until, lambda: _gone(pid), 10.0)
+
+
+#: A module that says where it is and from where it has its own modules.
+OPEN = """
+import json, os, sys, trio, svc
+print(json.dumps([os.getcwd(), svc.__file__, trio.__file__, sys.argv[1:]]))
+"""
+
+
+def _run(module: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    started = program(module, *arguments)
+    return subprocess.run(started.words, cwd=started.cwd, capture_output=True, text=True, timeout=60)
+
+
+def test_a_process_of_ours_imports_nothing_from_the_folder_it_is_started_in(
+    stubborn: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (stubborn / "open_minded.py").write_text(OPEN)
+    foreign = tmp_path / "foreign"
+    foreign.mkdir()
+    for name in ("svc", "json", "trio", "runpy"):
+        (foreign / f"{name}.py").write_text("raise SystemExit('foreign code ran')")
+    monkeypatch.chdir(foreign)
+    done = _run("open_minded", "one", "two")
+    assert done.returncode == 0, done.stderr
+    folder, own, library, words = json.loads(done.stdout)
+    assert folder == "/"
+    assert own == svc.__file__
+    assert library == trio.__file__
+    assert words == ["one", "two"]
+
+
+def test_a_process_whose_code_is_not_there_says_so_in_one_sentence(stubborn: Path) -> None:
+    (stubborn / "half_there.py").write_text("import no_such_library")
+    for module, lacks in (("half_there", "no_such_library"), ("not_there", "not_there")):
+        done = _run(module)
+        assert done.returncode == 1
+        assert re.fullmatch(rf"trace-svc: the process {module} cannot start: .*{lacks}.*\n", done.stderr)
