@@ -300,9 +300,7 @@ class RunShelf(Protocol):
 
     async def park(self, lease: RunLease, reason: ParkedFor, spent: Spent) -> bool: ...
 
-    async def refund(
-        self, lease: RunLease, due_s: float, why: str, spent: Spent, now: datetime
-    ) -> bool: ...
+    async def refund(self, lease: RunLease, due_s: float, why: str, spent: Spent, now: datetime) -> bool: ...
 
     async def finish(
         self, lease: RunLease, answer: Mapping[str, Any], spent: Spent, now: datetime

@@ -174,7 +174,7 @@ class RunnerEvent(msgspec.Struct, frozen=True):
 
 
 class RunStands(msgspec.Struct, frozen=True):
-    """A run as it stands; `position` counts those that wait before it, `known` says that it was begun before."""
+    """A run as it stands; `position` counts those before it, `known` says that it was begun earlier."""
 
     state: RunnerState
     position: int = 0
