@@ -20,6 +20,7 @@ import tempfile
 import tomllib
 import uuid
 import zipfile
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from io import BytesIO
@@ -97,10 +98,11 @@ def closure(requirements: list[str]) -> dict[str, Distribution]:
     return found
 
 
-def bill(version: str, commit: str, made_at: datetime) -> dict[str, object]:
-    """The bill of materials, in the form of CycloneDX 1.6."""
+def bill(version: str, commit: str, made_at: datetime, extras: Sequence[str] = ()) -> dict[str, object]:
+    """The bill of materials, in the form of CycloneDX 1.6; `extras` are installed beside what is needed."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    parts = closure(project["dependencies"])
+    wanted = [part for extra in extras for part in project["optional-dependencies"][extra]]
+    parts = closure(project["dependencies"] + wanted)
     components = [
         {
             "type": "library",
@@ -148,10 +150,10 @@ def licence(part: Distribution) -> dict[str, object]:
     return {"licenses": [{"license": {"name": name}} for name in named]} if named else {}
 
 
-def write_bill(path: Path, said: str, commit: str, made_at: datetime) -> None:
+def write_bill(path: Path, said: str, commit: str, made_at: datetime, extras: Sequence[str] = ()) -> None:
     """Write the bill of materials of what is installed here."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(bill(said, commit, made_at), indent=1) + "\n", encoding="utf-8")
+    path.write_text(json.dumps(bill(said, commit, made_at, extras), indent=1) + "\n", encoding="utf-8")
 
 
 def main() -> None:
@@ -159,13 +161,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--bill", type=Path, metavar="FILE", help="only this, without git: for the image")
     parser.add_argument("--version", default="unreleased", help="with --bill")
+    parser.add_argument("--extra", action="append", default=[], help="with --bill: installed as well")
     parser.add_argument("dist", type=Path, nargs="?", default=ROOT / "dist")
     parser.add_argument("--commit", default="HEAD")
     parser.add_argument("--no-isolation", action="store_true", help="build with what is installed here")
     arguments = parser.parse_args()
     if arguments.bill is not None:
         at = datetime.fromtimestamp(int(os.environ.get("SOURCE_DATE_EPOCH", "0")), UTC)
-        write_bill(arguments.bill, arguments.version, arguments.commit, at)
+        write_bill(arguments.bill, arguments.version, arguments.commit, at, arguments.extra)
         return
     dist: Path = arguments.dist
     commit = git("rev-parse", arguments.commit).decode().strip()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +29,21 @@ FIXED_FOR_RUNNER = {"SANDBOX_RUNNER_BIND", "SANDBOX_ENGINE_SOCKET", "SANDBOX_CLI
 OWN = {"TRACE_SVC_IMAGE", "TRACE_SVC_MEMORY", "TRACE_SVC_DATA_DIR"}
 
 
+COMPOSE = (ROOT / "deploy/compose.yaml").read_text(encoding="utf-8")
+
+
+class Strict(yaml.SafeLoader):
+    """Reads YAML as Docker Compose does: a key that stands twice is refused."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
+        twice = sorted({str(key) for key in keys if keys.count(key) > 1})
+        assert not twice, f"{twice} twice, {node.start_mark}"
+        return super().construct_mapping(node, deep=deep)
+
+
 def compose() -> dict[str, Any]:
-    found: dict[str, Any] = yaml.safe_load((ROOT / "deploy/compose.yaml").read_text(encoding="utf-8"))
+    found: dict[str, Any] = yaml.load(COMPOSE, Strict)
     return found
 
 
@@ -49,6 +64,19 @@ def env_of(folder: Path) -> dict[str, str]:
     return dict(line.split("=", 1) for line in lines)
 
 
+def test_a_key_that_stands_twice_is_refused() -> None:
+    with pytest.raises(AssertionError, match="SVC_TEE_MAX_BYTES"):
+        yaml.load(COMPOSE.replace("SVC_TEE_HEADERS:", "SVC_TEE_MAX_BYTES:"), Strict)
+
+
+def test_the_broker_has_bounded_memory() -> None:
+    broker = compose()["services"]["kafka"]
+    sizes = re.findall(r"-(?:Xmx|XX:\w+=)(\d+)m", broker["environment"]["KAFKA_HEAP_OPTS"])
+    # Heap, classes, compiled code and buffers; threads and the machine itself take the rest.
+    assert len(sizes) == 4
+    assert sum(map(int, sizes)) <= 512 <= int(broker["mem_limit"].removesuffix("m")) <= 640
+
+
 def test_compose_hands_every_setting_to_the_container_and_no_other() -> None:
     names = {row.name for row in setting_rows()}
     services = compose()["services"]
@@ -58,15 +86,16 @@ def test_compose_hands_every_setting_to_the_container_and_no_other() -> None:
     assert {"ANTHROPIC_API_KEY", "AWS_SECRET_ACCESS_KEY", "SANDBOX_HOSTED_KEY"} <= runner - service
     assert {"SANDBOX_RUNNER_KEY", "AGENT_PROVIDER", "CLOUD_REGION"} <= runner & service
     assert not {name for name in runner - service if name.startswith("SVC_")}
-    text = (ROOT / "deploy/compose.yaml").read_text(encoding="utf-8")
-    assert set(re.findall(r"\$\{([A-Z_]+)", text)) <= names | OWN
+    assert set(re.findall(r"\$\{([A-Z_]+)", COMPOSE)) <= names | OWN
 
 
 def test_the_defaults_of_compose_are_those_of_the_table() -> None:
     defaults = {row.name: row.default for row in setting_rows()}
-    text = (ROOT / "deploy/compose.yaml").read_text(encoding="utf-8")
-    said = dict(re.findall(r"\$\{((?:DB|HTTP|HTTPS)_[A-Z_]+):-([^}$]+)\}", text))
-    assert said.keys() == {"DB_DATA_DIR", "DB_NAME", "DB_USER", "DB_PASSWORD", "HTTP_PORT", "HTTPS_PORT"}
+    said = dict(re.findall(r"\$\{((?:DB|HTTP|HTTPS|SVC)_[A-Z_]+):-([^}$]+)\}", COMPOSE))
+    assert said.keys() == {
+        *("DB_DATA_DIR", "DB_NAME", "DB_USER", "DB_PASSWORD", "HTTP_PORT", "HTTPS_PORT"),
+        "SVC_INGEST_OTLP_GRPC_PORT",
+    }
     assert said == {name: defaults[name] for name in said}
 
 
@@ -75,7 +104,7 @@ def test_the_container_is_confined() -> None:
     assert service["read_only"] is True
     assert (service["cap_drop"], service["security_opt"]) == (["ALL"], ["no-new-privileges:true"])
     assert service["stop_grace_period"] == "40s"
-    assert service["ports"] == ["${HTTP_PORT:-80}:8000", "${HTTPS_PORT:-443}:8443"]
+    assert service["ports"][:2] == ["${HTTP_PORT:-80}:8000", "${HTTPS_PORT:-443}:8443"]
     runner = compose()["services"]["sandbox-runner"]
     assert (runner["read_only"], runner["cap_drop"], runner["profiles"]) == (True, ["ALL"], ["agents"])
     assert "ports" not in runner, "nobody else may reach it"
@@ -130,26 +159,77 @@ def test_a_domain_without_an_address_for_the_authority_is_refused(tmp_path: Path
     assert not (tmp_path / "one").exists()
 
 
-def test_docker_compose_reads_the_file(tmp_path: Path) -> None:
-    given = [["docker", "compose"]] if _has_plugin() else []
-    given += [["docker-compose"]] if shutil.which("docker-compose") else []
-    if not given:
-        pytest.skip("neither `docker compose` nor `docker-compose` is here")
-    assert init(tmp_path / "one").returncode == 0
-    for profile in ("", "postgres", "kafka"):
-        done = subprocess.run(
-            [*given[0], *(["--profile", profile] if profile else []), "config"],
-            cwd=tmp_path / "one",
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
+#: What `tests/image/compose.sh` builds where the machine has no Compose.
+BUILT = Path(os.environ.get("TRACE_SVC_COMPOSE", "/var/tmp/trace-svc-compose")) / "docker-compose"
 
 
-def _has_plugin() -> bool:
-    if shutil.which("docker") is None:
-        return False
-    done = subprocess.run(["docker", "compose", "version"], capture_output=True, check=False, timeout=30)
-    return done.returncode == 0
+@pytest.fixture(scope="module")
+def docker_compose() -> list[str]:
+    """Docker Compose by its command; version 1, a program of its own that is no longer kept, is none."""
+    for words in (["docker", "compose"], ["docker-compose"], [str(BUILT)]):
+        if shutil.which(words[0]) is None:
+            continue
+        said = subprocess.run([*words, "version"], capture_output=True, text=True, check=False, timeout=30)
+        if said.returncode == 0 and "Docker Compose version" in said.stdout:
+            return words
+    pytest.skip(f"neither `docker compose` nor {BUILT} is here; tests/image/compose.sh builds that one")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "profiles"),
+    [
+        ([], []),
+        (["--domain", "traces.example.org", "--email", "me@example.org"], []),
+        (["--postgres"], ["postgres"]),
+        ([], ["kafka"]),
+        ([], ["agents"]),
+        (["--postgres"], ["postgres", "kafka", "agents"]),
+    ],
+    ids=["plain", "public", "postgres", "kafka", "agents", "all"],
+)
+def test_docker_compose_reads_the_file(
+    tmp_path: Path, docker_compose: list[str], arguments: list[str], profiles: list[str]
+) -> None:
+    services = _read_by(docker_compose, tmp_path / "one", arguments, profiles)
+    wanted = {name for name in profiles if name != "agents"}
+    wanted |= {"sandbox-runner"} if "agents" in profiles else set()
+    assert services.keys() == {"trace-svc", *wanted}
+
+
+def test_the_port_of_grpc_is_published_when_grpc_is_on(tmp_path: Path, docker_compose: list[str]) -> None:
+    def ports(name: str, **settings: str) -> dict[int, str | None]:
+        lines = [f"{key}={value}" for key, value in settings.items()]
+        service = _read_by(docker_compose, tmp_path / name, [], [], lines)["trace-svc"]
+        return {port["target"]: port.get("published") for port in service["ports"]}
+
+    assert ports("off") == {8000: "80", 8443: "443", 4317: None}
+    assert ports("on", SVC_INGEST_OTLP_TRANSPORT="BOTH")[4317] == "4317"
+    moved = ports("moved", SVC_INGEST_OTLP_TRANSPORT="GRPC", SVC_INGEST_OTLP_GRPC_PORT="4320", HTTP_PORT="81")
+    assert moved == {8000: "81", 8443: "443", 4320: "4320"}
+
+
+def _read_by(
+    docker_compose: list[str],
+    folder: Path,
+    arguments: list[str],
+    profiles: list[str],
+    lines: Sequence[str] = (),
+) -> dict[str, Any]:
+    """The services of a folder that `init` wrote, as Docker Compose understands them."""
+    done = init(folder, *arguments)
+    assert done.returncode == 0, done.stderr
+    with (folder / ".env").open("a") as env:
+        env.writelines(line + "\n" for line in lines)
+    words = [word for profile in profiles for word in ("--profile", profile)]
+    done = subprocess.run(
+        [*docker_compose, *words, "config", "--format", "json"],
+        cwd=folder,
+        env={name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    services: dict[str, Any] = json.loads(done.stdout)["services"]
+    return services

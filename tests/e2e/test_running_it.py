@@ -8,8 +8,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-import yaml
 
+from tests.commands.test_init import compose
 from tests.service import TRACE_SVC, Service
 
 PAGE = (Path(__file__).parents[2] / "deploy" / "README.md").read_text(encoding="utf-8")
@@ -43,11 +43,11 @@ def test_a_command_of_the_page_does_what_it_says(service: Service, tmp_path: Pat
 
 
 def test_what_needs_an_engine_names_folders_and_profiles_that_there_are() -> None:
-    compose = yaml.safe_load((Path(__file__).parents[2] / "deploy/compose.yaml").read_text(encoding="utf-8"))
-    profiles = {name for one in compose["services"].values() for name in one.get("profiles", ())}
+    services = compose()["services"]
+    profiles = {name for one in services.values() for name in one.get("profiles", ())}
     made = {name for block in RUN for name in re.findall(r"trace-svc init (\w+)", block)}
     for block in BLOCKS:
         if "docker" in block:
             assert set(re.findall(r"^cd (\w+)", block, re.MULTILINE)) <= made
             assert set(re.findall(r"--profile (\w+)", block)) <= profiles
-            assert set(re.findall(r"exec ([\w-]+)", block)) <= compose["services"].keys()
+            assert set(re.findall(r"exec ([\w-]+)", block)) <= services.keys()

@@ -19,6 +19,8 @@ from typing import Any
 import attrs
 import pytest
 
+from tests.commands.test_init import docker_compose as docker_compose
+from tests.commands.test_init import init
 from tests.conftest import missing
 from tests.service import until
 
@@ -210,6 +212,48 @@ def test_the_image_serves_stops_clean_and_comes_back_from_a_kill(engine: Engine,
     engine("rm", "-fv", "one")
 
 
+def test_health_is_asked_where_the_service_is_bound(engine: Engine, image: str) -> None:
+    engine("rm", "-fv", "moved", check=False)
+    engine("run", "-d", "--name", "moved", *CONFINED, "-e", "SVC_HTTP_BIND=0.0.0.0:9000", image)
+    Container(engine, "moved").healthy()
+    engine("rm", "-fv", "moved")
+
+
+def test_docker_compose_brings_up_what_init_wrote(
+    engine: Engine, image: str, docker_compose: list[str], tmp_path: Path
+) -> None:
+    folder = tmp_path / "traces"
+    done = init(folder)
+    assert done.returncode == 0, done.stderr
+    # The engine of this test has no network to publish ports from.
+    (folder / "compose.override.yaml").write_text(
+        "services: {trace-svc: {network_mode: none, ports: !reset []}}\n"
+    )
+
+    def compose(*words: str) -> str:
+        done = subprocess.run(
+            [*docker_compose, *words],
+            cwd=folder,
+            env={"PATH": os.environ["PATH"], "DOCKER_HOST": engine.host, "TRACE_SVC_IMAGE": image},
+            capture_output=True,
+            text=True,
+            timeout=180,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr[-2000:]
+        return done.stdout
+
+    try:
+        compose("up", "-d", "--wait")
+        one = Container(engine, compose("ps", "-q", "trace-svc").strip())
+        assert one.ask("/v1/traces", one.keys()["write"], TRACE) == {}
+        until(lambda: one.count(one.keys()["query"]) == 1, 30, 0.5)
+        compose("stop")
+        assert one.state()["ExitCode"] == 0
+    finally:
+        compose("down", "-v")
+
+
 def test_a_folder_of_somebody_else_is_refused_in_one_sentence(engine: Engine, image: str) -> None:
     with tempfile.TemporaryDirectory(prefix="trace-svc-volume-") as name:
         data = Path(name) / "data"
@@ -259,6 +303,11 @@ def test_the_image_says_what_is_in_it(engine: Engine, image: str) -> None:
     there = set(engine("run", "--rm", "--network=none", *python).replace("_", "-").replace(".", "-").split())
     named = {part["name"].replace(".", "-") for part in bill["components"]}
     assert there - {"trace-svc"} == named
+
+
+def test_the_image_exports_parquet(engine: Engine, image: str) -> None:
+    python = ["--entrypoint=/opt/trace-svc/bin/python", image, "-c", "import pyarrow.parquet"]
+    engine("run", "--rm", "--network=none", *python)
 
 
 def test_the_image_has_neither_pip_nor_what_it_does_not_run(engine: Engine, image: str) -> None:

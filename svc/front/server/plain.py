@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Awaitable, Callable
-from ipaddress import ip_address
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -32,6 +32,14 @@ _LOOK_TIMEOUT_S: Final = 5.0
 Answers = Callable[[str], Awaitable[str | None]]
 
 
+def _address(end: Any) -> IPv4Address | IPv6Address | None:
+    """The address of one end of a connection, as ASGI gives it."""
+    try:
+        return ip_address(str((end or ("",))[0]).partition("%")[0])
+    except ValueError:
+        return None
+
+
 @attrs.define(eq=False)
 class PlainPort:
     """What the plain port does under a public name. `answers` finds what an authority asks for."""
@@ -45,11 +53,9 @@ class PlainPort:
         path = scope["path"]
         if path != HEALTH and not path.startswith(HEALTH + "/"):
             return False
-        peer = scope.get("client") or ("",)
-        try:
-            return ip_address(str(peer[0]).partition("%")[0]).is_loopback
-        except ValueError:
-            return False
+        peer, own = (_address(scope.get(end)) for end in ("client", "server"))
+        # Only this machine speaks from the address that it is reached at.
+        return peer is not None and (peer.is_loopback or peer == own)
 
     def asks_for_proof(self, scope: dict[str, Any]) -> bool:
         """Whether it is the question of an authority."""
