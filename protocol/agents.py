@@ -202,7 +202,7 @@ class RunLease:
     limits: RunLimits
     settings: AgentSettings
     spent: Spent
-    used: Spent = Spent()
+    used: Spent = attrs.field(factory=Spent)
     taken_over: bool = False
     #: What this claim was asked with, less its secrets, if its last holder got that far.
     request: Mapping[str, Any] | None = attrs.field(default=None, repr=False)

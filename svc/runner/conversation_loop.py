@@ -78,7 +78,7 @@ class Conversation:
         while True:
             last = self._last()
             answer = await self._asked(SUBMIT if last or self._force else None)
-            self._utterances.append(Utterance("assistant", answer.blocks or [SaidText("")]))
+            self._utterances.append(Utterance("assistant", answer.blocks, answer.verbatim))
             uses = [block for block in answer.blocks if isinstance(block, ToolUse)]
             self._force = False
             if not uses:
@@ -168,7 +168,7 @@ class Conversation:
         self._new_bytes = len(self.request.system_prompt.encode()) + sum(
             len(msgspec.json.encode((tool.description, tool.schema))) for tool in self._offers
         )
-        self._new_bytes += sum(_bytes(block) for one in self._utterances for block in one.blocks)
+        self._new_bytes += sum(map(_weight, self._utterances))
 
     async def _asked(self, forced: str | None) -> ModelAnswer:
         """One answer, asked for again where that may help. Raises `RunFailed`."""
@@ -210,6 +210,12 @@ class Conversation:
             raise RunFailed("budget", "what lost calls may have cost used the budget up")
         self.tell("retry", status=refused.status, wait_s=wait_s)
         await trio.sleep(wait_s)
+
+
+def _weight(one: Utterance) -> int:
+    if one.verbatim is not None:
+        return len(msgspec.json.encode(one.verbatim))
+    return sum(_bytes(block) for block in one.blocks)
 
 
 def _bytes(block: Block) -> int:

@@ -1,4 +1,8 @@
-"""The chat completions dialect, as OpenAI and whoever follows them speak it."""
+"""The chat completions dialect, as OpenAI and whoever follows them speak it.
+
+Of an answer only its text, its calls and its usage are read; the message itself goes back whole (Gemini
+signs its calls, DeepSeek wants its reasoning again).
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,7 @@ import msgspec
 
 from protocol.agents import Spent
 from svc.outside.models.conversation import (
+    NOTHING,
     ModelAnswer,
     ModelQuestion,
     SaidText,
@@ -16,6 +21,7 @@ from svc.outside.models.conversation import (
     ToolUse,
     UnreadableAnswer,
     Utterance,
+    counted,
 )
 
 
@@ -46,21 +52,9 @@ def chat_body(question: ModelQuestion, model: str, *, bound: str) -> dict[str, A
 
 
 def _messages(one: Utterance) -> list[dict[str, Any]]:
-    told = "\n".join(block.text for block in one.blocks if isinstance(block, SaidText))
     if one.role == "assistant":
-        calls = [
-            {
-                "id": block.id,
-                "type": "function",
-                "function": {
-                    "name": block.name,
-                    "arguments": msgspec.json.encode(block.arguments or {}).decode(),
-                },
-            }
-            for block in one.blocks
-            if isinstance(block, ToolUse)
-        ]
-        return [{"role": "assistant", "content": told or None, **({"tool_calls": calls} if calls else {})}]
+        return [one.verbatim]
+    told = "\n".join(block.text for block in one.blocks if isinstance(block, SaidText))
     answers = [
         {"role": "tool", "tool_call_id": block.id, "content": block.text}
         for block in one.blocks
@@ -73,16 +67,33 @@ def chat_answer(said: Any) -> ModelAnswer:
     """The answer read. Raises `UnreadableAnswer`."""
     try:
         choice = said["choices"][0]
-        message = choice["message"]
-        blocks: list[SaidText | ToolUse] = []
-        if message.get("content"):
-            blocks.append(SaidText(str(message["content"])))
-        for call in message.get("tool_calls") or ():
+        message = {**choice["message"], "role": "assistant"}
+        text = _text(message.get("content"))
+        blocks: list[SaidText | ToolUse] = [SaidText(text)] if text else []
+        calls = []
+        for number, call in enumerate(message.get("tool_calls") or ()):
             function = call["function"]
-            blocks.append(ToolUse(str(call["id"]), str(function["name"]), _object(function["arguments"])))
-        return ModelAnswer(blocks, _used(said["usage"]), choice.get("finish_reason") == "length")
+            arguments = _object(function.get("arguments"))
+            if arguments is None:
+                # It has to be JSON when it is read again.
+                function = {**function, "arguments": "{}"}
+            # Some servers name no call.
+            calls.append({**call, "id": str(call.get("id") or f"call_{number}"), "function": function})
+            blocks.append(ToolUse(calls[-1]["id"], str(function["name"]), arguments))
+        if calls:
+            message["tool_calls"] = calls
+        elif not text:
+            message["content"] = NOTHING
+        return ModelAnswer(blocks, _used(said.get("usage")), choice.get("finish_reason") == "length", message)
     except (KeyError, IndexError, TypeError, ValueError, AttributeError):
         raise UnreadableAnswer("the provider's answer cannot be read") from None
+
+
+def _text(content: Any) -> str:
+    """A text, or the texts of its parts; parts of other kinds are the provider's own."""
+    if isinstance(content, list):
+        return "\n".join(str(part["text"]) for part in content if part.get("type") == "text")
+    return str(content or "")
 
 
 def _object(text: Any) -> Mapping[str, Any] | None:
@@ -93,12 +104,15 @@ def _object(text: Any) -> Mapping[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-def _used(usage: Mapping[str, Any]) -> Spent:
+def _used(usage: Any) -> Spent | None:
+    if not isinstance(usage, dict) or "prompt_tokens" not in usage:
+        return None
     # Its input counts what was read from the cache, too.
-    read = int((usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0)
+    details = usage.get("prompt_tokens_details")
+    read = counted(details.get("cached_tokens")) if isinstance(details, dict) else 0
     return Spent(
         turns=1,
-        input=max(0, int(usage["prompt_tokens"]) - read),
-        output=int(usage["completion_tokens"]),
+        input=counted(usage["prompt_tokens"]) - read,
+        output=counted(usage.get("completion_tokens")),
         cache_read=read,
     )

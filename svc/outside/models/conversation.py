@@ -6,7 +6,7 @@ Shapes only. The loop of a run speaks in them; each dialect turns them into a pr
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import attrs
 
@@ -52,10 +52,15 @@ Block = SaidText | ToolUse | ToolAnswer
 
 @attrs.frozen
 class Utterance:
-    """One turn of one side."""
+    """One turn of one side.
+
+    `verbatim` is the provider's own message, which goes back to it as it came: what no block holds (a
+    signature of its thoughts, its reasoning) it may want to see again.
+    """
 
     role: Literal["user", "assistant"]
     blocks: Sequence[Block]
+    verbatim: Any = attrs.field(default=None, repr=False)
 
 
 @attrs.frozen
@@ -71,11 +76,26 @@ class ModelQuestion:
 
 @attrs.frozen
 class ModelAnswer:
-    """What came back. `cut`: it ended at the bound of its length."""
+    """What came back. `used` None: nobody said; `cut`: it ended at the bound of its length.
+
+    `verbatim` is the message as it came, but for what its own provider would refuse to read again.
+    """
 
     blocks: Sequence[SaidText | ToolUse]
-    used: Spent
+    used: Spent | None
     cut: bool = False
+    verbatim: Any = attrs.field(default=None, repr=False)
+
+
+#: What stands where a model said nothing: providers refuse a message without content.
+NOTHING: Final = "(nothing)"
+
+
+def counted(said: Any) -> int:
+    """A number of tokens; what is none, or is left out, counts as nothing."""
+    if isinstance(said, float):
+        return int(said) if said.is_integer() else 0
+    return said if isinstance(said, int) and not isinstance(said, bool) else 0
 
 
 class UnreadableAnswer(Exception):

@@ -1,16 +1,17 @@
 """The Messages dialect: of the vendor's own API and, less the model's name, of the cloud's invoke calls.
 
 Cache marks stand on the system text and on the last user message, so that what is sent again with each turn
-costs a tenth.
+costs a tenth. Of an answer only its texts, its calls and its usage are read; all its blocks go back as they
+came, the thinking ones with their signatures.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Final
 
 from protocol.agents import Spent
 from svc.outside.models.conversation import (
+    NOTHING,
     Block,
     ModelAnswer,
     ModelQuestion,
@@ -18,15 +19,19 @@ from svc.outside.models.conversation import (
     ToolAnswer,
     ToolUse,
     UnreadableAnswer,
+    counted,
 )
 
 _CACHED: Final = {"type": "ephemeral"}
+#: Why an answer ends before it is complete.
+_CUT: Final = ("max_tokens", "model_context_window_exceeded")
 
 
 def messages_body(question: ModelQuestion) -> dict[str, Any]:
     """The body, but for the name of the model."""
     messages = [
-        {"role": one.role, "content": [_block(block) for block in one.blocks]} for one in question.utterances
+        {"role": one.role, "content": one.verbatim or [_block(block) for block in one.blocks]}
+        for one in question.utterances
     ]
     last = next((m for m in reversed(messages) if m["role"] == "user"), None)
     if last is not None and last["content"]:
@@ -49,7 +54,7 @@ def messages_body(question: ModelQuestion) -> dict[str, Any]:
 def _block(block: Block) -> dict[str, Any]:
     match block:
         case SaidText(text):
-            return {"type": "text", "text": text or "(nothing)"}
+            return {"type": "text", "text": text or NOTHING}
         case ToolUse(id_, name, arguments):
             return {"type": "tool_use", "id": id_, "name": name, "input": dict(arguments or {})}
         case ToolAnswer(id_, text, is_error):
@@ -60,23 +65,34 @@ def messages_answer(said: Any) -> ModelAnswer:
     """The answer read. Raises `UnreadableAnswer`."""
     try:
         blocks: list[SaidText | ToolUse] = []
+        verbatim: list[dict[str, Any]] = []
         for block in said["content"]:
             if block["type"] == "text":
+                if not str(block["text"]).strip():
+                    # It may say nothing, and may not be told so.
+                    continue
                 blocks.append(SaidText(str(block["text"])))
             elif block["type"] == "tool_use":
                 given = block["input"]
                 arguments = given if isinstance(given, dict) else None
                 blocks.append(ToolUse(str(block["id"]), str(block["name"]), arguments))
-        return ModelAnswer(blocks, _used(said["usage"]), said.get("stop_reason") == "max_tokens")
+                block = {**block, "input": arguments or {}}
+            verbatim.append(block)
+        cut = said.get("stop_reason") in _CUT
+        return ModelAnswer(
+            blocks, _used(said.get("usage")), cut, verbatim or [{"type": "text", "text": NOTHING}]
+        )
     except (KeyError, TypeError, ValueError, AttributeError):
         raise UnreadableAnswer("the provider's answer cannot be read") from None
 
 
-def _used(usage: Mapping[str, Any]) -> Spent:
+def _used(usage: Any) -> Spent | None:
+    if not isinstance(usage, dict) or "input_tokens" not in usage:
+        return None
     return Spent(
         turns=1,
-        input=int(usage["input_tokens"]),
-        output=int(usage["output_tokens"]),
-        cache_read=int(usage.get("cache_read_input_tokens") or 0),
-        cache_write=int(usage.get("cache_creation_input_tokens") or 0),
+        input=counted(usage["input_tokens"]),
+        output=counted(usage.get("output_tokens")),
+        cache_read=counted(usage.get("cache_read_input_tokens")),
+        cache_write=counted(usage.get("cache_creation_input_tokens")),
     )
