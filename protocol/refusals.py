@@ -48,6 +48,13 @@ INGEST_SCOPE: Final = Refusal(
 )
 INGEST_DISABLED: Final = Refusal(404, "NOT_FOUND", "OTLP receiver is disabled")
 
+QUOTA_BYTES: Final = Refusal(
+    429,
+    "RATE_LIMITED",
+    "this key has sent more bytes in this minute than SVC_QUOTA_KEY_BYTES_PER_MINUTE allows",
+    {"reason": "quota"},
+)
+
 # Ingest over gRPC (spec): the texts; the status codes stand in `svc/front/otlp/grpc.py`.
 GRPC_NO_TOKEN: Final = "OTLP ingest requires a valid bearer token"  # noqa: S105 - a text, not a secret
 GRPC_NO_PROJECT: Final = "OTLP ingest requires a project-scoped token"

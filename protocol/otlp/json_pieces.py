@@ -31,7 +31,7 @@ from protocol.otlp.json import (
 )
 from protocol.otlp.limits import Limits, OverLimit
 from protocol.otlp.piecewise import RUN_BYTES
-from protocol.otlp.screen import Screening, count_entries, refusal_of
+from protocol.otlp.screen import Screening, count_entries, refusal_within
 from protocol.otlp.wire_format import count_values, head
 
 # What lies between two brackets: text without any, and strings that are not long. Bounded, because a match
@@ -216,7 +216,7 @@ class _Reader:
         pieces = [alone.SerializeToString()]
         for item in items(source, "spans"):
             span = self._span(item)
-            reason = refusal_of(span, span.start_time_unix_nano)
+            reason = refusal_within(span, self.limits)
             if reason is not None:
                 self.refused[reason] += 1
                 continue

@@ -11,6 +11,7 @@ attributes, and a batch may resend one history a hundred times.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final, Literal
 
 import attrs
@@ -35,6 +36,17 @@ class Limits:
     values: int = 500_000
     #: Arrays and maps around a value.
     depth: int = 64
+    #: Why a span of this trace and name is refused though it could be stored; None where nobody bounds that.
+    quota: Callable[[bytes, str], str | None] | None = None
+
+
+@attrs.frozen
+class QuotaUse:
+    """A quota of a project, by its setting, and the most that is used of it; `size` 0 is none."""
+
+    setting: str
+    size: int
+    used: int
 
 
 #: By how much U+FFFD may lengthen all texts of a body that are not UTF-8.

@@ -24,7 +24,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Sp
 from protocol.inflate import Unreadable
 from protocol.otlp.limits import MENDED_EXTRA_BYTES, Limits, OverLimit
 from protocol.otlp.reading import no_request
-from protocol.otlp.screen import Screening, count_entries, refusal_of, screen_spans
+from protocol.otlp.screen import Screening, count_entries, refusal_within, screen_spans
 from protocol.otlp.variants import lenient, mend_texts
 from protocol.otlp.wire_format import ValueCount, count_values, fields, head
 from protocol.text import NOT_UTF8
@@ -172,7 +172,7 @@ class _Reader:
         for span in scope_spans.spans:
             self._add(count_entries(span, self.limits))
         before = len(scope_spans.spans)
-        kept = screen_spans(scope_spans, self.refused, None)
+        kept = screen_spans(scope_spans, self.refused, None, self.limits.quota)
         self.accepted += kept
         if kept < before:
             mended = scope_spans.SerializeToString()
@@ -183,7 +183,7 @@ class _Reader:
         counted: ValueCount = count_values("span", self.body, content, stop, self.limits)
         self._add(counted.values)
         span, mended = self._read(Span, content, stop)
-        reason = refusal_of(span, span.start_time_unix_nano)
+        reason = refusal_within(span, self.limits)
         if reason is not None:
             self.refused[reason] += 1
             return True

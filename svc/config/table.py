@@ -25,8 +25,10 @@ from svc.config.types import (
     BOOLEAN,
     BROKERS,
     BYTES,
+    BYTES_OR_NONE,
     CLOCK,
     COUNT,
+    COUNT_OR_NONE,
     DAYS,
     DB_URL,
     DIRECTORY_URL,
@@ -223,6 +225,28 @@ class Settings:
     )
     max_depth: int = setting(
         "SVC_INGEST_MAX_DEPTH", integer(1, 64), "64", "Most arrays and maps that a value may lie in."
+    )
+    quota_trace_spans: int = setting(
+        "SVC_QUOTA_TRACE_SPANS",
+        COUNT_OR_NONE,
+        "5000000",
+        "Most spans of one trace that a project may send, counted by each copy since its start; those beyond"
+        " are refused one by one. 0: no quota.",
+    )
+    quota_names_per_day: int = setting(
+        "SVC_QUOTA_NAMES_PER_DAY",
+        COUNT_OR_NONE,
+        "100000",
+        "Most distinct span names that a project may send on one day (UTC), counted by each copy since its"
+        " start; spans with further names are refused one by one. 0: no quota.",
+    )
+    quota_key_bytes_per_minute: int = setting(
+        "SVC_QUOTA_KEY_BYTES_PER_MINUTE",
+        BYTES_OR_NONE,
+        str(16 << 30),
+        "Most bytes of bodies, as sent, that one key may send in a minute; a body beyond is answered 429 with"
+        " `Retry-After`. 0: no quota.",
+        unit="bytes",
     )
     drainers: int = setting(
         "SVC_INGEST_DRAINERS",

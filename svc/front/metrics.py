@@ -28,6 +28,7 @@ from actors.sweeper import SweepTally
 from actors.tee import TeeTally
 from svc.front.health import Ledger
 from svc.front.otlp.intake import IntakeTally
+from svc.front.otlp.quotas import Quotas
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0)
 
@@ -38,6 +39,7 @@ class Sources:
 
     spool: Callable[[], SpoolState]
     intake: IntakeTally
+    quotas: Quotas
     tally: Tally
     roller: RollerTally
     #: What the folder has counted, by name.
@@ -91,6 +93,9 @@ class _Snapshots(Collector):
         for status, count in sorted(s.intake.refused.items()):
             refused.add_metric([status], count)
         yield refused
+        quotas = s.quotas
+        yield _counter("svc_quota_refused_spans", "Spans refused over a quota.", quotas.refused_spans)
+        yield _counter("svc_quota_refused_requests", "Requests over a key's bytes.", quotas.refused_requests)
         yield _counter("svc_ingest_stored_spans", "Spans stored.", s.tally.stored)
         yield _counter(
             "svc_ingest_duplicate_spans", "Re-sent spans that replaced or met one.", s.tally.duplicates

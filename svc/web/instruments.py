@@ -14,6 +14,7 @@ from typing import Any, Final, Literal, Protocol
 
 import attrs
 
+from protocol.otlp.limits import QuotaUse
 from svc.domain.pricing import PriceBook
 from svc.web import words
 
@@ -137,6 +138,8 @@ class Instruments:
     """What the pages read of the process itself."""
 
     ingest: Callable[[], IngestLight]
+    #: How far a project uses its quotas, as this process counted.
+    quotas: Callable[[int], Sequence[QuotaUse]]
     #: Refused exports of the last minutes, by cause: `{status, cause, message, count}`.
     refused: Callable[[], Sequence[dict[str, Any]]]
     owner_link: OwnerLink

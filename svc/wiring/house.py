@@ -44,6 +44,7 @@ from svc.front.metrics import Metrics, Sources
 from svc.front.otlp.grpc import OtlpGrpc
 from svc.front.otlp.http import OtlpHttp
 from svc.front.otlp.intake import Intake
+from svc.front.otlp.quotas import Quotas
 from svc.front.server.crowd import Crowd
 from svc.front.server.door import Door
 from svc.ingest.decoder import decoder_process
@@ -78,7 +79,7 @@ from svc.wiring.people import means, sign_ins
 from svc.wiring.pools import Pools, replica_loops
 from svc.wiring.prices import shared_prices
 from svc.wiring.safekeeping import Safekeeping, safekeeping_loops
-from svc.wiring.spools import Spooling, drainers, ingest_limits, sizes_for
+from svc.wiring.spools import Spooling, drainers, ingest_limits, quota_sizes, sizes_for
 from svc.wiring.tee import Teeing
 from svc.wiring.tls import Tls
 from svc.wiring.tries import shared_tries
@@ -149,6 +150,7 @@ class House:
             now,
             trio.current_time,
             ingest_limits(self.settings),
+            quotas=Quotas(quota_sizes(self.settings)),
             no_disk=self.safekeeping.refuses,
             hears=self.teeing.hears,
         )
@@ -212,6 +214,7 @@ class House:
         return Sources(
             spool=self.spool.state,
             intake=self.intake.tally,
+            quotas=self.intake.quotas,
             tally=self.tally,
             roller=self.roller_tally,
             folder=lambda: self.detection.counts("trace-folder"),

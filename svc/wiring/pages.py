@@ -61,6 +61,7 @@ def instruments_of(
     sso = settings.sso_issuer_url if settings.sso_client_id and settings.sso_api_key else None
     return Instruments(
         ingest=_ingest(intake, process),
+        quotas=intake.quotas.uses,
         refused=lambda: intake.tally.lately.told(),
         owner_link=owner_link,
         send=_send(intake),

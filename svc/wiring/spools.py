@@ -27,6 +27,7 @@ from protocol.otlp.limits import Limits
 from protocol.spooled import Unpackable, unpack_letter
 from protocol.storage import Letter
 from svc.config.table import Settings
+from svc.front.otlp.quotas import QuotaSizes
 from svc.outside.kafka.brokers import Kafka
 from svc.outside.kafka.letters import collect
 from svc.outside.kafka.rewinding import rewind
@@ -82,6 +83,15 @@ def ingest_limits(settings: Settings) -> Limits:
         links=settings.max_span_links,
         values=settings.max_span_values,
         depth=settings.max_depth,
+    )
+
+
+def quota_sizes(settings: Settings) -> QuotaSizes:
+    """What keys and projects may send."""
+    return QuotaSizes(
+        key_bytes_per_minute=settings.quota_key_bytes_per_minute,
+        trace_spans=settings.quota_trace_spans,
+        names_per_day=settings.quota_names_per_day,
     )
 
 

@@ -244,6 +244,7 @@ def instruments(**known: Any) -> Instruments:
     plain: dict[str, Any] = {
         "ingest": lambda: IngestLight(0.0, 0, 0, True),
         "refused": lambda: [],
+        "quotas": lambda _project_id: [],
         "owner_link": OwnerLink(now),
         "send": send,
         "demo": NoDemo(),

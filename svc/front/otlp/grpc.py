@@ -173,6 +173,8 @@ _STATUSES: Final = {
     403: Status.PERMISSION_DENIED,
     408: Status.DEADLINE_EXCEEDED,
     413: Status.RESOURCE_EXHAUSTED,
+    # With the seconds to wait, which makes an exporter send again.
+    429: Status.RESOURCE_EXHAUSTED,
     431: Status.RESOURCE_EXHAUSTED,
     504: Status.DEADLINE_EXCEEDED,
     503: Status.UNAVAILABLE,

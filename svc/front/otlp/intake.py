@@ -31,6 +31,7 @@ from protocol.refusals import (
     DISK_FULL,
     NEVER_FITS,
     PAYLOAD_TOO_LARGE,
+    QUOTA_BYTES,
     SPOOL_FULL,
     STOPPING,
     Refusal,
@@ -39,6 +40,7 @@ from protocol.refusals import (
 )
 from protocol.storage import Batch
 from svc.front.otlp.lately import RefusedLately
+from svc.front.otlp.quotas import Quotas
 
 log = logging.getLogger(__name__)
 
@@ -145,6 +147,7 @@ class Intake:
     clock: Callable[[], float]
     limits: Limits = DEFAULT_LIMITS
     tally: IntakeTally = attrs.field(factory=IntakeTally)
+    quotas: Quotas = attrs.field(factory=Quotas)
     #: Whether the disk budget is reached, and nothing is left that may go.
     no_disk: Callable[[], bool] = lambda: False
     #: Hears of each accepted batch, and must neither wait nor raise: the tee.
@@ -177,6 +180,9 @@ class Intake:
         `room` is what the door held for the body while it came in; the offer takes its place. A large body is
         not touched: `settled` does the same for it.
         """
+        wait_s = self.quotas.sent(grant.key_id, len(body), self.clock())
+        if wait_s is not None:
+            return self.tally.refuse(QUOTA_BYTES.in_(wait_s))
         inline_bytes = min(INLINE_BYTES[form], self.max_body_bytes)
         try:
             if len(body) > inline_bytes:
@@ -186,7 +192,7 @@ class Intake:
                 raise NotHere
             if plain is not body and (refusal := self.hold(room, len(body) + len(plain))):
                 return self.tally.refuse(refusal)
-            clean, screening = admit(plain, form, self.limits, inline=True)
+            clean, screening = admit(plain, form, self._limits(grant), inline=True)
         except (NotHere, TooLarge):
             return Large(grant, body, encoding, form, room)
         except (Unreadable, OverLimit) as error:
@@ -230,11 +236,14 @@ class Intake:
             plain = inflate(body, encoding, self.max_body_bytes, grow)
             if plain is not body:
                 hold(len(body) + len(plain))
-            return admit(plain, form, self.limits, inline=False)
+            return admit(plain, form, self._limits(large.grant), inline=False)
         except Refused as refused:
             return refused.refusal
         except (TooLarge, Unreadable, OverLimit) as error:
             return self._unread(error)
+
+    def _limits(self, grant: Grant) -> Limits:
+        return self.quotas.limits(grant.project_id, self.limits, self.now().date())
 
     def _unread(self, error: TooLarge | Unreadable | OverLimit) -> Refusal:
         match error:

@@ -19,6 +19,11 @@ from svc.web.pages.connect import KEY_NAME
 from svc.web.pages.sign_in import NoFields
 from svc.web.retention_view import forecast_of, frees
 
+#: What a quota bounds, by its setting.
+QUOTA_NAMES: Final = {
+    "SVC_QUOTA_TRACE_SPANS": "Spans of one trace",
+    "SVC_QUOTA_NAMES_PER_DAY": "Distinct span names a day",
+}
 #: How far back sources are looked at.
 SOURCES_DAYS: Final = 7
 
@@ -138,6 +143,8 @@ async def _sources(visit: Visit, plaintext: str | None = None) -> Html:
         "report": report,
         "days": SOURCES_DAYS,
         "refused": visit.instruments.refused(),
+        "quotas": visit.instruments.quotas(visit.project.id),
+        "quota_names": QUOTA_NAMES,
         "plaintext": plaintext,
         "manages": visit.manages,
     }

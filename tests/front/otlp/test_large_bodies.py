@@ -6,12 +6,13 @@ import gzip
 import json
 import time
 import zlib
+from typing import get_args
 
 import pytest
 import trio
 
 from actors.spool.memory import MemorySpool
-from protocol.otlp.limits import Limits
+from protocol.otlp.limits import Limit, Limits
 from protocol.refusals import over_limit
 from tests import wire
 from tests.amplifiers import JSON_SPAN, json_amplifiers, json_body, protobuf_amplifiers
@@ -56,7 +57,7 @@ async def test_a_body_above_a_limit_is_413_and_names_the_limit_and_its_setting(
 
 
 def test_each_limit_has_its_own_words() -> None:
-    assert [over_limit(name, 7).message for name in Limits.__annotations__] == [
+    assert [over_limit(name, 7).message for name in get_args(Limit)] == [
         "the body holds more than 7 spans; SVC_INGEST_MAX_SPANS is the limit",
         "the body holds more than 7 resource_spans and scope_spans; SVC_INGEST_MAX_GROUPS is the limit",
         "the spans of the body hold more than 7 attributes, events and links; "
