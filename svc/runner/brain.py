@@ -19,7 +19,7 @@ from protocol.running import RunRequest
 from svc.domain.pricing import PriceBook
 from svc.outside.mcp import McpClient
 from svc.outside.models.provider import ModelProvider, ModelRefused, Surrounding, asked_by
-from svc.runner.conversation_loop import Conversation
+from svc.runner.conversation_loop import Conversation, shown_bytes
 from svc.runner.failing import RunFailed
 from svc.runner.hands import Backend
 from svc.runner.meter import Meter
@@ -53,7 +53,10 @@ class Brain:
         except ModelRefused as refused:
             raise RunFailed.of(refused) from None
         run.model = provider.model
-        meter = Meter(request.limits, lambda used: self._price(provider, used), run.book)
+        limits = request.limits
+        if request.credential.provider == "environment":
+            limits = limits.of_model(self.around.output_tokens, self.around.context_tokens)
+        meter = Meter(limits, lambda used: self._price(provider, used), run.book)
         tools = Toolbox(
             McpClient(partial(_place, run), request.mcp.tools),
             self.backend,
@@ -65,6 +68,7 @@ class Brain:
             None
             if request.repo is None
             else Repository(request.repo, self.around.rule, lambda: meter.left_s),
+            long_bytes=shown_bytes(limits),
         )
         try:
             return await Conversation(

@@ -47,6 +47,8 @@ class Reply:
     wait: threading.Event | None = None
     raw: bytes | None = None
     drop: bool = False
+    #: It ended at the bound of its length.
+    cut: bool = False
 
 
 Script = Callable[[Asked], Reply]
@@ -100,14 +102,17 @@ def _written(asked: Asked, reply: Reply) -> dict[str, Any]:
         ]
         message = {"role": "assistant", "content": reply.text or None, "tool_calls": made}
         usage = {"prompt_tokens": read, "completion_tokens": reply.output_tokens}
-        return {"choices": [{"message": message, "finish_reason": "stop"}], "usage": usage}
+        return {
+            "choices": [{"message": message, "finish_reason": "length" if reply.cut else "stop"}],
+            "usage": usage,
+        }
     content: list[Any] = [{"type": "text", "text": reply.text}] if reply.text else []
     content += [
         {"type": "tool_use", "id": id_, "name": name, "input": given}
         for id_, (name, given) in zip(ids, reply.calls, strict=True)
     ]
     usage = {"input_tokens": read, "output_tokens": reply.output_tokens}
-    return {"content": content, "stop_reason": "tool_use", "usage": usage}
+    return {"content": content, "stop_reason": "max_tokens" if reply.cut else "tool_use", "usage": usage}
 
 
 @contextmanager

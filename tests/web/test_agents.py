@@ -131,8 +131,23 @@ async def test_admins_choose_models_and_budgets_and_everybody_sees_what_ran(
     page = (await owner.get(settings)).text
     assert 'value="a-model"' in page
     assert 'value="1.5"' in page
+    # A model of one's own has bounds of its own.
+    assert (await owner.post(settings, {**form, "rca_output": "4000", "rca_context": "32000"})).status == 303
+    (choice,) = (await AgentSettingStore(here.database).of(1)).models.values()
+    assert (choice.output_tokens, choice.context_tokens) == (4_000, 32_000)
+    assert 'value="32000"' in (await owner.get(settings)).text
+    refused = await owner.post(settings, {**form, "rca_output": "20000", "rca_context": "32000"})
+    assert refused.status == 400
+    assert "half of context_tokens at most" in refused.text
+    assert (await owner.post(settings, {**form, "triage_automatic": "on"})).status == 303
     # What cannot be kept is said, and what was typed stays.
-    for wrong in ({"day_usd": "much"}, {"rca_model": ""}, {"rca_integration": "none"}, {"run_usd": "-1"}):
+    for wrong in (
+        {"day_usd": "much"},
+        {"rca_model": ""},
+        {"rca_integration": "none"},
+        {"run_usd": "-1"},
+        {"rca_output": "many"},
+    ):
         refused = await owner.post(settings, {**form, **wrong})
         assert refused.status in (400, 404), wrong
         assert 'role="alert"' in refused.text

@@ -92,6 +92,9 @@ class Surrounding:
     region: str | None = None
     base_url: str | None = None
     model: str | None = None
+    #: Bounds of that model; None: those of the request.
+    output_tokens: int | None = None
+    context_tokens: int | None = None
     api_key: str | None = attrs.field(default=None, repr=False)
     bearer_key: str | None = attrs.field(default=None, repr=False)
     keys: CloudKeys = attrs.field(factory=CloudKeys)
