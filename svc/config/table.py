@@ -643,7 +643,7 @@ class Settings:
         OPTIONAL,
         "",
         "Model of agents where a project names none.",
-        shown="by `AGENT_PROVIDER`",
+        shown="the newest Sonnet that the provider lists",
     )
     agent_output_tokens: int = setting(
         "AGENT_OUTPUT_TOKENS",

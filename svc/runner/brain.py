@@ -51,7 +51,8 @@ class Brain:
         try:
             provider = await asked_by(request.credential, request.model, self.around, self.now)
         except ModelRefused as refused:
-            raise RunFailed.of(refused) from None
+            known = (request.credential.secret, self.around.api_key, self.around.bearer_key)
+            raise RunFailed.of(refused, [text for text in known if text]) from None
         run.model = provider.model
         limits = request.limits
         if request.credential.provider == "environment":
