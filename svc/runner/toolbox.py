@@ -200,9 +200,11 @@ class Toolbox:
             if self._hands is not None:
                 raise RunFailed("sandbox_away", str(away)) from None
             return self._without(use, str(away))
-        except HandsDied:
+        except HandsDied as died:
             self._deaths += 1
             await self._drop()
+            if self._deaths > 1 and died.unstarted:
+                return self._without(use, f"the sandbox cannot be used: {died}")
             if self._deaths > 1:
                 raise RunFailed("sandbox_died", "the sandbox died twice") from None
             end = ScriptEnd(None, "the sandbox died and is new: its files are there, what you wrote is gone")
