@@ -74,14 +74,34 @@ def pause_s(attempt: int) -> float:
     return float(2 ** min(max(attempt, 1), 4))
 
 
+#: The longest answer of a model, and what it reads at once, where nobody says; and what may be said.
+OUTPUT_TOKENS: Final = 8_000
+CONTEXT_TOKENS: Final = 150_000
+OUTPUT_BOUNDS: Final = (500, 128_000)
+CONTEXT_BOUNDS: Final = (16_000, 2_000_000)
+
+
 class RunLimits(msgspec.Struct, frozen=True):
-    """What a run may use. `usd` counts only where the model has a price."""
+    """What a run may use. `usd` counts only where the model has a price.
+
+    `output_tokens` and `context_tokens` are bounds of the model: of one answer, and of all that it reads at
+    once with the answer to it.
+    """
 
     seconds: float
     turns: int
     tokens: int
     usd: float
-    output_tokens: int = 8_000
+    output_tokens: int = OUTPUT_TOKENS
+    context_tokens: int = CONTEXT_TOKENS
+
+    def of_model(self, output_tokens: int | None, context_tokens: int | None) -> RunLimits:
+        """With the bounds of a model; None: those that are there."""
+        return msgspec.structs.replace(
+            self,
+            output_tokens=output_tokens or self.output_tokens,
+            context_tokens=context_tokens or self.context_tokens,
+        )
 
 
 DEFAULT_LIMITS: Final[Mapping[RunKind, RunLimits]] = {
@@ -132,10 +152,12 @@ class Spent(msgspec.Struct, frozen=True):
 
 @attrs.frozen
 class ModelChoice:
-    """The model that a project's runs of a kind use, and the integration that leads to it."""
+    """The model that a project's runs of a kind use, its bounds, and the integration that leads to it."""
 
     integration_id: UUID
     model: str
+    output_tokens: int | None = None
+    context_tokens: int | None = None
 
 
 @attrs.frozen

@@ -183,6 +183,11 @@ ADDRESS_NEAR_FOR_ALERTS: Final = (
     "networks that may be reached"
 )
 NO_SUCH_INTEGRATION: Final = Refusal(404, "NOT_FOUND", "no such integration")
+BAD_MODEL_BOUNDS: Final = Refusal(
+    400,
+    "BAD_REQUEST",
+    "output_tokens may be half of context_tokens at most: the rest is what the model reads",
+)
 BAD_REPOSITORY: Final = Refusal(400, "BAD_REQUEST", "the repository cannot be read")
 BAD_INTEGRATION: Final = Refusal(400, "BAD_REQUEST", "the integration cannot be used as it is")
 TAXONOMY_CHANGED: Final = Refusal(

@@ -162,6 +162,7 @@ class RunnerEvent(msgspec.Struct, frozen=True):
         "tool",
         "script",
         "retry",
+        "cut",
         "refused",
         "wrapping_up",
         "ended",
@@ -174,7 +175,7 @@ class RunnerEvent(msgspec.Struct, frozen=True):
 
 
 class RunStands(msgspec.Struct, frozen=True):
-    """A run as it stands; `position` counts those before it, `known` says that it was begun earlier."""
+    """A run as it stands; `position` counts those that wait before it, `known`: it was begun before."""
 
     state: RunnerState
     position: int = 0

@@ -10,11 +10,18 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from protocol.agents import RunKind, RunLimits, RunState, Spent
+from protocol.agents import CONTEXT_BOUNDS, OUTPUT_BOUNDS, RunKind, RunLimits, RunState, Spent
 from protocol.rest.accounts import Instant
 from protocol.rest.cases import CaseLimit
 
 Usd = Annotated[float, Meta(gt=0, le=1_000, description="US dollars.")]
+OutputTokens = Annotated[
+    int, Meta(ge=OUTPUT_BOUNDS[0], le=OUTPUT_BOUNDS[1], description="The longest answer, in tokens.")
+]
+ContextTokens = Annotated[
+    int,
+    Meta(ge=CONTEXT_BOUNDS[0], le=CONTEXT_BOUNDS[1], description="What the model reads at once, in tokens."),
+]
 DayUsd = Annotated[float, Meta(ge=0, le=100_000, description="US dollars a day, in UTC.")]
 
 
@@ -125,10 +132,12 @@ class ReportList(msgspec.Struct):
 
 
 class ModelChosen(msgspec.Struct, forbid_unknown_fields=True):
-    """A model, and the integration that leads to it."""
+    """A model, and the integration that leads to it. Its bounds are null where they are the usual ones."""
 
     integration_id: Annotated[str, Meta(max_length=64)]
     model: Annotated[str, Meta(min_length=1, max_length=200)]
+    output_tokens: OutputTokens | None = None
+    context_tokens: ContextTokens | None = None
 
 
 class ModelsChosen(msgspec.Struct, forbid_unknown_fields=True):

@@ -214,13 +214,17 @@ class CaseExemplar(msgspec.Struct):
 
 
 class CaseWhole(CaseShown, kw_only=True):
-    """A case with its findings, trail, exemplars, ruling and report; `rca` is null while one runs."""
+    """A case with its findings, trail, exemplars, ruling and report; `rca` is null while one runs.
+
+    `rca_beside` is what the other of the two engines found: `{id, engine, finished_at, report}`.
+    """
 
     ruling: dict[str, Any] | None
     findings: list[CaseFindingShown]
     events: list[CaseStep]
     exemplars: list[CaseExemplar]
     rca: dict[str, Any] | None
+    rca_beside: dict[str, Any] | None
 
 
 class CaseReason(msgspec.Struct, forbid_unknown_fields=True):

@@ -668,7 +668,19 @@ class Settings:
         OPTIONAL,
         "",
         "Model of agents where a project names none.",
-        shown="by `AGENT_PROVIDER`",
+        shown="the newest Sonnet that the provider lists",
+    )
+    agent_output_tokens: int = setting(
+        "AGENT_OUTPUT_TOKENS",
+        integer(500, 128_000),
+        "8000",
+        "Longest answer of that model, in tokens.",
+    )
+    agent_context_tokens: int = setting(
+        "AGENT_CONTEXT_TOKENS",
+        integer(16_000, 2_000_000),
+        "150000",
+        "What that model reads at once, in tokens, its answer included.",
     )
     agent_base_url: str | None = setting(
         "AGENT_BASE_URL", WEB_URL, "", "Where agents' provider is reached; blank is its own address."

@@ -42,6 +42,21 @@ class EngineAnswer:
             raise EngineAway("the engine's answer cannot be read") from None
 
 
+def pull_query(image: str) -> dict[str, str]:
+    """What names an image to the engine: `host:port/name:tag`, `name@sha256:…`, or less of it.
+
+    Without a tag and a digest the engine would fetch every tag there is.
+    """
+    name, _, digest = image.partition("@")
+    path, slash, last = name.rpartition("/")
+    last, _, tag = last.partition(":")
+    return {"fromImage": f"{path}{slash}{last}", "tag": digest or tag or "latest"}
+
+
+class ExecRefused(Exception):
+    """The engine did not begin a process; the text is for the operator."""
+
+
 @attrs.frozen
 class Engine:
     """The engine behind a socket."""
@@ -72,7 +87,7 @@ class Engine:
     async def output(self, path: str, body: Any, most: int, *, timeout_s: float) -> tuple[bytes, bool]:
         """What a framed stream of an exec says, up to a bound, and whether there was more.
 
-        Raises `EngineAway`, and `TooSlowError` when its time is over.
+        Raises `EngineAway`, `ExecRefused`, and `TooSlowError` when its time is over.
         """
         frames = bytearray()
         out = bytearray()
@@ -82,6 +97,8 @@ class Engine:
                 self._asked("POST", path, body, None, None, None) as response,
                 aclosing(response.aiter_stream()) as pieces,
             ):
+                if response.status >= 400:
+                    raise ExecRefused(f"the engine answers {response.status}")
                 async for piece in pieces:
                     frames += piece
                     while len(frames) >= 8:

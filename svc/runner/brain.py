@@ -19,7 +19,7 @@ from protocol.running import RunRequest
 from svc.domain.pricing import PriceBook
 from svc.outside.mcp import McpClient
 from svc.outside.models.provider import ModelProvider, ModelRefused, Surrounding, asked_by
-from svc.runner.conversation_loop import Conversation
+from svc.runner.conversation_loop import Conversation, shown_bytes
 from svc.runner.failing import RunFailed
 from svc.runner.hands import Backend
 from svc.runner.meter import Meter
@@ -51,9 +51,13 @@ class Brain:
         try:
             provider = await asked_by(request.credential, request.model, self.around, self.now)
         except ModelRefused as refused:
-            raise RunFailed.of(refused) from None
+            known = (request.credential.secret, self.around.api_key, self.around.bearer_key)
+            raise RunFailed.of(refused, [text for text in known if text]) from None
         run.model = provider.model
-        meter = Meter(request.limits, lambda used: self._price(provider, used), run.book)
+        limits = request.limits
+        if request.credential.provider == "environment":
+            limits = limits.of_model(self.around.output_tokens, self.around.context_tokens)
+        meter = Meter(limits, lambda used: self._price(provider, used), run.book)
         tools = Toolbox(
             McpClient(partial(_place, run), request.mcp.tools),
             self.backend,
@@ -65,6 +69,7 @@ class Brain:
             None
             if request.repo is None
             else Repository(request.repo, self.around.rule, lambda: meter.left_s),
+            long_bytes=shown_bytes(limits),
         )
         try:
             return await Conversation(

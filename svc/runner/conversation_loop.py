@@ -15,7 +15,7 @@ import attrs
 import msgspec
 import trio
 
-from protocol.agents import Spent
+from protocol.agents import RunLimits, Spent
 from protocol.running import RunRequest
 from svc.domain.agents.answers import completed, faults, tidied, unsupported
 from svc.outside.models.conversation import (
@@ -31,13 +31,12 @@ from svc.outside.models.conversation import (
 from svc.outside.models.provider import ModelProvider, ModelRefused
 from svc.runner.failing import RunFailed
 from svc.runner.meter import Meter
-from svc.runner.toolbox import SUBMIT, Toolbox
+from svc.runner.toolbox import LONG_BYTES, SUBMIT, Toolbox
 
 CALLS_A_TURN: Final = 8
-#: What the results of one turn may weigh together.
+#: What the results of one turn may weigh together, and the share of a small context that this is at most.
 TURN_BYTES: Final = 48 * 1024
-#: With more tokens than this the context is full.
-CONTEXT_TOKENS: Final = 150_000
+TURN_SHARE: Final = 4
 #: What is left of an older result once the context is full.
 TRIMMED_CHARS: Final = 400
 #: A submitted answer is refused so often, and then no more.
@@ -45,6 +44,16 @@ REFUSALS: Final = 3
 RETRY_S: Final = (1.0, 2.0, 4.0, 8.0)
 #: An estimate of tokens from bytes that is never too low: words have more than two bytes.
 BYTES_A_TOKEN: Final = 2
+
+
+def turn_bytes(limits: RunLimits) -> int:
+    """What the results of one turn may weigh together."""
+    return min(TURN_BYTES, limits.context_tokens // TURN_SHARE * BYTES_A_TOKEN)
+
+
+def shown_bytes(limits: RunLimits) -> int:
+    """What one result may weigh to be shown whole."""
+    return min(LONG_BYTES, turn_bytes(limits) // 2)
 
 
 @attrs.define(eq=False)
@@ -57,9 +66,11 @@ class Conversation:
     meter: Meter
     tell: Callable[..., None]
     literal: Sequence[str] = attrs.field(default=(), repr=False)
+    _turn_bytes: int = attrs.field(init=False)
     _utterances: list[Utterance] = attrs.field(factory=list)
     _offers: list[ToolOffer] = attrs.field(factory=list)
     _refusals: int = 0
+    _cuts: int = 0
     _trimmed: bool = False
     _wrapping: bool = False
     _force: bool = False
@@ -81,19 +92,27 @@ class Conversation:
             self._utterances.append(Utterance("assistant", answer.blocks, answer.verbatim))
             uses = [block for block in answer.blocks if isinstance(block, ToolUse)]
             self._force = False
+            # What was cut off is the last that was begun.
+            unfinished = uses[-1] if answer.cut and uses and answer.blocks[-1] is uses[-1] else None
+            if answer.cut:
+                self._cuts += 1
+                self.tell("cut", tokens=self._out)
             if not uses:
-                self._say("user", [SaidText(f"Call a tool, or {SUBMIT} to end.")])
+                why = f"Your answer was cut at {self._out} tokens. " if answer.cut else ""
+                self._say("user", [SaidText(f"{why}Call a tool, or {SUBMIT} to end.")])
                 self._refused()
                 self._force = True
                 continue
             blocks: list[Block] = []
-            room = TURN_BYTES
+            room = self._turn_bytes
             for number, use in enumerate(uses):
                 if use.name == SUBMIT:
-                    submitted = self._submitted(use)
+                    submitted = self._submitted(use, unfinished=use is unfinished)
                     if not isinstance(submitted, ToolAnswer):
                         return submitted
                     block = submitted
+                elif use is unfinished:
+                    block = ToolAnswer(use.id, self._said_cut(), True)
                 elif last:
                     block = ToolAnswer(use.id, f"the budget is used up: only {SUBMIT} is left", True)
                 elif number >= CALLS_A_TURN or room <= 0:
@@ -104,11 +123,23 @@ class Conversation:
                 blocks.append(block)
             self._say("user", blocks)
 
+    def __attrs_post_init__(self) -> None:
+        self._turn_bytes = turn_bytes(self.meter.limits)
+
+    @property
+    def _out(self) -> int:
+        """The longest answer, which leaves room for what it answers."""
+        limits = self.meter.limits
+        return min(limits.output_tokens, limits.context_tokens // 2)
+
     def _say(self, role: Any, blocks: Sequence[Block]) -> None:
         self._utterances.append(Utterance(role, blocks))
         self._new_bytes += sum(_bytes(block) for block in blocks)
 
-    def _submitted(self, use: ToolUse) -> dict[str, Any] | ToolAnswer:
+    def _said_cut(self) -> str:
+        return f"your answer was cut at {self._out} tokens, before this call was complete: be shorter"
+
+    def _submitted(self, use: ToolUse, *, unfinished: bool) -> dict[str, Any] | ToolAnswer:
         """The answer as it counts, or what is wrong with it."""
         shown = self.tools.shown()
         checklist = self.request.checklist
@@ -116,6 +147,9 @@ class Conversation:
         told = ["it is no JSON object"]
         if given is not None:
             told = faults(self.request.kind, given, shown, checklist)
+        if told and unfinished:
+            self._refused()
+            return ToolAnswer(use.id, self._said_cut(), True)
         if told:
             self._refused()
             listed = "\n".join(f"- {one}" for one in told)
@@ -131,20 +165,29 @@ class Conversation:
         # Never what the model wrote: it may hold what it read.
         self.tell("refused", why=f"the answer was refused ({self._refusals} of {REFUSALS})")
         if self._refusals >= REFUSALS:
-            raise RunFailed("bad_output", f"{REFUSALS} answers were refused")
+            cut = f", {self._cuts} cut at the model's bound of {self._out} tokens" if self._cuts else ""
+            raise RunFailed("bad_output", f"{REFUSALS} answers were refused{cut}")
 
     def _tokens(self) -> int:
         """How many tokens the next call reads, at most."""
         return self._known_tokens + self._new_bytes // BYTES_A_TOKEN + 1
 
+    def _tokens_after(self) -> int:
+        """How many the call after that reads, at most."""
+        return self._tokens() + self._out + self._turn_bytes // BYTES_A_TOKEN
+
+    def _full(self) -> bool:
+        """Whether another turn might leave no room for the last one."""
+        return self._tokens_after() + self._out > self.meter.limits.context_tokens
+
     def _last(self) -> bool:
         """Whether the next turn has to be the last. Raises `RunFailed` when not even that fits."""
-        out = self.request.limits.output_tokens
-        if self._tokens() + out > CONTEXT_TOKENS and not self._trimmed:
+        out = self._out
+        if self._full() and not self._trimmed:
             self._trim()
         call = self.meter.worst(self._tokens(), out)
-        after = self.meter.worst(self._tokens() + out + TURN_BYTES // BYTES_A_TOKEN, out)
-        full = self._tokens() + out > CONTEXT_TOKENS
+        after = self.meter.worst(self._tokens_after(), out)
+        full = self._full()
         if not self._wrapping and not full and not self.meter.late and self.meter.fits(call, after):
             return False
         if not self.meter.fits(call) and not self._trimmed:
@@ -176,10 +219,10 @@ class Conversation:
             self.request.system_prompt,
             tuple(self._utterances),
             self._offers,
-            self.request.limits.output_tokens,
+            self._out,
             forced,
         )
-        worst = self.meter.worst(self._tokens(), self.request.limits.output_tokens)
+        worst = self.meter.worst(self._tokens(), self._out)
         for pause_s in (*RETRY_S, None):
             try:
                 answer = await self.provider.ask(

@@ -22,7 +22,11 @@ class HandsAway(Exception):
 
 
 class HandsDied(Exception):
-    """The sandbox is gone."""
+    """The sandbox is gone, or of no more use. `unstarted`: it began no script at all."""
+
+    def __init__(self, why: str = "", *, unstarted: bool = False) -> None:
+        super().__init__(why)
+        self.unstarted = unstarted
 
 
 @attrs.frozen

@@ -27,7 +27,7 @@ from svc.runner.hands import SCRIPT_S, WORK, Backend, Hands, HandsAway, HandsDie
 from svc.runner.repository import NAMES, OFFERS, Repository
 
 KEPT_BYTES: Final = 64 * 1024
-#: A longer result is shown by its head.
+#: A longer result is shown by its head; both are less where the model reads less at once.
 LONG_BYTES: Final = 16 * 1024
 HEAD_BYTES: Final = 4 * 1024
 #: Results that are kept, and what they weigh together.
@@ -63,6 +63,7 @@ class Toolbox:
     tell: Tell
     left_s: Callable[[], float]
     repository: Repository | None = None
+    long_bytes: int = LONG_BYTES
     results: dict[str, KeptResult] = attrs.field(factory=dict)
     ids: set[str] = attrs.field(factory=set)
     failed: set[str] = attrs.field(factory=set)
@@ -169,18 +170,22 @@ class Toolbox:
         self._bytes += min(len(data), KEPT_BYTES)
         if is_error:
             self.failed.add(ref)
-            return f"[{ref}] {text[:HEAD_BYTES]}"
+            return f"[{ref}] {text[: self._head_bytes]}"
         if ids:
             self.ids |= ids_in(text)
-        if len(data) <= LONG_BYTES:
+        if len(data) <= self.long_bytes:
             return f"[{ref}] {text}"
-        head = data[:HEAD_BYTES].decode(errors="ignore")
+        head = data[: self._head_bytes].decode(errors="ignore")
         where = (
             f"scripts read its first {KEPT_BYTES // 1024} KB in {WORK}/data/{ref}.json"
             if self.backend.scripts
             else "ask for less of it to see the rest"
         )
         return f"[{ref}] {head}\n… cut: it is {len(data)} bytes long; {where}"
+
+    @property
+    def _head_bytes(self) -> int:
+        return min(HEAD_BYTES, self.long_bytes // 2)
 
     async def _script(self, use: ToolUse) -> ToolAnswer:
         code = (use.arguments or {}).get("code")
@@ -195,9 +200,11 @@ class Toolbox:
             if self._hands is not None:
                 raise RunFailed("sandbox_away", str(away)) from None
             return self._without(use, str(away))
-        except HandsDied:
+        except HandsDied as died:
             self._deaths += 1
             await self._drop()
+            if self._deaths > 1 and died.unstarted:
+                return self._without(use, f"the sandbox cannot be used: {died}")
             if self._deaths > 1:
                 raise RunFailed("sandbox_died", "the sandbox died twice") from None
             end = ScriptEnd(None, "the sandbox died and is new: its files are there, what you wrote is gone")

@@ -22,7 +22,8 @@ PARKED: Final[Mapping[str, str]] = {
     "no_provider": "no model provider is set: an admin sets one under Settings, Agents, or the operator"
     " in the runner's environment",
     "rejected_credential": "the model provider refuses the credential: enter it anew",
-    "no_such_model": "the provider has no such model: choose another",
+    "no_such_model": "the provider has no such model, or none is named: choose one under Settings, Agents, or"
+    " the operator in the runner's environment (AGENT_MODEL)",
     "day_budget": "the project's budget of today is used up: it goes on tomorrow, or with a larger one",
     "misconfigured_runner": "the sandbox runner refuses this service: both need the same SANDBOX_RUNNER_KEY",
 }

@@ -24,6 +24,8 @@ from svc.web.page import Visit
 _DRAWN_ON: Final = timedelta(days=3)
 #: Traces that a pane lists, and that a page lists.
 PANE_TRACES: Final = 5
+#: Who made a report.
+ENGINES: Final[Mapping[str, str]] = {"rule": "By rule", "agent": "By an agent"}
 #: Presets of a mute: their name in the form, what they say, and how long.
 MUTES: Final[Mapping[str, tuple[str, timedelta | None]]] = {
     "4h": ("for 4 hours", timedelta(hours=4)),
@@ -43,11 +45,22 @@ class CaseView:
     severity: tuple[str, str, str]
     figures: list[tuple[str, str]]
     chart: Chart | None
-    report: case_words.ToldReport | None
+    #: By engine, the one that stands on top first, with its row: `id`, `finished_at`.
+    reports: list[tuple[Mapping[str, Any], case_words.ToldReport]]
     exemplars: list[dict[str, Any]]
     steps: list[tuple[Mapping[str, Any], str]]
     ticket: str
     agent: AgentView
+
+    @property
+    def report(self) -> case_words.ToldReport | None:
+        """The one that stands on top."""
+        return self.reports[0][1] if self.reports else None
+
+    @property
+    def engines(self) -> Mapping[str, str]:
+        """Who made a report, in words."""
+        return ENGINES
 
     @property
     def onset(self) -> datetime:
@@ -81,6 +94,12 @@ async def view_of(visit: Visit, reference: str) -> CaseView | None:
         {**one, "asked": seen.asked if (seen := cited.get(one["trace_id"])) else None}
         for one in found["exemplars"]
     ]
+    agent = await agent_of(visit, "rca", UUID(found["id"]), f"{visit.base}/cases/{found['reference']}/agent")
+    reports = [
+        (row, told)
+        for row in agent.reports.values()
+        if (told := case_words.ToldReport.of(row["report"])) is not None
+    ]
     view = CaseView(
         found,
         around,
@@ -88,11 +107,11 @@ async def view_of(visit: Visit, reference: str) -> CaseView | None:
         severity,
         case_words.figures(found, around.evidence, around.trace_count),
         await _chart(visit, found, around, tone),
-        case_words.ToldReport.of(found["rca"]),
+        reports,
         exemplars,
         [(event, case_words.step(event)) for event in found["events"]],
         "",
-        await agent_of(visit, "rca", UUID(found["id"]), f"{visit.base}/cases/{found['reference']}/agent"),
+        agent,
     )
     return attrs.evolve(view, ticket=_ticket(visit, view))
 
@@ -125,13 +144,13 @@ def _ticket(visit: Visit, view: CaseView) -> str:
     host = visit.call.headers.get("host", "localhost")
     scheme = "https" if visit.call.client.secure else visit.call.client.scheme
     here = (visit.means.landing or f"{scheme}://{host}").rstrip("/") + visit.base
-    case, report = view.case, view.report
+    case = view.case
     lines = [f"## {case['reference']}: {case['title']}", "", case["basis"], ""]
     lines += [f"- {name}: {text}" for name, text in view.figures]
     lines.append(f"- since: {view.onset:%Y-%m-%d %H:%M} UTC")
     lines.append(f"- severity: {view.severity[2]}")
-    if report:
-        lines += ["", f"**{report.verdict}.** {report.summary}"]
+    for row, report in view.reports:
+        lines += ["", f"{ENGINES[row['engine']]}: **{report.verdict}.** {report.summary}"]
     if view.exemplars:
         lines += ["", "Traces:"]
         lines += [f"- {here}/traces/{one['trace_id']}" for one in view.exemplars[:PANE_TRACES]]

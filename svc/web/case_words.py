@@ -81,6 +81,9 @@ ASSESSMENTS: Final[Mapping[str, tuple[str, str, str]]] = {
 }
 
 
+#: What stands behind a number of a report that nothing which it cites shows.
+UNVERIFIED: Final = "unverified"
+
 #: What is new, as a mark tells it.
 MARKS: Final[Mapping[str, str]] = {
     "seen_release": "new release",
@@ -149,7 +152,7 @@ class ToldReport:
         """From what is stored; None of nothing."""
         if not isinstance(stored, dict):
             return None
-        report = legible(stored)
+        report = marked(legible(stored), stored.get("unsupported"))
         sides = report.get("populations")
         return cls(
             verdict(report.get("verdict")),
@@ -173,7 +176,7 @@ class ToldReport:
             ],
             _text(report, "detailed_report"),
             [str(one) for one in report.get("notes") or ()],
-            [str(one) for one in report.get("unsupported") or ()],
+            [str(one) for one in stored.get("unsupported") or ()],
         )
 
 
@@ -236,6 +239,25 @@ def legible(value: Any) -> Any:
         return [legible(one) for one in value]
     if isinstance(value, dict):
         return {name: legible(one) for name, one in value.items()}
+    return value
+
+
+def marked(report: Any, unsupported: Any) -> Any:
+    """A report with a word behind each number that stands in nothing it cites."""
+    numbers = [str(one) for one in unsupported] if isinstance(unsupported, list) else []
+    if not numbers:
+        return report
+    found = re.compile(r"(?<![\w.,])(?:" + "|".join(map(re.escape, numbers)) + r")(?![\w]|[.,]\d)")
+    return _marked(report, found)
+
+
+def _marked(value: Any, found: re.Pattern[str]) -> Any:
+    if isinstance(value, str):
+        return found.sub(lambda number: f"{number[0]} ({UNVERIFIED})", value)
+    if isinstance(value, list):
+        return [_marked(one, found) for one in value]
+    if isinstance(value, dict):
+        return {name: _marked(one, found) for name, one in value.items()}
     return value
 
 

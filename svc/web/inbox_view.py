@@ -32,11 +32,11 @@ class InboxRow:
     @property
     def analysis(self) -> str:
         """How far its analysis is."""
+        if self.around.verdict is not None:
+            return case_words.verdict(self.around.verdict).lower()
         if self.around.rca == "running":
             return "being looked into"
-        if self.around.rca == "failed":
-            return "analysis failed"
-        return case_words.verdict(self.around.verdict).lower() or "not analysed yet"
+        return "analysis failed" if self.around.rca == "failed" else "not analysed yet"
 
 
 async def rows_of(visit: Visit, cases: list[dict[str, Any]], tab: str, now: datetime) -> list[InboxRow]:

@@ -143,6 +143,9 @@ class RequestDesk:
             credential = Credential(
                 cast(Provider, found.provider), found.base_url, found.region, found.username, secret
             )
+        limits = lease.limits
+        if choice is not None:
+            limits = limits.of_model(choice.output_tokens, choice.context_tokens)
         repo = await self._repo(lease, reads, facts.finding)
         brief = brief_of(
             lease.kind,
@@ -161,7 +164,7 @@ class RequestDesk:
             model=None if choice is None else choice.model,
             credential=credential,
             mcp=McpPlace(self.mcp_url(), "", RUN_TOOLS),
-            limits=lease.limits,
+            limits=limits,
             checklist=tuple(brief.checklist),
             known_ids=tuple(brief.known_ids),
             repo=repo,

@@ -30,6 +30,8 @@ def surrounding(settings: Settings) -> Surrounding:
         region=settings.cloud_region,
         base_url=settings.agent_base_url,
         model=settings.agent_model,
+        output_tokens=settings.agent_output_tokens,
+        context_tokens=settings.agent_context_tokens,
         api_key=settings.anthropic_api_key,
         bearer_key=settings.aws_bearer_token,
         keys=CloudKeys(

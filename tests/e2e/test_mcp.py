@@ -306,7 +306,7 @@ def test_fields_are_those_of_the_contract(service: Service) -> None:
         " resolution_reason muted_at finding_id rca_report_id rca_available": asked(service, "list_cases")[
             "cases"
         ],
-        "findings events exemplars rca": [case],
+        "findings events exemplars rca rca_beside": [case],
         "id detector role explained_share": case["findings"],
         "trace_id role rank name duration_ms cost started_at": case["exemplars"],
         "id title detector cause_kind cause_key call_site_id status first_seen_at last_seen_at trace_count"

@@ -374,7 +374,17 @@ def test_query_tools_answer_what_the_query_api_answers(service: Service) -> None
 
 
 #: Names of fields whose insides are not ours: what applications said, and what a detector measured.
-THEIRS = {"attributes", "provided_usage", "input", "output", "events", "links", "evidence", "rca"}
+THEIRS = {
+    "attributes",
+    "provided_usage",
+    "input",
+    "output",
+    "events",
+    "links",
+    "evidence",
+    "rca",
+    "rca_beside",
+}
 INSTANT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z")
 #: The one name that the specification itself spells otherwise.
 SPELLED = {"triageStatus"}

@@ -47,9 +47,21 @@ class Reply:
     wait: threading.Event | None = None
     raw: bytes | None = None
     drop: bool = False
+    #: It ended at the bound of its length.
+    cut: bool = False
 
 
 Script = Callable[[Asked], Reply]
+#: The vendor's list of models.
+VENDOR_LIST: dict[str, Any] = {
+    "data": [
+        {"type": "model", "id": "claude-opus-9", "created_at": "2026-11-01T00:00:00Z"},
+        {"type": "model", "id": "claude-sonnet-4-5-20250929", "created_at": "2025-09-29T00:00:00Z"},
+        {"type": "model", "id": "claude-sonnet-4-6", "created_at": "2026-02-17T00:00:00Z"},
+        {"type": "model", "id": "claude-3-5-sonnet-20241022", "created_at": "2024-10-22T00:00:00Z"},
+    ],
+    "has_more": False,
+}
 
 
 @attrs.define(eq=False)
@@ -59,6 +71,9 @@ class StandIn:
     url: str
     script: Script
     asked: list[Asked] = attrs.field(factory=list)
+    #: What it answers who asks for its models, and who did: path and headers.
+    models: Reply = attrs.field(default=Reply(raw=json.dumps(VENDOR_LIST).encode()))
+    lists: list[tuple[str, dict[str, str]]] = attrs.field(factory=list)
 
 
 def calls(*made: tuple[str, Any], **more: Any) -> Reply:
@@ -100,14 +115,17 @@ def _written(asked: Asked, reply: Reply) -> dict[str, Any]:
         ]
         message = {"role": "assistant", "content": reply.text or None, "tool_calls": made}
         usage = {"prompt_tokens": read, "completion_tokens": reply.output_tokens}
-        return {"choices": [{"message": message, "finish_reason": "stop"}], "usage": usage}
+        return {
+            "choices": [{"message": message, "finish_reason": "length" if reply.cut else "stop"}],
+            "usage": usage,
+        }
     content: list[Any] = [{"type": "text", "text": reply.text}] if reply.text else []
     content += [
         {"type": "tool_use", "id": id_, "name": name, "input": given}
         for id_, (name, given) in zip(ids, reply.calls, strict=True)
     ]
     usage = {"input_tokens": read, "output_tokens": reply.output_tokens}
-    return {"content": content, "stop_reason": "tool_use", "usage": usage}
+    return {"content": content, "stop_reason": "max_tokens" if reply.cut else "tool_use", "usage": usage}
 
 
 @contextmanager
@@ -139,6 +157,14 @@ def standin(script: Script) -> Iterator[StandIn]:
                 self.wfile.write(data)
             except (BrokenPipeError, ConnectionResetError):
                 pass
+
+        def do_GET(self) -> None:
+            made.lists.append((self.path, {name.lower(): text for name, text in self.headers.items()}))
+            data = made.models.raw or b""
+            self.send_response(made.models.status)
+            self.send_header("content-length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
 
         def log_message(self, *_: Any) -> None:
             pass

@@ -240,11 +240,7 @@ async def test_a_report_answers_each_check_and_says_unknown_of_those_it_forgot(p
     ]
 
 
-async def test_a_full_context_is_trimmed_once_and_then_wrapped_up(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("svc.runner.conversation_loop.CONTEXT_TOKENS", 36_000)
-
+async def test_a_full_context_is_trimmed_once_and_then_wrapped_up(place: Place) -> None:
     def reader(asked: Asked) -> Reply:
         if asked.forced:
             return calls(("submit_answer", answer()))
@@ -256,7 +252,7 @@ async def test_a_full_context_is_trimmed_once_and_then_wrapped_up(
                 model,
                 place.url,
                 place.token,
-                limits=RunLimits(60.0, 90, 10**7, 99.0, 1_000),
+                limits=RunLimits(60.0, 90, 10**7, 99.0, 1_000, 36_000),
                 prompt="why " * 9_000,
             )
             result, events = await ended(client, "run.1", wanted)

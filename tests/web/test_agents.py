@@ -64,6 +64,78 @@ async def test_one_press_is_followed_to_its_report_beside_the_rules(here: Replic
     assert HOSTILE not in report.text
 
 
+async def by_rule(here: Replica, case_id: UUID, **report: Any) -> None:
+    """What the rule has found."""
+    rules = RcaStore(here.database)
+    await rules.start(1, case_id, RULE, now())
+    lease = await rules.claim(now())
+    assert lease is not None
+    assert await rules.finish(lease, {"engine": "rule", "ruled_out": [], **report}, RULE, now())
+
+
+async def by_agent(here: Replica, owner: Visitor, **report: Any) -> None:
+    """What an agent finds."""
+    assert (await owner.post(CASE + "/agent", {})).status == 303
+    lease = await claimed(here.database)
+    assert await OutcomeStore(here.database).finish(lease, {**REPORT, **report}, USED, now())
+
+
+def ticket_of(page: Any) -> str:
+    found = re.search(r'id="ticket".*?<pre[^>]*>(.*?)</pre>', page.text, re.S)
+    assert found is not None
+    return said(found[1])
+
+
+async def test_while_an_agent_looks_the_page_goes_on_showing_what_the_rule_found(
+    here: Replica, owner: Visitor
+) -> None:
+    case = await opened(here.database, seen())
+    await by_rule(here, case.id, verdict="model_change", summary="another model answers since noon")
+    assert (await owner.post(CASE + "/agent", {})).status == 303
+    await claimed(here.database)
+    for path in (CASE, BASE + "/triage"):
+        page = await owner.get(path)
+        assert "another model answers since noon" in said(page.text)
+        assert "An agent looks for the cause" in said(page.text)
+    assert "another model answers since noon" in ticket_of(await owner.get(CASE))
+
+
+async def test_both_reports_stand_on_the_page_and_in_the_ticket_the_one_that_explains_first(
+    here: Replica, owner: Visitor
+) -> None:
+    case = await opened(here.database, seen())
+    await by_rule(here, case.id, verdict="model_change", summary="cause one")
+    await by_agent(here, owner, verdict="inconclusive", summary="nothing was found")
+    for page in (said((await owner.get(CASE)).text), ticket_of(await owner.get(CASE))):
+        assert 0 <= page.index("cause one") < page.index("nothing was found")
+    await by_agent(here, owner, verdict="behavior_change", summary="cause two")
+    page = said((await owner.get(CASE)).text)
+    assert page.index("cause two") < page.index("cause one")
+    assert "nothing was found" not in page
+    # Another that finds nothing takes nothing away, and says so.
+    await by_agent(here, owner, verdict="inconclusive", summary="nothing again")
+    page = said((await owner.get(CASE)).text)
+    assert page.index("cause two") < page.index("cause one")
+    assert "It found no cause, so what was found before stays on top." in page
+
+
+async def test_a_number_that_nothing_shows_is_marked_wherever_the_report_is(
+    here: Replica, owner: Visitor
+) -> None:
+    await opened(here.database, seen())
+    check = {"check": "marks", "assessment": "explains", "detail": "417 of 1,417", "citations": []}
+    await by_agent(
+        here, owner, summary="It cost 417 ms, 3.5 times 31.", unsupported=["417", "3.5"], checklist=[check]
+    )
+    marked = "It cost 417 (unverified) ms, 3.5 (unverified) times 31."
+    (listed,) = await RunReads(here.database).reports(1, 5)
+    for path in (CASE, BASE + "/triage", f"{BASE}/rca/{listed['id']}"):
+        page = said((await owner.get(path)).text)
+        assert marked in page, path
+        assert "417 (unverified) of 1,417" in page
+    assert marked in ticket_of(await owner.get(CASE))
+
+
 def case_report(page: Any) -> str:
     found = re.search(r'/rca/([0-9a-f-]{36})">The agent', page.text)
     assert found is not None
@@ -131,8 +203,23 @@ async def test_admins_choose_models_and_budgets_and_everybody_sees_what_ran(
     page = (await owner.get(settings)).text
     assert 'value="a-model"' in page
     assert 'value="1.5"' in page
+    # A model of one's own has bounds of its own.
+    assert (await owner.post(settings, {**form, "rca_output": "4000", "rca_context": "32000"})).status == 303
+    (choice,) = (await AgentSettingStore(here.database).of(1)).models.values()
+    assert (choice.output_tokens, choice.context_tokens) == (4_000, 32_000)
+    assert 'value="32000"' in (await owner.get(settings)).text
+    refused = await owner.post(settings, {**form, "rca_output": "20000", "rca_context": "32000"})
+    assert refused.status == 400
+    assert "half of context_tokens at most" in refused.text
+    assert (await owner.post(settings, {**form, "triage_automatic": "on"})).status == 303
     # What cannot be kept is said, and what was typed stays.
-    for wrong in ({"day_usd": "much"}, {"rca_model": ""}, {"rca_integration": "none"}, {"run_usd": "-1"}):
+    for wrong in (
+        {"day_usd": "much"},
+        {"rca_model": ""},
+        {"rca_integration": "none"},
+        {"run_usd": "-1"},
+        {"rca_output": "many"},
+    ):
         refused = await owner.post(settings, {**form, **wrong})
         assert refused.status in (400, 404), wrong
         assert 'role="alert"' in refused.text

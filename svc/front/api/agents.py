@@ -9,10 +9,11 @@ from __future__ import annotations
 from typing import Any, Final
 from uuid import UUID
 
-from protocol.agents import AgentSettings, ModelChoice, NotPressed, RepoChoice, RunKind
+from protocol.agents import DEFAULT_LIMITS, AgentSettings, ModelChoice, NotPressed, RepoChoice, RunKind
 from protocol.refusals import (
     AGENTS_OFF,
     ALREADY_RESOLVED,
+    BAD_MODEL_BOUNDS,
     BAD_REPOSITORY,
     NO_SUCH_CASE,
     NO_SUCH_FINDING,
@@ -123,7 +124,9 @@ async def post_cancel(call: Call[None]) -> RunCancelled | Refusal:
 
 def _shown(settings: AgentSettings) -> AgentSettingsShown:
     models = {
-        kind: ModelChosen(str(choice.integration_id), choice.model)
+        kind: ModelChosen(
+            str(choice.integration_id), choice.model, choice.output_tokens, choice.context_tokens
+        )
         for kind, choice in settings.models.items()
     }
     repository = None
@@ -148,9 +151,15 @@ async def put_settings(call: Call[AgentSettingsShown]) -> AgentSettingsShown | R
         chosen: ModelChosen | None = getattr(call.body.models, kind)
         if chosen is not None:
             try:
-                models[kind] = ModelChoice(UUID(chosen.integration_id), chosen.model)
+                integration_id = UUID(chosen.integration_id)
             except ValueError:
                 return NO_SUCH_INTEGRATION
+            bounds = DEFAULT_LIMITS[kind].of_model(chosen.output_tokens, chosen.context_tokens)
+            if bounds.output_tokens > bounds.context_tokens // 2:
+                return BAD_MODEL_BOUNDS
+            models[kind] = ModelChoice(
+                integration_id, chosen.model, chosen.output_tokens, chosen.context_tokens
+            )
     body = call.body
     repository = await _repository(call)
     if isinstance(repository, Refusal):
@@ -207,6 +216,6 @@ ROUTES: Final = (
     Route("GET", _SETTINGS, "ORG_VIEW", get_settings, AgentSettingsShown),
     Route(
         "PUT", _SETTINGS, "ORG_ADMIN", put_settings, AgentSettingsShown, body=AgentSettingsShown,
-        refusals=(NO_SUCH_INTEGRATION, BAD_REPOSITORY),
+        refusals=(NO_SUCH_INTEGRATION, BAD_REPOSITORY, BAD_MODEL_BOUNDS),
     ),
 )  # fmt: skip

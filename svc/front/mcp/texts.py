@@ -56,7 +56,8 @@ DESCRIPTIONS: Final = {
             One case by stored id or reference (C-12), with the newest 500 steps of its activity trail,
             finding_id, all its findings (causes, and effects with the share that is explained), up to 50
             exemplar traces and the inline rca. rca is null while a report runs (rca_report_id then names
-            it) and when none was run.""",
+            it) and when none was run. Rule and agent both look: rca is the one that explains, rca_beside
+            the other's. Numbers under unsupported stand in nothing that report cites.""",
         "list_findings": f"""
             Findings, newest first and at most 200 of each triage source: the aggregated causes behind
             many classifier firings, as headlines without evidence. Only confirmed ones unless include

@@ -23,10 +23,13 @@ from svc.outside.http import AddressRefused, HttpAnswer, HttpClient, NeverSent, 
 from svc.outside.models.aws import CloudKeys
 from svc.outside.models.chat import chat_answer, chat_body
 from svc.outside.models.conversation import ModelAnswer, ModelQuestion, UnreadableAnswer
+from svc.outside.models.listing import CLOUD_PATH, VENDOR_PATH, newest_of_cloud, newest_of_vendor
 from svc.outside.models.messages import messages_answer, messages_body
 from svc.outside.models.sigv4 import KeyPair, pair_of, signed
 
 ANSWER_BYTES: Final = 8 * 1024 * 1024
+#: A list is asked for once a run.
+LIST_TIMEOUT_S: Final = 15.0
 #: What is kept of an explanation until it is scrubbed.
 QUOTED_CHARS: Final = 4_000
 #: One answer takes minutes when it is long.
@@ -42,12 +45,7 @@ _BASES: Final[Mapping[str, str]] = {
     "openai": "https://api.openai.com/v1",
     "google": "https://generativelanguage.googleapis.com/v1beta/openai",
 }
-#: Where nobody names a model.
-_MODELS: Final[Mapping[Way, str]] = {
-    "first_party_api": "claude-sonnet-4-5-20250929",
-    "cloud_signed": "global.anthropic.claude-sonnet-4-5-20250929-v1:0",
-    "cloud_bearer_key": "global.anthropic.claude-sonnet-4-5-20250929-v1:0",
-}
+_UNNAMED: Final = "no model is named (AGENT_MODEL), and the provider lists none that would do"
 
 RefusedFor = Literal[
     "no_provider",
@@ -92,6 +90,9 @@ class Surrounding:
     region: str | None = None
     base_url: str | None = None
     model: str | None = None
+    #: Bounds of that model; None: those of the request.
+    output_tokens: int | None = None
+    context_tokens: int | None = None
     api_key: str | None = attrs.field(default=None, repr=False)
     bearer_key: str | None = attrs.field(default=None, repr=False)
     keys: CloudKeys = attrs.field(factory=CloudKeys)
@@ -149,6 +150,36 @@ class ModelProvider:
             said = "the provider's answer cannot be read"
             raise ModelRefused("bad_answer", said, quote=_text(answer.body)) from None
 
+    async def with_newest(self) -> ModelProvider:
+        """The same, asking the newest model that it lists. Raises `ModelRefused`."""
+        base, read = self.base_url.rstrip("/"), newest_of_vendor
+        url, headers = base + VENDOR_PATH, {"x-api-key": self.secret or "", "anthropic-version": _VERSION}
+        if self.dialect == "cloud":
+            read = newest_of_cloud
+            url = base.replace("https://bedrock-runtime.", "https://bedrock.", 1) + CLOUD_PATH
+            headers = self._signed("GET", url, {"accept": "application/json"}, b"")
+        try:
+            answer = await attrs.evolve(self.http, timeout_s=LIST_TIMEOUT_S).ask("GET", url, headers=headers)
+        except Unreached as away:
+            raise ModelRefused("unreached", f"the provider {away}", again=True) from None
+        if answer.status != 200:
+            raise _refusal(answer)
+        try:
+            model = read(msgspec.json.decode(answer.body))
+        except (msgspec.DecodeError, RecursionError, KeyError, TypeError, AttributeError):
+            model = None
+        if model is None:
+            raise ModelRefused("no_such_model", _UNNAMED)
+        return attrs.evolve(self, model=model)
+
+    def _signed(self, method: str, url: str, headers: dict[str, str], body: bytes) -> dict[str, str]:
+        """The headers with which the cloud takes a request: its bearer key, or a signature."""
+        if self.keys is None:
+            return {**headers, "authorization": f"Bearer {self.secret}"}
+        return signed(
+            method, url, headers, body, self.keys, service="bedrock", region=self.region, at=self.now()
+        )
+
     def _request(self, question: ModelQuestion) -> tuple[str, dict[str, str], bytes]:
         base, headers = self.base_url.rstrip("/"), {"content-type": "application/json"}
         if self.dialect == "chat":
@@ -163,12 +194,7 @@ class ModelProvider:
         url = f"{base}/model/{quote(self.model, safe='-_.~')}/invoke"
         headers["accept"] = "application/json"
         body = msgspec.json.encode({"anthropic_version": _CLOUD_VERSION, **messages_body(question)})
-        if self.keys is None:
-            return url, {**headers, "authorization": f"Bearer {self.secret}"}, body
-        signature = signed(
-            "POST", url, headers, body, self.keys, service="bedrock", region=self.region, at=self.now()
-        )
-        return url, signature, body
+        return url, self._signed("POST", url, headers, body), body
 
 
 def _refusal(answer: HttpAnswer) -> ModelRefused:
@@ -217,9 +243,13 @@ def _seconds(said: str | None) -> float | None:
 async def asked_by(
     credential: Credential, model: str | None, around: Surrounding, now: Callable[[], datetime]
 ) -> ModelProvider:
-    """The provider that a request names, else the machine's own. Raises `ModelRefused` when there is none."""
+    """The provider that a request names, else the machine's own, whose list is asked where nobody names a
+    model. Raises `ModelRefused` when there is none.
+    """
     if credential.provider in ("environment", "local"):
-        return await _of_the_machine(model, around, now)
+        named = model or around.model
+        found = await _of_the_machine(named or "", around, now)
+        return found if named else await found.with_newest()
     if model is None:
         raise ModelRefused("no_such_model", "no model is named")
     http = HttpClient(around.rule, answer_bytes=ANSWER_BYTES)
@@ -252,12 +282,9 @@ def _cloud_base(region: str) -> str:
     return f"https://bedrock-runtime.{region}.amazonaws.com"
 
 
-async def _of_the_machine(
-    model: str | None, around: Surrounding, now: Callable[[], datetime]
-) -> ModelProvider:
+async def _of_the_machine(model: str, around: Surrounding, now: Callable[[], datetime]) -> ModelProvider:
     # Only the operator can name these addresses.
     http = HttpClient(answer_bytes=ANSWER_BYTES)
-    model = model or around.model or _MODELS[around.way]
     if around.way == "first_party_api":
         if around.api_key is None:
             raise ModelRefused("no_provider", "the runner has no key of the vendor's API")

@@ -18,7 +18,7 @@ import attrs
 import msgspec
 import trio
 
-from svc.outside.engine import Engine, EngineAnswer, EngineAway
+from svc.outside.engine import Engine, EngineAnswer, EngineAway, ExecRefused, pull_query
 from svc.runner.hands import FILES_BYTES, OUT_BYTES, WORK, HandsAway, HandsDied, ScriptEnd
 from svc.runner.sandboxes import leftovers
 
@@ -28,6 +28,7 @@ USER: Final = 65532
 MEMORY_BYTES: Final = 512 * 1024 * 1024
 PIDS: Final = 128
 PULL_S: Final = 600.0
+PING_S: Final = 5.0
 
 
 @attrs.define(eq=False)
@@ -130,10 +131,8 @@ class ContainerBackend:
         }
 
     async def _pull(self) -> None:
-        name, _, tag = self.image.partition(":")
-        answer = await self.engine.ask(
-            "POST", "/images/create", query={"fromImage": name, "tag": tag or "latest"}, timeout_s=PULL_S
-        )
+        query = pull_query(self.image)
+        answer = await self.engine.ask("POST", "/images/create", query=query, timeout_s=PULL_S)
         if answer.status != 200:
             raise EngineAway(f"the image {self.image} cannot be pulled ({answer.status})")
 
@@ -201,7 +200,7 @@ class _Container:
         wanted = {"AttachStdout": True, "AttachStderr": True, "Cmd": ["python3", name], "WorkingDir": WORK}
         answer = await self._ask("POST", f"/containers/{self.id}/exec", wanted)
         if answer.status != 201:
-            raise HandsDied
+            raise HandsDied(f"the engine answers {answer.status}")
         started = answer.read()["Id"]
         try:
             out, cut = await self.engine.output(
@@ -209,16 +208,34 @@ class _Container:
             )
         except trio.TooSlowError:
             return ScriptEnd.stopped(seconds)
+        except ExecRefused as refused:
+            raise HandsDied(str(refused), unstarted=True) from None
         except EngineAway as away:
-            raise HandsAway(str(away)) from None
+            raise await self._lost(away) from None
         ended = await self._ask("GET", f"/exec/{started}/json")
         if ended.status != 200:
             raise HandsDied
-        code_ = ended.read().get("ExitCode")
+        told = ended.read()
+        # Some engines forget the process once it has ended, so the stream has to say so, too.
+        if told.get("Pid") == 0 and told.get("ExitCode") != 0 and out.startswith(b"OCI runtime"):
+            # Nothing has run. Such a container stays as it is: what an earlier script left running may have
+            # used it up.
+            missing = b"executable file not found" in out
+            why = "its image has no python3" if missing else "no process can be begun in it"
+            raise HandsDied(why, unstarted=True)
+        code_ = told.get("ExitCode")
         return ScriptEnd.said(code_ if isinstance(code_, int) else -1, out, cut=cut)
 
     async def _ask(self, method: str, path: str, body: Any = None, **how: Any) -> EngineAnswer:
         try:
             return await self.engine.ask(method, path, body, **how)
         except EngineAway as away:
-            raise HandsAway(str(away)) from None
+            raise await self._lost(away) from None
+
+    async def _lost(self, away: EngineAway) -> HandsAway | HandsDied:
+        """Whose fault it is that no answer came: of this container alone where the engine answers others."""
+        try:
+            answer = await self.engine.ask("GET", "/_ping", timeout_s=PING_S)
+        except EngineAway:
+            return HandsAway(str(away))
+        return HandsDied(str(away), unstarted=True) if answer.status == 200 else HandsAway(str(away))

@@ -15,6 +15,7 @@ import msgspec
 
 from protocol.agents import EVENTS_KEPT, RUN_KINDS
 from svc.store.agents.settings import settings_of
+from svc.store.detection.rca import reports_in
 from svc.store.postgres.clauses import Where
 from svc.store.postgres.database import READ_TIMEOUT_S, Connection, Database
 from svc.store.postgres.keyset import Keyset
@@ -157,23 +158,13 @@ class RunReads:
         }
 
     async def both_reports(self, project_id: int, case_id: UUID) -> dict[str, dict[str, Any]]:
-        """The last report that was done, by engine."""
-        # A handful of rows, by the case's index.
-        rows = await self.database.fetch(
-            "select distinct on (engine) engine, id, report::text as said, finished_at from rca_report"
-            " where project_id = $1 and case_id = $2 and status = 'done' order by engine, finished_at desc",
-            project_id,
-            case_id,
+        """By engine the report that says most of a case; the first is the one that stands on top."""
+        rows = await self.database.run(
+            lambda connection: reports_in(connection, project_id, case_id),
+            readonly=True,
             timeout_s=READ_TIMEOUT_S,
         )
-        return {
-            row["engine"]: {
-                "id": str(row["id"]),
-                "finished_at": row["finished_at"],
-                "report": msgspec.json.decode(row["said"]),
-            }
-            for row in rows
-        }
+        return {row["engine"]: {**row, "id": str(row["id"])} for row in rows}
 
     async def judge_runtime(self, project_id: int, ambient: str | None) -> dict[str, Any] | None:
         """By kind of run: model, provider and budgets; null where none is set, and of all when neither is.

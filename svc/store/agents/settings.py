@@ -32,7 +32,12 @@ class AgentSettingStore:
     async def put(self, org_id: int, project_id: int, wanted: AgentSettings, actor: str) -> bool:
         """Replace them. False: an integration is none of the organization's, or of another kind."""
         models = {
-            kind: {"integration_id": str(choice.integration_id), "model": choice.model}
+            kind: {
+                "integration_id": str(choice.integration_id),
+                "model": choice.model,
+                "output_tokens": choice.output_tokens,
+                "context_tokens": choice.context_tokens,
+            }
             for kind, choice in wanted.models.items()
         }
 
@@ -103,7 +108,12 @@ async def settings_of(connection: Connection, project_id: int) -> AgentSettings:
         return AgentSettings()
     stored = msgspec.json.decode(row["models"])
     models = {
-        kind: ModelChoice(UUID(stored[kind]["integration_id"]), stored[kind]["model"])
+        kind: ModelChoice(
+            UUID(stored[kind]["integration_id"]),
+            stored[kind]["model"],
+            stored[kind].get("output_tokens"),
+            stored[kind].get("context_tokens"),
+        )
         for kind in RUN_KINDS
         if kind in stored
     }

@@ -16,6 +16,7 @@ import attrs
 import msgspec
 
 from protocol.detection import EVIDENCE_ROLES, CaseState
+from svc.store.detection.rca import reports_in
 from svc.store.postgres.clauses import Where
 from svc.store.postgres.database import READ_TIMEOUT_S, Connection, Database
 from svc.store.postgres.keyset import Keyset
@@ -65,10 +66,11 @@ _EFFECTIVE: Final = {
     "muted_until": f"case when {_ENDED} then null else c.muted_until end as muted_until",
 }
 _COLUMNS: Final = ", ".join(_EFFECTIVE.get(column, f"c.{column}") for column in CASE_COLUMNS)
-#: How far the report of a case is; null when it has none.
-_RCA: Final = (
-    "(select r.status from rca_report r where r.project_id = c.project_id and r.id = c.rca_report_id)"
-    " as rca_status"
+#: How far the report of a case is, and whose it is; null when it has none.
+_RCA: Final = ", ".join(
+    f"(select r.{column} from rca_report r where r.project_id = c.project_id and r.id = c.rca_report_id)"
+    f" as rca_{column}"
+    for column in ("status", "engine")
 )
 
 
@@ -147,6 +149,7 @@ class CaseStore:
                 ],
                 "exemplars": await _exemplars(connection, project_id, case["finding_id"]),
                 "rca": await _rca(connection, project_id, case["rca_report_id"]),
+                "rca_beside": await _beside(connection, project_id, case),
             }
 
         return await self.database.run(work, readonly=True, snapshot=True, timeout_s=READ_TIMEOUT_S)
@@ -281,6 +284,15 @@ async def _exemplars(
         }
         for row in rows
     ]
+
+
+async def _beside(connection: Connection, project_id: int, case: Any) -> dict[str, Any] | None:
+    """What the other engine found, where both have looked; while an agent looks, what the rule found."""
+    for report in await reports_in(connection, project_id, case["id"]):
+        if report["engine"] != (case["rca_engine"] or report["engine"]):
+            named = {"id": str(report["id"]), "engine": report["engine"], "report": report["report"]}
+            return {**named, "finished_at": plain(report["finished_at"])}
+    return None
 
 
 async def _rca(connection: Connection, project_id: int, report_id: UUID | None) -> Any:

@@ -14,6 +14,7 @@ from uuid import UUID
 import attrs
 import msgspec
 
+from svc.store.detection.rca import TOP_FIRST
 from svc.store.postgres.database import READ_TIMEOUT_S, Connection, Database
 
 #: Resolved cases that are counted; beyond it does not matter how many they are.
@@ -35,11 +36,14 @@ select count(*) filter (where state = 'open' or muted_until <= $2) as open,
 from detection_case where project_id = $1 and state in ('open', 'muted')
 """
 
-# The first cause of each case with what its detector says, the effects listed beside it, and its report.
-_AROUND: Final = """
+# The first cause of each case with what its detector says, the effects listed beside it, its newest report,
+# and what that says which stands on top.
+_AROUND: Final = f"""
 select c.id, f.evidence::text as evidence, f.trace_count, f.onset_low_at, f.onset_high_at, f.recovered_at,
     f.reference is not null as absorbable, r.id as rca_id, r.status as rca_status, r.engine as rca_engine,
-    r.report ->> 'verdict' as verdict, r.failure as rca_failure, r.started_at as rca_started_at,
+    (select r.report ->> 'verdict' from rca_report r where r.project_id = c.project_id and r.case_id = c.id
+     and r.status = 'done' order by {TOP_FIRST} limit 1) as verdict,
+    r.failure as rca_failure, r.started_at as rca_started_at,
     (select count(*) from case_finding l where l.project_id = c.project_id and l.case_id = c.id
      and l.role = 'effect') as effects
 from detection_case c
@@ -81,7 +85,7 @@ class InboxCounts:
 @attrs.frozen
 class CaseAround:
     """What stands beside a case. `evidence` is what the detector of its first cause says; `rca` is how far
-    its newest report is, `verdict` what that said.
+    its newest report is, `verdict` what that says which stands on top.
     """
 
     evidence: Mapping[str, Any]

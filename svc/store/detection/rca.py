@@ -1,10 +1,10 @@
 """Reports of root-cause analysis: begun on a case, held by a lease while they run, ended once.
 
 Owns the table `rca_report`. The fronts call `start`, whoever analyses the other verbs. One report of an
-engine runs for a case at a time. The case names the one that was begun last, but never the rule's in place
-of an agent's that runs; when that fails, the last one that was done. Whoever claims a report holds it for
-`LEASE_S`, renews it in time, and loses it otherwise: the next claim takes it over, and what the loser writes
-then is dropped.
+engine runs for a case at a time. The case names an agent's while that runs, else the one that stands on top:
+one that explains before one that found no cause, an agent's before the rule's, the newest. Whoever claims a
+report holds it for `LEASE_S`, renews it in time, and loses it otherwise: the next claim takes it over, and
+what the loser writes then is dropped.
 
 Ordering: `start` and `finish` take the project's turn first (`svc.store.detection.trail`). A claim does not,
 because it looks for work in all projects; it locks one report, waits for nobody and is waited for by the
@@ -33,6 +33,12 @@ ATTEMPTS: Final = 5
 FAILURE_CHARS: Final = 500
 #: Cases that are found due at a time.
 DUE_CASES: Final = 50
+
+#: The order of reports `r` that are done, the one that stands on top first.
+TOP_FIRST: Final = (
+    "(coalesce(r.report ->> 'verdict', '') <> 'inconclusive') desc, r.engine = 'agent' desc,"
+    " r.finished_at desc, r.id"
+)
 
 #: A report for which there was too little traffic is made anew so often, each time after a longer wait.
 AGAIN: Final = 4
@@ -187,7 +193,7 @@ class RcaStore:
                         lease.token,
                     )
                 )
-            await _told_end(connection, lease.project_id, case_id, lease.report_id, failure, by, now)
+            await _told_end(connection, lease.project_id, case_id, failure, by, now)
             if report is not None and _too_few(report):
                 await connection.execute(_AGAIN, lease.project_id, case_id)
             return True
@@ -268,7 +274,7 @@ async def ended_in(
     )
     if case_id is None:
         return False
-    await _told_end(connection, project_id, case_id, report_id, failure, by, now)
+    await _told_end(connection, project_id, case_id, failure, by, now)
     return True
 
 
@@ -276,16 +282,12 @@ async def _told_end(
     connection: Connection,
     project_id: int,
     case_id: UUID,
-    report_id: UUID,
     failure: str | None,
     by: Author,
     now: datetime,
 ) -> None:
-    """The case names what was found, or what was found before; its trail says which."""
-    if failure is None:
-        await _name(connection, project_id, case_id, report_id, instead_of_agents=False)
-    else:
-        await _name_last_done(connection, project_id, case_id, report_id)
+    """The case names what explains it best; its trail says how the report ended."""
+    await _name_top(connection, project_id, case_id)
     kind = "rca_done" if failure is None else "rca_failed"
     await note(connection, project_id, case_id, kind, by.name, (failure or "")[:FAILURE_CHARS], now)
 
@@ -293,7 +295,7 @@ async def _told_end(
 async def _name(
     connection: Connection, project_id: int, case_id: UUID, report_id: UUID, *, instead_of_agents: bool
 ) -> None:
-    # The case's report, unless an agent's that runs or is done is to stay: the rule's stands beside it.
+    # The case's report while it runs, unless an agent's that runs or is done is to stay.
     await connection.execute(
         "update detection_case c set rca_report_id = $3 where c.project_id = $1 and c.id = $2"
         " and ($4 or not exists (select from rca_report r where r.project_id = c.project_id"
@@ -306,17 +308,30 @@ async def _name(
     )
 
 
-async def _name_last_done(connection: Connection, project_id: int, case_id: UUID, failed_id: UUID) -> None:
-    # What was found before a failure is shown again, if anything was.
+async def _name_top(connection: Connection, project_id: int, case_id: UUID) -> None:
+    # What stands on top of all that were done, unless an agent's is named that runs.
     await connection.execute(
         "update detection_case c set rca_report_id = coalesce((select r.id from rca_report r"
         " where r.project_id = c.project_id and r.case_id = c.id and r.status = 'done'"
-        " order by r.engine = 'agent' desc, r.finished_at desc, r.id limit 1), c.rca_report_id)"
-        " where c.project_id = $1 and c.id = $2 and c.rca_report_id = $3",
+        f" order by {TOP_FIRST} limit 1), c.rca_report_id) where c.project_id = $1 and c.id = $2"
+        " and not exists (select from rca_report n where n.project_id = c.project_id"
+        " and n.id = c.rca_report_id and n.status = 'running' and n.engine = 'agent')",
         project_id,
         case_id,
-        failed_id,
     )
+
+
+async def reports_in(connection: Connection, project_id: int, case_id: UUID) -> list[dict[str, Any]]:
+    """The report of each engine that says most about a case, the one that stands on top first."""
+    # A handful of rows, by the case's index.
+    rows = await connection.fetch(
+        "select * from (select distinct on (r.engine) r.engine, r.id, r.report, r.started_at, r.finished_at"
+        " from rca_report r where r.project_id = $1 and r.case_id = $2 and r.status = 'done'"
+        f" order by r.engine, {TOP_FIRST}) r order by {TOP_FIRST}",
+        project_id,
+        case_id,
+    )
+    return [{**dict(row.items()), "report": msgspec.json.decode(row["report"])} for row in rows]
 
 
 async def _hold(connection: Connection, found: Any) -> RcaLease:
@@ -350,5 +365,5 @@ async def _give_up(connection: Connection, found: Any, now: datetime) -> None:
         said,
         now,
     )
-    await _name_last_done(connection, found["project_id"], found["case_id"], found["id"])
+    await _name_top(connection, found["project_id"], found["case_id"])
     await note(connection, found["project_id"], found["case_id"], "rca_failed", SYSTEM.name, said, now)

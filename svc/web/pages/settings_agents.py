@@ -31,19 +31,30 @@ class AgentsForm(msgspec.Struct):
     triage_automatic: str = ""
     triage_integration: str = ""
     triage_model: str = ""
+    triage_output: str = ""
+    triage_context: str = ""
     rca_integration: str = ""
     rca_model: str = ""
+    rca_output: str = ""
+    rca_context: str = ""
     run_usd: str = ""
     day_usd: str = ""
     repo_url: str = ""
     repo_ref: str = ""
     repo_integration: str = ""
 
-    def chosen(self, kind: RunKind) -> dict[str, str] | None:
+    def chosen(self, kind: RunKind) -> dict[str, str | None] | None:
         """The model of a lane; None: what the runner's environment says."""
         integration: str = getattr(self, f"{kind}_integration")
         model: str = getattr(self, f"{kind}_model").strip()
-        return {"integration_id": integration, "model": model} if integration else None
+        if not integration:
+            return None
+        return {
+            "integration_id": integration,
+            "model": model,
+            "output_tokens": getattr(self, f"{kind}_output").strip() or None,
+            "context_tokens": getattr(self, f"{kind}_context").strip() or None,
+        }
 
 
 def _typed(found: AgentSettingsShown) -> AgentsForm:
@@ -57,6 +68,8 @@ def _typed(found: AgentSettingsShown) -> AgentsForm:
         if chosen is not None:
             setattr(form, f"{kind}_integration", chosen.integration_id)
             setattr(form, f"{kind}_model", chosen.model)
+            setattr(form, f"{kind}_output", str(chosen.output_tokens or ""))
+            setattr(form, f"{kind}_context", str(chosen.context_tokens or ""))
     if found.repository is not None:
         form.repo_url, form.repo_ref = found.repository.clone_url, found.repository.ref or ""
         form.repo_integration = found.repository.integration_id or ""

@@ -12,8 +12,8 @@ import sysconfig
 import tarfile
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -57,6 +57,42 @@ def engine() -> Iterator[Engine]:
         process.terminate()
         process.wait(30)
         _clear(folder)
+
+
+@asynccontextmanager
+async def breaking(real: Engine, path: str, times: int, reply: bytes) -> AsyncIterator[Engine]:
+    """The engine, but that the first calls of a path get something else than its answer."""
+    folder = Path(tempfile.mkdtemp(prefix="trace-svc-proxy-"))
+    left = [times]
+
+    async def forward(source: trio.SocketStream, target: trio.SocketStream) -> None:
+        with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
+            async for data in source:
+                await target.send_all(data)
+            await target.send_eof()
+
+    async def handle(client: trio.SocketStream) -> None:
+        first = await client.receive_some(65536)
+        if left[0] and path.encode() in first.partition(b"\r\n")[0]:
+            left[0] -= 1
+            await client.send_all(reply)
+            return
+        async with await trio.open_unix_socket(real.socket) as server, trio.open_nursery() as nursery:
+            await server.send_all(first)
+            nursery.start_soon(forward, client, server)
+            await forward(server, client)
+            nursery.cancel_scope.cancel()
+
+    socket = trio.socket.socket(trio.socket.AF_UNIX, trio.socket.SOCK_STREAM)
+    await socket.bind(str(folder / "docker.sock"))
+    socket.listen()
+    try:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(trio.serve_listeners, handle, [trio.SocketListener(socket)])
+            yield Engine(str(folder / "docker.sock"))
+            nursery.cancel_scope.cancel()
+    finally:
+        shutil.rmtree(folder)
 
 
 def kill_engine(engine: Engine) -> None:

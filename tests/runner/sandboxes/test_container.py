@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import io
 import json
+import os
+import shutil
+import subprocess
+import tarfile
 from collections.abc import Iterator
 
 import pytest
 import trio
 
 from protocol.running import RunStands
-from svc.outside.engine import Engine
+from svc.outside.engine import Engine, pull_query
 from svc.runner.hands import WORK, Hands, HandsAway, HandsDied, ScriptEnd
 from svc.runner.sandboxes import container, leftovers
 from svc.runner.sandboxes.container import ContainerBackend
 from tests.runner.running import Place, answer, ended, followed, kinds, request, runner
-from tests.runner.sandboxes.engine import IMAGE, engine, kill_engine
+from tests.runner.sandboxes.engine import IMAGE, breaking, engine, kill_engine
 from tests.runner.standin_model import Asked, Reply, calls, standin
 from tests.service import Service, until
 
@@ -31,6 +36,27 @@ async def backend(docker: Engine) -> ContainerBackend:
     await made.look()
     assert made.scripts
     return made
+
+
+CITED = [{"kind": "script", "id": "s2", "note": "ran"}]
+EMPTY = {"fromSrc": "-", "repo": "trace-svc-empty", "tag": "latest"}
+
+
+def sleeper() -> bytes:
+    """An image that can wait, and no more."""
+    sleep = shutil.which("sleep") or "/bin/sleep"
+    told = subprocess.run(["ldd", sleep], capture_output=True, text=True, check=True).stdout
+    image = io.BytesIO()
+    with tarfile.open(fileobj=image, mode="w") as tar:
+        for path in sorted({"/bin/sleep", *(word for word in told.split() if word.startswith("/"))}):
+            tar.add(os.path.realpath(path), arcname=path)
+    return image.getvalue()
+
+
+@pytest.fixture(scope="module")
+def place(service: Service) -> Place:
+    token = service.command("keys", "create", "--scope", "admin", "--name", "container").strip()
+    return Place(f"{service.url}/mcp", token)
 
 
 async def left(docker: Engine) -> tuple[int, int]:
@@ -122,6 +148,80 @@ async def test_what_a_script_uses_up_is_its_own(backend: ContainerBackend, docke
     assert await left(docker) == (0, 0)
 
 
+REFUSED = b"HTTP/1.1 500 Internal Server Error\r\ncontent-length: 0\r\n\r\n"
+
+
+@pytest.mark.parametrize("path", ["/containers/work-run.1-1/exec", "/exec/"])
+@pytest.mark.parametrize("reply", [b"", REFUSED], ids=["dropped", "refused"])
+async def test_a_container_whose_exec_is_broken_is_made_anew(
+    path: str, reply: bytes, docker: Engine, place: Place
+) -> None:
+    def script(asked: Asked) -> Reply:
+        match len(asked.results):
+            case 0 | 1:
+                return calls(("run_python", {"code": "print('works again')"}))
+        return calls(("submit_answer", answer() | {"citations": CITED}))
+
+    async with breaking(docker, path, 1, reply) as engine:
+        backend = ContainerBackend(engine, IMAGE, "work")
+        await backend.look()
+        with standin(script) as model:
+            async with runner(backend=backend) as client:
+                result, events = await ended(client, "run.1", request(model, place.url, place.token))
+            results = model.asked[-1].results
+    assert "the sandbox died and is new" in results[0]
+    assert "works again" in results[1]
+    assert result.state == "done", result
+    assert kinds(events).count("sandbox_up") == 2
+    assert await left(docker) == (0, 0)
+
+
+async def test_an_image_that_can_run_no_script_costs_a_run_its_scripts_and_nothing_else(
+    docker: Engine, place: Place
+) -> None:
+    assert (
+        await docker.ask("POST", "/images/create", query=EMPTY, raw=sleeper(), timeout_s=120)
+    ).status == 200
+    backend = ContainerBackend(docker, "trace-svc-empty:latest", "work")
+    await backend.look()
+
+    def script(asked: Asked) -> Reply:
+        match len(asked.results):
+            case 0:
+                return calls(("query_count", {"dataset": "spans"}))
+            case 1 | 2:
+                return calls(("run_python", {"code": "print(1)"}))
+        return calls(("submit_answer", answer()))
+
+    with standin(script) as model:
+        async with runner(backend=backend) as client:
+            result, events = await ended(client, "run.1", request(model, place.url, place.token))
+    assert result.state == "done", result
+    assert kinds(events).count("without_scripts") == 1
+    assert result.result is not None
+    why = "the sandbox cannot be used: its image has no python3"
+    assert result.result["notes"] == [f"No script could be run: {why}."]
+    assert await left(docker) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("image", "name", "tag"),
+    [
+        ("python", "python", "latest"),
+        ("python:3.12-slim", "python", "3.12-slim"),
+        ("team/python:3.12", "team/python", "3.12"),
+        ("host:5000/image", "host:5000/image", "latest"),
+        ("host:5000/team/image:1.2", "host:5000/team/image", "1.2"),
+        ("localhost:5000/image", "localhost:5000/image", "latest"),
+        (f"image@sha256:{'a' * 64}", "image", f"sha256:{'a' * 64}"),
+        (f"host:5000/image@sha256:{'a' * 64}", "host:5000/image", f"sha256:{'a' * 64}"),
+        (f"host:5000/image:1.2@sha256:{'a' * 64}", "host:5000/image", f"sha256:{'a' * 64}"),
+    ],
+)
+def test_an_image_is_named_with_its_registrys_port_or_its_digest(image: str, name: str, tag: str) -> None:
+    assert pull_query(image) == {"fromImage": name, "tag": tag}
+
+
 async def test_an_endless_script_is_left_and_its_container_goes(
     backend: ContainerBackend, docker: Engine
 ) -> None:
@@ -184,12 +284,6 @@ async def test_without_an_engine_there_are_no_scripts(docker: Engine) -> None:
     with pytest.raises(HandsAway):
         async with none.opened("run-i", 60):
             pass
-
-
-@pytest.fixture(scope="module")
-def place(service: Service) -> Place:
-    token = service.command("keys", "create", "--scope", "admin", "--name", "container").strip()
-    return Place(f"{service.url}/mcp", token)
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from svc.store.accounts.projects import ProjectStore
 from svc.store.detection.case_states import CaseStates
 from svc.store.detection.cases import CaseStore
 from svc.store.detection.finding_states import FindingStates
+from svc.store.detection.inbox import InboxReads
 from svc.store.detection.rca import AGAIN, ATTEMPTS, FAILURE_CHARS, RcaStore
 from svc.store.postgres.database import Database
 from tests.store.detection.detecting import AGENT, ANN, LATER, MISSING, execute, fire, opened, seen
@@ -216,6 +217,50 @@ async def test_the_rule_and_agents_keep_to_reports_of_their_own(store: Database)
     assert last is not None
     assert await reports.finish(last, "no credential", AGENT, LATER)
     assert (await case(store, case_id))["rca"] == {"summary": "by an agent"}
+
+
+@pytest.mark.parametrize(
+    ("ended", "top", "beside"),
+    [
+        (["rule:model_change"], 0, None),
+        (["rule:model_change", "agent:inconclusive"], 0, 1),
+        (["agent:inconclusive", "rule:model_change"], 1, 0),
+        (["rule:model_change", "agent:behavior_change"], 1, 0),
+        (["agent:behavior_change", "rule:model_change"], 0, 1),
+        (["rule:inconclusive", "agent:inconclusive"], 1, 0),
+        (["agent:traffic_shift", "agent:inconclusive"], 0, None),
+        (["agent:traffic_shift", "agent:inconclusive", "rule:inconclusive"], 0, 2),
+        (["agent:traffic_shift", "agent:model_change"], 1, None),
+        (["rule:model_change", "rule:inconclusive"], 0, None),
+        (["rule:model_change", "agent:failed"], 0, None),
+        (["rule:model_change", "agent:behavior_change", "agent:failed"], 1, 0),
+    ],
+)
+async def test_the_report_that_explains_stands_on_top_and_the_other_engines_beside_it(
+    store: Database, ended: list[str], top: int, beside: int | None
+) -> None:
+    reports, case_id = RcaStore(store), (await opened(store, seen())).id
+    said = [{"verdict": one.partition(":")[2], "summary": f"{at}: {one}"} for at, one in enumerate(ended)]
+    for at, one in enumerate(ended):
+        engine: Any = one.partition(":")[0]
+        moment = NOW + timedelta(minutes=at)
+        assert await reports.start(1, case_id, AGENT, moment, engine=engine) is not None
+        if engine == "agent":
+            # While an agent looks there is none, and what the rule has found stands beside it.
+            running = await case(store, case_id)
+            assert running["rca"] is None
+            by_rule = any(before.startswith("rule") for before in ended[:at])
+            assert (running["rca_beside"] or {}).get("engine") == ("rule" if by_rule else None)
+        lease = await reports.claim(moment, engine=engine)
+        assert lease is not None
+        outcome = "no credential" if one.endswith(":failed") else said[at]
+        assert await reports.finish(lease, outcome, AGENT, moment)
+    found = await case(store, case_id)
+    assert found["rca"] == said[top]
+    assert (found["rca_beside"] or {}).get("report") == (None if beside is None else said[beside])
+    # The list says what the page says.
+    around = (await InboxReads(store).around(1, [str(case_id)]))[str(case_id)]
+    assert around.verdict == said[top]["verdict"]
 
 
 async def test_a_case_is_due_once_for_each_time_it_opens(store: Database) -> None:
