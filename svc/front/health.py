@@ -7,6 +7,7 @@ question, whether the database answers, has a short deadline.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from math import inf
 from typing import Any, Final, Literal
 
@@ -16,15 +17,19 @@ import trio
 from actors.drainer import Tally
 from actors.spool.memory import SpoolState
 from actors.supervision import Board, Vitals
-from protocol.storage import Slow
+from protocol.storage import Outage, Slow
 
 Status = Literal["UP", "DOWN"]
 
-DB_TIMEOUT_S: Final = 2.0
+_LATE: Final = "the database did not answer in time"
+
 #: All who ask within this time share one question to the database.
 PULSE_S: Final = 1.0
-#: A database that answered anybody so lately is busy when it does not answer in time, and not away.
-BUSY_S: Final = 15.0
+#: What a database gets to answer, in ticks: a time in which this process itself stood still counts as one.
+TICK_S: Final = 0.1
+TICKS: Final = 22
+#: When a session of its own is tried beside the question: that all connections are in use says nothing.
+KNOCK_TICKS: Final = 8
 
 
 @attrs.frozen
@@ -50,10 +55,12 @@ class Ledger:
 class Pulse:
     """Whether the database answers, asked at most once a second however many want to know.
 
-    `ping` raises when it does not answer. `answered_s` says when it last answered anybody, on Trio's clock.
+    `ping` asks it over a connection there is, `knock` over one of its own; both raise `Outage` when it is
+    away. `answered_s` says when it last answered anybody, on Trio's clock.
     """
 
     ping: Callable[[], Awaitable[None]]
+    knock: Callable[[], Awaitable[None]]
     answered_s: Callable[[], float]
     _asked_s: float = -inf
     _details: dict[str, Any] = attrs.field(factory=dict)
@@ -78,16 +85,38 @@ class Pulse:
         return "DOWN" if "error" in self._details else "UP", dict(self._details)
 
     async def _ask(self) -> dict[str, Any]:
-        text = "the database did not answer in time"
-        try:
-            with trio.fail_after(DB_TIMEOUT_S):
-                await self.ping()
-            return {}
-        except (trio.TooSlowError, Slow):
-            lately = trio.current_time() - self.answered_s() < BUSY_S
-            return {"busy" if lately else "error": text}
-        except Exception as error:
-            return {"error": str(error)[:200]}
+        """Nothing of a database that answers, `busy` of one that answers others, else the `error`."""
+        began_s = trio.current_time()
+        details: dict[str, Any] | None = None
+        async with trio.open_nursery() as nursery:
+
+            async def ping() -> None:
+                nonlocal details
+                try:
+                    await self.ping()
+                    details = {}
+                except Slow:
+                    return
+                except Exception as error:
+                    details = {"error": str(error)[:200]}
+                nursery.cancel_scope.cancel()
+
+            async def knock() -> None:
+                nonlocal details
+                with suppress(Outage):
+                    await self.knock()
+                    details = {"busy": _LATE}
+                    nursery.cancel_scope.cancel()
+
+            nursery.start_soon(ping)
+            for tick in range(TICKS):
+                if tick == KNOCK_TICKS:
+                    nursery.start_soon(knock)
+                await trio.sleep(TICK_S)
+            nursery.cancel_scope.cancel()
+        if details is None:
+            details = {"busy" if self.answered_s() >= began_s else "error": _LATE}
+        return details
 
 
 @attrs.frozen

@@ -37,7 +37,7 @@ from svc.domain.rates import OwnPrices
 from svc.front.api.routes import Api
 from svc.front.api.table import ROUTES
 from svc.front.app import App
-from svc.front.health import DB_TIMEOUT_S, Health, Ledger, Pulse
+from svc.front.health import Health, Ledger, Pulse
 from svc.front.mcp.endpoint import Mcp
 from svc.front.mcp.reads import Reads
 from svc.front.metrics import Metrics, Sources
@@ -195,7 +195,7 @@ class House:
             drainers=self.drainer_vitals,
             spool_vitals=self.spooling.vitals,
             board=self.board,
-            pulse=Pulse(self._ping, self.pools.answered_s),
+            pulse=Pulse(self._ping, self.pools.admission.knock, self.pools.answered_s),
             pools=self.pools.state,
             embedded=None if embedded is None else embedded.snapshot,
             max_lag_ms=self.settings.spool_max_lag_ms,
@@ -256,7 +256,7 @@ class House:
             # The cheapest question.
             await connection.fetchval("select 1")
 
-        await self.pools.admission.run(work, transaction=False, timeout_s=DB_TIMEOUT_S)
+        await self.pools.admission.run(work, transaction=False)
 
     async def _server_time(self) -> datetime:
         return await self.pools.upkeep.run(server_clock, transaction=False)

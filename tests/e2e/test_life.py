@@ -224,3 +224,18 @@ def test_a_service_started_in_a_foreign_folder_runs_none_of_its_code(open_folder
         service.wait_for_spans(10)
         until(lambda: service.metric("svc_traces_folded_total") > 0, 60)
     assert not ran.exists()
+
+
+def test_a_database_that_answers_nobody_is_down_and_comes_back() -> None:
+    with running() as service:
+        postmaster: int = service.health()["components"]["db"]["details"]["embedded"]["pid"]
+        children = Path(f"/proc/{postmaster}/task/{postmaster}/children").read_text().split()
+        for pid in (postmaster, *map(int, children)):
+            os.kill(pid, signal.SIGSTOP)
+        shown: list[dict[str, Any]] = []
+        until(lambda: shown.append(service.health()["components"]["db"]) or shown[-1]["status"] == "DOWN")
+        # The first question that it left open says so: nobody else had an answer either.
+        assert not [report for report in shown if "busy" in report["details"]]
+        for pid in (postmaster, *map(int, children)):
+            os.kill(pid, signal.SIGCONT)
+        until(lambda: service.health()["status"] == "UP")

@@ -6,9 +6,11 @@ from contextlib import AsyncExitStack
 
 import pytest
 import trio
+from trio.testing import MockClock
 
 from protocol.storage import Outage
-from svc.front.health import Pulse
+from svc.front.health import PULSE_S, Pulse
+from svc.store.postgres.connections import REST_TIMEOUT_S
 from svc.store.postgres.database import Connection, Database
 from svc.wiring.pools import (
     EMBEDDED_CONNECTIONS,
@@ -59,6 +61,10 @@ async def test_the_server_itself_ends_a_statement_of_a_kind(store: Database) -> 
         assert await quick.fetch("select 1")
 
 
+async def never() -> None:
+    await trio.sleep_forever()
+
+
 async def test_busy_is_not_down_and_away_is(store: Database) -> None:
     async def sleep(connection: Connection) -> None:
         await connection.execute("select pg_sleep(60)")
@@ -66,19 +72,52 @@ async def test_busy_is_not_down_and_away_is(store: Database) -> None:
     narrow = Database(store.address, pool_size=1)
 
     async def ping() -> None:
-        await narrow.fetch("select 1", timeout_s=0.3)
+        await narrow.fetch("select 1")
 
     async with narrow.opened(), trio.open_nursery() as nursery:
-        assert await Pulse(ping, lambda: narrow.answered_s).beat() == ("UP", {})
+        assert await Pulse(ping, never, lambda: 0.0).beat() == ("UP", {})
         nursery.start_soon(narrow.run, sleep)
         while narrow.pool_state()["idle"]:  # noqa: ASYNC110 - the pool tells nobody
             await trio.sleep(0.01)
-        status, details = await Pulse(ping, lambda: narrow.answered_s).beat()
+        # It begins another session, or has answered somebody else meanwhile.
+        status, details = await Pulse(ping, narrow.knock, lambda: 0.0).beat()
         assert (status, list(details)) == ("UP", ["busy"])
-        # Nobody has had an answer for a long time.
-        status, details = await Pulse(ping, lambda: narrow.answered_s - 3600).beat()
+        status, details = await Pulse(ping, never, trio.current_time).beat()
+        assert (status, list(details)) == ("UP", ["busy"])
+        status, details = await Pulse(ping, never, lambda: 0.0).beat()
         assert (status, list(details)) == ("DOWN", ["error"])
         nursery.cancel_scope.cancel()
+
+
+async def test_a_database_that_does_not_answer_is_down_within_five_seconds(autojump_clock: MockClock) -> None:
+    answers = True
+
+    async def ping() -> None:
+        if not answers:
+            await never()
+
+    pulse = Pulse(ping, never, lambda: 0.0)
+    assert (await pulse.beat())[0] == "UP"
+    answers, gone_s = False, trio.current_time()
+    # The last answer holds for a second.
+    assert (await pulse.beat())[0] == "UP"
+    await trio.sleep(PULSE_S)
+    assert (await pulse.beat())[0] == "DOWN"
+    # A question that is given up may take so much longer.
+    assert trio.current_time() - gone_s + REST_TIMEOUT_S <= 5.0
+
+
+async def test_a_process_that_stood_still_itself_calls_nobody_away(mock_clock: MockClock) -> None:
+    answered = trio.Event()
+
+    async def stand_still() -> None:
+        await trio.testing.wait_all_tasks_blocked()
+        mock_clock.jump(30.0)
+        answered.set()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(stand_still)
+        assert await Pulse(answered.wait, never, lambda: 0.0).beat() == ("UP", {})
 
 
 async def test_all_who_ask_within_a_second_share_one_ping() -> None:
@@ -88,7 +127,7 @@ async def test_all_who_ask_within_a_second_share_one_ping() -> None:
         asked.append(trio.current_time())
         await trio.sleep(0.05)
 
-    pulse = Pulse(ping, lambda: 0.0)
+    pulse = Pulse(ping, never, lambda: 0.0)
     async with trio.open_nursery() as nursery:
         for _ in range(500):
             nursery.start_soon(pulse.beat)
@@ -102,7 +141,7 @@ async def test_who_asks_for_all_may_be_cancelled() -> None:
         begun.set()
         await go_on.wait()
 
-    pulse = Pulse(ping, lambda: 0.0)
+    pulse = Pulse(ping, never, lambda: 0.0)
     async with trio.open_nursery() as first, trio.open_nursery() as others:
         first.start_soon(pulse.beat)
         await begun.wait()

@@ -185,6 +185,26 @@ class Database:
 
         return await self.run(work, transaction=False, timeout_s=timeout_s)
 
+    async def knock(self) -> None:
+        """Begin a session beside the pool and end it, to see that the server answers. Raises `Outage`."""
+
+        async def crossing() -> None:
+            try:
+                connection = await self._connect()
+            except asyncpg.TooManyConnectionsError:
+                # So says a server that is up.
+                return
+            try:
+                await connection.fetchval("select 1")
+            finally:
+                connection.terminate()
+
+        try:
+            await trio_asyncio.aio_as_trio(crossing)()
+        except (*AWAY, TimeoutError) as error:
+            raise self._away(f"the database is away ({type(error).__name__})") from error
+        self.answered_s = trio.current_time()
+
     def _away(self, text: str) -> Outage:
         self.outages += 1
         return Outage(text)

@@ -31,13 +31,15 @@ import trio
 import trio_asyncio
 from hypothesis import given
 from hypothesis import strategies as st
+from trio.testing import MockClock
 
 from svc.store.postgres.embedded import cluster as disk
+from svc.store.postgres.embedded import liveness, server_log
 from svc.store.postgres.embedded import server as embedded
-from svc.store.postgres.embedded import server_log
 from svc.store.postgres.embedded.cluster import EmbeddedServerError, SystemAccount
 from svc.store.postgres.embedded.locks import opened as opened_file
 from svc.store.postgres.embedded.locks import try_lock
+from svc.store.postgres.embedded.postmaster import Postmaster
 from svc.store.postgres.embedded.server import EmbeddedServer, Served, open_embedded
 from tests.conftest import missing
 from tests.service import apart
@@ -393,6 +395,91 @@ async def test_a_killed_server_is_started_again_with_its_committed_rows(own_data
     assert not lives(pid_of(server))
 
 
+def processes(pid: int) -> list[int]:
+    """A server's processes, the first one first."""
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return [pid, *map(int, children)]
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that stands still for three seconds is started anew, as otherwise after a minute."""
+    for name, value in (("STANDSTILL_S", 3.0), ("LOOK_S", 0.2)):
+        monkeypatch.setattr(embedded, name, value)
+    for name, value in (("PROBE_TIMEOUT_S", 1.0), ("QUIT_S", 1.0), ("SAY_S", 0.5)):
+        monkeypatch.setattr(liveness, name, value)
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_a_server_that_lives_and_answers_nobody_is_started_anew(
+    own_data_dir: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with opened(own_data_dir) as server, trio.open_nursery() as nursery:
+        await nursery.start(server.run)
+        await ask(server.served, "create table kept as select 42 as n")
+        first = pid_of(server)
+        for pid in processes(first):
+            os.kill(pid, signal.SIGSTOP)
+        await until(lambda: server.snapshot()["restarts"] == 1, 60)
+        await until(lambda: server.snapshot()["state"] == "running", 60)
+        assert not lives(first)
+        assert await ask(server.served, "select n from kept") == 42
+        nursery.cancel_scope.cancel()
+    waits = [record.getMessage() for record in caplog.records if "waiting for the" in record.getMessage()]
+    assert waits
+    assert "no answer" in waits[0]
+    assert len(waits) < 10
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_a_start_that_meets_a_server_that_accepts_nobody_ends_it(own_data_dir: Path) -> None:
+    with holder(own_data_dir) as process:
+        orphan = said(process)["pid"]
+        process.kill()
+        process.wait()
+    for pid in processes(orphan):
+        os.kill(pid, signal.SIGSTOP)
+    async with opened(own_data_dir) as server:
+        assert not server.adopted
+        assert await ask(server.served, "select 1") == 1
+    assert not lives(orphan)
+
+
+async def test_a_server_that_recovers_is_not_one_that_stands_still(
+    data_dir: Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work: list[object] = [["replayed one"], ["replayed two"], ["replayed two"], ["replayed two"], None]
+    monkeypatch.setattr(liveness, "_recovery", lambda pid: work.pop(0))
+    monkeypatch.setattr(liveness, "read_postmaster", lambda pgdata: Postmaster(1, 5432, pgdata))
+    still = liveness.Standstill(data_dir)
+    waited = []
+    for _ in range(5):
+        await trio.sleep(50.0)
+        waited.append(still.refused("the database system is starting up"))
+    assert waited == [0.0, 0.0, 50.0, 100.0, 150.0]
+    still.accepted()
+    work.append(None)
+    assert still.refused("nobody listens") == 0.0
+
+
+async def test_who_replays_is_seen_while_a_server_recovers_and_at_no_other_time(own_data_dir: Path) -> None:
+    async with opened(own_data_dir) as server:
+        cluster = server.cluster
+        assert liveness._recovery(pid_of(server)) is None
+    # It waits for a primary that there is not, and takes no sessions meanwhile.
+    signal_file = cluster.pgdata / "standby.signal"
+    signal_file.touch()
+    os.chown(signal_file, cluster.account.uid, cluster.account.gid)
+    words = [cluster.program("postgres"), "-D", str(cluster.pgdata), "-c", f"config_file={cluster.conf}"]
+    words += ["-c", "hot_standby=off", "-c", f"unix_socket_directories={cluster.pgdata}"]
+    alone = await trio.lowlevel.open_process(words, **cluster.account.popen_options())
+    try:
+        await until(lambda: liveness._recovery(alone.pid), 60)
+    finally:
+        alone.kill()
+        await alone.wait()
+
+
 @pytest.mark.errors_expected
 @pytest.mark.parametrize("lost", ["postgres/18/data", "postgres"])
 async def test_an_outage_is_waited_for_and_never_raised(
@@ -434,7 +521,10 @@ async def test_a_stale_pid_file_does_not_keep_the_server_down(data_dir: Path, na
             else f"{foreign.pid}\n{pgdata}\n1\n5432\n/nowhere\n\n1 2\nready\n"
         )
         (pgdata / "postmaster.pid").write_text(text)
-        os.chown(pgdata / "postmaster.pid", pgdata.stat().st_uid, pgdata.stat().st_gid)
+        lock = data_dir / "postgres/run/.s.PGSQL.5432.lock"
+        lock.write_text(text)
+        for file in (pgdata / "postmaster.pid", lock):
+            os.chown(file, pgdata.stat().st_uid, pgdata.stat().st_gid)
         async with opened(data_dir) as server:
             assert not server.adopted
             assert await ask(server.served, "select 1") == 1

@@ -22,6 +22,7 @@ from svc.store.postgres.embedded import cluster as disk
 from svc.store.postgres.embedded import majors
 from svc.store.postgres.embedded import server as embedded
 from svc.store.postgres.embedded.cluster import EmbeddedServerError
+from svc.store.postgres.embedded.liveness import refusal
 from svc.store.postgres.embedded.locks import opened, try_lock
 from svc.store.postgres.embedded.server import open_embedded
 from svc.store.postgres.migrate import migrate
@@ -57,7 +58,7 @@ async def make_old(data_dir: Path) -> None:
         )
     try:
         with trio.fail_after(30):
-            while not await embedded._accepts(cluster.socket_dir / ".s.PGSQL.5432"):  # noqa: ASYNC110
+            while await refusal(cluster.socket_dir / ".s.PGSQL.5432") is not None:  # noqa: ASYNC110
                 await trio.sleep(0.02)
         await fill_old(Address(str(cluster.socket_dir), 5432, disk.USER, password, "postgres"))
     finally:

@@ -6,9 +6,11 @@ Called by whoever starts, stops or replaces the cluster. The kernel frees a lock
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from math import inf
 from pathlib import Path
 from typing import Final
 
@@ -17,6 +19,9 @@ import trio
 from svc.store.postgres.embedded.cluster import EmbeddedServerError
 
 _POLL_S: Final = 0.02
+_SAY_S: Final = 3.0
+
+log = logging.getLogger(__name__)
 
 
 @contextmanager
@@ -42,9 +47,13 @@ def try_lock(fd: int, how: int) -> bool:
 
 
 async def wait_lock(fd: int, how: int, holder: str, timeout_s: float) -> None:
-    """Wait for a lock that `holder` has. Raises `EmbeddedServerError`."""
+    """Wait for a lock that `holder` has, and say so when it takes long. Raises `EmbeddedServerError`."""
+    say_at_s = trio.current_time() + _SAY_S
     with trio.move_on_after(timeout_s):
-        while not try_lock(fd, how):  # noqa: ASYNC110 - the kernel sets no event of ours
+        while not try_lock(fd, how):
+            if trio.current_time() >= say_at_s:
+                log.warning("waiting for %s, for at most %.0f s", holder, timeout_s)
+                say_at_s = inf
             await trio.sleep(_POLL_S)
         return
     raise EmbeddedServerError(f"waited {timeout_s:.0f} s for {holder}")

@@ -23,9 +23,8 @@ from __future__ import annotations
 import fcntl
 import os
 import signal
-import struct
 import subprocess
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -38,6 +37,14 @@ import trio
 from svc.store.postgres.embedded import cluster as disk
 from svc.store.postgres.embedded import majors
 from svc.store.postgres.embedded.cluster import Cluster, EmbeddedServerError
+from svc.store.postgres.embedded.liveness import (
+    LONGEST_STANDSTILL_S,
+    LOOK_S,
+    STANDSTILL_S,
+    Standstill,
+    end_by_force,
+    refusal,
+)
 from svc.store.postgres.embedded.locks import opened, try_lock, wait_lock
 from svc.store.postgres.embedded.postmaster import (
     Postmaster,
@@ -52,10 +59,11 @@ UNSEEN_TIMEOUT_S = 15.0
 FAST_STOP_S = 20.0
 IMMEDIATE_STOP_S = 10.0
 STOP_TIMEOUT_S = FAST_STOP_S + IMMEDIATE_STOP_S + 5.0
-PROBE_TIMEOUT_S = 5.0
+REAP_TIMEOUT_S = 5.0
 POLL_S = 0.02
 WATCH_S = 0.25
 STEADY_S = 60.0
+CAP_S = 5.0  # a server that cannot start a process writes thousands of lines a second
 BACKOFF_MIN_S, BACKOFF_MAX_S = 0.5, 30.0
 
 log = structlog.get_logger(__name__)
@@ -123,6 +131,7 @@ class EmbeddedServer:
         self._child: trio.Process | None = None
         self._pid: int | None = None
         self._restarts = 0
+        self._standstill_s = STANDSTILL_S
         self._state: Literal["running", "starting", "waiting"] = "starting"
         self._since = datetime.now(UTC)
 
@@ -145,7 +154,10 @@ class EmbeddedServer:
         backoff_s = BACKOFF_MIN_S
         while True:
             stood_from = trio.current_time()
-            await self._gone()
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._end_at_standstill)
+                await self._gone()
+                nursery.cancel_scope.cancel()
             if trio.current_time() - stood_from > STEADY_S:
                 backoff_s = BACKOFF_MIN_S
             log.warning("embedded server died", pid=self._pid, next_attempt_s=backoff_s)
@@ -213,17 +225,21 @@ class EmbeddedServer:
 
     async def _adopt_or_launch(self, cluster: Cluster) -> tuple[bool, Postmaster]:
         unseen_until = trio.current_time() + UNSEEN_TIMEOUT_S
+        still = Standstill(cluster.pgdata)
         while True:
             with opened(self._postmaster_lock) as lock:
                 if try_lock(lock, fcntl.LOCK_EX):
                     return False, await self._launch(cluster, lock)
             postmaster = read_postmaster(cluster.pgdata)
-            if postmaster and await _accepts(postmaster.socket):
-                return True, postmaster
+            if postmaster:
+                if (reason := await refusal(postmaster.socket)) is None:
+                    return True, postmaster
+                if still.refused(reason) >= self._standstill_s:
+                    await self._end_still(cluster.pgdata, self._alive)
             if self._as_it_is and postmaster is None:
                 # Its process lives elsewhere, as the lock says; a socket on a shared folder leads to it.
                 elsewhere = Postmaster(0, disk.PORT, cluster.socket_dir)
-                if await _accepts(elsewhere.socket):
+                if await refusal(elsewhere.socket) is None:
                     return True, elsewhere
             if postmaster:
                 unseen_until = trio.current_time() + UNSEEN_TIMEOUT_S
@@ -232,11 +248,13 @@ class EmbeddedServer:
                     f"a database server that this process cannot see, perhaps in another container, uses"
                     f" {cluster.pgdata}: run the command there, or stop it"
                 )
-            await trio.sleep(POLL_S)
+            await still.rest()
 
     async def _launch(self, cluster: Cluster, lock: int) -> Postmaster:
         """Start a postmaster that inherits `lock`, and wait until it accepts. Nothing of it is running."""
         clear_stale_pid_file(cluster.pgdata)
+        # Named by the number of a process that is over, or by now somebody else's.
+        (cluster.socket_dir / f".s.PGSQL.{disk.PORT}.lock").unlink(missing_ok=True)
         await trio.to_thread.run_sync(disk.write_settings, cluster, self._memory_bytes, self._budget_bytes)
         await trio.to_thread.run_sync(cap_log, cluster.log)
         with opened(cluster.log, os.O_WRONLY | os.O_APPEND) as output:
@@ -249,17 +267,40 @@ class EmbeddedServer:
                 pass_fds=(lock,),
                 **cluster.account.popen_options(),
             )
+        still = Standstill(cluster.pgdata)
         while True:
             postmaster = read_postmaster(cluster.pgdata)
-            if postmaster and postmaster.pid == self._child.pid and await _accepts(postmaster.socket):
-                await trio.to_thread.run_sync(disk.discard_old_installs, cluster)
-                return postmaster
+            if postmaster and postmaster.pid == self._child.pid:
+                if (reason := await refusal(postmaster.socket)) is None:
+                    await trio.to_thread.run_sync(disk.discard_old_installs, cluster)
+                    return postmaster
+                if still.refused(reason) >= self._standstill_s:
+                    await self._end_still(cluster.pgdata, self._child_lives)
             if (code := self._child.poll()) is not None:
                 raise EmbeddedServerError(
                     f"the database server ended with exit code {code} while starting:"
                     f" {log_tail(cluster.log, told)}"
                 )
-            await trio.sleep(POLL_S)
+            await still.rest()
+
+    async def _end_at_standstill(self) -> None:
+        """End the server when it lives and accepts nobody, so that it is started anew."""
+        pgdata = self.cluster.pgdata
+        still = Standstill(pgdata)
+        while True:
+            await trio.sleep(LOOK_S)
+            postmaster = read_postmaster(pgdata)
+            reason = "nobody listens" if postmaster is None else await refusal(postmaster.socket)
+            if reason is None:
+                self._standstill_s = STANDSTILL_S
+                still.accepted()
+            elif still.refused(reason) >= self._standstill_s:
+                await self._end_still(pgdata, self._alive)
+                still.accepted()
+
+    async def _end_still(self, pgdata: Path, alive: Callable[[], bool]) -> None:
+        self._standstill_s = min(2 * self._standstill_s, LONGEST_STANDSTILL_S)
+        await end_by_force(pgdata, alive)
 
     async def _gone(self) -> None:
         """Return when no process of the server is left; meanwhile keep its log within bounds.
@@ -268,7 +309,7 @@ class EmbeddedServer:
         """
         capped_at = trio.current_time()
         while self._alive():
-            if trio.current_time() - capped_at > STEADY_S:
+            if trio.current_time() - capped_at > CAP_S:
                 capped_at = trio.current_time()
                 await trio.to_thread.run_sync(cap_log, self._home / "log" / "server.log")
             await trio.sleep(WATCH_S)
@@ -304,7 +345,7 @@ class EmbeddedServer:
 
     async def _reap(self) -> None:
         if self._child is not None:
-            with trio.move_on_after(PROBE_TIMEOUT_S):
+            with trio.move_on_after(REAP_TIMEOUT_S):
                 await self._child.wait()
 
     def _alive(self) -> bool:
@@ -312,7 +353,11 @@ class EmbeddedServer:
             with opened(self._postmaster_lock) as lock:
                 return not try_lock(lock, fcntl.LOCK_SH)
         except EmbeddedServerError:  # the folder was taken away: what is left to ask is our own child
-            return self._child is not None and self._child.poll() is None
+            return self._child_lives()
+
+    def _child_lives(self) -> bool:
+        """While we start it: its lock is ours as well then."""
+        return self._child is not None and self._child.poll() is None
 
     @property
     def _postmaster_lock(self) -> Path:
@@ -323,21 +368,3 @@ class EmbeddedServer:
 
 
 _left: list[trio.Process] = []  # postmasters of this process that others still used when it let go
-
-
-async def _accepts(socket: Path) -> bool:
-    """Whether the server answers a start of session with a question for the password.
-
-    While it starts, recovers or stops, it answers with an error (SQLSTATE 57P03) instead. Too many sessions
-    (53300) is an answer of a server that is up.
-    """
-    body = b"user\0%b\0database\0%b\0\0" % (disk.USER.encode(), disk.DATABASE.encode())
-    with trio.move_on_after(PROBE_TIMEOUT_S):
-        try:
-            async with await trio.open_unix_socket(str(socket)) as stream:
-                await stream.send_all(struct.pack("!II", len(body) + 8, 196608) + body)  # protocol 3.0
-                answer = bytes(await stream.receive_some(1024))
-                return answer.startswith(b"R") or b"C53300\0" in answer
-        except (OSError, trio.BrokenResourceError):
-            return False
-    return False
