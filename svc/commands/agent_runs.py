@@ -18,6 +18,7 @@ from svc.commands.columns import print_columns, printable
 from svc.commands.place import name_project, named_project
 from svc.commands.printing import lists_bare, minute, offer_json, print_json
 from svc.config.table import Settings
+from svc.domain.quantities import money
 from svc.store.accounts.audit import OPERATOR
 from svc.store.agents.reads import RunReads
 from svc.store.agents.runs import RunStore
@@ -127,7 +128,7 @@ def _state(one: dict[str, Any]) -> str:
 
 def _usd(one: dict[str, Any]) -> str:
     usd = one["spent"].get("usd", 0.0)
-    return "no price" if usd is None else f"{usd:.4f}"
+    return "no price" if usd is None else money(usd)
 
 
 def _print_one(one: dict[str, Any]) -> None:

@@ -18,8 +18,9 @@ from svc.backup.restoring import check_files
 from svc.backup.taking import TakenBackup, take
 from svc.backup.verifying import verify
 from svc.commands.columns import print_columns
-from svc.commands.telling import Teller, size_text
+from svc.commands.telling import Teller
 from svc.config.table import Settings
+from svc.domain.quantities import count, duration, size
 from svc.runtime.asyncio_loop import asyncio_loop
 from svc.store.postgres.database import AWAY
 from svc.wiring.open_store import open_store
@@ -98,18 +99,18 @@ async def _take(folder: BackupFolder, settings: Settings, *, full: bool, physica
 def summary(taken: TakenBackup) -> list[str]:
     """What was made, and what is not in it."""
     manifest = taken.manifest
-    size = size_text(sum(file.bytes for file in manifest.files()))
-    new = f"new: {taken.new_files} files, {size_text(taken.new_bytes)}"
+    total = size(sum(file.bytes for file in manifest.files()))
+    new = f"new: {taken.new_files} files, {size(taken.new_bytes)}"
     if manifest.physical is not None:
         parts = len(manifest.physical.parts)
         what = (
             "a whole copy" if parts == 1 else f"what changed since the backup before, part {parts} of {parts}"
         )
-        lines = [f"backup {manifest.stamp}: {what}, {size} together"]
+        lines = [f"backup {manifest.stamp}: {what}, {total} together"]
     else:
         rows = sum(relation.fingerprint.rows for relation in manifest.relations)
-        lines = [f"backup {manifest.stamp}: {rows:,} rows in {len(manifest.relations)} tables, {size}"]
-    lines.append(f"{new}; unchanged: {taken.kept_files} files; took {manifest.took_s:.1f} s")
+        lines = [f"backup {manifest.stamp}: {count(rows)} rows in {len(manifest.relations)} tables, {size}"]
+    lines.append(f"{new}; unchanged: {taken.kept_files} files; took {duration(manifest.took_s * 1000)}")
     if manifest.spool is not None and manifest.spool.batches:
         lines.append(f"spool: {manifest.spool.batches} batches with {manifest.spool.spans} spans")
     if manifest.spool_mode == "memory":
@@ -134,7 +135,8 @@ async def _verify(folder: BackupFolder, arguments: argparse.Namespace, settings:
     async with asyncio_loop(AWAY):
         found = await verify(folder, manifest, settings.backup_passphrase, arguments.scratch, told)
     print(f"backup {manifest.stamp} is good: restored on a scratch server and asked")
-    print(f"{found.files} files, {found.rows:,} rows, {found.spans:,} spans counted by rows and by cubes")
+    rows, spans = count(found.rows), count(found.spans)
+    print(f"{found.files} files, {rows} rows, {spans} spans counted by rows and by cubes")
     print(f"{found.payloads} payloads and {found.sealed} sealed values opened")
     if found.sealed_unseen:
         print("sealed values were not tried: they need SVC_BACKUP_PASSPHRASE and a backup made with it")
@@ -152,7 +154,7 @@ def _row(manifest: Manifest) -> tuple[str, ...]:
     return (
         manifest.stamp,
         _rows(manifest),
-        size_text(sum(file.bytes for file in manifest.files())),
+        size(sum(file.bytes for file in manifest.files())),
         "no" if manifest.secrets is None else "sealed",
         manifest.release,
     )
@@ -170,5 +172,5 @@ def _prune(folder: BackupFolder, keep: int | None) -> None:
     if folder.newest() is None:
         raise BackupRefused(f"{folder.root} holds no backup")
     with folder.held():
-        gone, files, size = folder.prune(keep)
-    print(f"{gone} backups pruned, {files} files removed, {size_text(size)} free")
+        gone, files, freed = folder.prune(keep)
+    print(f"{gone} backups pruned, {files} files removed, {size(freed)} free")

@@ -16,8 +16,9 @@ from protocol.refusals import CASE_REFUSALS, NO_SUCH_CASE
 from protocol.rest.query import timestamp
 from svc.commands.columns import print_columns, printable
 from svc.commands.place import name_project, named_project
-from svc.commands.printing import figure, lists_bare, minute, offer_json, print_json
+from svc.commands.printing import lists_bare, minute, offer_json, print_json, value_line
 from svc.config.table import Settings
+from svc.domain.quantities import percent
 from svc.store.accounts.audit import OPERATOR
 from svc.store.detection.case_states import CaseStates
 from svc.store.detection.cases import CaseStore
@@ -144,7 +145,7 @@ def _print_one(one: dict[str, Any]) -> None:
             ("state", f"{one['state']}{until}{how}"),
             ("severity", one["severity"]),
             ("since", f"{minute(one['onset_at'])}, last seen {minute(one['last_seen_at'])}"),
-            ("value", f"{figure(one['current_value'])}, usually {figure(one['baseline_value'])}"),
+            ("value", value_line(one)),
             ("analysed", "yes" if one["rca_available"] else "runs" if one["rca_report_id"] else "no"),
         ]
     )
@@ -156,7 +157,7 @@ def _print_one(one: dict[str, Any]) -> None:
                 finding["id"],
                 finding["role"],
                 finding["status"],
-                "-" if share is None else f"{share:.0%}",
+                "-" if share is None else percent(share),
                 finding["title"],
             )
         )

@@ -28,6 +28,7 @@ from svc.commands.own_service import asking, own_url
 from svc.commands.place import default_project
 from svc.config.table import Settings
 from svc.domain.exporters import DEMO_SCOPE
+from svc.domain.quantities import duration
 from svc.store.accounts.audit import OPERATOR
 from svc.store.accounts.keys import KeyStore
 from svc.wiring.open_store import open_store
@@ -258,7 +259,8 @@ async def _send_and_ask(client: httpx2.AsyncClient, write: str, query: str) -> N
     with trio.fail_after(ARRIVAL_TIMEOUT_S):
         while await ask.count() < before + sent:  # noqa: ASYNC110 - it happens in another process
             await trio.sleep(0.1)
-    print(f"stored and queryable: {sent} spans after {(datetime.now(UTC) - now).total_seconds():.1f} s\n")
+    took_s = (datetime.now(UTC) - now).total_seconds()
+    print(f"stored and queryable: {sent} spans after {duration(took_s * 1000)}\n")
     await ask.show()
 
 

@@ -20,6 +20,7 @@ from svc.config.table import Settings
 from svc.domain.detect.detector import Detector
 from svc.domain.detect.table import DETECTORS, lacking
 from svc.domain.detect.telling import instant
+from svc.domain.quantities import count
 from svc.store.detection.backtest import BacktestStore
 from svc.store.detection.bucket_reports import BucketReports
 from svc.store.detection.detector_settings import DetectorSettingStore
@@ -148,7 +149,7 @@ def _print_backtests(tests: list[dict[str, Any]], days: int) -> None:
         left = f", {test['left_out']} left out" if test["left_out"] else ""
         print(
             f"{test['id']}: {len(test['alarms'])} alarms in {days} days over {test['buckets']} buckets{left};"
-            f" chance alone raises {test['implied_false_alarm_rate']:.2g} a month"
+            f" chance alone raises {count(test['implied_false_alarm_rate'])} a month"
         )
         if test["alarms"]:
             rows = [("FIRED", "SINCE", "OVER", "WAY", "CONFIRMED", "BUCKET")]

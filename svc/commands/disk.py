@@ -10,9 +10,9 @@ from typing import Any
 
 from svc.commands.columns import print_columns
 from svc.commands.printing import offer_json, print_json
-from svc.commands.telling import size_text
 from svc.config.table import Settings
 from svc.domain.disk_budget import DiskUse, Forecast, drop_steps, forecast, level_of
+from svc.domain.quantities import percent, size
 from svc.runtime.clock import now
 from svc.store.retention.disk_use import DiskStore
 from svc.wiring.open_store import open_store
@@ -36,9 +36,9 @@ async def run(arguments: argparse.Namespace, settings: Settings) -> None:
     if arguments.json:
         print_json(disk_facts(use, budget, seen))
         return
-    print(f"database {size_text(use.database)}, its log {size_text(use.wal)}, spool {size_text(use.spool)}")
+    print(f"database {size(use.database)}, its log {size(use.wal)}, spool {size(use.spool)}")
     if budget:
-        print(f"budget {size_text(budget)}: {use.total / budget:.0%} used ({level_of(use.total, budget)})")
+        print(f"budget {size(budget)}: {percent(use.total / budget)} used ({level_of(use.total, budget)})")
     else:
         print("no budget: SVC_DISK_BUDGET_BYTES is 0")
     print(_growth(seen, budget))
@@ -46,19 +46,19 @@ async def run(arguments: argparse.Namespace, settings: Settings) -> None:
     if budget and first is not None:
         print(f"dropped first, at 95 %: the {first.what} of {first.day}")
     print()
-    print_columns([("table", "size"), *((name, size_text(size)) for name, size in use.tables[:20])])
+    print_columns([("table", "size"), *((name, size(held)) for name, held in use.tables[:20])])
     if use.days:
         print()
         print_columns(
             [
                 ("day", "payloads", "spans and calls"),
-                *((str(one.day), size_text(one.payloads), size_text(one.rest)) for one in use.days),
+                *((str(one.day), size(one.payloads), size(one.rest)) for one in use.days),
             ]
         )
 
 
 def _growth(seen: Forecast, budget: int) -> str:
-    growth = f"growth {size_text(seen.bytes_a_day)} a day, by the whole days of the last week"
+    growth = f"growth {size(seen.bytes_a_day)} a day, by the whole days of the last week"
     if not budget or not seen.bytes_a_day:
         return growth
     if seen.reached_on is None:

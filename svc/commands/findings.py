@@ -10,7 +10,7 @@ from protocol.operator import OperatorError
 from protocol.refusals import NO_SUCH_FINDING
 from svc.commands.columns import print_columns, printable
 from svc.commands.place import name_project, named_project
-from svc.commands.printing import figure, lists_bare, minute, offer_json, print_json
+from svc.commands.printing import lists_bare, minute, offer_json, print_json, value_line
 from svc.config.table import Settings
 from svc.store.detection.evidence import EvidenceStore
 from svc.store.detection.findings import FindingStore
@@ -95,7 +95,7 @@ def _print_one(one: dict[str, Any]) -> None:
             ("status", f"{one['status']}, severity {one['severity']}{ruled}"),
             ("detector", one["detector"]),
             ("since", f"{minute(one['onset_at'])}, last seen {minute(one['last_seen_at'])}"),
-            ("value", f"{figure(one['current_value'])}, usually {figure(one['baseline_value'])}"),
+            ("value", value_line(one)),
             ("traces", str(one["trace_count"])),
             ("evidence", ", ".join(f"{n} {role}" for role, n in one["counts"].items() if n) or "-"),
         ]

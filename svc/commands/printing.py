@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from protocol.rest.query import jsonable
+from svc.domain.quantities import writer
 
 
 def lists_bare(parser: argparse.ArgumentParser, listing: argparse.ArgumentParser) -> None:
@@ -30,6 +31,7 @@ def minute(instant: str | None) -> str:
     return "-" if instant is None else f"{instant[:10]} {instant[11:16]}"
 
 
-def figure(value: float | None) -> str:
-    """A figure with what matters of it."""
-    return "-" if value is None else f"{value:.4g}"
+def value_line(one: dict[str, Any]) -> str:
+    """What the metric of a case or finding came to, and what is usual."""
+    write = writer(one["metric"])
+    return f"{write(one['current_value'])}, usually {write(one['baseline_value'])}"

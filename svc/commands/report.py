@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from protocol.rest.ingest_report import ExporterReport, IngestReport, RefusedSpans, Share
+from svc.domain.quantities import percent
 
 _MOST_KEYS = 12
 
@@ -41,7 +42,7 @@ def _exporter(exporter: ExporterReport) -> list[str]:
             ("session", said.session),
             ("content", said.content),
         )
-        shares = ", ".join(f"{name} {_percent(share)}" for name, share in pairs if share is not None)
+        shares = ", ".join(f"{name} {percent(share)}" for name, share in pairs if share is not None)
         lines.append(f"  model calls {exporter.model_calls} looked into: {shares}")
     if exporter.unread_attributes:
         more = len(exporter.unread_attributes) - _MOST_KEYS
@@ -62,8 +63,4 @@ def _named(name: str | None, version: str | None, unknown: str) -> str:
 
 
 def _shares(shares: list[Share]) -> str:
-    return ", ".join(f"{share.name} {_percent(share.share)}" for share in shares)
-
-
-def _percent(share: float) -> str:
-    return f"{share:.0%}"
+    return ", ".join(f"{share.name} {percent(share.share)}" for share in shares)

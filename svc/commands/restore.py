@@ -18,6 +18,7 @@ from svc.backup.physical import restore_physical
 from svc.backup.restoring import Restored, box_of, restore
 from svc.commands.telling import Teller
 from svc.config.table import Settings, read_settings
+from svc.domain.quantities import count, duration
 from svc.store.backup.loading import without
 from svc.wiring.open_store import open_store
 from svc.wiring.spools import set_back
@@ -99,7 +100,8 @@ async def _filled(
 
 def _summary(done: Restored, manifest: Manifest, settings: Settings, label: str) -> list[str]:
     lines = [
-        f"restored backup {manifest.stamp} into {label}: {done.rows:,} rows in {done.took_s:.1f} s",
+        f"restored backup {manifest.stamp} into {label}: {count(done.rows)} rows"
+        f" in {duration(done.took_s * 1000)}",
         *done.notes,
     ]
     if done.steps:

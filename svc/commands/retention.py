@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 
 from protocol.storage import Freed
 from svc.config.table import Settings
+from svc.domain.quantities import size
 from svc.store.retention.sweep import RetentionStore
 from svc.wiring.keeping import default_terms
 from svc.wiring.open_store import open_store
@@ -41,7 +42,7 @@ async def _show(shelf: RetentionStore, settings: Settings) -> None:
         )
     for row in await shelf.sizes():
         span = f", {row['oldest']} to {row['newest']}" if row["days"] else ""
-        print(f"{row['table']}: {row['days']} days{span}, {row['bytes'] / 2**20:.1f} MiB")
+        print(f"{row['table']}: {row['days']} days{span}, {size(row['bytes'])}")
 
 
 def _term(days: int, own: int | None) -> str:
@@ -51,13 +52,13 @@ def _term(days: int, own: int | None) -> str:
 async def _sweep(shelf: RetentionStore) -> None:
     rows: Counter[str] = Counter()
     days: Counter[str] = Counter()
-    size = 0
+    freed_bytes = 0
 
     def note(freed: Freed) -> None:
-        nonlocal size
+        nonlocal freed_bytes
         rows[freed.table] += freed.rows
         days[freed.table] += freed.days
-        size += freed.bytes
+        freed_bytes += freed.bytes
 
     await shelf.sweep(datetime.now(UTC), note)
     for table in sorted(rows):
@@ -66,4 +67,4 @@ async def _sweep(shelf: RetentionStore) -> None:
             print(f"{table}: {days[table]} whole days, about {rows[table]} rows")
         else:
             print(f"{table}: {rows[table]} rows")
-    print(f"{size / 2**20:.1f} MiB of disk freed at once" if size else "no whole day had expired")
+    print(f"{size(freed_bytes)} of disk freed at once" if freed_bytes else "no whole day had expired")

@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from decimal import Decimal
 from importlib.metadata import version
 from typing import Final
 
@@ -20,6 +19,7 @@ from protocol.storage import Outage
 from svc.commands.place import name_project, named_project
 from svc.config.table import Settings
 from svc.domain.pricing import PriceBook
+from svc.domain.quantities import count, money
 from svc.domain.rework import remapped, repriced
 from svc.domain.span import SpanRow
 from svc.ingest.prices import price_book
@@ -102,12 +102,8 @@ def _report(project: Project, store: ReworkStore, progress: Progress, *, apply: 
     if progress.without_payload:
         print(f"left alone   {progress.without_payload} spans whose payload has aged out")
     print(f"\n{'':<16}{'before':>20}{'after':>20}")
-    print(f"{'cost in USD':<16}{_money(before.cost):>20}{_money(after.cost):>20}")
-    print(f"{'tokens':<16}{before.tokens:>20}{after.tokens:>20}")
-    print(f"{'unpriced spans':<16}{before.unpriced:>20}{after.unpriced:>20}")
+    print(f"{'cost':<16}{money(before.cost):>20}{money(after.cost):>20}")
+    print(f"{'tokens':<16}{count(before.tokens):>20}{count(after.tokens):>20}")
+    print(f"{'unpriced spans':<16}{count(before.unpriced):>20}{count(after.unpriced):>20}")
     if not apply and progress.changed_spans:
         print(f"\nnothing is changed yet; `trace-svc {store.kind} --apply` does it")
-
-
-def _money(amount: Decimal) -> str:
-    return f"{amount:.6f}"

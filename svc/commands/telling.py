@@ -25,12 +25,3 @@ class Teller:
         if now_s - self._last_s >= self._every_s:
             self._last_s = now_s
             print(printable(line), file=sys.stderr, flush=True)
-
-
-def size_text(size_bytes: float) -> str:
-    """A size as people read it."""
-    for unit in ("bytes", "KiB", "MiB"):
-        if size_bytes < 1024:
-            return f"{size_bytes:.0f} {unit}" if unit == "bytes" else f"{size_bytes:.1f} {unit}"
-        size_bytes /= 1024
-    return f"{size_bytes:.1f} GiB"

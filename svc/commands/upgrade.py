@@ -17,8 +17,9 @@ import trio
 from protocol.operator import OperatorError
 from svc.commands.columns import print_columns
 from svc.commands.printing import offer_json, print_json
-from svc.commands.telling import Teller, size_text
+from svc.commands.telling import Teller
 from svc.config.table import Settings
+from svc.domain.quantities import count, duration, percent, size
 from svc.domain.upgrade import StepRun
 from svc.store.postgres.embedded.majors import discard_older
 from svc.wiring.open_store import open_store
@@ -72,8 +73,8 @@ async def _finish(settings: Settings) -> int:
             raise NoSuchUpgrade("the database is served: its server knows what it keeps of older releases")
         home = store.embedded.cluster.home
         done = await trio.to_thread.run_sync(discard_older, home)
-    for major, size in done:
-        print(f"removed the database of PostgreSQL {major} in {home / major}: {size_text(size)} are free")
+    for major, freed in done:
+        print(f"removed the database of PostgreSQL {major} in {home / major}: {size(freed)} are free")
     if not done:
         print("nothing is kept of an older PostgreSQL")
     return 0
@@ -88,7 +89,8 @@ def _print(found: Rehearsal) -> None:
         print(f"the database is at step {newest}, and this release has none that is ahead: nothing to do")
         return
     print(f"the database is at step {newest}; {len(found.steps)} steps are ahead")
-    print(f"rehearsed with {found.rows:,} rows, {found.share:.0%} of those that matter{_scaled(found)}\n")
+    part = f"{percent(found.share)} of those that matter"
+    print(f"rehearsed with {count(found.rows)} rows, {part}{_scaled(found)}\n")
     print_columns(
         [
             ("step", "kind", "takes", "keeps others from", "writes anew", "disk"),
@@ -106,14 +108,14 @@ def _scaled(found: Rehearsal) -> str:
 
 
 def _row(step: StepRun) -> tuple[str, ...]:
-    kept = (f"{out.table} ({out.whom}, {out.seconds:.1f} s)" for out in step.shut_out())
+    kept = (f"{out.table} ({out.whom}, {duration(out.seconds * 1000)})" for out in step.shut_out())
     return (
         f"{step.number} {step.name}",
         step.kind + (", beside ingest" if step.concurrent else ""),
-        f"{step.took_s:.1f} s",
+        duration(step.took_s * 1000),
         ", ".join(kept) or "-",
         ", ".join(step.rewritten) or "-",
-        size_text(step.disk_bytes),
+        size(step.disk_bytes),
     )
 
 

@@ -33,6 +33,7 @@ from svc.domain.detect.observed import MEASURES
 from svc.domain.detect.onset import Onset
 from svc.domain.detect.slots import slot_at
 from svc.domain.detect.table import DETECTORS
+from svc.domain.quantities import percent
 from svc.store.detection.case_findings import CaseFindings
 from svc.store.detection.case_states import CaseStates
 from svc.store.detection.casework import CaseworkStore, Standing
@@ -153,7 +154,7 @@ class CaseKeeper:
                 if cause.candidate.rank < one.candidate.rank and joined(one.candidate, cause.candidate):
                     share = await self._share(project_id, one, cause)
                     if share >= EXPLAINED_SHARE:
-                        why = f"{WITHHELD}{share:.0%} of it was “{cause.standing.title}”, which is over."
+                        why = f"{WITHHELD}{percent(share)} of it was “{cause.standing.title}”, which is over."
                         await self._withhold(project_id, one.standing, why)
                         explained.add(one.standing.id)
                         break
@@ -195,7 +196,7 @@ class CaseKeeper:
                 await self.lists.join(project_id, case_id, one.id, role.role, share, RULE, now)
             if role.role == "effect" and one.status == "withheld" and role.under is not None:
                 above = by_key[role.under].standing
-                why = f"{WITHHELD}{share or 0:.0%} of it is “{above.title}”, whose case lists it."
+                why = f"{WITHHELD}{percent(share or 0)} of it is “{above.title}”, whose case lists it."
                 await self._withhold(project_id, one, why)
         await self.work.lead(project_id, case_id, leader.id)
 

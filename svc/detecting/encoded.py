@@ -19,6 +19,7 @@ from protocol.storage import Outage
 from svc.detecting.looks import SettingsShelf
 from svc.domain.detect.detector import Detector
 from svc.domain.detect.encoded import ENCODED
+from svc.domain.quantities import percent
 from svc.outside.encoder import Encoder, EncoderBusy, Head
 from svc.outside.http import Unreached
 from svc.store.detection.due import DueStore
@@ -83,7 +84,7 @@ class EncodedJudge:
                         severity="medium",
                         confidence="high" if told >= (1 + least) / 2 else "medium",
                         subject_kind="session" if by_session else "span",
-                        summary=f"{summary} ({told:.0%})",
+                        summary=f"{summary} ({percent(told)})",
                         session_id=session_id,
                         trace_id=trace_id,
                         span_id=None if by_session else sample.span_id,

@@ -21,8 +21,9 @@ from svc.domain.detect.bucket import BucketState, Watched
 from svc.domain.detect.model_change import CHANGED_SHARE, models_of, new_models
 from svc.domain.detect.new_signature import BASELINE_FAILURES, NEW_SHARE, new_since
 from svc.domain.detect.slots import SLOTS_PER_DAY
-from svc.domain.detect.telling import instant, moment, share, subject_of
+from svc.domain.detect.telling import instant, moment, subject_of
 from svc.domain.detect.tool_error import TOOL_ERROR
+from svc.domain.quantities import counted, percent
 from svc.store.detection.bucket_states import NEWEST
 from svc.store.detection.due import DueBucket, LookDone
 from svc.store.detection.witnesses import EXEMPLARS, Sighting
@@ -159,8 +160,8 @@ def _secret(detector: str, bucket: Watched, form: str, sightings: Sequence[Sight
         current=float(traces),
         title=f"`{name}` {where} a secret: {form} ({secrets[0] if secrets else 'unknown'})",
         basis=(
-            f"{distinct} secret{'s' if distinct != 1 else ''} of the form {form} in {traces} "
-            f"trace{'s' if traces != 1 else ''} since {moment(first)}; "
+            f"{counted(distinct, 'secret')} of the form {form} in {counted(traces, 'trace')} "
+            f"since {moment(first)}; "
             + ("its form leaves no doubt." if high else "its form alone leaves room for doubt.")
         ),
         severity=_SECRET_BANDS[bucket.measure],
@@ -229,8 +230,8 @@ class SignatureJudge(Sightings):
             last=last,
             current=float(len(of_kind)),
             title=f"`{tool}` fails in a new way: {label}",
-            basis=f"{len(of_kind)} traces since {moment(begun)}, {share(portion)} of its failures since "
-            "then; none of the failures before were of this kind.",
+            basis=f"{counted(len(of_kind), 'trace')} since {moment(begun)}, {percent(portion)} of its "
+            "failures since then; none of the failures before were of this kind.",
             severity=severity.of_rate(0.0, portion, 0.0),
             trace_count=len(of_kind),
             metric="traces",
@@ -282,7 +283,7 @@ def _model(
         last=at,
         current=portion,
         title=f"`{name}` is answered by {answered} where {asked} is asked for",
-        basis=f"Since {moment(begun)} {share(portion)} of the calls that ask for {asked} are answered by "
+        basis=f"Since {moment(begun)} {percent(portion)} of the calls that ask for {asked} are answered by "
         f"{answered}, which never answered them before.",
         severity=severity.of_rate(0.0, portion, 0.0),
         harmful=False,

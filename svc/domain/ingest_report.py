@@ -12,6 +12,7 @@ from protocol.rest.ingest_report import CallShares, ExporterReport, Share
 from protocol.rest.query import timestamp
 from svc.domain.dialects import DIALECTS
 from svc.domain.exporters import Exporter, SeenSpans
+from svc.domain.quantities import duration
 
 #: A share below this is worth a word.
 _LITTLE: Final = 0.5
@@ -106,13 +107,13 @@ def advice(exporter: Exporter, seen: SeenSpans, *, calls_beside: bool = False) -
     dialect = _maker(exporter.scope, spoken)
     if seen.lag_s is not None and seen.lag_s < -_AHEAD_S:
         yield (
-            f"its clock runs at least {-seen.lag_s:.0f} s ahead: synchronise it (NTP), or its traces lie in"
-            " the future"
+            f"its clock runs at least {duration(-seen.lag_s * 1000)} ahead: synchronise it (NTP), or its"
+            " traces lie in the future"
         )
     elif seen.lag_s is not None and seen.lag_s > _LATE_S:
         yield (
-            f"no span came sooner than {seen.lag_s:.0f} s after its end: its clock is behind, or old spans"
-            " are sent"
+            f"no span came sooner than {duration(seen.lag_s * 1000)} after its end: its clock is behind, or"
+            " old spans are sent"
         )
     if not exporter.service or exporter.service.startswith("unknown_service"):
         yield "its service has no name: set OTEL_SERVICE_NAME"

@@ -10,6 +10,8 @@ from typing import Final, Literal
 
 import attrs
 
+from svc.domain.quantities import duration, size
+
 #: Locks that somebody of ours would wait for, the weakest first, and whom they shut out. The locks of plain
 #: reads and writes are none of them, nor the one that only tidying up and other steps wait for.
 SHUTS_OUT: Final[Mapping[str, str]] = {
@@ -128,7 +130,7 @@ class Verdict:
         """In a word."""
         match self.outcome:
             case "pause":
-                return f"pause of {self.pause_s:.0f} s"
+                return f"pause of {duration(self.pause_s * 1000)}"
             case "window":
                 return "needs a window"
             case plain:
@@ -142,7 +144,8 @@ def verdict(steps: Sequence[StepRun], newest_applied: int, disk_free_bytes: int 
     waits = [(step, out) for step in steps for out in step.shut_out() if out.seconds >= PAUSE_FROM_S]
     pause_s = max((out.seconds for _, out in waits), default=0.0)
     reasons = [
-        f"step {step.number} keeps {out.whom} from {out.table} for {out.seconds:.1f} s" for step, out in waits
+        f"step {step.number} keeps {out.whom} from {out.table} for {duration(out.seconds * 1000)}"
+        for step, out in waits
     ]
     needs = pause_s >= WINDOW_FROM_S
     for step in steps:
@@ -156,7 +159,5 @@ def verdict(steps: Sequence[StepRun], newest_applied: int, disk_free_bytes: int 
     most = max(step.disk_bytes for step in steps)
     if disk_free_bytes is not None and most > disk_free_bytes:
         needs = True
-        reasons.append(
-            f"a step takes {most / 2**30:.1f} GiB for a while, and {disk_free_bytes / 2**30:.1f} are free"
-        )
+        reasons.append(f"a step takes {size(most)} for a while, and {size(disk_free_bytes)} are free")
     return Verdict("window" if needs else "pause" if waits else "online", pause_s, reasons)

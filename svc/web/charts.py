@@ -128,7 +128,7 @@ def chart(
         frame,
         bars,
         [
-            (HEIGHT - share * top * scale, say(share * top).replace(".0 %", " %") if share else "0")
+            (HEIGHT - share * top * scale, say(share * top) if share else "0")
             # Half an event is none: one event has no middle.
             for share in ((0.0, 1.0) if counted and top % 2 else (0.0, 0.5, 1.0))
         ],

@@ -57,12 +57,12 @@ def why(one: BucketShown, now: datetime, zone: tzinfo) -> str:
         ready = None if one.eta_days is None else now + timedelta(days=one.eta_days)
         return learned(one.have or 0, one.need or 0, ready, zone)
     if one.state == "alarm":
-        return f"{one.ratio:.1f} times its bar" if one.ratio is not None else "above its bar"
+        return f"{words.count(one.ratio)} times its bar" if one.ratio is not None else "above its bar"
     told = REASONS.get(one.reason or "", "") or ("no traffic for a week" if one.state == "stale" else "")
     if one.ratio is not None and one.reason == "within_bar":
         told += f", at {words.percent(one.ratio)} of its bar"
     if one.smallest is not None:
-        least = f"×{one.smallest:.2f}" if is_size(one.measure) else words.percent(one.smallest)
+        least = words.times(one.smallest) if is_size(one.measure) else words.percent(one.smallest)
         told += f"; a week at {least} would have been seen"
     return told
 

@@ -15,6 +15,7 @@ from typing import Any, Final, cast, get_args
 import attrs
 
 from protocol.rest.query import Q_MAX
+from svc.domain.quantities import count
 from svc.domain.span import Kind
 from svc.store.reads.traces import TraceFilter
 from svc.web.ranges import TimeRange
@@ -237,7 +238,7 @@ def read_filters(typed: str) -> Filters:
         tokens.append(Token(name, value, bool(minus)))
     text = " ".join(words)
     if len(text) > Q_MAX:
-        wrong.append(f"a text of at most {Q_MAX:,} characters is searched for; it was left out")
+        wrong.append(f"a text of at most {count(Q_MAX)} characters is searched for; it was left out")
         text = ""
     if len(asked.get("without", ())) > MOST_EXCLUDED:
         wrong.append(f"at most {MOST_EXCLUDED} values are excluded; the others count")

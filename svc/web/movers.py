@@ -31,9 +31,9 @@ class Mover:
         if self.factor is None:
             return ""
         if self.factor >= 1.995:
-            return f"×{self.factor:.1f}" if self.factor < 100 else "×100 or more"
-        percent = round((self.factor - 1) * 100)
-        return f"{percent:+d} %" if percent else "±0"
+            return words.times(self.factor) if self.factor < 100 else "×100 or more"
+        change = self.factor - 1
+        return ("+" if change > 0 else "") + words.percent(change) if abs(change) >= 0.005 else "±0"
 
     @property
     def tone(self) -> str:

@@ -1,123 +1,61 @@
-"""Values as text, for people: counts, times, durations, money, sizes. Pure; every page says them alike.
-
-What is not known is a dash, never a zero.
-"""
+"""What pages write values with: quantities as the domain writes them, times, and texts made visible. Pure."""
 
 from __future__ import annotations
 
 import re
 from datetime import datetime, timedelta, tzinfo
-from decimal import Decimal
-from math import floor, log10
 from typing import Final
 
-NOT_KNOWN: Final = "–"
+from svc.domain.quantities import NOT_KNOWN as NOT_KNOWN
+from svc.domain.quantities import compact as compact
+from svc.domain.quantities import count as count
+from svc.domain.quantities import counted as counted
+from svc.domain.quantities import duration as duration
+from svc.domain.quantities import money as money
+from svc.domain.quantities import percent as percent
+from svc.domain.quantities import setting as setting
+from svc.domain.quantities import size as size
+from svc.domain.quantities import times as times
+from svc.domain.quantities import typed as typed
 
 #: What nobody sees although it changes how a text reads: bidirectional marks, zero widths, controls, tags.
 _UNSEEN: Final = re.compile(
     "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180e\u200b-\u200f"
-    "\u2028-\u202e\u2060-\u206f\u3164\ufeff\uffa0\ufff9-\ufffb\U000e0000-\U000e0fff]"
+    "\u2028-\u202e\u2060-\u206f\u3164\ufeff\uffa0\ufff9-\ufffb\U000e0000-\U000e0fff]+"
+)
+_PICTURE: Final = "[\u2190-\u21ff\u2300-\u23ff\u25a0-\u27bf\u2b00-\u2bff\U0001f000-\U0001faff]"
+#: Letters of scripts that are written with joiners: Arabic with Persian and Syriac, those of India, Burmese,
+#: Khmer, Mongolian.
+_LETTER: Final = (
+    "[\u0620-\u08ff\u0900-\u0dff\u1000-\u109f\u1780-\u17b3\u17b6-\u17ff"
+    "\u1820-\u18af\ufb50-\ufdff\ufe70-\ufefc]"
+)
+#: A joiner where it belongs: between two pictures of one emoji, or behind such a letter.
+_JOINED: Final = re.compile(
+    f"\u200d(?:(?<={_PICTURE}\u200d)|(?<={_PICTURE}\ufe0f\u200d))(?={_PICTURE})"
+    f"|[\u200c\u200d](?<={_LETTER}[\u200c\u200d])"
+)
+#: The tags behind a black flag that make it England's, Scotland's or Wales'; any other tags hide text.
+_BLACK_FLAG: Final = "\U0001f3f4"
+_FLAG_TAGS: Final = frozenset(
+    "".join(chr(0xE0000 + ord(letter)) for letter in region) + "\U000e007f"
+    for region in ("gbeng", "gbsct", "gbwls")
 )
 
 
 def visible(text: str) -> str:
-    """A text with its unseen characters shown as marks: ⟨U+202E⟩."""
-    return _UNSEEN.sub(lambda match: f"⟨U+{ord(match[0]):04X}⟩", text)
+    """A text with its unseen characters shown as marks, ⟨U+202E⟩; joiners are left where they belong."""
+    return _UNSEEN.sub(_marks, text)
 
 
-def count(number: float | None) -> str:
-    """18,204."""
-    return NOT_KNOWN if number is None else f"{number:,.0f}"
-
-
-def counted(number: int, one: str, many: str | None = None) -> str:
-    """1 trace, 2 traces."""
-    return f"{count(number)} {one if number == 1 else many or one + 's'}"
-
-
-def compact(number: float | None) -> str:
-    """950, 18.2 k, 3.1 M: where there is no room for all digits."""
-    if number is None:
-        return NOT_KNOWN
-    for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if abs(number) >= size:
-            scaled = number / size
-            return f"{scaled:.0f} {unit}" if abs(scaled) >= 100 else f"{scaled:.1f} {unit}"
-    return f"{number:.0f}" if number == int(number) else f"{number:.2g}"
-
-
-def duration(ms: float | None) -> str:
-    """0.4 ms, 312 ms, 9.2 s, 2 m 03 s, 3 h 20 m, 4 d 2 h."""
-    if ms is None:
-        return NOT_KNOWN
-    if ms < 0:
-        return "-" + duration(-ms)
-    if ms < 1:
-        return f"{ms:.2g} ms" if ms else "0 ms"
-    if ms < 999.5:
-        return f"{ms:.0f} ms"
-    seconds = ms / 1000
-    if seconds < 59.95:
-        return f"{seconds:.1f} s"
-    whole = round(seconds)
-    minutes, rest = divmod(whole, 60)
-    if minutes < 60:
-        return f"{minutes} m {rest:02d} s"
-    hours, minutes = divmod(minutes, 60)
-    if hours < 48:
-        return f"{hours} h {minutes:02d} m"
-    days, hours = divmod(hours, 24)
-    return f"{days} d {hours} h"
-
-
-def money(usd: Decimal | float | None) -> str:
-    """$12.40, $0.019, $0.00042: to the cent, below it two digits; $0 for nothing."""
-    if usd is None:
-        return NOT_KNOWN
-    value = float(usd)
-    if value == 0:
-        return "$0"
-    size = abs(value)
-    sign = "-" if value < 0 else ""
-    if size >= 1000:
-        return f"{sign}${size:,.0f}"
-    if size >= 0.995:
-        return f"{sign}${size:.2f}"
-    if size < 0.000_000_1:
-        return f"{sign}<$0.0000001"
-    digits = max(2, 1 - floor(log10(size)))
-    return f"{sign}${size:.{digits}f}"
-
-
-def share(part: float, whole: float) -> str:
-    """18.4 %; a dash of nothing."""
-    return NOT_KNOWN if not whole else percent(part / whole)
-
-
-def percent(fraction: float | None) -> str:
-    """18.4 %, 0.3 %, 100 %."""
-    if fraction is None:
-        return NOT_KNOWN
-    value = fraction * 100
-    if 0 < value < 0.05:
-        return "<0.1 %"
-    if 99.95 <= value < 100:
-        return ">99.9 %"
-    return f"{value:.0f} %" if value in (0, 100) or value >= 99.95 else f"{value:.1f} %"
-
-
-def size(number: int | None) -> str:
-    """812 B, 4.1 KiB, 2.3 MiB."""
-    if number is None:
-        return NOT_KNOWN
-    if number < 1024:
-        return f"{number} B"
-    scaled = float(number)
-    for unit in ("KiB", "MiB", "GiB", "TiB"):
-        scaled /= 1024
-        if scaled < 1024 or unit == "TiB":
-            break
-    return f"{scaled:.0f} {unit}" if scaled >= 100 else f"{scaled:.1f} {unit}"
+def _marks(match: re.Match[str]) -> str:
+    text, first = match.string, match.start()
+    if match[0] in _FLAG_TAGS and text[first - 1 : first] == _BLACK_FLAG:
+        return match[0]
+    return "".join(
+        char if _JOINED.match(text, first + place) else f"⟨U+{ord(char):04X}⟩"
+        for place, char in enumerate(match[0])
+    )
 
 
 def parsed(moment: datetime | str) -> datetime:
@@ -189,7 +127,7 @@ def length(range_: timedelta) -> str:
         if seconds % size_s == 0 and seconds >= size_s:
             number = int(seconds // size_s)
             return one if number == 1 else f"{number} {one}s"
-    return f"{seconds:.0f} seconds"
+    return counted(round(seconds), "second")
 
 
 def sentence(text: str) -> str:

@@ -44,6 +44,7 @@ from svc.domain.alerts.params import (
     DownParams,
     read_params,
 )
+from svc.domain.quantities import duration
 from svc.runtime.clock import now
 from svc.store.alerts.deliveries import DeliveryStore
 from svc.store.alerts.gathering import GatheringStore
@@ -122,7 +123,7 @@ class OwnLooks:
         report = self.ingest()
         self._down_since = None if report["status"] == "UP" else self._down_since or moment
         age_s = report["details"]["oldest_age_ms"] / 1000
-        why = f"The oldest batch waits for {age_s:.0f} s."
+        why = f"The oldest batch waits for {duration(age_s * 1000)}."
         return saw_down(params, self.copy, self._down_since, why, moment)
 
     def away(self, rule: AlertRule, since: datetime, moment: datetime) -> Mapping[str, AlertFacts]:

@@ -23,6 +23,7 @@ from protocol.operator import OperatorError
 from svc.config.table import Settings
 from svc.domain.disk_budget import level_of
 from svc.domain.intake import decoder
+from svc.domain.quantities import percent, size
 from svc.domain.retention import cutoffs
 from svc.importers.exported import ExportedFile
 from svc.importers.langfuse import LangfuseProject
@@ -137,8 +138,8 @@ class DiskRoom:
             return
         used = (await self.store.measure()).total
         self._next_s = trio.current_time() + LOOK_S
-        budget = f"the disk budget of {self.budget_bytes / 2**20:.0f} MiB"
-        share = f"{used / self.budget_bytes:.0%} of {budget} is used"
+        budget = f"the disk budget of {size(self.budget_bytes)}"
+        share = f"{percent(used / self.budget_bytes)} of {budget} is used"
         if used >= self.budget_bytes:
             raise OperatorError(
                 f"{share}: nothing more is taken in; make room or raise SVC_DISK_BUDGET_BYTES, then give the"

@@ -55,8 +55,8 @@ def test_a_lock_that_lasts_no_longer_than_a_write_is_online() -> None:
 
 def test_a_longer_one_is_a_pause_and_a_minute_a_window() -> None:
     pause = verdict([step(statement(7.4, {"span": "ShareLock"})), step(statement(3.0))], 100, None)
-    assert pause.text() == "pause of 7 s"
-    assert pause.reasons == ["step 200 keeps writes from span for 7.4 s"]
+    assert pause.text() == "pause of 7.40 s"
+    assert pause.reasons == ["step 200 keeps writes from span for 7.40 s"]
     assert verdict([step(statement(60.0, {"span": "ShareLock"}))], 100, None).text() == "needs a window"
 
 
@@ -72,4 +72,4 @@ def test_a_step_that_takes_more_than_the_disk_has_needs_a_window() -> None:
     assert verdict(runs, 100, 2 * 2**30).text() == "online"
     found = verdict(runs, 100, 2**30)
     assert found.text() == "needs a window"
-    assert found.reasons == ["a step takes 2.0 GiB for a while, and 1.0 are free"]
+    assert found.reasons == ["a step takes 2.0 GiB for a while, and 1.0 GiB are free"]

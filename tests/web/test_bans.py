@@ -37,6 +37,31 @@ def test_no_template_holds(what: str) -> None:
         assert found is None, (path.name, found)
 
 
+#: Rooms whose texts people read, and what of them writes places of a drawing, or digits that nobody sees.
+TEXTS = ("web", "commands", "domain", "detecting")
+PLACES = {"quantities.py", "charts.py", "answers.py"}
+_BY_HAND = re.compile(r"\{[^{}]*:[,+]?(?:\.\d+)?[fgeEG%]\}|\.toFixed\(|\.toPrecision\(|toLocaleString")
+
+
+def test_no_text_writes_a_number_by_hand() -> None:
+    svc = Path(TEMPLATES).parents[1]
+    texts = [path for room in TEXTS for path in (svc / room).rglob("*.py") if path.name not in PLACES]
+    by_hand = [path.name for path in texts if _BY_HAND.search(path.read_text(encoding="utf-8"))]
+    # Of modules the one that owns the numbers, and the one that writes widths in percent of a row.
+    by_hand += [
+        path.name
+        for path in MODULES
+        if _BY_HAND.search(re.sub(r"toFixed\(3\)\}%", "", path.read_text(encoding="utf-8")))
+    ]
+    assert by_hand == ["format.js"]
+    for path in HTML:
+        text = re.sub(r"\{#.*?#\}", "", path.read_text(encoding="utf-8"), flags=re.S)
+        for found in re.finditer(r"""["']%[^"'%]*[fgd]["'] *(?:%|\|)|\|\s*format\(""", text):
+            before = re.sub(r"\{%.*?%\}|\{\{.*?\}\}", "", text[: found.start()], flags=re.S)
+            # Inside of a tag it is a place of a drawing.
+            assert before.rfind("<") > before.rfind(">"), (path.name, text[found.start() - 40 : found.end()])
+
+
 @pytest.mark.parametrize("what", BANNED_IN_MODULES)
 def test_no_module_holds(what: str) -> None:
     for path in MODULES:

@@ -31,7 +31,7 @@ async def test_a_preview_says_by_how_much_prices_would_change_history(
         rates = {"input": Decimal(5), "output": Decimal(1)}
         book.adopt(OwnPrices("mine", (OwnPrice("gpt-4o", rates=rates),)))
         seen = await owner.get(BASE + "/prices?preview=1")
-        assert "Present prices would make $0.0015 of cost $0.0030 (+100.0 %)" in seen.text
+        assert "Present prices would make $0.0015 of cost $0.0030 (+100 %)" in seen.text
         assert "All 6 traces were looked at, 12 spans." in seen.text
         assert '<td class="num">6</td><td class="num">$0.0015</td><td class="num">$0.0030</td>' in seen.text
         monkeypatch.setattr(reprice_preview, "MOST_SPANS", 0)

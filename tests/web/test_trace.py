@@ -45,8 +45,8 @@ async def here(store: Database) -> AsyncIterator[Replica]:
 
 
 async def test_the_first_line_says_what_happened(owner: Visitor) -> None:
-    assert heading(await owner.get(at("failing"))) == "plan_trip took 9.8 s, 2 spans failed on the way"
-    assert heading(await owner.get(at("healthy"))) == "plan_trip took 9.8 s"
+    assert heading(await owner.get(at("failing"))) == "plan_trip took 9.84 s, 2 spans failed on the way"
+    assert heading(await owner.get(at("healthy"))) == "plan_trip took 9.84 s"
 
 
 @pytest.mark.parametrize("view", VIEWS)
@@ -65,13 +65,13 @@ async def test_every_number_leads_to_what_it_is_made_of(owner: Visitor) -> None:
         *("errors", "duration", "tokens", "cost", "spans")
     }
     cost = await owner.get(f"{at('failing')}/explain?number=cost")
-    assert "6,412 tokens, $0.019" in cost.text
+    assert "6,412 tokens, $0.0191" in cost.text
     assert "$2.50 a million" in cost.text
     assert "genai-prices" in cost.text
     errors = await owner.get(f"{at('failing')}/explain?number=errors")
     assert "HTTP 502" in errors.text
     inside = await owner.get(f"{at('failing')}?explain=spans")
-    assert "44 spans in 9.8 s" in inside.text
+    assert "44 spans in 9.84 s" in inside.text
     assert (await owner.get(f"{at('failing')}/explain?number=weather")).status == 404
 
 

@@ -251,7 +251,7 @@ async def test_the_command_prints_it_beside_the_database(earlier: Database, tmp_
 
     # With all rows of a small database: what a busy machine takes longer is not scaled by a hundred.
     done = upgrade("--check")
-    assert ", 100% of those that matter\n" in done.stdout
+    assert ", 100 % of those that matter\n" in done.stdout
     assert done.returncode == 0, done.stderr
     assert f"the database is at step {EARLIER}; " in done.stdout
     assert "96 span_digest" in done.stdout

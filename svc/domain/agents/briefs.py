@@ -27,7 +27,7 @@ You look into one question about one project of an LLM application, with tools t
 - Compare like with like: the same hours, the same kinds of requests, enough of both.
 - "Not enough evidence" is a good answer. A guess is not.
 - Write plain text without links, images or secrets.
-- Your budget: {turns} turns, {tokens:,} tokens, {minutes:.0f} minutes. End with submit_answer before it is
+- Your budget: {turns} turns, {tokens:,} tokens, {minutes} minutes. End with submit_answer before it is
   used up; only what you submit counts.
 """
 
@@ -117,7 +117,7 @@ def brief_of(
         question += _REPOSITORY
     known = sorted(set().union(*(ids_in(text) for text in files.values())))
     budget = _ALWAYS.format(
-        turns=limits.turns * 4 // 5, tokens=limits.tokens * 4 // 5, minutes=limits.seconds * 4 / 5 / 60
+        turns=limits.turns * 4 // 5, tokens=limits.tokens * 4 // 5, minutes=round(limits.seconds * 4 / 5 / 60)
     )
     prompt = "\n\n".join(f"# {name}\n\n{text}" for name, text in files.items())
     return Brief((budget + question).strip(), prompt, files, SCHEMAS[kind], checklist, known)

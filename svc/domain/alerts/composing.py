@@ -23,6 +23,7 @@ from protocol.alerts import (
     EventState,
 )
 from protocol.rest.query import timestamp
+from svc.domain.quantities import count
 
 #: Messages of one gathering to one channel that keeps incidents.
 INCIDENTS_MOST: Final = 25
@@ -68,7 +69,7 @@ def _message(rule: AlertRule, events: Sequence[AlertEvent], place: AlertPlace) -
     one = len(events) == 1
     worst = max((event.facts.severity for event in events), key=_RANK.__getitem__)
     over = all(event.state == "over" for event in events)
-    title = _title(rule, newest) if one else _MANY[rule.kind].format(n=f"{len(events):,}")
+    title = _title(rule, newest) if one else _MANY[rule.kind].format(n=count(len(events)))
     if over and not one:
         title = f"Over: {title[0].lower()}{title[1:]}"
     # A case is one thing whichever rule tells of it; what a rule sees is its own.

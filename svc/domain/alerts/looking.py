@@ -23,6 +23,7 @@ from svc.domain.alerts.params import (
     SilentParams,
 )
 from svc.domain.alerts.words import amount, metric_sentence
+from svc.domain.quantities import count, percent, size
 
 #: How often each kind looks.
 SOON: Final = timedelta(minutes=1)
@@ -62,7 +63,7 @@ def saw_letters(
     if spans >= params.spans and oldest_at is not None and reason is not None:
         waits = "span waits as a dead letter" if spans == 1 else "spans wait as dead letters"
         firing["dead letters"] = AlertFacts(
-            title=f"{spans:,} {waits}",
+            title=f"{count(spans)} {waits}",
             text=f"The first since {oldest_at:%Y-%m-%d %H:%M} UTC. They can be replayed or discarded.",
             severity="medium",
             path=_DEAD_LETTERS,
@@ -88,7 +89,7 @@ def saw_disk(
     params: DiskParams, level: str, used: int, budget: int, reached_on: date | None, now: datetime
 ) -> RuleSightings:
     """The disk against its budget."""
-    share = f"{used / budget:.0%} of {budget / 2**30:.1f} GiB used" if budget else "nothing measured yet"
+    share = f"{percent(used / budget)} of {size(budget)} used" if budget else "nothing measured yet"
     when = "" if reached_on is None else f", reached on {reached_on} by present growth"
     firing = {}
     if level in ("tell", "drop", "full"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Final
 
 from svc.domain.alerts.params import (
@@ -16,6 +17,7 @@ from svc.domain.alerts.params import (
     RuleParams,
     SilentParams,
 )
+from svc.domain.quantities import count, counted, setting, writer
 
 DAYS: Final = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 _CASE: Final = {
@@ -29,6 +31,8 @@ _FIGURES: Final = {
     "error_rate": "the error rate of {}",
     "p95_ms": "the p95 duration of {}",
 }
+#: The metric whose unit a figure has.
+_METRICS: Final = {"count": "count", "cost": "cost", "error_rate": "rate", "p95_ms": "p95_ms"}
 _DATASETS: Final = {
     "spans": "spans",
     "tool_calls": "tool calls",
@@ -50,17 +54,17 @@ def sentence_of(kind: str, params: RuleParams) -> str:
         case DigestParams(every, at, weekday):
             return f"each {'day' if every == 'day' else DAYS[weekday]} at {at} UTC: what happened"
         case DownParams(minutes):
-            return f"ingest has been down for {_counted(minutes, 'minute')}" if minutes else "ingest is down"
+            return f"ingest has been down for {counted(minutes, 'minute')}" if minutes else "ingest is down"
         case LettersParams(spans):
-            return f"{'' if spans == 1 else f'at least {spans:,} '}spans wait as dead letters"
+            return f"{'' if spans == 1 else f'at least {count(spans)} '}spans wait as dead letters"
         case SilentParams(hours, days):
-            return f"a service that sent on each of {_counted(days, 'day')} is silent for {hours} hours"
+            return f"a service that sent on each of {counted(days, 'day')} is silent for {hours} hours"
         case DiskParams(days):
-            return f"the disk budget is nearly used up, or will be within {_counted(days, 'day')}"
+            return f"the disk budget is nearly used up, or will be within {counted(days, 'day')}"
         case BackupParams(hours):
-            return f"a backup fails, or the last good one is older than {_counted(hours, 'hour')}"
+            return f"a backup fails, or the last good one is older than {counted(hours, 'hour')}"
         case CertificateParams(days):
-            return f"the certificate ends within {_counted(days, 'day')}"
+            return f"the certificate ends within {counted(days, 'day')}"
         case MetricParams():
             return metric_sentence(params)
 
@@ -73,24 +77,23 @@ def metric_sentence(params: MetricParams) -> str:
     window = "an hour" if params.window_hours == 1 else f"{params.window_hours} hours"
     figure = _FIGURES[params.figure].format(of)
     if params.bound in ("above", "below"):
-        return f"{figure} over {window} is {params.bound} {amount(params.figure, params.value)}"
-    return f"{figure} over {window} {params.bound} by {params.value:g} % against the seven days before"
+        return f"{figure} over {window} is {params.bound} {threshold(params.figure, params.value)}"
+    return f"{figure} over {window} {params.bound} by {setting(params.value)} % against the seven days before"
 
 
 def amount(figure: str, value: float | None) -> str:
-    """A figure with its measure."""
-    if value is None:
-        return "not known"
+    """A figure that was measured, with its unit."""
+    return "not known" if value is None else writer(_METRICS[figure])(value)
+
+
+def threshold(figure: str, value: float) -> str:
+    """What somebody set for a figure, with all its digits."""
     match figure:
         case "cost":
-            return f"${value:,.4f}".rstrip("0").rstrip(".")
+            return f"${setting(value)}"
         case "error_rate":
-            return f"{value * 100:.3g} %"
+            return f"{setting(Decimal(str(value)) * 100)} %"
         case "p95_ms":
-            return f"{value:,.0f} ms"
+            return f"{setting(value)} ms"
         case _:
-            return f"{value:,.0f}"
-
-
-def _counted(number: int, one: str) -> str:
-    return f"{number} {one}" if number == 1 else f"{number} {one}s"
+            return setting(value)

@@ -12,6 +12,7 @@ from typing import Final, Literal
 import attrs
 
 from svc.domain.detect.slots import SLOTS_PER_DAY, block_of_week
+from svc.domain.quantities import money, percent, times
 
 Condition = Literal["direction", "rarity", "spread", "size", "reference", "explained"]
 
@@ -32,8 +33,8 @@ REASONS: Final[Mapping[Condition, str]] = {
     "direction": "it is an improvement",
     "rarity": "it is not yet ten times rarer than an alarm by chance",
     "spread": f"it has fewer than {LEAST_SLOTS} slots, {LEAST_TRACES} traces or {LEAST_SESSIONS} sessions",
-    "size": f"it is smaller than ×{RATE_TIMES:g} or +{RATE_POINTS:.0%} for rates, ×{SIZE_TIMES:g} for sizes, "
-    f"${DOLLARS_A_DAY:g} a day for costs",
+    "size": f"it is smaller than {times(RATE_TIMES)} or +{percent(RATE_POINTS)} for rates, "
+    f"{times(SIZE_TIMES)} for sizes, {money(DOLLARS_A_DAY)} a day for costs",
     "reference": "the reference is shorter than 7 days or lacks this part of the week",
     "explained": "a confirmed finding explains it",
 }

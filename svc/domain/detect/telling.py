@@ -1,6 +1,6 @@
 """What a finding says: its key, its title and one sentence of proof, and the figures behind them.
 
-Owns: the words of every detector, and how rates, durations, money and rarity are written. The judge calls it.
+Owns: the words of every detector, and how stretches of time and rarity are written. The judge calls it.
 Pure; a text never holds what a user wrote but names of tools and call sites.
 """
 
@@ -19,6 +19,7 @@ from svc.domain.detect.bucket import Watched
 from svc.domain.detect.changes import Change
 from svc.domain.detect.observed import SITE, TOOL
 from svc.domain.detect.slots import SLOT_S, slot_start_s
+from svc.domain.quantities import count, duration, money, percent, times
 
 #: How a rate is told: the short name in keys, who fails, and in which way.
 _RATES: Final[Mapping[str, tuple[str, str, str, str]]] = {
@@ -115,7 +116,7 @@ def _rate(bucket: Watched, change: Change, reach: float) -> tuple[Any, ...]:
                     "failures": now.failures},
     }  # fmt: skip
     if was is None:
-        title = f"`{name}` has failed from its first day: {share(now.rate)} of {units}"
+        title = f"`{name}` has failed from its first day: {percent(now.rate)} of {units}"
         basis = (
             f"{count(now.failures)} of {count(now.units)} {units} since {moment(change.onset.median)}; "
             "there is nothing earlier to compare with."
@@ -125,7 +126,7 @@ def _rate(bucket: Watched, change: Change, reach: float) -> tuple[Any, ...]:
         "value": was.rate, "interval": list(was.interval), "units": was.units, "failures": was.failures,
     }  # fmt: skip
     words = more if change.direction == "up" else less
-    title = f"`{name}` {words}: {share(was.rate)} → {share(now.rate)} of {units}"
+    title = f"`{name}` {words}: {percent(was.rate)} → {percent(now.rate)} of {units}"
     basis = (
         f"{count(now.failures)} of {count(now.units)} {units} {_since(change)} against "
         f"{count(was.failures)} of {count(was.units)} {_before(change)}; {rarity(change.chance_days)}."
@@ -186,40 +187,10 @@ def span(slots: float) -> str:
     """A stretch of slots in its largest unit."""
     seconds = slots * SLOT_S
     if seconds >= 2 * 86_400:
-        return f"{seconds / 86_400:.0f} days"
+        return f"{count(round(seconds / 86_400))} days"
     if seconds >= 5_400:
-        return f"{seconds / 3_600:.0f} h"
-    return f"{max(seconds / 60, 5):.0f} min"
-
-
-def share(rate: float) -> str:
-    """A share in percent, with two figures."""
-    percent = rate * 100
-    return f"{percent:.0f} %" if percent >= 10 or percent == 0 else f"{percent:.2g} %"
-
-
-def count(n: int) -> str:
-    """A whole number with its thousands set apart."""
-    return f"{n:,}"
-
-
-def times(ratio: float) -> str:
-    """How many times."""
-    return f"×{ratio:.2g}" if ratio < 10 else f"×{ratio:.0f}"
-
-
-def duration(ms: float) -> str:
-    """A duration in the unit that suits it."""
-    if ms < 1_000:
-        return f"{ms:.0f} ms"
-    if ms < 120_000:
-        return f"{ms / 1_000:.1f} s"
-    return f"{ms / 60_000:.1f} min"
-
-
-def money(usd: float) -> str:
-    """US dollars, with two figures below a cent."""
-    return f"${usd:,.2f}" if usd >= 0.1 else f"${usd:.2g}"
+        return f"{count(round(seconds / 3_600))} h"
+    return f"{count(round(max(seconds / 60, 5)))} min"
 
 
 def rarity(days: float | None) -> str:
@@ -228,11 +199,11 @@ def rarity(days: float | None) -> str:
         return "chance alone was not weighed"
     years = days / 365.25
     if years >= _RAREST_YEARS:
-        often = f"less than once in {_RAREST_YEARS:,} years"
+        often = f"less than once in {count(_RAREST_YEARS)} years"
     elif years >= 2:
-        often = f"once in {years:.0f} years"
+        often = f"once in {count(round(years))} years"
     elif days >= 60:
-        often = f"once in {days / (365.25 / 12):.0f} months"
+        often = f"once in {count(round(days / (365.25 / 12)))} months"
     else:
-        often = f"once in {max(days, 1):.0f} days"
+        often = f"once in {count(round(max(days, 1)))} days"
     return f"chance alone does this {often} of this traffic"

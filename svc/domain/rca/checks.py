@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+from svc.domain.quantities import count, duration, money, percent
 from svc.domain.rca import figures
 from svc.domain.rca.parts import Factor, Portion, others, signature_shares, tool_shares
 from svc.domain.rca.population import LEAST_UNITS, Claim, Mark, Population, label_of
@@ -43,7 +44,7 @@ def told(
         _check(
             "sample",
             "ruled_out" if enough else "unknown",
-            f"{figures.count(n)} traces before and {figures.count(m)} since"
+            f"{count(n)} traces before and {count(m)} since"
             + ("" if enough else f"; at least {LEAST_UNITS} a side are needed"),
         )
     ]
@@ -133,18 +134,18 @@ def _factor(factor: Factor) -> dict[str, Any]:
         f"parts.{factor.name}",
         _assessment(factor.share),
         f"{_FACTORS[factor.name]}: {_plain(factor.name, factor.before)} →"
-        f" {_plain(factor.name, factor.after)}, {figures.dollars(factor.dollars)} a turn"
+        f" {_plain(factor.name, factor.after)}, {money(factor.dollars)} a turn"
         f" ({_part(factor.share)} of the change)",
     )
 
 
 def _part(share: float) -> str:
     """A part of a change, which may lie beyond all of it or against it."""
-    return f"{100 * share:.0f} %"
+    return percent(share)
 
 
 def _portion(name: str, claim: Claim, part: Portion, counts: bool = True) -> dict[str, Any]:
-    show = figures.percent if claim.rate else figures.duration
+    show = percent if claim.rate else duration
     return _check(
         f"{name}.{part.name[: figures.VALUE_CHARS]}",
         _assessment(part.share) if counts else "ruled_out",
@@ -158,5 +159,5 @@ def _assessment(share: float) -> Assessment:
 
 def _plain(name: str, value: float) -> str:
     if name in ("uncached_share", "cached_share"):
-        return figures.percent(value)
-    return figures.dollars(value * 1e6) if name == "price" else figures.count(value)
+        return percent(value)
+    return money(value * 1e6) if name == "price" else count(value)

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from protocol.detection import EvidenceRole
+from svc.domain.quantities import count, duration, money, percent
 from svc.domain.rca import checks, figures
 from svc.domain.rca.population import Claim, Mark, Population, Unit, label_of
 from svc.domain.rca.shares import AttributeCheck
@@ -66,14 +67,14 @@ def moved_of(claim: Claim, before: Population, after: Population) -> str:
     if claim.rate:
         told = []
         for side in (before, after):
-            low, high = map(figures.percent, wilson(side.failures, len(side.units)))
+            low, high = map(percent, wilson(side.failures, len(side.units)))
             share = side.failures / len(side.units) if side.units else 0.0
             told.append(
-                f"{figures.count(side.failures)} of {figures.count(len(side.units))} traces"
-                f" ({figures.percent(share)}, 95 % between {low} and {high})"
+                f"{count(side.failures)} of {count(len(side.units))} traces"
+                f" ({percent(share)}, 95 % between {low} and {high})"
             )
         return f"Before {told[0]} failed, since then {told[1]}."
-    show = figures.dollars if claim.money else figures.duration
+    show = money if claim.money else duration
     old, new = (_middle(side.units) for side in (before, after))
     return f"The median went from {show(old)} to {show(new)}."
 
@@ -156,19 +157,13 @@ def _holds(claim: Claim, place: Concentration) -> str:
         return f"{what} holds {held} with {figures.whole(row.share_after)} of the traffic"
     if place.kind == "signature":
         part = place.portion
-        rates = (
-            ""
-            if part is None
-            else f", {figures.percent(part.before)} → {figures.percent(part.after)} of traces"
-        )
+        rates = "" if part is None else f", {percent(part.before)} → {percent(part.after)} of traces"
         return (
             f"one kind of failure, {figures.value(place.name)}, makes"
             f" {figures.whole(place.share)} of the rise{rates}"
         )
     part = place.portion
-    times = (
-        "" if part is None else f", {figures.duration(part.before)} → {figures.duration(part.after)} a trace"
-    )
+    times = "" if part is None else f", {duration(part.before)} → {duration(part.after)} a trace"
     return f"the time in {figures.value(place.name)} makes {figures.whole(place.share)} of the change{times}"
 
 
@@ -246,8 +241,8 @@ def _odds(place: Concentration) -> str:
     if place.row is None or place.row.odds is None:
         return "."
     odds = place.row.odds
-    reach = f"95 %: {figures.times(odds.low)} to {figures.times(odds.high)}"
-    return f": the odds are {figures.times(odds.ratio)} times those of the others ({reach})."
+    reach = f"95 %: {count(odds.low)} to {count(odds.high)}"
+    return f": the odds are {count(odds.ratio)} times those of the others ({reach})."
 
 
 def _inside(unit: Unit, place: Concentration) -> bool:
@@ -304,7 +299,7 @@ def _detailed(
     for name, side in zip(("Before", "After"), sides, strict=True):
         lines.append(
             f"- {name}: {figures.moment(side.first)} to {figures.moment(side.end)},"
-            f" {figures.count(len(side.units))} of {figures.count(side.total)} traces."
+            f" {count(len(side.units))} of {count(side.total)} traces."
             + (f" {side.noted}" if side.noted else "")
         )
     lines += ["", "## Hypotheses", ""]

@@ -21,6 +21,7 @@ import trio
 
 from svc.domain.detect.histogram import CENTRES
 from svc.domain.detect.slots import BLOCKS, SLOTS_PER_DAY, SLOTS_PER_WINDOW, block_of_week
+from svc.domain.quantities import count
 from svc.domain.rca.attributes import TELLING, attributes_of_buckets, marks_of
 from svc.domain.rca.population import Claim, Mark, Population, Unit
 from svc.store.detection.population_question import ALL_HOURS, CaseQuestion, ComparedHours, ask, hours_like
@@ -214,7 +215,7 @@ async def _folded(
     if not reach["n"]:
         return [], 0, []
     first, last = reach["first"], reach["last"]
-    noted = [f"Only the {SCANNED:,} traces nearest to the onset."] if reach["n"] >= SCANNED else []
+    noted = [f"Only the {count(SCANNED)} traces nearest to the onset."] if reach["n"] >= SCANNED else []
     total: int = await connection.fetchval(
         _COUNTED, project_id, sorted(question.counted), first, last, blocks
     )

@@ -12,6 +12,7 @@ from uuid import UUID
 
 from protocol.detection import ESCALATES_BY, SYSTEM, Author, Detection, Resolution
 from svc.domain.detect.severity import band
+from svc.domain.quantities import count
 from svc.store.detection.trail import note
 from svc.store.postgres.database import Connection
 
@@ -62,7 +63,7 @@ async def escalate(
             seen.delta,
         )
     if worse:
-        summary = f"severity {case['severity_told']:.2f} to {worst:.2f}"
+        summary = f"severity {count(case['severity_told'])} to {count(worst)}"
         await note(
             connection, project_id, case_id, "escalated", seen.cause.detector, summary, seen.detected_at
         )

@@ -14,6 +14,7 @@ from protocol.samples import SAMPLED, Sample
 from svc.domain.alerts.params import CaseParams
 from svc.domain.alerts.silence import Heard
 from svc.domain.exporters import DEMO_SCOPE
+from svc.domain.quantities import count, counted, money
 from svc.store.postgres.database import READ_TIMEOUT_S, Connection, Database
 
 #: Instants that a backtest reads at most, and services that are watched.
@@ -155,9 +156,9 @@ def _digest(steps: Mapping[str, int], cases: Sequence[Any], traces: Any, period:
     opened, again = steps.get("opened", 0), steps.get("reopened", 0)
     over = sum(steps.get(name, 0) for name in ("resolved", "absorbed", "rejected"))
     still = cases[0]["n"] if cases else 0
-    cost = f", ${traces['cost']:,.2f}" if traces["cost"] else ""
+    cost = f", {money(traces['cost'])}" if traces["cost"] else ""
     lines = [
-        f"{traces['n']:,} traces, {traces['failed']:,} failed{cost}.",
+        f"{counted(traces['n'], 'trace')}, {count(traces['failed'])} failed{cost}.",
         f"{opened} opened, {again} opened again, {over} resolved.",
         *(f"C-{row['number']} ({row['severity']}): {row['title'][:50]}" for row in cases),
     ]

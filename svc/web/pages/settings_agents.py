@@ -15,6 +15,7 @@ from protocol.refusals import Refusal
 from protocol.rest.agents import AgentSettingsShown, RunsQuery
 from svc.front.api import agents as api
 from svc.front.api import integrations
+from svc.web import words
 from svc.web.agent_view import PARKED
 from svc.web.forms import asked
 from svc.web.page import PROJECT, Go, Html, PageRoute, Visit
@@ -60,8 +61,8 @@ class AgentsForm(msgspec.Struct):
 def _typed(found: AgentSettingsShown) -> AgentsForm:
     form = AgentsForm(
         triage_automatic="on" if found.triage_automatic else "",
-        run_usd="" if found.run_usd is None else f"{found.run_usd:g}",
-        day_usd=f"{found.day_usd:g}",
+        run_usd="" if found.run_usd is None else words.typed(found.run_usd),
+        day_usd=words.typed(found.day_usd),
     )
     for kind in RUN_KINDS:
         chosen = getattr(found.models, kind)

@@ -1,35 +1,20 @@
 // @ts-check
-/** Numbers as text, in the words of the server (`words.py`): durations in µs, money in billionths of a dollar. */
+/**
+ * Quantities as text, to the letter as the server writes them (`svc/domain/quantities.py`), and texts made visible
+ * (`svc/web/words.py`); `tests/quantities.json` holds both. What is not known is a dash.
+ */
 
-/** 0.4 ms, 312 ms, 9.2 s, 2 m 03 s, 3 h 20 m. @param {number} us */
-export function duration(us) {
-  if (us < 0) return "–";
-  const ms = us / 1000;
-  if (ms < 1) return ms ? `${Number(ms.toPrecision(2))} ms` : "0 ms";
-  if (ms < 999.5) return `${ms.toFixed(0)} ms`;
-  const seconds = ms / 1000;
-  if (seconds < 59.95) return `${seconds.toFixed(1)} s`;
-  const whole = Math.round(seconds);
-  const minutes = Math.floor(whole / 60);
-  if (minutes < 60) return `${minutes} m ${String(whole % 60).padStart(2, "0")} s`;
-  const hours = Math.floor(minutes / 60);
-  if (hours < 48) return `${hours} h ${String(minutes % 60).padStart(2, "0")} m`;
-  return `${Math.floor(hours / 24)} d ${hours % 24} h`;
-}
+const NOT_KNOWN = "–";
 
-/** $12.40, $0.019, $0.00042. @param {number} nano */
-export function money(nano) {
-  const usd = nano / 1e9;
-  if (usd >= 1000) return `$${count(Math.round(usd))}`;
-  if (usd >= 0.995) return `$${usd.toFixed(2)}`;
-  if (usd >= 0.001) return `$${usd.toFixed(3)}`;
-  if (usd < 0.0000001) return "<$0.0000001";
-  return `$${usd.toFixed(7).replace(/0+$/, "")}`;
-}
+/** @typedef {number | null} Quantity */
 
-/** 18,204. @param {number} number */
+/** 18,204; of what is not whole 12.5 and 0.72. @param {Quantity} number */
 export function count(number) {
-  return String(number).replace(/\B(?=(\d{3})+(?!\d))/g, ",");
+  if (number === null || !Number.isFinite(number)) return NOT_KNOWN;
+  const [amount, sign] = parted(number);
+  if (amount >= 99.95 || Number.isInteger(amount)) return sign + fixed(amount, 0);
+  if (amount >= 0.995) return sign + short(fixed(amount, 1));
+  return amount >= 0.01 ? sign + short(amount.toPrecision(2)) : `${sign}<0.01`;
 }
 
 /** 1 span, 2 spans. @param {number} number @param {string} one */
@@ -37,12 +22,91 @@ export function counted(number, one) {
   return `${count(number)} ${one}${number === 1 ? "" : "s"}`;
 }
 
-const UNSEEN =
-  // What it names is control and combining by purpose.
-  // eslint-disable-next-line no-control-regex, no-misleading-character-class
-  /[\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f-\u009f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ufeff\uffa0\ufff9-\ufffb]|\udb40[\udc00-\udfff]/g;
+/** 950, 18.2 k, 3.1 M. @param {Quantity} number */
+export function compact(number) {
+  if (number === null || !Number.isFinite(number)) return NOT_KNOWN;
+  const [amount, sign] = parted(number);
+  for (const [unitSize, unit] of /** @type {[number, string][]} */ ([[1e9, "G"], [1e6, "M"], [1e3, "k"]])) {
+    if (amount >= unitSize * 0.9995) return `${sign}${fixed(amount / unitSize, amount / unitSize >= 99.95 ? 0 : 1)} ${unit}`;
+  }
+  return count(number);
+}
 
-/** A text with its unseen characters shown as marks, as the server shows them. @param {string} text */
-export function visible(text) {
-  return text.replace(UNSEEN, (one) => `⟨U+${(one.codePointAt(0) ?? 0).toString(16).toUpperCase().padStart(4, "0")}⟩`);
+/** 30 %, 1.7 %, 0.34 %. @param {Quantity} share */
+export function percent(share) {
+  if (share === null || !Number.isFinite(share)) return NOT_KNOWN;
+  const [amount, sign] = parted(share * 100);
+  if (amount === 0) return "0 %";
+  if (amount < 0.01) return `${sign}<0.01 %`;
+  if (amount < 9.95) return `${sign}${amount.toPrecision(2)} %`;
+  if (amount >= 99.95 && amount < 100) return `${sign}>99.9 %`;
+  return `${sign}${fixed(amount, amount >= 99.5 && amount < 100 ? 1 : 0)} %`;
+}
+
+/** ×14, ×1.9, ×1.15, ×0.42. @param {Quantity} factor */
+export function times(factor) {
+  if (factor === null || !Number.isFinite(factor)) return NOT_KNOWN;
+  if (factor >= 9.95) return `×${fixed(factor, 0)}`;
+  if (factor >= 1.995) return `×${short(fixed(factor, 1))}`;
+  if (factor >= 0.995) return `×${short(fixed(factor, 2))}`;
+  return factor >= 0.001 ? `×${short(factor.toPrecision(2))}` : "<×0.001";
+}
+
+/** 0.42 ms, 312 ms, 9.23 s, 2 m 03 s, 3 h 20 m, 4 d 2 h. @param {Quantity} ms @returns {string} */
+export function duration(ms) {
+  if (ms === null || !Number.isFinite(ms)) return NOT_KNOWN;
+  if (ms < 0) return `-${duration(-ms)}`;
+  if (ms === 0) return "0 ms";
+  if (ms < 0.001) return "<0.001 ms";
+  if (ms < 0.9995) return `${short(ms.toPrecision(3))} ms`;
+  if (ms < 999.5) return `${ms.toPrecision(3)} ms`;
+  const seconds = ms / 1000;
+  if (seconds < 59.95) return `${seconds.toPrecision(3)} s`;
+  const whole = Math.floor(seconds + 0.5);
+  const minutes = Math.floor(whole / 60);
+  if (minutes < 60) return `${minutes} m ${String(whole % 60).padStart(2, "0")} s`;
+  const hours = Math.floor(minutes / 60);
+  if (hours < 48) return `${hours} h ${String(minutes % 60).padStart(2, "0")} m`;
+  return `${fixed(Math.floor(hours / 24), 0)} d ${hours % 24} h`;
+}
+
+/** $1,234.50, $0.0190, $0.00042. @param {Quantity} usd */
+export function money(usd) {
+  if (usd === null || !Number.isFinite(usd)) return NOT_KNOWN;
+  const [amount, sign] = parted(usd);
+  if (amount === 0) return "$0";
+  if (amount >= 0.99995) return `${sign}$${fixed(amount, 2)}`;
+  if (amount < 0.0000001) return `${sign}<$0.0000001`;
+  const leading = Number(amount.toExponential(1).split("e")[1]);
+  return `${sign}$${fixed(amount, Math.max(4, 1 - leading))}`;
+}
+
+/** 812 B, 4.1 KiB, 2.3 MiB. @param {Quantity} bytes */
+export function size(bytes) {
+  if (bytes === null || !Number.isFinite(bytes)) return NOT_KNOWN;
+  const [amount, sign] = parted(bytes);
+  if (amount < 1023.5) return `${sign}${fixed(amount, 0)} B`;
+  let [scaled, unit] = [amount, ""];
+  for (unit of ["KiB", "MiB", "GiB", "TiB"]) {
+    scaled /= 1024;
+    if (scaled < 1023.5) break;
+  }
+  return `${sign}${fixed(scaled, scaled >= 99.95 ? 0 : 1)} ${unit}`;
+}
+
+/** @param {number} number @returns {[number, string]} */
+function parted(number) {
+  return [Math.abs(number), number < 0 ? "-" : ""];
+}
+
+/** @param {number} number @param {number} places */
+function fixed(number, places) {
+  const [whole, rest] = number.toFixed(places).split(".");
+  const grouped = whole.replace(/\B(?=(\d{3})+(?!\d))/g, ",");
+  return rest ? `${grouped}.${rest}` : grouped;
+}
+
+/** Without the zeros that end a fraction. @param {string} text */
+function short(text) {
+  return text.includes(".") ? text.replace(/0+$/, "").replace(/\.$/, "") : text;
 }

@@ -1,7 +1,7 @@
 // @ts-check
 /** The palette: pages and actions by name, ids and texts by what the server makes of them. */
 
-import { visible } from "./format.js";
+import { visible } from "./visible.js";
 
 /** @typedef {{label: string, hint: string, go: () => void}} Entry */
 

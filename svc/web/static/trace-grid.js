@@ -4,14 +4,15 @@
  * state, so a link leads to what one sees.
  */
 
-import { count, counted, duration, visible } from "./format.js";
+import { count, counted } from "./format.js";
 import { follow, say, waited } from "./trace-head.js";
 import { finder } from "./trace-find.js";
 import { build, button, hints, keep, keys } from "./trace-keys.js";
 import { Overview, onDrag } from "./trace-map.js";
-import { ORPHANS, Trace } from "./trace-model.js";
+import { ORPHANS, Trace, took } from "./trace-model.js";
 import { Rows } from "./trace-rows.js";
 import { Scale, drawAxis } from "./trace-scale.js";
+import { visible } from "./visible.js";
 
 /** @typedef {import("./trace-model.js").Shown} Shown */
 
@@ -112,7 +113,7 @@ export class Grid {
     const { columns, last } = /** @type {Trace} */ (this.trace);
     this.note.textContent = "";
     if (columns.n < columns.total) {
-      const rest = this.query ? "overlap this part of its time" : `the first ${duration(last)} of it`;
+      const rest = this.query ? "overlap this part of its time" : `the first ${took(last)} of it`;
       this.note.textContent = `${count(columns.n)} of ${counted(columns.total, "span")} are here: ${rest}. The export holds the others. `;
       button(this.note, this.query ? "Back to the beginning" : "Show the next part", () => this.#part());
     }
@@ -272,7 +273,7 @@ export class Grid {
     trace.criticalPath();
     this.rows.draw(true);
     const { name, us } = trace.waitedFor();
-    say(this.root, this.rows.bold ? `The bold path is what the end waited for${name ? `; most of it ${name}, ${duration(us)}` : ""}` : "");
+    say(this.root, this.rows.bold ? `The bold path is what the end waited for${name ? `; most of it ${name}, ${took(us)}` : ""}` : "");
   }
 
   /** @param {number} factor */

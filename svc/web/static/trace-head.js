@@ -1,8 +1,8 @@
 // @ts-check
 /** What stands above the spans: numbers that explain themselves, and how a trace that still arrives is followed. */
 
-import { duration } from "./format.js";
 import { load } from "./part.js";
+import { took } from "./trace-model.js";
 
 const EVERY_MS = 2000;
 const MOST_MS = 600_000;
@@ -63,5 +63,5 @@ export function follow(grid) {
 export function waited(root, trace) {
   const { name, us } = trace.waitedFor();
   const place = root.querySelector("[data-waited]");
-  if (place && name && us > trace.last * 0.2) place.textContent = `, ${duration(us)} of it waiting for ${name.slice(0, 60)}`;
+  if (place && name && us > trace.last * 0.2) place.textContent = `, ${took(us)} of it waiting for ${name.slice(0, 60)}`;
 }

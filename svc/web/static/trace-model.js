@@ -4,7 +4,8 @@
  * Pure, and linear in the number of spans whatever the links between them: parents may be missing or go in a circle.
  */
 
-import { visible } from "./format.js";
+import { duration, money } from "./format.js";
+import { visible } from "./visible.js";
 
 /** @typedef {{v: number, n: number, total: number, settled: boolean, t0: number, names: string[], kinds: string[],
  *   models: string[], id: string, parent: number[], kind: number[], name: number[], model: number[],
@@ -18,6 +19,12 @@ const ORPHAN = 2;
 /** Equal siblings beyond which they fold. */
 const FOLDED = 4;
 export const ORPHANS = -2;
+
+/** How long, of the microseconds of columns; less than none is not known. @param {number} us */
+export const took = (us) => duration(us < 0 ? null : us / 1000);
+
+/** What it cost, of the billionths of a dollar of columns. @param {number} nano */
+export const costs = (nano) => money(nano / 1e9);
 
 export class Trace {
   /** @param {Columns} columns */

@@ -4,8 +4,8 @@
  * One tab stop; the row that is active is told by `aria-activedescendant`.
  */
 
-import { count, duration, money } from "./format.js";
-import { ORPHANS } from "./trace-model.js";
+import { count } from "./format.js";
+import { ORPHANS, costs, took } from "./trace-model.js";
 
 export const ROW_PX = 28;
 const MOST_INDENTS = 12;
@@ -171,11 +171,11 @@ export class Rows {
     slot.row.classList.toggle("found", !group && this.found.has(span));
     const failed = !group && trace.failed(span);
     slot.error.textContent = failed ? `✕ ${trace.errors.get(span) || "failed"}` : "";
-    slot.took.textContent = duration(group ? group.end - group.start : c.dur[span]);
+    slot.took.textContent = took(group ? group.end - group.start : c.dur[span]);
     const tokens = group ? group.tokens : c.tokens[span];
     slot.tokens.textContent = tokens ? count(tokens) : "";
     const cost = group ? group.cost : c.cost[span];
-    slot.cost.textContent = cost > 0 ? money(cost) : cost < 0 ? "no price" : "";
+    slot.cost.textContent = cost > 0 ? costs(cost) : cost < 0 ? "no price" : "";
     if (this.ways.tree) slot.said.textContent = this.previews.get(group ? "" : trace.id(span)) ?? "";
     else this.#place(slot, group ? group.start : trace.start[span], group ? group.end : trace.end[span], hue, failed, Boolean(group));
   }

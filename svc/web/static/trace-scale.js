@@ -1,7 +1,7 @@
 // @ts-check
 /** Time to place: linear, but for long stretches in which nothing ran, which are cut to a mark. */
 
-import { duration } from "./format.js";
+import { took } from "./trace-model.js";
 
 /** @typedef {{from: number, to: number, x: number, width: number, cut: boolean}} Stretch */
 
@@ -56,7 +56,7 @@ export class Scale {
     const found = [];
     for (let at = Math.ceil(this.low / step) * step; at < this.high; at += step) {
       const x = this.place(at);
-      if (x * px < px - 44 && !this.stretches.some((one) => one.cut && Math.abs(one.x - x) < 0.06) && !this.stretches.some((one) => one.cut && at > one.from && at < one.to)) found.push({ x, text: at ? duration(at) : "0 s" });
+      if (x * px < px - 44 && !this.stretches.some((one) => one.cut && Math.abs(one.x - x) < 0.06) && !this.stretches.some((one) => one.cut && at > one.from && at < one.to)) found.push({ x, text: at ? took(at) : "0 s" });
     }
     return found.filter((tick, i) => i === 0 || (tick.x - found[i - 1].x) * px > 52);
   }
@@ -101,7 +101,7 @@ export function drawAxis(axis, scale) {
   const marks = scale.ticks(axis.clientWidth || 400).map(({ x, text }) => mark("tick", text, x));
   for (const one of scale.stretches.filter(({ cut }) => cut)) {
     const gap = mark("cut", "⁄⁄", one.x);
-    gap.title = `${duration(one.to - one.from)} in which nothing ran`;
+    gap.title = `${took(one.to - one.from)} in which nothing ran`;
     marks.push(gap);
   }
   axis.replaceChildren(...marks);

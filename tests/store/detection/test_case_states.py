@@ -322,7 +322,7 @@ async def test_a_case_escalates_when_its_severity_has_risen_by_a_tenth(
         for _ in range(2):
             await fire(store, again)
     told = [e["summary"] for e in (await case(store, case_id))["events"] if e["kind"] == "escalated"]
-    assert told == ["severity 0.20 to 0.30", "severity 0.30 to 0.70"]
+    assert told == ["severity 0.2 to 0.3", "severity 0.3 to 0.7"]
     assert (await case(store, case_id))["severity"] == "high"
 
 

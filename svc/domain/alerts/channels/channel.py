@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 import attrs
 
 from protocol.alerts import AlertMessage, ChannelKind, ChannelSecret, Sending
+from svc.domain.quantities import count
 
 
 @attrs.frozen
@@ -74,6 +75,6 @@ def plain_text(outgoing: Outgoing) -> str:
         if item.text:
             lines.append(item.text)
     if message.more:
-        lines.append(f"and {message.more:,} more")
+        lines.append(f"and {count(message.more)} more")
     lines.append(outgoing.link(message.path))
     return "\n".join(lines)

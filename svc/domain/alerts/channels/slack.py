@@ -8,6 +8,7 @@ import msgspec
 
 from protocol.alerts import ChannelSecret, HttpSending
 from svc.domain.alerts.channels.channel import ChannelType, Outgoing, address_fault
+from svc.domain.quantities import count
 
 #: Slack refuses longer ones.
 _HEADER_CHARS: Final = 150
@@ -38,7 +39,7 @@ def _write(_params: SlackParams, secret: ChannelSecret | None, outgoing: Outgoin
         linked = f"*<{outgoing.link(item.path)}|{_escaped(item.subject)}>* {_escaped(item.title)}"
         text = linked + (f"\n{_escaped(item.text)}" if item.text else "")
         blocks.append({"type": "section", "text": {"type": "mrkdwn", "text": text[:_SECTION_CHARS]}})
-    more = f"and {message.more:,} more · " if message.more else ""
+    more = f"and {count(message.more)} more · " if message.more else ""
     about = f"{more}{message.org}/{message.project} · {message.rule} · <{outgoing.link(message.path)}|Open>"
     blocks.append({"type": "context", "elements": [{"type": "mrkdwn", "text": about[:_SECTION_CHARS]}]})
     body = msgspec.json.encode({"text": _escaped(message.title), "blocks": blocks})

@@ -19,6 +19,7 @@ from typing import Final
 import structlog
 import trio
 
+from svc.domain import quantities
 from svc.store.postgres.embedded.cluster import (
     MAJOR,
     USER,
@@ -82,8 +83,8 @@ async def bring_over(cluster: Cluster, old: Path, start_lock: int, alive: int) -
     free = shutil.disk_usage(cluster.home).free
     if free < size * _ROOM:
         raise EmbeddedServerError(
-            f"bringing the database from PostgreSQL {major} to {MAJOR} takes {size * _ROOM / 2**30:.1f} GiB,"
-            f" and {cluster.home} has {free / 2**30:.1f} free: make room; nothing is changed"
+            f"bringing the database from PostgreSQL {major} to {MAJOR} takes {quantities.size(size * _ROOM)},"
+            f" and {cluster.home} has {quantities.size(free)} free: make room; nothing is changed"
         )
     log.warning("bringing the database over", major=major, to=MAJOR, mib=round(size / 2**20))
     run = partial(

@@ -26,6 +26,7 @@ from typing import IO, Any, Final, Protocol, TypeVar
 
 import trio
 
+from svc.domain.quantities import size
 from svc.store.postgres.embedded import cluster as disk
 from svc.store.postgres.embedded.cluster import Cluster, EmbeddedServerError
 from svc.store.postgres.embedded.locks import opened, try_lock, wait_lock
@@ -183,8 +184,8 @@ async def lay_cluster(
     free = shutil.disk_usage(cluster.home).free
     if free < size_bytes * ROOM:
         raise EmbeddedServerError(
-            f"{cluster.home} has {free / 2**30:.1f} GiB free, and the restore wants"
-            f" {size_bytes * ROOM / 2**30:.1f}: make room, or set SVC_DATA_DIR to a folder of another disk"
+            f"{cluster.home} has {size(free)} free, and the restore wants"
+            f" {size(size_bytes * ROOM)}: make room, or set SVC_DATA_DIR to a folder of another disk"
         )
     disk.write_file(disk.restoring(cluster), "", 0o600)
     disk.discard(cluster.draft)

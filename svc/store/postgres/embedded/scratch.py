@@ -16,6 +16,7 @@ from typing import Final
 import attrs
 
 from protocol.operator import OperatorError
+from svc.domain.quantities import size
 from svc.store.postgres.database import Address, Database
 from svc.store.postgres.embedded.server import open_embedded
 
@@ -64,8 +65,7 @@ async def scratch_server(
         wanted, free = size_bytes * ROOM, shutil.disk_usage(made).free
         if free < wanted:
             raise NoRoom(
-                f"{Path(made).parent} has {free / 2**30:.1f} GiB free, and to {purpose} wants"
-                f" {wanted / 2**30:.1f}: {remedy}"
+                f"{Path(made).parent} has {size(free)} free, and to {purpose} wants {size(wanted)}: {remedy}"
             )
         if filled is not None:
             await filled(Path(made) / "data")
