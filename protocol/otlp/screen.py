@@ -4,7 +4,7 @@ Owns: `screen`, `screen_spans`, `refusal_of` and `Screening`. The doors screen w
 it; decoding screens once more, because the spool may hold what an earlier release took. Never looks at
 anything but ids, name and start, and how many entries a span has.
 
-Hot path: measured 2026-11, 1 µs a span.
+Hot path: measured 2026-11, 1.0 µs a span, 1.6 with quotas.
 """
 
 from __future__ import annotations

@@ -16,6 +16,7 @@ import yaml
 
 from svc.config.checks import boot_refusals
 from svc.config.table import read_settings, setting_rows
+from tests.conftest import missing
 from tests.service import TRACE_SVC, environment
 
 ROOT = Path(__file__).parent.parent.parent
@@ -172,7 +173,7 @@ def docker_compose() -> list[str]:
         said = subprocess.run([*words, "version"], capture_output=True, text=True, check=False, timeout=30)
         if said.returncode == 0 and "Docker Compose version" in said.stdout:
             return words
-    pytest.skip(f"neither `docker compose` nor {BUILT} is here; tests/image/compose.sh builds that one")
+    missing(f"Docker Compose, which tests/image/compose.sh builds into {BUILT.parent},")
 
 
 @pytest.mark.parametrize(
@@ -187,6 +188,7 @@ def docker_compose() -> list[str]:
     ],
     ids=["plain", "public", "postgres", "kafka", "agents", "all"],
 )
+@pytest.mark.release
 def test_docker_compose_reads_the_file(
     tmp_path: Path, docker_compose: list[str], arguments: list[str], profiles: list[str]
 ) -> None:
@@ -196,6 +198,7 @@ def test_docker_compose_reads_the_file(
     assert services.keys() == {"trace-svc", *wanted}
 
 
+@pytest.mark.release
 def test_the_port_of_grpc_is_published_when_grpc_is_on(tmp_path: Path, docker_compose: list[str]) -> None:
     def ports(name: str, **settings: str) -> dict[int, str | None]:
         lines = [f"{key}={value}" for key, value in settings.items()]
