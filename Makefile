@@ -101,11 +101,11 @@ test-versions:
 
 # BASE names another base than Debian's own.
 BASE ?= debian:trixie-slim
-VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
+VERSION = $(shell $(PYTHON) -c 'from protocol.release import release; print(release())')
 
 image:
 	docker build -f deploy/Dockerfile --build-arg BASE=$(BASE) --build-arg VERSION=$(VERSION) \
-	    --build-arg REVISION=$$(git rev-parse HEAD) -t trace-svc -t trace-svc:$(VERSION) .
+	    --build-arg REVISION=$$(git rev-parse HEAD) -t trace-svc -t trace-svc:$(subst +,-,$(VERSION)) .
 
 # What a release consists of, from the present commit, in dist/.
 release: .venv/.dev

@@ -16,6 +16,7 @@ HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
 
 from protocol.compiled import MODULES, SWITCH, sources, twin  # noqa: E402
+from protocol.release import BUILD_VERSION, UPCOMING, described  # noqa: E402
 
 #: Types in annotations are not types of C: what mypy calls `float` may be an int.
 DIRECTIVES = {"language_level": 3, "annotation_typing": False, "embedsignature": False}
@@ -77,6 +78,7 @@ SAME = {"extra_compile_args": ["-g0", *LEVEL, "-w"], "extra_link_args": ["-Wl,--
 
 wanted = os.environ.get(SWITCH, "") != "false"
 setup(
+    version=os.environ.get(BUILD_VERSION) or described(HERE) or f"{UPCOMING}.dev0",
     cmdclass={"build_ext": Twins},
     ext_modules=[Extension(name, [], optional=True, **SAME) for name in MODULES] if wanted else [],
 )

@@ -8,9 +8,9 @@ everyone else holds a handle or a passive object that the wiring lends.
       │               ▲                    └──bury──▶ dead letters
       │               └ DiskWriter, BrokerLink make it durable
       │
-      │   TraceRoller ──settle──▶ store ◀──build── HourBuilder × 2
-      │                             "   ◀──make─── Partitioner
-      │   ExporterWriter ──add──▶   "   ◀─expire── RetentionSweeper, ◀─empty── Purger
+      │   TraceRoller × 2 ──settle──▶ store ◀──build── HourBuilder × 2
+      │                                 "   ◀──make─── Partitioner
+      │   ExporterWriter ──add──▶       "   ◀─expire── RetentionSweeper, ◀─empty── Purger
       │   DetectingProcess ══▶ TraceFolder, judges, CaseAnalyst ────▶ "  (a process of its own)
       │   Launcher ◀─claim─ store; ══▶ sandbox runner (RunnerChild, or another machine's)
       │                               ◀─count─── Heartbeat ──▶ its host

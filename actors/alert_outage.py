@@ -148,7 +148,7 @@ class OutageTeller:
             for rule_id, telling in list(standby.told.items()):
                 await self._shelf.write_down(telling.written())
                 del standby.told[rule_id]
-                standby.rules = [_known(one, rule_id) for one in standby.rules]
+                standby.rules = [_recorded_rule(rule, rule_id) for rule in standby.rules]
             standby.rules = await self._shelf.standing()
             self._tally.standing_rules = len(standby.rules)
         except Outage as outage:
@@ -157,7 +157,9 @@ class OutageTeller:
             raise
         standby.away_since = None
         standby.told_s = {
-            one.rule.id: standby.told_s[one.rule.id] for one in standby.rules if one.rule.id in standby.told_s
+            standing.rule.id: standby.told_s[standing.rule.id]
+            for standing in standby.rules
+            if standing.rule.id in standby.told_s
         }
         return REFRESH_S
 
@@ -218,6 +220,6 @@ class OutageTeller:
             letter.due_s = trio.current_time() + rest_s
 
 
-def _known(standing: StandingRule, told_id: UUID) -> StandingRule:
+def _recorded_rule(standing: StandingRule, told_id: UUID) -> StandingRule:
     """The same, after the rule of that id was written down."""
     return attrs.evolve(standing, told=True) if standing.rule.id == told_id else standing

@@ -167,9 +167,9 @@ class AlertDeliverer:
     async def _stored(self, lease: DeliveryLease, outcome: int | Undelivered | None) -> None:
         tally, about = self._tally, (lease.channel.kind, lease.channel.name)
         if not isinstance(outcome, Undelivered):
-            kept = await self._shelf.sent(lease, outcome)
-            tally.sent += kept
-            tally.lost += not kept
+            stored = await self._shelf.sent(lease, outcome)
+            tally.sent += stored
+            tally.lost += not stored
             return
         state = await self._shelf.failed(lease, outcome)
         if state is None:
@@ -177,8 +177,8 @@ class AlertDeliverer:
             return
         tally.failed += 1
         tally.dead += state == "dead"
-        what = "given up" if state == "dead" else "tried again later"
-        log.warning("an alert to the %s channel %s is %s: %s", *about, what, outcome.why)
+        next_step = "given up" if state == "dead" else "tried again later"
+        log.warning("an alert to the %s channel %s is %s: %s", *about, next_step, outcome.why)
 
     async def _release(self, lease: DeliveryLease) -> None:
         with trio.move_on_after(RELEASE_TIMEOUT_S, shield=True):
@@ -221,29 +221,29 @@ class AlertWatcher:
         await self._keep_samples(self._now())
         for rule in await self._watch.due(tuple(self._looks), self._now()):
             now = self._now()
-            seen = await self._seen(rule, now)
+            sightings = await self._seen(rule, now)
             self._tally.looks += 1
-            self._tally.troubles[rule.kind] += seen.trouble is not None
-            await self._watch.settle(rule, seen, now, by_each_copy=rule.kind in self._by_each_copy)
+            self._tally.troubles[rule.kind] += sightings.trouble is not None
+            await self._watch.settle(rule, sightings, now, by_each_copy=rule.kind in self._by_each_copy)
         return WATCH_ROUND_S
 
     async def _keep_samples(self, now: datetime) -> None:
         hour = now.replace(minute=0, second=0, microsecond=0)
-        new = {kind: one for kind, one in self._samples(now).items() if self._sampled.get(kind) != hour}
+        new = {kind: sample for kind, sample in self._samples(now).items() if self._sampled.get(kind) != hour}
         if new:
             await self._watch.keep_samples(new, now)
             self._sampled |= dict.fromkeys(new, hour)
 
     async def _seen(self, rule: AlertRule, now: datetime) -> RuleSightings:
-        seen = RuleSightings(now, trouble=f"the look took longer than {LOOK_TIMEOUT_S:g} s")
+        sightings = RuleSightings(now, trouble=f"the look took longer than {LOOK_TIMEOUT_S:g} s")
         with trio.move_on_after(LOOK_TIMEOUT_S):
             try:
                 return await self._looks[rule.kind](rule, now)
             except Slow:
-                seen = RuleSightings(now, trouble="its question took too long")
+                sightings = RuleSightings(now, trouble="its question took too long")
             except Outage:
                 raise
             except Exception as error:  # what one rule does to its look must not cost the others theirs
                 log.warning("a rule of kind %s could not look: %s", rule.kind, type(error).__name__)
-                seen = RuleSightings(now, trouble=f"the look failed ({type(error).__name__})")
-        return attrs.evolve(seen, next_at=now + LOOK_AGAIN)
+                sightings = RuleSightings(now, trouble=f"the look failed ({type(error).__name__})")
+        return attrs.evolve(sightings, next_at=now + LOOK_AGAIN)

@@ -46,8 +46,8 @@ class CaseAnalyst:
     async def round(self) -> float:
         """One look; the seconds to rest. Raises `Outage`."""
         for case in await self._shelf.due():
-            begun = await self._shelf.start(case.project_id, case.case_id, self._now())
-            self._counts["begun"] += begun is not None and begun.new
+            start = await self._shelf.start(case.project_id, case.case_id, self._now())
+            self._counts["begun"] += start is not None and start.new
         while (lease := await self._shelf.claim(self._now())) is not None:
             await self._report(lease)
         return ROUND_S
@@ -95,9 +95,9 @@ class CaseAnalyst:
         while True:
             await trio.sleep(RENEW_S)
             try:
-                held = await self._shelf.renew(lease)
+                renewal = await self._shelf.renew(lease)
             except Outage:
                 # The analysis will meet it too; a lease that runs out is claimed by the next.
                 continue
-            if held is None:
+            if renewal is None:
                 scope.cancel()

@@ -132,16 +132,18 @@ class KeptCertificate:
 
     async def refresh(self) -> Kept:
         """Show what is kept now. A pair that is no good is left out of what is returned. Raises `Outage`."""
-        kept = await self.shelf.load()
-        if kept.pair is not None and kept.pair != self._served:
+        certificate = await self.shelf.load()
+        if certificate.pair is not None and certificate.pair != self._served:
             try:
-                self.show(kept.pair)
+                self.show(certificate.pair)
             except BadPair as bad:
                 log.warning("the certificate that is kept is no good: %s", bad)
-                kept = attrs.evolve(kept, pair=None)
-        waiting = [one for one in await self.shelf.challenges() if one.kind == "tls-alpn-01"]
+                certificate = attrs.evolve(certificate, pair=None)
+        waiting = [
+            challenge for challenge in await self.shelf.challenges() if challenge.kind == "tls-alpn-01"
+        ]
         self.prove(waiting[0] if waiting else None)
-        return kept
+        return certificate
 
     def show(self, pair: Pair) -> None:
         """Show this certificate. Raises `BadPair`."""
@@ -187,14 +189,14 @@ class AcmeCertificate:
         await rounds(self._round, self._vitals, rest=self._nudge.rest, task_status=task_status)
 
     async def _round(self) -> float:
-        kept = await self._kept.refresh()
+        certificate = await self._kept.refresh()
         if not self._renews():
             return STANDBY_S
-        left_s = await self._until_renewal(kept)
+        left_s = await self._until_renewal(certificate)
         if left_s > 0:
             return min(left_s, RENEWAL_LOOK_S)
         try:
-            kept = await self._obtain(kept)
+            certificate = await self._obtain(certificate)
         except AuthorityFault as fault:
             fault.pause_s = RESTS_S[min(self._failures, len(RESTS_S) - 1)]
             self._failures += 1
@@ -202,40 +204,40 @@ class AcmeCertificate:
             log.warning("no new certificate: %s; the next try is in %g s", fault, fault.pause_s)
             raise
         self._failures, self._refusals, self._state.fault = 0, 0, None
-        return min(max(await self._until_renewal(kept), SOONEST_S), RENEWAL_LOOK_S)
+        return min(max(await self._until_renewal(certificate), SOONEST_S), RENEWAL_LOOK_S)
 
-    async def _until_renewal(self, kept: Kept) -> float:
+    async def _until_renewal(self, certificate: Kept) -> float:
         facts, now = self._state.facts, self._now()
-        if kept.pair is None or facts is None or facts.left(now) <= timedelta(0):
+        if certificate.pair is None or facts is None or facts.left(now) <= timedelta(0):
             return 0.0
         try:
-            at = await self._authority.renewal(kept.pair)
+            due_at = await self._authority.renewal(certificate.pair)
         except AuthorityFault as fault:
             # It has been away before; two thirds of a life leave weeks to try in.
             log.info("the authority does not say when to renew: %s", fault)
-            at = None
-        return ((at or facts.due_at) - now).total_seconds()
+            due_at = None
+        return ((due_at or facts.due_at) - now).total_seconds()
 
-    async def _obtain(self, kept: Kept) -> Kept:
-        first = kept.proven_by or CHALLENGES[0]
-        both = (first, *(kind for kind in CHALLENGES if kind != first))
-        kinds = both if not self._refusals else (both[self._refusals % 2],)
+    async def _obtain(self, certificate: Kept) -> Kept:
+        first = certificate.proven_by or CHALLENGES[0]
+        by_preference = (first, *(kind for kind in CHALLENGES if kind != first))
+        kinds = by_preference if not self._refusals else (by_preference[self._refusals % 2],)
         refused: NotProven | None = None
         for kind in kinds:
             try:
-                return await self._obtain_by(kept, kind)
+                return await self._obtain_by(certificate, kind)
             except NotProven as fault:
                 log.warning("by %s: %s", kind, fault)
                 refused = fault
                 # The account of the first try is there for the second.
-                kept = await self._shelf.load()
+                certificate = await self._shelf.load()
         assert refused is not None
         self._refusals += 1
         raise refused
 
-    async def _obtain_by(self, kept: Kept, kind: ChallengeKind) -> Kept:
-        ordered = await self._authority.order(kept, kind)
-        if ordered.kept != kept:
+    async def _obtain_by(self, certificate: Kept, kind: ChallengeKind) -> Kept:
+        ordered = await self._authority.order(certificate, kind)
+        if ordered.kept != certificate:
             await self._shelf.keep(ordered.kept)
         challenge = ordered.challenge
         try:
@@ -256,6 +258,6 @@ class AcmeCertificate:
         except BadPair as bad:
             raise AuthorityFault(f"what the authority gave cannot be served: {bad}") from None
         proven_by = kind if challenge is not None else ordered.kept.proven_by
-        kept = attrs.evolve(ordered.kept, pair=pair, proven_by=proven_by)
-        await self._shelf.keep(kept)
-        return kept
+        certificate = attrs.evolve(ordered.kept, pair=pair, proven_by=proven_by)
+        await self._shelf.keep(certificate)
+        return certificate

@@ -62,12 +62,12 @@ class Detecting:
 
     def take(self, report: Report) -> None:
         """The process said how it stands."""
-        for told in report.rounds:
-            vitals = self._rounds.get(told.name)
+        for round_report in report.rounds:
+            vitals = self._rounds.get(round_report.name)
             if vitals is None:
-                vitals = self._rounds[told.name] = self.board.enrol(told.name, spare=True)
-            _copy(told, vitals)
-            self._counts[told.name] = Counter(told.counts)
+                vitals = self._rounds[round_report.name] = self.board.enrol(round_report.name, spare=True)
+            _copy(round_report, vitals)
+            self._counts[round_report.name] = Counter(round_report.counts)
 
     def lose(self) -> None:
         """The process is gone; what it counted stays counted."""
@@ -78,10 +78,10 @@ class Detecting:
             vitals.state, vitals.waiting_for, vitals.rests_s = "waiting", "the detecting process", None
 
 
-def _copy(told: RoundReport, vitals: Vitals) -> None:
-    vitals.state = _STATES[told.state]
-    vitals.crashes, vitals.last_error = told.crashes, told.last_error
-    vitals.waiting_for, vitals.rests_s = told.waiting_for, told.rests_s
+def _copy(report: RoundReport, vitals: Vitals) -> None:
+    vitals.state = _STATES[report.state]
+    vitals.crashes, vitals.last_error = report.crashes, report.last_error
+    vitals.waiting_for, vitals.rests_s = report.waiting_for, report.rests_s
 
 
 class DetectingProcess:
@@ -125,15 +125,15 @@ class DetectingProcess:
         return reason
 
     async def _tell(self, stream: trio.abc.SendStream) -> None:
-        told = False
+        reported = False
         while True:
-            if (busy := self._busy()) != told:
+            if (busy := self._busy()) != reported:
                 try:
                     await stream.send_all(framed_message(IngestBusy(busy)))
                 except (trio.BrokenResourceError, trio.ClosedResourceError):
                     # Who hears will hear of it.
                     return
-                told = busy
+                reported = busy
             await trio.sleep(BUSY_LOOK_S)
 
     async def _hear(self, stream: trio.abc.ReceiveStream) -> None:

@@ -126,13 +126,13 @@ class DiskBudget:
 
     def _note(self, use: Any, level: str) -> None:
         tally, today = self._tally, self._now().date()
-        before, tally.level = tally.level, level
+        previous, tally.level = tally.level, level
         tally.measured = True
         tally.used, tally.database, tally.wal, tally.spool = use.total, use.database, use.wal, use.spool
         tally.bytes_a_day, tally.reached_on = self._rules.forecast(use, today)
         tally.refuses = level == "full"
         now_s = trio.current_time()
-        if level != before or (level != "ok" and now_s - self._told_s >= TELL_AGAIN_S):
+        if level != previous or (level != "ok" and now_s - self._told_s >= TELL_AGAIN_S):
             self._told_s = now_s
             self._tell(level)
 

@@ -112,7 +112,9 @@ class Drainer:
         except Exception as error:
             # The group is bad somewhere. Batch by batch, then span by span, finds where, and what is good
             # is stored. A bug in a mapping ends here as well: it must cost a span, not the service.
-            log.warning("a group of %d batches could not be written: %s", len(lease.batches), _known(error))
+            log.warning(
+                "a group of %d batches could not be written: %s", len(lease.batches), _loggable(error)
+            )
             for batch in lease.batches:
                 await self._take_apart(batch)
             return
@@ -127,7 +129,7 @@ class Drainer:
         except Outage:
             raise
         except Exception as error:
-            log.error("a batch of %d spans cannot be stored as a whole: %s", batch.spans, _known(error))
+            log.error("a batch of %d spans cannot be stored as a whole: %s", batch.spans, _loggable(error))
         else:
             self._count(written, [batch])
             return
@@ -140,7 +142,11 @@ class Drainer:
             except Exception as error:
                 letters.append(
                     Letter(
-                        batch.project_id, _reason(_known(error)), single.body, batch.received_at, single.spans
+                        batch.project_id,
+                        _reason(_loggable(error)),
+                        single.body,
+                        batch.received_at,
+                        single.spans,
                     )
                 )
         if letters:
@@ -164,7 +170,7 @@ class Drainer:
         try:
             return self._split(batch)
         except Exception as error:
-            log.error("a batch of %d spans cannot be taken apart: %s", batch.spans, _known(error))
+            log.error("a batch of %d spans cannot be taken apart: %s", batch.spans, _loggable(error))
             return [batch]
 
     async def _through_outages(self, attempt: Callable[[], Awaitable[T]]) -> T:
@@ -189,7 +195,7 @@ class Drainer:
             self._on_stored(batch)
 
 
-def _known(error: Exception) -> StoreRefused | SinkLost | WriteFailed:
+def _loggable(error: Exception) -> StoreRefused | SinkLost | WriteFailed:
     """The error as one whose text may be logged."""
     return error if isinstance(error, StoreRefused | SinkLost | WriteFailed) else WriteFailed.of(error)
 

@@ -50,32 +50,32 @@ class TraceFolder:
 
     async def round(self) -> float:
         """Fold once for each project; how many seconds to rest."""
-        more = False
-        before = self._counts["spans"]
+        has_more = False
+        spans_before = self._counts["spans"]
         for project_id in await self._shelf.waiting():
-            done = await self._shelf.fold(project_id)
-            if not done.held:
+            tally = await self._shelf.fold(project_id)
+            if not tally.held:
                 continue
-            self._count(done)
-            for name, traces in done.failures.items():
+            self._count(tally)
+            for name, traces in tally.failures.items():
                 log.warning("the detector %s could not look at %d traces", name, traces)
-            more |= done.more
+            has_more |= tally.more
             await self._tidy(project_id)
             if self._busy():
                 await trio.sleep(BUSY_PAUSE_S)
-        if more:
+        if has_more:
             return BACKLOG_PAUSE_S
-        return ROUND_S if self._counts["spans"] - before < MANY_SPANS else MANY_ROUND_S
+        return ROUND_S if self._counts["spans"] - spans_before < MANY_SPANS else MANY_ROUND_S
 
-    def _count(self, done: Folded) -> None:
+    def _count(self, tally: Folded) -> None:
         self._counts["rounds"] += 1
         for name in ("traces", "spans", "again", "left_out", "unread"):
-            self._counts[name] += getattr(done, name)
-        for name, traces in done.failures.items():
+            self._counts[name] += getattr(tally, name)
+        for name, traces in tally.failures.items():
             self._counts[FAILED + name] += traces
 
     async def _tidy(self, project_id: int) -> None:
         if trio.current_time() >= self._tidy_at_s.get(project_id, 0.0):
             # Step by step, one a round: nobody waits for old tallies.
-            left = await self._shelf.to_hours(project_id)
-            self._tidy_at_s[project_id] = trio.current_time() + (0.0 if left else TIDY_S)
+            remaining = await self._shelf.to_hours(project_id)
+            self._tidy_at_s[project_id] = trio.current_time() + (0.0 if remaining else TIDY_S)

@@ -152,7 +152,7 @@ class Verdicts:
         now = self._clock()
         guesses = self._guesses.setdefault(lookup_prefix(token), [])
         self._guesses.move_to_end(lookup_prefix(token))
-        guesses[:] = [at for at in guesses if at > now - NEGATIVE_TTL_S]
+        guesses[:] = [guessed_at for guessed_at in guesses if guessed_at > now - NEGATIVE_TTL_S]
         if len(guesses) >= GUESSES_BOUND:
             self.refused_guesses += 1
             return False
@@ -197,10 +197,10 @@ class Keys:
 
         A key that was made for a purpose is nobody's where that is not among `purposes`.
         """
-        known = await self._known(token)
-        if isinstance(known, Grant) and known.purpose is not None and known.purpose not in purposes:
+        answer = await self._known(token)
+        if isinstance(answer, Grant) and answer.purpose is not None and answer.purpose not in purposes:
             return None
-        return known
+        return answer
 
     async def _known(self, token: str) -> Answered:
         if not is_token(token):
@@ -311,8 +311,8 @@ class KeyCache:
 
     async def _match(self, token: str, records: Sequence[KeyRecord], tried: dict[bytes, bool]) -> Answered:
         for record in records:
-            known = self._verdicts.proves(token, record.secret_hash)
-            if known is None and record.secret_hash not in tried:
+            proven = self._verdicts.proves(token, record.secret_hash)
+            if proven is None and record.secret_hash not in tried:
                 if not self._verdicts.may_guess(token):
                     return Busy()
                 tried[record.secret_hash] = await trio.to_thread.run_sync(
@@ -320,7 +320,7 @@ class KeyCache:
                 )
                 if tried[record.secret_hash]:
                     self._verdicts.proven(token, record.secret_hash)
-            if known or tried.get(record.secret_hash):
+            if proven or tried.get(record.secret_hash):
                 # Only whoever holds the whole token hears that it was revoked, and at the same cost.
                 over = record.expires_at is not None and record.expires_at <= self._now()
                 if record.revoked or over:

@@ -34,7 +34,7 @@ from actors.run_courses import (
     of_watching,
 )
 from actors.supervision import Vitals
-from protocol.agents import RunLease, Spent
+from protocol.agents import RunAbandoned, RunLease, Spent
 from protocol.running import (
     CAPACITY,
     OVER,
@@ -54,6 +54,8 @@ LOOK_S: Final = 10.0
 #: How often expired keys are swept and findings pressed by themselves.
 UPKEEP_S: Final = 60.0
 OUTAGE_PAUSE_S: Final = 2.0
+#: How often the runner is asked how it is.
+HEALTH_S: Final = 15.0
 #: A runner that failed so often in a row is left alone for so long.
 BREAKER_FAILURES: Final = 3
 BREAKER_S: Final = 300.0
@@ -73,10 +75,22 @@ class LauncherState:
     #: On Trio's clock, while the runner is left alone.
     open_until_s: float | None = None
     last_error: str | None = None
+    #: What the runner said last; None while none has answered.
     runner: RunnerHealth | None = None
+    #: Why the runner that is a child cannot be had.
+    child_fault: str | None = None
+
+    @property
+    def fault(self) -> str | None:
+        """Why no run can be started now; None: runs can, as far as anybody knows."""
+        if self.child_fault is not None:
+            return self.child_fault
+        if self.open_until_s is not None:
+            return f"the runner failed {BREAKER_FAILURES} times in a row: {self.last_error}"
+        return self.runner.fault or None if self.runner is not None else None
 
     def snapshot(self) -> dict[str, Any]:
-        """As health shows it."""
+        """As health shows it; `fault` stands there only while there is one."""
         facts: dict[str, Any] = {
             "runner": self.where,
             "breaker": "closed" if self.open_until_s is None else "open",
@@ -87,7 +101,11 @@ class LauncherState:
         if self.runner is not None:
             facts |= msgspec.structs.asdict(self.runner)
             if not self.runner.scripts:
-                facts["note"] = "runs go on without scripts: no sandbox can be used"
+                fault = self.runner.scripts_fault or "no sandbox can be used"
+                facts["note"] = f"runs go on without scripts: {fault}"
+        facts.pop("fault", None)
+        if self.fault is not None:
+            facts["fault"] = self.fault
         return facts
 
 
@@ -115,6 +133,7 @@ class Launcher:
         self._state.in_hand = 0
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._listen)
+            nursery.start_soon(self._looking)
             while True:
                 woken = self._woken
                 try:
@@ -138,6 +157,16 @@ class Launcher:
             await trio.sleep(OUTAGE_PAUSE_S)
             self._wake()
 
+    async def _looking(self) -> None:
+        """Ask the runner now and then how it is, if there is one and it is not left alone."""
+        while True:
+            link = self._host.present()
+            if link is not None and self._state.open_until_s is None:
+                health = await link.health()
+                if isinstance(health, RunnerHealth):
+                    self._state.runner = health
+            await trio.sleep(HEALTH_S)
+
     def _wake(self) -> None:
         woken, self._woken = self._woken, trio.Event()
         woken.set()
@@ -151,8 +180,17 @@ class Launcher:
             lease = await self._shelf.claim(self._now())
             if lease is None:
                 return
+            if isinstance(lease, RunAbandoned):
+                nursery.start_soon(self._end_abandoned, lease.name)
+                continue
             self._state.in_hand += 1
             nursery.start_soon(self._hold, lease)
+
+    async def _end_abandoned(self, name: str) -> None:
+        """Have the runner end what nobody follows any more, rather than find that out itself."""
+        link = self._host.present()
+        if link is not None:
+            await link.cancel(name)
 
     async def _closed(self) -> bool:
         """Whether runs may go to the runner; after its rest it is asked once how it is."""
@@ -203,13 +241,13 @@ class Launcher:
             with trio.move_on_after(RENEW_S):
                 await woken.wait()
             try:
-                held = await self._shelf.renew(hold.lease)
+                renewal = await self._shelf.renew(hold.lease)
             except Outage:
                 continue
-            if held is None:
+            if renewal is None:
                 scope.cancel()
                 return
-            if held.cancelled and not hold.unwanted:
+            if renewal.cancelled and not hold.unwanted:
                 hold.unwanted = True
                 await hold.leave()
 
@@ -219,13 +257,13 @@ class Launcher:
         try:
             if lease.key_id is not None and lease.taken_over:
                 await self._desk.revoke(lease, lease.key_id)
-            asked = await self._desk.request(lease)
-            if isinstance(asked, str):
-                reason = PARKING_REASONS.get(asked)
-                return Spend(asked, attempts=1) if reason is None else Park(reason)
-            asked = _as_before(lease, asked)
-            await self._shelf.asked_with(lease, asked)
-            key_id, request = await self._desk.mint(lease, asked)
+            draft = await self._desk.request(lease)
+            if isinstance(draft, str):
+                reason = PARKING_REASONS.get(draft)
+                return Spend(draft, attempts=1) if reason is None else Park(reason)
+            draft = _as_before(lease, draft)
+            await self._shelf.asked_with(lease, draft)
+            key_id, request = await self._desk.mint(lease, draft)
             return await self._done(hold, request)
         finally:
             if key_id is not None:
@@ -243,10 +281,10 @@ class Launcher:
         hold.link = link
         if hold.unwanted:
             return Cancelled()
-        begun = await link.begin(lease.name, request)
-        if isinstance(begun, RunnerRefused | RunnerAway):
-            return of_refusal(begun)
-        if hold.spent.turns and not begun.known:
+        start = await link.begin(lease.name, request)
+        if isinstance(start, RunnerRefused | RunnerAway):
+            return of_refusal(start)
+        if hold.spent.turns and not start.known:
             # The runner that spent this is gone. This claim's cap is no more for another to spend anew.
             await link.cancel(lease.name)
             return of_watching(RunnerRefused(404))
@@ -270,20 +308,20 @@ class Launcher:
 
     async def _watch(self, hold: _Hold, link: RunnerLink) -> RunnerRefused | RunnerAway | None:
         """Follow the run until it is over; what stood in the way of that."""
-        after = tries = 0
+        cursor = tries = 0
         while True:
-            news = await link.events(hold.lease.name, after)
+            news = await link.events(hold.lease.name, cursor)
             if isinstance(news, RunnerRefused | RunnerAway):
                 tries += 1
                 if tries >= WATCH_TRIES or (isinstance(news, RunnerRefused) and news.status < 500):
                     return news
                 await trio.sleep(WATCH_PAUSE_S)
                 continue
-            tries, before, hold.spent = 0, hold.spent, news.spent
+            tries, spent_before, hold.spent = 0, hold.spent, news.spent
             try:
-                if news.events or news.spent != before:
+                if news.events or news.spent != spent_before:
                     await self._shelf.progress(hold.lease, news.spent, news.events)
-                after = news.next
+                cursor = news.next
             except Outage:
                 # The run goes on; what happened is told again.
                 await trio.sleep(OUTAGE_PAUSE_S)
@@ -294,12 +332,12 @@ class Launcher:
         """Store what it came to, through an outage; dropped when the run is lost."""
         while True:
             try:
-                kept = await self._stored(hold, course)
+                stored = await self._stored(hold, course)
             except Outage as outage:
                 self._vitals.waits(str(outage))
                 await trio.sleep(OUTAGE_PAUSE_S)
                 continue
-            if not kept:
+            if not stored:
                 log.warning("run %s was lost to another launcher", hold.lease.run_id)
             return
 
@@ -335,16 +373,20 @@ class _Hold:
             await self.link.cancel(self.lease.name)
 
 
-def _as_before(lease: RunLease, asked: RunRequest) -> RunRequest:
+def _as_before(lease: RunLease, request: RunRequest) -> RunRequest:
     """What the last holder asked, with the secrets of now: only so the runner knows its run again."""
     if lease.request is None:
-        return asked
-    before = msgspec.convert(lease.request, RunRequest)
-    then, now_ = before.credential, asked.credential
+        return request
+    previous = msgspec.convert(lease.request, RunRequest)
+    previous_model, model = previous.credential, request.credential
     # Secrets of now are for the places of now: where those of then were others, there are none.
-    same = (then.provider, then.base_url) == (now_.provider, now_.base_url)
+    same = (previous_model.provider, previous_model.base_url) == (model.provider, model.base_url)
     repo_secret = None
-    if before.repo is not None and asked.repo is not None and before.repo.clone_url == asked.repo.clone_url:
-        repo_secret = asked.repo.secret
-    opened = before.opened(now_.secret if same else None, repo_secret, "")
-    return msgspec.structs.replace(opened, mcp=asked.mcp)
+    if (
+        previous.repo is not None
+        and request.repo is not None
+        and previous.repo.clone_url == request.repo.clone_url
+    ):
+        repo_secret = request.repo.secret
+    opened = previous.opened(model.secret if same else None, repo_secret, "")
+    return msgspec.structs.replace(opened, mcp=request.mcp)

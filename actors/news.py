@@ -33,10 +33,10 @@ class News:
         task_status.started()
         while True:
             try:
-                async with self._notices() as heard:
+                async with self._notices() as notices:
                     await self._look()
                     self._vitals.works()
-                    async for _ in heard:
+                    async for _ in notices:
                         await self._look()
             except Outage as outage:
                 self._vitals.waits(str(outage))

@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any, Literal, Protocol
 from uuid import UUID
 
-from protocol.agents import ParkedFor, RunHeld, RunLease, Spent
+from protocol.agents import ParkedFor, RunAbandoned, RunHeld, RunLease, Spent
 from protocol.alerts import (
     AlertRule,
     DeliveryLease,
@@ -288,7 +288,7 @@ class RunShelf(Protocol):
 
     async def press_automatic(self, now: datetime) -> int: ...
 
-    async def claim(self, now: datetime) -> RunLease | None: ...
+    async def claim(self, now: datetime) -> RunLease | RunAbandoned | None: ...
 
     async def renew(self, lease: RunLease) -> RunHeld | None: ...
 
@@ -350,9 +350,11 @@ class RunnerLink(Protocol):
 
 
 class RunnerHost(Protocol):
-    """Where the runner is; one that is a child is started when it is needed."""
+    """Where the runner is; a child is started when a link is needed. `present` never starts one."""
 
     async def link(self) -> RunnerLink | RunnerAway: ...
+
+    def present(self) -> RunnerLink | None: ...
 
 
 class AlertOutbox(Protocol):

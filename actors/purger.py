@@ -50,10 +50,10 @@ class Purger:
         if now < self._again.get(project.project_id, now):
             return
         for table in await self._shelf.tables():
-            left = STEP_ROWS
-            while left == STEP_ROWS:
-                left = await self._shelf.purge(project.project_id, table, STEP_ROWS)
-                if left:
+            removed = STEP_ROWS
+            while removed == STEP_ROWS:
+                removed = await self._shelf.purge(project.project_id, table, STEP_ROWS)
+                if removed:
                     await trio.sleep(STEP_PAUSE_S)
         if now - project.deleted_at >= LATE:
             await self._shelf.purged(project.project_id)

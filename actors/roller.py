@@ -1,5 +1,8 @@
 """The trace roller: settles traces that have gone quiet and rolls up those that changed.
 
+There are two: one for large traces, which the database rolls up one at a time, so that no other trace waits
+for them.
+
 Owns the rhythm only. What is due stands in the database (so a restart loses nothing and replicas share
 the work); how a trace is rolled up is a rule of the domain; this actor asks the store to do a round.
 """
@@ -28,7 +31,7 @@ OUTAGE_PAUSE_S: Final = 1.0
 
 @attrs.define
 class RollerTally:
-    """What the roller did since the start."""
+    """What the rollers did since the start."""
 
     rounds: int = 0
     rolled: int = 0
@@ -37,15 +40,22 @@ class RollerTally:
 
 class TraceRoller:
     """Looks for due traces four times a second, without a pause while there is a backlog, and once a second
-    while nothing is due for as long.
+    while nothing is due for as long. A round takes at most `traces`.
 
     `now` is the clock by which writers say when a trace is due.
     """
 
     def __init__(
-        self, *, shelf: TraceShelf, now: Callable[[], Awaitable[datetime]], tally: RollerTally, vitals: Vitals
+        self,
+        *,
+        shelf: TraceShelf,
+        now: Callable[[], Awaitable[datetime]],
+        tally: RollerTally,
+        vitals: Vitals,
+        traces: int = ROUND_TRACES,
     ) -> None:
         self._shelf, self._now, self._tally, self._vitals = shelf, now, tally, vitals
+        self._traces = traces
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Run until cancelled."""
@@ -53,12 +63,12 @@ class TraceRoller:
 
     async def _settle(self) -> float:
         now = await self._now()
-        done = await self._shelf.settle(now, ROUND_TRACES)
+        settled = await self._shelf.settle(now, self._traces)
         self._tally.rounds += 1
-        self._tally.rolled += done.seen
-        self._tally.settled += done.settled
-        if done.seen:
-            return 0.0 if done.seen == ROUND_TRACES else ROUND_S
-        if done.next_at is None:
+        self._tally.rolled += settled.seen
+        self._tally.settled += settled.settled
+        if settled.seen:
+            return 0.0 if settled.seen == self._traces else ROUND_S
+        if settled.next_at is None:
             return IDLE_S
-        return min(max((done.next_at - now).total_seconds(), ROUND_S), IDLE_S)
+        return min(max((settled.next_at - now).total_seconds(), ROUND_S), IDLE_S)

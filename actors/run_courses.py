@@ -78,24 +78,24 @@ class Cancelled:
 Course = Park | Refund | Spend | Finish | Cancelled
 
 
-def of_refusal(seen: RunnerRefused | RunnerAway) -> Course:
+def of_refusal(answer: RunnerRefused | RunnerAway) -> Course:
     """What follows of a runner that does not take a run."""
-    if isinstance(seen, RunnerAway):
-        return Refund(AWAY_S, seen.said, counts=True)
-    if seen.status in (401, 403, 404):
+    if isinstance(answer, RunnerAway):
+        return Refund(AWAY_S, answer.said, counts=True)
+    if answer.status in (401, 403, 404):
         return Park("misconfigured_runner")
-    if seen.status == 429:
+    if answer.status == 429:
         return Refund(LIMITED_S, "the runner is full")
-    if seen.status >= 500:
-        return Refund(AWAY_S, f"the runner answers {seen.status}", counts=True)
-    return Spend(f"the runner refuses the run ({seen.status} {seen.kind[:40]})")
+    if answer.status >= 500:
+        return Refund(AWAY_S, f"the runner answers {answer.status}", counts=True)
+    return Spend(f"the runner refuses the run ({answer.status} {answer.kind[:40]})")
 
 
-def of_watching(seen: RunnerRefused | RunnerAway) -> Course:
+def of_watching(answer: RunnerRefused | RunnerAway) -> Course:
     """What follows of a runner that does not tell of a run any more."""
-    if isinstance(seen, RunnerRefused) and seen.status == 404:
+    if isinstance(answer, RunnerRefused) and answer.status == 404:
         return Refund(0.0, "the runner began anew", counts=True)
-    return of_refusal(seen)
+    return of_refusal(answer)
 
 
 def of_result(result: RunResult) -> Course | None:
@@ -107,10 +107,10 @@ def of_result(result: RunResult) -> Course | None:
     kind, detail = result.failure.kind, result.failure.detail
     if kind in _PARKING:
         return Park(_PARKING[kind])
-    said = f"{kind}: {detail}" if detail else kind
+    reason = f"{kind}: {detail}" if detail else kind
     if kind in _REFUNDED:
-        return Refund(_REFUNDED[kind], said, counts=kind == "sandbox_away")
-    return Spend(said, _ATTEMPTS.get(kind, ATTEMPTS))
+        return Refund(_REFUNDED[kind], reason, counts=kind == "sandbox_away")
+    return Spend(reason, _ATTEMPTS.get(kind, ATTEMPTS))
 
 
 PARKING_REASONS: Final[Mapping[str, ParkedFor]] = {reason: reason for reason in PARKED_FOR}

@@ -81,14 +81,14 @@ class Tee:
 
     def offer(self, body: bytes, spans: int) -> None:
         """Forward this accepted request. Never waits, never refuses: without room it is counted as lost."""
-        one, tally = _Waiting(body, spans), self.tally
+        waiting, tally = _Waiting(body, spans), self.tally
         tally.offered += spans
-        if tally.waiting_bytes + one.size_bytes > self.max_bytes:
+        if tally.waiting_bytes + waiting.size_bytes > self.max_bytes:
             tally.lose("full", spans)
             return
-        tally.waiting_bytes += one.size_bytes
+        tally.waiting_bytes += waiting.size_bytes
         tally.waiting_spans += spans
-        self._queue.append(one)
+        self._queue.append(waiting)
         self._news.set()
 
     async def _next(self) -> list[_Waiting]:
@@ -97,16 +97,16 @@ class Tee:
             if self._news.is_set():
                 self._news = trio.Event()
             await self._news.wait()
-        taken = [self._queue.popleft()]
-        size = len(taken[0].body)
+        batch = [self._queue.popleft()]
+        size = len(batch[0].body)
         while self._queue and size + len(self._queue[0].body) <= JOINED_BYTES:
-            taken.append(self._queue.popleft())
-            size += len(taken[-1].body)
-        return taken
+            batch.append(self._queue.popleft())
+            size += len(batch[-1].body)
+        return batch
 
-    def _settled(self, taken: list[_Waiting]) -> int:
-        spans = sum(one.spans for one in taken)
-        self.tally.waiting_bytes -= sum(one.size_bytes for one in taken)
+    def _settled(self, batch: list[_Waiting]) -> int:
+        spans = sum(waiting.spans for waiting in batch)
+        self.tally.waiting_bytes -= sum(waiting.size_bytes for waiting in batch)
         self.tally.waiting_spans -= spans
         if not self.tally.waiting_spans:
             self._empty.set()
@@ -119,9 +119,9 @@ class Tee:
                 if self._empty.is_set():
                     self._empty = trio.Event()
                 await self._empty.wait()
-        left = self.tally.waiting_spans
-        if left:
-            log.warning("stopped with %d spans not forwarded to the tee's endpoint", left)
+        spans_left = self.tally.waiting_spans
+        if spans_left:
+            log.warning("stopped with %d spans not forwarded to the tee's endpoint", spans_left)
 
 
 class TeeForwarder:
@@ -147,12 +147,12 @@ class TeeForwarder:
 
     async def _forward(self) -> None:
         while True:
-            taken = await self._tee._next()
+            batch = await self._tee._next()
             loss: Loss | None = "stopped"
             try:
-                loss = await self._tried(b"".join(one.body for one in taken))
+                loss = await self._tried(b"".join(waiting.body for waiting in batch))
             finally:
-                spans = self._tee._settled(taken)
+                spans = self._tee._settled(batch)
                 if loss is None:
                     self._tee.tally.forwarded += spans
                 else:

@@ -29,8 +29,10 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from protocol.release import BUILD_VERSION, described
+
 ROOT = Path(__file__).parent.parent
-VERSION = re.compile(r"20\d\d\.([1-9]|1[0-2])\.(0|[1-9]\d*)")
+TAGGED = re.compile(r"20\d\d\.([1-9]|1[0-2])\.(0|[1-9]\d*)")
 
 
 def git(*arguments: str) -> bytes:
@@ -47,8 +49,8 @@ def unpacked(commit: str, folder: Path) -> None:
             path.chmod(0o755 if path.is_dir() or path.stat().st_mode & 0o100 else 0o644)
 
 
-def wheel(commit: str, dist: Path, *, isolated: bool, compiled: bool) -> Path:
-    """Build a wheel of a commit. Its times are the commit's."""
+def wheel(commit: str, version: str, dist: Path, *, isolated: bool, compiled: bool) -> Path:
+    """Build a wheel of a commit, which is a version. Its times are the commit's."""
     with tempfile.TemporaryDirectory(prefix="trace-svc-release-") as name:
         unpacked(commit, Path(name))
         env = {
@@ -56,6 +58,7 @@ def wheel(commit: str, dist: Path, *, isolated: bool, compiled: bool) -> Path:
             "SOURCE_DATE_EPOCH": git("show", "-s", "--format=%ct", commit).decode().strip(),
             "PYTHONHASHSEED": "0",
             "PYTHONPATH": "",
+            BUILD_VERSION: version,
             "SVC_COMPILED_MODULES": "true" if compiled else "false",
             "PIP_CONSTRAINT": str(Path(name) / "constraints.txt"),
         }
@@ -150,10 +153,10 @@ def licence(part: Distribution) -> dict[str, object]:
     return {"licenses": [{"license": {"name": name}} for name in named]} if named else {}
 
 
-def write_bill(path: Path, said: str, commit: str, made_at: datetime, extras: Sequence[str] = ()) -> None:
+def write_bill(path: Path, version: str, commit: str, made_at: datetime, extras: Sequence[str] = ()) -> None:
     """Write the bill of materials of what is installed here."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(bill(said, commit, made_at, extras), indent=1) + "\n", encoding="utf-8")
+    path.write_text(json.dumps(bill(version, commit, made_at, extras), indent=1) + "\n", encoding="utf-8")
 
 
 def main() -> None:
@@ -172,23 +175,25 @@ def main() -> None:
         return
     dist: Path = arguments.dist
     commit = git("rev-parse", arguments.commit).decode().strip()
-    said = tomllib.loads(git("show", f"{commit}:pyproject.toml").decode())["project"]["version"]
-    if not VERSION.fullmatch(said):
-        raise SystemExit(f"the version {said!r} in pyproject.toml is not of the form YYYY.M.N")
+    version = described(ROOT, commit)
+    if version is None:
+        raise SystemExit("git cannot name this commit")
+    if not TAGGED.fullmatch(version):
+        print(f"this commit has no tag: what is built is {version}, and no release", file=sys.stderr)
     dist.mkdir(parents=True, exist_ok=True)
     for old in [*dist.glob("trace_svc-*.whl"), *dist.glob("trace-svc-*.cdx.json"), *dist.glob("SHA256SUMS")]:
         old.unlink()
     made_at = datetime.fromtimestamp(int(git("show", "-s", "--format=%ct", commit)), UTC)
     isolated = not arguments.no_isolation
-    parts = [wheel(commit, dist, isolated=isolated, compiled=False)]
-    compiled = wheel(commit, dist, isolated=isolated, compiled=True)
+    parts = [wheel(commit, version, dist, isolated=isolated, compiled=False)]
+    compiled = wheel(commit, version, dist, isolated=isolated, compiled=True)
     if any(name.endswith(".so") for name in zipfile.ZipFile(compiled).namelist()):
         parts.append(compiled)
     else:
         compiled.unlink()
         print("nothing could be compiled here: one wheel, for every system", file=sys.stderr)
-    parts.append(dist / f"trace-svc-{said}.cdx.json")
-    write_bill(parts[-1], said, commit, made_at)
+    parts.append(dist / f"trace-svc-{version}.cdx.json")
+    write_bill(parts[-1], version, commit, made_at)
     sums = [f"{hashlib.sha256(part.read_bytes()).hexdigest()}  {part.name}\n" for part in parts]
     (dist / "SHA256SUMS").write_text("".join(sums), encoding="utf-8")
     print("".join(sums), end="")

@@ -234,7 +234,19 @@ class RunLease:
     @property
     def name(self) -> str:
         """What the runner knows it by."""
-        return f"{self.run_id}.{self.claim}"
+        return run_name(self.run_id, self.claim)
+
+
+@attrs.frozen
+class RunAbandoned:
+    """A run that was ended in the store after its holder died: a runner may still have it, by this name."""
+
+    name: str
+
+
+def run_name(run_id: UUID, claim: int) -> str:
+    """What a runner knows a claim of a run by."""
+    return f"{run_id}.{claim}"
 
 
 @attrs.frozen

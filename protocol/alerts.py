@@ -30,13 +30,13 @@ RuleKind = Literal[
     "metric",
 ]
 RULE_KINDS: Final[tuple[RuleKind, ...]] = get_args(RuleKind)
-#: Those that are told by what they tell of, in its transaction; the others look.
+#: Rules that an event notifies, in its own transaction; the other rules check at intervals.
 TOLD_KINDS: Final[tuple[RuleKind, ...]] = ("case.opened", "case.reopened", "case.resolved")
 
 ChannelKind = Literal["webhook", "slack", "pagerduty", "ntfy", "email"]
 CHANNEL_KINDS: Final[tuple[ChannelKind, ...]] = get_args(ChannelKind)
 
-#: How bad what is told is; `info` asks nobody to do anything.
+#: How bad an event is; `info` asks nobody to do anything.
 AlertSeverity = Literal["info", "low", "medium", "high"]
 #: `told` stands for itself, `firing` goes on until it is `over`.
 EventState = Literal["told", "firing", "over"]

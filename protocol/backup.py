@@ -145,11 +145,11 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
     def files(self) -> list[StoredFile]:
         """Every file that it needs."""
-        found = [relation.file for relation in self.relations]
-        found += [None if self.spool is None else self.spool.file, self.secrets]
+        files = [relation.file for relation in self.relations]
+        files += [None if self.spool is None else self.spool.file, self.secrets]
         if self.physical is not None:
-            found += [*self.physical.parts, self.physical.listing]
-        return [file for file in found if file is not None]
+            files += [*self.physical.parts, self.physical.listing]
+        return [file for file in files if file is not None]
 
     @property
     def raw_bytes(self) -> int:

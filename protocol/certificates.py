@@ -121,17 +121,17 @@ class TlsState:
 
     def snapshot(self, now: datetime) -> dict[str, Any]:
         """The details as health shows them."""
-        told: dict[str, Any] = {"mode": self.mode, "domain": self.domain, "tls": self.word(now)}
+        details: dict[str, Any] = {"mode": self.mode, "domain": self.domain, "tls": self.word(now)}
         if self.facts is not None:
-            left = self.facts.left(now)
-            told |= {
+            validity = self.facts.left(now)
+            details |= {
                 "issuer": self.facts.issuer,
                 "expires_at": self.facts.ends_at.isoformat().replace("+00:00", "Z"),
-                "days_left": round(left / timedelta(days=1), 1),
+                "days_left": round(validity / timedelta(days=1), 1),
             }
         if self.fault is not None:
-            told["last_fault"] = self.fault
-        return told
+            details["last_fault"] = self.fault
+        return details
 
     def word(self, now: datetime) -> Literal["waiting", "expired", "valid"]:
         """`waiting` while only a certificate of our own making is served."""
@@ -142,5 +142,5 @@ class TlsState:
 
 def other_names(domain: str, names: Sequence[str]) -> str:
     """The warning of a certificate that does not name the domain."""
-    shown = ", ".join(names[:5]) or "no name at all"
-    return f"the certificate is for {shown} and not for SITE_DOMAIN, {domain}; browsers will refuse it"
+    names_text = ", ".join(names[:5]) or "no name at all"
+    return f"the certificate is for {names_text} and not for SITE_DOMAIN, {domain}; browsers will refuse it"

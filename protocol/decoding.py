@@ -118,8 +118,8 @@ def write_message(number: int, batches: Sequence[Batch]) -> Write:
 def sent_batches(message: Write) -> list[Batch]:
     """The batches of an order, as they were; their monotonic time means nothing in another process."""
     return [
-        Batch(sent.project_id, sent.body, sent.spans, sent.received_at, 0.0, sent.key_id)
-        for sent in message.batches
+        Batch(order.project_id, order.body, order.spans, order.received_at, 0.0, order.key_id)
+        for order in message.batches
     ]
 
 

@@ -14,7 +14,7 @@ from uuid import UUID
 import attrs
 
 Severity = Literal["low", "medium", "high"]
-#: A rise of severity by this much is told.
+#: A rise of severity by this much is reported.
 ESCALATES_BY: Final = 0.1
 
 CaseState = Literal["open", "muted", "resolved"]

@@ -28,7 +28,6 @@ class Frames:
         self._bound_bytes = bound_bytes
 
     def feed(self, data: bytes | bytearray) -> None:
-        """More bytes came."""
         self._held += data
 
     def next(self) -> bytes | memoryview | None:
@@ -45,8 +44,8 @@ class Frames:
         if len(self._held) < end:
             return None
         if end == len(self._held):
-            held, self._held = self._held, bytearray()
-            return memoryview(held)[_LENGTH.size :]
+            frame, self._held = self._held, bytearray()
+            return memoryview(frame)[_LENGTH.size :]
         message = bytes(memoryview(self._held)[_LENGTH.size : end])
         del self._held[:end]
         return message

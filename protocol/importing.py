@@ -10,6 +10,8 @@ from typing import Protocol
 
 import attrs
 
+from protocol.storage import Outage
+
 
 class PageTooLarge(Exception):
     """The answer is larger than one may be: ask for less at once."""
@@ -17,6 +19,10 @@ class PageTooLarge(Exception):
 
 class NotThere(Exception):
     """The other side knows no such thing, or has no such route."""
+
+
+class FailedQuestion(Outage):
+    """The other side fails at this very question, each time that it is asked. Others it may answer."""
 
 
 @attrs.frozen
@@ -38,8 +44,8 @@ class StoredSums:
 class Fetch(Protocol):
     """Asks the other product once, patiently.
 
-    Raises `PageTooLarge`, `NotThere`, `OperatorError` for a no that waiting does not mend, and `Outage` when
-    patience is at its end.
+    Raises `PageTooLarge`, `NotThere`, `OperatorError` for a no that waiting does not mend, `FailedQuestion`
+    for one that the other side fails at, and `Outage` when patience is at its end.
     """
 
     async def __call__(

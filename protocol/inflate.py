@@ -181,17 +181,17 @@ def _lz4_pieces(body: bytes) -> Iterator[bytes]:
 
 def _snappy_pieces(body: bytes) -> Iterator[bytes]:
     """Chunk by chunk, each with the identifier before it, so that no call makes more than 64 KiB."""
-    at = chunks = 0
-    while at < len(body):
-        kind, end = body[at], at + 4 + int.from_bytes(body[at + 1 : at + 4], "little")
+    offset = chunks = 0
+    while offset < len(body):
+        kind, end = body[offset], offset + 4 + int.from_bytes(body[offset + 1 : offset + 4], "little")
         if end > len(body):
             raise Unreadable("the compressed body is cut short")
         chunks += 1
         if kind in _SNAPPY_UNSKIPPABLE or chunks > _MOST_CHUNKS:
             raise Unreadable("the body is not valid snappy")
         if kind in _SNAPPY_DATA:
-            yield bytes(cramjam.snappy.decompress(_SNAPPY_FRAMED + body[at:end]))
-        at = end
+            yield bytes(cramjam.snappy.decompress(_SNAPPY_FRAMED + body[offset:end]))
+        offset = end
 
 
 def _snappy_block(body: bytes, limit_bytes: int, grow: Callable[[int], None]) -> bytes:

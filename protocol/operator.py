@@ -1,4 +1,4 @@
-"""What an operator is told at the end of a command: one sentence instead of a traceback."""
+"""What an operator reads at the end of a command: one sentence instead of a traceback."""
 
 from __future__ import annotations
 

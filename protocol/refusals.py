@@ -70,6 +70,14 @@ BAD_GRPC_TIMEOUT: Final = Refusal(
 
 GRPC_COMPRESSION: Final = "the compression is not one of gzip, snappy, zstd"
 
+#: What a gRPC client hears that calls anything but `TraceService/Export`.
+GRPC_UNKNOWN: Final = "unknown method; this service accepts traces, by TraceService/Export"
+GRPC_OTHER_SIGNALS: Final = {
+    f"/opentelemetry.proto.collector.{signal}.v1.{signal.capitalize()}Service/Export": (
+        f"{signal} are not accepted; this service accepts traces, by TraceService/Export"
+    )
+    for signal in ("metrics", "logs")
+}
 #: What a gRPC client hears at the HTTP port.
 GRPC_ELSEWHERE: Final = "this is the HTTP port; gRPC is taken at port {port}"
 GRPC_OFF: Final = "this is the HTTP port and gRPC is off; SVC_INGEST_OTLP_TRANSPORT=BOTH turns it on"
@@ -103,7 +111,15 @@ NO_SUCH_PROJECT: Final = Refusal(404, "NOT_FOUND", "no such project")
 SIGNUP_REFUSED: Final = Refusal(
     403,
     "AUTH.SIGNUP_REFUSED",
-    "this instance does not admit this address; an invitation opens with its secret, once, until it expires",
+    "this address can sign up only with an invitation; if you have one, open its link, and ask whoever"
+    " invited you, or an owner or admin, for a new one",
+)
+NO_INVITATION: Final = Refusal(404, "NOT_FOUND", "no invitation of your address is pending")
+INVITATION_LINK: Final = Refusal(
+    403, "FORBIDDEN", "open the link of the invitation: it proves that the address is yours"
+)
+NO_MAIL: Final = Refusal(
+    409, "CONFLICT", "no mail can be sent here; ask whoever invited you, or an owner or admin, for the link"
 )
 EMAIL_TAKEN: Final = Refusal(409, "CONFLICT", "this address has an account; sign in")
 LOOKS_ALIKE: Final = Refusal(
@@ -114,6 +130,11 @@ LOOKS_ALIKE: Final = Refusal(
 BAD_EMAIL: Final = Refusal(400, "BAD_REQUEST", "email must be an address such as ada@example.org")
 BAD_DOMAIN: Final = Refusal(400, "BAD_REQUEST", "domains must be exact domain names")
 BAD_CREDENTIALS: Final = Refusal(401, "AUTH.BAD_CREDENTIALS", "the address or the password is wrong")
+COMMON_PASSWORD: Final = Refusal(
+    400,
+    "AUTH.COMMON_PASSWORD",
+    "this password is one of the most common ones, which attackers try first; choose another",
+)
 TOO_MANY_TRIES: Final = Refusal(429, "RATE_LIMITED", "too many tries; wait before the next", retry_after_s=60)
 AUTH_DISABLED: Final = Refusal(409, "CONFLICT", "authentication is disabled; there are no accounts")
 SSO_OFF: Final = Refusal(404, "NOT_FOUND", "no identity provider is configured")
@@ -150,7 +171,6 @@ OWNERS_ONLY: Final = Refusal(403, "FORBIDDEN", "only an owner may make, change o
 NOTHING_TO_CHANGE: Final = Refusal(400, "BAD_REQUEST", "give a name or a signup_role")
 ALREADY_MEMBER: Final = Refusal(409, "CONFLICT", "this address belongs to the organization already")
 ALREADY_INVITED: Final = Refusal(409, "CONFLICT", "this address is invited already")
-HAS_ACCOUNT: Final = Refusal(409, "CONFLICT", "this address has an account; add it as a member")
 
 # Who may join: told beside an answer, at the boot and by the doctor.
 SIGNUP_UNDECIDED: Final = (
@@ -216,6 +236,13 @@ DELIVERY_LEADS_NOWHERE: Final = Refusal(
 # Everywhere.
 NOT_FOUND: Final = Refusal(404, "NOT_FOUND", "no such path")
 TRACES_PATH: Final = NOT_FOUND.saying("no such path; traces are taken at /v1/traces", path="/v1/traces")
+#: Signals that exporters send by default beside traces, by the path of OTLP/HTTP.
+OTHER_SIGNALS: Final = {
+    f"/v1/{signal}": NOT_FOUND.saying(
+        f"{signal} are not accepted; this service accepts traces, at /v1/traces", path="/v1/traces"
+    )
+    for signal in ("metrics", "logs")
+}
 METHOD_NOT_ALLOWED: Final = Refusal(405, "METHOD_NOT_ALLOWED", "method not allowed")
 BAD_REQUEST: Final = Refusal(400, "BAD_REQUEST", "the request cannot be read")
 PAYLOAD_TOO_LARGE: Final = Refusal(413, "PAYLOAD_TOO_LARGE", "the body is larger than this server takes")
@@ -247,6 +274,12 @@ NO_SUCH_REPORT: Final = Refusal(404, "NOT_FOUND", "no such report")
 RUN_IS_OVER: Final = Refusal(409, "CONFLICT", "the run is over")
 AGENTS_OFF: Final = Refusal(
     409, "CONFLICT", "agents are off: without authentication there is no key that opens a project to them"
+)
+NO_RUNNER: Final = Refusal(
+    409,
+    "CONFLICT",
+    "no sandbox runner answers at {url}; start one: docker compose --profile agents up -d, or"
+    " trace-svc sandbox-runner where SVC_OBSERVER_AGENTIC_LAUNCHER_URL leads",
 )
 NO_SUCH_CASE: Final = Refusal(404, "NOT_FOUND", "no such case")
 REASON_REQUIRED: Final = Refusal(400, "REASON_REQUIRED", "say why: reason must not be blank")

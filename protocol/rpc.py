@@ -1,4 +1,4 @@
-"""The `google.rpc` messages that a gRPC client understands when it is told to come back later.
+"""The `google.rpc` messages that a gRPC client understands when it has to come back later.
 
 Field numbers are those of google/rpc/status.proto, google/rpc/error_details.proto and
 google/protobuf/{any,duration}.proto. Written with betterproto2 because these are messages we make.

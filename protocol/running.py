@@ -203,7 +203,11 @@ class RunResult(msgspec.Struct, frozen=True):
 
 
 class RunnerHealth(msgspec.Struct, frozen=True):
-    """What a runner says of itself to anybody."""
+    """What a runner says of itself to anybody.
+
+    `scripts_fault`: why scripts cannot be run; `fault`: why no run can be done at all. A runner of a release
+    before says neither.
+    """
 
     ok: bool
     version: str
@@ -213,6 +217,8 @@ class RunnerHealth(msgspec.Struct, frozen=True):
     running: int
     queued: int
     capacity: int
+    scripts_fault: str = ""
+    fault: str = ""
 
 
 class RunnerError(msgspec.Struct, frozen=True):

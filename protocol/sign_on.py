@@ -24,7 +24,7 @@ class Attempt:
 
     @classmethod
     def fresh(cls) -> Attempt:
-        """Unguessable ones."""
+        """An attempt with random values that nobody can guess."""
         return cls(*(secrets.token_urlsafe(32) for _ in range(3)))
 
 

@@ -45,12 +45,12 @@ class WriteFailed(Exception):
     @classmethod
     def of(cls, error: Exception) -> WriteFailed:
         """What an unforeseen error is called from here on."""
-        place = extract_tb(error.__traceback__)[-1]
+        frame = extract_tb(error.__traceback__)[-1]
         # It may quote any character, and burying must not fail of that.
         reason = f"{type(error).__name__}: {error}".encode(errors="backslashreplace").decode()
         return cls(
             clean(reason)[:_REASON_CHARS],
-            f"{type(error).__name__} in {place.name} ({place.filename}:{place.lineno})",
+            f"{type(error).__name__} in {frame.name} ({frame.filename}:{frame.lineno})",
         )
 
 

@@ -83,26 +83,26 @@ _Entry = TypeVar("_Entry", Pack, Chain, CallSiteIntent, FailureMode)
 def read_taxonomy(value: Any) -> Taxonomy:
     """The taxonomy in a parsed document. Raises `BadTaxonomy` naming the offender."""
     try:
-        found = msgspec.convert({} if value is None else value, Taxonomy)
+        taxonomy = msgspec.convert({} if value is None else value, Taxonomy)
     except (msgspec.ValidationError, RecursionError) as error:
         raise BadTaxonomy(str(error)) from None
-    check_taxonomy(found)
-    return found
+    check_taxonomy(taxonomy)
+    return taxonomy
 
 
-def check_taxonomy(found: Taxonomy) -> None:
+def check_taxonomy(taxonomy: Taxonomy) -> None:
     """Raises `BadTaxonomy` for an id that is there twice, a reference to nothing, or a text with U+0000."""
     for name in Taxonomy.__struct_fields__:
-        _once(name, getattr(found, name))
-    packs, chains = {pack.id for pack in found.packs}, {chain.id for chain in found.chains}
-    for mode in found.failure_modes:
+        _once(name, getattr(taxonomy, name))
+    packs, chains = {pack.id for pack in taxonomy.packs}, {chain.id for chain in taxonomy.chains}
+    for mode in taxonomy.failure_modes:
         if mode.pack_id is not None and mode.pack_id not in packs:
             raise BadTaxonomy(f"failure mode {mode.id!r} names the pack {mode.pack_id!r}, which is not here")
         if mode.chain_id is not None and mode.chain_id not in chains:
             raise BadTaxonomy(
                 f"failure mode {mode.id!r} names the chain {mode.chain_id!r}, which is not here"
             )
-    if b"\\u0000" in msgspec.json.encode(found):
+    if b"\\u0000" in msgspec.json.encode(taxonomy):
         raise BadTaxonomy("a text holds U+0000, which cannot be stored")
 
 

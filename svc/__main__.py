@@ -13,12 +13,14 @@ import signal
 import sys
 from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
 from typing import Final
 
 from protocol.operator import OperatorError
+from protocol.paths import CURRENT_FOLDER_GONE, path_refusal
 from svc.commands.table import COMMANDS, Command
 from svc.config.checks import boot_refusals, boot_warnings
-from svc.config.table import Settings, absolute_paths, read_settings
+from svc.config.table import Settings, absolute_paths, naming_variable, read_settings
 from svc.runtime.garbage import collect_less
 
 log = logging.getLogger("trace-svc")
@@ -31,9 +33,10 @@ _TITLE: Final = "Takes traces of LLM applications over OTLP and answers question
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command. Returns the exit status."""
     collect_less()
-    given = list(sys.argv[1:] if argv is None else argv)
-    arguments = _parser(given).parse_args(given)
+    words = list(sys.argv[1:] if argv is None else argv)
+    arguments = _parser(words).parse_args(words)
     command = next(command for command in COMMANDS if command.name == arguments.command)
+    settings = None
     try:
         settings = read_settings(os.environ)
         # Processes of ours are started in another folder and read the same variables.
@@ -48,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             for warning in boot_warnings(settings, os.environ):
                 log.warning(warning)
     except (OperatorError, OSError) as error:
-        return _fail(_sentence(error))
+        return _fail(_sentence(error, settings))
     return _run(command, arguments, settings)
 
 
@@ -56,20 +59,19 @@ class _Version(argparse.Action):
     """Says which release this is, and whether it runs compiled; found out when asked for."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
-        from importlib.metadata import version
-
         from protocol.compiled import state
+        from protocol.release import release
 
-        print(f"trace-svc {version('trace-svc')}, {state()[1]}")
+        print(f"trace-svc {release()}, {state()[1]}")
         parser.exit()
 
 
-def _parser(given: Sequence[str]) -> argparse.ArgumentParser:
+def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
     """Every command by its sentence; arguments only for the one that is given, whose file is imported."""
     parser = argparse.ArgumentParser(prog="trace-svc", description=_TITLE)
     parser.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
     commands = parser.add_subparsers(dest="command", required=True, metavar="command")
-    chosen = next((word for word in given if not word.startswith("-")), None)
+    chosen = next((word for word in words if not word.startswith("-")), None)
     for command in COMMANDS:
         sub = commands.add_parser(
             command.name,
@@ -100,14 +102,14 @@ def _run(command: Command, arguments: argparse.Namespace, settings: Settings) ->
 
     from protocol.storage import Outage
 
-    ended: int | None = None
+    code: int | None = None
     try:
-        ended = trio.run(partial(_awaited, command, arguments, settings))
+        code = trio.run(partial(_awaited, command, arguments, settings))
     except* (OperatorError, Outage, OSError) as group:
-        ended = _fail(*(_sentence(error) for error in _leaves(group)))
+        code = _fail(*(_sentence(error, settings) for error in _leaves(group)))
     except* KeyboardInterrupt:
-        ended = _fail("interrupted")
-    return ended or 0
+        code = _fail("interrupted")
+    return code or 0
 
 
 async def _awaited(command: Command, arguments: argparse.Namespace, settings: Settings) -> int | None:
@@ -118,9 +120,9 @@ async def _awaited(command: Command, arguments: argparse.Namespace, settings: Se
         return await command.entry().run(arguments, settings)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_interrupted)
-        ended = await command.entry().run(arguments, settings)
+        code = await command.entry().run(arguments, settings)
         nursery.cancel_scope.cancel()
-    return ended
+    return code
 
 
 async def _interrupted() -> None:
@@ -128,8 +130,8 @@ async def _interrupted() -> None:
     import trio
 
     ends = (signal.SIGTERM, signal.SIGHUP)
-    heard = [one for one in ends if signal.getsignal(one) is not signal.SIG_IGN]
-    with trio.open_signal_receiver(*heard) as signals:
+    signals_ = [signal_ for signal_ in ends if signal.getsignal(signal_) is not signal.SIG_IGN]
+    with trio.open_signal_receiver(*signals_) as signals:
         async for _ in signals:
             raise KeyboardInterrupt
 
@@ -141,10 +143,14 @@ def _leaves(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:
     return leaves
 
 
-def _sentence(error: BaseException) -> str:
-    if isinstance(error, OSError) and error.filename:
-        return f"{error.strerror or error} ({error.filename})"
-    return str(error)
+def _sentence(error: BaseException, settings: Settings | None) -> str:
+    """What is wrong; of a path also the setting that names it, or the folder above it."""
+    if not isinstance(error, OSError):
+        return str(error)
+    if not isinstance(error.filename, (str, bytes)):
+        return CURRENT_FOLDER_GONE if isinstance(error, FileNotFoundError) else str(error)
+    path = Path(os.fsdecode(error.filename))
+    return path_refusal(path, error, None if settings is None else naming_variable(path, settings))
 
 
 def _fail(*sentences: str) -> int:

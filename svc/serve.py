@@ -27,7 +27,7 @@ from svc.config.table import Settings
 from svc.domain.pricing import PriceBook
 from svc.front.server.connection import contain_connections
 from svc.front.server.hypercorn import HttpConfig
-from svc.front.server.listening import bound, free
+from svc.front.server.listening import address_refused, bound, free
 from svc.ingest.prices import BadPrices, price_book
 from svc.runtime.files import quiet_capacity_errors, raise_file_limit
 from svc.runtime.garbage import collect_seldom
@@ -41,7 +41,7 @@ from svc.wiring.open_store import Store, open_store, replica_address
 from svc.wiring.people import sign_up_warnings
 from svc.wiring.pools import open_pools
 from svc.wiring.safekeeping import check_budget
-from svc.wiring.spools import sizes_for, warn_of_fewer_decoders
+from svc.wiring.spools import check_spool_folder, sizes_for, warn_of_fewer_decoders
 from svc.wiring.tls import Tls, open_tls
 
 log = logging.getLogger(__name__)
@@ -77,15 +77,15 @@ async def serve(
     """
     stop = trio.Event() if stop is None else stop
     opening = trio.Event()
-    async with trio.open_nursery() as whole:
+    async with trio.open_nursery() as service_nursery:
         # To the very end: a supervisor may signal twice, and the second must not cut the drain off.
-        whole.start_soon(_signals, stop)
+        service_nursery.start_soon(_signals, stop)
         with trio.CancelScope() as starting:
-            whole.start_soon(_give_up, starting, stop, opening)
+            service_nursery.start_soon(_give_up, starting, stop, opening)
             await _live(settings, stop, opening, task_status)
         if starting.cancelled_caught:
             task_status.started(None)
-        whole.cancel_scope.cancel()
+        service_nursery.cancel_scope.cancel()
     log.info("stopped")
 
 
@@ -100,9 +100,10 @@ async def _live(
 ) -> None:
     prices = price_book(settings.prices_file)
     tls = open_tls(settings)
+    check_spool_folder(settings)
     raise_file_limit()
     quiet_capacity_errors()
-    with _taken(settings, tls) as front:
+    with _open_front(settings, tls) as front:
         await _run(settings, stop, opening, task_status, prices, front)
 
 
@@ -115,7 +116,7 @@ class _Front:
 
 
 @contextmanager
-def _taken(settings: Settings, tls: Tls | None) -> Iterator[_Front]:
+def _open_front(settings: Settings, tls: Tls | None) -> Iterator[_Front]:
     with ExitStack() as sockets:
         plain = sockets.enter_context(bound(*settings.http_bind, "SVC_HTTP_BIND"))
         if settings.transport in ("GRPC", "BOTH"):
@@ -172,11 +173,11 @@ async def _run(
                     doors.cancel_scope.cancel()
                 house.spool.close()
                 await house.teeing.flushed(lanes.cancel_scope.deadline - trio.current_time())
-            left = house.spool.state()
-            if left.depth and house.spool.durable:
-                log.warning("stopped with %d batches in the spool; the next start stores them", left.depth)
-            elif left.depth:
-                log.error("stopped with %d batches (%d bytes) not stored", left.depth, left.bytes)
+            spool = house.spool.state()
+            if spool.depth and house.spool.durable:
+                log.warning("stopped with %d batches in the spool; the next start stores them", spool.depth)
+            elif spool.depth:
+                log.error("stopped with %d batches (%d bytes) not stored", spool.depth, spool.bytes)
             loops.cancel_scope.cancel()
 
 
@@ -217,7 +218,11 @@ async def _open_doors(house: House, doors: trio.Nursery, front: _Front) -> Ready
     host = settings.http_bind[0]
     grpc_port = None
     if settings.transport in ("GRPC", "BOTH"):
-        await house.grpc.open(host, settings.grpc_port, None if tls is None else tls.doors.grpc)
+        try:
+            await house.grpc.open(host, settings.grpc_port, None if tls is None else tls.doors.grpc)
+        except OSError as error:
+            # It was free when the start began.
+            raise address_refused(error, host, settings.grpc_port, "SVC_INGEST_OTLP_GRPC_PORT") from None
         grpc_port = settings.grpc_port
     door: Any = house.door  # Hypercorn spells out ASGI's dictionaries, key by key
     config = HttpConfig(front.plain, None if secure is None or tls is None else (secure, tls.doors.https))

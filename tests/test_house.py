@@ -32,6 +32,7 @@ PLANTED: dict[str, tuple[dict[str, str], str]] = {
         "Batch: protocol/a.py, actors/a.py",
     ),
     "long_functions": ({"protocol/a.py": "def walk():\n" + "    pass\n" * 60}, "protocol/a.py:walk"),
+    "bare_names": ({"actors/a.py": "def act() -> None:\n    found = 1"}, "actors: 1 of 1 local names"),
     "long_files": ({"protocol/a.py": "x = 1\n" * 401}, "protocol/a.py"),
     "asyncpg_outside_the_store": ({"svc/front/a.py": "from asyncpg.pool import Pool"}, "svc/front/a.py"),
     "rows_by_executemany": (

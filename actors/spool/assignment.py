@@ -42,9 +42,9 @@ class Assignment:
         self._done.add(offset)
         position = None
         while self._open and self._open[0] in self._done:
-            last = self._open.popleft()
-            self._done.remove(last)
-            position = last + 1
+            offset_ = self._open.popleft()
+            self._done.remove(offset_)
+            position = offset_ + 1
         return position
 
 

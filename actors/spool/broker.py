@@ -104,9 +104,9 @@ class BrokerSpool(Spool):
         `recovered_spans` is what this replica took beyond what it accepted itself; it is negative while other
         replicas store what this one accepted.
         """
-        held = super().state()
-        depth = held.depth + sum(1 for entry in self._damaged if entry not in self._leased)
-        age_s = held.oldest_age_s
+        state = super().state()
+        depth = state.depth + sum(1 for entry in self._damaged if entry not in self._leased)
+        age_s = state.oldest_age_s
         waiting = 0
         if not self._closed:
             waiting = max(0, self._backlog.messages - depth)
@@ -114,9 +114,9 @@ class BrokerSpool(Spool):
                 age_s = max(age_s, self._wall() - self._backlog.oldest_s)
         mean = self._seen_bytes // self._seen if self._seen else 0
         return attrs.evolve(
-            held,
+            state,
             depth=depth + waiting,
-            bytes=held.bytes + waiting * mean,
+            bytes=state.bytes + waiting * mean,
             oldest_age_s=age_s,
             recovered_spans=self._taken_spans - self._accepted_spans,
         )
@@ -288,13 +288,13 @@ class BrokerSpool(Spool):
             data=message.value,
         )
         try:
-            found = outline(message.value)
+            summary = outline(message.value)
         except Unpackable as error:
             self._condemn(entry, str(error))
         else:
-            entry.spans, entry.size_bytes = found.spans, found.body_bytes + Batch.OVERHEAD_BYTES
+            entry.spans, entry.size_bytes = summary.spans, summary.body_bytes + Batch.OVERHEAD_BYTES
             entry.inflated_bytes = entry.size_bytes
-            entry.received_s -= max(0.0, self._wall() - found.received_at.timestamp())
+            entry.received_s -= max(0.0, self._wall() - summary.received_at.timestamp())
             self._seen, self._seen_bytes = self._seen + 1, self._seen_bytes + entry.size_bytes
             self._waiting.append(entry)
             self._lot.unpark()
@@ -313,8 +313,8 @@ class BrokerSpool(Spool):
         if source is None:
             return
         source.live = False
-        self._forget(entry for entry in (*self._waiting, *self._damaged) if _taken(entry).source is source)
-        self._waiting = deque(entry for entry in self._waiting if _taken(entry).source is not source)
+        self._forget(entry for entry in (*self._waiting, *self._damaged) if _as_taken(entry).source is source)
+        self._waiting = deque(entry for entry in self._waiting if _as_taken(entry).source is not source)
         self._damaged = deque(entry for entry in self._damaged if entry.source is not source)
         self._balance()
 
@@ -344,18 +344,18 @@ class BrokerSpool(Spool):
             self._broker.resume()
 
     async def _fetch(self, entries: list[Entry]) -> None:
-        absent = [_taken(entry) for entry in entries if entry.batch is None]
+        absent = [_as_taken(entry) for entry in entries if entry.batch is None]
         if not absent:
             return
-        found = await trio.to_thread.run_sync(_unpacked, absent, limiter=self._unpacking)
-        for entry, batch in zip(absent, found, strict=True):
+        contents = await trio.to_thread.run_sync(_unpacked, absent, limiter=self._unpacking)
+        for entry, batch in zip(absent, contents, strict=True):
             if isinstance(batch, Unpackable):
                 self._condemn(entry, str(batch))
             else:
                 entry.batch = batch
 
     def _free(self, entries: list[Entry]) -> None:
-        for entry in map(_taken, entries):
+        for entry in map(_as_taken, entries):
             if entry.damage is None:
                 self._release(entry)
         self._balance()
@@ -363,14 +363,14 @@ class BrokerSpool(Spool):
     def _returned(self, entries: list[Entry], *, done: bool) -> None:
         self._leased.difference_update(entries)
         if not done:
-            sound = [entry for entry in map(_taken, entries) if entry.damage is None]
+            sound = [entry for entry in map(_as_taken, entries) if entry.damage is None]
             self._forget(entry for entry in sound if not entry.source.live)
             entries = [entry for entry in sound if entry.source.live]
         super()._returned(entries, done=done)
         self._balance()
 
 
-def _taken(entry: Entry) -> TakenEntry:
+def _as_taken(entry: Entry) -> TakenEntry:
     assert isinstance(entry, TakenEntry)
     return entry
 
@@ -380,10 +380,10 @@ def _packed(batches: list[Batch]) -> list[bytes]:
 
 
 def _unpacked(entries: list[TakenEntry]) -> list[Batch | Unpackable]:
-    found: list[Batch | Unpackable] = []
+    contents: list[Batch | Unpackable] = []
     for entry in entries:
         try:
-            found.append(unpack(entry.data, received_s=entry.received_s))
+            contents.append(unpack(entry.data, received_s=entry.received_s))
         except Unpackable as error:
-            found.append(error)
-    return found
+            contents.append(error)
+    return contents

@@ -321,22 +321,22 @@ class DiskSpool(Spool):
     def _read(self, entries: list[Entry]) -> list[Batch | Letter]:
         """The batches by their rows; a damaged one as the letter that buries it, byte for byte as it lay."""
         assert self._db is not None
-        read: list[Batch | Letter] = []
+        batches: list[Batch | Letter] = []
         for entry in entries:
             # One batch by its row.
-            found = self._db.execute(
+            row = self._db.execute(
                 "select data, received_us from batch where id = ?", (entry.row,)
             ).fetchone()
-            data, received_us = found or (b"", 0)
+            data, received_us = row or (b"", 0)
             try:
-                if found is None:
+                if row is None:
                     raise Unpackable("a spooled batch is gone from the file of the spool")
-                read.append(unpack(data, received_s=entry.received_s))
+                batches.append(unpack(data, received_s=entry.received_s))
             except Unpackable as damage:
                 received_at = datetime.fromtimestamp(received_us / 1_000_000, UTC)
                 # Whose it was cannot be trusted any more.
-                read.append(Letter(0, str(damage), bytes(data), received_at, entry.spans))
-        return read
+                batches.append(Letter(0, str(damage), bytes(data), received_at, entry.spans))
+        return batches
 
 
 class DiskWriter:

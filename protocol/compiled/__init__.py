@@ -49,8 +49,8 @@ _DIGEST_CHARS: Final = 16
 
 def sources(name: str) -> list[Path]:
     """The files that a module is compiled from: its text, and the types of C that it has then."""
-    place = _ROOT.joinpath(*name.split("."))
-    text = place / "__init__.py" if place.is_dir() else place.with_suffix(".py")
+    path = _ROOT.joinpath(*name.split("."))
+    text = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
     types = text.with_suffix(".pxd")
     return [text, types] if types.exists() else [text]
 
@@ -106,11 +106,11 @@ def state() -> tuple[bool, str]:
     if not wanted():
         return False, f"plain Python: {SWITCH} says so"
     finder = _Twins()
-    found = sum(finder.find_spec(name, None) is not None for name in MODULES)
-    if found == len(MODULES):
-        return True, f"compiled: {found} modules of the hot path"
-    if found:
-        return False, f"compiled in part: {found} of {len(MODULES)} modules, the others have changed since"
+    compiled = sum(finder.find_spec(name, None) is not None for name in MODULES)
+    if compiled == len(MODULES):
+        return True, f"compiled: {compiled} modules of the hot path"
+    if compiled:
+        return False, f"compiled in part: {compiled} of {len(MODULES)} modules, the others have changed since"
     if any(_FOLDER.glob("*" + _SUFFIX)):
         return False, "plain Python: what is compiled is of other sources, or does not run on this system"
     return False, "plain Python: nothing is compiled, which takes a C compiler at the installation"

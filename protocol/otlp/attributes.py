@@ -25,24 +25,24 @@ remembered: dict[bytes, tuple[str, Any]] = {}
 def read_pairs(pairs: Sequence[bytes]) -> dict[str, Any]:
     """Attributes by key; of two with one key the last wins."""
     attributes: dict[str, Any] = {}
-    known = remembered.get
+    get = remembered.get
     # Sliced, because iterating asks protobuf for each: 3.0 µs for twenty instead of 1.7 (November 2026).
     for pair in pairs[:]:
         # Long ones are not even looked up: that would hash all of their text.
-        read = read_pair(pair) if len(pair) >= SHORT_BYTES else known(pair) or short_pair(pair)
-        attributes[read[0]] = read[1]
+        attribute = read_pair(pair) if len(pair) >= SHORT_BYTES else get(pair) or short_pair(pair)
+        attributes[attribute[0]] = attribute[1]
     return attributes
 
 
 def short_pair(pair: bytes) -> tuple[str, Any]:
     """An attribute shorter than `SHORT_BYTES`, remembered."""
-    read = remembered.get(pair)
-    if read is None:
-        read = read_pair(pair)
+    attribute = remembered.get(pair)
+    if attribute is None:
+        attribute = read_pair(pair)
         if len(remembered) >= _REMEMBERED_BOUND:
             remembered.clear()
-        remembered[pair] = read
-    return read
+        remembered[pair] = attribute
+    return attribute
 
 
 def read_pair(pair: bytes) -> tuple[str, Any]:
@@ -55,24 +55,24 @@ def read_pair(pair: bytes) -> tuple[str, Any]:
         value_at = pair[1] + 2
         if pair[0] == 0x0A and pair[1] < 0x80 and pair[value_at] == 0x12:
             size = pair[value_at + 1]
-            at = value_at + 2
+            offset = value_at + 2
             if size >= 0x80:
-                size = size & 0x7F | pair[at] << 7 if pair[at] < 0x80 else -1
-                at += 1
-            if at + size == len(pair) and pair[at] == 0x0A:
-                size = pair[at + 1]
-                at += 2
+                size = size & 0x7F | pair[offset] << 7 if pair[offset] < 0x80 else -1
+                offset += 1
+            if offset + size == len(pair) and pair[offset] == 0x0A:
+                size = pair[offset + 1]
+                offset += 2
                 if size >= 0x80:
-                    size = size & 0x7F | pair[at] << 7 if pair[at] < 0x80 else -1
-                    at += 1
-                if at + size == len(pair):
-                    return str(pair[2:value_at], "utf-8", "replace"), str(pair[at:], "utf-8", "replace")
+                    size = size & 0x7F | pair[offset] << 7 if pair[offset] < 0x80 else -1
+                    offset += 1
+                if offset + size == len(pair):
+                    return str(pair[2:value_at], "utf-8", "replace"), str(pair[offset:], "utf-8", "replace")
     except IndexError:
         # Shorter than it says, or empty: let protobuf judge.
         pass
     try:
-        read = KeyValue.FromString(pair)
-        return read.key, _value(read.value)
+        key_value = KeyValue.FromString(pair)
+        return key_value.key, _value(key_value.value)
     except DecodeError:
         raise Unreadable("an attribute is damaged") from None
 

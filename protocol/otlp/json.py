@@ -87,20 +87,20 @@ def _mend_surrogates(text: str) -> str:
     Step by step: one substitution over a large body would keep everybody waiting until its end.
     """
     pieces: list[str] = []
-    done = 0
-    at = text.find("\\u")
-    while at >= 0:
-        before = at
-        while before > done and text[before - 1] == "\\":
-            before -= 1
+    copied = 0
+    escape = text.find("\\u")
+    while escape >= 0:
+        run_start = escape
+        while run_start > copied and text[run_start - 1] == "\\":
+            run_start -= 1
         # After an odd number of backslashes this one is plain text, as in `\\\\ud800`.
-        found = None if (at - before) % 2 else _SURROGATE.match(text, at)
-        end = at + 2 if found is None else found.end()
-        if found is not None and found[1] is None:
-            pieces += (text[done:at], r"\ufffd")
-            done = end
-        at = text.find("\\u", end)
-    pieces.append(text[done:])
+        match = None if (escape - run_start) % 2 else _SURROGATE.match(text, escape)
+        end = escape + 2 if match is None else match.end()
+        if match is not None and match[1] is None:
+            pieces += (text[copied:escape], r"\ufffd")
+            copied = end
+        escape = text.find("\\u", end)
+    pieces.append(text[copied:])
     return "".join(pieces)
 
 
@@ -126,9 +126,9 @@ def groups_of(tree: Any) -> list[dict[str, Any]]:
     if type(tree) is not dict:
         raise Unreadable("the JSON body is not an object")
     if "resourceSpans" not in tree:
-        for other in ("resourceLogs", "resourceMetrics", "resourceProfiles"):
-            if other in tree:
-                raise Unreadable(f"the body holds {other} where resourceSpans are expected")
+        for signal in ("resourceLogs", "resourceMetrics", "resourceProfiles"):
+            if signal in tree:
+                raise Unreadable(f"the body holds {signal} where resourceSpans are expected")
     return objects(tree, "resourceSpans")
 
 
@@ -152,9 +152,9 @@ def items(source: dict[str, Any], field: str) -> list[Any]:
 
 def fill_resource_spans(source: dict[str, Any], resource_spans: ResourceSpans, limits: Limits) -> None:
     """All of a member of `resourceSpans` but its scopes."""
-    given = source.get("resource")
-    if type(given) is dict:
-        _fill_resource(given, resource_spans.resource, room_of(limits))
+    resource = source.get("resource")
+    if type(resource) is dict:
+        _fill_resource(resource, resource_spans.resource, room_of(limits))
     resource_spans.schema_url = text(source.get("schemaUrl"))
 
 
@@ -166,14 +166,14 @@ def _fill_resource(source: dict[str, Any], resource: Resource, room: int) -> Non
 
 def fill_scope_spans(source: dict[str, Any], scope_spans: ScopeSpans, limits: Limits) -> None:
     """All of a member of `scopeSpans` but its spans."""
-    given = source.get("scope")
-    if type(given) is dict:
+    source_scope = source.get("scope")
+    if type(source_scope) is dict:
         scope = scope_spans.scope
         scope.SetInParent()
-        scope.name = text(given.get("name"))
-        scope.version = text(given.get("version"))
-        fill_attributes(given.get("attributes"), scope.attributes, room_of(limits))
-        scope.dropped_attributes_count = unsigned(given.get("droppedAttributesCount"), _UINT32_MAX)
+        scope.name = text(source_scope.get("name"))
+        scope.version = text(source_scope.get("version"))
+        fill_attributes(source_scope.get("attributes"), scope.attributes, room_of(limits))
+        scope.dropped_attributes_count = unsigned(source_scope.get("droppedAttributesCount"), _UINT32_MAX)
     scope_spans.schema_url = text(source.get("schemaUrl"))
 
 
@@ -192,21 +192,21 @@ def fill_span(source: dict[str, Any], span: Span, limits: Limits) -> None:
     span.end_time_unix_nano = unsigned(get("endTimeUnixNano"), _UINT64_MAX)
     fill_attributes(get("attributes"), span.attributes, room)
     span.dropped_attributes_count = unsigned(get("droppedAttributesCount"), _UINT32_MAX)
-    for given in dicts(get("events")):
+    for source_event in dicts(get("events")):
         event = span.events.add()
-        event.name = text(given.get("name"))
-        event.time_unix_nano = unsigned(given.get("timeUnixNano"), _UINT64_MAX)
-        fill_attributes(given.get("attributes"), event.attributes, room)
-        event.dropped_attributes_count = unsigned(given.get("droppedAttributesCount"), _UINT32_MAX)
+        event.name = text(source_event.get("name"))
+        event.time_unix_nano = unsigned(source_event.get("timeUnixNano"), _UINT64_MAX)
+        fill_attributes(source_event.get("attributes"), event.attributes, room)
+        event.dropped_attributes_count = unsigned(source_event.get("droppedAttributesCount"), _UINT32_MAX)
     span.dropped_events_count = unsigned(get("droppedEventsCount"), _UINT32_MAX)
-    for given in dicts(get("links")):
+    for source_link in dicts(get("links")):
         link = span.links.add()
-        link.trace_id = id_of(given.get("traceId"), 16)
-        link.span_id = id_of(given.get("spanId"), 8)
-        link.trace_state = text(given.get("traceState"))
-        fill_attributes(given.get("attributes"), link.attributes, room)
-        link.dropped_attributes_count = unsigned(given.get("droppedAttributesCount"), _UINT32_MAX)
-        link.flags = unsigned(given.get("flags"), _UINT32_MAX)
+        link.trace_id = id_of(source_link.get("traceId"), 16)
+        link.span_id = id_of(source_link.get("spanId"), 8)
+        link.trace_state = text(source_link.get("traceState"))
+        fill_attributes(source_link.get("attributes"), link.attributes, room)
+        link.dropped_attributes_count = unsigned(source_link.get("droppedAttributesCount"), _UINT32_MAX)
+        link.flags = unsigned(source_link.get("flags"), _UINT32_MAX)
     span.dropped_links_count = unsigned(get("droppedLinksCount"), _UINT32_MAX)
     status = get("status")
     if type(status) is dict:

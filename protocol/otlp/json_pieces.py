@@ -119,57 +119,57 @@ def _cut(body: bytes, limits: Limits) -> tuple[bytes, list[tuple[int, int]]]:
     bounds = _Bounds(limits)
     spans: list[tuple[int, int]] = []
     skeleton: list[bytes] = []
-    around = bytearray()
-    at = done = begin = 0
-    inside = 0
+    brackets = bytearray()
+    offset = copied = begin = 0
+    span_depth = 0
     between = _BETWEEN.match
     size = len(body)
-    while at < size:
-        start = at
-        match = between(body, at)
-        at = match.end() if match is not None else at
-        if at - start > _FEW_COMMAS and body.count(b",", start, at) > _FEW_COMMAS:
-            count = _STRING.sub(b"", body[start:at]).count(b",")
-            bounds.within_span(count) if inside else bounds.outside(count)
-        if at == size:
+    while offset < size:
+        start = offset
+        match = between(body, offset)
+        offset = match.end() if match is not None else offset
+        if offset - start > _FEW_COMMAS and body.count(b",", start, offset) > _FEW_COMMAS:
+            count = _STRING.sub(b"", body[start:offset]).count(b",")
+            bounds.within_span(count) if span_depth else bounds.outside(count)
+        if offset == size:
             break
-        byte = body[at]
+        byte = body[offset]
         if byte in _OPENING:
-            if inside:
+            if span_depth:
                 bounds.within_span(1)
-            elif byte == _OBJECT and around == _AROUND_SPAN:
+            elif byte == _OBJECT and brackets == _AROUND_SPAN:
                 bounds.span()
-                begin, inside = at, len(around) + 1
+                begin, span_depth = offset, len(brackets) + 1
             else:
                 bounds.outside(1)
-                if byte == _OBJECT and bytes(around[:6]) in _AROUND_GROUP:
+                if byte == _OBJECT and bytes(brackets[:6]) in _AROUND_GROUP:
                     bounds.group()
-            around.append(byte)
-            if len(around) > _MOST_BRACKETS:
+            brackets.append(byte)
+            if len(brackets) > _MOST_BRACKETS:
                 raise Unreadable("the JSON body is nested too deeply")
-            at += 1
+            offset += 1
         elif byte in _CLOSING:
-            if not around or around[-1] != _CLOSING[byte]:
+            if not brackets or brackets[-1] != _CLOSING[byte]:
                 break
-            at += 1
-            if len(around) == inside:
-                skeleton += (body[done:begin], f'"{_PLACE}{len(spans)}"'.encode())
-                spans.append((begin, at))
-                done, inside = at, 0
-            around.pop()
-        elif byte == _QUOTE and at == start:
-            at = _after_string(body, at)
-    skeleton.append(body[done:])
+            offset += 1
+            if len(brackets) == span_depth:
+                skeleton += (body[copied:begin], f'"{_PLACE}{len(spans)}"'.encode())
+                spans.append((begin, offset))
+                copied, span_depth = offset, 0
+            brackets.pop()
+        elif byte == _QUOTE and offset == start:
+            offset = _after_string(body, offset)
+    skeleton.append(body[copied:])
     return b"".join(skeleton), spans
 
 
-def _after_string(body: bytes, at: int) -> int:
+def _after_string(body: bytes, offset: int) -> int:
     """Where a long string ends that begins here; the end of the body when nothing closes it."""
     part = _IN_STRING.match
-    at += 1
-    while (found := part(body, at)) is not None:
-        at = found.end()
-    return at + 1 if at < len(body) and body[at] == _QUOTE else len(body)
+    offset += 1
+    while (match := part(body, offset)) is not None:
+        offset = match.end()
+    return offset + 1 if offset < len(body) and body[offset] == _QUOTE else len(body)
 
 
 @attrs.define(eq=False)
@@ -189,8 +189,8 @@ class _Reader:
         pieces: list[bytes] = []
         for source in groups_of(tree):
             self._group()
-            found = self._resource_spans(source)
-            pieces += (head(_RESOURCE_SPANS, sum(map(len, found))), *found)
+            group = self._resource_spans(source)
+            pieces += (head(_RESOURCE_SPANS, sum(map(len, group))), *group)
         return b"".join(pieces)
 
     def _group(self) -> None:
@@ -199,21 +199,21 @@ class _Reader:
             raise OverLimit("groups")
 
     def _resource_spans(self, source: dict[str, Any]) -> list[bytes]:
-        alone = ResourceSpans()
-        fill_resource_spans(source, alone, self.limits)
-        self._bounded(alone.resource.attributes)
-        pieces = [alone.SerializeToString()]
+        message = ResourceSpans()
+        fill_resource_spans(source, message, self.limits)
+        self._bounded(message.resource.attributes)
+        pieces = [message.SerializeToString()]
         for group in objects(source, "scopeSpans"):
             self._group()
-            found = self._scope_spans(group)
-            pieces += (head(_SCOPE_SPANS, sum(map(len, found))), *found)
+            scope_group = self._scope_spans(group)
+            pieces += (head(_SCOPE_SPANS, sum(map(len, scope_group))), *scope_group)
         return pieces
 
     def _scope_spans(self, source: dict[str, Any]) -> list[bytes]:
-        alone = ScopeSpans()
-        fill_scope_spans(source, alone, self.limits)
-        self._bounded(alone.scope.attributes)
-        pieces = [alone.SerializeToString()]
+        message = ScopeSpans()
+        fill_scope_spans(source, message, self.limits)
+        self._bounded(message.scope.attributes)
+        pieces = [message.SerializeToString()]
         for item in items(source, "spans"):
             span = self._span(item)
             reason = refusal_within(span, self.limits)

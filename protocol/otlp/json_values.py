@@ -77,11 +77,11 @@ def enum(value: Any, names: Mapping[str, int]) -> int:
 
 def unsigned(value: Any, most: int) -> int:
     """A whole number from 0 to `most`, given as number or decimal string; 0 when it is none."""
-    number = _whole(value)
+    number = _integer(value)
     return number if number is not None and 0 <= number <= most else 0
 
 
-def _whole(value: Any) -> int | None:
+def _integer(value: Any) -> int | None:
     kind = type(value)
     if kind is int:
         return value  # type: ignore[no-any-return]
@@ -103,8 +103,8 @@ def fill_attributes(source: Any, attributes: Any, room: int) -> None:
                 if type(key) is str:
                     _fill_value(pair.get("value"), add(key=key).value, room)
     elif type(source) is dict:
-        for key, given in source.items():
-            _fill_value(given, add(key=key).value, room)
+        for key, member in source.items():
+            _fill_value(member, add(key=key).value, room)
 
 
 def _fill_value(source: Any, value: AnyValue, room: int) -> None:
@@ -132,9 +132,9 @@ def _fill_value(source: Any, value: AnyValue, room: int) -> None:
 
 
 def _fill_from_object(source: dict[str, Any], value: AnyValue, room: int) -> None:
-    for arm, given in source.items():
-        if arm in _ARMS and given is not None:
-            _fill_arm(arm, given, value, room)
+    for arm, member in source.items():
+        if arm in _ARMS and member is not None:
+            _fill_arm(arm, member, value, room)
             return
     if not source or not _ARMS.isdisjoint(source):
         value.SetInParent()
@@ -157,33 +157,33 @@ def _fill_array(source: list[Any], value: AnyValue, room: int) -> None:
         _fill_value(item, add(), room)
 
 
-def _fill_arm(arm: str, given: Any, value: AnyValue, room: int) -> None:
+def _fill_arm(arm: str, member: Any, value: AnyValue, room: int) -> None:
     """Fills the named arm; what the arm cannot hold is read as bare JSON instead."""
     match arm:
-        case "intValue" if (number := _whole(given)) is not None and _INT64_MIN <= number <= _INT64_MAX:
+        case "intValue" if (number := _integer(member)) is not None and _INT64_MIN <= number <= _INT64_MAX:
             value.int_value = number
             return
-        case "doubleValue" if (double := _double(given)) is not None:
+        case "doubleValue" if (double := _double(member)) is not None:
             value.double_value = double
             return
-        case "arrayValue" if type(given) is dict:
-            items = given.get("values")
+        case "arrayValue" if type(member) is dict:
+            items = member.get("values")
             if items is None or type(items) is list:
                 _fill_array(items or [], value, room)
                 return
-        case "kvlistValue" if type(given) is dict and room & _ROOM_MASK >= _ROOM_OF_MAP:
+        case "kvlistValue" if type(member) is dict and room & _ROOM_MASK >= _ROOM_OF_MAP:
             value.kvlist_value.SetInParent()
-            fill_attributes(given.get("values"), value.kvlist_value.values, _inside(room, _ROOM_OF_MAP))
+            fill_attributes(member.get("values"), value.kvlist_value.values, _inside(room, _ROOM_OF_MAP))
             return
-        case "bytesValue" if (data := _bytes(given)) is not None:
+        case "bytesValue" if (data := _bytes(member)) is not None:
             value.bytes_value = data
             return
         case "stringValueStrindex":
             return
     if room & _ROOM_MASK:
-        _fill_value(given, value, room - 1)
+        _fill_value(member, value, room - 1)
     else:
-        value.string_value = _as_text(given, room)
+        value.string_value = _as_text(member, room)
 
 
 def room_of(limits: Limits) -> int:
@@ -203,11 +203,13 @@ def _as_text(source: Any, room: int) -> str:
 
     Here a level is told by its brackets, of which a map in its OTLP form has four.
     """
-    left = 4 * (room >> _ROOM_BITS)
-    within: list[Any] = [source]
-    while within := [inner for outer in within for inner in _members(outer) if type(inner) in (dict, list)]:
-        left -= 1
-        if left <= 0:
+    levels = 4 * (room >> _ROOM_BITS)
+    containers: list[Any] = [source]
+    while containers := [
+        inner for outer in containers for inner in _members(outer) if type(inner) in (dict, list)
+    ]:
+        levels -= 1
+        if levels <= 0:
             raise OverLimit("depth")
     return json.dumps(source, ensure_ascii=False)
 

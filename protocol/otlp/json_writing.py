@@ -21,10 +21,10 @@ def otlp_json(envelopes: Iterable[bytes]) -> bytes:
     """One request that holds the span of each envelope; each is read and written alone."""
     pieces = []
     for envelope in envelopes:
-        read: dict[str, Any] = MessageToDict(
+        request: dict[str, Any] = MessageToDict(
             ExportTraceServiceRequest.FromString(envelope), use_integers_for_enums=True
         )
-        for resource in read.get("resourceSpans", ()):
+        for resource in request.get("resourceSpans", ()):
             for scope in resource.get("scopeSpans", ()):
                 for span in scope.get("spans", ()):
                     _with_hex_ids(span)
@@ -33,7 +33,7 @@ def otlp_json(envelopes: Iterable[bytes]) -> bytes:
 
 
 def _with_hex_ids(span: dict[str, Any]) -> None:
-    for one in (span, *span.get("links", ())):
+    for holder in (span, *span.get("links", ())):
         for name in _IDS:
-            if name in one:
-                one[name] = base64.b64decode(one[name]).hex()
+            if name in holder:
+                holder[name] = base64.b64decode(holder[name]).hex()

@@ -102,17 +102,17 @@ class _Reader:
         """Steps over a message whose field `inner` holds groups; what lies between them is parsed in runs."""
         pieces: Pieces = []
         run, changed = start, False
-        for at, number, content, stop in fields(self.body, start, end):
+        for field_start, number, content, stop in fields(self.body, start, end):
             if number == inner:
-                changed |= self._parsed(message, run, at, pieces)
-                found = open_group(content, stop)
-                changed |= self._put(pieces, inner, at, stop, found)
+                changed |= self._parsed(message, run, field_start, pieces)
+                group = open_group(content, stop)
+                changed |= self._put(pieces, inner, field_start, stop, group)
                 run = stop
             else:
                 self._other()
-                if stop - at > self.counted_bytes:
-                    changed |= self._parsed(message, run, at, pieces)
-                    run = at
+                if stop - field_start > self.counted_bytes:
+                    changed |= self._parsed(message, run, field_start, pieces)
+                    run = field_start
                     if number == _DESCRIPTION and message is ResourceSpans:
                         count_values("resource", self.body, content, stop, self.limits)
                 if stop - run >= RUN_BYTES:
@@ -121,13 +121,13 @@ class _Reader:
         changed |= self._parsed(message, run, end, pieces)
         return pieces if changed else None
 
-    def _put(self, pieces: Pieces, number: int, at: int, stop: int, found: Pieces | None) -> bool:
+    def _put(self, pieces: Pieces, number: int, field_start: int, stop: int, group: Pieces | None) -> bool:
         """Adds a field as it was, or anew around the pieces that were found in it."""
-        if found is None:
-            pieces.append(self.view[at:stop])
+        if group is None:
+            pieces.append(self.view[field_start:stop])
             return False
-        pieces.append(head(number, sum(map(len, found))))
-        pieces += found
+        pieces.append(head(number, sum(map(len, group))))
+        pieces += group
         return True
 
     def _parsed(self, message: type[Message], start: int, end: int, pieces: Pieces) -> bool:
@@ -142,22 +142,22 @@ class _Reader:
         self._group()
         pieces: Pieces = []
         run, changed = start, False
-        for at, number, content, stop in fields(self.body, start, end):
+        for field_start, number, content, stop in fields(self.body, start, end):
             if number == _SPANS:
                 self.spans += 1
                 if self.spans > self.limits.spans:
                     raise OverLimit("spans")
             else:
                 self._other()
-            if stop - at > self.counted_bytes:
-                changed |= self._screened(run, at, pieces)
+            if stop - field_start > self.counted_bytes:
+                changed |= self._screened(run, field_start, pieces)
                 run = stop
                 if number == _SPANS:
-                    changed |= self._long_span(at, content, stop, pieces)
+                    changed |= self._long_span(field_start, content, stop, pieces)
                     continue
                 if number == _DESCRIPTION:
                     count_values("scope", self.body, content, stop, self.limits)
-                changed |= self._screened(at, stop, pieces)
+                changed |= self._screened(field_start, stop, pieces)
             elif stop - run >= RUN_BYTES:
                 changed |= self._screened(run, stop, pieces)
                 run = stop
@@ -171,15 +171,15 @@ class _Reader:
         scope_spans, mended = self._read(ScopeSpans, start, end)
         for span in scope_spans.spans:
             self._add(count_entries(span, self.limits))
-        before = len(scope_spans.spans)
-        kept = screen_spans(scope_spans, self.refused, None, self.limits.quota)
-        self.accepted += kept
-        if kept < before:
+        total = len(scope_spans.spans)
+        accepted = screen_spans(scope_spans, self.refused, None, self.limits.quota)
+        self.accepted += accepted
+        if accepted < total:
             mended = scope_spans.SerializeToString()
         pieces.append(self.view[start:end] if mended is None else mended)
         return mended is not None
 
-    def _long_span(self, at: int, content: int, stop: int, pieces: Pieces) -> bool:
+    def _long_span(self, field_start: int, content: int, stop: int, pieces: Pieces) -> bool:
         counted: ValueCount = count_values("span", self.body, content, stop, self.limits)
         self._add(counted.values)
         span, mended = self._read(Span, content, stop)
@@ -189,7 +189,7 @@ class _Reader:
             return True
         self.accepted += 1
         if mended is None:
-            pieces.append(self.view[at:stop])
+            pieces.append(self.view[field_start:stop])
         else:
             pieces += [head(_SPANS, len(mended)), mended]
         return mended is not None
@@ -207,9 +207,9 @@ class _Reader:
         except DecodeError:
             pass
         try:
-            read = lenient(message.DESCRIPTOR.full_name).FromString(part)
-            mend_texts(read)
-            mended = read.SerializeToString()
+            parsed = lenient(message.DESCRIPTOR.full_name).FromString(part)
+            mend_texts(parsed)
+            mended = parsed.SerializeToString()
             self.grown_bytes += max(0, len(mended) - (end - start))
             if self.grown_bytes > MENDED_EXTRA_BYTES:
                 raise Unreadable(NOT_UTF8)

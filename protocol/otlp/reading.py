@@ -47,9 +47,9 @@ def read_body(body: bytes) -> tuple[ExportTraceServiceRequest, bytes]:
         pass
     # Once more: to the strict decoder one bad byte in a text spoils all.
     try:
-        read = lenient(ExportTraceServiceRequest.DESCRIPTOR.full_name).FromString(body)
-        mend_texts(read)
-        mended = read.SerializeToString()
+        request = lenient(ExportTraceServiceRequest.DESCRIPTOR.full_name).FromString(body)
+        mend_texts(request)
+        mended = request.SerializeToString()
         return ExportTraceServiceRequest.FromString(mended), mended
     except DecodeError as error:
         raise no_request(error) from None
@@ -112,28 +112,28 @@ _scopes: dict[tuple[bytes, str], WireScope] = {}
 def _wire_resource(resource_spans: Any) -> WireResource:
     resource = resource_spans.resource
     key = (resource.SerializeToString(), resource_spans.schema_url)
-    if (read := _resources.get(key)) is None:
-        read = WireResource(read_pairs(resource.attributes), *key)
-        _remember(_resources, key, read)
-    return read
+    if (wire_resource := _resources.get(key)) is None:
+        wire_resource = WireResource(read_pairs(resource.attributes), *key)
+        _remember(_resources, key, wire_resource)
+    return wire_resource
 
 
 def _wire_scope(scope_spans: Any) -> WireScope:
     scope = scope_spans.scope
     key = (scope.SerializeToString(), scope_spans.schema_url)
-    if (read := _scopes.get(key)) is None:
-        read = WireScope(scope.name, scope.version, read_pairs(scope.attributes), *key)
-        _remember(_scopes, key, read)
-    return read
+    if (wire_scope := _scopes.get(key)) is None:
+        wire_scope = WireScope(scope.name, scope.version, read_pairs(scope.attributes), *key)
+        _remember(_scopes, key, wire_scope)
+    return wire_scope
 
 
 def _remember(
-    known: dict[tuple[bytes, str], _Surrounding], key: tuple[bytes, str], read: _Surrounding
+    cache: dict[tuple[bytes, str], _Surrounding], key: tuple[bytes, str], surrounding: _Surrounding
 ) -> None:
     if len(key[0]) + len(key[1]) <= _SURROUNDING_BYTES:
-        if len(known) >= _SURROUNDINGS_BOUND:
-            known.clear()
-        known[key] = read
+        if len(cache) >= _SURROUNDINGS_BOUND:
+            cache.clear()
+        cache[key] = surrounding
 
 
 def any_span(raw: bytes, resource: WireResource, scope: WireScope) -> WireSpan:

@@ -87,8 +87,8 @@ def screen_spans(
     """`screen` for one list of spans. Returns how many of them stay. Raises `OverLimit`."""
     spans = scope_spans.spans
     bad = False
-    over: dict[int, str] = {}
-    for at, span in enumerate(spans):
+    over_quota: dict[int, str] = {}
+    for index, span in enumerate(spans):
         trace_id = span.trace_id
         span_id = span.span_id
         if (
@@ -110,9 +110,9 @@ def screen_spans(
         ):
             _counted(span, limits)
         if quota is not None and (reason := quota(trace_id, span.name)) is not None:
-            over[at] = reason
-    if bad or over:
-        _remove_refused(scope_spans, refused, limits, over)
+            over_quota[index] = reason
+    if bad or over_quota:
+        _remove_refused(scope_spans, refused, limits, over_quota)
     return len(spans)
 
 
@@ -142,17 +142,17 @@ def _remove_refused(
     scope_spans: Any, refused: Counter[str], limits: Limits | None, over: dict[int, str]
 ) -> None:
     """Rebuilds the list once, because deleting one by one moves the rest each time."""
-    kept = []
-    for at, span in enumerate(scope_spans.spans):
+    accepted = []
+    for index, span in enumerate(scope_spans.spans):
         if limits is not None:
             _counted(span, limits)
-        reason = refusal_of(span, span.start_time_unix_nano) or over.get(at)
+        reason = refusal_of(span, span.start_time_unix_nano) or over.get(index)
         if reason is None:
-            kept.append(span)
+            accepted.append(span)
         else:
             refused[reason] += 1
     del scope_spans.spans[:]
-    scope_spans.spans.extend(kept)
+    scope_spans.spans.extend(accepted)
 
 
 def refusal_of(span: Any, start_ns: int) -> str | None:

@@ -27,50 +27,50 @@ def fields(body: bytes, start: int, end: int) -> Iterator[tuple[int, int, int, i
 
     Numbers of fields that are not length-delimited are 0: none of those leads to a span.
     """
-    at = start
+    offset = start
     try:
-        while at < end:
-            begin = at
-            tag = body[at]
-            at += 1
+        while offset < end:
+            begin = offset
+            tag = body[offset]
+            offset += 1
             if tag >= 0x80:
-                tag, at = _varint(body, begin)
+                tag, offset = _varint(body, begin)
             wire = tag & 7
             if tag < 8:
                 raise _unreadable("it is damaged")
             if wire == _DELIMITED:
-                size = body[at]
-                at += 1
+                size = body[offset]
+                offset += 1
                 if size >= 0x80:
-                    size, at = _varint(body, at - 1)
-                content, at = at, at + size
-                if at > end:
+                    size, offset = _varint(body, offset - 1)
+                content, offset = offset, offset + size
+                if offset > end:
                     raise _unreadable("it is cut short")
-                yield begin, tag >> 3, content, at
+                yield begin, tag >> 3, content, offset
                 continue
-            content = at
+            content = offset
             if wire == _VARINT:
-                _, at = _varint(body, at)
+                _, offset = _varint(body, offset)
             elif wire in _WIDTHS:
-                at += _WIDTHS[wire]
+                offset += _WIDTHS[wire]
             else:
                 # Groups, which proto3 does not have.
                 raise _unreadable("it is damaged")
-            if at > end:
+            if offset > end:
                 raise _unreadable("it is cut short")
-            yield begin, 0, content, at
+            yield begin, 0, content, offset
     except IndexError:
         raise _unreadable("it is cut short") from None
 
 
-def _varint(body: bytes, at: int) -> tuple[int, int]:
+def _varint(body: bytes, offset: int) -> tuple[int, int]:
     number = shift = 0
     while True:
-        digit = body[at]
-        at += 1
+        digit = body[offset]
+        offset += 1
         number |= (digit & 0x7F) << shift
         if digit < 0x80:
-            return number, at
+            return number, offset
         shift += 7
         if shift > 63:
             raise _unreadable("it is damaged")
@@ -143,14 +143,14 @@ def _count(
         # Fields that hold nothing to count cost a step as well.
         if counted.steps > 8 * limits.values:
             raise OverLimit("values")
-        found = inner.get(number)
-        if found is None:
+        inner_kind = inner.get(number)
+        if inner_kind is None:
             continue
         if kind in _ENTRIES:
             counted.entries += 1
-            if found == "pair":
+            if inner_kind == "pair":
                 attributes = _one_more(attributes, "attributes", limits.attributes)
-            elif found == "event":
+            elif inner_kind == "event":
                 events = _one_more(events, "events", limits.events)
             else:
                 links = _one_more(links, "links", limits.links)
@@ -162,7 +162,7 @@ def _count(
         deeper = depth + (kind == "value")
         if deeper > limits.depth:
             raise OverLimit("depth")
-        _count(found, body, content, stop, limits, counted, messages + 1, deeper)
+        _count(inner_kind, body, content, stop, limits, counted, messages + 1, deeper)
 
 
 def _one_more(count: int, limit: Limit, bound: int) -> int:

@@ -86,11 +86,44 @@ class Belonging(msgspec.Struct):
     role: RoleName
 
 
-class Me(msgspec.Struct):
-    """Who is signed in, and where they belong."""
+class InvitationOffered(msgspec.Struct):
+    """An invitation of the account. `needs_link`: it is accepted with the secret of its link alone."""
+
+    slug: str
+    name: str
+    role: RoleName
+    invited_by: str
+    expires_at: Instant
+    needs_link: bool
+
+
+class Me(msgspec.Struct, omit_defaults=True):
+    """Who is signed in, where they belong, and where they are invited to while they are."""
 
     account: AccountShown
     organizations: list[Belonging]
+    invitation: InvitationOffered | msgspec.UnsetType = msgspec.UNSET
+
+
+class InvitationAccepted(msgspec.Struct, forbid_unknown_fields=True):
+    """The acceptance of an invitation, with the secret of its link. Secrets: never log one."""
+
+    invitation: Annotated[str, Meta(max_length=INVITATION_MAX)] | None = None
+
+    def __repr__(self) -> str:
+        return "InvitationAccepted(…)"
+
+
+class LinkWanted(msgspec.Struct, forbid_unknown_fields=True):
+    """The address that the link of its invitation is to be mailed to."""
+
+    email: Annotated[str, Meta(max_length=EMAIL_MAX)]
+
+
+class LinkAsked(msgspec.Struct):
+    """The answer to everybody: if the address is invited, a mail with the link is on its way."""
+
+    asked: Literal[True] = True
 
 
 class Undecided(msgspec.Struct):

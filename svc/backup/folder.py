@@ -158,10 +158,10 @@ class BackupFolder:
     def chosen(self, stamp: str | None) -> Manifest:
         """The newest backup, or that of a moment. Raises `BackupDamaged` when there is none."""
         if stamp is None:
-            found = self.newest()
-            if found is None:
+            manifest = self.newest()
+            if manifest is None:
                 raise BackupDamaged(f"{self.root} holds no backup: there is no manifest.json")
-            return found
+            return manifest
         for path in self.manifests():
             if path.stem == stamp:
                 return read_manifest(path)
@@ -176,12 +176,12 @@ class BackupFolder:
     def write_manifest(self, manifest: Manifest) -> None:
         """From now on there is this backup."""
         text = msgspec.json.format(msgspec.json.encode(manifest), indent=1).decode()
-        kept = self.root / "manifests" / f"{manifest.stamp}.json"
-        kept.parent.mkdir(mode=0o700, exist_ok=True)
+        path_ = self.root / "manifests" / f"{manifest.stamp}.json"
+        path_.parent.mkdir(mode=0o700, exist_ok=True)
         for folder in self.touched:
             sync_folder(folder)
         self.touched.clear()
-        for path in (kept, self.root / "manifest.json"):
+        for path in (path_, self.root / "manifest.json"):
             write_file(path, text, 0o600)
 
     def whole(self, file: StoredFile) -> bool:
@@ -207,17 +207,17 @@ class BackupFolder:
 
     def read(self, file: StoredFile) -> Iterator[bytes]:
         """A compressed file, inflated, in parts; never more than the manifest says."""
-        left = file.raw_bytes
+        bytes_left = file.raw_bytes
         try:
             with self._path(file).open("rb") as opened:
                 for part in zstandard.ZstdDecompressor().read_to_iter(opened, write_size=_CHUNK_BYTES):
-                    left -= len(part)
-                    if left < 0:
+                    bytes_left -= len(part)
+                    if bytes_left < 0:
                         raise BackupDamaged(f"{file.path} is longer than the manifest says")
                     yield part
         except (zstandard.ZstdError, OSError) as error:
             raise BackupDamaged(f"{file.path} cannot be read ({type(error).__name__})") from None
-        if left:
+        if bytes_left:
             raise BackupDamaged(f"{file.path} is shorter than the manifest says")
 
     def bytes_of(self, file: StoredFile) -> bytes:
@@ -230,25 +230,25 @@ class BackupFolder:
         Manifests go first: a prune that is killed leaves files that nobody names, for the next one.
         """
         paths = self.manifests()
-        gone, stay = paths[:-keep], paths[-keep:]
+        pruned, stay = paths[:-keep], paths[-keep:]
         manifests = [read_manifest(path) for path in stay]
         newest = self.newest()
         if newest is not None:
             manifests.append(newest)
-        for path in gone:
+        for path in pruned:
             path.unlink()
-        named = {file.path for manifest in manifests for file in manifest.files()}
+        used = {file.path for manifest in manifests for file in manifest.files()}
         files = size = 0
         for top in _FOLDERS[:-1]:
             for path in sorted((self.root / top).rglob("*"), reverse=True):
                 if path.is_dir():
                     with suppress(OSError):
                         path.rmdir()
-                elif path.relative_to(self.root).as_posix() not in named:
+                elif path.relative_to(self.root).as_posix() not in used:
                     size += path.lstat().st_size
                     files += 1
                     path.unlink()
-        return len(gone), files, size
+        return len(pruned), files, size
 
     def _path(self, file: StoredFile) -> Path:
         if not _PLACE.fullmatch(file.path) or ".." in file.path.split("/"):
@@ -262,11 +262,11 @@ def read_manifest(path: Path) -> Manifest:
         if path.stat().st_size > _MANIFEST_BYTES:
             raise BackupDamaged(f"{path} is too large to be a manifest")
         text = path.read_bytes()
-        said = msgspec.json.decode(text, type=dict)
-        if said.get("format") != FORMAT:
+        fields = msgspec.json.decode(text, type=dict)
+        if fields.get("format") != FORMAT:
             raise BackupRefused(
-                f"{path} is of format {said.get('format')}, this release reads {FORMAT}: use the release that"
-                " made the backup"
+                f"{path} is of format {fields.get('format')}, this release reads {FORMAT}: use the release"
+                " that made the backup"
             )
         return msgspec.json.decode(text, type=Manifest)
     except msgspec.MsgspecError:

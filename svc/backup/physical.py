@@ -13,7 +13,6 @@ import platform
 import time
 from collections.abc import Callable
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
@@ -21,6 +20,7 @@ import attrs
 import trio
 
 from protocol.backup import FORMAT, BackupRefused, Manifest, PhysicalCopy, StoredFile
+from protocol.release import release
 from svc.backup.folder import BackupFolder, FileWriter
 from svc.backup.restoring import check_files
 from svc.backup.sealed import lay
@@ -80,17 +80,17 @@ async def take_physical(
         spool = await trio.to_thread.run_sync(partial(copy_spool, settings.data_dir / "spool", folder))
         origin, steps = await looked_at(database)
         branch = branch_of(server.cluster)
-        before = None if full else _before(folder, origin.system_id, branch, told)
+        base = None if full else _base_copy(folder, origin.system_id, branch, told)
         async with log_kept(database):
             try:
-                copy = await _copied(server, folder, before, branch, told)
+                copy = await _copied(server, folder, base, branch, told)
             except NoSummaries as lost:
                 told(f"{lost}; everything is copied")
-                before = None
+                base = None
                 copy = await _copied(server, folder, None, branch, told)
         manifest = Manifest(
             format=FORMAT,
-            release=version("trace-svc"),
+            release=release(),
             taken_at=moment_of(origin.snapshot_at, newest),
             took_s=round(time.monotonic() - began_s, 3),
             origin=origin,
@@ -103,23 +103,23 @@ async def take_physical(
             physical=copy,
         )
         folder.write_manifest(manifest)
-    kept = 0 if before is None else len(before.parts)
-    return TakenBackup(manifest, 2, copy.parts[-1].bytes + copy.listing.bytes, kept)
+    earlier_copies = 0 if base is None else len(base.parts)
+    return TakenBackup(manifest, 2, copy.parts[-1].bytes + copy.listing.bytes, earlier_copies)
 
 
-def _before(
-    folder: BackupFolder, system_id: str, branch: str, told: Callable[[str], None]
+def _base_copy(
+    folder: BackupFolder, system_id: str, branch: str, tell: Callable[[str], None]
 ) -> PhysicalCopy | None:
     """The copy that this one may be put over, if there is one."""
-    manifest = intact(partial(folder.newest_of, physical=True), told)
+    manifest = intact(partial(folder.newest_of, physical=True), tell)
     if manifest is None or manifest.physical is None:
         return None
     copy = manifest.physical
     if (manifest.origin.system_id, copy.branch, copy.major) != (system_id, branch, MAJOR):
-        told("the backup before is of another database: everything is copied")
+        tell("the backup before is of another database: everything is copied")
         return None
     if len(copy.parts) >= PARTS_MOST or not all(map(folder.whole, (*copy.parts, copy.listing))):
-        told("a whole copy is due")
+        tell("a whole copy is due")
         return None
     return copy
 
@@ -127,21 +127,21 @@ def _before(
 async def _copied(
     server: EmbeddedServer,
     folder: BackupFolder,
-    before: PhysicalCopy | None,
+    base: PhysicalCopy | None,
     branch: str,
-    told: Callable[[str], None],
+    tell: Callable[[str], None],
 ) -> PhysicalCopy:
-    earlier = None if before is None else b"".join(folder.read(before.listing))
-    writer = FileWriter(folder, f"physical/{'whole' if before is None else 'changes'}", "tar.zst")
+    earlier = None if base is None else b"".join(folder.read(base.listing))
+    writer = FileWriter(folder, f"physical/{'whole' if base is None else 'changes'}", "tar.zst")
     try:
-        text = await copy_cluster(server, _Told(writer, told), earlier)
+        text = await copy_cluster(server, _Told(writer, tell), earlier)
         part = await trio.to_thread.run_sync(writer.done)
     except BaseException:
         writer.abandon()
         raise
     listing = FileWriter(folder, "physical/listing", "json.zst")
     listing.write(text)
-    parts: tuple[StoredFile, ...] = () if before is None else before.parts
+    parts: tuple[StoredFile, ...] = () if base is None else base.parts
     return PhysicalCopy(
         major=MAJOR, machine=platform.machine(), branch=branch, parts=(*parts, part), listing=listing.done()
     )

@@ -31,26 +31,26 @@ _FILE_BYTES: Final = 1024 * 1024
 
 def gather(settings: Settings) -> dict[str, bytes]:
     """Everything secret of an instance, by its place below the data folder."""
-    found: dict[str, bytes] = {}
+    texts: dict[str, bytes] = {}
     for folder in FOLDERS:
         for path in sorted((settings.data_dir / folder).glob("*")):
             if path.is_file() and not path.is_symlink() and path.stat().st_size <= _FILE_BYTES:
-                found[f"{folder}/{path.name}"] = path.read_bytes()
+                texts[f"{folder}/{path.name}"] = path.read_bytes()
     # What the environment names comes before what is kept.
     if settings.secret_key != b64decode(PLACEHOLDER_SECRET_KEY):
-        found[KEY] = b64encode(settings.secret_key) + b"\n"
+        texts[KEY] = b64encode(settings.secret_key) + b"\n"
     if settings.cookie_password != PLACEHOLDER_COOKIE_PASSWORD:
-        found[COOKIE] = settings.cookie_password.encode() + b"\n"
+        texts[COOKIE] = settings.cookie_password.encode() + b"\n"
     if settings.secret_key_previous:
-        found[EARLIER] = b" ".join(b64encode(key) for key in settings.secret_key_previous) + b"\n"
+        texts[EARLIER] = b" ".join(b64encode(key) for key in settings.secret_key_previous) + b"\n"
     if settings.prices_file is not None:
-        found[PRICES] = settings.prices_file.read_bytes()
-    return found
+        texts[PRICES] = settings.prices_file.read_bytes()
+    return texts
 
 
-def sealed(found: dict[str, bytes], passphrase: str) -> bytes:
+def sealed(texts: dict[str, bytes], passphrase: str) -> bytes:
     """The box that holds them."""
-    return seal_box(msgspec.msgpack.encode(found), passphrase)
+    return seal_box(msgspec.msgpack.encode(texts), passphrase)
 
 
 def opened(box: bytes, passphrase: str) -> dict[str, bytes]:
@@ -59,37 +59,37 @@ def opened(box: bytes, passphrase: str) -> dict[str, bytes]:
     if plain is None:
         raise BackupRefused("SVC_BACKUP_PASSPHRASE is not the one that the backup's secrets are sealed under")
     try:
-        found = msgspec.msgpack.decode(plain, type=dict[str, bytes])
+        texts = msgspec.msgpack.decode(plain, type=dict[str, bytes])
     except msgspec.MsgspecError:
         raise BackupDamaged("the backup's secrets cannot be read") from None
-    for place in found:
-        folder, _, name = place.rpartition("/")
-        if place != PRICES and (folder not in FOLDERS or name in ("", ".", "..")):
+    for path in texts:
+        folder, _, name = path.rpartition("/")
+        if path != PRICES and (folder not in FOLDERS or name in ("", ".", "..")):
             raise BackupDamaged("the backup's secrets name a place that is not theirs")
-    return found
+    return texts
 
 
-def lay(found: dict[str, bytes], data_dir: Path) -> list[str]:
+def lay(texts: dict[str, bytes], data_dir: Path) -> list[str]:
     """Put them back. What is there already and differs stays; the other is put beside it.
 
     Returns a sentence for each that the operator has to decide about.
     """
     open_home(data_dir)
-    told = []
-    for place, text in found.items():
-        path = data_dir / place
+    differences = []
+    for name, text in texts.items():
+        path = data_dir / name
         if path.parent != data_dir:
             claim_folder(path.parent, 0o700, SystemAccount(os.geteuid(), os.getegid(), switch=False))
         if path.exists() and path.read_bytes().strip() != text.strip():
-            told.append(f"{path} is another one than the backup's, which is put beside it")
+            differences.append(f"{path} is another one than the backup's, which is put beside it")
             path = path.with_name(f"{path.name}.from-backup")
         _write(path, text)
-    return told
+    return differences
 
 
-def key_of(found: dict[str, bytes]) -> tuple[bytes, ...]:
+def key_of(secrets: dict[str, bytes]) -> tuple[bytes, ...]:
     """The sealing keys among them, the present one first."""
-    texts = [*found.get(KEY, b"").split(), *found.get(EARLIER, b"").split()]
+    texts = [*secrets.get(KEY, b"").split(), *secrets.get(EARLIER, b"").split()]
     return tuple(b64decode(text) for text in texts)
 
 

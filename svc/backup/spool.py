@@ -32,11 +32,11 @@ def copy_spool(spool: Path, folder: BackupFolder) -> SpoolCopy | None:
     with tempfile.TemporaryDirectory(dir=folder.root / "spool", prefix="copy-") as beside:
         copy = Path(beside) / FILE
         try:
-            with closing(_opened(path)) as live, closing(sqlite3.connect(copy)) as taken:
-                live.backup(taken)
+            with closing(_opened(path)) as live, closing(sqlite3.connect(copy)) as snapshot:
+                live.backup(snapshot)
                 # One file, without a log beside it.
-                taken.execute("pragma journal_mode=delete")
-                batches, spans = waiting(taken)
+                snapshot.execute("pragma journal_mode=delete")
+                batches, spans = waiting(snapshot)
         except sqlite3.Error as error:
             raise BackupRefused(f"the spool {path} cannot be read: {error}") from None
         if not batches:

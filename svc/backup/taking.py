@@ -10,13 +10,13 @@ import time
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from functools import partial
-from importlib.metadata import version
 from typing import Final
 
 import attrs
 import trio
 
 from protocol.backup import FORMAT, BackupDamaged, Manifest, Origin, Relation, StoredFile
+from protocol.release import release
 from svc.backup.folder import BackupFolder, FileWriter, file_name
 from svc.backup.sealed import gather, sealed
 from svc.backup.spool import copy_spool
@@ -49,37 +49,37 @@ class _Sink:
     kept_files: int = 0
     _by_name: dict[str, Relation] = attrs.field(factory=dict)
 
-    def begun(self, found: Origin, size: int) -> None:
+    def begun(self, origin: Origin, size: int) -> None:
         """Keep nothing of a backup whose transactions cannot be compared with these."""
-        self.told(f"{size} tables, {found.size_bytes / 2**20:.0f} MiB in the database")
+        self.told(f"{size} tables, {origin.size_bytes / 2**20:.0f} MiB in the database")
         earlier = self.earlier
         if earlier is None:
             return
-        then = earlier.origin
-        same = (then.system_id, then.database) == (found.system_id, found.database)
+        previous = earlier.origin
+        same = (previous.system_id, previous.database) == (origin.system_id, origin.database)
         if not same:
             self.told("the backup before is of another database: everything is copied")
-        elif found.next_xid // _EPOCH != then.next_xid // _EPOCH or found.next_xid < then.next_xid:
+        elif origin.next_xid // _EPOCH != previous.next_xid // _EPOCH or origin.next_xid < previous.next_xid:
             self.told("the numbers of transactions began anew: everything is copied")
         else:
             self._by_name = {relation.name: relation for relation in earlier.relations}
 
     def kept(self, relation: Relation) -> StoredFile | None:
         """The file that the backup before has of the same rows."""
-        before = self._by_name.get(relation.name)
-        if before is None or before.file is None or not self.folder.whole(before.file):
+        earlier = self._by_name.get(relation.name)
+        if earlier is None or earlier.file is None or not self.folder.whole(earlier.file):
             return None
-        if (before.fingerprint, before.columns) != (relation.fingerprint, relation.columns):
+        if (earlier.fingerprint, earlier.columns) != (relation.fingerprint, relation.columns):
             return None
         self.kept_files += 1
         self.told(f"unchanged: {relation.label}")
-        return before.file
+        return earlier.file
 
     def writer(self, relation: Relation) -> TableWriter:
         """A new file."""
         name = file_name(relation.name if relation.parent is None or not relation.day else relation.parent)
-        place = f"days/{relation.day}/{name}" if relation.day else f"tables/{name}"
-        return _Counted(FileWriter(self.folder, place, "copy.zst"), self, relation)
+        path = f"days/{relation.day}/{name}" if relation.day else f"tables/{name}"
+        return _Counted(FileWriter(self.folder, path, "copy.zst"), self, relation)
 
     def note(self, file: StoredFile, relation: Relation) -> None:
         """One more file is there."""
@@ -125,7 +125,7 @@ async def take(
         box = box_file(settings, folder)
         manifest = Manifest(
             format=FORMAT,
-            release=version("trace-svc"),
+            release=release(),
             taken_at=moment_of(contents.origin.snapshot_at, earlier),
             took_s=round(time.monotonic() - began_s, 3),
             origin=contents.origin,
@@ -141,13 +141,13 @@ async def take(
 
 
 def intact(
-    found: Callable[[], Manifest | None], told: Callable[[str], None], then: str = "; everything is copied"
+    find: Callable[[], Manifest | None], tell: Callable[[str], None], then: str = "; everything is copied"
 ) -> Manifest | None:
     """What was found, None where it is damaged: that is told, and what follows of it."""
     try:
-        return found()
+        return find()
     except BackupDamaged as damaged:
-        told(f"{damaged}{then}")
+        tell(f"{damaged}{then}")
         return None
 
 

@@ -70,7 +70,7 @@ async def verify(
             told("reading every row")
             rows = await read_all(server.database)
             await migrate(server.database)
-            return await _asked(server.database, files, rows, secrets)
+            return await _verify_answers(server.database, files, rows, secrets)
     async with scratch_server("verify", manifest.origin.size_bytes, scratch, remedy) as server:
         database = server.database
         await make_fast(database)
@@ -82,10 +82,10 @@ async def verify(
             raise BackupDamaged("; ".join(wrong[:10]))
         await target.finish()
         told("comparing the counts of rows with those of the cubes")
-        return await _asked(database, files, rows, secrets)
+        return await _verify_answers(database, files, rows, secrets)
 
 
-async def _asked(database: Database, files: int, rows: int, secrets: dict[str, bytes]) -> Verified:
+async def _verify_answers(database: Database, files: int, rows: int, secrets: dict[str, bytes]) -> Verified:
     spans = await _counts_agree(database)
     tried, opened = await open_some(database, PAYLOADS)
     if opened != tried:

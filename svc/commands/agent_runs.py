@@ -84,10 +84,10 @@ async def _press(database: Database, project_id: int, kind: RunKind, name: str) 
             raise OperatorError(missing)
     else:
         subject_id = _id(name, missing)
-    made = await RunStore(database).press(project_id, kind, subject_id, _OPERATOR, datetime.now(UTC))
-    if isinstance(made, NotPressed):
-        raise OperatorError(_REFUSED.get(made.code, missing))
-    return made.run_id
+    press = await RunStore(database).press(project_id, kind, subject_id, _OPERATOR, datetime.now(UTC))
+    if isinstance(press, NotPressed):
+        raise OperatorError(_REFUSED.get(press.code, missing))
+    return press.run_id
 
 
 def _id(name: str, missing: str) -> UUID:
@@ -98,51 +98,53 @@ def _id(name: str, missing: str) -> UUID:
 
 
 async def _show(reads: RunReads, project_id: int, run_id: UUID, arguments: argparse.Namespace) -> None:
-    found = await reads.one(project_id, run_id)
-    if found is None:
+    agent_run = await reads.one(project_id, run_id)
+    if agent_run is None:
         raise OperatorError(NO_SUCH_RUN.message)
-    print_json(found) if arguments.json else _print_one(found)
+    print_json(agent_run) if arguments.json else _print_one(agent_run)
 
 
 def _print_list(runs: list[dict[str, Any]]) -> None:
     rows = [("ID", "KIND", "STATE", "ASKED FOR", "BY", "TURNS", "USD", "CAME TO")]
-    for one in runs:
+    for agent_run in runs:
         rows.append(
             (
-                one["id"],
-                one["kind"],
-                _state(one),
-                minute(one["requested_at"]),
-                one["requested_by"],
-                str(one["spent"].get("turns", 0)),
-                _usd(one),
-                (one["outcome"] or one["failure"] or "")[:60],
+                agent_run["id"],
+                agent_run["kind"],
+                _state(agent_run),
+                minute(agent_run["requested_at"]),
+                agent_run["requested_by"],
+                str(agent_run["spent"].get("turns", 0)),
+                _usd(agent_run),
+                (agent_run["outcome"] or agent_run["failure"] or "")[:60],
             )
         )
     print_columns(rows)
 
 
-def _state(one: dict[str, Any]) -> str:
-    return f"{one['state']}: {one['reason']}" if one["reason"] else str(one["state"])
+def _state(run_fields: dict[str, Any]) -> str:
+    return (
+        f"{run_fields['state']}: {run_fields['reason']}" if run_fields["reason"] else str(run_fields["state"])
+    )
 
 
-def _usd(one: dict[str, Any]) -> str:
-    usd = one["spent"].get("usd", 0.0)
+def _usd(run_fields: dict[str, Any]) -> str:
+    usd = run_fields["spent"].get("usd", 0.0)
     return "no price" if usd is None else money(usd)
 
 
-def _print_one(one: dict[str, Any]) -> None:
+def _print_one(run_fields: dict[str, Any]) -> None:
     print_columns(
         [
-            ("id", one["id"]),
-            ("kind", f"{one['kind']} of {one['subject_id']}"),
-            ("state", _state(one) + (", to be cancelled" if one["cancelling"] else "")),
-            ("asked for", f"{minute(one['requested_at'])} by {one['requested_by']}"),
-            ("model", one["model"] or "-"),
-            ("used", f"{one['spent'].get('turns', 0)} turns, {_usd(one)} USD"),
-            ("came to", one["outcome"] or one["failure"] or "-"),
+            ("id", run_fields["id"]),
+            ("kind", f"{run_fields['kind']} of {run_fields['subject_id']}"),
+            ("state", _state(run_fields) + (", to be cancelled" if run_fields["cancelling"] else "")),
+            ("asked for", f"{minute(run_fields['requested_at'])} by {run_fields['requested_by']}"),
+            ("model", run_fields["model"] or "-"),
+            ("used", f"{run_fields['spent'].get('turns', 0)} turns, {_usd(run_fields)} USD"),
+            ("came to", run_fields["outcome"] or run_fields["failure"] or "-"),
         ]
     )
-    for event in one["events"]:
-        said = " ".join(f"{name}={value}" for name, value in event["details"].items() if name != "spent")
-        print(printable(f"{event['at'][11:19]} {event['kind']} {said}".rstrip()))
+    for event in run_fields["events"]:
+        details = " ".join(f"{name}={value}" for name, value in event["details"].items() if name != "spent")
+        print(printable(f"{event['at'][11:19]} {event['kind']} {details}".rstrip()))

@@ -146,41 +146,43 @@ class _Verbs:
 
     async def do_list(self) -> None:
         rules = await self.rule_store.list(self.project.id)
-        names = {one.id: one.name for one in await self.channel_store.list(self.project.id)}
+        names = {channel.id: channel.name for channel in await self.channel_store.list(self.project.id)}
         print_rules(rules, names, as_json=self.arguments.json)
 
     async def do_channels(self) -> None:
-        found = await self.channel_store.list(self.project.id)
-        print_channels(found, as_json=self.arguments.json)
+        channels = await self.channel_store.list(self.project.id)
+        print_channels(channels, as_json=self.arguments.json)
 
     async def do_add_channel(self) -> None:
-        asked = self.arguments
-        secret = _read_secret(asked.secret_file)
-        made = None
-        if CHANNELS[asked.kind].credential == "made" and secret is None:
-            made = secret = secret_of(secrets.token_bytes(32))
+        arguments = self.arguments
+        secret = _read_secret(arguments.secret_file)
+        new_secret = None
+        if CHANNELS[arguments.kind].credential == "made" and secret is None:
+            new_secret = secret = secret_of(secrets.token_bytes(32))
         try:
-            fields = read_fields(asked.kind, _channel_params(asked))
+            fields = read_fields(arguments.kind, _channel_params(arguments))
         except BadParams as bad:
             raise OperatorError(str(bad)) from None
         mails = self.settings.smtp_url is not None
-        fault = fault_of(asked.kind, fields, secret, kept=False, mails=mails)
+        fault = fault_of(arguments.kind, fields, secret, kept=False, mails=mails)
         if fault is not None:
             raise OperatorError(fault)
         params = msgspec.to_builtins(fields)
-        new = AlertChannel(self.project.id, uuid4(), asked.kind, asked.name, params, None, self.now, self.now)
+        new = AlertChannel(
+            self.project.id, uuid4(), arguments.kind, arguments.name, params, None, self.now, self.now
+        )
         sealed = None
         if secret is not None:
             text = msgspec.json.encode(ChannelSecret(secret=secret)).decode()
             sealed = Sealer.of(self.settings).seal(text, new.purpose)
         _refuse(await self.channel_store.put(attrs.evolve(new, sealed=sealed), OPERATOR))
-        if made is not None:
-            print(made)
+        if new_secret is not None:
+            print(new_secret)
 
     async def do_add(self) -> None:
         params = self._params()
-        known = {one.name: one.id for one in await self.channel_store.list(self.project.id)}
-        missing = next((name for name in self.arguments.channel if name not in known), None)
+        ids_by_name = {channel.name: channel.id for channel in await self.channel_store.list(self.project.id)}
+        missing = next((name for name in self.arguments.channel if name not in ids_by_name), None)
         if missing is not None:
             raise OperatorError(f"there is no channel {missing!r}; `trace-svc alerts channels` lists them")
         kind = self.arguments.kind
@@ -190,7 +192,7 @@ class _Verbs:
             kind,
             self.arguments.name,
             kept_params(params),
-            tuple(known[name] for name in self.arguments.channel),
+            tuple(ids_by_name[name] for name in self.arguments.channel),
             self.now,
             self.now,
             due_at=first_look(kind, params, self.now),
@@ -199,11 +201,13 @@ class _Verbs:
 
     async def do_backtest(self) -> None:
         params = self._params()
-        found = await AlertBacktest(self.database).run(self.project.id, self.arguments.kind, params, self.now)
-        print_fired(found, as_json=self.arguments.json)
+        firings = await AlertBacktest(self.database).run(
+            self.project.id, self.arguments.kind, params, self.now
+        )
+        print_fired(firings, as_json=self.arguments.json)
 
     def _params(self) -> RuleParams:
-        pairs = [one.partition("=") for one in self.arguments.param]
+        pairs = [text.partition("=") for text in self.arguments.param]
         bad = next((name for name, equals, _ in pairs if not equals), None)
         if bad is not None:
             raise OperatorError(f"--param {bad} is no NAME=VALUE")
@@ -221,8 +225,8 @@ class _Verbs:
         channel = await self._channel()
         post = AlertPost.of(self.settings, lambda: self.now)
         delivery_id = uuid4()
-        place = AlertPlace(self.project.org_slug, self.project.slug)
-        message = trial_message(place, channel.name, timestamp(self.now), delivery_id.hex)
+        location = AlertPlace(self.project.org_slug, self.project.slug)
+        message = trial_message(location, channel.name, timestamp(self.now), delivery_id.hex)
         await self.channel_store.tested(channel, OPERATOR)
         outcome = await post.try_channel(channel, message, delivery_id)
         if isinstance(outcome, Undelivered):
@@ -230,15 +234,15 @@ class _Verbs:
         print("taken" if outcome is None else f"taken (status {outcome})")
 
     async def _channel(self) -> AlertChannel:
-        for one in await self.channel_store.list(self.project.id):
-            if one.name == self.arguments.channel:
-                return one
+        for channel in await self.channel_store.list(self.project.id):
+            if channel.name == self.arguments.channel:
+                return channel
         raise OperatorError(f"there is no channel {self.arguments.channel!r}")
 
     async def _rule(self) -> AlertRule:
-        for one in await self.rule_store.list(self.project.id):
-            if one.name == self.arguments.rule:
-                return one
+        for rule in await self.rule_store.list(self.project.id):
+            if rule.name == self.arguments.rule:
+                return rule
         raise OperatorError(f"there is no rule {self.arguments.rule!r}")
 
     async def do_remove(self) -> None:
@@ -271,25 +275,25 @@ class _Verbs:
 
     async def do_replay(self) -> None:
         ids = await self._dead() if self.arguments.delivery == "dead" else [_id(self.arguments.delivery)]
-        done = 0
-        for one in ids:
-            answer = await self.delivery_store.replay(self.project.id, one, OPERATOR)
-            done += answer == "queued"
+        replay_count = 0
+        for delivery_id in ids:
+            answer = await self.delivery_store.replay(self.project.id, delivery_id, OPERATOR)
+            replay_count += answer == "queued"
             if answer != "queued" and len(ids) == 1:
                 raise OperatorError(_REPLAYED[answer])
-        print(f"{done} {'message is' if done == 1 else 'messages are'} sent once more")
+        print(f"{replay_count} {'message is' if replay_count == 1 else 'messages are'} sent once more")
 
     async def _dead(self) -> Sequence[UUID]:
-        found: list[UUID] = []
+        dead_ids: list[UUID] = []
         cursor = None
         while True:
             page = await self.delivery_store.page(
                 self.project.id, state="dead", channel_id=None, limit=1_000, cursor=cursor
             )
-            found += [UUID(one["id"]) for one in page["deliveries"]]
+            dead_ids += [UUID(delivery["id"]) for delivery in page["deliveries"]]
             cursor = page["next_cursor"]
             if cursor is None:
-                return found
+                return dead_ids
 
 
 _REPLAYED: Final = {
@@ -311,11 +315,11 @@ def _refuse(why: str | None) -> None:
         raise OperatorError(_UNCHANGED[why])
 
 
-def _channel_params(asked: argparse.Namespace) -> dict[str, Any]:
-    given = {"to": asked.to} if asked.kind == "email" else {}
-    if asked.url is not None:
-        given["base_url" if asked.kind == "pagerduty" else "url"] = asked.url
-    return {name: value for name, value in given.items() if value is not None}
+def _channel_params(arguments: argparse.Namespace) -> dict[str, Any]:
+    params = {"to": arguments.to} if arguments.kind == "email" else {}
+    if arguments.url is not None:
+        params["base_url" if arguments.kind == "pagerduty" else "url"] = arguments.url
+    return {name: value for name, value in params.items() if value is not None}
 
 
 def _read_secret(name: str | None) -> str | None:

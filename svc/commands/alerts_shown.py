@@ -20,94 +20,94 @@ _INSTANTS = 20
 
 def print_rules(rules: Sequence[AlertRule], names: Mapping[UUID, str], *, as_json: bool) -> None:
     """Each with what it waits for and whom it tells."""
-    told: list[dict[str, Any]] = [
+    entries: list[dict[str, Any]] = [
         {
-            "name": one.name,
-            "kind": one.kind,
-            "says": sentence_of(one.kind, read_params(one.kind, one.params)),
-            "params": dict(one.params),
-            "channels": [names[channel] for channel in one.channels if channel in names],
-            "muted_until": None if one.muted_until is None else timestamp(one.muted_until),
-            "told_at": None if one.told_at is None else timestamp(one.told_at),
-            "trouble": one.trouble,
+            "name": rule.name,
+            "kind": rule.kind,
+            "says": sentence_of(rule.kind, read_params(rule.kind, rule.params)),
+            "params": dict(rule.params),
+            "channels": [names[channel] for channel in rule.channels if channel in names],
+            "muted_until": None if rule.muted_until is None else timestamp(rule.muted_until),
+            "told_at": None if rule.told_at is None else timestamp(rule.told_at),
+            "trouble": rule.trouble,
         }
-        for one in rules
+        for rule in rules
     ]
     if as_json:
-        print_json({"rules": told})
+        print_json({"rules": entries})
         return
     rows: list[tuple[str, ...]] = [("NAME", "TELLS", "WHEN", "TOLD", "MUTED UNTIL")]
-    for rule in told:
+    for rule in entries:
         channels = ", ".join(rule["channels"]) or "nobody"
         rows.append(
             (rule["name"], channels, rule["says"], minute(rule["told_at"]), minute(rule["muted_until"]))
         )
     print_columns(rows)
-    if not told:
+    if not entries:
         print("nobody is told anything yet: `trace-svc alerts add-channel`, then `trace-svc alerts add`")
 
 
 def print_channels(channels: Sequence[AlertChannel], *, as_json: bool) -> None:
     """Each with where it leads and how it does; never a secret."""
-    told: list[dict[str, Any]] = [
+    entries: list[dict[str, Any]] = [
         {
-            "name": one.name,
-            "kind": one.kind,
-            "leads_to": CHANNELS[one.kind].leads_to(read_fields(one.kind, one.params)),
-            "state": "off" if one.off_at is not None else "failing" if one.failures else "ready",
-            "last_error": one.last_error,
-            "last_sent_at": None if one.last_sent_at is None else timestamp(one.last_sent_at),
+            "name": channel.name,
+            "kind": channel.kind,
+            "leads_to": CHANNELS[channel.kind].leads_to(read_fields(channel.kind, channel.params)),
+            "state": "off" if channel.off_at is not None else "failing" if channel.failures else "ready",
+            "last_error": channel.last_error,
+            "last_sent_at": None if channel.last_sent_at is None else timestamp(channel.last_sent_at),
         }
-        for one in channels
+        for channel in channels
     ]
     if as_json:
-        print_json({"channels": told})
+        print_json({"channels": entries})
         return
     rows = [("NAME", "KIND", "TO", "STATE", "LAST MESSAGE", "LAST ERROR")]
-    for one in told:
-        sent, error = minute(one["last_sent_at"]), (one["last_error"] or "")[:60]
-        rows.append((one["name"], one["kind"], one["leads_to"], one["state"], sent, error))
+    for entry in entries:
+        sent_at, error = minute(entry["last_sent_at"]), (entry["last_error"] or "")[:60]
+        rows.append((entry["name"], entry["kind"], entry["leads_to"], entry["state"], sent_at, error))
     print_columns(rows)
 
 
 def print_deliveries(deliveries: Sequence[Mapping[str, Any]]) -> None:
     """Each with its id, by which it is replayed."""
     rows = [("ID", "MADE", "CHANNEL", "STATE", "TRIES", "WHAT", "FAILURE")]
-    for one in deliveries:
+    for delivery in deliveries:
         rows.append(
             (
-                one["id"],
-                minute(one["made_at"]),
-                one["channel"] or "removed",
-                one["state"],
-                str(one["tries"]),
-                one["title"][:60],
-                (one["failure"] or "")[:60],
+                delivery["id"],
+                minute(delivery["made_at"]),
+                delivery["channel"] or "removed",
+                delivery["state"],
+                str(delivery["tries"]),
+                delivery["title"][:60],
+                (delivery["failure"] or "")[:60],
             )
         )
     print_columns(rows)
 
 
-def print_fired(found: WouldHaveFired, *, as_json: bool) -> None:
+def print_fired(firings: WouldHaveFired, *, as_json: bool) -> None:
     """How often, when, and by what that is known."""
     if as_json:
         print_json(
             {
-                "judged": found.judged,
-                "fired": found.fired,
-                "instants": [timestamp(one) for one in found.instants],
-                "since": timestamp(found.since),
-                "note": found.note,
+                "judged": firings.judged,
+                "fired": firings.fired,
+                "instants": [timestamp(instant) for instant in firings.instants],
+                "since": timestamp(firings.since),
+                "note": firings.note,
             }
         )
         return
-    if not found.judged:
-        print(printable(f"not known: {found.note}"))
+    if not firings.judged:
+        print(printable(f"not known: {firings.note}"))
         return
-    times = "time" if found.fired == 1 else "times"
-    print(f"would have fired {found.fired} {times} since {minute(timestamp(found.since))} UTC")
-    for at in found.instants[:_INSTANTS]:
-        print(f"  {minute(timestamp(at))} UTC")
-    if found.fired > _INSTANTS:
+    times = "time" if firings.fired == 1 else "times"
+    print(f"would have fired {firings.fired} {times} since {minute(timestamp(firings.since))} UTC")
+    for instant in firings.instants[:_INSTANTS]:
+        print(f"  {minute(timestamp(instant))} UTC")
+    if firings.fired > _INSTANTS:
         print("  and earlier")
-    print(printable(f"judged {found.note}"))
+    print(printable(f"judged {firings.note}"))

@@ -56,7 +56,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 async def run(arguments: argparse.Namespace, settings: Settings) -> None:
     """Run one verb. Raises `BackupRefused`, `BackupDamaged`, `Outage`, `OSError`."""
-    verb, folder = _wanted(arguments)
+    verb, folder = _verb_and_folder(arguments)
     with suppress(OSError):
         os.nice(_NICENESS)
     match verb:
@@ -70,7 +70,7 @@ async def run(arguments: argparse.Namespace, settings: Settings) -> None:
             await _take(folder, settings, full=arguments.full, physical=arguments.physical)
 
 
-def _wanted(arguments: argparse.Namespace) -> tuple[str, BackupFolder]:
+def _verb_and_folder(arguments: argparse.Namespace) -> tuple[str, BackupFolder]:
     words: list[str] = arguments.words
     if len(words) > 2 or (len(words) == 2 and words[0] not in VERBS):
         raise BackupRefused(f"expected [{'|'.join(VERBS)}] and one folder; see trace-svc backup --help")
@@ -82,9 +82,9 @@ def _wanted(arguments: argparse.Namespace) -> tuple[str, BackupFolder]:
 async def _take(folder: BackupFolder, settings: Settings, *, full: bool, physical: bool) -> None:
     async with open_store(settings, as_it_is=True) as store:
         if not physical:
-            taken = await take(settings, store.database, folder, full=full, told=Teller())
+            backup = await take(settings, store.database, folder, full=full, told=Teller())
         elif store.embedded is not None:
-            taken = await take_physical(
+            backup = await take_physical(
                 settings, store.database, store.embedded, folder, full=full, told=Teller()
             )
         else:
@@ -92,25 +92,25 @@ async def _take(folder: BackupFolder, settings: Settings, *, full: bool, physica
                 "--physical copies the embedded database, and this one is served: leave it out, or use the"
                 " tools of that server (pg_basebackup, snapshots)"
             )
-    for line in summary(taken):
+    for line in summary(backup):
         print(line)
 
 
-def summary(taken: TakenBackup) -> list[str]:
+def summary(backup: TakenBackup) -> list[str]:
     """What was made, and what is not in it."""
-    manifest = taken.manifest
+    manifest = backup.manifest
     total = size(sum(file.bytes for file in manifest.files()))
-    new = f"new: {taken.new_files} files, {size(taken.new_bytes)}"
+    new = f"new: {backup.new_files} files, {size(backup.new_bytes)}"
     if manifest.physical is not None:
         parts = len(manifest.physical.parts)
-        what = (
+        extent = (
             "a whole copy" if parts == 1 else f"what changed since the backup before, part {parts} of {parts}"
         )
-        lines = [f"backup {manifest.stamp}: {what}, {total} together"]
+        lines = [f"backup {manifest.stamp}: {extent}, {total} together"]
     else:
         rows = sum(relation.fingerprint.rows for relation in manifest.relations)
         lines = [f"backup {manifest.stamp}: {count(rows)} rows in {len(manifest.relations)} tables, {size}"]
-    lines.append(f"{new}; unchanged: {taken.kept_files} files; took {duration(manifest.took_s * 1000)}")
+    lines.append(f"{new}; unchanged: {backup.kept_files} files; took {duration(manifest.took_s * 1000)}")
     if manifest.spool is not None and manifest.spool.batches:
         lines.append(f"spool: {manifest.spool.batches} batches with {manifest.spool.spans} spans")
     if manifest.spool_mode == "memory":
@@ -127,18 +127,18 @@ def summary(taken: TakenBackup) -> list[str]:
 
 async def _verify(folder: BackupFolder, arguments: argparse.Namespace, settings: Settings) -> None:
     manifest = folder.chosen(arguments.at)
-    told = Teller()
+    teller = Teller()
     if arguments.digests:
-        files = await check_files(folder, manifest, told)
+        files = await check_files(folder, manifest, teller)
         print(f"backup {manifest.stamp}: {files} files are what was written; not tried out")
         return
     async with asyncio_loop(AWAY):
-        found = await verify(folder, manifest, settings.backup_passphrase, arguments.scratch, told)
+        proof = await verify(folder, manifest, settings.backup_passphrase, arguments.scratch, teller)
     print(f"backup {manifest.stamp} is good: restored on a scratch server and asked")
-    rows, spans = count(found.rows), count(found.spans)
-    print(f"{found.files} files, {rows} rows, {spans} spans counted by rows and by cubes")
-    print(f"{found.payloads} payloads and {found.sealed} sealed values opened")
-    if found.sealed_unseen:
+    rows, spans = count(proof.rows), count(proof.spans)
+    print(f"{proof.files} files, {rows} rows, {spans} spans counted by rows and by cubes")
+    print(f"{proof.payloads} payloads and {proof.sealed} sealed values opened")
+    if proof.sealed_unseen:
         print("sealed values were not tried: they need SVC_BACKUP_PASSPHRASE and a backup made with it")
 
 
@@ -172,5 +172,5 @@ def _prune(folder: BackupFolder, keep: int | None) -> None:
     if folder.newest() is None:
         raise BackupRefused(f"{folder.root} holds no backup")
     with folder.held():
-        gone, files, freed = folder.prune(keep)
-    print(f"{gone} backups pruned, {files} files removed, {size(freed)} free")
+        backup_count, files, freed = folder.prune(keep)
+    print(f"{backup_count} backups pruned, {files} files removed, {size(freed)} free")

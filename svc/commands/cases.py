@@ -107,8 +107,8 @@ async def _move(
             moved = await states.unmute(project_id, case_id, _OPERATOR, now)
     if isinstance(moved, CaseRefusal):
         by = "" if moved.by is None else f" (by {moved.by}"
-        at = "" if moved.at is None or not by else f", {minute(timestamp(moved.at))}"
-        raise OperatorError(CASE_REFUSALS[moved.code].message + (f"{by}{at})" if by else ""))
+        time_text = "" if moved.at is None or not by else f", {minute(timestamp(moved.at))}"
+        raise OperatorError(CASE_REFUSALS[moved.code].message + (f"{by}{time_text})" if by else ""))
     if arguments.json:
         print_json({"reference": moved.reference, "state": moved.state})
     else:
@@ -117,16 +117,16 @@ async def _move(
 
 def _print_list(page: dict[str, Any]) -> None:
     rows = [("CASE", "SEVERITY", "STATE", "SINCE", "LAST SEEN", "DETECTOR", "TITLE")]
-    for one in page["cases"]:
+    for case in page["cases"]:
         rows.append(
             (
-                one["reference"],
-                one["severity"],
-                one["state"],
-                minute(one["onset_at"]),
-                minute(one["last_seen_at"]),
-                one["detector"],
-                one["title"],
+                case["reference"],
+                case["severity"],
+                case["state"],
+                minute(case["onset_at"]),
+                minute(case["last_seen_at"]),
+                case["detector"],
+                case["title"],
             )
         )
     print_columns(rows)
@@ -134,23 +134,23 @@ def _print_list(page: dict[str, Any]) -> None:
         print("there are more; --limit shows them")
 
 
-def _print_one(one: dict[str, Any]) -> None:
-    print(printable(f"{one['reference']}  {one['title']}"))
-    if one["basis"]:
-        print(printable(one["basis"]))
-    how = f", {one['resolution']}: {one['resolution_reason'] or '-'}" if one["resolution"] else ""
-    until = f" until {minute(one['muted_until'])}" if one["muted_until"] else ""
+def _print_one(case: dict[str, Any]) -> None:
+    print(printable(f"{case['reference']}  {case['title']}"))
+    if case["basis"]:
+        print(printable(case["basis"]))
+    resolution = f", {case['resolution']}: {case['resolution_reason'] or '-'}" if case["resolution"] else ""
+    until = f" until {minute(case['muted_until'])}" if case["muted_until"] else ""
     print_columns(
         [
-            ("state", f"{one['state']}{until}{how}"),
-            ("severity", one["severity"]),
-            ("since", f"{minute(one['onset_at'])}, last seen {minute(one['last_seen_at'])}"),
-            ("value", value_line(one)),
-            ("analysed", "yes" if one["rca_available"] else "runs" if one["rca_report_id"] else "no"),
+            ("state", f"{case['state']}{until}{resolution}"),
+            ("severity", case["severity"]),
+            ("since", f"{minute(case['onset_at'])}, last seen {minute(case['last_seen_at'])}"),
+            ("value", value_line(case)),
+            ("analysed", "yes" if case["rca_available"] else "runs" if case["rca_report_id"] else "no"),
         ]
     )
     rows = [("FINDING", "ROLE", "STATUS", "EXPLAINED", "TITLE")]
-    for finding in one["findings"]:
+    for finding in case["findings"]:
         share = finding["explained_share"]
         rows.append(
             (
@@ -162,6 +162,6 @@ def _print_one(one: dict[str, Any]) -> None:
             )
         )
     print_columns(rows)
-    for step in one["events"]:
-        said = f"{minute(step['created_at'])}  {step['kind']} by {step['actor']}  {step['summary']}"
-        print(printable(said.rstrip()))
+    for step in case["events"]:
+        line = f"{minute(step['created_at'])}  {step['kind']} by {step['actor']}  {step['summary']}"
+        print(printable(line.rstrip()))

@@ -52,8 +52,8 @@ async def run(arguments: argparse.Namespace, settings: Settings) -> None:
     async with open_store(settings) as store:
         desk = LetterDesk(store.database)
         buried = DeadLetterStore(store.database)
-        if settings.spool_mode == "kafka" and (found := await bring_home(settings, buried)):
-            print(f"brought {found} letters home from the broker", file=sys.stderr)
+        if settings.spool_mode == "kafka" and (letter_count := await bring_home(settings, buried)):
+            print(f"brought {letter_count} letters home from the broker", file=sys.stderr)
         match arguments.verb:
             case "list":
                 await _list(desk)
@@ -65,8 +65,8 @@ async def run(arguments: argparse.Namespace, settings: Settings) -> None:
                 await _replay(desk, price_book(settings.prices_file), spans, _ids(arguments))
             case "drop":
                 ids, dropped = _ids(arguments), 0
-                for place in await desk.desks(ids, OPERATOR):
-                    dropped += (await desk.discard(place, Chosen(ids))).letters
+                for location in await desk.desks(ids, OPERATOR):
+                    dropped += (await desk.discard(location, Chosen(ids))).letters
                 print(f"dropped {dropped} letters")
             case other:
                 raise AssertionError(other)
@@ -77,16 +77,16 @@ def _ids(arguments: argparse.Namespace) -> list[int] | None:
 
 
 async def _list(desk: LetterDesk) -> None:
-    after, found = 0, 0
-    while page := await desk.everywhere(after, 100):
+    last_id, letters = 0, 0
+    while page := await desk.everywhere(last_id, 100):
         for letter in page:
-            if not found:
+            if not letters:
                 print("ID  SPANS  BURIED                       PROJECT  REASON")
-            found += 1
-            after = letter.id
+            letters += 1
+            last_id = letter.id
             columns = (letter.id, letter.spans, timestamp(letter.buried_at), letter.project_id, letter.reason)
             print("  ".join(str(column) for column in columns))
-    if not found:
+    if not letters:
         print("no dead letters")
 
 
@@ -105,14 +105,14 @@ async def _show(desk: LetterDesk, letter_id: int) -> None:
         print(f"{len(letter.body)} bytes that are no OTLP: {error}")
         return
     for span in spans:
-        told = {
+        fields = {
             "trace_id": span.trace_id.hex(),
             "span_id": span.span_id.hex(),
             "name": clean_value(span.name),
             "attributes": clean_value(span.attributes),
             "resource": clean_value(span.resource.attributes),
         }
-        print(msgspec.json.format(msgspec.json.encode(told), indent=2).decode())
+        print(msgspec.json.format(msgspec.json.encode(fields), indent=2).decode())
 
 
 async def _replay(desk: LetterDesk, prices: PriceBook, spans: SpanStore, ids: list[int] | None) -> None:
@@ -121,10 +121,14 @@ async def _replay(desk: LetterDesk, prices: PriceBook, spans: SpanStore, ids: li
     async def write(batch: Batch) -> Written:
         return await spans.write(list(chain.from_iterable(decode(batch))))
 
-    done = [
-        await desk.replay(place, Chosen(ids), write, NO_BOUND) for place in await desk.desks(ids, OPERATOR)
+    outcomes = [
+        await desk.replay(location, Chosen(ids), write, NO_BOUND)
+        for location in await desk.desks(ids, OPERATOR)
     ]
-    stored, refused = sum(one.stored for one in done), sum(one.refused for one in done)
-    print(f"replayed {sum(one.letters for one in done)} letters, {stored} spans stored anew")
+    stored, refused = (
+        sum(outcome.stored for outcome in outcomes),
+        sum(outcome.refused for outcome in outcomes),
+    )
+    print(f"replayed {sum(outcome.letters for outcome in outcomes)} letters, {stored} spans stored anew")
     if refused:
         print(f"{refused} letters were refused once more; `dead-letters list` says why")

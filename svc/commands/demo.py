@@ -5,7 +5,8 @@ revokes the keys. The traces begin within the last hour, speak OTel GenAI and Op
 that fails, cached tokens, sessions and one model that has no price.
 
 With `--weeks` it sends the story of `demo_story` instead, with past event times: enough for detectors to
-learn what is usual and to find what was planted. Sent again it adds nothing: it goes where it was.
+learn what is usual and to find what was planted. The two share no service, agent, tool or user, so that no
+detector takes one for a change of the other. Sent again it adds nothing: it goes where it was.
 """
 
 from __future__ import annotations
@@ -90,31 +91,31 @@ class _Story:
         return span
 
 
-def _support_agent(dice: random.Random, started_at: datetime, session: str, turn: int) -> _Story:
+def _parcel_agent(dice: random.Random, started_at: datetime, session: str, turn: int) -> _Story:
     """An agent that asks a model, calls a tool and answers; told in OTel GenAI conventions."""
     story = _Story(dice, started_at)
     provider, model = _PRIVATE_MODEL if dice.random() < 0.1 else dice.choice(_MODELS)
     question, answer = _QUESTIONS[turn % 4], _ANSWERS[turn % 4]
     failed = dice.random() < 0.2
-    who: Attributes = {"gen_ai.conversation.id": session, "user.id": f"user-{turn % 5}"}
+    identity: Attributes = {"gen_ai.conversation.id": session, "user.id": f"visitor-{turn % 5}"}
     root = story.span(
-        "invoke_agent support",
-        {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "support", **who},
+        "invoke_agent parcel-desk",
+        {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "parcel-desk", **identity},
     )
-    said = [{"role": "user", "parts": [{"type": "text", "content": question}]}]
-    call = {"type": "tool_call", "id": f"call-{turn}", "name": "lookup_order", "arguments": {"order": 7731}}
+    conversation = [{"role": "user", "parts": [{"type": "text", "content": question}]}]
+    call = {"type": "tool_call", "id": f"call-{turn}", "name": "find_parcel", "arguments": {"order": 7731}}
     chat: Attributes = {
         "gen_ai.operation.name": "chat",
         "gen_ai.provider.name": provider,
         "gen_ai.request.model": model,
         "gen_ai.response.model": model,
-        **who,
+        **identity,
     }
     story.span(
         f"chat {model}",
         {
             **chat,
-            "gen_ai.input.messages": as_json(said),
+            "gen_ai.input.messages": as_json(conversation),
             "gen_ai.output.messages": as_json([{"role": "assistant", "parts": [call]}]),
             "gen_ai.usage.input_tokens": 420 + 13 * turn,
             "gen_ai.usage.cache_read.input_tokens": 256,
@@ -123,14 +124,14 @@ def _support_agent(dice: random.Random, started_at: datetime, session: str, turn
         parent=root,
     )
     story.span(
-        "execute_tool lookup_order",
+        "execute_tool find_parcel",
         {
             "gen_ai.operation.name": "execute_tool",
-            "gen_ai.tool.name": "lookup_order",
+            "gen_ai.tool.name": "find_parcel",
             "gen_ai.tool.call.id": f"call-{turn}",
             "gen_ai.tool.call.arguments": as_json(call["arguments"]),
             **({"error.type": "TimeoutError"} if failed else {"gen_ai.tool.call.result": '{"late": true}'}),
-            **who,
+            **identity,
         },
         parent=root,
         error="the order service did not answer" if failed else None,
@@ -139,7 +140,7 @@ def _support_agent(dice: random.Random, started_at: datetime, session: str, turn
         f"chat {model}",
         {
             **chat,
-            "gen_ai.input.messages": as_json([*said, {"role": "assistant", "parts": [call]}]),
+            "gen_ai.input.messages": as_json([*conversation, {"role": "assistant", "parts": [call]}]),
             "gen_ai.output.messages": as_json(
                 [
                     {
@@ -162,10 +163,10 @@ def _document_search(dice: random.Random, started_at: datetime, session: str, tu
     """Retrieval and an answer, told in OpenInference."""
     story = _Story(dice, started_at)
     question, answer = _QUESTIONS[turn % 4], _ANSWERS[turn % 4]
-    who: Attributes = {"session.id": session, "user.id": f"user-{turn % 5}"}
+    identity: Attributes = {"session.id": session, "user.id": f"visitor-{turn % 5}"}
     root = story.span(
         "answer_from_docs",
-        {"openinference.span.kind": "CHAIN", "input.value": question, "output.value": answer, **who},
+        {"openinference.span.kind": "CHAIN", "input.value": question, "output.value": answer, **identity},
     )
     story.span(
         "retrieve",
@@ -174,7 +175,7 @@ def _document_search(dice: random.Random, started_at: datetime, session: str, tu
             "input.value": question,
             "retrieval.documents.0.document.id": "faq-12",
             "retrieval.documents.0.document.score": 0.82,
-            **who,
+            **identity,
         },
         parent=root,
     )
@@ -190,7 +191,7 @@ def _document_search(dice: random.Random, started_at: datetime, session: str, tu
             "llm.output_messages.0.message.content": answer,
             "llm.token_count.prompt": 900 + turn,
             "llm.token_count.completion": 48,
-            **who,
+            **identity,
         },
         parent=root,
     )
@@ -203,7 +204,7 @@ def traces(dice: random.Random, now: datetime) -> Iterator[tuple[str, list[Span]
         session = f"demo-{now:%H%M%S}-{number // 4}"
         started_at = now - timedelta(minutes=55) + timedelta(minutes=2 * number)
         if number % 3:
-            yield "shop-assistant", _support_agent(dice, started_at, session, number).spans
+            yield "parcel-desk", _parcel_agent(dice, started_at, session, number).spans
         else:
             yield "doc-search", _document_search(dice, started_at, session, number).spans
 
@@ -244,8 +245,8 @@ async def run(arguments: argparse.Namespace, settings: Settings) -> None:
 async def _send_and_ask(client: httpx2.AsyncClient, write: str, query: str) -> None:
     now = datetime.now(UTC)
     ask = _Asker(client, query, now)
-    before = await ask.count()
-    sent = 0
+    count_before = await ask.count()
+    span_count = 0
     for service, spans in traces(random.Random(), now):  # noqa: S311 - sample data
         response = await client.post(
             "/v1/traces",
@@ -254,13 +255,13 @@ async def _send_and_ask(client: httpx2.AsyncClient, write: str, query: str) -> N
         )
         if response.status_code != 200:
             raise Outage(f"the OTLP door answered {response.status_code}: {response.text[:200]}")
-        sent += len(spans)
-    print(f"sent {TRACES} traces with {sent} spans to {client.base_url}")
+        span_count += len(spans)
+    print(f"sent {TRACES} traces with {span_count} spans to {client.base_url}")
     with trio.fail_after(ARRIVAL_TIMEOUT_S):
-        while await ask.count() < before + sent:  # noqa: ASYNC110 - it happens in another process
+        while await ask.count() < count_before + span_count:  # noqa: ASYNC110 - it happens in another process
             await trio.sleep(0.1)
     took_s = (datetime.now(UTC) - now).total_seconds()
-    print(f"stored and queryable: {sent} spans after {duration(took_s * 1000)}\n")
+    print(f"stored and queryable: {span_count} spans after {duration(took_s * 1000)}\n")
     await ask.show()
 
 
@@ -272,25 +273,27 @@ def midnight(moment: datetime) -> datetime:
 async def _send_weeks(client: httpx2.AsyncClient, write: str, query: str, weeks: int) -> None:
     ask = _Asker(client, query, datetime.now(UTC))
     ends_at = await ask.story_end(probe(7 * weeks)) or midnight(datetime.now(UTC))
-    before, sent, traces_sent = await ask.count(), 0, 0
-    last = b""
+    count_before, span_count, traces_sent = await ask.count(), 0, 0
+    last_trace_id = b""
     with trio.fail_after(STORY_TIMEOUT_S):
         for day in range(7 * weeks):
             story = list(traces_of(day, 7 * weeks, ends_at))
             for body, spans in _requests(story):
                 await _post_patiently(client, write, body)
-                sent += spans
+                span_count += spans
             traces_sent += len(story)
-            last = story[-1].spans[0].trace_id if story else last
-            print(f"\rday {day + 1} of {7 * weeks}: {sent:,} spans", end="", file=sys.stderr, flush=True)
+            last_trace_id = story[-1].spans[0].trace_id if story else last_trace_id
+            print(
+                f"\rday {day + 1} of {7 * weeks}: {span_count:,} spans", end="", file=sys.stderr, flush=True
+            )
         print(file=sys.stderr)
-        print(f"sent {traces_sent} traces with {sent} spans to {client.base_url}")
+        print(f"sent {traces_sent} traces with {span_count} spans to {client.base_url}")
         # The last one is there, and nothing comes any more.
         now = -1
-        while not await ask.count(trace_id=last.hex()) or now != await ask.count():
+        while not await ask.count(trace_id=last_trace_id.hex()) or now != await ask.count():
             now = await ask.count()
             await trio.sleep(0.5)
-    print(f"stored and queryable: {now - before} new spans\n")
+    print(f"stored and queryable: {now - count_before} new spans\n")
     await ask.show()
 
 
@@ -300,8 +303,8 @@ def _requests(story: Sequence[StoryTrace]) -> Iterator[tuple[bytes, int]]:
         mine = [trace for trace in story if trace.resource["service.version"] == version]
         spans = [span for trace in mine for span in trace.spans]
         for n in range(0, len(spans), REQUEST_SPANS):
-            some = spans[n : n + REQUEST_SPANS]
-            yield request_of(mine[0].resource, DEMO_SCOPE, some).SerializeToString(), len(some)
+            batch = spans[n : n + REQUEST_SPANS]
+            yield request_of(mine[0].resource, DEMO_SCOPE, batch).SerializeToString(), len(batch)
 
 
 async def _post_patiently(client: httpx2.AsyncClient, write: str, body: bytes) -> None:
@@ -332,8 +335,8 @@ class _Asker:
 
     async def story_end(self, trace_id: bytes) -> datetime | None:
         """The end of the story that was sent before, None when none was."""
-        asked = {"dataset": "spans", "filters": {"trace_id": trace_id.hex()}, "limit": 1}
-        rows = (await self._post("search", asked))["rows"]
+        request = {"dataset": "spans", "filters": {"trace_id": trace_id.hex()}, "limit": 1}
+        rows = (await self._post("search", request))["rows"]
         if not rows:
             return None
         return midnight(datetime.fromisoformat(rows[0]["fields"]["started_at"])) + timedelta(days=1)
@@ -342,8 +345,8 @@ class _Asker:
         """Facets by kind and model, and the failing tool calls."""
         for field in ("kind", "model_id", "status"):
             answer = await self._post("facets", {"dataset": "spans", "field": field, "range": self._range})
-            told = ", ".join(f"{facet['value']} {facet['count']}" for facet in answer["facets"])
-            print(f"spans by {field}: {told}")
+            shares = ", ".join(f"{facet['value']} {facet['count']}" for facet in answer["facets"])
+            print(f"spans by {field}: {shares}")
         answer = await self._post(
             "search", {"dataset": "tool_calls", "filters": {"status": "error"}, "range": self._range}
         )

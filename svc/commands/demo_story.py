@@ -103,39 +103,39 @@ def traces_of(day: int, days: int, ends_at: datetime) -> Iterator[StoryTrace]:
     for session in range(SESSIONS):
         own = random.Random(f"{SEED} {day - days} {session}")  # noqa: S311 - sample data
         # The first one is always there: it holds the probe.
-        kept = dice.random() < share or session in (0, 20)
+        is_drawn = dice.random() < share or session in (0, 20)
         hour = dice.choices(range(24), HOURS)[0]
-        at = midnight + timedelta(hours=hour, seconds=dice.uniform(0, 3600))
+        started_at = midnight + timedelta(hours=hour, seconds=dice.uniform(0, 3600))
         user = dice.randrange(120)
-        if not kept:
+        if not is_drawn:
             continue
         for turn in range(own.choice((1, 2, 2, 3, 3, 4, 5))):
-            yield _trace(own, at, ends_at, f"demo-{days - day}-{session}", user, turn)
-            at += timedelta(seconds=own.uniform(20, 120))
+            yield _trace(own, started_at, ends_at, f"demo-{days - day}-{session}", user, turn)
+            started_at += timedelta(seconds=own.uniform(20, 120))
 
 
 def _trace(
-    dice: random.Random, at: datetime, ends_at: datetime, session: str, user: int, turn: int
+    dice: random.Random, started_at: datetime, ends_at: datetime, session: str, user: int, turn: int
 ) -> StoryTrace:
-    left = ends_at - at
-    release = "4.3.0" if left <= RELEASED else "4.2.0"
+    time_left = ends_at - started_at
+    release = "4.3.0" if time_left <= RELEASED else "4.2.0"
     tenant = _TENANTS[user % len(_TENANTS)]
-    who: Attributes = {"session.id": session, "user.id": f"user-{user}", "tenant.id": tenant}
-    told = _Telling(dice, at, who)
+    identity: Attributes = {"session.id": session, "user.id": f"user-{user}", "tenant.id": tenant}
+    recorder = _Telling(dice, started_at, identity)
     kind = dice.random()
     leak = session == LEAKING and turn == 0
     if kind < 0.5 or leak:
-        _support(told, turn, failing=left <= FAILING and tenant == _FAILING_TENANT, leak=leak)
+        _support(recorder, turn, failing=time_left <= FAILING and tenant == _FAILING_TENANT, leak=leak)
     elif kind < 0.8:
-        _summary(told, _NEW_MODEL if left <= SLOWER else _OLD_MODEL)
+        _summary(recorder, _NEW_MODEL if time_left <= SLOWER else _OLD_MODEL)
     else:
-        _classification(told)
+        _classification(recorder)
     resource: Attributes = {
         "service.name": SERVICE,
         "service.version": release,
         "deployment.environment.name": "production",
     }
-    return StoryTrace(resource, told.spans)
+    return StoryTrace(resource, recorder.spans)
 
 
 class _Telling:
@@ -172,42 +172,44 @@ class _Telling:
 
 
 def _chat(
-    model: tuple[str, str, str], given: list[Any], said: list[Any], tokens: tuple[int, int, int]
+    model: tuple[str, str, str], inputs: list[Any], outputs: list[Any], tokens: tuple[int, int, int]
 ) -> Attributes:
-    provider, asked, answered = model
+    provider, request_model, response_model = model
     return {
         "gen_ai.operation.name": "chat",
         "gen_ai.provider.name": provider,
-        "gen_ai.request.model": asked,
-        "gen_ai.response.model": answered,
-        "gen_ai.input.messages": as_json(given),
-        "gen_ai.output.messages": as_json([{"role": "assistant", "parts": said, "finish_reason": "stop"}]),
+        "gen_ai.request.model": request_model,
+        "gen_ai.response.model": response_model,
+        "gen_ai.input.messages": as_json(inputs),
+        "gen_ai.output.messages": as_json([{"role": "assistant", "parts": outputs, "finish_reason": "stop"}]),
         "gen_ai.usage.input_tokens": tokens[0],
         "gen_ai.usage.cache_read.input_tokens": tokens[1],
         "gen_ai.usage.output_tokens": tokens[2],
     }
 
 
-def _text(role: str, said: str) -> dict[str, Any]:
-    return {"role": role, "parts": [{"type": "text", "content": said}]}
+def _text(role: str, content: str) -> dict[str, Any]:
+    return {"role": role, "parts": [{"type": "text", "content": content}]}
 
 
-def _support(told: _Telling, turn: int, *, failing: bool, leak: bool) -> None:
+def _support(recorder: _Telling, turn: int, *, failing: bool, leak: bool) -> None:
     """A model, a tool, an answer."""
-    dice = told.dice
+    dice = recorder.dice
     which = dice.randrange(4)
     order = 7000 + dice.randrange(900)
     model = ("openai", "gpt-4o-mini", "gpt-4o-mini-2024-07-18")
     site: Attributes = {"svc.call_site.id": "support"}
-    told.span(
+    recorder.span(
         "invoke_agent support",
         0.0,
         {**site, "gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "support"},
     )
     call = {"type": "tool_call", "id": f"call-{order}", "name": "lookup_order", "arguments": {"order": order}}
-    given = [_text("system", _PROMPT), _text("user", _QUESTIONS[which])]
+    inputs = [_text("system", _PROMPT), _text("user", _QUESTIONS[which])]
     size = 700 + 180 * turn + dice.randrange(120)
-    told.span("chat gpt-4o-mini", told.took(0.9), _chat(model, given, [call], (size, 512, 28)) | site)
+    recorder.span(
+        "chat gpt-4o-mini", recorder.took(0.9), _chat(model, inputs, [call], (size, 512, 28)) | site
+    )
     refused = failing and dice.random() < 0.8
     error = "quota of the carrier's service is used up" if refused else None
     if error is None and dice.random() < 0.03:
@@ -222,36 +224,42 @@ def _support(told: _Telling, turn: int, *, failing: bool, leak: bool) -> None:
         tool["gen_ai.tool.call.result"] = as_json({"order": order, "late": bool(order % 3)})
     else:
         tool["error.type"] = "QuotaExceededError" if refused else "TimeoutError"
-    told.span("execute_tool lookup_order", told.took(0.25), tool, error)
+    recorder.span("execute_tool lookup_order", recorder.took(0.25), tool, error)
     answer = _ANSWERS[which]
     if leak:
         # Made here, so that no whole token stands in this file.
         answer += (
             f" (debug: key {'AK' + 'IA'}{''.join(dice.choices('ABCDEFGHJKLMNPQRSTUVWXYZ234567', k=16))})"
         )
-    given = [*given, {"role": "assistant", "parts": [call]}]
-    said = [{"type": "text", "content": answer}]
-    told.span("chat gpt-4o-mini", told.took(1.2), _chat(model, given, said, (size + 90, 640, 60)) | site)
+    inputs = [*inputs, {"role": "assistant", "parts": [call]}]
+    outputs = [{"type": "text", "content": answer}]
+    recorder.span(
+        "chat gpt-4o-mini", recorder.took(1.2), _chat(model, inputs, outputs, (size + 90, 640, 60)) | site
+    )
 
 
-def _summary(told: _Telling, answering: str) -> None:
+def _summary(recorder: _Telling, answering: str) -> None:
     """One call of a larger model, which becomes slower when another one answers."""
-    dice = told.dice
+    dice = recorder.dice
     site: Attributes = {"svc.call_site.id": "ticket-summary"}
-    told.span("summarise_ticket", 0.0, {**site, "gen_ai.operation.name": "invoke_workflow"})
+    recorder.span("summarise_ticket", 0.0, {**site, "gen_ai.operation.name": "invoke_workflow"})
     tokens = (1500 + dice.randrange(900), 0, 140 + dice.randrange(60))
-    given = [_text("system", "Summarise the ticket as JSON."), _text("user", _QUESTIONS[dice.randrange(4)])]
-    said = [{"type": "text", "content": as_json({"summary": _ANSWERS[dice.randrange(4)], "urgent": False})}]
-    took = told.took(4.4 if answering == _NEW_MODEL else 2.2)
-    told.span("chat gpt-4o", took, _chat(("openai", "gpt-4o", answering), given, said, tokens) | site)
+    inputs = [_text("system", "Summarise the ticket as JSON."), _text("user", _QUESTIONS[dice.randrange(4)])]
+    outputs = [
+        {"type": "text", "content": as_json({"summary": _ANSWERS[dice.randrange(4)], "urgent": False})}
+    ]
+    took = recorder.took(4.4 if answering == _NEW_MODEL else 2.2)
+    recorder.span("chat gpt-4o", took, _chat(("openai", "gpt-4o", answering), inputs, outputs, tokens) | site)
 
 
-def _classification(told: _Telling) -> None:
+def _classification(recorder: _Telling) -> None:
     """One call of another maker's model."""
-    dice = told.dice
+    dice = recorder.dice
     site: Attributes = {"svc.call_site.id": "intent"}
-    told.span("classify_intent", 0.0, {**site, "gen_ai.operation.name": "invoke_workflow"})
-    given = [_text("system", "Name the intent in one word."), _text("user", _QUESTIONS[dice.randrange(4)])]
-    said = [{"type": "text", "content": dice.choice(("delivery", "refund", "account"))}]
+    recorder.span("classify_intent", 0.0, {**site, "gen_ai.operation.name": "invoke_workflow"})
+    inputs = [_text("system", "Name the intent in one word."), _text("user", _QUESTIONS[dice.randrange(4)])]
+    outputs = [{"type": "text", "content": dice.choice(("delivery", "refund", "account"))}]
     model = ("anthropic", "claude-haiku-4-5", "claude-haiku-4-5-20251001")
-    told.span("chat claude-haiku-4-5", told.took(0.5), _chat(model, given, said, (260, 0, 4)) | site)
+    recorder.span(
+        "chat claude-haiku-4-5", recorder.took(0.5), _chat(model, inputs, outputs, (260, 0, 4)) | site
+    )

@@ -66,7 +66,7 @@ async def run(arguments: argparse.Namespace, settings: Settings) -> None:
 
 def _judging(name: str | None, settings: Settings) -> list[Detector]:
     if name is None:
-        return [one for one in DETECTORS.values() if one.engine != "event"]
+        return [detector for detector in DETECTORS.values() if detector.engine != "event"]
     detector = DETECTORS.get(name)
     if detector is None:
         raise OperatorError(f"{NO_SUCH_DETECTOR.message}; there are {', '.join(DETECTORS)}")
@@ -95,7 +95,7 @@ async def _listed(database: Database, project_id: int, settings: Settings) -> li
                 "reason": reason,
                 "mode": own[name].mode,
                 "tuning": dict(own[name].tuning),
-                "buckets": dict(Counter(one.report.state for one in reports)),
+                "buckets": dict(Counter(bucket.report.state for bucket in reports)),
                 "description": detector.sentence,
             }
         )
@@ -105,9 +105,9 @@ async def _listed(database: Database, project_id: int, settings: Settings) -> li
 def _print_list(rows: list[dict[str, Any]]) -> None:
     lines = [("DETECTOR", "STATE", "MODE", "BUCKETS", "WHAT IT FINDS")]
     for row in rows:
-        said = ", ".join(f"{n} {state}" for state, n in sorted(row["buckets"].items()))
-        what = row["description"] if row["reason"] is None else f"it {row['reason']}"
-        lines.append((row["id"], row["state"], row["mode"], said or "-", what))
+        states = ", ".join(f"{n} {state}" for state, n in sorted(row["buckets"].items()))
+        description = row["description"] if row["reason"] is None else f"it {row['reason']}"
+        lines.append((row["id"], row["state"], row["mode"], states or "-", description))
     print_columns(lines)
 
 
@@ -115,7 +115,7 @@ async def _backtested(
     database: Database, project_id: int, detector: Detector, days: int, settings: Settings
 ) -> dict[str, Any]:
     tuning = (await DetectorSettingStore(database).of(project_id))[detector.name].tuning
-    done = await BacktestStore(database).run(
+    backtest = await BacktestStore(database).run(
         project_id,
         detector,
         tuning,
@@ -125,9 +125,9 @@ async def _backtested(
     )
     return {
         "id": detector.name,
-        "buckets": done.buckets,
-        "left_out": done.left_out,
-        "implied_false_alarm_rate": done.implied,
+        "buckets": backtest.buckets,
+        "left_out": backtest.left_out,
+        "implied_false_alarm_rate": backtest.implied,
         "alarms": [
             {
                 "measure": bucket.measure,
@@ -139,29 +139,29 @@ async def _backtested(
                 "recovered_at": None if change.recovered is None else timestamp(instant(change.recovered)),
                 "recurrences": change.recurrences,
             }
-            for bucket, change in done.alarms
+            for bucket, change in backtest.alarms
         ],
     }
 
 
 def _print_backtests(tests: list[dict[str, Any]], days: int) -> None:
     for test in tests:
-        left = f", {test['left_out']} left out" if test["left_out"] else ""
+        left_out = f", {test['left_out']} left out" if test["left_out"] else ""
         print(
-            f"{test['id']}: {len(test['alarms'])} alarms in {days} days over {test['buckets']} buckets{left};"
-            f" chance alone raises {count(test['implied_false_alarm_rate'])} a month"
+            f"{test['id']}: {len(test['alarms'])} alarms in {days} days over {test['buckets']} buckets"
+            f"{left_out}; chance alone raises {count(test['implied_false_alarm_rate'])} a month"
         )
         if test["alarms"]:
             rows = [("FIRED", "SINCE", "OVER", "WAY", "CONFIRMED", "BUCKET")]
             rows += [
                 (
-                    minute(one["fired_at"]),
-                    minute(one["onset_at"]),
-                    minute(one["recovered_at"]),
-                    one["direction"],
-                    "yes" if one["confirmed"] else "no",
-                    f"{one['measure']} {one['subject']}",
+                    minute(alarm["fired_at"]),
+                    minute(alarm["onset_at"]),
+                    minute(alarm["recovered_at"]),
+                    alarm["direction"],
+                    "yes" if alarm["confirmed"] else "no",
+                    f"{alarm['measure']} {alarm['subject']}",
                 )
-                for one in test["alarms"]
+                for alarm in test["alarms"]
             ]
             print_columns(rows)

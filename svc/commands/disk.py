@@ -32,41 +32,41 @@ async def run(arguments: argparse.Namespace, settings: Settings) -> None:
     async with open_store(settings, as_it_is=True) as store:
         use = await DiskStore(store.database, settings.data_dir / "spool").measure()
     budget = settings.disk_budget_bytes
-    seen = forecast(use, budget, now().date(), settings.trace_ttl_days)
+    disk_forecast = forecast(use, budget, now().date(), settings.trace_ttl_days)
     if arguments.json:
-        print_json(disk_facts(use, budget, seen))
+        print_json(disk_facts(use, budget, disk_forecast))
         return
     print(f"database {size(use.database)}, its log {size(use.wal)}, spool {size(use.spool)}")
     if budget:
         print(f"budget {size(budget)}: {percent(use.total / budget)} used ({level_of(use.total, budget)})")
     else:
         print("no budget: SVC_DISK_BUDGET_BYTES is 0")
-    print(_growth(seen, budget))
+    print(_growth(disk_forecast, budget))
     first = next(iter(drop_steps(use.days, now().date())), None)
     if budget and first is not None:
         print(f"dropped first, at 95 %: the {first.what} of {first.day}")
     print()
-    print_columns([("table", "size"), *((name, size(held)) for name, held in use.tables[:20])])
+    print_columns([("table", "size"), *((name, size(table_bytes)) for name, table_bytes in use.tables[:20])])
     if use.days:
         print()
         print_columns(
             [
                 ("day", "payloads", "spans and calls"),
-                *((str(one.day), size(one.payloads), size(one.rest)) for one in use.days),
+                *((str(usage.day), size(usage.payloads), size(usage.rest)) for usage in use.days),
             ]
         )
 
 
-def _growth(seen: Forecast, budget: int) -> str:
-    growth = f"growth {size(seen.bytes_a_day)} a day, by the whole days of the last week"
-    if not budget or not seen.bytes_a_day:
+def _growth(disk_forecast: Forecast, budget: int) -> str:
+    growth = f"growth {size(disk_forecast.bytes_a_day)} a day, by the whole days of the last week"
+    if not budget or not disk_forecast.bytes_a_day:
         return growth
-    if seen.reached_on is None:
+    if disk_forecast.reached_on is None:
         return f"{growth}; the budget is not reached: expired days make room"
-    return f"{growth}; the budget is reached on {seen.reached_on}"
+    return f"{growth}; the budget is reached on {disk_forecast.reached_on}"
 
 
-def disk_facts(use: DiskUse, budget: int, seen: Forecast) -> dict[str, Any]:
+def disk_facts(use: DiskUse, budget: int, disk_forecast: Forecast) -> dict[str, Any]:
     """What is printed, for programs."""
     return {
         "database_bytes": use.database,
@@ -74,10 +74,11 @@ def disk_facts(use: DiskUse, budget: int, seen: Forecast) -> dict[str, Any]:
         "spool_bytes": use.spool,
         "budget_bytes": budget,
         "level": level_of(use.total, budget) if budget else None,
-        "bytes_a_day": seen.bytes_a_day,
-        "reached_on": None if seen.reached_on is None else str(seen.reached_on),
+        "bytes_a_day": disk_forecast.bytes_a_day,
+        "reached_on": None if disk_forecast.reached_on is None else str(disk_forecast.reached_on),
         "tables": dict(use.tables),
         "days": [
-            {"day": str(one.day), "payload_bytes": one.payloads, "other_bytes": one.rest} for one in use.days
+            {"day": str(usage.day), "payload_bytes": usage.payloads, "other_bytes": usage.rest}
+            for usage in use.days
         ],
     }

@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Iterator, Mapping
-from importlib.metadata import version
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,8 @@ import msgspec
 import trio
 
 from protocol.compiled import state as compiled
+from protocol.paths import obstacle, path_refusal
+from protocol.release import release
 from protocol.rest.accounts import Mode
 from protocol.storage import Outage
 from svc.commands.finding import Finding
@@ -28,6 +30,7 @@ from svc.commands.tls import certificate_findings, own_certificate
 from svc.config.checks import boot_refusals, boot_warnings
 from svc.config.table import BadSetting, Settings, setting_rows
 from svc.domain.access import signup_warnings
+from svc.domain.quantities import counted
 from svc.ingest.prices import BadPrices, price_book
 from svc.runtime.asyncio_loop import asyncio_loop
 from svc.runtime.clock import now
@@ -36,7 +39,8 @@ from svc.store.accounts.projects import DEFAULT_ORG
 from svc.store.postgres.database import AWAY, Connection, Database
 from svc.store.postgres.embedded.cluster import MAJOR, EmbeddedServerError, majors_in
 from svc.store.postgres.embedded.majors import older_data
-from svc.store.postgres.migrate import migrations
+from svc.store.postgres.embedded.postmaster import read_postmaster
+from svc.store.postgres.migrate import SchemaDiffers, SchemaTooNew, migrations, steps_ahead
 from svc.store.replicas.notices import hears_itself
 from svc.store.spans.exporters import ExporterStore
 from svc.wiring.open_store import open_store, replica_address, served_address
@@ -50,7 +54,8 @@ def add(parser: argparse.ArgumentParser) -> None:
     """Its arguments."""
     parser.description = (
         "What is configured, what is reachable and what is wrong. With --project instead:\n"
-        "who sends spans into it, what is understood of them, and what to change."
+        "who sends spans into it, what is understood of them, and what to change.\n\n"
+        "Exit status: 0 when all is well, warnings included; 1 when a line says FAIL."
     )
     parser.add_argument("--org", default=DEFAULT_ORG, help="organization (default: %(default)s)")
     parser.add_argument("--project", help="say what this project's exporters send")
@@ -94,19 +99,26 @@ async def examined(settings: Settings, env: Mapping[str, str]) -> list[Finding]:
 
 
 def _settings(settings: Settings, env: Mapping[str, str]) -> Iterator[Finding]:
-    yield Finding("ok", "version", f"trace-svc {version('trace-svc')}")
+    yield Finding("ok", "version", f"trace-svc {release()}")
     as_meant, sentence = compiled()
     yield Finding("ok" if as_meant or not settings.compiled_modules else "warn", "modules", sentence)
-    named = sorted(row.name for row in setting_rows() if row.name in env)
-    yield Finding("ok", "settings", "set: " + (", ".join(named) or "none, all defaults"))
+    names = sorted(row.name for row in setting_rows() if row.name in env)
+    yield Finding("ok", "settings", "set: " + (", ".join(names) or "none, all defaults"))
     try:
         settings = with_own_secrets(settings, env)
-    except (BadSetting, OSError) as error:
+    except BadSetting as error:
         yield Finding("FAIL", "secrets", str(error))
+    except OSError as error:
+        path = Path(os.fsdecode(error.filename or settings.data_dir))
+        yield Finding("FAIL", "secrets", path_refusal(path, error, "SVC_DATA_DIR"))
+    absent = set()
     for name, path in kept_here(settings, env).items():
-        where = f"kept in {path}" if path.exists() else f"will be made in {path} at the first start"
-        yield Finding("ok", "secrets", f"{name} {where}")
-    absent = {name for name, path in kept_here(settings, env).items() if not path.exists()}
+        # One that may not be looked for is told of above.
+        with suppress(PermissionError):
+            if not path.exists():
+                absent.add(name)
+            where = f"will be made in {path} at the first start" if name in absent else f"kept in {path}"
+            yield Finding("ok", "secrets", f"{name} {where}")
     for warning in boot_warnings(settings, env):
         if warning.partition(" ")[0] not in absent:
             yield Finding("warn", "settings", warning)
@@ -122,69 +134,94 @@ def _prices(settings: Settings) -> Finding:
 
 
 def _folder(settings: Settings) -> Iterator[Finding]:
-    if served_address(settings) is not None:
+    on_disk = settings.spool_mode == "disk"
+    if served_address(settings) is not None and not on_disk:
         return
     folder: Path = settings.data_dir
-    if not folder.exists():
+    parts = ("postgres", "secrets", *(["spool"] if on_disk else []))
+    obstacles = (obstacle(folder / part / "file") for part in parts)
+    fault = next((fault for fault in obstacles if fault is not None), None)
+    if fault is not None:
+        yield Finding("FAIL", "data", fault.text("SVC_DATA_DIR"))
+    elif not folder.exists():
         yield Finding("ok", "data", f"{folder} will be made at the first start")
-    elif not folder.is_dir():
-        yield Finding("FAIL", "data", f"{folder} is not a folder")
     else:
         yield Finding("ok", "data", f"{folder} exists")
 
 
 def _embedded(settings: Settings) -> list[Finding]:
-    found = [Finding("ok", "database", "embedded PostgreSQL, started and watched by the service")]
+    findings = [Finding("ok", "database", "embedded PostgreSQL, started and watched by the service")]
     home = settings.data_dir / "postgres"
     try:
         old = older_data(home)
     except EmbeddedServerError as newer:
-        return [*found, Finding("FAIL", "database", str(newer))]
+        return [*findings, Finding("FAIL", "database", str(newer))]
     if old is not None:
         text = f"{old} is of PostgreSQL {old.parent.name}: the next start takes it over to {MAJOR}"
-        found.append(Finding("warn", "database", f"{text}, and keeps what was before"))
-    there = majors_in(home)
-    if MAJOR in there:
-        kept = [home / major for major in there if int(major) < int(MAJOR)]
-        found += [
+        findings.append(Finding("warn", "database", f"{text}, and keeps what was before"))
+    majors = majors_in(home)
+    if MAJOR in majors:
+        older_homes = [home / major for major in majors if int(major) < int(MAJOR)]
+        findings += [
             Finding(
                 "warn",
                 "database",
                 f"{path} is of an older PostgreSQL: `trace-svc upgrade --finish` removes it",
             )
-            for path in kept
+            for path in older_homes
         ]
-    return found
+    return findings
 
 
 async def _database(settings: Settings) -> list[Finding]:
     address = served_address(settings)
     if address is None:
-        return _embedded(settings)
+        return [*_embedded(settings), *await _embedded_schema(settings)]
 
-    async def work(connection: Connection) -> tuple[str, int]:
-        # Which server this is, and how far its schema has come.
-        server = await connection.fetchval("show server_version")
-        if await connection.fetchval("select to_regclass('schema_migration')") is None:
-            return server, 0
-        return server, await connection.fetchval("select coalesce(max(number), 0) from schema_migration")
+    async def work(connection: Connection) -> str:
+        # Which server this is.
+        server: str = await connection.fetchval("show server_version")
+        return server
 
     async with open_store(settings, as_it_is=True) as store:
         try:
-            server, step = await store.database.run(work, transaction=False, timeout_s=TIMEOUT_S)
+            server = await store.database.run(work, transaction=False, timeout_s=TIMEOUT_S)
             hears = await hears_itself(store.database)
+            schema = await _schema(store.database)
         except Outage as outage:
             return [Finding("FAIL", "database", f"{address.label()}: {outage}")]
-    known = migrations()[-1].number
-    schema = Finding("ok", "schema", f"at step {step} of {known}")
-    if step > known:
-        schema = Finding("FAIL", "schema", f"at step {step}, this release knows {known}: it is too old")
-    heard = Finding("ok", "notices", "what one copy announces the others hear")
+    notices = Finding("ok", "notices", "what one copy announces the others hear")
     if not hears:
         text = "LISTEN hears nothing: a pooler of transactions stands before the database, connect past it"
-        heard = Finding("FAIL", "notices", text)
-    found = [Finding("ok", "database", f"{address.label()} runs PostgreSQL {server}"), schema, heard]
-    return [*found, *await _replica(settings)]
+        notices = Finding("FAIL", "notices", text)
+    findings = [Finding("ok", "database", f"{address.label()} runs PostgreSQL {server}"), schema, notices]
+    return [*findings, *await _replica(settings)]
+
+
+async def _embedded_schema(settings: Settings) -> list[Finding]:
+    """The schema of an embedded server that runs; a look starts none."""
+    if read_postmaster(settings.data_dir / "postgres" / MAJOR / "data") is None:
+        return []
+    try:
+        async with open_store(settings, as_it_is=True) as store:
+            return [await _schema(store.database)]
+    except (EmbeddedServerError, Outage) as error:
+        return [Finding("FAIL", "database", str(error))]
+
+
+async def _schema(database: Database) -> Finding:
+    """How far the schema has come, or why this release cannot bring it further. Raises `Outage`."""
+    try:
+        applied, ahead = await steps_ahead(database)
+    except (SchemaTooNew, SchemaDiffers) as refusal:
+        return Finding("FAIL", "schema", str(refusal))
+    if not applied:
+        return Finding("ok", "schema", "none yet: the first start makes it")
+    reached = f"at step {max(applied)} of {migrations()[-1].number}"
+    if ahead:
+        text = f"{reached}, {counted(len(ahead), 'step')} ahead: `trace-svc upgrade --check` rehearses"
+        return Finding("ok", "schema", text)
+    return Finding("ok", "schema", reached)
 
 
 async def _replica(settings: Settings) -> list[Finding]:
@@ -196,7 +233,7 @@ async def _replica(settings: Settings) -> list[Finding]:
         try:
             (row,) = await database.fetch("select pg_is_in_recovery() as follows", timeout_s=TIMEOUT_S)
         except Outage as outage:
-            return [Finding("warning", "replica", f"{address.label()}: {outage}; the primary is asked")]
+            return [Finding("warn", "replica", f"{address.label()}: {outage}; the primary is asked")]
     if not row["follows"]:
         return [Finding("FAIL", "replica", f"{address.label()} follows no other server: it is no replica")]
     return [Finding("ok", "replica", f"{address.label()} follows another server")]
@@ -208,10 +245,10 @@ async def _brokers(settings: Settings) -> list[Finding]:
     brokers = kafka(settings)
     try:
         with trio.fail_after(TIMEOUT_S):
-            seen = await trio.to_thread.run_sync(brokers.described, abandon_on_cancel=True)
+            description = await trio.to_thread.run_sync(brokers.described, abandon_on_cancel=True)
     except (Outage, trio.TooSlowError) as error:
         return [Finding("FAIL", "brokers", f"{brokers.servers}: {error}")]
-    return [Finding("ok", "brokers", f"{brokers.servers}: {seen}")]
+    return [Finding("ok", "brokers", f"{brokers.servers}: {description}")]
 
 
 async def _service(settings: Settings) -> list[Finding]:
@@ -227,14 +264,20 @@ async def _service(settings: Settings) -> list[Finding]:
         return [Finding("FAIL", "service", f"another program answers at {url}")]
     findings = []
     for name, part in report["components"].items():
-        verdict = "ok" if part.get("status") == "UP" else "FAIL"
-        findings.append(Finding(verdict, name, f"{part.get('status')} at {url}"))
+        findings.append(_component(name, part, url))
     return [
         *findings,
         *certificate_findings(report["components"]),
         *_refused(report["components"]),
         *_sign_up(settings, mode),
     ]
+
+
+def _component(name: str, part: Mapping[str, Any], url: str) -> Finding:
+    status = part.get("status")
+    if status == "DEGRADED":
+        return Finding("warn", name, f"DEGRADED at {url}: {part.get('details', {}).get('fault', '')}")
+    return Finding("ok" if status == "UP" else "FAIL", name, f"{status} at {url}")
 
 
 def _refused(components: Mapping[str, Any]) -> list[Finding]:
@@ -244,16 +287,16 @@ def _refused(components: Mapping[str, Any]) -> list[Finding]:
         Finding(
             "warn",
             "refused",
-            f"{one['count']} lately with {one['status']}: {one['message']} ({one['cause']})",
+            f"{cause['count']} lately with {cause['status']}: {cause['message']} ({cause['cause']})",
         )
-        for one in causes
+        for cause in causes
     ]
 
 
-def _sign_up(settings: Settings, told: Any) -> list[Finding]:
+def _sign_up(settings: Settings, response: Any) -> list[Finding]:
     """Who may sign up, as the running service says it (`GET /auth/mode`); nothing while it cannot say."""
     try:
-        signing = msgspec.convert(told["data"], Mode)
+        signing = msgspec.convert(response["data"], Mode)
     except (TypeError, KeyError, msgspec.ValidationError):
         return []
     if signing.auth == "disabled":

@@ -63,21 +63,21 @@ async def run(arguments: argparse.Namespace, settings: Settings) -> None:
     async with open_store(settings) as store:
         project = await named_project(store, arguments)
         reads = ExportReads(store.database)
-        told, count = Teller(), 0
+        teller, count = Teller(), 0
         with _sink(arguments.form, arguments.what, arguments.out) as write:
             async for chunk in _chunks(reads, arguments.what, project.id, low, high):
                 write(chunk)
                 count += len(chunk)
-                told(f"{count:,} {arguments.what}")
+                teller(f"{count:,} {arguments.what}")
     print(f"exported {count:,} {arguments.what} of {project.org_slug}/{project.slug}", file=sys.stderr)
 
 
 def _instant(text: str) -> datetime:
     try:
-        found = datetime.fromisoformat(text)
+        instant = datetime.fromisoformat(text)
     except ValueError:
         raise OperatorError(f"{text!r} is no time; expected one like 2026-11-01T00:00:00Z") from None
-    return found.replace(tzinfo=UTC) if found.tzinfo is None else found
+    return instant.replace(tzinfo=UTC) if instant.tzinfo is None else instant
 
 
 Chunk = list[tuple[dict[str, Any], bytes | None]]
@@ -91,8 +91,8 @@ async def _chunks(
             yield list(spans)
         return
     rows = reads.traces if what == "traces" else reads.sessions
-    async for found in rows(project_id, low, high):
-        yield [(row, None) for row in found]
+    async for batch in rows(project_id, low, high):
+        yield [(row, None) for row in batch]
 
 
 @contextmanager
@@ -102,7 +102,7 @@ def _sink(form: str, what: str, out: Path | None) -> Iterator[Callable[[Chunk], 
         if out is None:
             raise OperatorError("parquet wants a file: --out FILE")
         with parquet_rows(out, what) as write:
-            yield lambda chunk: write([_row(one) for one in chunk])
+            yield lambda chunk: write([_row(pair) for pair in chunk])
         return
     encode = {"jsonl": _lines, "otlp-json": _otlp_line, "otlp-proto": _otlp_message}[form]
     if out is None:
@@ -122,7 +122,7 @@ def _row(exported: ExportedSpan) -> dict[str, Any]:
 
 
 def _lines(chunk: Chunk) -> bytes:
-    return b"".join(msgspec.json.encode(_row(one), enc_hook=jsonable) + b"\n" for one in chunk)
+    return b"".join(msgspec.json.encode(_row(pair), enc_hook=jsonable) + b"\n" for pair in chunk)
 
 
 def _otlp_line(chunk: Chunk) -> bytes:

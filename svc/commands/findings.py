@@ -38,65 +38,65 @@ async def run(arguments: argparse.Namespace, settings: Settings) -> None:
     async with open_store(settings) as store:
         project = await named_project(store, arguments)
         if arguments.verb == "list":
-            found = await FindingStore(store.database).list(
+            page = await FindingStore(store.database).list(
                 project.id,
                 status=None,
                 call_site_id=arguments.call_site,
                 detector=arguments.detector,
                 confirmed_only=not arguments.all,
             )
-            print_json(found) if arguments.json else _print_list(found)
+            print_json(page) if arguments.json else _print_list(page)
         else:
-            finding = await _one(store.database, project.id, arguments.id)
+            finding = await _finding(store.database, project.id, arguments.id)
             print_json(finding) if arguments.json else _print_one(finding)
 
 
-def _print_list(found: dict[str, Any]) -> None:
+def _print_list(page: dict[str, Any]) -> None:
     rows = [("ID", "STATUS", "SEVERITY", "SINCE", "LAST SEEN", "DETECTOR", "TITLE")]
-    for one in found["findings"]:
+    for finding in page["findings"]:
         rows.append(
             (
-                one["id"],
-                one["status"],
-                one["severity"],
-                minute(one["onset_at"]),
-                minute(one["last_seen_at"]),
-                one["detector"],
-                one["title"],
+                finding["id"],
+                finding["status"],
+                finding["severity"],
+                minute(finding["onset_at"]),
+                minute(finding["last_seen_at"]),
+                finding["detector"],
+                finding["title"],
             )
         )
     print_columns(rows)
-    if found["withheld"]:
-        print(f"{found['withheld']} more that nobody has confirmed; --all shows them")
+    if page["withheld"]:
+        print(f"{page['withheld']} more that nobody has confirmed; --all shows them")
 
 
-async def _one(database: Database, project_id: int, name: str) -> dict[str, Any]:
+async def _finding(database: Database, project_id: int, name: str) -> dict[str, Any]:
     try:
         finding_id = UUID(name)
     except ValueError:
         raise OperatorError(NO_SUCH_FINDING.message) from None
-    found = await FindingStore(database).one(project_id, finding_id)
+    finding = await FindingStore(database).one(project_id, finding_id)
     evidence = await EvidenceStore(database).page(
         project_id, finding_id, role=None, count_only=True, limit=1, cursor=None
     )
-    if found is None or evidence is None:
+    if finding is None or evidence is None:
         raise OperatorError(NO_SUCH_FINDING.message)
-    return {**found, "counts": evidence["counts"], "recorded_counts": evidence["recorded_counts"]}
+    return {**finding, "counts": evidence["counts"], "recorded_counts": evidence["recorded_counts"]}
 
 
-def _print_one(one: dict[str, Any]) -> None:
-    print(printable(one["title"]))
-    if one["basis"]:
-        print(printable(one["basis"]))
-    ruled = f", {one['triageVerdict']}: {one['triageSummary']}" if one["triageVerdict"] else ""
+def _print_one(finding: dict[str, Any]) -> None:
+    print(printable(finding["title"]))
+    if finding["basis"]:
+        print(printable(finding["basis"]))
+    ruled = f", {finding['triageVerdict']}: {finding['triageSummary']}" if finding["triageVerdict"] else ""
     print_columns(
         [
-            ("id", one["id"]),
-            ("status", f"{one['status']}, severity {one['severity']}{ruled}"),
-            ("detector", one["detector"]),
-            ("since", f"{minute(one['onset_at'])}, last seen {minute(one['last_seen_at'])}"),
-            ("value", value_line(one)),
-            ("traces", str(one["trace_count"])),
-            ("evidence", ", ".join(f"{n} {role}" for role, n in one["counts"].items() if n) or "-"),
+            ("id", finding["id"]),
+            ("status", f"{finding['status']}, severity {finding['severity']}{ruled}"),
+            ("detector", finding["detector"]),
+            ("since", f"{minute(finding['onset_at'])}, last seen {minute(finding['last_seen_at'])}"),
+            ("value", value_line(finding)),
+            ("traces", str(finding["trace_count"])),
+            ("evidence", ", ".join(f"{n} {role}" for role, n in finding["counts"].items() if n) or "-"),
         ]
     )

@@ -18,6 +18,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
+import trio
+
 from protocol.importing import StoredSums
 from protocol.operator import OperatorError
 from protocol.rest.query import timestamp
@@ -80,12 +82,17 @@ async def run(arguments: argparse.Namespace, settings: Settings) -> int:
         _instant(arguments.low),
         _instant(arguments.high),
     )
-    with source_of(order, os.environ) as source:
-        return await _import(arguments, settings, order, source)
+    teller = Teller()
+    with source_of(order, os.environ, teller.say) as source:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(teller.beat, f"waiting for {source.name} or the database")
+            status = await _import(arguments, settings, order, source, teller)
+            nursery.cancel_scope.cancel()
+    return status
 
 
 async def _import(
-    arguments: argparse.Namespace, settings: Settings, order: ImportOrder, source: Source
+    arguments: argparse.Namespace, settings: Settings, order: ImportOrder, source: Source, teller: Teller
 ) -> int:
     async with open_store(settings) as store:
         project = await named_project(store, arguments)
@@ -97,7 +104,7 @@ async def _import(
             now,
             spans_a_s=arguments.rate,
             dry=arguments.dry_run,
-            tell=lambda line: print(line, file=sys.stderr, flush=True),
+            tell=teller.say,
         )
         if moving.expired_before is not None:
             print(
@@ -107,15 +114,19 @@ async def _import(
                 file=sys.stderr,
             )
         file = settings.data_dir / "import" / order.journal_name(project.id)
-        with _journal(file, order, dry=arguments.dry_run, again=arguments.again) as kept:
-            if kept.resumed:
-                print(f"going on behind page {kept.moved.pages} of an earlier run", file=sys.stderr)
-            await moving.run(kept, Teller())
-            told, found = await moving.compare(kept)
-            _report(project, order, source, moving, kept, (told, found))
+        with _journal(file, order, dry=arguments.dry_run, again=arguments.again) as import_journal:
+            if import_journal.resumed:
+                print(f"going on behind page {import_journal.moved.pages} of an earlier run", file=sys.stderr)
+            await moving.run(import_journal, teller)
+            source_sums, stored_sums = await moving.compare(import_journal)
+            _report(project, order, source, moving, import_journal, (source_sums, stored_sums))
         if not arguments.dry_run:
             forget(file)
-    return _MISSING if not arguments.dry_run and _missing(kept.moved, told, found) > 0 else 0
+    return (
+        _MISSING
+        if not arguments.dry_run and _missing(import_journal.moved, source_sums, stored_sums) > 0
+        else 0
+    )
 
 
 @contextmanager
@@ -124,25 +135,25 @@ def _journal(file: Path, order: ImportOrder, *, dry: bool, again: bool) -> Itera
     if dry:
         with (
             tempfile.TemporaryDirectory(prefix="trace-svc-import-") as folder,
-            journal(Path(folder) / file.name, window) as kept,
+            journal(Path(folder) / file.name, window) as import_journal,
         ):
-            yield kept
+            yield import_journal
         return
     claim_private_folder(file.parent)
     if again:
         forget(file)
-    with journal(file, window) as kept:
-        yield kept
+    with journal(file, window) as import_journal:
+        yield import_journal
 
 
 def _instant(text: str | None) -> datetime | None:
     if text is None:
         return None
     try:
-        found = datetime.fromisoformat(text)
+        instant = datetime.fromisoformat(text)
     except ValueError:
         raise OperatorError(f"{text!r} is no time; expected one like 2026-11-01T00:00:00Z") from None
-    return found.replace(tzinfo=UTC) if found.tzinfo is None else found
+    return instant.replace(tzinfo=UTC) if instant.tzinfo is None else instant
 
 
 def _rate(text: str) -> float:
@@ -152,9 +163,9 @@ def _rate(text: str) -> float:
     return rate
 
 
-def _missing(moved: MovedSpans, told: SourceSums, found: StoredSums) -> int:
+def _missing(moved: MovedSpans, source_sums: SourceSums, stored_sums: StoredSums) -> int:
     """Spans that were given, are not stored, and that nothing explains."""
-    return told.spans - found.spans - moved.expired - moved.outside - sum(moved.refused.values())
+    return source_sums.spans - stored_sums.spans - moved.expired - moved.outside - sum(moved.refused.values())
 
 
 def _report(
@@ -162,25 +173,25 @@ def _report(
     order: ImportOrder,
     source: Source,
     moving: HistoryMove,
-    kept: Journal,
+    import_journal: Journal,
     counted: tuple[SourceSums, StoredSums],
 ) -> None:
-    moved, (told, found) = kept.moved, counted
-    low = "the beginning" if kept.window.low is None else timestamp(kept.window.low)
+    moved, (source_sums, stored_sums) = import_journal.moved, counted
+    low = "the beginning" if import_journal.window.low is None else timestamp(import_journal.window.low)
     dry = moving.shelf is None
     stored = moved.read - moved.outside - moved.expired if dry else moved.stored
     lines = [
         ("project", f"{project.org_slug}/{project.slug}"),
         ("from", f"{source.name}, {order.place}"),
-        ("range", f"{low} to {timestamp(kept.window.high)}"),
-        ("given", f"{told.traces:,} traces, {told.spans:,} spans{_said(told)}"),
+        ("range", f"{low} to {timestamp(import_journal.window.high)}"),
+        ("given", f"{source_sums.traces:,} traces, {source_sums.spans:,} spans{_tokens_text(source_sums)}"),
         ("would store" if dry else "stored", f"{stored:,} spans"),
     ]
     if moved.oldest is not None:
         lines.append(("started", f"{moved.oldest} to {moved.newest}"))
     if not dry:
         lines.append(("there already", f"{moved.known:,} spans"))
-        lines.append(("now here", _here(found)))
+        lines.append(("now here", _stored_text(stored_sums)))
     if moved.expired:
         lines.append(
             ("too old", f"{moved.expired:,} spans that the project's term of retention would throw away")
@@ -195,7 +206,7 @@ def _report(
     if moved.without_session:
         lines.append(("no session", f"{moved.without_session:,} spans that name none"))
     if not dry:
-        lines.append(("compared", _compared(moved, told, found)))
+        lines.append(("compared", _compared(moved, source_sums, stored_sums)))
     lines += [("stays behind", sentence) for sentence in source.leaves]
     for name, text in lines:
         print(f"{name:<14} {text}")
@@ -203,24 +214,27 @@ def _report(
         print("\nnothing is stored yet; without --dry-run it is")
 
 
-def _said(told: SourceSums) -> str:
-    return "" if told.tokens is None else f", {told.tokens:,} tokens"
+def _tokens_text(source_sums: SourceSums) -> str:
+    return "" if source_sums.tokens is None else f", {source_sums.tokens:,} tokens"
 
 
-def _here(found: StoredSums) -> str:
-    again = f", {found.again:,} of them told twice and counted once" if found.again else ""
-    return f"{found.traces:,} traces, {found.spans:,} spans, {found.tokens:,} tokens{again}"
+def _stored_text(stored_sums: StoredSums) -> str:
+    again = f", {stored_sums.again:,} of them told twice and counted once" if stored_sums.again else ""
+    return f"{stored_sums.traces:,} traces, {stored_sums.spans:,} spans, {stored_sums.tokens:,} tokens{again}"
 
 
-def _compared(moved: MovedSpans, told: SourceSums, found: StoredSums) -> str:
-    missing = _missing(moved, told, found)
+def _compared(moved: MovedSpans, source_sums: SourceSums, stored_sums: StoredSums) -> str:
+    missing = _missing(moved, source_sums, stored_sums)
     if missing > 0:
         return f"{missing:,} spans are missing here; run it again"
-    if found.spans < told.spans:
-        return f"all spans but the {told.spans - found.spans:,} left out are here"
-    if told.tokens is None or told.tokens in (found.tokens, found.tokens - found.again):
+    if stored_sums.spans < source_sums.spans:
+        return f"all spans but the {source_sums.spans - stored_sums.spans:,} left out are here"
+    if source_sums.tokens is None or source_sums.tokens in (
+        stored_sums.tokens,
+        stored_sums.tokens - stored_sums.again,
+    ):
         return "equal"
     return (
-        f"every span is here; {told.tokens:,} tokens there and {found.tokens:,} here: the difference is"
-        " what is not said by the spans themselves, or not in a way that is understood"
+        f"every span is here; {source_sums.tokens:,} tokens there and {stored_sums.tokens:,} here:"
+        " the difference is what is not said by the spans themselves, or not in a way that is understood"
     )

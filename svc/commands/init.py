@@ -13,12 +13,12 @@ import argparse
 import os
 import secrets
 from base64 import b64encode
-from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
 from typing import Final
 
 from protocol.operator import OperatorError
+from protocol.release import image_tag, release
 from svc.config.checks import boot_refusals
 from svc.config.table import BadSetting, Settings, read_settings
 from svc.secrets.own import SECRETS, kept_text
@@ -70,10 +70,10 @@ def _make(arguments: argparse.Namespace, settings: Settings) -> None:
 
 def _environment(arguments: argparse.Namespace, settings: Settings) -> dict[str, str]:
     """The lines of `.env`, in their order."""
-    env = {"TRACE_SVC_IMAGE": f"trace-svc:{version('trace-svc')}"}
+    env = {"TRACE_SVC_IMAGE": f"trace-svc:{image_tag(release())}"}
     for secret in SECRETS:
-        kept = kept_text(settings.data_dir, secret)
-        env[secret.variable] = kept or b64encode(secrets.token_bytes(32)).decode()
+        secret_text = kept_text(settings.data_dir, secret)
+        env[secret.variable] = secret_text or b64encode(secrets.token_bytes(32)).decode()
     env["SANDBOX_RUNNER_KEY"] = secrets.token_urlsafe(32)
     if arguments.domain:
         env["SITE_DOMAIN"] = arguments.domain

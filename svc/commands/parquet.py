@@ -27,7 +27,7 @@ COLUMNS: Final[dict[str, Sequence[str]]] = {
             )
         )
     ),
-    "traces": (*TRACE_COLUMNS, "latency_ms", "is_settled"),
+    "traces": (*TRACE_COLUMNS, "latency_ms", "is_settled", "payload_available"),
     "sessions": SESSION_COLUMNS,
 }
 _FLAGS: Final = ("is_settled", "payload_available", "counts_as_call")

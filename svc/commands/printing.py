@@ -31,7 +31,7 @@ def minute(instant: str | None) -> str:
     return "-" if instant is None else f"{instant[:10]} {instant[11:16]}"
 
 
-def value_line(one: dict[str, Any]) -> str:
+def value_line(subject: dict[str, Any]) -> str:
     """What the metric of a case or finding came to, and what is usual."""
-    write = writer(one["metric"])
-    return f"{write(one['current_value'])}, usually {write(one['baseline_value'])}"
+    write = writer(subject["metric"])
+    return f"{write(subject['current_value'])}, usually {write(subject['baseline_value'])}"

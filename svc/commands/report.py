@@ -35,18 +35,20 @@ def _exporter(exporter: ExporterReport) -> list[str]:
         f"  speaks      {_shares(exporter.dialects) or 'no dialect of models'}",
     ]
     if exporter.model_calls:
-        said = exporter.shares
+        call_shares = exporter.shares
         pairs = (
-            ("model", said.model),
-            ("usage", said.usage),
-            ("session", said.session),
-            ("content", said.content),
+            ("model", call_shares.model),
+            ("usage", call_shares.usage),
+            ("session", call_shares.session),
+            ("content", call_shares.content),
         )
         shares = ", ".join(f"{name} {percent(share)}" for name, share in pairs if share is not None)
         lines.append(f"  model calls {exporter.model_calls} looked into: {shares}")
     if exporter.unread_attributes:
-        more = len(exporter.unread_attributes) - _MOST_KEYS
-        keys = _shares(exporter.unread_attributes[:_MOST_KEYS]) + (f" and {more} more" if more > 0 else "")
+        unlisted_count = len(exporter.unread_attributes) - _MOST_KEYS
+        keys = _shares(exporter.unread_attributes[:_MOST_KEYS]) + (
+            f" and {unlisted_count} more" if unlisted_count > 0 else ""
+        )
         lines.append(f"  not read    {keys}")
     return lines + [f"  change      {sentence}" for sentence in exporter.advice]
 

@@ -64,8 +64,10 @@ async def run(arguments: argparse.Namespace, settings: Settings) -> None:
     again = 0
     if settings.spool_mode == "kafka":
         # Harmless when the restore is refused after it: what is stored already is stored once.
-        at = manifest.origin.snapshot_at
-        again = await trio.to_thread.run_sync(set_back, settings, at, abandon_on_cancel=True)
+        snapshot_at = manifest.origin.snapshot_at
+        again = await trio.to_thread.run_sync(
+            set_back, settings, snapshot_at, Teller().say, abandon_on_cancel=True
+        )
     if manifest.physical is not None:
         notes = await restore_physical(folder, manifest, settings.data_dir, secrets, Teller())
         async with open_store(settings) as store:
@@ -94,18 +96,18 @@ async def _filled(
 ) -> list[str]:
     async with open_store(settings, as_it_is=True) as store:
         label = store.database.address.label()
-        done = await restore(folder, manifest, store.database, settings.data_dir, secrets, Teller())
-    return _summary(done, manifest, settings, label)
+        restoration = await restore(folder, manifest, store.database, settings.data_dir, secrets, Teller())
+    return _summary(restoration, manifest, settings, label)
 
 
-def _summary(done: Restored, manifest: Manifest, settings: Settings, label: str) -> list[str]:
+def _summary(restoration: Restored, manifest: Manifest, settings: Settings, label: str) -> list[str]:
     lines = [
-        f"restored backup {manifest.stamp} into {label}: {count(done.rows)} rows"
-        f" in {duration(done.took_s * 1000)}",
-        *done.notes,
+        f"restored backup {manifest.stamp} into {label}: {count(restoration.rows)} rows"
+        f" in {duration(restoration.took_s * 1000)}",
+        *restoration.notes,
     ]
-    if done.steps:
-        lines.append(f"the schema was brought up to date: {done.steps} steps newer than the backup")
+    if restoration.steps:
+        lines.append(f"the schema was brought up to date: {restoration.steps} steps newer than the backup")
     lines += _waiting(manifest, settings)
     if not settings.embedded:
         lines.append(

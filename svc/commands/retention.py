@@ -1,14 +1,18 @@
 """`trace-svc retention show | run`: the terms of each project and what they keep, or a sweep right now.
 
 Works beside the running service: a day that its own sweep has dropped meanwhile is simply gone already.
+With `SVC_RETENTION_ENABLED=false` it deletes nothing and ends with 1, unless `--force` overrides that.
 """
 
 from __future__ import annotations
 
 import argparse
+import sys
 from collections import Counter
 from datetime import UTC, datetime
+from typing import Final
 
+from protocol.operator import OperatorError
 from protocol.storage import Freed
 from svc.config.table import Settings
 from svc.domain.quantities import size
@@ -16,16 +20,26 @@ from svc.store.retention.sweep import RetentionStore
 from svc.wiring.keeping import default_terms
 from svc.wiring.open_store import open_store
 
+OFF: Final = (
+    "SVC_RETENTION_ENABLED is false: nothing was deleted. Set it to true, or override it once with --force"
+)
+OVERRIDDEN: Final = "SVC_RETENTION_ENABLED is false, and --force overrides it: deleting what has expired"
+
 
 def add(parser: argparse.ArgumentParser) -> None:
     """The verbs."""
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="verb")
     verbs.add_parser("show", help="the terms of each project, and the days and bytes on disk")
-    verbs.add_parser("run", help="delete what has expired now, and say what was freed")
+    sweep = verbs.add_parser("run", help="delete what has expired now, and say what was freed")
+    sweep.add_argument("--force", action="store_true", help="delete though SVC_RETENTION_ENABLED is false")
 
 
 async def run(arguments: argparse.Namespace, settings: Settings) -> None:
-    """Run one verb."""
+    """Run one verb. Raises `OperatorError` where retention is off and nobody overrides that."""
+    if arguments.verb == "run" and not settings.retention_enabled:
+        if not arguments.force:
+            raise OperatorError(OFF)
+        print(OVERRIDDEN, file=sys.stderr)
     async with open_store(settings) as store:
         shelf = RetentionStore(store.database, default_terms(settings))
         await (_show(shelf, settings) if arguments.verb == "show" else _sweep(shelf))

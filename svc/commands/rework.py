@@ -9,12 +9,12 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from importlib.metadata import version
 from typing import Final
 
 import trio
 
 from protocol.otlp.reading import WireSpan
+from protocol.release import release
 from protocol.storage import Outage
 from svc.commands.place import name_project, named_project
 from svc.config.table import Settings
@@ -63,8 +63,8 @@ async def _rework(
     def remake(row: SpanRow, span: WireSpan | None) -> SpanRow:
         return repriced(row, prices) if span is None else remapped(row, span, prices)
 
-    release = f"trace-svc {version('trace-svc')}, {prices.version}"
-    store = ReworkStore(database, project.id, kind, prices.version if kind == "reprice" else release, remake)
+    basis = prices.version if kind == "reprice" else f"trace-svc {release()}, {prices.version}"
+    store = ReworkStore(database, project.id, kind, basis, remake)
     progress = await store.resumed() if apply else Progress()
     if progress.traces:
         print(f"going on behind {progress.traces} traces of an earlier run", file=sys.stderr)
@@ -94,7 +94,7 @@ async def _step(store: ReworkStore, progress: Progress, *, apply: bool) -> Progr
 
 def _report(project: Project, store: ReworkStore, progress: Progress, *, apply: bool) -> None:
     did = "changed" if apply else "would change"
-    before, after = progress.before, progress.after
+    totals_before, totals_after = progress.before, progress.after
     print(f"project      {project.org_slug}/{project.slug}")
     print(f"brought to   {store.version}")
     print(f"looked at    {progress.spans} spans in {progress.traces} traces")
@@ -102,8 +102,8 @@ def _report(project: Project, store: ReworkStore, progress: Progress, *, apply: 
     if progress.without_payload:
         print(f"left alone   {progress.without_payload} spans whose payload has aged out")
     print(f"\n{'':<16}{'before':>20}{'after':>20}")
-    print(f"{'cost':<16}{money(before.cost):>20}{money(after.cost):>20}")
-    print(f"{'tokens':<16}{count(before.tokens):>20}{count(after.tokens):>20}")
-    print(f"{'unpriced spans':<16}{count(before.unpriced):>20}{count(after.unpriced):>20}")
+    print(f"{'cost':<16}{money(totals_before.cost):>20}{money(totals_after.cost):>20}")
+    print(f"{'tokens':<16}{count(totals_before.tokens):>20}{count(totals_after.tokens):>20}")
+    print(f"{'unpriced spans':<16}{count(totals_before.unpriced):>20}{count(totals_after.unpriced):>20}")
     if not apply and progress.changed_spans:
         print(f"\nnothing is changed yet; `trace-svc {store.kind} --apply` does it")

@@ -7,11 +7,11 @@ does it.
 from __future__ import annotations
 
 import argparse
-from importlib.metadata import version
 
 import trio
 
 from protocol.operator import OperatorError
+from protocol.release import release
 from svc.config.table import Settings
 
 
@@ -41,8 +41,8 @@ async def run(arguments: argparse.Namespace, settings: Settings) -> None:
 
     def ready(url: str) -> None:
         if arguments.child:
-            with open(answers, "w", encoding="utf-8", closefd=False) as said:
-                said.write(url + "\n")
+            with open(answers, "w", encoding="utf-8", closefd=False) as answer_file:
+                answer_file.write(url + "\n")
         else:
             print(f"the sandbox runner is ready at {url}", flush=True)
 
@@ -51,7 +51,7 @@ async def run(arguments: argparse.Namespace, settings: Settings) -> None:
         await serve_runner(
             f"{host}:{port}",
             key=settings.runner_key,
-            version=version("trace-svc"),
+            version=release(),
             around=surrounding(settings),
             backend=backend(settings),
             cli=local_cli(settings),

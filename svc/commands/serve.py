@@ -13,6 +13,7 @@ from typing import Final
 
 import trio
 
+from protocol.paths import path_refusal
 from svc.config.table import Settings
 from svc.config.text import settings_help
 
@@ -42,19 +43,34 @@ async def run(_arguments: argparse.Namespace, settings: Settings) -> None:
             print(f"gRPC door open on port {ready.grpc_port}", flush=True)
         if ready.owner_url is not None:
             print(_invited(settings.data_dir / OWNER_LINK, ready.owner_url), flush=True)
-        if ready.first_keys is not None and sys.stdout.isatty():
-            print(greeting(ready.http_url, *ready.first_keys), flush=True)
-        elif ready.first_keys is not None:
-            kept = keep(settings.data_dir / FIRST_KEYS, greeting(ready.http_url, *ready.first_keys))
-            print(f"first start: two fresh keys are in {kept}; `cat {kept}` shows them", flush=True)
+        if ready.first_keys is not None:
+            keys = greeting(ready.http_url, *ready.first_keys)
+            is_terminal = sys.stdout.isatty()
+            print(keys if is_terminal else _key_file(settings.data_dir / FIRST_KEYS, keys), flush=True)
 
 
 def _invited(path: Path, url: str) -> str:
     """The line that leads the operator to the owner's sign-up; without a terminal, to the file that does."""
     if sys.stdout.isatty():
         return f"nobody has signed up yet; this link makes the owner, once, within an hour:\n  {url}"
-    kept = keep(path, url + "\n")
-    return f"nobody has signed up yet; the link in {kept} makes the owner, once, within an hour"
+    try:
+        key_file = keep(path, url + "\n")
+    except OSError as error:
+        # A served database wants no folder, and the service is up.
+        fault = path_refusal(path, error, "SVC_DATA_DIR")
+        return f"nobody has signed up yet, and the link that makes the owner cannot be written. {fault}"
+    return f"nobody has signed up yet; the link in {key_file} makes the owner, once, within an hour"
+
+
+def _key_file(path: Path, keys: str) -> str:
+    try:
+        key_file = keep(path, keys)
+    except OSError as error:
+        fault = path_refusal(path, error, "SVC_DATA_DIR")
+        return (
+            f"first start: two keys were made and cannot be written. {fault}. `trace-svc keys` makes others"
+        )
+    return f"first start: two fresh keys are in {key_file}; `cat {key_file}` shows them"
 
 
 def keep(path: Path, text: str) -> Path:

@@ -18,7 +18,7 @@ import sys
 import tarfile
 from collections.abc import Mapping
 from datetime import datetime
-from importlib.metadata import distributions, version
+from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit, urlunsplit
@@ -29,6 +29,7 @@ import msgspec
 import trio
 
 from protocol.operator import OperatorError
+from protocol.release import release
 from protocol.storage import Outage
 from svc.commands.disk import disk_facts
 from svc.commands.doctor import examined
@@ -68,27 +69,27 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 async def run(arguments: argparse.Namespace, settings: Settings) -> None:
     """Write it. Raises `OperatorError` when the file is there already, `OSError`."""
-    at = now()
-    path = arguments.file or Path(f"trace-svc-support-{at:%Y%m%dT%H%M%SZ}.tar.gz")
+    moment = now()
+    path = arguments.file or Path(f"trace-svc-support-{moment:%Y%m%dT%H%M%SZ}.tar.gz")
     if path.exists():
         raise OperatorError(f"{path} is there already: name another file")
-    parts = await gathered(settings, os.environ, at)
-    _write(path, parts, at)
+    parts = await gathered(settings, os.environ, moment)
+    _write(path, parts, moment)
     print(f"wrote {path}: {', '.join(parts)}")
     print("look into it before you pass it on: it holds settings, sizes and plans, and no payloads")
 
 
-def _write(path: Path, parts: Mapping[str, str], at: datetime) -> None:
+def _write(path: Path, parts: Mapping[str, str], moment: datetime) -> None:
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
     with open(fd, "wb") as file, tarfile.open(fileobj=file, mode="w:gz") as archive:
         for name, text in parts.items():
             data = text.encode(errors="backslashreplace")
             entry = tarfile.TarInfo(f"trace-svc-support/{name}")
-            entry.size, entry.mtime, entry.mode = len(data), int(at.timestamp()), 0o600
+            entry.size, entry.mtime, entry.mode = len(data), int(moment.timestamp()), 0o600
             archive.addfile(entry, io.BytesIO(data))
 
 
-async def gathered(settings: Settings, env: Mapping[str, str], at: datetime) -> dict[str, str]:
+async def gathered(settings: Settings, env: Mapping[str, str], moment: datetime) -> dict[str, str]:
     """Every part of the bundle by its name. What cannot be had says why."""
     parts = {"versions.json": _json(versions()), "settings.json": _json(shown_settings(env))}
     doctor = await examined(settings, env)
@@ -96,7 +97,7 @@ async def gathered(settings: Settings, env: Mapping[str, str], at: datetime) -> 
     parts |= await _of_service(settings)
     try:
         async with open_store(settings, as_it_is=True) as store:
-            parts |= await _of_database(settings, store.database, at)
+            parts |= await _of_database(settings, store.database, moment)
     except (Outage, OperatorError) as error:
         parts["database.txt"] = f"the database cannot be asked: {type(error).__name__}\n"
     log = settings.data_dir / "postgres" / "log" / "server.log"
@@ -107,22 +108,24 @@ async def gathered(settings: Settings, env: Mapping[str, str], at: datetime) -> 
 def versions() -> dict[str, Any]:
     """Of the release, of Python, of the system, of what is installed beside it."""
     return {
-        "trace-svc": version("trace-svc"),
+        "trace-svc": release(),
         "python": sys.version,
         "platform": platform.platform(),
         "cores": os.cpu_count(),
-        "packages": dict(sorted((one.metadata["Name"], one.version) for one in distributions())),
+        "packages": dict(sorted((package.metadata["Name"], package.version) for package in distributions())),
     }
 
 
 def shown_settings(env: Mapping[str, str]) -> dict[str, str]:
     """Each setting that is set, without what is secret of it."""
-    found = {}
+    settings = {}
     for row in setting_rows():
         value = env.get(row.name, "").strip()
         if value:
-            found[row.name] = "(set)" if row.secret or row.name in _PERSONAL else _without_credentials(value)
-    return found
+            settings[row.name] = (
+                "(set)" if row.secret or row.name in _PERSONAL else _without_credentials(value)
+            )
+    return settings
 
 
 def _without_credentials(value: str) -> str:
@@ -146,31 +149,31 @@ async def _of_service(settings: Settings) -> dict[str, str]:
     return {"health.json": _json(kinds_of_errors(health)), "metrics.txt": metrics}
 
 
-def kinds_of_errors(said: Any) -> Any:
+def kinds_of_errors(report: Any) -> Any:
     """A report with the texts of errors cut to what comes before their first colon."""
-    match said:
+    match report:
         case dict():
             return {
                 key: value.partition(":")[0]
                 if key in _ERRORS and isinstance(value, str)
                 else kinds_of_errors(value)
-                for key, value in said.items()
+                for key, value in report.items()
             }
         case list():
-            return [kinds_of_errors(one) for one in said]
+            return [kinds_of_errors(entry) for entry in report]
         case _:
-            return said
+            return report
 
 
-async def _of_database(settings: Settings, database: Database, at: datetime) -> dict[str, str]:
+async def _of_database(settings: Settings, database: Database, moment: datetime) -> dict[str, str]:
     use = await DiskStore(database, settings.data_dir / "spool").measure()
-    seen = forecast(use, settings.disk_budget_bytes, at.date(), settings.trace_ttl_days)
-    plans = [attrs.asdict(one) for one in await measured_plans(database, at)]
+    disk_forecast = forecast(use, settings.disk_budget_bytes, moment.date(), settings.trace_ttl_days)
+    plans = [attrs.asdict(plan) for plan in await measured_plans(database, moment)]
     return {
         "database.json": _json(await database.run(_server, readonly=True)),
-        "sizes.json": _json(disk_facts(use, settings.disk_budget_bytes, seen)),
+        "sizes.json": _json(disk_facts(use, settings.disk_budget_bytes, disk_forecast)),
         "plans.txt": "\n\n".join(
-            "\n".join([f"{one['question']}: {one['took_ms']} ms", *one["plans"]]) for one in plans
+            "\n".join([f"{plan['question']}: {plan['took_ms']} ms", *plan["plans"]]) for plan in plans
         ),
     }
 

@@ -31,14 +31,16 @@ def own_certificate(settings: Settings) -> list[Finding]:
 
 def certificate_findings(components: Mapping[str, Any]) -> list[Finding]:
     """What the running service serves: its issuer, the days left, the last fault."""
-    told = components.get("tls", {}).get("details")
-    if not told:
+    details = components.get("tls", {}).get("details")
+    if not details:
         return []
-    fault = f"; last fault: {told['last_fault']}" if "last_fault" in told else ""
-    if told["tls"] == "waiting":
-        text = f"no authority has given a certificate for {told['domain']} yet, a self-signed one is served"
+    fault = f"; last fault: {details['last_fault']}" if "last_fault" in details else ""
+    if details["tls"] == "waiting":
+        text = (
+            f"no authority has given a certificate for {details['domain']} yet, a self-signed one is served"
+        )
         return [Finding("warn", "tls", text + fault)]
-    text = f"served for {told['domain']}: by {told['issuer']}, {told['days_left']} days left{fault}"
-    if told["tls"] == "expired":
+    text = f"served for {details['domain']}: by {details['issuer']}, {details['days_left']} days left{fault}"
+    if details["tls"] == "expired":
         return [Finding("FAIL", "tls", text)]
-    return [Finding("warn" if fault or told["days_left"] < FEW_DAYS else "ok", "tls", text)]
+    return [Finding("warn" if fault or details["days_left"] < FEW_DAYS else "ok", "tls", text)]

@@ -57,14 +57,14 @@ async def run(arguments: argparse.Namespace, settings: Settings) -> int:
     if not (arguments.check or arguments.full):
         raise NoSuchUpgrade("the new release upgrades when it starts; say --check to rehearse it before")
     async with open_store(settings, as_it_is=True) as store:
-        found = await rehearse_upgrade(
+        rehearsal = await rehearse_upgrade(
             store.database, settings, full=arguments.full, scratch=arguments.scratch, told=Teller()
         )
     if arguments.json:
-        print_json(rehearsal_facts(found))
+        print_json(rehearsal_facts(rehearsal))
     else:
-        _print(found)
-    return EXIT_WINDOW if found.verdict.outcome == "window" else 0
+        _print(rehearsal)
+    return EXIT_WINDOW if rehearsal.verdict.outcome == "window" else 0
 
 
 async def _finish(settings: Settings) -> int:
@@ -72,62 +72,62 @@ async def _finish(settings: Settings) -> int:
         if store.embedded is None:
             raise NoSuchUpgrade("the database is served: its server knows what it keeps of older releases")
         home = store.embedded.cluster.home
-        done = await trio.to_thread.run_sync(discard_older, home)
-    for major, freed in done:
+        removals = await trio.to_thread.run_sync(discard_older, home)
+    for major, freed in removals:
         print(f"removed the database of PostgreSQL {major} in {home / major}: {size(freed)} are free")
-    if not done:
+    if not removals:
         print("nothing is kept of an older PostgreSQL")
     return 0
 
 
-def _print(found: Rehearsal) -> None:
-    if not found.applied:
+def _print(rehearsal: Rehearsal) -> None:
+    if not rehearsal.applied:
         print("the database has no schema yet: the first start makes it")
         return
-    newest = max(found.applied)
-    if not found.steps:
+    newest = max(rehearsal.applied)
+    if not rehearsal.steps:
         print(f"the database is at step {newest}, and this release has none that is ahead: nothing to do")
         return
-    print(f"the database is at step {newest}; {len(found.steps)} steps are ahead")
-    part = f"{percent(found.share)} of those that matter"
-    print(f"rehearsed with {count(found.rows)} rows, {part}{_scaled(found)}\n")
+    print(f"the database is at step {newest}; {len(rehearsal.steps)} steps are ahead")
+    part = f"{percent(rehearsal.share)} of those that matter"
+    print(f"rehearsed with {count(rehearsal.rows)} rows, {part}{_scaled(rehearsal)}\n")
     print_columns(
         [
             ("step", "kind", "takes", "keeps others from", "writes anew", "disk"),
-            *(_row(step) for step in found.steps),
+            *(_row(step) for step in rehearsal.steps),
         ]
     )
     print()
-    for reason in found.verdict.reasons:
+    for reason in rehearsal.verdict.reasons:
         print(reason)
-    print(f"verdict: {found.verdict.text()}")
+    print(f"verdict: {rehearsal.verdict.text()}")
 
 
-def _scaled(found: Rehearsal) -> str:
-    return "" if found.share == 1 else "; times, log and disk are scaled to all"
+def _scaled(rehearsal: Rehearsal) -> str:
+    return "" if rehearsal.share == 1 else "; times, log and disk are scaled to all"
 
 
 def _row(step: StepRun) -> tuple[str, ...]:
-    kept = (f"{out.table} ({out.whom}, {duration(out.seconds * 1000)})" for out in step.shut_out())
+    locks = (f"{out.table} ({out.whom}, {duration(out.seconds * 1000)})" for out in step.shut_out())
     return (
         f"{step.number} {step.name}",
         step.kind + (", beside ingest" if step.concurrent else ""),
         duration(step.took_s * 1000),
-        ", ".join(kept) or "-",
+        ", ".join(locks) or "-",
         ", ".join(step.rewritten) or "-",
         size(step.disk_bytes),
     )
 
 
-def rehearsal_facts(found: Rehearsal) -> dict[str, Any]:
+def rehearsal_facts(rehearsal: Rehearsal) -> dict[str, Any]:
     """What is printed, for programs, and every statement with it."""
     return {
-        "newest_applied": max(found.applied, default=None),
-        "rows": found.rows,
-        "share": found.share,
-        "verdict": found.verdict.outcome,
-        "pause_s": found.verdict.pause_s,
-        "reasons": list(found.verdict.reasons),
+        "newest_applied": max(rehearsal.applied, default=None),
+        "rows": rehearsal.rows,
+        "share": rehearsal.share,
+        "verdict": rehearsal.verdict.outcome,
+        "pause_s": rehearsal.verdict.pause_s,
+        "reasons": list(rehearsal.verdict.reasons),
         "steps": [
             {
                 "number": step.number,
@@ -141,15 +141,15 @@ def rehearsal_facts(found: Rehearsal) -> dict[str, Any]:
                 "rewrites": step.rewritten,
                 "statements": [
                     {
-                        "text": each.text,
-                        "took_s": each.took_s,
-                        "wal_bytes": each.wal_bytes,
-                        "locks": dict(each.locks),
-                        "rewrites": list(each.rewritten),
+                        "text": statement.text,
+                        "took_s": statement.took_s,
+                        "wal_bytes": statement.wal_bytes,
+                        "locks": dict(statement.locks),
+                        "rewrites": list(statement.rewritten),
                     }
-                    for each in step.statements
+                    for statement in step.statements
                 ],
             }
-            for step in found.steps
+            for step in rehearsal.steps
         ],
     }

@@ -42,8 +42,8 @@ async def run(arguments: argparse.Namespace, settings: Settings) -> None:
 async def _list(accounts: AccountStore) -> None:
     rows = [("EMAIL", "ROLE", "SIGNS IN BY", "CREATED")]
     for account, role in await accounts.all():
-        how = "password" if account.has_password else "identity provider"
-        rows.append((account.email, role or "none", how, timestamp(account.created_at)))
+        method = "password" if account.has_password else "identity provider"
+        rows.append((account.email, role or "none", method, timestamp(account.created_at)))
     print_columns(rows)
     if len(rows) == 1:
         print("nobody has signed up yet; the first who does owns the instance")

@@ -24,11 +24,11 @@ REMOVED: Final = re.compile(
 
 def unknown_settings(env: Mapping[str, str]) -> list[tuple[str, str | None]]:
     """`SVC_*` names that mean nothing, each with the nearest known name if one is near."""
-    known = [row.name for row in setting_rows()]
+    names = [row.name for row in setting_rows()]
     return [
-        (name, next(iter(difflib.get_close_matches(name, known, n=1, cutoff=0.6)), None))
+        (name, next(iter(difflib.get_close_matches(name, names, n=1, cutoff=0.6)), None))
         for name in sorted(env)
-        if name.startswith("SVC_") and name not in known and not REMOVED.fullmatch(name)
+        if name.startswith("SVC_") and name not in names and not REMOVED.fullmatch(name)
     ]
 
 
@@ -64,7 +64,10 @@ def boot_refusals(settings: Settings) -> list[str]:
     }
     missing = [name for name, value in sso.items() if value is None]
     if 0 < len(missing) < len(sso):
-        refusals.append(f"{' and '.join(missing)} must be set too, or none of {', '.join(sso)}")
+        refusals.append(
+            f"{' and '.join(missing)} must be set too, or none of {', '.join(sso)}; SSO_ISSUER_URL is the"
+            " address of the identity provider, such as https://login.example.org"
+        )
     if not settings.auth_passwords and missing:
         refusals.append(
             f"SVC_AUTH_PASSWORDS is false while {' and '.join(missing)} is unset: nobody could sign in"

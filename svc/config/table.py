@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 from binascii import Error as Base64Error
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import time
 from pathlib import Path
 from typing import Any, Final
@@ -102,6 +102,12 @@ def setting(
         text = raw.strip() or default
         try:
             return type_.read(text)
+        except RuntimeError:
+            # Of `~`, where neither HOME nor the system's accounts know what it stands for.
+            raise BadSetting(
+                f"{name} is {text!r}, and this account has no home folder. Set HOME, or set {name} to an"
+                " absolute path"
+            ) from None
         except (ValueError, KeyError, Base64Error):
             value = "(its value is not shown)" if secret else repr(raw)
             raise BadSetting(f"{name} is {value}; expected {type_.expected}") from None
@@ -252,7 +258,7 @@ class Settings:
         "SVC_INGEST_DRAINERS",
         integer(1, 16),
         "2",
-        "Drainers that write accepted batches in memory and disk mode.",
+        "Drainers in memory and disk mode, never fewer than decoders and one; Settings → Health shows them.",
     )
     decoders: int = setting(
         "SVC_INGEST_DECODERS",
@@ -739,11 +745,20 @@ class Settings:
 
 def absolute_paths(settings: Settings, env: Mapping[str, str]) -> dict[str, str]:
     """Every variable of the environment that holds a path, as a process in another folder must read it."""
+    return {name: str(path) for name, path in _paths(settings) if env.get(name, "").strip()}
+
+
+def naming_variable(path: Path, settings: Settings) -> str | None:
+    """The variable that names this path or a folder above it; None when no setting does."""
+    above = {path, *path.parents}
+    return next((name for name, folder in _paths(settings) if folder in above), None)
+
+
+def _paths(settings: Settings) -> Iterator[tuple[str, Path | None]]:
     fields: tuple[attrs.Attribute[Any], ...] = attrs.fields(Settings)  # type: ignore[arg-type]
-    rows = ((field.metadata[_ROW], getattr(settings, field.name)) for field in fields)
-    return {
-        row.name: str(value) for row, value in rows if row.type == "path" and env.get(row.name, "").strip()
-    }
+    for field in fields:
+        if field.metadata[_ROW].type == "path":
+            yield field.metadata[_ROW].name, getattr(settings, field.name)
 
 
 def setting_rows() -> tuple[Row, ...]:

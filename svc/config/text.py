@@ -9,13 +9,13 @@ def settings_markdown() -> str:
     """The table as the README shows it."""
     lines = ["| Variable | Type | Default | Unit | What it does |", "|---|---|---|---|---|"]
     lines += [
-        f"| `{row.name}` | {row.type} | {_shown(row)} | {row.unit} | {row.sentence} |"
+        f"| `{row.name}` | {row.type} | {_default_text(row)} | {row.unit} | {row.sentence} |"
         for row in setting_rows()
     ]
     return "\n".join(lines)
 
 
-def _shown(row: Row) -> str:
+def _default_text(row: Row) -> str:
     plain = {"blank", "derived", "published placeholder"}
     return row.default if row.default in plain or " " in row.default else f"`{row.default}`"
 

@@ -65,8 +65,8 @@ def _one_of(*choices: str) -> Callable[[str], str | None]:
     return read
 
 
-def _optionally(read: Callable[[str], Any]) -> Callable[[str], Any]:
-    return lambda raw: read(raw) if raw else None
+def _optionally(parse: Callable[[str], Any]) -> Callable[[str], Any]:
+    return lambda raw: parse(raw) if raw else None
 
 
 def _seconds(raw: str) -> float:
@@ -127,14 +127,14 @@ def _networks(raw: str) -> tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, 
 
 
 def _headers(raw: str) -> tuple[tuple[str, str], ...]:
-    found = []
+    headers = []
     for part in filter(None, (part.strip() for part in raw.split(","))):
         name, equals, value = part.partition("=")
         name, value = unquote(name.strip()).lower(), unquote(value.strip())
         if not equals or not re.fullmatch(r"[a-z0-9!#$%&'*+.^_`|~-]+", name) or not value.isprintable():
             raise ValueError
-        found.append((name, value))
-    return tuple(found)
+        headers.append((name, value))
+    return tuple(headers)
 
 
 def _key32(raw: str) -> bytes:
@@ -203,5 +203,5 @@ def integer(low: int, high: int) -> Type:
 def one_of(*choices: str, blank: bool = False) -> Type:
     """One word of a closed list, in any letter case; `blank` allows the empty value."""
     expected = "one of " + ", ".join(choices) + (", or blank" if blank else "")
-    read = _one_of(*choices)
-    return Type(" \\| ".join(choices), expected, _optionally(read) if blank else read)
+    parse = _one_of(*choices)
+    return Type(" \\| ".join(choices), expected, _optionally(parse) if blank else parse)

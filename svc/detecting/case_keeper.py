@@ -46,7 +46,7 @@ NAME: Final = "cases"
 ROUND_S: Final = 10.0
 #: Words that a ruling of the rule begins with while it withholds.
 WITHHELD: Final = "Withheld: "
-#: Detectors that wait for no watermark, so that nobody can be as far as they are.
+#: Detectors that wait for no watermark: no other detector can be as far as they are.
 AHEAD: Final = frozenset({"secret_leak"})
 #: What drifts by its cause's name in the order of causes.
 _CAUSES: Final[Mapping[str, str]] = {"turn_cost": "cost"}
@@ -91,113 +91,119 @@ class CaseKeeper:
 
     async def _project(self, project_id: int) -> None:
         standing = await self.work.standing(project_id, self.now())
-        known: list[_Known] = []
-        ruled = [(one, _withheld(one)) for one in standing]
-        surely = {
-            (one.cause.detector, one.subject)
-            for one, held in ruled
-            if not one.closed and (one.confirmed or held is None)
+        active: list[_Known] = []
+        decisions = [(finding, _withheld(finding)) for finding in standing]
+        confirmed_causes = {
+            (finding.cause.detector, finding.subject)
+            for finding, reason in decisions
+            if not finding.closed and (finding.confirmed or reason is None)
         }
-        for one, held in ruled:
-            if (one.payload.get("with"), one.subject) in surely:
+        for finding, reason in decisions:
+            if (finding.payload.get("with"), finding.subject) in confirmed_causes:
                 # It says how another fails that is confirmed.
-                held = None
-            if held is None or one.confirmed:
-                known.append(await self._known(project_id, one))
-            elif one.decided_by is None and not one.closed:
-                await self._withhold(project_id, one, held)
-        explained = await self._explain(project_id, known)
-        known = [one for one in known if one.standing.id not in explained]
-        groups = cases([one.candidate for one in known if not one.standing.closed])
-        by_key = {str(one.standing.id): one for one in known}
+                reason = None
+            if reason is None or finding.confirmed:
+                active.append(await self._with_candidate(project_id, finding))
+            elif finding.decided_by is None and not finding.closed:
+                await self._withhold(project_id, finding, reason)
+        explained_ids = await self._explain(project_id, active)
+        active = [entry for entry in active if entry.standing.id not in explained_ids]
+        groups = cases([entry.candidate for entry in active if not entry.standing.closed])
+        by_key = {str(entry.standing.id): entry for entry in active}
         for group in groups:
             await self._group(project_id, [by_key[candidate.key] for candidate in group], by_key)
-        for one in standing:
-            if one.recovered_at is not None and not one.closed:
-                await self.findings.recover(project_id, one.id, one.recovered_at)
+        for finding in standing:
+            if finding.recovered_at is not None and not finding.closed:
+                await self.findings.recover(project_id, finding.id, finding.recovered_at)
                 self.counts["recovered"] += 1
 
-    async def _withhold(self, project_id: int, one: Standing, why: str) -> None:
-        if one.summary != why:
-            await self.findings.rule(project_id, one.id, Triage("unclear", "wait", why), RULE, self.now())
+    async def _withhold(self, project_id: int, finding: Standing, why: str) -> None:
+        if finding.summary != why:
+            await self.findings.rule(project_id, finding.id, Triage("unclear", "wait", why), RULE, self.now())
 
-    async def _known(self, project_id: int, one: Standing) -> _Known:
-        traces = await self.work.traces(project_id, one.id, "witness")
+    async def _with_candidate(self, project_id: int, finding: Standing) -> _Known:
+        traces = await self.work.traces(project_id, finding.id, "witness")
         if not traces:
-            traces = await self.work.traces(project_id, one.id, "member")
-        subjects = {one.subject}
-        if one.subject.startswith("tool:") and one.cause.detector != "secret_leak":
+            traces = await self.work.traces(project_id, finding.id, "member")
+        subjects = {finding.subject}
+        if finding.subject.startswith("tool:") and finding.cause.detector != "secret_leak":
             subjects |= {f"site:{site}" for site in await self.work.sites(project_id, traces)}
-        median = slot_at(one.onset_at.timestamp())
-        cause = one.cause.detector if one.cause.detector in DETECTORS else one.cause.kind
-        if one.cause.kind in MEASURES and MEASURES[one.cause.kind].unit is not None:
-            cause = _CAUSES.get(one.cause.kind, one.cause.kind)
+        median = slot_at(finding.onset_at.timestamp())
+        cause = finding.cause.detector if finding.cause.detector in DETECTORS else finding.cause.kind
+        if finding.cause.kind in MEASURES and MEASURES[finding.cause.kind].unit is not None:
+            cause = _CAUSES.get(finding.cause.kind, finding.cause.kind)
         return _Known(
-            one,
+            finding,
             Candidate(
-                key=str(one.id),
+                key=str(finding.id),
                 cause=cause,
                 onset=Onset(
-                    slot_at(one.onset_low_at.timestamp()), median, slot_at(one.onset_high_at.timestamp())
+                    slot_at(finding.onset_low_at.timestamp()),
+                    median,
+                    slot_at(finding.onset_high_at.timestamp()),
                 ),
                 traces=traces,
                 subjects=frozenset(subjects),
             ),
         )
 
-    async def _explain(self, project_id: int, known: Sequence[_Known]) -> set[UUID]:
+    async def _explain(self, project_id: int, active: Sequence[_Known]) -> set[UUID]:
         """Withhold what a finding explains that is closed by now: no case is there to join. Which."""
-        explained: set[UUID] = set()
-        over = [one for one in known if one.standing.closed]
-        for one in [one for one in known if not one.standing.closed and not one.standing.confirmed]:
-            for cause in over:
-                if cause.candidate.rank < one.candidate.rank and joined(one.candidate, cause.candidate):
-                    share = await self._share(project_id, one, cause)
+        explained_ids: set[UUID] = set()
+        causes = [entry for entry in active if entry.standing.closed]
+        for effect in [
+            effect for effect in active if not effect.standing.closed and not effect.standing.confirmed
+        ]:
+            for cause in causes:
+                if cause.candidate.rank < effect.candidate.rank and joined(effect.candidate, cause.candidate):
+                    share = await self._share(project_id, effect, cause)
                     if share >= EXPLAINED_SHARE:
                         why = f"{WITHHELD}{percent(share)} of it was “{cause.standing.title}”, which is over."
-                        await self._withhold(project_id, one.standing, why)
-                        explained.add(one.standing.id)
+                        await self._withhold(project_id, effect.standing, why)
+                        explained_ids.add(effect.standing.id)
                         break
-        return explained
+        return explained_ids
 
     async def _group(self, project_id: int, group: Sequence[_Known], by_key: Mapping[str, _Known]) -> None:
         """One outage: its case, the first cause first, and everything else under it."""
         shares: dict[tuple[str, str], float] = {}
-        for place, effect in enumerate(group):
-            for cause in group[:place]:
+        for position, effect in enumerate(group):
+            for cause in group[:position]:
                 shares[effect.candidate.key, cause.candidate.key] = await self._share(
                     project_id, effect, cause
                 )
-        told = roles([one.candidate for one in group], shares)
+        assignments = roles([member.candidate for member in group], shares)
         now = self.now()
-        for role in told:
-            one = by_key[role.key].standing
-            if role.role == "cause" and not one.confirmed:
-                ruling = Triage("positive", "open_case", _because(one))
-                await self.findings.rule(project_id, one.id, ruling, RULE, now)
+        for role in assignments:
+            standing = by_key[role.key].standing
+            if role.role == "cause" and not standing.confirmed:
+                ruling = Triage("positive", "open_case", _because(standing))
+                await self.findings.rule(project_id, standing.id, ruling, RULE, now)
                 self.counts["confirmed"] += 1
         # The case that is there already, the oldest of them; else one for the first cause.
-        listed = [
-            one.standing for one in group if one.standing.case_id is not None and one.standing.case_open
+        case_findings = [
+            member.standing
+            for member in group
+            if member.standing.case_id is not None and member.standing.case_open
         ]
-        leader = by_key[told[0].key].standing
-        if listed:
-            case_id: Any = min(listed, key=lambda one: one.onset_at).case_id
+        leader = by_key[assignments[0].key].standing
+        if case_findings:
+            case_id: Any = min(case_findings, key=lambda finding: finding.onset_at).case_id
         else:
             opened = await self.lists.open(project_id, leader.id, RULE, now)
             if isinstance(opened, NotOpened):
                 return
             case_id = opened.id
             self.counts["opened"] += opened.how != "known"
-        for role in told:
-            one = by_key[role.key].standing
+        for role in assignments:
+            standing = by_key[role.key].standing
             share = None if role.explained_share is None else round(role.explained_share, 3)
-            if one.case_id != case_id or one.role != role.role or one.explained_share != share:
-                await self.lists.join(project_id, case_id, one.id, role.role, share, RULE, now)
-            if role.role == "effect" and one.status == "withheld" and role.under is not None:
-                above = by_key[role.under].standing
-                why = f"{WITHHELD}{percent(share or 0)} of it is “{above.title}”, whose case lists it."
-                await self._withhold(project_id, one, why)
+            if standing.case_id != case_id or standing.role != role.role or standing.explained_share != share:
+                await self.lists.join(project_id, case_id, standing.id, role.role, share, RULE, now)
+            if role.role == "effect" and standing.status == "withheld" and role.under is not None:
+                explanation = by_key[role.under].standing
+                why = f"{WITHHELD}{percent(share or 0)} of it is “{explanation.title}”, whose case lists it."
+                await self._withhold(project_id, standing, why)
         await self.work.lead(project_id, case_id, leader.id)
 
     async def _share(self, project_id: int, effect: _Known, cause: _Known) -> float:
@@ -212,48 +218,51 @@ class CaseKeeper:
         if bucket is None or usual is None or MEASURES[bucket.measure].details:
             return 0.0
         first, end = effect.candidate.onset.median, slot_at(effect.standing.last_seen_at.timestamp())
-        taken = await self.work.counted(project_id, bucket, cause.candidate.traces, first)
+        overlap = await self.work.counted(project_id, bucket, cause.candidate.traces, first)
         if MEASURES[bucket.measure].unit is None:
             rates = (await self.tallies.rates(project_id, bucket.whole, first, end)).between(first, end)
-            before = (await self.tallies.rates(project_id, bucket.whole, *usual)).between(*usual)
+            baseline = (await self.tallies.rates(project_id, bucket.whole, *usual)).between(*usual)
             present = (int(rates.units.sum()), int(rates.failures.sum()))
             without = (
-                present[0] - sum(units for _, units, _ in taken),
-                present[1] - sum(failures for _, _, failures in taken),
+                present[0] - sum(units for _, units, _ in overlap),
+                present[1] - sum(failures for _, _, failures in overlap),
             )
-            was = _rate(int(before.units.sum()), int(before.failures.sum()))
-            return explained_share(_rate(*present) - was, max(_rate(*without), 0.0) - was)
+            baseline_rate = _rate(int(baseline.units.sum()), int(baseline.failures.sum()))
+            return explained_share(_rate(*present) - baseline_rate, max(_rate(*without), 0.0) - baseline_rate)
         sizes = (await self.tallies.sizes(project_id, bucket.whole, first, end)).between(first, end)
-        usually = (await self.tallies.sizes(project_id, bucket.whole, *usual)).between(*usual).mean() or 0.0
-        less = sizes.mean((bin_, units) for bin_, units, _ in taken)
+        usual_mean = (await self.tallies.sizes(project_id, bucket.whole, *usual)).between(
+            *usual
+        ).mean() or 0.0
+        mean_without = sizes.mean((bin_, units) for bin_, units, _ in overlap)
         return explained_share(
-            (sizes.mean() or usually) - usually, (usually if less is None else less) - usually
+            (sizes.mean() or usual_mean) - usual_mean,
+            (usual_mean if mean_without is None else mean_without) - usual_mean,
         )
 
     async def _by_tool(self, project_id: int, effect: _Known, cause: _Known) -> float:
         """How much of slower turns a slower tool explains, by what both grew a trace."""
-        grown: list[float] = []
+        growths: list[float] = []
         rows: list[float] = []
-        for one in (cause, effect):
-            bucket, usual = Watched.of_reference(one.standing.reference), _usual(one.standing)
+        for side in (cause, effect):
+            bucket, usual = Watched.of_reference(side.standing.reference), _usual(side.standing)
             if bucket is None or usual is None:
                 return 0.0
             first, end = effect.candidate.onset.median, slot_at(effect.standing.last_seen_at.timestamp())
             now = (await self.tallies.sizes(project_id, bucket.whole, first, end)).between(first, end)
-            was = (await self.tallies.sizes(project_id, bucket.whole, *usual)).between(*usual)
-            grown.append((now.mean() or 0.0) - (was.mean() or 0.0))
+            baseline = (await self.tallies.sizes(project_id, bucket.whole, *usual)).between(*usual)
+            growths.append((now.mean() or 0.0) - (baseline.mean() or 0.0))
             rows.append(float(now.counts.sum()))
         calls = rows[0] / rows[1] if rows[1] else 0.0
-        return explained_by_tool(grown[0] * calls, grown[1])
+        return explained_by_tool(growths[0] * calls, growths[1])
 
 
-def _withheld(one: Standing) -> str | None:
+def _withheld(finding: Standing) -> str | None:
     """Why the rule withholds a finding; None: it is confirmed by it."""
-    if one.payload.get("confirm") == "at_once":
+    if finding.payload.get("confirm") == "at_once":
         return None
-    rule = one.payload.get("rule")
+    rule = finding.payload.get("rule")
     if rule is None:
-        return f"{WITHHELD}{one.payload.get('withheld', 'it is for information')}."
+        return f"{WITHHELD}{finding.payload.get('withheld', 'it is for information')}."
     failing = confirm.failing(
         confirm.Evidence(
             harmful=bool(rule["harmful"]),
@@ -274,14 +283,14 @@ def _withheld(one: Standing) -> str | None:
     return WITHHELD + "; ".join(confirm.REASONS[condition] for condition in failing) + "."
 
 
-def _because(one: Standing) -> str:
-    if one.payload.get("confirm") == "at_once":
+def _because(finding: Standing) -> str:
+    if finding.payload.get("confirm") == "at_once":
         return "Confirmed: one sighting of such a secret is enough."
     return "Confirmed: all conditions of the rule hold."
 
 
-def _usual(one: Standing) -> tuple[int, int] | None:
-    reference = one.payload.get("rule", {}).get("reference")
+def _usual(finding: Standing) -> tuple[int, int] | None:
+    reference = finding.payload.get("rule", {}).get("reference")
     return (reference[0], reference[1]) if reference and reference[1] else None
 
 

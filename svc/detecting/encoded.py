@@ -41,32 +41,32 @@ class EncodedJudge:
 
     async def round(self) -> float:
         """Ask about what waits. Returns the seconds to rest; raises `Outage` when the service is away."""
-        more = False
+        unfinished = False
         for project_id in await self.store.waiting(self.detector.name):
             if not await self.due.still(project_id, self.detector.name):
                 continue
             try:
-                more |= await self._project(project_id)
+                unfinished |= await self._project(project_id)
             except EncoderBusy as busy:
                 return busy.rest_s
             except Unreached as unreached:
                 raise Outage(f"the encoder {unreached}") from None
             finally:
                 await self.due.give_up(project_id, self.detector.name, None)
-        return 0.0 if more else self.interval_s
+        return 0.0 if unfinished else self.interval_s
 
     async def _project(self, project_id: int) -> bool:
         """One round of a project. Whether more may wait."""
         name = self.detector.name
         tuned = (await self.settings.of(project_id))[name]
         asking = await self.store.take(project_id, name)
-        firings = await self._asked(asking, tuned.tuning["score"]) if tuned.enabled else []
+        firings = await self._classify(asking, tuned.tuning["score"]) if tuned.enabled else []
         await self.store.done(project_id, name, asking.places, firings, self.now())
         self.counts["asked"] += len(asking.samples) if tuned.enabled else 0
         self.counts["fired"] += len(firings)
         return bool(asking.places)
 
-    async def _asked(self, asking: EncodeBatch, least: float) -> list[Firing]:
+    async def _classify(self, asking: EncodeBatch, least: float) -> list[Firing]:
         if not asking.samples:
             return []
         head: Head = "frustration" if self.detector.name == "frustration" else "groundedness"
@@ -75,16 +75,16 @@ class EncodedJudge:
         firings = []
         for score, (trace_id, session_id, sample) in zip(scores, asking.samples, strict=True):
             # A claim that is grounded scores high: what fires is its opposite.
-            told = score if head == "frustration" else 1 - score
-            if told >= least:
+            share = score if head == "frustration" else 1 - score
+            if share >= least:
                 by_session = self.detector.grain == "session" and session_id is not None
                 firings.append(
                     Firing(
                         classifier_id=self.detector.name,
                         severity="medium",
-                        confidence="high" if told >= (1 + least) / 2 else "medium",
+                        confidence="high" if share >= (1 + least) / 2 else "medium",
                         subject_kind="session" if by_session else "span",
-                        summary=f"{summary} ({percent(told)})",
+                        summary=f"{summary} ({percent(share)})",
                         session_id=session_id,
                         trace_id=trace_id,
                         span_id=None if by_session else sample.span_id,

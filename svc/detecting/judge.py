@@ -45,17 +45,21 @@ class Judge(Looks):
         first = await stores.witnesses.first_slot(scope.project_id, bucket)
         if first is None:
             return False
-        since = min((one.from_slot for one in due), default=until)
-        kept = await stores.states.before(scope.project_id, name, bucket, since)
-        if kept is None and first < scope.look.fine_from:
+        since = min((due_bucket.from_slot for due_bucket in due), default=until)
+        stored_state = await stores.states.before(scope.project_id, name, bucket, since)
+        if stored_state is None and first < scope.look.fine_from:
             # What it was judged from is no longer there slot by slot.
-            kept = await stores.states.oldest(scope.project_id, name, bucket)
-        if kept is not None and kept.alarmed and not self._lives(scope, bucket):
+            stored_state = await stores.states.oldest(scope.project_id, name, bucket)
+        if stored_state is not None and stored_state.alarmed and not self._lives(scope, bucket):
             # People saw to what it fired, so that it begins anew from here.
-            kept = cleared(kept)
-        judged = await self._judged(scope, bucket, kept, first)
+            stored_state = cleared(stored_state)
+        judged = await self._judged(scope, bucket, stored_state, first)
         move = scope.moves.get(bucket.reference)
-        state, checkpoints, since_kept = judged.state, judged.checkpoints, 0 if kept is None else kept.cursor
+        state, checkpoints, since_kept = (
+            judged.state,
+            judged.checkpoints,
+            0 if stored_state is None else stored_state.cursor,
+        )
         if move is not None:
             from_slot = slot_at(move.from_at.timestamp())
             present = moved(state, judged.counted.between(from_slot, until), from_slot, until)
@@ -77,28 +81,32 @@ class Judge(Looks):
     def _lives(self, scope: Scope, bucket: Watched) -> bool:
         return any(finding.reference == bucket.reference for finding in scope.live)
 
-    async def _judged(self, scope: Scope, bucket: Watched, kept: BucketState | None, first: int) -> Judgement:
+    async def _judged(
+        self, scope: Scope, bucket: Watched, stored_state: BucketState | None, first: int
+    ) -> Judgement:
         project_id, until = scope.project_id, scope.look.until
-        # What their shapes have in common is told by all answers there are.
-        begin = first if MEASURES[bucket.measure].details else needs_from(kept, first)
+        # Shapes of answers are compared over every answer there is.
+        begin = first if MEASURES[bucket.measure].details else needs_from(stored_state, first)
         # What people said is normal may begin before what the engine needs.
         begin = min([begin, *(slot_at(m.from_at.timestamp()) for m in scope.moves.values())])
-        counted = await self.stores.witnesses.counted(project_id, bucket, begin, until)
-        return await trio.to_thread.run_sync(judge, kept, first, counted, scope.months, scope.tuning, until)
+        counts = await self.stores.witnesses.counted(project_id, bucket, begin, until)
+        return await trio.to_thread.run_sync(
+            judge, stored_state, first, counts, scope.months, scope.tuning, until
+        )
 
     async def _tell(self, scope: Scope, bucket: Watched, judged: Judgement) -> str:
         """Tell the findings what changed, oldest first, and close those that late news undid."""
         keys: set[str] = set()
         outcome = "told"
-        changes = sorted(judged.changes, key=lambda one: one.fired)
+        changes = sorted(judged.changes, key=lambda change: change.fired)
         misfits = await self._misfits(scope, bucket, judged.state) if changes else None
         for change in changes:
             words = await self._words(scope, bucket, change, misfits)
             keys.add(words.cause.key)
             detection = self._detection(scope, bucket, change, words)
-            alone = sum(one.direction == change.direction for one in changes) == 1
-            noted = alone and change.recovered is None and _noted(scope, change, words)
-            note = None if noted else await self._note(scope, bucket, change, words, misfits)
+            is_only = sum(other_change.direction == change.direction for other_change in changes) == 1
+            is_noted = is_only and change.recovered is None and _noted(scope, change, words)
+            note = None if is_noted else await self._note(scope, bucket, change, words, misfits)
             fired = await self.stores.verbs.fire(scope.project_id, detection, (), note=note)
             if fired.did == "waits":
                 return "waits"
@@ -124,13 +132,13 @@ class Judge(Looks):
         else:
             failing = misfits if change.direction == "up" else None
             spread = await self.stores.traces.spread(project_id, bucket, first, end, failing)
-        touched = spread.traces
+        touched_traces = spread.traces
         if change.shown is not None:
-            touched = change.shown.rows
+            touched_traces = change.shown.rows
         elif change.now is not None and change.direction == "up":
-            touched = change.now.failures
+            touched_traces = change.now.failures
         traces = await self.stores.witnesses.traces(project_id, first, end)
-        words = told(self.detector.name, bucket, change, min(touched / traces, 1.0) if traces else 0.0)
+        words = told(self.detector.name, bucket, change, min(touched_traces / traces, 1.0) if traces else 0.0)
         parts: dict[str, Any] = {}
         if bucket.measure == "turn_cost":
             parts["parts"] = await self._cost_parts(project_id, bucket, change, end)
@@ -140,10 +148,14 @@ class Judge(Looks):
             payload={
                 **words.payload,
                 **parts,
-                "traces": spread.traces if change.shown is None else touched,
+                "traces": spread.traces if change.shown is None else touched_traces,
                 "signatures": [
-                    {"signature": one.name, "traces": one.traces, "since": instant(one.first).isoformat()}
-                    for one in signatures
+                    {
+                        "signature": signature.name,
+                        "traces": signature.traces,
+                        "since": instant(signature.first).isoformat(),
+                    }
+                    for signature in signatures
                 ],
                 "rule": _rule(change, spread, end, _dollars(bucket, change)),
             },
@@ -155,10 +167,10 @@ class Judge(Looks):
         """What made the cost change: calls, tokens a call, the share that no cache held, the price."""
         if change.usual is None:
             return []
-        before = max(change.usual.first, change.usual.end - PARTS_SLOTS), change.usual.end
-        after = change.onset.median, min(end, change.onset.median + PARTS_SLOTS)
-        factors = await self.stores.traces.cost_factors(project_id, bucket, before, after)
-        return [attrs.asdict(one) for one in factors]
+        earlier = max(change.usual.first, change.usual.end - PARTS_SLOTS), change.usual.end
+        later = change.onset.median, min(end, change.onset.median + PARTS_SLOTS)
+        factors = await self.stores.traces.cost_factors(project_id, bucket, earlier, later)
+        return [attrs.asdict(factor) for factor in factors]
 
     async def _misfits(self, scope: Scope, bucket: Watched, state: BucketState) -> frozenset[str] | None:
         """The shapes of answers that are not as they should be; None where failures were counted as such."""
@@ -250,8 +262,10 @@ class Judge(Looks):
 def _noted(scope: Scope, change: Change, words: Told) -> bool:
     """Whether the finding that lives was noted as often: to look for a trace takes long."""
     return any(
-        one.cause == words.cause and one.recovered_at is None and one.recurrences >= change.recurrences
-        for one in scope.live
+        finding.cause == words.cause
+        and finding.recovered_at is None
+        and finding.recurrences >= change.recurrences
+        for finding in scope.live
     )
 
 
@@ -264,9 +278,9 @@ def _dollars(bucket: Watched, change: Change) -> float:
     """What a day costs more, by the medians."""
     if bucket.measure != "turn_cost" or change.shown is None or change.direction == "down":
         return 0.0
-    more = (change.shown.p50 - change.shown.usual_p50) * UNIT_DOLLARS
+    dollars = (change.shown.p50 - change.shown.usual_p50) * UNIT_DOLLARS
     days = max((_end(change, change.last_fired + 1) - change.onset.median) / SLOTS_PER_DAY, 0.25)
-    return more * change.shown.rows / min(days, 7.0)
+    return dollars * change.shown.rows / min(days, 7.0)
 
 
 def _rule(change: Change, spread: Breadth, end: int, dollars_a_day: float) -> dict[str, Any]:
@@ -288,5 +302,5 @@ def _rule(change: Change, spread: Breadth, end: int, dollars_a_day: float) -> di
 
 
 def _tail_ratio(change: Change) -> float:
-    shown = change.shown
-    return 0.0 if shown is None or not shown.usual_p95 else shown.p95 / shown.usual_p95
+    sizes = change.shown
+    return 0.0 if sizes is None or not sizes.usual_p95 else sizes.p95 / sizes.usual_p95

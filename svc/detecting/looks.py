@@ -80,7 +80,7 @@ class Stores:
 
 @attrs.frozen(eq=False)
 class Scope:
-    """What one look at a project knows beside its tallies."""
+    """What one pass over a project needs beside its tallies."""
 
     project_id: int
     look: DueLook
@@ -112,27 +112,27 @@ class Looks(ABC):
         A project that cannot be judged keeps no other from its turn; what it raised goes up at the end.
         """
         soon = False
-        failed: Exception | None = None
+        first_error: Exception | None = None
         for project_id in await self.stores.due.waiting(self.detector.name):
             try:
                 soon |= await self._project(project_id)
             except Outage:
                 raise
             except Exception as error:
-                failed = failed or error
+                first_error = first_error or error
                 self.counts["failed"] += 1
-        if failed is not None:
-            raise failed
+        if first_error is not None:
+            raise first_error
         return min(SOON_S, self.interval_s) if soon else self.interval_s
 
     async def _project(self, project_id: int) -> bool:
         stores, name = self.stores, self.detector.name
-        every = await stores.settings.of(project_id)
-        tuned = every[name]
+        settings = await stores.settings.of(project_id)
+        tuned = settings[name]
         if not tuned.enabled:
             return False
-        after = self.after if self.after is not None and every[self.after].enabled else None
-        look = await stores.due.take(project_id, name, at_once=self.at_once, after=after)
+        precursor = self.after if self.after is not None and settings[self.after].enabled else None
+        look = await stores.due.take(project_id, name, at_once=self.at_once, after=precursor)
         if look is None:
             return False
         self.counts["looks"] += 1
@@ -143,25 +143,29 @@ class Looks(ABC):
                 look,
                 months,
                 tuned.tuning,
-                [one for one in await stores.findings.live(project_id) if one.cause.detector == name],
+                [
+                    finding
+                    for finding in await stores.findings.live(project_id)
+                    if finding.cause.detector == name
+                ],
                 {
                     move.reference: move
                     for move in await stores.references.pending(project_id)
                     if move.detector == name
                 },
             )
-            waits, failed = False, None
+            waits, first_error = False, None
             for bucket, due in self._subjects(scope).items():
                 try:
                     waits |= await self.subject(scope, bucket, due)
                 except Outage:
                     raise
                 except Exception as error:  # the others of the project are judged all the same
-                    failed = failed or error
+                    first_error = first_error or error
                 self.counts["subjects"] += 1
                 await trio.lowlevel.checkpoint()
-            if failed is not None:
-                raise failed
+            if first_error is not None:
+                raise first_error
         except Exception as error:
             if not isinstance(error, Outage):
                 await stores.due.give_up(project_id, name, None, failure=type(error).__name__)

@@ -35,7 +35,7 @@ from protocol.storage import Outage
 from svc.detecting.rounds import ROUNDS, Round, RoundMeans
 from svc.outside.encoder import Encoder
 from svc.runtime.asyncio_loop import asyncio_loop
-from svc.runtime.child import END_TIMEOUT_S, end_with_parent, end_within, parent_pipe
+from svc.runtime.child import END_TIMEOUT_S, end_with_parent, end_within, parent_pipe, run_for_parent
 from svc.runtime.garbage import collect_seldom
 from svc.runtime.logging import set_up
 from svc.store.detection.holding import give_up_all
@@ -65,7 +65,7 @@ class KeptRound:
     counts: Counter[str] = attrs.field(factory=Counter)
 
     def report(self) -> RoundReport:
-        """How it stands, within bounds."""
+        """The state of the round, within bounds."""
         vitals = self.vitals
         return RoundReport(
             name=vitals.name,
@@ -90,7 +90,7 @@ def main() -> None:
     os.nice(NICENESS)
     orders, answers = parent_pipe()
     end_with_parent(orders, END_TIMEOUT_S)
-    trio.run(_live, orders, answers)
+    run_for_parent(_live, orders, answers)
 
 
 async def _live(orders_fd: int, answers_fd: int) -> None:
@@ -115,13 +115,13 @@ async def _live(orders_fd: int, answers_fd: int) -> None:
                 false_alarms_per_month=start.false_alarms_per_month,
                 encoder=None if start.encoder_url is None else Encoder(start.encoder_url, start.encoder_key),
             )
-            kept = [
+            kept_rounds = [
                 KeptRound(row, Vitals(row.name, spare=True))
                 for row in ROUNDS
                 if means.encoder is not None or not row.asks_encoder
             ]
-            await keep_rounds(nursery, means, kept)
-            nursery.start_soon(_report, kept, answers)
+            await keep_rounds(nursery, means, kept_rounds)
+            nursery.start_soon(_report, kept_rounds, answers)
             collect_seldom()
             while (message := await _next(orders, frames)) is not None:
                 match message:
@@ -142,31 +142,31 @@ async def _give_up(database: Database) -> None:
 
 async def keep_rounds(nursery: trio.Nursery, means: RoundMeans, rounds: Sequence[KeptRound]) -> None:
     """Start every round, each kept for itself."""
-    for kept in rounds:
+    for kept_round in rounds:
 
-        def build(kept: KeptRound = kept) -> Repeating:
-            return Repeating(kept.row.build(means, kept.counts), kept.vitals)
+        def build(kept_round: KeptRound = kept_round) -> Repeating:
+            return Repeating(kept_round.row.build(means, kept_round.counts), kept_round.vitals)
 
-        await nursery.start(partial(keep, build, kept.vitals))
+        await nursery.start(partial(keep, build, kept_round.vitals))
 
 
 async def _report(rounds: Sequence[KeptRound], answers: trio.abc.SendStream) -> None:
     """Tell whenever something changed, and that there is nothing new now and then."""
-    said, said_s = None, 0.0
+    last_report, said_s = None, 0.0
     with suppress(trio.BrokenResourceError):
         while True:
-            report = Report(tuple(kept.report() for kept in rounds))
-            if report != said or trio.current_time() - said_s >= SIGN_OF_LIFE_S:
+            report = Report(tuple(kept_round.report() for kept_round in rounds))
+            if report != last_report or trio.current_time() - said_s >= SIGN_OF_LIFE_S:
                 await answers.send_all(framed_message(report))
-                said, said_s = report, trio.current_time()
+                last_report, said_s = report, trio.current_time()
             await trio.sleep(REPORT_S)
 
 
-async def _end_on_sigterm(whole: trio.CancelScope) -> None:
+async def _end_on_sigterm(service_scope: trio.CancelScope) -> None:
     with trio.open_signal_receiver(signal.SIGTERM) as arriving:
         async for _ in arriving:
             end_within(END_TIMEOUT_S)
-            whole.cancel()
+            service_scope.cancel()
 
 
 async def _next(stream: trio.abc.ReceiveStream, frames: Frames) -> StartDetecting | IngestBusy | None:

@@ -55,74 +55,90 @@ class Sightings(Looks):
         self, scope: Scope, detection: Detection, sightings: Sequence[Sighting], confidence: str
     ) -> tuple[UUID, str]:
         """Tell a finding with the traces that show it, and a firing for each."""
-        refs = [Ref("changepoint", trace_id=one.trace_id, span_id=_first(one)) for one in sightings[:1]]
+        refs = [
+            Ref("changepoint", trace_id=sighting.trace_id, span_id=_first(sighting))
+            for sighting in sightings[:1]
+        ]
         exemplars: dict[str | None, Sighting] = {}
-        for one in sightings:
-            exemplars.setdefault(one.signature, one)
-        for rank, one in enumerate(list(exemplars.values())[:EXEMPLARS], start=1):
-            refs.append(Ref("exemplar", trace_id=one.trace_id, span_id=_first(one), rank=rank))
+        for sighting in sightings:
+            exemplars.setdefault(sighting.signature, sighting)
+        for rank, sighting in enumerate(list(exemplars.values())[:EXEMPLARS], start=1):
+            refs.append(Ref("exemplar", trace_id=sighting.trace_id, span_id=_first(sighting), rank=rank))
         band = severity.band(detection.severity, harmful=detection.harmful)
         sights = [
             Sight(
-                one.trace_id,
-                tuple(Ref("witness", trace_id=one.trace_id, span_id=at) for at in one.spans or (None,)),
+                sighting.trace_id,
+                tuple(
+                    Ref("witness", trace_id=sighting.trace_id, span_id=span_id)
+                    for span_id in sighting.spans or (None,)
+                ),
                 Firing(
                     classifier_id=self.detector.name,
                     severity="low" if band == "info" else band,
                     confidence=confidence,
-                    subject_kind="span" if one.spans else "trace",
+                    subject_kind="span" if sighting.spans else "trace",
                     summary=detection.title,
-                    trace_id=one.trace_id,
-                    span_id=_first(one),
+                    trace_id=sighting.trace_id,
+                    span_id=_first(sighting),
                     call_site_id=detection.call_site_id,
-                    at=instant(one.slot + 1),
+                    at=instant(sighting.slot + 1),
                 ),
             )
-            for one in sightings
+            for sighting in sightings
         ]
         fired = await self.stores.verbs.fire(scope.project_id, detection, refs, sights=sights)
         return fired.finding_id, fired.did
 
 
 def _sighted(
-    detector: str, bucket: Watched, key: str, *, begun: int, at: int, last: int, current: float, **told: Any
+    detector: str,
+    bucket: Watched,
+    key: str,
+    *,
+    onset_slot: int,
+    fired_slot: int,
+    last_slot: int,
+    current: float,
+    **fields: Any,
 ) -> Detection:
-    """What was seen where nothing was before: it began in one slot, and that is known; `told` is the rest."""
+    """What was seen where nothing was before: it began in one known slot; `fields` holds the rest."""
     kind, name = subject_of(bucket)
-    payload = {"measure": bucket.measure, "subject": bucket.subject, **told.pop("payload")}
+    payload = {"measure": bucket.measure, "subject": bucket.subject, **fields.pop("payload")}
     return Detection(
         cause=Cause(detector, bucket.measure, key),
         subject_kind=kind,
         subject_id=name,
         subject_label=name,
-        detected_at=instant(at + 1),
-        onset_at=instant(begun),
-        onset_low_at=instant(begun),
-        onset_high_at=instant(begun),
+        detected_at=instant(fired_slot + 1),
+        onset_at=instant(onset_slot),
+        onset_low_at=instant(onset_slot),
+        onset_high_at=instant(onset_slot),
         call_site_id=name if kind == "call_site" else None,
         current_value=current,
         baseline_value=0.0,
         delta=current,
-        seen_at=instant(last + 1),
+        seen_at=instant(last_slot + 1),
         payload=payload,
-        **told,
+        **fields,
     )
 
 
-def _first(one: Sighting) -> bytes | None:
-    return one.spans[0] if one.spans else None
+def _first(sighting: Sighting) -> bytes | None:
+    return sighting.spans[0] if sighting.spans else None
 
 
 @attrs.define(eq=False)
 class SecretJudge(Sightings):
-    """One sighting is enough, and nobody waits for a watermark."""
+    """One sighting is enough: there is no wait for a watermark."""
 
     async def seen(self, scope: Scope, bucket: Watched, due: Sequence[DueBucket]) -> bool:
         """A finding for each form that a call site says."""
         waits = False
-        for one in due:
-            sightings = await self.stores.witnesses.sightings(scope.project_id, [one.id], 0, scope.look.until)
-            waits |= await self._form(scope, bucket, one.detail, sightings)
+        for form in due:
+            sightings = await self.stores.witnesses.sightings(
+                scope.project_id, [form.id], 0, scope.look.until
+            )
+            waits |= await self._form(scope, bucket, form.detail, sightings)
         return waits
 
     async def _form(self, scope: Scope, bucket: Watched, form: str, sightings: Sequence[Sighting]) -> bool:
@@ -133,8 +149,8 @@ class SecretJudge(Sightings):
             if did != "closed":
                 return did == "waits"
             # What came after the last that a person has seen to is new.
-            after = await self.stores.witnesses.last_seen(scope.project_id, finding_id)
-            later = [one for one in sightings if one.slot >= after]
+            next_slot = await self.stores.witnesses.last_seen(scope.project_id, finding_id)
+            later = [sighting for sighting in sightings if sighting.slot >= next_slot]
             if len(later) == len(sightings):
                 return False
             sightings = later
@@ -144,19 +160,21 @@ class SecretJudge(Sightings):
 def _secret(detector: str, bucket: Watched, form: str, sightings: Sequence[Sighting]) -> Detection:
     _, name = subject_of(bucket)
     high = bucket.measure == "secret_high"
-    first, last = sightings[0].slot, sightings[-1].slot
-    traces = len({one.trace_id for one in sightings})
-    told = sorted({part for one in sightings for part in (one.signature or "").split(",") if part})
-    secrets = [_shown(part) for part in told]
-    distinct = len({part.rsplit(":", 1)[-1] for part in told})
+    first, last_slot = sightings[0].slot, sightings[-1].slot
+    traces = len({sighting.trace_id for sighting in sightings})
+    signatures = sorted(
+        {part for sighting in sightings for part in (sighting.signature or "").split(",") if part}
+    )
+    secrets = [_masked(part) for part in signatures]
+    distinct = len({part.rsplit(":", 1)[-1] for part in signatures})
     where = "says" if high else "passes on what looks like"
     return _sighted(
         detector,
         bucket,
         f"secret:{name}:{form}",
-        begun=first,
-        at=first,
-        last=last,
+        onset_slot=first,
+        fired_slot=first,
+        last_slot=last_slot,
         current=float(traces),
         title=f"`{name}` {where} a secret: {form} ({secrets[0] if secrets else 'unknown'})",
         basis=(
@@ -178,7 +196,7 @@ def _secret(detector: str, bucket: Watched, form: str, sightings: Sequence[Sight
     )
 
 
-def _shown(signature: str) -> str:
+def _masked(signature: str) -> str:
     """What may be shown of a secret: first characters and length."""
     parts = signature.split(":")
     return f"{parts[1]}…, {parts[2]} characters" if len(parts) >= 4 else "unknown"
@@ -193,49 +211,55 @@ class SignatureJudge(Sightings):
     async def seen(self, scope: Scope, bucket: Watched, due: Sequence[DueBucket]) -> bool:
         """A finding for each new kind."""
         project_id, until = scope.project_id, scope.look.until
-        # The reference as it stands: that judge may have gone on since this look began.
+        # The current reference: its judge may have moved on since this pass began.
         state = await self.stores.states.before(project_id, TOOL_ERROR.name, bucket, NEWEST)
         if state is None or state.rate is None or (usual := state.rate.reference) is None:
             return False
         witnesses = self.stores.witnesses
-        known = await witnesses.signatures(project_id, bucket, usual.first, usual.end, 1_000)
-        if sum(one.traces for one in known) < BASELINE_FAILURES:
+        usual_kinds = await witnesses.signatures(project_id, bucket, usual.first, usual.end, 1_000)
+        if sum(kind.traces for kind in usual_kinds) < BASELINE_FAILURES:
             return False
-        names = {one.name for one in known}
-        sightings = await witnesses.sightings(project_id, [one.id for one in due], usual.end, until)
+        names = {kind.name for kind in usual_kinds}
+        sightings = await witnesses.sightings(
+            project_id, [due_bucket.id for due_bucket in due], usual.end, until
+        )
         waits = False
-        for name in sorted({one.signature for one in sightings if one.signature} - names):
+        for name in sorted({sighting.signature for sighting in sightings if sighting.signature} - names):
             waits |= await self._kind(scope, bucket, name, sightings)
         return waits
 
     async def _kind(self, scope: Scope, bucket: Watched, name: str, sightings: Sequence[Sighting]) -> bool:
-        wanted = scope.tuning.get("share", NEW_SHARE)
-        fired = new_since(name, sightings, wanted)
+        share = scope.tuning.get("share", NEW_SHARE)
+        fired = new_since(name, sightings, share)
         if fired is None:
             return False
-        begun, at = fired
-        of_kind = [one for one in sightings if one.signature == name and one.slot >= begun]
-        last = of_kind[-1].slot
-        over = scope.look.until - last > SLOTS_PER_DAY and any(one.slot > last for one in sightings)
+        onset_slot, fired_slot = fired
+        of_kind = [
+            sighting for sighting in sightings if sighting.signature == name and sighting.slot >= onset_slot
+        ]
+        last_slot = of_kind[-1].slot
+        is_over = scope.look.until - last_slot > SLOTS_PER_DAY and any(
+            sighting.slot > last_slot for sighting in sightings
+        )
         _, tool = subject_of(bucket)
         label = name.rpartition(":")[0] or name
-        lately = [one for one in sightings if begun <= one.slot <= last]
-        portion = len(of_kind) / max(len(lately), 1)
+        recent = [sighting for sighting in sightings if onset_slot <= sighting.slot <= last_slot]
+        portion = len(of_kind) / max(len(recent), 1)
         detection = _sighted(
             self.detector.name,
             bucket,
             f"signature:{tool}:{name.rpartition(':')[2]}",
-            begun=begun,
-            at=at,
-            last=last,
+            onset_slot=onset_slot,
+            fired_slot=fired_slot,
+            last_slot=last_slot,
             current=float(len(of_kind)),
             title=f"`{tool}` fails in a new way: {label}",
-            basis=f"{counted(len(of_kind), 'trace')} since {moment(begun)}, {percent(portion)} of its "
+            basis=f"{counted(len(of_kind), 'trace')} since {moment(onset_slot)}, {percent(portion)} of its "
             "failures since then; none of the failures before were of this kind.",
             severity=severity.of_rate(0.0, portion, 0.0),
             trace_count=len(of_kind),
             metric="traces",
-            recovered_at=instant(last + 1) if over else None,
+            recovered_at=instant(last_slot + 1) if is_over else None,
             payload={
                 "signature": name,
                 "share": round(portion, 4),
@@ -261,35 +285,43 @@ class ModelJudge(Sightings):
                 slots = list(zip(rows.slots.tolist(), rows.units.tolist(), strict=True))
                 by_asked.setdefault(pair[0], {})[pair[1]] = slots
         waits = False
-        wanted = scope.tuning.get("share", CHANGED_SHARE)
-        for asked, answers in sorted(by_asked.items()):
-            for answered, begun, at, portion in new_models(answers, wanted):
-                detection = _model(self.detector.name, bucket, asked, answered, begun, at, portion)
+        share = scope.tuning.get("share", CHANGED_SHARE)
+        for requested, answers in sorted(by_asked.items()):
+            for answered, onset_slot, fired_slot, portion in new_models(answers, share):
+                detection = _model(
+                    self.detector.name, bucket, requested, answered, onset_slot, fired_slot, portion
+                )
                 _, did = await self.tell(scope, detection, (), "high")
                 waits |= did == "waits"
         return waits
 
 
 def _model(
-    detector: str, bucket: Watched, asked: str, answered: str, begun: int, at: int, portion: float
+    detector: str,
+    bucket: Watched,
+    requested: str,
+    answered: str,
+    onset_slot: int,
+    fired_slot: int,
+    portion: float,
 ) -> Detection:
     _, name = subject_of(bucket)
     return _sighted(
         detector,
         bucket,
-        f"model:{name}:{asked}:{answered}",
-        begun=begun,
-        at=at,
-        last=at,
+        f"model:{name}:{requested}:{answered}",
+        onset_slot=onset_slot,
+        fired_slot=fired_slot,
+        last_slot=fired_slot,
         current=portion,
-        title=f"`{name}` is answered by {answered} where {asked} is asked for",
-        basis=f"Since {moment(begun)} {percent(portion)} of the calls that ask for {asked} are answered by "
-        f"{answered}, which never answered them before.",
+        title=f"`{name}` is answered by {answered} where {requested} is asked for",
+        basis=f"Since {moment(onset_slot)} {percent(portion)} of the calls that ask for {requested} are "
+        f"answered by {answered}, which never answered them before.",
         severity=severity.of_rate(0.0, portion, 0.0),
         harmful=False,
         metric="share",
         payload={
-            "asked": asked,
+            "asked": requested,
             "answered": answered,
             "share": round(portion, 4),
             "withheld": "a change of model is a mark, not a fault",

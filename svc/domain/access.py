@@ -39,6 +39,11 @@ def may(role: Role, permission: OrgPermission) -> bool:
     return permission in PERMISSIONS[role]
 
 
+def outranks(role: Role, other: Role) -> bool:
+    """Whether a role stands above another."""
+    return ROLES.index(role) < ROLES.index(other)
+
+
 def may_grant(granter: Role, *roles: Role) -> bool:
     """Whether someone may give, change or take all of these roles: only an owner deals in owners."""
     return may(granter, "ORG_ADMIN") and (granter == "owner" or "owner" not in roles)

@@ -35,5 +35,5 @@ _MIDNIGHTS_BOUND: Final = 1024
 
 def after(moment: datetime, step: timedelta) -> datetime:
     """A moment later, but never beyond the last one there is: ranges and cursors may name it."""
-    last = datetime.max.replace(tzinfo=UTC)
-    return last if moment > last - step else moment + step
+    latest = datetime.max.replace(tzinfo=UTC)
+    return latest if moment > latest - step else moment + step

@@ -25,24 +25,26 @@ _LOOSE_ENDS: Final = re.compile(r"(?<=[\s/:_.#-])[\s/:_.#-]+|^[\s/:_.#-]+|[\s/:_
 @functools.lru_cache(8192)
 def infer_call_site(
     service: str | None,
-    named: str | None,
+    component: str | None,
     name: str,
     request_model: str | None,
     response_model: str | None,
     kind: str,
 ) -> str:
-    """`service/named/name` as the application spells them, the same over deploys and requests (contract §3).
+    """`service/component/name` as the application spells them, equal over deploys and requests (contract §3).
 
-    `named` is the nearest agent, workflow or function. From both names ids and digits are stripped, and
+    `component` is the nearest agent, workflow or function. From both names ids and digits are stripped, and
     from the span's name its model, so that neither a new model nor a new instance makes a new call site.
     What is left empty is left out; a span of no name at all goes by its kind. Calls are remembered: pass
     short text.
     """
-    called = name
+    span_name = name
     for model in (request_model, response_model):
         if model:
-            called = re.sub(rf"(?<![\w.-]){re.escape(model)}(?![\w.-])", "", called, flags=re.IGNORECASE)
-    segments = [_service(service), _stripped(named) if named else "", _stripped(called) or kind]
+            span_name = re.sub(
+                rf"(?<![\w.-]){re.escape(model)}(?![\w.-])", "", span_name, flags=re.IGNORECASE
+            )
+    segments = [_service(service), _stripped(component) if component else "", _stripped(span_name) or kind]
     return identifier("/".join(segment for segment in segments if segment))
 
 

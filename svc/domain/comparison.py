@@ -56,9 +56,9 @@ class SpanPair:
     @property
     def either(self) -> Outlined:
         """The one here, else the one there."""
-        one = self.here or self.there
-        assert one is not None, "a pair has a span"
-        return one
+        span = self.here or self.there
+        assert span is not None, "a pair has a span"
+        return span
 
 
 Path = tuple[tuple[str, str], ...]
@@ -82,11 +82,11 @@ _Children = dict[bytes | None, list[Outlined]]
 
 
 def _children(spans: Sequence[Outlined]) -> _Children:
-    known = {span.span_id for span in spans}
+    ids = {span.span_id for span in spans}
     children: _Children = defaultdict(list)
     for span in spans:
-        above = span.parent_span_id
-        children[above if above in known and above != span.span_id else None].append(span)
+        parent_id = span.parent_span_id
+        children[parent_id if parent_id in ids and parent_id != span.span_id else None].append(span)
     reached: set[bytes] = set()
     waiting = list(children[None])
     _reach(children, waiting, reached)
@@ -101,9 +101,9 @@ def _children(spans: Sequence[Outlined]) -> _Children:
 
 def _reach(children: _Children, waiting: list[Outlined], reached: set[bytes]) -> None:
     while waiting:
-        one = waiting.pop()
-        reached.add(one.span_id)
-        waiting += [child for child in children.get(one.span_id, ()) if child.span_id not in reached]
+        span = waiting.pop()
+        reached.add(span.span_id)
+        waiting += [child for child in children.get(span.span_id, ()) if child.span_id not in reached]
 
 
 def _pairs(
@@ -117,12 +117,12 @@ def _pairs(
             waiting.pop()
             continue
         yield pair
-        below = (
+        children = (
             here.pop(pair.here.span_id, []) if pair.here else [],
             there.pop(pair.there.span_id, []) if pair.there else [],
         )
-        if below[0] or below[1]:
-            waiting.append(iter(_siblings(*below, pair.depth + 1)))
+        if children[0] or children[1]:
+            waiting.append(iter(_siblings(*children, pair.depth + 1)))
 
 
 def _siblings(here: Sequence[Outlined], there: Sequence[Outlined], depth: int) -> list[SpanPair]:
@@ -131,10 +131,10 @@ def _siblings(here: Sequence[Outlined], there: Sequence[Outlined], depth: int) -
         partners[span.kind, span.name].append(span)
     pairs = []
     for span in here:
-        found = partners[span.kind, span.name]
-        pairs.append(_pair(span, found.pop() if found else None, depth))
-    left = {span.span_id for some in partners.values() for span in some}
-    pairs += [_pair(None, span, depth) for span in there if span.span_id in left]
+        matches = partners[span.kind, span.name]
+        pairs.append(_pair(span, matches.pop() if matches else None, depth))
+    unmatched = {span.span_id for group in partners.values() for span in group}
+    pairs += [_pair(None, span, depth) for span in there if span.span_id in unmatched]
     return pairs
 
 

@@ -12,7 +12,7 @@ from typing import Final, Literal
 
 import attrs
 
-#: Shares of the budget from which on people are told, and days are dropped.
+#: Shares of the budget from which on people are notified, and days are dropped.
 TELL_SHARE: Final = 0.85
 DROP_SHARE: Final = 0.95
 #: The newest days whose payloads go only with the day itself.
@@ -39,7 +39,6 @@ class DayBytes:
 
     @property
     def total(self) -> int:
-        """Both."""
         return self.payloads + self.rest
 
 
@@ -68,7 +67,6 @@ class DropStep:
 
     @property
     def what(self) -> str:
-        """In a word."""
         return "payloads" if self.tables == PAYLOADS else "day"
 
 
@@ -91,12 +89,12 @@ def level_of(used: int, budget: int, *, droppable: bool = True) -> Level:
 
 def drop_steps(days: Sequence[DayBytes], today: date) -> Iterator[DropStep]:
     """What may go, in its order."""
-    oldest_first = sorted((one for one in days if one.day < today), key=lambda one: one.day)
-    for one in oldest_first:
-        if one.day <= today - timedelta(days=PAYLOAD_DAYS) and one.payloads:
-            yield DropStep(one.day, PAYLOADS)
-    for one in oldest_first:
-        yield DropStep(one.day, WHOLE)
+    oldest_first = sorted((usage for usage in days if usage.day < today), key=lambda usage: usage.day)
+    for usage in oldest_first:
+        if usage.day <= today - timedelta(days=PAYLOAD_DAYS) and usage.payloads:
+            yield DropStep(usage.day, PAYLOADS)
+    for usage in oldest_first:
+        yield DropStep(usage.day, WHOLE)
 
 
 def forecast(use: DiskUse, budget: int, today: date, term_days: int) -> Forecast:
@@ -104,12 +102,12 @@ def forecast(use: DiskUse, budget: int, today: date, term_days: int) -> Forecast
 
     Days that expire make room for those that come, so that within the term the use levels off.
     """
-    recent = [one.total for one in use.days if today - timedelta(days=GROWTH_DAYS) <= one.day < today]
+    recent = [usage.total for usage in use.days if today - timedelta(days=GROWTH_DAYS) <= usage.day < today]
     growth = sum(recent) // len(recent) if recent else 0
     if not growth or not budget:
         return Forecast(growth, None)
     left_days = max(0, budget - use.total) // growth
-    oldest = min((one.day for one in use.days if one.total), default=today)
+    oldest = min((usage.day for usage in use.days if usage.total), default=today)
     if term_days and left_days > max(0, term_days - (today - oldest).days):
         return Forecast(growth, None)
     try:

@@ -34,8 +34,8 @@ def documents_in(value: Any, depth: int = _DEPTH) -> list[Any] | None:
         return opened if opened and all(_is_document(item) for item in opened[:MAX_DOCUMENTS]) else None
     if type(opened) is dict and depth:
         for key in _KEPT_UNDER:
-            if (found := documents_in(opened.get(key), depth - 1)) is not None:
-                return found
+            if (documents := documents_in(opened.get(key), depth - 1)) is not None:
+                return documents
     return None
 
 
@@ -57,25 +57,25 @@ def _normal(document: Any, rank: int) -> dict[str, Any]:
         if type(inner := fields.get(wrapper)) is dict:
             fields = {**inner, **fields}
     metadata = decoded(fields.get("metadata"))
-    said: dict[str, Any] = metadata if type(metadata) is dict else {}
+    details: dict[str, Any] = metadata if type(metadata) is dict else {}
     # A serialised LangChain document has the path of its class for an id.
-    known = _first_text(fields, _IDS) or _first_text(said, _IDS)
+    id_ = _first_text(fields, _IDS) or _first_text(details, _IDS)
     score = _score(fields)
-    place = fields.get("rank")
+    own_rank = fields.get("rank")
     body = next((fields[key] for key in _TEXTS if fields.get(key) not in (None, "")), None)
     if type(body) is dict:
         body = body.get("text") or body.get("content") or body
     return {
-        "rank": place if type(place) is int and place >= 0 else rank,
-        "id": known,
-        "score": _score(said) if score is None else score,
+        "rank": own_rank if type(own_rank) is int and own_rank >= 0 else rank,
+        "id": id_,
+        "score": _score(details) if score is None else score,
         "text": text_of(body),
-        "metadata": said or None,
+        "metadata": details or None,
     }
 
 
 def _first_text(fields: dict[str, Any], keys: tuple[str, ...]) -> str | None:
-    return next((found for key in keys if (found := text(fields.get(key))) is not None), None)
+    return next((content for key in keys if (content := text(fields.get(key))) is not None), None)
 
 
 def _score(fields: dict[str, Any]) -> float | None:

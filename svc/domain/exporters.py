@@ -93,8 +93,8 @@ class SeenSpans:
 
     def as_json(self) -> dict[str, Any]:
         """Everything but the time, as it is stored."""
-        kept = {name: getattr(self, name) for name in _SUMS}
-        return {**kept, "lag_s": self.lag_s, "dialects": dict(self.dialects), "unread": dict(self.unread)}
+        sums = {name: getattr(self, name) for name in _SUMS}
+        return {**sums, "lag_s": self.lag_s, "dialects": dict(self.dialects), "unread": dict(self.unread)}
 
     @classmethod
     def of_json(cls, stored: Mapping[str, Any], last_seen_at: datetime) -> SeenSpans:
@@ -128,50 +128,50 @@ class Observations:
         """Count a span. Spans of one resource and scope share its object, which is what is compared."""
         if span.scope is not self._scope:
             self._scope = span.scope
-            self._current = self._of(project_id, received_at, span)
-        seen = self._current
-        seen.spans += 1
+            self._current = self._totals_of(project_id, received_at, span)
+        totals = self._current
+        totals.spans += 1
         if row.session_id is not None and len(self._in_session) < _MOST_TRACES:
             self._in_session.add(row.trace_id)
-        if seen.spans > FIRST and seen.spans % ONE_IN:
+        if totals.spans > FIRST and totals.spans % ONE_IN:
             return
-        _look(seen, received_at, span, row)
+        _tally(totals, received_at, span, row)
         if row.session_id is None and row.kind in MODEL_CALLS and len(self._without) < _MOST_TRACES:
-            self._without.append((seen, row.trace_id))
+            self._without.append((totals, row.trace_id))
 
     def take(self) -> dict[Key, SeenSpans]:
         """All of it, and start anew. A call is in a session when any span of its trace was, in this round."""
-        for seen, trace_id in self._without:
-            seen.with_session += trace_id in self._in_session
+        for totals, trace_id in self._without:
+            totals.with_session += trace_id in self._in_session
         self._in_session, self._without = set(), []
-        taken, self._seen = self._seen, {}
+        by_exporter, self._seen = self._seen, {}
         self._scope = None
-        return taken
+        return by_exporter
 
-    def _of(self, project_id: int, received_at: datetime, span: WireSpan) -> SeenSpans:
+    def _totals_of(self, project_id: int, received_at: datetime, span: WireSpan) -> SeenSpans:
         key = (project_id, received_at.date(), exporter_of(span))
-        seen = self._seen.get(key)
-        if seen is None:
+        totals = self._seen.get(key)
+        if totals is None:
             if len(self._seen) >= _MOST_EXPORTERS:
                 key = (project_id, received_at.date(), Exporter())
-            seen = self._seen.setdefault(key, SeenSpans())
-        seen.last_seen_at = received_at
-        return seen
+            totals = self._seen.setdefault(key, SeenSpans())
+        totals.last_seen_at = received_at
+        return totals
 
 
 def exporter_of(span: WireSpan) -> Exporter:
     """Who made a span."""
-    said = span.resource.attributes.get
+    get = span.resource.attributes.get
     sdk = " ".join(
-        word for key in ("telemetry.sdk.name", "telemetry.sdk.language") if (word := text(said(key)))
+        word for key in ("telemetry.sdk.name", "telemetry.sdk.language") if (word := text(get(key)))
     )
     return Exporter(
         *(
             clean(word[:NAME_CHARS])
             for word in (
-                text(said("service.name")) or "",
+                text(get("service.name")) or "",
                 sdk,
-                text(said("telemetry.sdk.version")) or "",
+                text(get("telemetry.sdk.version")) or "",
                 span.scope.name,
                 span.scope.version,
             )
@@ -179,32 +179,32 @@ def exporter_of(span: WireSpan) -> Exporter:
     )
 
 
-def _look(seen: SeenSpans, received_at: datetime, span: WireSpan, row: SpanRow) -> None:
-    seen.looked += 1
+def _tally(totals: SeenSpans, received_at: datetime, span: WireSpan, row: SpanRow) -> None:
+    totals.looked += 1
     if row.kind in MODEL_CALLS:
-        seen.model_calls += 1
-        seen.with_model += row.provided_model_name is not None
-        seen.with_usage += row.has_usage()
-        seen.with_session += row.session_id is not None
-        seen.with_content += row.input_preview is not None or row.output_preview is not None
+        totals.model_calls += 1
+        totals.with_model += row.provided_model_name is not None
+        totals.with_usage += row.has_usage()
+        totals.with_session += row.session_id is not None
+        totals.with_content += row.input_preview is not None or row.output_preview is not None
     lag_s = (received_at - (row.ended_at or row.started_at)).total_seconds()
-    seen.lag_s = lag_s if seen.lag_s is None else min(seen.lag_s, lag_s)
-    seen.dialects.update(read(span.attributes).dialects())
+    totals.lag_s = lag_s if totals.lag_s is None else min(totals.lag_s, lag_s)
+    totals.dialects.update(read(span.attributes).dialects())
     unread = {
         clean(_NUMBER.sub("N", key[:_KEY_CHARS]))
         for key in span.attributes
         if not is_read(key) and not _ORDINARY.match(key)
     }
     if unread:
-        seen.unread.update(unread)
-        if len(seen.unread) > 2 * _MOST_KEYS:
-            seen.unread = _bounded(seen.unread)
+        totals.unread.update(unread)
+        if len(totals.unread) > 2 * _MOST_KEYS:
+            totals.unread = _bounded(totals.unread)
 
 
 def _bounded(keys: Counter[str]) -> Counter[str]:
     """The most frequent keys; the others count together."""
     if len(keys) <= _MOST_KEYS:
         return keys
-    kept = Counter(dict(keys.most_common(_MOST_KEYS - 1)))
-    kept[OTHER_KEYS] += keys.total() - kept.total()
-    return kept
+    frequent = Counter(dict(keys.most_common(_MOST_KEYS - 1)))
+    frequent[OTHER_KEYS] += keys.total() - frequent.total()
+    return frequent

@@ -47,7 +47,7 @@ def _bucket(count: int, ends: Sequence[tuple[int, str]], above: str) -> str:
 
 
 def message(census: Census, build: Build, now: datetime) -> dict[str, str | int]:
-    """The whole message."""
+    """The message as it is sent."""
     return {
         "contract_version": CONTRACT_VERSION,
         "install_id": census.install_id,

@@ -47,10 +47,10 @@ def stand_in(length: int) -> bytes:
 
     At least 64 bytes long.
     """
-    return _short(length) if length <= _SHORT_BYTES else _made(length)
+    return _short(length) if length <= _SHORT_BYTES else _filler(length)
 
 
-def _made(length: int) -> bytes:
+def _filler(length: int) -> bytes:
     return _HEAD + b"-" * (length - len(_HEAD) - len(_TAIL)) + _TAIL
 
 
@@ -59,12 +59,12 @@ def shortened(history: str, spared: int) -> str:
     them.
     """
     pieces: list[str] = []
-    at = 0
-    while len(pieces) < spared and (begin := history.find(_BEGINS, at)) >= 0:
-        pieces.append(history[at:begin])
-        at = history.find(_ENDS, begin + len(_BEGINS)) + len(_ENDS)
-    pieces.append(history[at:])
+    position = 0
+    while len(pieces) < spared and (begin := history.find(_BEGINS, position)) >= 0:
+        pieces.append(history[position:begin])
+        position = history.find(_ENDS, begin + len(_BEGINS)) + len(_ENDS)
+    pieces.append(history[position:])
     return _SHORTEST.join(pieces)
 
 
-_short: Final = functools.lru_cache(256)(_made)
+_short: Final = functools.lru_cache(256)(_filler)

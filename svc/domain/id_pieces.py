@@ -33,8 +33,8 @@ def signature(ids: bytes) -> bytes:
     chars[:, 0::2], chars[:, 1::2] = pairs >> 4, pairs & 15
     places = _CHARS - PIECE + 1
     pieces: Any = chars[:, :places]
-    for at in range(1, PIECE):
-        pieces = pieces << 4 | chars[:, at : at + places]
+    for offset in range(1, PIECE):
+        pieces = pieces << 4 | chars[:, offset : offset + places]
     bits = min(1 << (_BITS_AN_ID * len(pairs) - 1).bit_length(), _MOST_BITS)
     marked = np.zeros(bits, bool)
     marked[pieces & (bits - 1)] = True
@@ -46,17 +46,18 @@ def marks(part: str) -> list[int]:
 
     The bit of a number is the number within the length of the signature.
     """
-    last = len(part) - PIECE
-    return [int(part[at : at + PIECE], 16) for at in (last * mark // (MARKS - 1) for mark in range(MARKS))]
+    last_offset = len(part) - PIECE
+    offsets = (last_offset * mark // (MARKS - 1) for mark in range(MARKS))
+    return [int(part[offset : offset + PIECE], 16) for offset in offsets]
 
 
 def having(ids: bytes, part: str) -> Iterator[bytes]:
     """Those of these ids that have the part, in lower case; one that has it twice may come twice."""
-    said = ids.hex()
-    at = said.find(part)
-    while at >= 0:
-        number = at // _CHARS
+    digits = ids.hex()
+    offset = digits.find(part)
+    while offset >= 0:
+        number = offset // _CHARS
         # What begins in one id and ends in the next is in neither.
-        if (at + len(part) - 1) // _CHARS == number:
+        if (offset + len(part) - 1) // _CHARS == number:
             yield ids[number * ID_BYTES : (number + 1) * ID_BYTES]
-        at = said.find(part, at + 1)
+        offset = digits.find(part, offset + 1)

@@ -72,78 +72,80 @@ _SESSION: Final = {
 _ANY_SESSION: Final = "set the span attribute session.id (or gen_ai.conversation.id)"
 
 
-def exporter_report(exporter: Exporter, seen: SeenSpans, *, calls_beside: bool = False) -> ExporterReport:
+def exporter_report(exporter: Exporter, totals: SeenSpans, *, calls_beside: bool = False) -> ExporterReport:
     """One exporter, with advice. `calls_beside`: another library of its service tells the model calls."""
-    calls = seen.model_calls
+    calls = totals.model_calls
     return ExporterReport(
         service=exporter.service or None,
         sdk=exporter.sdk or None,
         sdk_version=exporter.sdk_version or None,
         scope=exporter.scope or None,
         scope_version=exporter.scope_version or None,
-        last_seen_at=timestamp(seen.last_seen_at),
-        spans=seen.spans,
-        looked_into=seen.looked,
+        last_seen_at=timestamp(totals.last_seen_at),
+        spans=totals.spans,
+        looked_into=totals.looked,
         dialects=[
-            Share(_TITLES.get(name, name), _part(count, seen.looked))
-            for name, count in seen.dialects.most_common()
+            Share(_TITLES.get(name, name), _part(count, totals.looked))
+            for name, count in totals.dialects.most_common()
         ],
         model_calls=calls,
         shares=CallShares(
-            model=_part(seen.with_model, calls) if calls else None,
-            usage=_part(seen.with_usage, calls) if calls else None,
-            session=_part(seen.with_session, calls) if calls else None,
-            content=_part(seen.with_content, calls) if calls else None,
+            model=_part(totals.with_model, calls) if calls else None,
+            usage=_part(totals.with_usage, calls) if calls else None,
+            session=_part(totals.with_session, calls) if calls else None,
+            content=_part(totals.with_content, calls) if calls else None,
         ),
-        unread_attributes=[Share(key, _part(count, seen.looked)) for key, count in seen.unread.most_common()],
-        least_lag_s=None if seen.lag_s is None else round(seen.lag_s, 3),
-        advice=list(advice(exporter, seen, calls_beside=calls_beside)),
+        unread_attributes=[
+            Share(key, _part(count, totals.looked)) for key, count in totals.unread.most_common()
+        ],
+        least_lag_s=None if totals.lag_s is None else round(totals.lag_s, 3),
+        advice=list(advice(exporter, totals, calls_beside=calls_beside)),
     )
 
 
-def advice(exporter: Exporter, seen: SeenSpans, *, calls_beside: bool = False) -> Iterator[str]:
+def advice(exporter: Exporter, totals: SeenSpans, *, calls_beside: bool = False) -> Iterator[str]:
     """What to change, a sentence each, the most telling first."""
-    spoken = [name for name, _ in seen.dialects.most_common()]
-    dialect = _maker(exporter.scope, spoken)
-    if seen.lag_s is not None and seen.lag_s < -_AHEAD_S:
+    dialect_names = [name for name, _ in totals.dialects.most_common()]
+    dialect = _maker(exporter.scope, dialect_names)
+    if totals.lag_s is not None and totals.lag_s < -_AHEAD_S:
         yield (
-            f"its clock runs at least {duration(-seen.lag_s * 1000)} ahead: synchronise it (NTP), or its"
+            f"its clock runs at least {duration(-totals.lag_s * 1000)} ahead: synchronise it (NTP), or its"
             " traces lie in the future"
         )
-    elif seen.lag_s is not None and seen.lag_s > _LATE_S:
+    elif totals.lag_s is not None and totals.lag_s > _LATE_S:
         yield (
-            f"no span came sooner than {duration(seen.lag_s * 1000)} after its end: its clock is behind, or"
+            f"no span came sooner than {duration(totals.lag_s * 1000)} after its end: its clock is behind, or"
             " old spans are sent"
         )
     if not exporter.service or exporter.service.startswith("unknown_service"):
         yield "its service has no name: set OTEL_SERVICE_NAME"
-    if seen.looked >= _ENOUGH and not spoken:
+    if totals.looked >= _ENOUGH and not dialect_names:
         yield (
             "none of its spans speaks of models: fine for a web framework, else instrument the library that"
             " calls them"
         )
-    if seen.looked >= _ENOUGH and spoken and not seen.model_calls and not calls_beside:
+    if totals.looked >= _ENOUGH and dialect_names and not totals.model_calls and not calls_beside:
         yield (
             "no model span is made by this instrumentation, so model, usage and cost are missing: instrument"
             " the SDK that calls the model as well (openinference-instrumentation-openai,"
             " opentelemetry-instrumentation-anthropic and their like)"
         )
-    if seen.model_calls < _ENOUGH:
+    if totals.model_calls < _ENOUGH:
         return
-    if _little(seen.with_model, seen.model_calls):
+    if _little(totals.with_model, totals.model_calls):
         yield "model calls without a model have no price: set gen_ai.request.model"
-    if _little(seen.with_usage, seen.model_calls):
+    if _little(totals.with_usage, totals.model_calls):
         yield (
             "model calls report no tokens, so they cost nothing here: for streams of OpenAI's API pass"
             ' stream_options={"include_usage": true}; else set gen_ai.usage.input_tokens and output_tokens'
         )
-    if _little(seen.with_content, seen.model_calls):
-        how = _CONTENT.get(dialect, "set gen_ai.input.messages and gen_ai.output.messages")
-        yield f"model calls come without their messages: {how}"
-    if _little(seen.with_session, seen.model_calls):
-        named = _SESSION.get(dialect)
+    if _little(totals.with_content, totals.model_calls):
+        remedy = _CONTENT.get(dialect, "set gen_ai.input.messages and gen_ai.output.messages")
+        yield f"model calls come without their messages: {remedy}"
+    if _little(totals.with_session, totals.model_calls):
+        session_remedy = _SESSION.get(dialect)
         yield "model calls belong to no session: " + (
-            f"{named}, or {_ANY_SESSION}" if named else _ANY_SESSION
+            f"{session_remedy}, or {_ANY_SESSION}" if session_remedy else _ANY_SESSION
         )
 
 
@@ -164,9 +166,9 @@ def worst_first(reports: list[ExporterReport]) -> list[ExporterReport]:
     return sorted(latest, key=lambda report: -len(report.advice))
 
 
-def _part(count: int, of: int) -> float:
-    return round(count / max(of, 1), 3)
+def _part(count: int, total: int) -> float:
+    return round(count / max(total, 1), 3)
 
 
-def _little(count: int, of: int) -> bool:
-    return count < of * _LITTLE
+def _little(count: int, total: int) -> bool:
+    return count < total * _LITTLE

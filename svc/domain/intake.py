@@ -61,9 +61,9 @@ def decoder(
     def decode(batch: Batch) -> Iterator[list[StoredSpan]]:
         project_id, received_at = batch.project_id, batch.received_at
         walked = walk(read_clean(batch.body))
-        while some := list(islice(walked, CHUNK_SPANS)):
+        while chunk := list(islice(walked, CHUNK_SPANS)):
             # The spool may hold what an earlier release took.
-            spans = [span for span in some if refusal_of(span, span.start_ns) is None]
+            spans = [span for span in chunk if refusal_of(span, span.start_ns) is None]
             rows = [map_span(span, prices) for span in spans]
             if note is not None:
                 for span, row in zip(spans, rows, strict=True):

@@ -39,12 +39,12 @@ def service_of(body: bytes) -> str | None:
 def held_in(body: bytes, most: int | None = None) -> LetterHeld:
     """What it holds, or the first so many spans of it."""
     try:
-        return LetterHeld([_told(span) for span in islice(walk(read_protobuf(body)), most)], None)
+        return LetterHeld([_span_fields(span) for span in islice(walk(read_protobuf(body)), most)], None)
     except Unreadable as error:
         return LetterHeld([], str(error))
 
 
-def _told(span: WireSpan) -> dict[str, Any]:
+def _span_fields(span: WireSpan) -> dict[str, Any]:
     return {
         "trace_id": span.trace_id.hex(),
         "span_id": span.span_id.hex(),

@@ -53,5 +53,5 @@ def likenesses(email: str) -> list[str]:
 def _look(text: str) -> str:
     compatible = unicodedata.normalize("NFKC", text)
     # A mark that has found no letter to merge with (a dot above an i) is hardly seen.
-    seen = "".join(letter for letter in compatible if unicodedata.category(letter) != "Mn")
-    return seen.translate(_LOOKS).lower()
+    visible = "".join(letter for letter in compatible if unicodedata.category(letter) != "Mn")
+    return visible.translate(_LOOKS).lower()

@@ -48,26 +48,26 @@ def map_span(span: WireSpan, prices: PriceBook) -> SpanRow:
     attributes = span.attributes
     resource = span.resource.attributes
     reading = read(attributes)
-    found = reading.found
+    fields = reading.found
     said_in = reading.input_messages(span)
     said_out = reading.output_messages(span)
-    said, calls, failures = (None, (), {}) if said_out is None else answer(said_out, MAX_TOOL_CALLS)
-    model = found.get("response_model") or found.get("request_model")
-    tokens = tokens_of(found)
+    answer_text, calls, failures = (None, (), {}) if said_out is None else answer(said_out, MAX_TOOL_CALLS)
+    model = fields.get("response_model") or fields.get("request_model")
+    tokens = tokens_of(fields)
     has_usage = tokens != (None, None, None, None, None)
-    kind = kind_of(found, model is not None and (has_usage or bool(said_in or said_out)))
+    kind = kind_of(fields, model is not None and (has_usage or bool(said_in or said_out)))
     if span.events and (kind == "tool" or kind == "mcp"):
         reading.hear_tool(span)
 
     started_at = instant(span.start_ns)
-    status, error_type, error_message = _outcome(span, found, kind, said)
+    status, error_type, error_message = _outcome(span, fields, kind, answer_text)
     audio_in, audio_out, tier = (
-        found.get("input_audio_tokens"),
-        found.get("output_audio_tokens"),
-        found.get("service_tier"),
+        fields.get("input_audio_tokens"),
+        fields.get("output_audio_tokens"),
+        fields.get("service_tier"),
     )
     priced = prices.price(
-        provider=found.get("provider"),
+        provider=fields.get("provider"),
         model=model,
         at=started_at,
         service_tier=tier,
@@ -79,25 +79,25 @@ def map_span(span: WireSpan, prices: PriceBook) -> SpanRow:
         input_audio_tokens=audio_in,
         output_audio_tokens=audio_out,
     )
-    costs, cost_source = _costs(found, priced, tokens)
-    tagged = found.get("call_site")
-    session_id = found.get("session_id") or text(resource.get("session.id"))
-    user_id = found.get("user_id") or text(resource.get("user.id"))
-    response_id = found.get("response_id")
+    costs, cost_source = _costs(fields, priced, tokens)
+    tagged = fields.get("call_site")
+    session_id = fields.get("session_id") or text(resource.get("session.id"))
+    user_id = fields.get("user_id") or text(resource.get("user.id"))
+    response_id = fields.get("response_id")
     # By position, in the order of its columns: forty keywords take five times as long.
     return SpanRow(
         span.trace_id,
         span.span_id,
         span.parent_span_id or None,
         kind,
-        name(found.get("title") or span.name) or _UNNAMED,
+        name(fields.get("title") or span.name) or _UNNAMED,
         status,
         error_type,
         error_message,
         started_at,
         instant(max(span.end_ns, span.start_ns)) if span.end_ns else None,
         # call_site_id, tagged
-        identifier(tagged) if tagged is not None else _call_site(span, found, kind),
+        identifier(tagged) if tagged is not None else _call_site(span, fields, kind),
         tagged is not None,
         None if session_id is None else identifier(session_id),
         None if user_id is None else identifier(user_id),
@@ -118,10 +118,10 @@ def map_span(span: WireSpan, prices: PriceBook) -> SpanRow:
         costs[3],
         costs[4],
         cost_source,
-        _input_preview(kind, found, said_in),
-        _output_preview(kind, found, bool(said_out), said),
+        _input_preview(kind, fields, said_in),
+        _output_preview(kind, fields, bool(said_out), answer_text),
         # tool_calls
-        _own_call(span, found, status, error_type, error_message)
+        _own_call(span, fields, status, error_type, error_message)
         if kind == "tool" or kind == "mcp"
         else _calls_in_answer(calls, failures)
         if kind == "llm"
@@ -136,93 +136,101 @@ def map_span(span: WireSpan, prices: PriceBook) -> SpanRow:
     )
 
 
-def _call_site(span: WireSpan, found: Found, kind: Kind) -> str:
+def _call_site(span: WireSpan, fields: Found, kind: Kind) -> str:
     # Cut before the call, which remembers what it was asked.
     service = span.resource.attributes.get("service.name")
-    named, asked, used = found.get("named"), found.get("request_model"), found.get("response_model")
+    component, requested, answering = (
+        fields.get("named"),
+        fields.get("request_model"),
+        fields.get("response_model"),
+    )
     return infer_call_site(
         service[:NAME_CHARS] if type(service) is str else None,
-        named and named[:NAME_CHARS],
+        component and component[:NAME_CHARS],
         span.name[:NAME_CHARS],
-        asked and asked[:NAME_CHARS],
-        used and used[:NAME_CHARS],
+        requested and requested[:NAME_CHARS],
+        answering and answering[:NAME_CHARS],
         kind,
     )
 
 
-def kind_of(found: Found, calls_a_model: bool) -> Kind:
+def kind_of(fields: Found, calls_a_model: bool) -> Kind:
     """The kind a dialect names; else what tool attributes say; else `llm` for a model with usage or messages.
 
     A tool reached over MCP is `mcp`.
     """
-    kind: Kind | None = found.get("kind")
-    method = found.get("mcp_method")
+    kind: Kind | None = fields.get("kind")
+    method = fields.get("mcp_method")
     if kind is None:
         if method is not None:
             kind = "mcp" if method == MCP_CALL else "step"
-        elif "tool_name" in found or "tool_call_id" in found:
+        elif "tool_name" in fields or "tool_call_id" in fields:
             kind = "tool"
         else:
             kind = "llm" if calls_a_model else "step"
-    if kind == "tool" and (method is not None or "mcp" in found):
+    if kind == "tool" and (method is not None or "mcp" in fields):
         return "mcp"
     return kind
 
 
-def tokens_of(found: Found) -> Buckets:
+def tokens_of(fields: Found) -> Buckets:
     """The five disjoint buckets out of inclusive totals, clamped at 0.
 
     A cached part that is larger than the whole input proves that the input was reported without it
     (Anthropic's own counting): then the input stays as it is. Parts that only together exceed it may
     overlap, and are subtracted.
     """
-    given, answered = found.get("input_tokens"), found.get("output_tokens")
-    read, written, thought = (
-        found.get("cache_read_tokens"),
-        found.get("cache_write_tokens"),
-        found.get("reasoning_tokens"),
+    input_tokens, output_tokens = fields.get("input_tokens"), fields.get("output_tokens")
+    cache_read, cache_write, reasoning = (
+        fields.get("cache_read_tokens"),
+        fields.get("cache_write_tokens"),
+        fields.get("reasoning_tokens"),
     )
-    if given is not None:
-        cached_read, cached_write = read or 0, written or 0
-        if cached_read <= given and cached_write <= given:
-            given = max(given - cached_read - cached_write, 0)
-    if answered is not None and thought:
-        answered = max(answered - thought, 0)
-    return given, answered, read, written, thought
+    if input_tokens is not None:
+        cached_read, cached_write = cache_read or 0, cache_write or 0
+        if cached_read <= input_tokens and cached_write <= input_tokens:
+            input_tokens = max(input_tokens - cached_read - cached_write, 0)
+    if output_tokens is not None and reasoning:
+        output_tokens = max(output_tokens - reasoning, 0)
+    return input_tokens, output_tokens, cache_read, cache_write, reasoning
 
 
-def _costs(found: Found, priced: Priced, tokens: Buckets) -> tuple[Costs, CostSource | None]:
+def _costs(fields: Found, priced: Priced, tokens: Buckets) -> tuple[Costs, CostSource | None]:
     """The exporter's word first, whole or not at all: its buckets are never filled up from the book."""
-    total, given, answered = found.get("total_cost"), found.get("input_cost"), found.get("output_cost")
-    read, written = found.get("cache_read_cost"), found.get("cache_write_cost")
-    if total is given is answered is read is written is None:
+    total, input_cost, output_cost = (
+        fields.get("total_cost"),
+        fields.get("input_cost"),
+        fields.get("output_cost"),
+    )
+    cache_read, cache_write = fields.get("cache_read_cost"), fields.get("cache_write_cost")
+    if total is input_cost is output_cost is cache_read is cache_write is None:
         if priced.total_cost is not None:
             book = (priced.input_cost, priced.output_cost, priced.cache_read_cost, priced.cache_write_cost)
             return (*book, priced.total_cost), "inferred"
         # Nothing used costs nothing: only tokens without a price are unpriced.
         return (None, None, None, None, None), "unpriced" if any(tokens) else None
-    cached = (read or _ZERO) + (written or _ZERO)
-    if given is not None:
-        given = max(given - cached, _ZERO)
+    cached = (cache_read or _ZERO) + (cache_write or _ZERO)
+    if input_cost is not None:
+        input_cost = max(input_cost - cached, _ZERO)
     if total is None:
-        total = (given or _ZERO) + (answered or _ZERO) + cached
-    return (given, answered, read, written, total), "provided"
+        total = (input_cost or _ZERO) + (output_cost or _ZERO) + cached
+    return (input_cost, output_cost, cache_read, cache_write, total), "provided"
 
 
 def _outcome(
-    span: WireSpan, found: Found, kind: Kind, said: str | None
+    span: WireSpan, fields: Found, kind: Kind, answer_text: str | None
 ) -> tuple[Status, str | None, str | None]:
     """Status, error type and error message; the last exception is the one that ended the span.
 
     A span fails by its status or its exporter's word. A tool's span fails as well by an error type, an
     exception and what its result says: the instrumentation saw a call that returned, the agent a failure.
     """
-    failed = span.status_code == _ERROR or "failed" in found
+    failed = span.status_code == _ERROR or "failed" in fields
     calls_a_tool = kind == "tool" or kind == "mcp"
     if not failed and not calls_a_tool:
         return "ok", None, None
-    error_type: str | None = found.get("error_type")
-    message: str | None = span.status_message or found.get("error_message")
+    error_type: str | None = fields.get("error_type")
+    message: str | None = span.status_message or fields.get("error_message")
     if error_type is not None:
         failed = True
     for event in reversed(span.events):
@@ -232,7 +240,7 @@ def _outcome(
             message = message or text(event.attributes.get("exception.message"))
             break
     if calls_a_tool and (error_type is None or message is None):
-        result = found.get("tool_result", found.get("output_value", said))
+        result = fields.get("tool_result", fields.get("output_value", answer_text))
         if (failure := failure_in(result)) is not None:
             failed = True
             error_type = error_type or failure[0]
@@ -251,25 +259,25 @@ def _class_name(error_type: str) -> str:
     return error_type[8:-2] if error_type.startswith("<class '") and error_type.endswith("'>") else error_type
 
 
-def _input_preview(kind: Kind, found: Found, messages: list[Any] | None) -> str | None:
-    if (kind == "tool" or kind == "mcp") and (value := found.get("tool_arguments")) is not None:
+def _input_preview(kind: Kind, fields: Found, messages: list[Any] | None) -> str | None:
+    if (kind == "tool" or kind == "mcp") and (value := fields.get("tool_arguments")) is not None:
         return preview(text_of(value))
     if messages:
         return preview(last_user_text(messages))
-    if (said := found.get("input_text")) is not None:
-        return preview(said)
-    return _value_preview(kind, found.get("input_value"), last_user_text)
+    if (input_text := fields.get("input_text")) is not None:
+        return preview(input_text)
+    return _value_preview(kind, fields.get("input_value"), last_user_text)
 
 
-def _output_preview(kind: Kind, found: Found, answered: bool, said: str | None) -> str | None:
-    if (kind == "tool" or kind == "mcp") and (value := found.get("tool_result")) is not None:
+def _output_preview(kind: Kind, fields: Found, answered: bool, answer_text: str | None) -> str | None:
+    if (kind == "tool" or kind == "mcp") and (value := fields.get("tool_result")) is not None:
         return preview(text_of(value))
-    if said is not None:
-        return preview(said)
+    if answer_text is not None:
+        return preview(answer_text)
     # A turn that only calls tools says nothing, and what an embedding answers is no text.
     if (answered and kind == "llm") or kind == "embedding":
         return None
-    return _value_preview(kind, found.get("output_value"), last_text)
+    return _value_preview(kind, fields.get("output_value"), last_text)
 
 
 def _value_preview(kind: Kind, value: Any, reader: Any) -> str | None:
@@ -280,39 +288,39 @@ def _value_preview(kind: Kind, value: Any, reader: Any) -> str | None:
         opened = decoded(value)
         if opened == []:
             return None
-        if (messages := conversation(opened)) is not None and (said := reader(messages)) is not None:
-            return preview(said)
+        if (messages := conversation(opened)) is not None and (content := reader(messages)) is not None:
+            return preview(content)
     return preview(text_of(value))
 
 
 def _own_call(
-    span: WireSpan, found: Found, status: Status, error_type: str | None, error_message: str | None
+    span: WireSpan, fields: Found, status: Status, error_type: str | None, error_message: str | None
 ) -> tuple[ToolCall, ...]:
     """The call that a tool's span is."""
-    called = found.get("tool_name") or name_after_operation(span.name)
-    call_id = found.get("tool_call_id")
-    return (ToolCall(0, name(called), call_id and identifier(call_id), status, error_type, error_message),)
+    tool_name = fields.get("tool_name") or name_after_operation(span.name)
+    call_id = fields.get("tool_call_id")
+    return (ToolCall(0, name(tool_name), call_id and identifier(call_id), status, error_type, error_message),)
 
 
 def _calls_in_answer(calls: Sequence[Asked], failures: Mapping[str, Failure]) -> tuple[ToolCall, ...]:
     """The calls an answer asks for; how one went is known only where the answer holds its result too."""
-    made = [
-        ToolCall(index, name(called or _UNNAMED), call_id and identifier(call_id), "ok", None, None)
-        for index, (call_id, called) in enumerate(calls)
+    tool_calls = [
+        ToolCall(index, name(tool_name or _UNNAMED), call_id and identifier(call_id), "ok", None, None)
+        for index, (call_id, tool_name) in enumerate(calls)
     ]
     if failures:
-        for call, (call_id, _) in zip(made, calls, strict=True):
+        for call, (call_id, _) in zip(tool_calls, calls, strict=True):
             # No id is empty.
             if (failure := failures.get(call_id or "")) is not None:
                 error_type, message = failure
                 call.status, call.error_type = "error", name(error_type)
                 call.error_message = message and clean(message[:MESSAGE_CHARS])
-    return tuple(made)
+    return tuple(tool_calls)
 
 
 def name_after_operation(span_name: str) -> str:
     """The tool in `execute_tool search`, `tools/call search` or `search.__call__`, else the span's name."""
-    operation, _, rest = span_name.partition(" ")
-    called = rest if rest and operation in ("execute_tool", MCP_CALL) else span_name
+    operation, _, operand = span_name.partition(" ")
+    tool_name = operand if operand and operation in ("execute_tool", MCP_CALL) else span_name
     # What DSPy's tools are called by.
-    return called.removesuffix(".__call__") or _UNNAMED
+    return tool_name.removesuffix(".__call__") or _UNNAMED

@@ -119,8 +119,8 @@ def conversation(value: Any, depth: int = _DEPTH) -> list[Any] | None:
             return [value]
         if depth:
             for key in _KEPT_UNDER:
-                if (found := conversation(value.get(key), depth - 1)) is not None:
-                    return found
+                if (messages := conversation(value.get(key), depth - 1)) is not None:
+                    return messages
     return None
 
 
@@ -129,11 +129,11 @@ def messages_in(value: Any, role: str) -> list[Any] | None:
     if value is None or value == "":
         return None
     opened = decoded(value)
-    found = conversation(opened)
+    messages = conversation(opened)
     # An empty list in JSON is nobody's text.
-    if found is None and type(value) is str and opened != []:
+    if messages is None and type(value) is str and opened != []:
         return [{"role": role, "content": value}]
-    return found
+    return messages
 
 
 def _is_message(item: dict[str, Any]) -> bool:
@@ -196,27 +196,27 @@ def parts(message: Message) -> list[dict[str, Any]]:
     if content is None:
         content = message.get("content")
     if "tool_call_id" in message and role_of(message) == "tool":
-        answered = message["tool_call_id"]
-        found = [{"type": "tool_result", "id": answered, "name": message.get("name"), "result": content}]
+        call_id = message["tool_call_id"]
+        entries = [{"type": "tool_result", "id": call_id, "name": message.get("name"), "result": content}]
     else:
         items = content if type(content) is list else (content,)
-        found = [part for item in items if (part := _part(item)) is not None]
+        entries = [part for item in items if (part := _part(item)) is not None]
     if type(calls := message.get("tool_calls")) is list:
-        found += [_call(call) for call in calls if type(call) is dict]
+        entries += [_call(call) for call in calls if type(call) is dict]
     elif type(call := message.get("function_call")) is dict:
-        found.append(_call(call))
-    return found
+        entries.append(_call(call))
+    return entries
 
 
 def _part(item: Any) -> dict[str, Any] | None:
     """A part in normal form, or None when it says nothing."""
     if not isinstance(item, dict):
-        said = text_of(item)
-        return None if said is None else {"type": "text", "text": said}
+        content = text_of(item)
+        return None if content is None else {"type": "text", "text": content}
     kind = item.get("type")
     # The two that nearly every part is come first and cost least.
-    if kind == "text" and type(said := item.get("content") or item.get("text")) is str:
-        return {"type": "text", "text": said}
+    if kind == "text" and type(content := item.get("content") or item.get("text")) is str:
+        return {"type": "text", "text": content}
     if kind == "tool_call":
         return _call(item)
     if type(kind) is not str:
@@ -229,12 +229,12 @@ def _part(item: Any) -> dict[str, Any] | None:
         kind = kind or ("text" if "content" in item else "")
     kind = kind.lower().replace("-", "_")
     if kind in _TEXT:
-        said = text_of(_of(item, "content", "text", "refusal"))
-        return None if said is None else {"type": "text", "text": said}
+        content = text_of(_first_value(item, "content", "text", "refusal"))
+        return None if content is None else {"type": "text", "text": content}
     if kind in _TOOL_CALL:
         return _call(item)
     if kind in _TOOL_RESULT:
-        result = _of(item, "response", "result", "output", "content")
+        result = _first_value(item, "response", "result", "output", "content")
         if type(result) is dict and result.keys() == {"type", "value"}:
             # Vercel says beside a tool's output what type it has.
             result = result["value"]
@@ -247,24 +247,24 @@ def _part(item: Any) -> dict[str, Any] | None:
             **failed,
         }
     if kind in _REASONING:
-        return _said(type="reasoning", text=_reasoning_of(item))
+        return _compact(type="reasoning", text=_reasoning_of(item))
     if (head := kind.removeprefix("input_").removesuffix("_url")) in _MEDIA:
         return _media(head, item)
     return {"type": "media", "media": kind or "unknown", "value": item}
 
 
 def _reasoning_of(item: dict[str, Any]) -> str | None:
-    said = _of(item, "content", "text", "thinking", "summary")
-    if type(said) is list:
-        texts = (part.get("text") for part in said if type(part) is dict)
+    reasoning = _first_value(item, "content", "text", "thinking", "summary")
+    if type(reasoning) is list:
+        texts = (part.get("text") for part in reasoning if type(part) is dict)
         return "\n".join(part for part in texts if type(part) is str)
-    return said if type(said) is str else None
+    return reasoning if type(reasoning) is str else None
 
 
 def _call(item: Message) -> dict[str, Any]:
     if type(function := item.get("function")) is dict:
         item = {**item, **function}
-    arguments = _of(item, "arguments", "args", "input")
+    arguments = _first_value(item, "arguments", "args", "input")
     return {"type": "tool_call", "id": _call_id(item), "name": _called(item), "arguments": arguments}
 
 
@@ -288,11 +288,11 @@ def _media(kind: str, item: dict[str, Any]) -> dict[str, Any]:
     inner = next((item[key] for key in ("image_url", "source", "input_audio", "file") if key in item), item)
     inner = {**item, **(inner if type(inner) is dict else {"uri": inner})}
     modality = item.get("modality")
-    return _said(
+    return _compact(
         type="media",
         media=modality if type(modality) is str else kind,
-        mime_type=_of(inner, "mime_type", "media_type", "mimeType", "mediaType", "format"),
-        uri=_of(
+        mime_type=_first_value(inner, "mime_type", "media_type", "mimeType", "mediaType", "format"),
+        uri=_first_value(
             inner,
             "uri",
             "url",
@@ -301,11 +301,11 @@ def _media(kind: str, item: dict[str, Any]) -> dict[str, Any]:
             "file_id",
             "image.image.url",
         ),
-        data=_of(inner, "data", "content", "bytes", "image", "file_data"),
+        data=_first_value(inner, "data", "content", "bytes", "image", "file_data"),
     )
 
 
-def _of(item: Mapping[str, Any], *keys: str) -> Any:
+def _first_value(item: Mapping[str, Any], *keys: str) -> Any:
     for key in keys:
         value = item.get(key)
         if value is not None and value != "":
@@ -313,39 +313,39 @@ def _of(item: Mapping[str, Any], *keys: str) -> Any:
     return None
 
 
-def _said(**fields: Any) -> dict[str, Any]:
+def _compact(**fields: Any) -> dict[str, Any]:
     return {key: value for key, value in fields.items() if value is not None}
 
 
 def normal(messages: list[Any]) -> list[dict[str, Any]]:
     """The messages in normal form; JSON in arguments and results is opened, so both encodings read alike."""
-    read = []
+    entries = []
     for raw in messages:
         message = unwrapped(raw)
-        found = []
+        pieces = []
         for part in parts(message):
             for key in ("arguments", "result"):
                 if (value := decoded(part.get(key))) is not None:
                     part[key] = value
-            found.append(part)
+            pieces.append(part)
         # A loose item's name is that of the tool it calls.
-        called = None if _is_loose(message) else text(message.get("name"))
+        name = None if _is_loose(message) else text(message.get("name"))
         reason = text(message.get("finish_reason"))
-        read.append(_said(role=role_of(message), name=called, parts=found, finish_reason=reason))
-    return read
+        entries.append(_compact(role=role_of(message), name=name, parts=pieces, finish_reason=reason))
+    return entries
 
 
 def _text_in(message: Message) -> str | None:
-    said = [part["text"] for part in parts(message) if part["type"] == "text"]
-    return "\n".join(said) or None
+    texts = [part["text"] for part in parts(message) if part["type"] == "text"]
+    return "\n".join(texts) or None
 
 
 def last_user_text(messages: list[Any]) -> str | None:
     """The text of the last message a user said, else of the last message that says anything."""
     for raw in reversed(messages):
         message = unwrapped(raw)
-        if role_of(message) == "user" and (said := _text_in(message)) is not None:
-            return said
+        if role_of(message) == "user" and (content := _text_in(message)) is not None:
+            return content
     return last_text(messages)
 
 
@@ -353,8 +353,8 @@ def last_text(messages: list[Any]) -> str | None:
     """The text of the last message that says anything, system messages aside."""
     for raw in reversed(messages):
         message = unwrapped(raw)
-        if role_of(message) != "system" and (said := _text_in(message)) is not None:
-            return said
+        if role_of(message) != "system" and (content := _text_in(message)) is not None:
+            return content
     return None
 
 
@@ -363,7 +363,7 @@ def answer(messages: list[Any], limit: int) -> tuple[str | None, list[Asked], di
 
     A tool that the provider runs answers within the same answer: last come the calls that failed, by id.
     """
-    said: str | None = None
+    reply: str | None = None
     calls: list[Asked] = []
     failures: dict[str, Failure] = {}
     for raw in messages:
@@ -378,8 +378,8 @@ def answer(messages: list[Any], limit: int) -> tuple[str | None, list[Asked], di
                 failure = failure_in(part["result"], failed=part.get("is_error") is True)
                 if failure is not None:
                     failures[call_id] = failure
-        said = "\n".join(texts) or said
-    return said, calls, failures
+        reply = "\n".join(texts) or reply
+    return reply, calls, failures
 
 
 def text_of(value: Any) -> str | None:
@@ -394,6 +394,6 @@ def text_of(value: Any) -> str | None:
         return None
 
 
-def preview(said: str | None) -> str | None:
+def preview(content: str | None) -> str | None:
     """The first 200 characters, cleaned; None for nothing."""
-    return clean(said[:PREVIEW_CHARS]) if said else None
+    return clean(content[:PREVIEW_CHARS]) if content else None

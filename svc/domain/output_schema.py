@@ -30,8 +30,8 @@ def check_output_schemas(sites: Iterable[CallSiteIntent]) -> None:
         try:
             jsonschema_rs.meta.validate(schema)
         except (jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError, ValueError) as error:
-            said = str(error).partition("\n")[0]
-            raise BadTaxonomy(f"{about} is no JSON Schema: {said[:300]}") from None
+            reason = str(error).partition("\n")[0]
+            raise BadTaxonomy(f"{about} is no JSON Schema: {reason[:300]}") from None
 
 
 def compiled_schema(text: str) -> jsonschema_rs.Validator | None:

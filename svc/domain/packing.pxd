@@ -6,17 +6,17 @@ cdef class Packer:
     cdef dict _named
     cdef Py_ssize_t _named_bytes
 
-    @cython.locals(whole=bytes, slots="unsigned long long[::1]", last="unsigned long long", mark="unsigned long long",
-                   literals=list, hashes=list, messages=dict, at=Py_ssize_t, known=int, texts=list, text=bytes,
-                   found=Py_ssize_t, named=tuple, digest=bytes, others=list, lists=list, history=Py_ssize_t,
-                   place=Py_ssize_t)
+    @cython.locals(body=bytes, slots="unsigned long long[::1]", mask="unsigned long long", mark="unsigned long long",
+                   literals=list, hashes=list, messages=dict, position=Py_ssize_t, repeats=int, texts=list, text=bytes,
+                   start=Py_ssize_t, entry=tuple, digest=bytes, lengths=list, lists=list, history=Py_ssize_t,
+                   list_index=Py_ssize_t)
     cpdef object take_apart(self, object project_id, object day, object span)
 
-    @cython.locals(named=tuple)
+    @cython.locals(entry=tuple)
     cdef tuple _name(self, object mark, bytes text)
 
 @cython.locals(head=bytes)
-cdef Py_ssize_t _find(bytes whole, bytes text, Py_ssize_t start) except -2
+cdef Py_ssize_t _find(bytes body, bytes text, Py_ssize_t start) except -2
 
 @cython.locals(texts=list, raw=bytes, history=Py_ssize_t)
 cdef tuple _texts(object span)

@@ -130,63 +130,63 @@ class Packer:
 
     def take_apart(self, project_id: int, day: date, span: WireSpan) -> Parts:
         """The parts of a span that starts on `day`, in UTC."""
-        whole = envelope(span)
+        body = envelope(span)
         slots = self._slots
-        last = len(slots) - 1
+        mask = len(slots) - 1
         # Of integers alone, whose hashes are the same in every process.
         where = hash((project_id, day.toordinal())) & 0xFFFF_FFFF_FFFF_FFFF
         literals: list[bytes] = []
         hashes: list[bytes] = []
         messages: dict[bytes, bytes] = {}
-        at = 0
-        known = 0
-        others: list[int] | None = None
+        position = 0
+        repeats = 0
+        lengths: list[int] | None = None
         lists, history = _texts(span)
-        for place, texts in enumerate(lists):
-            if known < _HISTORY:
-                known = 0
+        for list_index, texts in enumerate(lists):
+            if repeats < _HISTORY:
+                repeats = 0
             for text in texts:
                 # SHA-256 names what is stored; it is asked for what came before alone, this for every text.
                 mark = xxh3_64_intdigest(text, where)
-                if slots[mark & last] == mark:
-                    known += 1
+                if slots[mark & mask] == mark:
+                    repeats += 1
                 else:
-                    slots[mark & last] = mark
-                    if known < _HISTORY:
+                    slots[mark & mask] = mark
+                    if repeats < _HISTORY:
                         continue
-                found = _find(whole, text, at)
-                if found < 0:
+                start = _find(body, text, position)
+                if start < 0:
                     continue
-                named = self._named.get(mark)
-                if named is None or named[0] != text:
-                    named = self._name(mark, text)
-                if named[2] and place == history:
-                    if others is None:
-                        others = []
-                    while len(others) < len(hashes):
-                        others.append(0)
-                    others.append(len(text))
-                digest = named[1]
-                literals.append(whole[at:found])
+                entry = self._named.get(mark)
+                if entry is None or entry[0] != text:
+                    entry = self._name(mark, text)
+                if entry[2] and list_index == history:
+                    if lengths is None:
+                        lengths = []
+                    while len(lengths) < len(hashes):
+                        lengths.append(0)
+                    lengths.append(len(text))
+                digest = entry[1]
+                literals.append(body[position:start])
                 hashes.append(digest)
                 messages[digest] = text
-                at = found + len(text)
-        literals.append(whole[at:])
-        return Parts(b"".join(hashes), literals, messages, xxh3_64_intdigest(whole) - _HALF, others)
+                position = start + len(text)
+        literals.append(body[position:])
+        return Parts(b"".join(hashes), literals, messages, xxh3_64_intdigest(body) - _HALF, lengths)
 
     def _name(self, mark: int, text: bytes) -> tuple[bytes, bytes, bool]:
         """A text with the digest that names it, see `_named`; a shorter one is remembered so."""
-        named = (text, sha256(text).digest()[:_HASH_BYTES], said_by_others(text))
+        entry = (text, sha256(text).digest()[:_HASH_BYTES], said_by_others(text))
         if len(text) <= _NAMED_TEXT_BYTES:
             if self._named_bytes > _NAMED_BYTES:
                 self._named.clear()
                 self._named_bytes = 0
-            self._named[mark] = named
+            self._named[mark] = entry
             self._named_bytes += len(text)
-        return named
+        return entry
 
 
-def _find(whole: bytes, text: bytes, start: int) -> int:
+def _find(body: bytes, text: bytes, start: int) -> int:
     """Where the text begins at or after `start`, -1 for nowhere.
 
     The search that Python uses for long needles costs 6 µs for each of 1 KB (measured November 2026), a
@@ -194,11 +194,11 @@ def _find(whole: bytes, text: bytes, start: int) -> int:
     """
     head = text[:_HEAD_BYTES]
     for _ in range(_HEAD_TRIES):
-        start = whole.find(head, start)
-        if start < 0 or whole.startswith(text, start):
+        start = body.find(head, start)
+        if start < 0 or body.startswith(text, start):
             return start
         start += 1
-    return whole.find(text, start)
+    return body.find(text, start)
 
 
 def _texts(span: WireSpan) -> tuple[list[list[bytes]], int]:
@@ -252,22 +252,22 @@ def unpack_messages(stored: Mapping[bytes, bytes]) -> dict[bytes, bytes]:
 def frames(spans: Iterable[tuple[bytes, Parts]]) -> Iterator[tuple[list[bytes], bytes]]:
     """The frames of spans of one trace and day, given with their ids: the ids in each, and its body."""
     entries: list[tuple[bytes, bytes, list[bytes]]] = []
-    others: list[list[int]] = []
+    lengths: list[list[int]] = []
     size = 0
     for span_id, parts in spans:
         entries.append((span_id, parts.hashes, parts.literals))
-        others.append(parts.others or _NO_LENGTHS)
+        lengths.append(parts.others or _NO_LENGTHS)
         size += sum(map(len, parts.literals))
         if size >= _FRAME_BYTES:
-            yield [entry[0] for entry in entries], _framed(entries, others)
-            entries, others, size = [], [], 0
+            yield [entry[0] for entry in entries], _framed(entries, lengths)
+            entries, lengths, size = [], [], 0
     if entries:
-        yield [entry[0] for entry in entries], _framed(entries, others)
+        yield [entry[0] for entry in entries], _framed(entries, lengths)
 
 
-def _framed(entries: list[tuple[bytes, bytes, list[bytes]]], others: list[list[int]]) -> bytes:
-    whole = [_VERSION, entries, others] if any(others) else [_VERSION, entries]
-    return _compress(msgspec.msgpack.encode(whole))
+def _framed(entries: list[tuple[bytes, bytes, list[bytes]]], lengths: list[list[int]]) -> bytes:
+    pieces = [_VERSION, entries, lengths] if any(lengths) else [_VERSION, entries]
+    return _compress(msgspec.msgpack.encode(pieces))
 
 
 class Frame:
@@ -283,8 +283,8 @@ class Frame:
             if version == _VERSION:
                 for span_id, hashes, literals in _entries.decode(pieces[1]):
                     self._entries[span_id] = (hashes, literals)
-                if len(pieces) > 2 and len(others := _all_lengths.decode(pieces[2])) == len(self._entries):
-                    self._others = dict(zip(self._entries, others, strict=True))
+                if len(pieces) > 2 and len(lengths := _all_lengths.decode(pieces[2])) == len(self._entries):
+                    self._others = dict(zip(self._entries, lengths, strict=True))
             elif version == _ONE_SPAN_VERSION:
                 self._only = (_bytes.decode(pieces[1]), _all_bytes.decode(pieces[2]))
             else:
@@ -298,17 +298,17 @@ class Frame:
         """
         if self._only is not None:
             return set(_split(self._only[0]))
-        found: set[bytes] = set()
+        digests: set[bytes] = set()
         for span_id in self._entries if span_ids is None else span_ids:
             if (entry := self._entries.get(span_id)) is not None:
                 hashes = _split(entry[0])
-                if lean and (others := self._others.get(span_id)):
-                    found.update(
-                        [digest for place, digest in enumerate(hashes) if not _length(others, place)]
+                if lean and (lengths := self._others.get(span_id)):
+                    digests.update(
+                        [digest for index, digest in enumerate(hashes) if not _length(lengths, index)]
                     )
                 else:
-                    found.update(hashes)
-        return found
+                    digests.update(hashes)
+        return digests
 
     def span(self, span_id: bytes, messages: Mapping[bytes, bytes]) -> WireSpan:
         """A span of the frame; `messages` are the texts of the stored ones by hash. Raises `Unreadable`."""
@@ -319,22 +319,22 @@ class Frame:
         before; and how many there are. Whoever asks of the history only what the system says reads the same,
         if it finds them all there. Raises `Unreadable`.
         """
-        others = self._others.get(span_id)
-        if not others:
+        lengths = self._others.get(span_id)
+        if not lengths:
             return open_envelope(self.envelope(span_id, messages)), 0
         hashes, literals = self._entry(span_id)
         parts = [literals[0]]
         spared = 0
-        for place, digest in enumerate(_split(hashes)):
-            length = _length(others, place)
+        for index, digest in enumerate(_split(hashes)):
+            length = _length(lengths, index)
             if length:
                 spared += 1
                 parts.append(stand_in(length))
-            elif (said := messages.get(digest)) is None:
+            elif (message := messages.get(digest)) is None:
                 raise Unreadable("a message of the payload is gone")
             else:
-                parts.append(said)
-            parts.append(literals[place + 1])
+                parts.append(message)
+            parts.append(literals[index + 1])
         return open_envelope(b"".join(parts)), spared
 
     def envelope(self, span_id: bytes, messages: Mapping[bytes, bytes]) -> bytes:
@@ -344,10 +344,10 @@ class Frame:
             return literals[0]
         parts = [literals[0]]
         for digest, literal in zip(_split(hashes), literals[1:], strict=True):
-            said = messages.get(digest)
-            if said is None:
+            message = messages.get(digest)
+            if message is None:
                 raise Unreadable("a message of the payload is gone")
-            parts.append(said)
+            parts.append(message)
             parts.append(literal)
         return b"".join(parts)
 
@@ -356,10 +356,10 @@ class Frame:
         hashes, literals = self._entry(span_id)
         try:
             # A text that a span repeats is stored once and stands in the envelope as often as it came.
-            said = sum(message_bytes[digest] for digest in _split(hashes))
+            text_bytes = sum(message_bytes[digest] for digest in _split(hashes))
         except KeyError:
             raise Unreadable("a message of the payload is gone") from None
-        return said + sum(map(len, literals))
+        return text_bytes + sum(map(len, literals))
 
     def _entry(self, span_id: bytes) -> _Entry:
         entry = self._entries.get(span_id, self._only)
@@ -368,9 +368,9 @@ class Frame:
         return entry
 
 
-def _length(others: list[int], place: int) -> int:
+def _length(lengths: list[int], index: int) -> int:
     """How long a message is that a lean span does without, 0 for one that it needs."""
-    length = others[place] if place < len(others) else 0
+    length = lengths[index] if index < len(lengths) else 0
     # Whatever stands in a damaged frame.
     return length if length >= _LEAST_BYTES else 0
 

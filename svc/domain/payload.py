@@ -37,11 +37,11 @@ def payload_of(span: WireSpan) -> dict[str, Any]:
     kind = kind_of(reading.found, False)
     if _is_tool(kind):
         reading.hear_tool(span)
-    given, answered = _input(span, reading, kind), _output(span, reading, kind)
+    input_value, output_value = _input(span, reading, kind), _output(span, reading, kind)
     return {
-        "input": given,
-        "output": answered,
-        **_details(span, reading, kind, answered),
+        "input": input_value,
+        "output": output_value,
+        **_details(span, reading, kind, output_value),
         "attributes": clean_value(attributes),
         "provided_usage": {
             clean(key): clean_value(value)
@@ -87,9 +87,9 @@ def _input(span: WireSpan, reading: Reading, kind: Kind) -> Any:
     messages = reading.input_messages(span)
     if not messages:
         return _value(reading.found, "tool_arguments", "input_value", "input_text")
-    told = reading.instructions(span.attributes)
-    if told is not None:
-        messages = [{"role": "system", "content": decoded(told) or told}, *messages]
+    instructions = reading.instructions(span.attributes)
+    if instructions is not None:
+        messages = [{"role": "system", "content": decoded(instructions) or instructions}, *messages]
     return _messages(messages)
 
 
@@ -102,31 +102,31 @@ def _output(span: WireSpan, reading: Reading, kind: Kind) -> Any:
     return _messages(messages)
 
 
-def _details(span: WireSpan, reading: Reading, kind: Kind, answered: Any) -> dict[str, Any]:
-    said: dict[str, Any] = {detail: value for detail, value in read_details(span).items()}
-    description = said.pop("tool_description", None)
-    if "finish_reasons" not in said and type(answered) is list:
-        said["finish_reasons"] = [
+def _details(span: WireSpan, reading: Reading, kind: Kind, output_value: Any) -> dict[str, Any]:
+    details: dict[str, Any] = {detail: value for detail, value in read_details(span).items()}
+    description = details.pop("tool_description", None)
+    if "finish_reasons" not in details and type(output_value) is list:
+        details["finish_reasons"] = [
             message["finish_reason"]
-            for message in answered
+            for message in output_value
             if type(message) is dict and type(message.get("finish_reason")) is str
         ]
     documents = reading.documents(span)
     if documents is None and (kind == "retrieval" or kind == "reranker"):
-        documents = documents_in(answered)
-    said["documents"] = normal_documents(documents) if documents else None
+        documents = documents_in(output_value)
+    details["documents"] = normal_documents(documents) if documents else None
     if _is_tool(kind):
-        found = reading.found
+        fields = reading.found
         tool = {
-            "name": found.get("tool_name") or name_after_operation(span.name),
-            "call_id": found.get("tool_call_id"),
+            "name": fields.get("tool_name") or name_after_operation(span.name),
+            "call_id": fields.get("tool_call_id"),
             "description": description,
-            "arguments": _value(found, "tool_arguments", "input_value"),
-            "result": _value(found, "tool_result", "output_value"),
+            "arguments": _value(fields, "tool_arguments", "input_value"),
+            "result": _value(fields, "tool_result", "output_value"),
         }
-        said["tool"] = {key: value for key, value in tool.items() if value is not None}
+        details["tool"] = {key: value for key, value in tool.items() if value is not None}
     try:
-        return {key: clean_value(value) for key, value in said.items() if value or value == 0}
+        return {key: clean_value(value) for key, value in details.items() if value or value == 0}
     except RecursionError:
         return {}
 
@@ -139,9 +139,9 @@ def _messages(messages: list[Any]) -> Any:
         return None
 
 
-def _value(found: Mapping[Any, Any], *fields: str) -> Any:
+def _value(values: Mapping[Any, Any], *fields: str) -> Any:
     for field in fields:
-        if (value := present(found.get(field))) is not None:
+        if (value := present(values.get(field))) is not None:
             opened = decoded(value)
             try:
                 return clean_value(value if opened is None else opened)

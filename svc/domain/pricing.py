@@ -169,20 +169,22 @@ class PriceBook:
         if rates is None:
             return Priced(entry.model_id, folded)
         try:
-            spoken = _cost(output_tokens, rates.output, output_audio_tokens, rates.output_audio)
-            thought = _cost(reasoning_tokens, rates.reasoning)
-            read = _cost(cache_read_tokens, rates.cache_read)
-            written = _cost(cache_write_tokens, rates.cache_write)
-            heard = _cost(input_tokens, rates.input, input_audio_tokens, rates.input_audio)
+            visible = _cost(output_tokens, rates.output, output_audio_tokens, rates.output_audio)
+            reasoning = _cost(reasoning_tokens, rates.reasoning)
+            cache_read = _cost(cache_read_tokens, rates.cache_read)
+            cache_write = _cost(cache_write_tokens, rates.cache_write)
+            input_cost = _cost(input_tokens, rates.input, input_audio_tokens, rates.input_audio)
         except _NoRate:
             return Priced(entry.model_id, folded)
         if rates.request:
-            heard = (heard or _ZERO) + rates.request
-        answered = spoken if thought is None else thought if spoken is None else spoken + thought
-        total = (heard or _ZERO) + (answered or _ZERO) + (read or _ZERO) + (written or _ZERO)
+            input_cost = (input_cost or _ZERO) + rates.request
+        output_cost = visible if reasoning is None else reasoning if visible is None else visible + reasoning
+        total = (
+            (input_cost or _ZERO) + (output_cost or _ZERO) + (cache_read or _ZERO) + (cache_write or _ZERO)
+        )
         if total >= COST_BOUND:
             return Priced(entry.model_id, folded)
-        return Priced(entry.model_id, folded, heard, answered, read, written, total)
+        return Priced(entry.model_id, folded, input_cost, output_cost, cache_read, cache_write, total)
 
     def _fold(self, provider: str) -> str | None:
         """A provider's spelling as the book's id, else in lower case without the name of an API behind it.
@@ -198,16 +200,16 @@ class PriceBook:
         head = name.partition(".")[0]
         if head in PROVIDERS or head in SELF_HOSTED:
             return PROVIDERS.get(head, head)
-        known = self._provider(head) or self._provider(name)
-        return known.id if known is not None else head if "." in name and head else name
+        book_provider = self._provider(head) or self._provider(name)
+        return book_provider.id if book_provider is not None else head if "." in name and head else name
 
     def _find_entry(self, provider: str | None, model: str, tier: str | None) -> RateEntry | None:
         model_ref = model.strip().lower()
         if not model_ref:
             return None
-        maker, found = self._find_model(provider, model_ref) or (None, None)
+        maker, model_info = self._find_model(provider, model_ref) or (None, None)
         maker_id = None if maker is None else maker.id
-        listed = () if found is None else book_periods(found, tier)
+        listed = () if model_info is None else book_periods(model_info, tier)
         bare = model_ref.rpartition("/")[2]
         chosen = [
             price
@@ -217,27 +219,27 @@ class PriceBook:
             and (price.service_tier is None or folded_tier(price.service_tier) == tier)
         ]
         if not chosen:
-            return None if found is None else RateEntry(found.id, listed, maker_id)
-        named = next((price.model_id for price in chosen if price.model_id is not None), None)
+            return None if model_info is None else RateEntry(model_info.id, listed, maker_id)
+        own_id = next((price.model_id for price in chosen if price.model_id is not None), None)
         periods = (*(period for price in chosen for period in own_periods(price, listed)), *listed)
-        model_id = named or (bare if found is None else found.id)
+        model_id = own_id or (bare if model_info is None else model_info.id)
         return RateEntry(model_id, periods, maker_id) if periods else None
 
     def _find_model(self, provider: str | None, model_ref: str) -> tuple[Provider | None, ModelInfo] | None:
         maker, _, bare = model_ref.rpartition("/")
-        named = None if provider is None else self._provider(provider)
-        if named is not None:
-            found = self._in(named, model_ref, bare)
+        book_provider = None if provider is None else self._provider(provider)
+        if book_provider is not None:
+            match = self._in(book_provider, model_ref, bare)
             # Gateways speak OpenAI's API for every maker's models; on others the book has the last word.
-            if found is not None or named.id != "openai":
-                return found
+            if match is not None or book_provider.id != "openai":
+                return match
         elif provider in SELF_HOSTED:
             return None
         if maker:
             spelled = self._folded(maker.rpartition("/")[2])
             prefix = None if spelled is None else self._provider(spelled)
-            if prefix is not None and (found := self._in(prefix, model_ref, bare)) is not None:
-                return found
+            if prefix is not None and (match := self._in(prefix, model_ref, bare)) is not None:
+                return match
         for ref in dict.fromkeys((model_ref, bare)):
             for candidate in self._providers:
                 if candidate.model_match is not None and candidate.model_match.is_match(ref):
@@ -246,17 +248,17 @@ class PriceBook:
 
     def _by_name(self, model_ref: str) -> tuple[Provider | None, ModelInfo] | None:
         """The model of this very name, if one provider has it or all who have it ask the same."""
-        known = self._named.get(model_ref)
-        if known is None or any(model.prices != known[0][1].prices for _, model in known):
+        entries = self._named.get(model_ref)
+        if entries is None or any(model.prices != entries[0][1].prices for _, model in entries):
             return None
-        provider, model = known[0]
-        return (provider if len(known) == 1 else None), model
+        provider, model = entries[0]
+        return (provider if len(entries) == 1 else None), model
 
     def _in(self, provider: Provider, *refs: str) -> tuple[Provider, ModelInfo] | None:
         # Past the book's own look-up, which remembers every miss for ever: names come from clients.
         for ref in refs:
-            if ref and (found := provider.find_model(ref, all_providers=self._providers)) is not None:
-                return provider, found
+            if ref and (model_info := provider.find_model(ref, all_providers=self._providers)) is not None:
+                return provider, model_info
         return None
 
 

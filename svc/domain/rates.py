@@ -143,10 +143,10 @@ class RateEntry:
         periods = self.periods
         period = periods[0]
         if period.constraint is not None:
-            found = next((p for p in periods if p.constraint is None or p.constraint.active(at)), None)
-            if found is None:
+            current = next((p for p in periods if p.constraint is None or p.constraint.active(at)), None)
+            if current is None:
                 return None
-            period = found
+            period = current
         steps = period.steps
         if len(steps) > 1:
             # Crossing a threshold prices every token at the new rate, not only those above it.
@@ -156,13 +156,13 @@ class RateEntry:
 
 def own_periods(price: OwnPrice, book: Sequence[Period]) -> Iterable[Period]:
     """The periods of an own price; `book` are those that a multiplier scales."""
-    begun = None if price.start is None else _Since(price.start.astimezone(UTC))
+    since = None if price.start is None else _Since(price.start.astimezone(UTC))
     if price.multiplier is None:
-        yield Period(begun, _own_steps(price))
+        yield Period(since, _own_steps(price))
         return
     for period in book:
         yield Period(
-            _both(begun, period.constraint),
+            _conjunction(since, period.constraint),
             tuple((start, _scaled(rates, price.multiplier)) for start, rates in period.steps),
         )
 
@@ -194,28 +194,28 @@ def book_periods(model: ModelInfo, tier: str | None) -> tuple[Period, ...]:
     for constraint, base in standard:
         # The largest set of overrides that has begun is the one that holds.
         for size in range(len(dated), -1, -1):
-            for begun in combinations(dated, size):
-                chosen = [variant.prices for variant in variants if variant in always or variant in begun]
-                parts = [variant.constraint for variant in begun if variant.constraint is not None]
-                both = _both(constraint, _All(tuple(parts)) if parts else None)
-                periods.append(Period(both, _book_steps([*chosen, base])))
+            for overrides in combinations(dated, size):
+                chosen = [variant.prices for variant in variants if variant in always or variant in overrides]
+                parts = [variant.constraint for variant in overrides if variant.constraint is not None]
+                combined = _conjunction(constraint, _All(tuple(parts)) if parts else None)
+                periods.append(Period(combined, _book_steps([*chosen, base])))
     return tuple(periods)
 
 
-def _both(one: _Constraint | None, other: _Constraint | None) -> _Constraint | None:
-    if one is None or other is None:
-        return one or other
-    return _All((one, other))
+def _conjunction(constraint: _Constraint | None, other: _Constraint | None) -> _Constraint | None:
+    if constraint is None or other is None:
+        return constraint or other
+    return _All((constraint, other))
 
 
 def _book_steps(layers: Sequence[ModelPrice]) -> tuple[tuple[int, Rates], ...]:
     """The steps of a price, each key from the first layer that has it."""
-    given = [_first(getattr(layer, key) for layer in layers) for key in _BOOK_KEYS]
-    starts = {tier.start for price in given if not isinstance(price, Decimal | None) for tier in price.tiers}
+    prices = [_first(getattr(layer, key) for layer in layers) for key in _BOOK_KEYS]
+    starts = {tier.start for price in prices if not isinstance(price, Decimal | None) for tier in price.tiers}
     fee = _first(layer.requests_kcount for layer in layers)
     request = (fee / 1000).quantize(COST_STEP) if isinstance(fee, Decimal) else _ZERO
     steps = (-1, *sorted(starts))
-    return tuple((start, _filled([_book_rate(price, start) for price in given], request)) for start in steps)
+    return tuple((start, _filled([_book_rate(price, start) for price in prices], request)) for start in steps)
 
 
 def _first(values: Iterable[Any]) -> Any:
@@ -251,15 +251,15 @@ def _scaled(rates: Rates, factor: Decimal) -> Rates:
     return _filled([scaled(getattr(rates, name)) for name in RATE_NAMES], request)
 
 
-def _filled(given: Sequence[Decimal | None], request: Decimal) -> Rates:
-    heard, spoken, read, written, thought, audio_in, audio_out = given
+def _filled(prices: Sequence[Decimal | None], request: Decimal) -> Rates:
+    input_rate, output_rate, cache_read, cache_write, reasoning, audio_in, audio_out = prices
     return Rates(
-        input=heard,
-        output=spoken,
-        cache_read=heard if read is None else read,
-        cache_write=heard if written is None else written,
-        reasoning=spoken if thought is None else thought,
-        input_audio=heard if audio_in is None else audio_in,
-        output_audio=spoken if audio_out is None else audio_out,
+        input=input_rate,
+        output=output_rate,
+        cache_read=input_rate if cache_read is None else cache_read,
+        cache_write=input_rate if cache_write is None else cache_write,
+        reasoning=output_rate if reasoning is None else reasoning,
+        input_audio=input_rate if audio_in is None else audio_in,
+        output_audio=output_rate if audio_out is None else audio_out,
         request=request,
     )

@@ -46,11 +46,16 @@ class Cutoffs:
     detections: datetime | None
 
 
+def payload_days(terms: Terms) -> int:
+    """How many days what spans said is kept; 0 keeps it for ever."""
+    return max(terms.traces - 1, 1) if terms.traces else 0
+
+
 def cutoffs(terms: Terms, now: datetime) -> Cutoffs:
     """The cutoffs of these terms at this moment."""
     return Cutoffs(
         traces=_before(terms.traces, now),
-        payloads=_before(max(terms.traces - 1, 1) if terms.traces else 0, now),
+        payloads=_before(payload_days(terms), now),
         detections=_before(terms.detections, now),
     )
 

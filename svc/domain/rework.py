@@ -40,7 +40,6 @@ class Totals:
     unpriced: int = 0
 
     def plus(self, other: Totals) -> Totals:
-        """Both together."""
         return Totals(self.cost + other.cost, self.tokens + other.tokens, self.unpriced + other.unpriced)
 
 
@@ -67,9 +66,9 @@ def repriced(row: SpanRow, prices: PriceBook) -> SpanRow:
     )
     if row.priced_by() == "provided":
         return msgspec.structs.replace(row, model_id=priced.model_id)
-    used = any((row.input_tokens, row.output_tokens, row.cache_read_tokens, row.cache_write_tokens,
+    has_usage = any((row.input_tokens, row.output_tokens, row.cache_read_tokens, row.cache_write_tokens,
                 row.reasoning_tokens))  # fmt: skip
-    known = priced.total_cost is not None
+    has_price = priced.total_cost is not None
     return msgspec.structs.replace(
         row,
         model_id=priced.model_id,
@@ -81,21 +80,21 @@ def repriced(row: SpanRow, prices: PriceBook) -> SpanRow:
         cost_source=None
         if row.usage_repeats is not None
         else "inferred"
-        if known
+        if has_price
         else "unpriced"
-        if used
+        if has_usage
         else None,
-        price_book=prices.version if known or used else None,
+        price_book=prices.version if has_price or has_usage else None,
     )
 
 
 def remapped(row: SpanRow, span: WireSpan, prices: PriceBook) -> SpanRow:
     """The span as the present mapping and these prices see it, at the time and place it is stored under."""
-    made = msgspec.structs.replace(map_span(span, prices), started_at=row.started_at)
-    made.mark(row.usage_repeats)
-    return made
+    mapped = msgspec.structs.replace(map_span(span, prices), started_at=row.started_at)
+    mapped.mark(row.usage_repeats)
+    return mapped
 
 
-def differs(one: SpanRow, other: SpanRow) -> bool:
+def differs(row: SpanRow, other: SpanRow) -> bool:
     """Whether anything changed that somebody would notice."""
-    return any(getattr(one, name) != getattr(other, name) for name in _TELLING)
+    return any(getattr(row, name) != getattr(other, name) for name in _TELLING)

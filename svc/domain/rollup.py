@@ -99,6 +99,9 @@ MODEL_CALLS: Final = frozenset({"llm", "reasoning", "embedding", "reranker"})
 #: Spans around calls that are no turn of their own.
 _WRAPPERS: Final = frozenset({"step", "workflow"})
 
+#: What a sum of tokens stops at, and the database holds.
+MOST_TOKENS: Final = 2**63 - 1
+
 _T = TypeVar("_T", bound=Timed)
 _Summed = TypeVar("_Summed", int, Decimal)
 
@@ -124,11 +127,11 @@ def roll_up(rows: Sequence[RollupSpan]) -> TraceRollup:
     repeats = _repeats([row for row in ordered if row.span_id not in twins] if twins else ordered) | twins
     counted = [row for row in ordered if row.span_id not in repeats] if repeats else ordered
     models = [row for row in ordered if row.kind == "llm"]
-    given = _sum(row.input_tokens for row in counted)
-    answered = _sum(row.output_tokens for row in counted)
-    read = _sum(row.cache_read_tokens for row in counted)
-    written = _sum(row.cache_write_tokens for row in counted)
-    thought = _sum(row.reasoning_tokens for row in counted)
+    given = _tokens(row.input_tokens for row in counted)
+    answered = _tokens(row.output_tokens for row in counted)
+    read = _tokens(row.cache_read_tokens for row in counted)
+    written = _tokens(row.cache_write_tokens for row in counted)
+    thought = _tokens(row.reasoning_tokens for row in counted)
     return TraceRollup(
         name=head.name,
         started_at=ordered[0].started_at,
@@ -148,7 +151,7 @@ def roll_up(rows: Sequence[RollupSpan]) -> TraceRollup:
         cache_read_tokens=read,
         cache_write_tokens=written,
         reasoning_tokens=thought,
-        total_tokens=_sum((given, answered, read, written, thought)),
+        total_tokens=_tokens((given, answered, read, written, thought)),
         input_cost=_sum(
             cost for row in counted for cost in (row.input_cost, row.cache_read_cost, row.cache_write_cost)
         ),
@@ -174,6 +177,11 @@ def _sum(values: Iterable[_Summed | None]) -> _Summed | None:
         if value is not None:
             total = value if total is None else total + value
     return total
+
+
+def _tokens(values: Iterable[int | None]) -> int | None:
+    total = _sum(values)
+    return None if total is None else min(total, MOST_TOKENS)
 
 
 def _turn(head: RollupSpan, said: str | None, turns: Sequence[str | None]) -> str | None:

@@ -1,4 +1,4 @@
-"""The shapes a span takes inside the house once its dialect has been read.
+"""The shapes a span takes inside the service once its dialect has been read.
 
 Owns: `SpanRow` (one stored span), `ToolCall` (one stored tool call) and the closed lists of kinds and
 cost sources. The mapper makes them, the roll-up reads them, the store writes them. Never reads OTLP

@@ -43,13 +43,13 @@ class TaxonomyChange:
 def taxonomy_of(raw: bytes | str, *, aliases: bool) -> Taxonomy:
     """The taxonomy in a text, checked whole. Raises `BadTaxonomy`."""
     try:
-        found = read_taxonomy(_value(raw, aliases=aliases))
-        check_output_schemas(found.call_sites)
+        taxonomy = read_taxonomy(_value(raw, aliases=aliases))
+        check_output_schemas(taxonomy.call_sites)
     except BadTaxonomy:
         raise
     except (yaml.YAMLError, UnicodeError, RecursionError, ValueError) as error:
         raise BadTaxonomy(str(error)) from None
-    return found
+    return taxonomy
 
 
 def _value(raw: bytes | str, *, aliases: bool) -> Any:

@@ -47,6 +47,8 @@ class _Told:
     name: str
     call_id: str | None
     spans: list[CallingSpan]
+    #: The names of the spans.
+    labels: set[str] = attrs.field(factory=set)
 
 
 def dedupe_tool_calls(rows: Sequence[CallingSpan]) -> frozenset[tuple[bytes, int]]:
@@ -105,15 +107,15 @@ def _told_by_spans(ordered: Sequence[CallingSpan]) -> list[_Told]:
         if found is None:
             found = _Told(call.name, call.call_id, [])
             told.append(found)
-        found.call_id = found.call_id or call.call_id
+        if found.call_id is None:
+            found.call_id = call.call_id
         found.spans.append(row)
+        found.labels.add(row.name)
         by_span[row.span_id] = found
         if found.call_id is not None:
             by_id[found.name, found.call_id] = found
     for one in told:
-        one.spans.sort(
-            key=lambda row: (row.tool_calls[0].status != "error", row.tool_calls[0].call_id is None)
-        )
+        one.spans.sort(key=_weight)
     return told
 
 
@@ -129,7 +131,7 @@ def _may_be_one(told: _Told, row: CallingSpan) -> bool:
     if told.call_id is not None and call.call_id is not None:
         return told.call_id == call.call_id
     # Of one instrumentation it is a tool that calls itself.
-    return all(row.name != other.name for other in told.spans)
+    return row.name not in told.labels
 
 
 def _around(rows: Sequence[CallingSpan]) -> dict[bytes, tuple[int, bytes | None]]:

@@ -47,11 +47,11 @@ def failure_in(value: Any, *, failed: bool = False) -> Failure | None:
 
     `failed` says that it failed whatever stands in it. The message is as long as it came.
     """
-    failure = _told(value)
+    failure = _failure_of(value)
     return (TOOL_ERROR, _first_text(value)) if failure is None and failed else failure
 
 
-def _told(value: Any) -> Failure | None:
+def _failure_of(value: Any) -> Failure | None:
     if type(value) is str:
         if len(value) > MAX_RESULT_CHARS:
             return None
@@ -64,25 +64,27 @@ def _told(value: Any) -> Failure | None:
 
 def _in_text(value: str) -> Failure | None:
     try:
-        said = _SAID.decode(value)
+        outcome = _RESULT.decode(value)
     except (msgspec.DecodeError, RecursionError, UnicodeError):
         # What msgspec refuses though Python clients write it: NaN, lone surrogates; or an object cut short.
         opened = decoded(value) if _HINT in value else None
         return _in_object(opened) if type(opened) is dict else None
-    failure = _failure(said.isError, said.is_error, said.error, said.message)
+    failure = _failure(outcome.isError, outcome.is_error, outcome.error, outcome.message)
     if failure is not None:
-        if failure[1] is None and said.content is not None:
-            return failure[0], _first_text(_opened(said.content))
+        if failure[1] is None and outcome.content is not None:
+            return failure[0], _first_text(_opened(outcome.content))
         return failure
-    inner = _opened(said.result) if said.result is not None else None
+    inner = _opened(outcome.result) if outcome.result is not None else None
     return _in_object(inner, wrapped=True) if type(inner) is dict else None
 
 
-def _in_object(said: dict[str, Any], *, wrapped: bool = False) -> Failure | None:
-    failure = _failure(said.get("isError"), said.get("is_error"), said.get("error"), said.get("message"))
+def _in_object(fields: dict[str, Any], *, wrapped: bool = False) -> Failure | None:
+    failure = _failure(
+        fields.get("isError"), fields.get("is_error"), fields.get("error"), fields.get("message")
+    )
     if failure is not None:
-        return failure if failure[1] is not None else (failure[0], _first_text(said.get("content")))
-    inner = said.get("result")
+        return failure if failure[1] is not None else (failure[0], _first_text(fields.get("content")))
+    inner = fields.get("result")
     return None if wrapped or type(inner) is not dict else _in_object(inner, wrapped=True)
 
 
@@ -94,8 +96,8 @@ def _failure(flag: Any, other_flag: Any, error: Any, message: Any) -> Failure | 
         return (error if _WORD.fullmatch(error) else TOOL_ERROR), error
     if type(error) is not dict:
         return TOOL_ERROR, text(message)
-    named = text(error.get("type")) or text(error.get("code")) or text(error.get("name"))
-    return named or TOOL_ERROR, text(error.get("message")) or text(message)
+    error_name = text(error.get("type")) or text(error.get("code")) or text(error.get("name"))
+    return error_name or TOOL_ERROR, text(error.get("message")) or text(message)
 
 
 def _opened(raw: msgspec.Raw) -> Any:
@@ -111,9 +113,9 @@ def _first_text(content: Any) -> str | None:
     if type(content) is not list:
         return text(content)
     for block in content:
-        if type(block) is dict and (said := text(block.get("text"))) is not None:
-            return said
+        if type(block) is dict and (block_text := text(block.get("text"))) is not None:
+            return block_text
     return None
 
 
-_SAID: Final = msgspec.json.Decoder(_Said)
+_RESULT: Final = msgspec.json.Decoder(_Said)

@@ -25,13 +25,13 @@ def mark_twins(rows: Iterable[SpanRow]) -> None:
         if row.response_id is not None and reports_usage(row):
             by_id.setdefault((row.response_id,), []).append(row)
         elif row.kind in ("tool", "mcp") and row.tool_calls:
-            own = row.tool_calls[0]
-            if own.call_id is not None:
-                by_id.setdefault((own.name, own.call_id), []).append(row)
-    for told in by_id.values():
-        if len(told) > 1:
-            first, *others = sorted(told, key=by_start)
-            for row in others:
-                apart = row.trace_id != first.trace_id and row.name != first.name
-                if apart and row.started_at <= (first.ended_at or first.started_at):
+            own_call = row.tool_calls[0]
+            if own_call.call_id is not None:
+                by_id.setdefault((own_call.name, own_call.call_id), []).append(row)
+    for calls in by_id.values():
+        if len(calls) > 1:
+            first, *later = sorted(calls, key=by_start)
+            for row in later:
+                is_foreign = row.trace_id != first.trace_id and row.name != first.name
+                if is_foreign and row.started_at <= (first.ended_at or first.started_at):
                     row.mark("twin")

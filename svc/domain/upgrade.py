@@ -65,7 +65,6 @@ class StepRun:
 
     @property
     def took_s(self) -> float:
-        """All of it."""
         return sum(statement.took_s for statement in self.statements)
 
     @property
@@ -101,19 +100,19 @@ def scaled(without_rows: StepRun, with_some: StepRun, share: float) -> StepRun:
     What a statement takes without rows it takes once; the rest grows with the rows.
     """
 
-    def all_rows(none: float, some: float) -> float:
-        return none + max(some - none, 0) / share
+    def all_rows(empty: float, sampled: float) -> float:
+        return empty + max(sampled - empty, 0) / share
 
     return attrs.evolve(
         with_some,
         grown_bytes=round(all_rows(without_rows.grown_bytes, with_some.grown_bytes)),
         statements=tuple(
             attrs.evolve(
-                some,
-                took_s=all_rows(none.took_s, some.took_s),
-                wal_bytes=round(all_rows(none.wal_bytes, some.wal_bytes)),
+                sampled,
+                took_s=all_rows(empty.took_s, sampled.took_s),
+                wal_bytes=round(all_rows(empty.wal_bytes, sampled.wal_bytes)),
             )
-            for none, some in zip(without_rows.statements, with_some.statements, strict=True)
+            for empty, sampled in zip(without_rows.statements, with_some.statements, strict=True)
         ),
     )
 
@@ -127,7 +126,7 @@ class Verdict:
     reasons: Sequence[str]
 
     def text(self) -> str:
-        """In a word."""
+        """The outcome as the report prints it."""
         match self.outcome:
             case "pause":
                 return f"pause of {duration(self.pause_s * 1000)}"
@@ -141,11 +140,13 @@ def verdict(steps: Sequence[StepRun], newest_applied: int, disk_free_bytes: int 
     """Judge the steps that are ahead of a database at `newest_applied`; None for a disk nobody knows."""
     if not steps:
         return Verdict("nothing to do", 0.0, ())
-    waits = [(step, out) for step in steps for out in step.shut_out() if out.seconds >= PAUSE_FROM_S]
-    pause_s = max((out.seconds for _, out in waits), default=0.0)
+    waits = [
+        (step, shutout) for step in steps for shutout in step.shut_out() if shutout.seconds >= PAUSE_FROM_S
+    ]
+    pause_s = max((shutout.seconds for _, shutout in waits), default=0.0)
     reasons = [
-        f"step {step.number} keeps {out.whom} from {out.table} for {duration(out.seconds * 1000)}"
-        for step, out in waits
+        f"step {step.number} keeps {shutout.whom} from {shutout.table} for {duration(shutout.seconds * 1000)}"
+        for step, shutout in waits
     ]
     needs = pause_s >= WINDOW_FROM_S
     for step in steps:
@@ -156,8 +157,8 @@ def verdict(steps: Sequence[StepRun], newest_applied: int, disk_free_bytes: int 
                 " and there is no way back but a backup"
             )
     # One step after the other: what is temporary of one is free before the next.
-    most = max(step.disk_bytes for step in steps)
-    if disk_free_bytes is not None and most > disk_free_bytes:
+    disk_bytes = max(step.disk_bytes for step in steps)
+    if disk_free_bytes is not None and disk_bytes > disk_free_bytes:
         needs = True
-        reasons.append(f"a step takes {size(most)} for a while, and {size(disk_free_bytes)} are free")
+        reasons.append(f"a step takes {size(disk_bytes)} for a while, and {size(disk_free_bytes)} are free")
     return Verdict("window" if needs else "pause" if waits else "online", pause_s, reasons)

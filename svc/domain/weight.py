@@ -34,25 +34,25 @@ def fields_within(envelope: bytes, most: int) -> int | None:
 
     Takes time with `most` and not with the length. What is no protobuf has too many.
     """
-    waiting: list[tuple[str, int, int]] = [("data", 0, len(envelope))]
+    messages: list[tuple[str, int, int]] = [("data", 0, len(envelope))]
     count = 0
     try:
-        while waiting:
-            kind, at, end = waiting.pop()
+        while messages:
+            kind, position, end = messages.pop()
             inner = _FIELDS[kind]
-            while at < end:
-                tag, at = _varint(envelope, at)
+            while position < end:
+                tag, position = _varint(envelope, position)
                 wire = tag & 7
                 if wire == _LENGTH:
-                    length, at = _varint(envelope, at)
-                    held = inner.get(tag >> 3)
-                    if held is not None:
-                        waiting.append((held, at, at + length))
-                    at += length
+                    length, position = _varint(envelope, position)
+                    nested_kind = inner.get(tag >> 3)
+                    if nested_kind is not None:
+                        messages.append((nested_kind, position, position + length))
+                    position += length
                 elif wire == _VARINT:
-                    _, at = _varint(envelope, at)
+                    _, position = _varint(envelope, position)
                 elif wire in (_FIXED64, _FIXED32):
-                    at += 8 if wire == _FIXED64 else 4
+                    position += 8 if wire == _FIXED64 else 4
                 else:
                     return None
                 count += 1
@@ -63,20 +63,20 @@ def fields_within(envelope: bytes, most: int) -> int | None:
     return count
 
 
-def _varint(data: bytes, at: int) -> tuple[int, int]:
+def _varint(data: bytes, position: int) -> tuple[int, int]:
     """The number at a place, and the place behind it. Raises `IndexError` at the end of the data."""
-    number = data[at]
-    at += 1
+    number = data[position]
+    position += 1
     if number < 0x80:
-        return number, at
+        return number, position
     number &= 0x7F
     shift = 7
     while True:
-        byte = data[at]
-        at += 1
+        byte = data[position]
+        position += 1
         number |= (byte & 0x7F) << shift
         if byte < 0x80:
-            return number, at
+            return number, position
         shift += 7
         if shift > 63:
             raise IndexError

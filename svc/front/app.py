@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any, cast
 
 import attrs
@@ -25,6 +26,7 @@ from protocol.refusals import (
     METHOD_NOT_ALLOWED,
     NO_TENANT,
     NOT_FOUND,
+    OTHER_SIGNALS,
     PAYLOAD_TOO_LARGE,
     QUERY_NO_PROJECT,
     QUERY_SCOPE,
@@ -54,6 +56,7 @@ from svc.front.envelope import json_response, refusal_response, success_response
 from svc.front.health import Health
 from svc.front.metrics import Metrics
 from svc.front.openapi import document
+from svc.front.otlp.http import PROTOBUF, status_of
 from svc.front.ports import Pages
 from svc.store.reads.query import QueryStore, ask
 
@@ -75,10 +78,13 @@ class App:
 
     def build(self) -> QuartTrio:
         """The application with all its routes."""
-        app = QuartTrio("trace-svc", static_folder=None)
+        # Neither folder is used; by itself it asks for the current one, which need not exist.
+        folder = str(Path(__file__).parent)
+        app = QuartTrio("trace-svc", static_folder=None, root_path=folder, instance_path=folder)
         app.request_class = _request_class(self.api)
         app.url_rule_class = _MatchedRule
         app.config["PROPAGATE_EXCEPTIONS"] = False
+        app.config["PROVIDE_AUTOMATIC_OPTIONS"] = False
         # A path with doubled slashes is unknown, not a redirect to another.
         app.url_map.merge_slashes = False
         # The answers are JSON bytes made by msgspec; sorting and pretty printing are not wanted.
@@ -167,6 +173,9 @@ class App:
             methods = set(error.valid_methods or ()) - {"HEAD", "OPTIONS"}
             response.headers["allow"] = ", ".join(sorted(methods))
             return response
+        signal = OTHER_SIGNALS.get(request.path)
+        if signal is not None:
+            return _refused_signal(signal)
         if error.code == 404:
             return refusal_response(TRACES_PATH if request.path.endswith("/v1/traces") else NOT_FOUND)
         return refusal_response(attrs.evolve(BAD_REQUEST, status=error.code or 400))
@@ -215,9 +224,17 @@ def _unbuilt(rule: _MatchedRule, **_values: Any) -> tuple[str, str]:
     raise AssertionError(f"addresses are written, not built from {rule.rule}")
 
 
-def _page(wanted: int | None, default: int, most: int) -> int:
+def _page(size: int | None, default: int, most: int) -> int:
     """A page size: below 1 becomes the default, above the most is clamped (contract §5)."""
-    return default if wanted is None or wanted < 1 else min(wanted, most)
+    return default if size is None or size < 1 else min(size, most)
+
+
+def _refused_signal(refusal: Refusal) -> Response:
+    """In the encoding of the request, as OTLP/HTTP has it: exporters read no other."""
+    content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if content_type != PROTOBUF or "json" in request.headers.get("accept", "").lower():
+        return refusal_response(refusal)
+    return Response(status_of(refusal), status=refusal.status, content_type=PROTOBUF)
 
 
 async def _refused(error: Refused) -> Response:

@@ -20,6 +20,8 @@ from actors.supervision import Board, Vitals
 from protocol.storage import Outage, Slow
 
 Status = Literal["UP", "DOWN"]
+#: Of a component that the service does without.
+SpareStatus = Literal["UP", "DEGRADED"]
 
 _LATE: Final = "the database did not answer in time"
 
@@ -166,11 +168,13 @@ class Health:
             components["tls"] = {"status": "UP", "details": self.tls()}
         if self.agents is not None:
             # Ingest and answers do without: whatever it says, the service is up.
-            components["agents"] = {"status": "UP", "details": self.agents()}
+            details = self.agents()
+            spare: SpareStatus = "DEGRADED" if "fault" in details else "UP"
+            components["agents"] = {"status": spare, "details": details}
         if self.replica is not None:
             # The primary stands in for it.
             components["replica"] = {"status": "UP", "details": self.replica()}
-        status: Status = "UP" if all(part["status"] == "UP" for part in components.values()) else "DOWN"
+        status: Status = "DOWN" if any(part["status"] == "DOWN" for part in components.values()) else "UP"
         return status, {"status": status, "components": components}
 
     def ingest(self) -> dict[str, Any]:

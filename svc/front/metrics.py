@@ -9,7 +9,7 @@ from __future__ import annotations
 from calendar import timegm
 from collections.abc import Callable, Iterable, Mapping
 from math import inf, isinf
-from typing import Any
+from typing import Any, Final
 
 import attrs
 from prometheus_client import CollectorRegistry, Histogram, generate_latest
@@ -182,6 +182,15 @@ class _Snapshots(Collector):
             "Tries at passwords refused: too many wait.",
             sign_ins["refused_full"],
         )
+        for name, about in _LINKS.items():
+            yield _counter(f"svc_invitation_{name}", about, sign_ins[name])
+
+
+_LINKS: Final = {
+    "links_mailed": "Links of invitations mailed.",
+    "links_failed": "Links of invitations that could not be mailed.",
+    "links_refused_full": "Requests for the link of an invitation dropped: too many wait.",
+}
 
 
 def _folding(counts: Mapping[str, int]) -> Iterable[Metric]:
@@ -275,17 +284,17 @@ def _tee(tally: TeeTally | None) -> Iterable[Metric]:
     yield _gauge("svc_tee_waiting_bytes", "Bytes that wait for the tee's endpoint.", tally.waiting_bytes)
 
 
-def _replica(known: Mapping[str, Any]) -> Iterable[Metric]:
-    lag_s = inf if known["lag_ms"] is None else known["lag_ms"] / 1000
+def _replica(replica: Mapping[str, Any]) -> Iterable[Metric]:
+    lag_s = inf if replica["lag_ms"] is None else replica["lag_ms"] / 1000
     yield _gauge("svc_replica_lag_seconds", "How far the replica is behind; +Inf where nobody knows.", lag_s)
     yield _gauge(
-        "svc_replica_asked", "Whether the replica is near enough to be asked.", known["state"] == "near"
+        "svc_replica_asked", "Whether the replica is near enough to be asked.", replica["state"] == "near"
     )
     reads = CounterMetricFamily(
         "svc_history_reads", "Reads of spans and traces, by server.", labels=["server"]
     )
     for server in ("replica", "primary"):
-        reads.add_metric([server], known[f"asked_{server}"])
+        reads.add_metric([server], replica[f"asked_{server}"])
     yield reads
 
 
@@ -323,7 +332,9 @@ class Metrics:
         """
         (family,) = self.queryable_s.collect()
         counts = [
-            (float(one.labels["le"]), one.value) for one in family.samples if one.name.endswith("_bucket")
+            (float(sample.labels["le"]), sample.value)
+            for sample in family.samples
+            if sample.name.endswith("_bucket")
         ]
         total = counts[-1][1]
         bounds = [next(le for le, n in counts if n >= share * total) for share in (0.5, 0.95)]

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import cache
-from importlib.metadata import version
 from typing import Any, Final
 
 import msgspec
 
+from protocol.release import release
 from protocol.rest.answers import Buckets, Counted, Failure, FoundPage, HealthReport, Ranked
 from protocol.rest.query import CountBody, FacetsBody, SearchBody, TimeseriesBody
 from svc.front.api.routes import Route
@@ -61,19 +61,23 @@ def document(routes: tuple[Route, ...]) -> bytes:
     types += [type_ for _, _, body, answer in QUERIES for type_ in (body, answer)]
     unique = list({repr(type_): type_ for type_ in types}.values())
     schemas, components = msgspec.json.schema_components(unique, ref_template=_REF)
-    of = {repr(type_): schema for type_, schema in zip(unique, schemas, strict=True)}
+    schemas_by_type = {repr(type_): schema for type_, schema in zip(unique, schemas, strict=True)}
     paths: dict[str, dict[str, Any]] = {}
     for route in routes:
-        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, of)
+        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, schemas_by_type)
     for name, summary, body, answer in QUERIES:
-        paths[f"/v1/query/{name}"] = {"post": _query(name, summary, of[repr(body)], of[repr(answer)], of)}
-    paths["/v1/traces"] = {"post": _ingest(of)}
-    paths |= _actuator(of)
-    whole = {
+        paths[f"/v1/query/{name}"] = {
+            "post": _query(
+                name, summary, schemas_by_type[repr(body)], schemas_by_type[repr(answer)], schemas_by_type
+            )
+        }
+    paths["/v1/traces"] = {"post": _ingest(schemas_by_type)}
+    paths |= _actuator(schemas_by_type)
+    document_ = {
         "openapi": "3.1.0",
         "info": {
             "title": "trace-svc",
-            "version": version("trace-svc"),
+            "version": release(),
             "description": "Takes traces of LLM applications over OTLP and answers questions about them.",
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
@@ -91,7 +95,7 @@ def document(routes: tuple[Route, ...]) -> bytes:
             },
         },
     }
-    return msgspec.json.encode(whole)
+    return msgspec.json.encode(document_)
 
 
 def _envelope(data: Any) -> dict[str, Any]:
@@ -108,11 +112,11 @@ def _answer(status: int, schema: Any, media_type: str = _JSON) -> dict[str, Any]
     return {"description": _MEANINGS[status], **content}
 
 
-def _failures(statuses: Iterable[int], of: dict[str, Any]) -> dict[str, Any]:
-    return {str(status): _answer(status, of[repr(Failure)]) for status in statuses}
+def _failures(statuses: Iterable[int], schemas: dict[str, Any]) -> dict[str, Any]:
+    return {str(status): _answer(status, schemas[repr(Failure)]) for status in statuses}
 
 
-def _operation(route: Route, of: dict[str, Any]) -> dict[str, Any]:
+def _operation(route: Route, schemas: dict[str, Any]) -> dict[str, Any]:
     operation: dict[str, Any] = {
         "operationId": route.name,
         "summary": route.summary,
@@ -127,11 +131,11 @@ def _operation(route: Route, of: dict[str, Any]) -> dict[str, Any]:
     if route.body is not None:
         operation["requestBody"] = {
             "required": True,
-            "content": {_JSON: {"schema": of[repr(route.body)]}},
+            "content": {_JSON: {"schema": schemas[repr(route.body)]}},
         }
-    done = _answer(route.status, None if route.data is None else _envelope(of[repr(route.data)]))
+    success = _answer(route.status, None if route.data is None else _envelope(schemas[repr(route.data)]))
     failures = [status for status in route.statuses() if status != route.status]
-    operation["responses"] = {str(route.status): done, **_failures(failures, of)}
+    operation["responses"] = {str(route.status): success, **_failures(failures, schemas)}
     return operation
 
 
@@ -151,29 +155,29 @@ def _security(route: Route) -> list[dict[str, list[str]]]:
 
 def _query_parameters(type_: type[msgspec.Struct]) -> Iterable[dict[str, Any]]:
     (_, components) = msgspec.json.schema_components([type_], ref_template=_REF)
-    whole = components[type_.__name__]
-    for name, schema in whole["properties"].items():
+    component = components[type_.__name__]
+    for name, schema in component["properties"].items():
         yield {
             "name": name,
             "in": "query",
-            "required": name in whole.get("required", ()),
+            "required": name in component.get("required", ()),
             "schema": schema,
         }
 
 
-def _query(name: str, summary: str, body: Any, answer: Any, of: dict[str, Any]) -> dict[str, Any]:
+def _query(name: str, summary: str, body: Any, answer: Any, schemas: dict[str, Any]) -> dict[str, Any]:
     return {
         "operationId": f"post_v1_query_{name}",
         "summary": summary,
         "tags": ["query"],
         "security": [_BEARER],
         "requestBody": {"required": True, "content": {_JSON: {"schema": body}}},
-        "responses": {"200": _answer(200, _envelope(answer)), **_failures(_QUERY_STATUSES, of)},
+        "responses": {"200": _answer(200, _envelope(answer)), **_failures(_QUERY_STATUSES, schemas)},
     }
 
 
-def _ingest(of: dict[str, Any]) -> dict[str, Any]:
-    taken = {"content": {_JSON: {"schema": {"type": "object"}}, _PROTOBUF: {"schema": {}}}}
+def _ingest(schemas: dict[str, Any]) -> dict[str, Any]:
+    content = {"content": {_JSON: {"schema": {"type": "object"}}, _PROTOBUF: {"schema": {}}}}
     return {
         "operationId": "post_v1_traces",
         "summary": "Take a batch of OTLP traces (ExportTraceServiceRequest).",
@@ -186,12 +190,15 @@ def _ingest(of: dict[str, Any]) -> dict[str, Any]:
                 _JSON: {"schema": {"type": "object"}},
             },
         },
-        "responses": {"200": {"description": _MEANINGS[200], **taken}, **_failures(_INGEST_STATUSES, of)},
+        "responses": {
+            "200": {"description": _MEANINGS[200], **content},
+            **_failures(_INGEST_STATUSES, schemas),
+        },
     }
 
 
-def _actuator(of: dict[str, Any]) -> dict[str, Any]:
-    health = of[repr(HealthReport)]
+def _actuator(schemas: dict[str, Any]) -> dict[str, Any]:
+    health = schemas[repr(HealthReport)]
 
     def read(name: str, summary: str, *, down: bool = True) -> dict[str, Any]:
         answers = {"200": {"description": "UP.", "content": {_JSON: {"schema": health}}}}

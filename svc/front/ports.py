@@ -68,6 +68,26 @@ class AlertDoor(Protocol):
         ...
 
 
+class InvitationMail(Protocol):
+    """Mails with the links of invitations."""
+
+    async def can_send(self) -> bool:
+        """Whether mail can be sent here. Raises `Outage`."""
+        ...
+
+    def ask(self, email_key: str) -> None:
+        """Mail the link to an address if it is invited, some time soon."""
+        ...
+
+
+class RunnerPresence(Protocol):
+    """Whether anybody has started a runner for agents."""
+
+    async def absent(self) -> str | None:
+        """Where none answers, and none has since the start of this process; None: runs can be asked for."""
+        ...
+
+
 class SignOn(Protocol):
     """An external identity provider. Both raise `Outage` and `SsoFailed`."""
 

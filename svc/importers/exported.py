@@ -44,7 +44,7 @@ PAGE_LINES: Final = 500
 #: Spans of one page of requests, which need not be as many.
 _PAGE_SPANS: Final = 2_000
 PAGE_BYTES: Final = 32 * 1024 * 1024
-#: A line or a request that is longer is none of ours.
+#: No export of ours has a longer line or request.
 MOST_BYTES: Final = 256 * 1024 * 1024
 
 _GZIP: Final = b"\x1f\x8b"
@@ -68,15 +68,15 @@ _ROW: Final = ("trace_id", "span_id", "attributes", "resource", "scope", "otlp")
 
 
 def wire_of(envelope: bytes) -> dict[str, Any]:
-    """What OTLP says of a span beside what its row shows, in the words of OTLP JSON. Raises `Unreadable`."""
+    """The fields of a span that its row does not show, as OTLP JSON names them. Raises `Unreadable`."""
     wire = open_envelope(envelope)
     span = Span.FromString(wire.raw)
-    status = {"code": span.status.code, "message": _shown(span.status.message)}
-    said: dict[str, Any] = {
+    status = {"code": span.status.code, "message": _masked(span.status.message)}
+    document: dict[str, Any] = {
         "kind": span.kind,
         "startTimeUnixNano": str(span.start_time_unix_nano),
         "endTimeUnixNano": str(span.end_time_unix_nano),
-        "traceState": _shown(span.trace_state),
+        "traceState": _masked(span.trace_state),
         "flags": span.flags,
         "droppedAttributesCount": span.dropped_attributes_count,
         "droppedEventsCount": span.dropped_events_count,
@@ -84,12 +84,12 @@ def wire_of(envelope: bytes) -> dict[str, Any]:
         "status": {key: value for key, value in status.items() if value},
         "eventTimesUnixNano": [str(event.time_unix_nano) for event in span.events],
     }
-    return {key: value for key, value in said.items() if value}
+    return {key: value for key, value in document.items() if value}
 
 
-def _shown(text: str) -> str:
-    shown: str = masked_value(clean(text))
-    return shown
+def _masked(text: str) -> str:
+    masked_text: str = masked_value(clean(text))
+    return masked_text
 
 
 class ExportedFile:
@@ -111,28 +111,28 @@ class ExportedFile:
 
     @classmethod
     @contextmanager
-    def at(cls, place: str) -> Iterator[ExportedFile]:
+    def at(cls, path: str) -> Iterator[ExportedFile]:
         """The file of this name, or standard input, open. Raises `OSError`."""
-        if place == "-":
+        if path == "-":
             yield cls("standard input", sys.stdin.buffer)
             return
-        with Path(place).open("rb") as file:
-            packed = file.read(len(_GZIP)) == _GZIP
+        with Path(path).open("rb") as file:
+            is_gzip = file.read(len(_GZIP)) == _GZIP
             file.seek(0)
-            yield cls(place, io.BufferedReader(gzip.GzipFile(fileobj=file)) if packed else file)
+            yield cls(path, io.BufferedReader(gzip.GzipFile(fileobj=file)) if is_gzip else file)
 
     async def page(self, window: ImportWindow, cursor: str | None) -> ImportPage:
         """The lines or requests behind a place."""
         self._go_to(int(cursor or 0))
         return self._lines() if self._form == "lines" else self._frames()
 
-    def _go_to(self, place: int) -> None:
-        if place == self._at:
+    def _go_to(self, offset: int) -> None:
+        if offset == self._at:
             return
         if not self._stream.seekable():
             raise OperatorError("standard input cannot be gone on with; give the file, or add --again")
-        self._stream.seek(place)
-        self._head, self._at = b"", place
+        self._stream.seek(offset)
+        self._head, self._at = b"", offset
 
     def _read(self, size: int) -> bytes:
         head, self._head = self._head, b""
@@ -148,13 +148,13 @@ class ExportedFile:
     def _frames(self) -> ImportPage:
         """Requests, until together they are a page: each page is noted on its own."""
         bodies: list[tuple[Form, bytes]] = []
-        told: dict[Identity, int | None] = {}
+        tokens: dict[Identity, int | None] = {}
         size = 0
-        while len(told) < _PAGE_SPANS and size < PAGE_BYTES and (body := self._frame()) is not None:
+        while len(tokens) < _PAGE_SPANS and size < PAGE_BYTES and (body := self._frame()) is not None:
             size += len(body)
             bodies.append(("protobuf", body))
-            told |= dict.fromkeys(_ids(body, "protobuf"))
-        return ImportPage(tuple(bodies), str(self._at) if bodies else None, told)
+            tokens |= dict.fromkeys(_ids(body, "protobuf"))
+        return ImportPage(tuple(bodies), str(self._at) if bodies else None, tokens)
 
     def _frame(self) -> bytes | None:
         """The next request; None at the end of the file."""
@@ -173,7 +173,7 @@ class ExportedFile:
     def _lines(self) -> ImportPage:
         rows: list[dict[str, Any]] = []
         bodies: list[tuple[Form, bytes]] = []
-        told: dict[Identity, int | None] = {}
+        tokens: dict[Identity, int | None] = {}
         unread: dict[str, int] = {}
         size = 0
         for _ in range(PAGE_LINES):
@@ -182,50 +182,58 @@ class ExportedFile:
                 break
             self._at += len(line)
             size += len(line)
-            found = _object(line)
-            if found is not None and "resourceSpans" in found:
+            fields = _object(line)
+            if fields is not None and "resourceSpans" in fields:
                 bodies.append(("json", line))
-                told |= dict.fromkeys(_ids(line, "json"))
-            elif found is not None and OTHERS & found.keys():
+                tokens |= dict.fromkeys(_ids(line, "json"))
+            elif fields is not None and OTHERS & fields.keys():
                 raise OperatorError(
                     f"{self._path} is an export of traces or sessions; these are made of spans: export those"
                 )
-            elif found is None or not {"trace_id", "span_id"} <= found.keys():
+            elif fields is None or not {"trace_id", "span_id"} <= fields.keys():
                 if line.strip():
                     unread[NO_SPAN] = unread.get(NO_SPAN, 0) + 1
             else:
-                rows.append(found)
+                rows.append(fields)
             if size >= PAGE_BYTES:
                 break
         if not size:
             return ImportPage((), None)
         page = page_of(rows, str(self._at))
         return ImportPage(
-            (*bodies, *page.bodies), page.cursor, {**told, **page.told}, page.came, {**unread, **page.unread}
+            (*bodies, *page.bodies),
+            page.cursor,
+            {**tokens, **page.told},
+            page.came,
+            {**unread, **page.unread},
         )
 
 
 def page_of(rows: Sequence[Mapping[str, Any]], cursor: str) -> ImportPage:
     """Rows of an export as a page: one request, and what is known of its spans beside."""
-    whole = [row for row in rows if all(name in row for name in _ROW)]
-    told: dict[Identity, int | None] = {}
-    came: dict[Identity, datetime] = {}
-    for row in whole:
-        one = identity(row["trace_id"], row["span_id"])
-        told[one] = row.get("total_tokens")
-        if (at := instant_of(row.get("created_at"))) is not None:
-            came[one] = at
-    aged = len(rows) - len(whole)
-    bodies: tuple[tuple[Form, bytes], ...] = (("json", request_of(map(_group, whole))),) if whole else ()
-    return ImportPage(bodies, cursor, told, came, {NO_PAYLOAD: aged} if aged else {})
+    complete_rows = [row for row in rows if all(name in row for name in _ROW)]
+    tokens: dict[Identity, int | None] = {}
+    arrivals: dict[Identity, datetime] = {}
+    for row in complete_rows:
+        key = identity(row["trace_id"], row["span_id"])
+        tokens[key] = row.get("total_tokens")
+        if (moment := instant_of(row.get("created_at"))) is not None:
+            arrivals[key] = moment
+    without_payload = len(rows) - len(complete_rows)
+    bodies: tuple[tuple[Form, bytes], ...] = (
+        (("json", request_of(map(_group, complete_rows))),) if complete_rows else ()
+    )
+    return ImportPage(
+        bodies, cursor, tokens, arrivals, {NO_PAYLOAD: without_payload} if without_payload else {}
+    )
 
 
 def _object(line: bytes) -> dict[str, Any] | None:
     try:
-        found = msgspec.json.decode(line)
+        document = msgspec.json.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
-    return found if isinstance(found, dict) else None
+    return document if isinstance(document, dict) else None
 
 
 def _ids(body: bytes, form: Form) -> Iterable[Identity]:
@@ -277,10 +285,14 @@ def _group(row: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any], list
 
 
 def _event(event: Mapping[str, Any], n: int, times: Iterable[str]) -> dict[str, Any]:
-    known = list(times)
+    event_times = list(times)
     moment = instant_of(event.get("time"))
     return {
         "name": event.get("name", ""),
-        "timeUnixNano": known[n] if n < len(known) else "0" if moment is None else nanoseconds(moment),
+        "timeUnixNano": event_times[n]
+        if n < len(event_times)
+        else "0"
+        if moment is None
+        else nanoseconds(moment),
         "attributes": pairs_of(event.get("attributes") or {}),
     }

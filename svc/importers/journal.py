@@ -18,6 +18,7 @@ import attrs
 import msgspec
 
 from protocol.operator import OperatorError
+from protocol.paths import Obstacle, obstacle
 from svc.importers.source import Identity, ImportWindow
 
 #: A file of another form is of another release, and begun anew.
@@ -66,14 +67,14 @@ class Journal:
     #: Whether an earlier run got somewhere.
     resumed: bool
 
-    def note(self, cursor: str | None, told: Mapping[Identity, int | None]) -> None:
+    def note(self, cursor: str | None, usages: Mapping[Identity, int | None]) -> None:
         """A page is stored: these spans were in it, and the next one is behind this cursor."""
         with self._database:
             # Of a span that is given again the later tokens count, as the later span does.
             self._database.executemany(
                 "insert into span (id, tokens) values (?, ?)"
                 " on conflict (id) do update set tokens = excluded.tokens",
-                told.items(),
+                usages.items(),
             )
             self._keep(cursor)
         self.cursor = cursor
@@ -101,11 +102,11 @@ class Journal:
             behind = rows[-1][0]
 
     def _keep(self, cursor: str | None) -> None:
-        kept = {"cursor": cursor, "moved": attrs.asdict(self.moved)}
+        progress = {"cursor": cursor, "moved": attrs.asdict(self.moved)}
         self._database.execute(
             "insert into state (key, value) values ('kept', ?)"
             " on conflict (key) do update set value = excluded.value",
-            (msgspec.json.encode(kept).decode(),),
+            (msgspec.json.encode(progress).decode(),),
         )
 
 
@@ -115,20 +116,34 @@ def journal(file: Path, window: ImportWindow) -> Iterator[Journal]:
 
     Raises `OperatorError` while another process has it.
     """
-    database = sqlite3.connect(file, timeout=1.0)
+    try:
+        database = sqlite3.connect(file, timeout=1.0)
+    except sqlite3.OperationalError:
+        raise OperatorError(_unusable(file)) from None
     with closing(database):
         try:
             # Held until the end: two that import the same thing at once would only be in each other's way.
             database.execute("pragma locking_mode = exclusive")
             database.execute("pragma journal_mode = wal")
             database.execute("begin exclusive")
-            found = _opened(database, window)
+            journal_ = _opened(database, window)
             database.commit()
-        except sqlite3.OperationalError:
-            raise OperatorError(f"another process is at this very import (it holds {file})") from None
+        except sqlite3.OperationalError as error:
+            busy = error.sqlite_errorcode in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+            text = f"another process is at this very import (it holds {file})" if busy else _unusable(file)
+            raise OperatorError(text) from None
         except sqlite3.DatabaseError:
-            raise OperatorError(f"{file} is damaged: remove it, and the import begins anew") from None
-        yield found
+            text = f"{file} is damaged. Move it to another place, and the import begins anew"
+            raise OperatorError(text) from None
+        yield journal_
+
+
+def _unusable(file: Path) -> str:
+    """SQLite does not say why it cannot open or write a file."""
+    fault = obstacle(file if file.is_dir() else file.parent) or Obstacle(
+        f"the journal {file} cannot be written", "Check its disk"
+    )
+    return fault.text("SVC_DATA_DIR")
 
 
 def forget(file: Path) -> None:
@@ -140,8 +155,8 @@ def forget(file: Path) -> None:
 def _opened(database: sqlite3.Connection, window: ImportWindow) -> Journal:
     database.execute("create table if not exists state (key text primary key, value text not null)")
     database.execute("create table if not exists span (id blob primary key, tokens integer) without rowid")
-    kept = dict(database.execute("select key, value from state").fetchall())
-    if kept.get("form") != _FORM:
+    state_rows = dict(database.execute("select key, value from state").fetchall())
+    if state_rows.get("form") != _FORM:
         database.execute("delete from state")
         database.execute("delete from span")
         first = {
@@ -151,9 +166,11 @@ def _opened(database: sqlite3.Connection, window: ImportWindow) -> Journal:
         }
         database.executemany("insert into state (key, value) values (?, ?)", first.items())
         return Journal(database, window, None, MovedSpans(), resumed=False)
-    low = kept["low"]
-    window = ImportWindow(datetime.fromisoformat(low) if low else None, datetime.fromisoformat(kept["high"]))
-    if "kept" not in kept:
+    low = state_rows["low"]
+    window = ImportWindow(
+        datetime.fromisoformat(low) if low else None, datetime.fromisoformat(state_rows["high"])
+    )
+    if "kept" not in state_rows:
         return Journal(database, window, None, MovedSpans(), resumed=False)
-    state = msgspec.json.decode(kept["kept"])
+    state = msgspec.json.decode(state_rows["kept"])
     return Journal(database, window, state["cursor"], MovedSpans(**state["moved"]), resumed=True)

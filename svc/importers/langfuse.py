@@ -94,7 +94,7 @@ class LangfuseProject:
         if cursor is not None and cursor.startswith(_OLD_CURSOR):
             return await self._old(window, int(cursor.removeprefix(_OLD_CURSOR)))
         try:
-            answer = await self._asked(window, cursor)
+            answer = await self._request(window, cursor)
         except NotThere:
             if cursor is not None:
                 raise OperatorError(
@@ -105,11 +105,13 @@ class LangfuseProject:
         keys = _cut_keys(rows, self._keys)
         if keys != self._keys:
             self._keys = keys
-            rows = _rows(await self._asked(window, cursor))
-        behind = (answer.get("meta") or {}).get("cursor")
-        return page_of(rows, self.service, behind if isinstance(behind, str) and behind else None)
+            rows = _rows(await self._request(window, cursor))
+        next_cursor = (answer.get("meta") or {}).get("cursor")
+        return page_of(
+            rows, self.service, next_cursor if isinstance(next_cursor, str) and next_cursor else None
+        )
 
-    async def _asked(self, window: ImportWindow, cursor: str | None) -> dict[str, Any]:
+    async def _request(self, window: ImportWindow, cursor: str | None) -> dict[str, Any]:
         while True:
             query = [
                 ("fields", _GROUPS),
@@ -144,15 +146,15 @@ class LangfuseProject:
             answer = json_of(await self.fetch("GET", _OLD, tuple(query)), "Langfuse")
         except NotThere:
             raise OperatorError("what answers there is not Langfuse: it has no /api/public/traces") from None
-        listed = _rows(answer)
+        traces = _rows(answer)
         rows: list[dict[str, Any]] = []
-        for trace in listed:
-            rows += await self._whole(trace)
+        for trace in traces:
+            rows += await self._observations(trace)
         pages = (answer.get("meta") or {}).get("totalPages")
-        last = number >= pages if isinstance(pages, int) else len(listed) < PAGE_TRACES
-        return page_of(rows, self.service, None if last else f"{_OLD_CURSOR}{number + 1}")
+        is_last = number >= pages if isinstance(pages, int) else len(traces) < PAGE_TRACES
+        return page_of(rows, self.service, None if is_last else f"{_OLD_CURSOR}{number + 1}")
 
-    async def _whole(self, trace: Mapping[str, Any]) -> list[dict[str, Any]]:
+    async def _observations(self, trace: Mapping[str, Any]) -> list[dict[str, Any]]:
         try:
             answer = await self.fetch("GET", f"{_OLD}/{quote(str(trace.get('id')), safe='')}")
         except NotThere:
@@ -167,25 +169,27 @@ def _rows(answer: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [row for row in answer.get("data") or () if isinstance(row, dict)]
 
 
-def _cut_keys(rows: Sequence[Mapping[str, Any]], known: tuple[str, ...]) -> tuple[str, ...]:
+def _cut_keys(rows: Sequence[Mapping[str, Any]], old_keys: tuple[str, ...]) -> tuple[str, ...]:
     """The keys of metadata that have to be asked for by name, as many as a question has room for."""
-    keys = dict.fromkeys(known)
+    keys = dict.fromkeys(old_keys)
     for row in rows:
         metadata = row.get("metadata")
         for key, value in metadata.items() if isinstance(metadata, dict) else ():
             if isinstance(value, str) and len(value) == _CUT_CHARS and "," not in key:
                 keys[key] = None
-    kept: list[str] = []
+    new_keys: list[str] = []
     for key in keys:
-        if len(kept) < _MOST_KEYS and sum(map(len, kept)) + len(key) <= _KEYS_CHARS:
-            kept.append(key)
-    return tuple(kept)
+        if len(new_keys) < _MOST_KEYS and sum(map(len, new_keys)) + len(key) <= _KEYS_CHARS:
+            new_keys.append(key)
+    return tuple(new_keys)
 
 
 def rows_of_trace(trace: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The observations of a trace of the old way, which know what is known of their trace."""
-    observations = [dict(one) for one in trace.get("observations") or () if isinstance(one, dict)]
-    whole = {
+    observations = [
+        dict(observation) for observation in trace.get("observations") or () if isinstance(observation, dict)
+    ]
+    trace_fields = {
         "traceName": trace.get("name"),
         "sessionId": trace.get("sessionId"),
         "userId": trace.get("userId"),
@@ -193,20 +197,25 @@ def rows_of_trace(trace: Mapping[str, Any]) -> list[dict[str, Any]]:
         "environment": trace.get("environment"),
         "tags": trace.get("tags"),
     }
-    for one in observations:
-        one |= {key: value for key, value in whole.items() if one.get(key) is None}
-        one["providedModelName"] = one.get("providedModelName") or one.get("model")
-    outermost = [one for one in observations if not one.get("parentObservationId")]
+    for observation in observations:
+        observation |= {key: value for key, value in trace_fields.items() if observation.get(key) is None}
+        observation["providedModelName"] = observation.get("providedModelName") or observation.get("model")
+    outermost = [observation for observation in observations if not observation.get("parentObservationId")]
     if len(outermost) == 1:
         root = outermost[0]
         for field in ("input", "output", "metadata"):
             if root.get(field) in (None, {}, ""):
                 root[field] = trace.get(field)
         return observations
-    times = [str(one[key]) for one in observations for key in ("startTime", "endTime") if one.get(key)]
+    times = [
+        str(observation[key])
+        for observation in observations
+        for key in ("startTime", "endTime")
+        if observation.get(key)
+    ]
     times += [str(trace["timestamp"])] if trace.get("timestamp") else []
     root = {
-        **whole,
+        **trace_fields,
         "id": f"trace {trace.get('id')}",
         "traceId": trace.get("id"),
         "type": "SPAN",
@@ -219,15 +228,15 @@ def rows_of_trace(trace: Mapping[str, Any]) -> list[dict[str, Any]]:
         "metadata": trace.get("metadata"),
         "version": trace.get("version"),
     }
-    for one in outermost:
-        one["parentObservationId"] = root["id"]
+    for observation in outermost:
+        observation["parentObservationId"] = root["id"]
     return [root, *observations]
 
 
 def page_of(rows: Sequence[Mapping[str, Any]], service: str, cursor: str | None) -> ImportPage:
     """Rows as one request of OTLP."""
     spans: list[dict[str, Any]] = []
-    told: dict[Identity, int | None] = {}
+    tokens: dict[Identity, int | None] = {}
     unread = 0
     for row in rows:
         span = span_of(row)
@@ -235,21 +244,21 @@ def page_of(rows: Sequence[Mapping[str, Any]], service: str, cursor: str | None)
             unread += 1
             continue
         spans.append(span)
-        told[identity(span["traceId"], span["spanId"])] = _tokens(row)
+        tokens[identity(span["traceId"], span["spanId"])] = _tokens(row)
     body = request_of([(service_resource(service), {"scope": {"name": "langfuse"}}, spans)])
     return ImportPage(
-        (("json", body),) if spans else (), cursor, told, unread={NO_ROW: unread} if unread else {}
+        (("json", body),) if spans else (), cursor, tokens, unread={NO_ROW: unread} if unread else {}
     )
 
 
 def span_of(row: Mapping[str, Any]) -> dict[str, Any] | None:
     """A row as a span of our Langfuse dialect, in OTLP JSON; None for what is no observation."""
-    started, ended = instant_of(row.get("startTime")), instant_of(row.get("endTime"))
-    if not row.get("id") or not row.get("traceId") or started is None:
+    started_at, ended_at = instant_of(row.get("startTime")), instant_of(row.get("endTime"))
+    if not row.get("id") or not row.get("traceId") or started_at is None:
         return None
     failed = row.get("level") == "ERROR"
     # An event has no end: it is over when it begins.
-    end = ended or started
+    end = ended_at or started_at
     parent = row.get("parentObservationId")
     return {
         "traceId": hex_id(str(row["traceId"]), 16),
@@ -257,32 +266,34 @@ def span_of(row: Mapping[str, Any]) -> dict[str, Any] | None:
         "parentSpanId": hex_id(str(parent), 8) if parent else "",
         "name": str(row.get("name") or row.get("type") or "observation"),
         "kind": 1,
-        "startTimeUnixNano": nanoseconds(started),
-        "endTimeUnixNano": nanoseconds(max(end, started)),
+        "startTimeUnixNano": nanoseconds(started_at),
+        "endTimeUnixNano": nanoseconds(max(end, started_at)),
         "attributes": pairs_of(_attributes(row)),
         "status": {"code": _ERROR, "message": str(row.get("statusMessage") or "")} if failed else {},
     }
 
 
 def _attributes(row: Mapping[str, Any]) -> dict[str, Any]:
-    said: dict[str, Any] = {"langfuse.observation.type": str(row.get("type") or "span").lower()}
+    attributes: dict[str, Any] = {"langfuse.observation.type": str(row.get("type") or "span").lower()}
     for name, field in _FIELDS:
         if (value := row.get(field)) not in (None, "", {}, []):
-            said[name] = json_text(value)
+            attributes[name] = json_text(value)
     if usage := _usage(row):
-        said["langfuse.observation.usage_details"] = json_text(usage)
+        attributes["langfuse.observation.usage_details"] = json_text(usage)
     if cost := row.get("costDetails"):
-        said["langfuse.observation.cost_details"] = json_text(cost)
+        attributes["langfuse.observation.cost_details"] = json_text(cost)
     if row.get("promptVersion") is not None:
-        said["langfuse.observation.prompt.version"] = row["promptVersion"]
+        attributes["langfuse.observation.prompt.version"] = row["promptVersion"]
     if tags := row.get("tags"):
-        said["langfuse.trace.tags"] = [str(tag) for tag in tags]
+        attributes["langfuse.trace.tags"] = [str(tag) for tag in tags]
     metadata = row.get("metadata")
     if isinstance(metadata, dict):
-        said |= {f"langfuse.observation.metadata.{key}": json_text(value) for key, value in metadata.items()}
+        attributes |= {
+            f"langfuse.observation.metadata.{key}": json_text(value) for key, value in metadata.items()
+        }
     elif metadata is not None:
-        said["langfuse.observation.metadata"] = json_text(metadata)
-    return said
+        attributes["langfuse.observation.metadata"] = json_text(metadata)
+    return attributes
 
 
 def _usage(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -33,11 +33,11 @@ class LangfuseFiles:
     )
 
     def __init__(self, path: Path, service: str) -> None:
-        found = [path] if path.is_file() else sorted(path.rglob("*"))
+        paths = [path] if path.is_file() else sorted(path.rglob("*"))
         self._files = [
             file
-            for file in found
-            if file.name.endswith(_SUFFIXES) and (file == path or not _other(file.relative_to(path)))
+            for file in paths
+            if file.name.endswith(_SUFFIXES) and (file == path or not _is_other(file.relative_to(path)))
         ]
         if not self._files:
             raise OperatorError(f"there is no file of observations (*.jsonl, *.jsonl.gz) in {path}")
@@ -45,13 +45,13 @@ class LangfuseFiles:
 
     async def page(self, window: ImportWindow, cursor: str | None) -> ImportPage:
         """The lines behind a place in a file."""
-        number, place = (int(part) for part in (cursor or "0 0").split())
+        number, offset = (int(part) for part in (cursor or "0 0").split())
         if number >= len(self._files):
             return ImportPage((), None)
         rows: list[dict[str, Any]] = []
         unread, size = 0, 0
         with _opened(self._files[number]) as stream:
-            stream.seek(place)
+            stream.seek(offset)
             for _ in range(_PAGE_LINES):
                 line = stream.readline(_MOST_BYTES + 1)
                 if len(line) > _MOST_BYTES:
@@ -65,17 +65,17 @@ class LangfuseFiles:
                         rows.append(row)
                 if not line or size >= _PAGE_BYTES:
                     break
-        behind = f"{number} {place + size}" if size else f"{number + 1} 0"
-        page = page_of(rows, self._service, behind)
+        next_cursor = f"{number} {offset + size}" if size else f"{number + 1} 0"
+        page = page_of(rows, self._service, next_cursor)
         return ImportPage(
             page.bodies,
-            behind,
+            next_cursor,
             page.told,
             unread={**page.unread, **({NO_LINE: unread} if unread else {})},
         )
 
 
-def _other(inside: Path) -> bool:
+def _is_other(inside: Path) -> bool:
     """Whether a file below the export's folder is of something else than observations."""
     folders = {part.lower() for part in inside.parts[:-1]}
     return bool(folders) and not any("observations" in folder for folder in folders)
@@ -87,7 +87,7 @@ def _opened(file: Path) -> BinaryIO:
 
 def _row(line: bytes) -> dict[str, Any] | None:
     try:
-        found = msgspec.json.decode(line)
+        document = msgspec.json.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
-    return {camel(key): value for key, value in found.items()} if isinstance(found, dict) else None
+    return {camel(key): value for key, value in document.items()} if isinstance(document, dict) else None

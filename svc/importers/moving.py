@@ -71,6 +71,8 @@ class HistoryMove:
     spans_a_s: float = 0.0
     #: Asked before each group: raises `OperatorError` when the disk must take no more.
     room: Callable[[], Awaitable[None]] | None = None
+    #: Hears what is waited for.
+    tell: Callable[[str], object] = lambda _line: None
 
     async def run(self, journal: Journal, tell: Callable[[str], object]) -> None:
         """Move everything behind the journal's cursor. Raises what the source raises, and `Outage`."""
@@ -85,31 +87,33 @@ class HistoryMove:
 
     async def compare(self, journal: Journal) -> tuple[SourceSums, StoredSums]:
         """What the source gave, and what of it is stored."""
-        told, found = journal.told(), StoredSums()
+        source_sums, stored_sums = journal.told(), StoredSums()
         if self.shelf is None:
-            return told, found
+            return source_sums, stored_sums
         for ids in journal.seen(_CHECKED_SPANS):
-            more = await _patiently(partial(self.shelf.found, self.project_id, ids, found.last_trace))
-            found = StoredSums(
-                found.spans + more.spans,
-                found.traces + more.traces,
-                found.tokens + more.tokens,
-                found.again + more.again,
-                found.unpriced + more.unpriced,
-                more.last_trace,
+            group_sums = await self._patiently(
+                partial(self.shelf.found, self.project_id, ids, stored_sums.last_trace)
             )
-        return told, found
+            stored_sums = StoredSums(
+                stored_sums.spans + group_sums.spans,
+                stored_sums.traces + group_sums.traces,
+                stored_sums.tokens + group_sums.tokens,
+                stored_sums.again + group_sums.again,
+                stored_sums.unpriced + group_sums.unpriced,
+                group_sums.last_trace,
+            )
+        return source_sums, stored_sums
 
     async def _take(self, page: ImportPage, journal: Journal) -> None:
         journal.moved.refuse(page.unread)
         spans = (span for body in page.bodies for span in self._decoded(*body, journal))
         while group := list(islice(spans, GROUP_SPANS)):
             began_s = trio.current_time()
-            wanted = [span for span in group if self._wanted(span, journal)]
-            if wanted and self.shelf is not None:
+            storable = [span for span in group if self._is_wanted(span, journal)]
+            if storable and self.shelf is not None:
                 if self.room is not None:
-                    await _patiently(self.room)
-                await self._store(self.shelf, wanted, page, journal)
+                    await self._patiently(self.room)
+                await self._store(self.shelf, storable, page, journal)
             await trio.lowlevel.checkpoint()
             if self.spans_a_s:
                 await trio.sleep_until(began_s + len(group) / self.spans_a_s)
@@ -126,10 +130,10 @@ class HistoryMove:
         journal.moved.refuse(dict(screening.reasons))
         if screening.accepted:
             batch = Batch(self.project_id, clean, screening.accepted, self.now(), 0.0)
-            for some in self.decode(batch):
-                yield from some
+            for group in self.decode(batch):
+                yield from group
 
-    def _wanted(self, span: StoredSpan, journal: Journal) -> bool:
+    def _is_wanted(self, span: StoredSpan, journal: Journal) -> bool:
         """Whether to store it; whatever is read is counted."""
         moved, row = journal.moved, span.row
         moved.read += 1
@@ -143,20 +147,20 @@ class HistoryMove:
             moved.without_model += 1
         if row.session_id is None:
             moved.without_session += 1
-        at = row.started_at.isoformat()
-        moved.oldest = at if moved.oldest is None else min(moved.oldest, at)
-        moved.newest = at if moved.newest is None else max(moved.newest, at)
+        moment = row.started_at.isoformat()
+        moved.oldest = moment if moved.oldest is None else min(moved.oldest, moment)
+        moved.newest = moment if moved.newest is None else max(moved.newest, moment)
         return True
 
     async def _store(
         self, shelf: ImportShelf, spans: list[StoredSpan], page: ImportPage, journal: Journal
     ) -> None:
-        def came(span: StoredSpan) -> datetime:
-            given = page.came.get(span.row.trace_id + span.row.span_id)
-            return given or span.row.ended_at or span.row.started_at
+        def arrival_of(span: StoredSpan) -> datetime:
+            arrived_at = page.came.get(span.row.trace_id + span.row.span_id)
+            return arrived_at or span.row.ended_at or span.row.started_at
 
         try:
-            written = await _patiently(partial(shelf.write, spans, came))
+            written = await self._patiently(partial(shelf.write, spans, arrival_of))
         except (StoreRefused, WriteFailed):
             if len(spans) == 1:
                 journal.moved.refuse({BY_DATABASE: 1})
@@ -169,23 +173,24 @@ class HistoryMove:
         journal.moved.stored += written.stored
         journal.moved.known += written.duplicates
 
-
-async def _patiently(work: Callable[[], Awaitable[_T]]) -> _T:
-    """Do it, waiting through an outage. Raises `Outage` when patience is at its end."""
-    give_up_s = trio.current_time() + PATIENCE_S
-    while True:
-        try:
-            return await work()
-        except Outage as outage:
-            if trio.current_time() > give_up_s:
-                raise
-            await trio.sleep(_PAUSE_S if outage.pause_s is None else outage.pause_s)
+    async def _patiently(self, work: Callable[[], Awaitable[_T]]) -> _T:
+        """Do it, waiting through an outage and saying so. Raises `Outage` when patience is at its end."""
+        give_up_s = trio.current_time() + PATIENCE_S
+        while True:
+            try:
+                return await work()
+            except Outage as outage:
+                left_s = give_up_s - trio.current_time()
+                if left_s < 0:
+                    raise
+                self.tell(f"{outage}; trying again for {left_s:.0f} s")
+                await trio.sleep(_PAUSE_S if outage.pause_s is None else outage.pause_s)
 
 
 def _line(journal: Journal) -> str:
     moved = journal.moved
-    done = f"{moved.read:,} spans read, {moved.stored:,} stored, {moved.known:,} there already"
-    return f"page {moved.pages:,}: {done}"
+    summary = f"{moved.read:,} spans read, {moved.stored:,} stored, {moved.known:,} there already"
+    return f"page {moved.pages:,}: {summary}"
 
 
 def window_of(low: datetime | None, high: datetime | None, now: datetime) -> ImportWindow:

@@ -49,13 +49,13 @@ class ParquetExport:
             self._file: Any = pyarrow.parquet.ParquetFile(path)
         except pyarrow.ArrowException:
             raise OperatorError(f"{path} is no Parquet file, or cut off") from None
-        there = set(self._file.schema_arrow.names)
-        if there & OTHERS:
+        names = set(self._file.schema_arrow.names)
+        if names & OTHERS:
             raise OperatorError(
                 f"{path} is an export of traces or sessions; these are made of spans: export those"
             )
-        self._columns = [name for name in (*_TEXT, *_OTHER, *_JSON) if name in there]
-        missing = {"trace_id", "span_id", *_JSON} - there
+        self._columns = [name for name in (*_TEXT, *_OTHER, *_JSON) if name in names]
+        missing = {"trace_id", "span_id", *_JSON} - names
         if missing:
             raise OperatorError(
                 f"{path} is no export of ours, or of a release that did not write all of a span: it has no"
@@ -67,29 +67,29 @@ class ParquetExport:
 
     async def page(self, window: ImportWindow, cursor: str | None) -> ImportPage:
         """The rows behind a place. Raises `OperatorError`."""
-        place = int(cursor or 0)
-        if place != self._at:
-            self._at, self._rows = place, self._from(place)
+        position = int(cursor or 0)
+        if position != self._at:
+            self._at, self._rows = position, self._from(position)
         rows: list[dict[str, Any]] = []
-        size = read = 0
+        size = count = 0
         try:
-            while read < PAGE_LINES and size < PAGE_BYTES and (row := next(self._rows, None)) is not None:
-                read += 1
+            while count < PAGE_LINES and size < PAGE_BYTES and (row := next(self._rows, None)) is not None:
+                count += 1
                 size += sum(len(cell) for cell in row.values() if isinstance(cell, str))
-                rows.append(_shown(row))
+                rows.append(_fields(row))
         except (self._broken, msgspec.DecodeError, OSError):
-            raise OperatorError(f"{self._path} is damaged behind row {self._at + read}") from None
-        self._at += read
-        return page_of(rows, str(self._at)) if read else ImportPage((), None)
+            raise OperatorError(f"{self._path} is damaged behind row {self._at + count}") from None
+        self._at += count
+        return page_of(rows, str(self._at)) if count else ImportPage((), None)
 
-    def _from(self, place: int) -> Iterator[dict[str, Any]]:
-        groups, skipped = self._file.metadata, place
+    def _from(self, position: int) -> Iterator[dict[str, Any]]:
+        groups, skipped = self._file.metadata, position
         first = 0
         while first < groups.num_row_groups and skipped >= groups.row_group(first).num_rows:
             skipped -= groups.row_group(first).num_rows
             first += 1
-        left = range(first, groups.num_row_groups)
-        for batch in self._file.iter_batches(_BATCH_ROWS, row_groups=list(left), columns=self._columns):
+        row_groups = range(first, groups.num_row_groups)
+        for batch in self._file.iter_batches(_BATCH_ROWS, row_groups=list(row_groups), columns=self._columns):
             for row in batch.to_pylist():
                 if skipped:
                     skipped -= 1
@@ -97,14 +97,14 @@ class ParquetExport:
                     yield row
 
 
-def _shown(row: dict[str, Any]) -> dict[str, Any]:
+def _fields(row: dict[str, Any]) -> dict[str, Any]:
     """A row as a line of JSON has it: what is null was not there."""
-    found: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     for name, cell in row.items():
         if cell is None:
             continue
         if name in _JSON:
-            found[name] = msgspec.json.decode(cell)
+            fields[name] = msgspec.json.decode(cell)
         else:
-            found[name] = cell.isoformat() if isinstance(cell, datetime) else cell
-    return found
+            fields[name] = cell.isoformat() if isinstance(cell, datetime) else cell
+    return fields

@@ -57,9 +57,9 @@ class PhoenixProject:
         """The spans behind a cursor, newest first."""
         answer = await self._fetched(window, cursor)
         spans, unread = [], 0
-        told: dict[Identity, int | None] = {}
-        for given in answer.get("data") or ():
-            span = _otlp(given) if isinstance(given, dict) else {}
+        tokens: dict[Identity, int | None] = {}
+        for entry in answer.get("data") or ():
+            span = _otlp(entry) if isinstance(entry, dict) else {}
             if not isinstance(span.get("traceId"), str) or not isinstance(span.get("spanId"), str):
                 unread += 1
                 continue
@@ -67,13 +67,13 @@ class PhoenixProject:
             if span.get("parentSpanId"):
                 span["parentSpanId"] = hex_id(span["parentSpanId"], 8)
             spans.append(span)
-            told[identity(span["traceId"], span["spanId"])] = _tokens(span)
+            tokens[identity(span["traceId"], span["spanId"])] = _tokens(span)
         body = request_of([(service_resource(self.service), {"scope": {"name": "phoenix"}}, spans)])
-        behind = answer.get("next_cursor")
+        next_cursor = answer.get("next_cursor")
         return ImportPage(
             (("json", body),) if spans else (),
-            behind if isinstance(behind, str) and behind else None,
-            told,
+            next_cursor if isinstance(next_cursor, str) and next_cursor else None,
+            tokens,
             unread={NOT_A_SPAN: unread} if unread else {},
         )
 
@@ -98,35 +98,35 @@ class PhoenixProject:
                 self.page_spans = max(1, self.page_spans // 4)
 
 
-def _otlp(given: Any) -> Any:
+def _otlp(document: Any) -> Any:
     """What Phoenix answers as OTLP JSON spells it, without the arms that are null."""
-    match given:
+    match document:
         case dict():
-            made = {camel(key): _otlp(value) for key, value in given.items() if value is not None}
-            return made | {key: _whole(made[key]) for key in _TIMES & made.keys()}
+            fields = {camel(key): _otlp(value) for key, value in document.items() if value is not None}
+            return fields | {key: _to_microseconds(fields[key]) for key in _TIMES & fields.keys()}
         case list():
-            return [_otlp(item) for item in given]
+            return [_otlp(item) for item in document]
         case _:
-            return given
+            return document
 
 
-def _whole(time_ns: Any) -> Any:
+def _to_microseconds(time_ns: Any) -> Any:
     """A time to the microsecond: Phoenix keeps no more, and says the rest as a float has it."""
     return str(round(int(time_ns) / 1000) * 1000) if isinstance(time_ns, int) else time_ns
 
 
 def _tokens(span: Mapping[str, Any]) -> int | None:
     """What Phoenix says that a span used."""
-    found: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for pair in span.get("attributes") or ():
         if pair.get("key") in (_TOTAL, *_PARTS):
             value = pair.get("value") or {}
             number: Any = value.get("intValue", value.get("doubleValue", value.get("stringValue")))
             try:
-                found[pair["key"]] = int(float(number))
+                counts[pair["key"]] = int(float(number))
             except (TypeError, ValueError, OverflowError):
                 continue
-    if _TOTAL in found:
-        return found[_TOTAL]
-    parts = [found[part] for part in _PARTS if part in found]
+    if _TOTAL in counts:
+        return counts[_TOTAL]
+    parts = [counts[part] for part in _PARTS if part in counts]
     return sum(parts) if parts else None

@@ -67,12 +67,12 @@ def identity(trace_id: str, span_id: str) -> Identity:
     return bytes.fromhex(trace_id) + bytes.fromhex(span_id)
 
 
-def hex_id(given: str, size_bytes: int) -> str:
+def hex_id(identifier: str, size_bytes: int) -> str:
     """An id as OTLP has it: as it is where it is one, else derived from it, always the same."""
-    text = given.strip().lower()
+    text = identifier.strip().lower()
     if len(text) == 2 * size_bytes and _is_hex(text) and text.strip("0"):
         return text
-    return hashlib.sha256(given.encode("utf-8", "surrogatepass")).hexdigest()[: 2 * size_bytes]
+    return hashlib.sha256(identifier.encode("utf-8", "surrogatepass")).hexdigest()[: 2 * size_bytes]
 
 
 def _is_hex(text: str) -> bool:
@@ -139,10 +139,10 @@ def instant_of(text: Any) -> datetime | None:
     if not isinstance(text, str) or len(text) > 64:
         return None
     try:
-        found = datetime.fromisoformat(text)
+        moment = datetime.fromisoformat(text)
     except ValueError:
         return None
-    return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
+    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
 
 
 def from_milliseconds(since_ms: int) -> datetime:
@@ -152,19 +152,19 @@ def from_milliseconds(since_ms: int) -> datetime:
 
 def camel(name: str) -> str:
     """A name with underscores as JSON of protobuf spells it."""
-    head, *rest = name.split("_")
-    return head + "".join(word.capitalize() for word in rest)
+    head, *words = name.split("_")
+    return head + "".join(word.capitalize() for word in words)
 
 
 def json_of(answer: bytes, product: str) -> dict[str, Any]:
     """The object in an answer. Raises `OperatorError` when it is none."""
     try:
-        found = msgspec.json.decode(answer)
+        document = msgspec.json.decode(answer)
     except (msgspec.DecodeError, UnicodeDecodeError):
-        found = None
-    if not isinstance(found, dict):
+        document = None
+    if not isinstance(document, dict):
         raise OperatorError(f"what answers there is not {product}: its answer is no JSON object")
-    return found
+    return document
 
 
 def json_text(value: Any) -> str:

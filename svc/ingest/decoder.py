@@ -45,7 +45,7 @@ from svc.domain.rates import OwnPrices
 from svc.ingest.prices import parse_prices
 from svc.ingest.writer import Ingest
 from svc.runtime.asyncio_loop import asyncio_loop
-from svc.runtime.child import END_TIMEOUT_S, child, parent_pipe
+from svc.runtime.child import END_TIMEOUT_S, child, parent_pipe, run_for_parent
 from svc.runtime.clock import now
 from svc.runtime.garbage import collect_seldom
 from svc.runtime.logging import set_up
@@ -123,7 +123,7 @@ def main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     os.nice(NICENESS)
-    trio.run(_serve, *parent_pipe())
+    run_for_parent(_serve, *parent_pipe())
 
 
 async def _serve(orders_fd: int, answers_fd: int) -> None:
@@ -152,11 +152,11 @@ async def _serve(orders_fd: int, answers_fd: int) -> None:
         ):
             prices, observations = PriceBook(), Observations()
             if begin.prices is not None:
-                prices.adopt(_read(begin.prices))
+                prices.adopt(_own_prices(begin.prices))
             spans = SpanStore(database, DayPartitions(database, begin.trace_days), CallSites())
-            seen = Seen(mmap(begin.seen_fd, SEEN_BYTES))
+            counts = Seen(mmap(begin.seen_fd, SEEN_BYTES))
             os.close(begin.seen_fd)
-            ingest = Ingest(decoder(prices, observations, seen), spans)
+            ingest = Ingest(decoder(prices, observations, counts), spans)
 
             async def write_exporters() -> None:
                 await ExporterStore(database).add(observations.take(), {}, now())
@@ -174,7 +174,7 @@ async def _serve(orders_fd: int, answers_fd: int) -> None:
                         case Write() as order:
                             nursery.start_soon(_write, ingest, order, answer)
                         case Prices() as own:
-                            prices.adopt(_read(own))
+                            prices.adopt(_own_prices(own))
                         case Begin():
                             raise AssertionError("a decoder begins once")
             nursery.cancel_scope.cancel()
@@ -192,7 +192,7 @@ async def _write(ingest: Ingest, order: Write, answer: Callable[[FromDecoder], A
         await answer(outcome(order.number, result))
 
 
-def _read(prices: Prices) -> OwnPrices:
+def _own_prices(prices: Prices) -> OwnPrices:
     return parse_prices(Path(prices.path), prices.text)
 
 

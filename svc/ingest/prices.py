@@ -94,24 +94,24 @@ def parse_prices(path: Path, raw: bytes) -> OwnPrices:
     return OwnPrices(f"own {hashlib.sha256(raw).hexdigest()[:8]}", prices, str(path), raw)
 
 
-def _own(path: Path, place: str, price: _Price) -> OwnPrice:
+def _own(path: Path, entry: str, price: _Price) -> OwnPrice:
     for name, rate in _amounts(price):
         if not (rate.is_finite() and 0 <= rate <= _MOST_USD):
-            raise _bad(path, f"`{place}.{name}` is {rate}; expected an amount from 0 to {_MOST_USD}")
+            raise _bad(path, f"`{entry}.{name}` is {rate}; expected an amount from 0 to {_MOST_USD}")
     if not price.model.strip():
-        raise _bad(path, f"`{place}.model` is blank; expected a model's name or a pattern such as gpt-4o*")
+        raise _bad(path, f"`{entry}.model` is blank; expected a model's name or a pattern such as gpt-4o*")
     rates = price.given()
     if price.multiplier is not None and (rates or price.tiers or price.request is not None):
-        raise _bad(path, f"`{place}` has a multiplier and rates; expected one or the other")
+        raise _bad(path, f"`{entry}` has a multiplier and rates; expected one or the other")
     if price.multiplier is None and not rates and price.request is None:
-        raise _bad(path, f"`{place}` has no rate; expected {', '.join(RATE_NAMES)}, request or multiplier")
+        raise _bad(path, f"`{entry}` has no rate; expected {', '.join(RATE_NAMES)}, request or multiplier")
     if any(tier.above < 0 for tier in price.tiers):
-        raise _bad(path, f"`{place}.tier` has a negative `above`; expected a number of input tokens")
+        raise _bad(path, f"`{entry}.tier` has a negative `above`; expected a number of input tokens")
     return OwnPrice(
         model=price.model.strip().lower(),
         provider=price.provider,
         service_tier=price.service_tier,
-        start=_start(path, place, price.start),
+        start=_start(path, entry, price.start),
         model_id=price.id,
         rates=rates,
         tiers=tuple(OwnTier(tier.above, tier.given()) for tier in price.tiers),
@@ -121,14 +121,14 @@ def _own(path: Path, place: str, price: _Price) -> OwnPrice:
 
 
 def _amounts(price: _Price) -> Iterator[tuple[str, Decimal]]:
-    named: Mapping[str, Decimal | None] = {"request": price.request, "multiplier": price.multiplier}
+    amounts: Mapping[str, Decimal | None] = {"request": price.request, "multiplier": price.multiplier}
     yield from price.given().items()
-    yield from ((name, amount) for name, amount in named.items() if amount is not None)
+    yield from ((name, amount) for name, amount in amounts.items() if amount is not None)
     for index, tier in enumerate(price.tiers):
         yield from ((f"tier[{index}].{name}", rate) for name, rate in tier.given().items())
 
 
-def _start(path: Path, place: str, start: Any) -> datetime | None:
+def _start(path: Path, entry: str, start: Any) -> datetime | None:
     match start:
         case None:
             return None
@@ -137,7 +137,7 @@ def _start(path: Path, place: str, start: Any) -> datetime | None:
         case date():
             return datetime(start.year, start.month, start.day, tzinfo=UTC)
         case _:
-            raise _bad(path, f"`{place}.from` is {start!r}; expected a date such as 2026-11-20, unquoted")
+            raise _bad(path, f"`{entry}.from` is {start!r}; expected a date such as 2026-11-20, unquoted")
 
 
 def _bad(path: Path, sentence: str) -> BadPrices:

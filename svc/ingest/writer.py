@@ -38,8 +38,8 @@ class Ingest:
 
     async def _rows(self, batch: Batch) -> list[StoredSpan]:
         rows: list[StoredSpan] = []
-        for some in self.decode(batch):
-            rows += some
+        for spans in self.decode(batch):
+            rows += spans
             # Requests are answered meanwhile.
             await trio.lowlevel.checkpoint()
         return rows

@@ -55,11 +55,11 @@ class _Network(ClientNetwork):
     """The library's network, which takes a rejected nonce as often as authorities reject one."""
 
     def post(self, *args: Any, **kwargs: Any) -> requests.Response:
-        for left in reversed(range(NONCE_TRIES)):
+        for attempts_left in reversed(range(NONCE_TRIES)):
             try:
                 return self._post_once(*args, **kwargs)
             except messages.Error as error:
-                if error.code != "badNonce" or not left:
+                if error.code != "badNonce" or not attempts_left:
                     raise
         raise AssertionError("the last try returns or raises")
 
@@ -106,8 +106,8 @@ class AcmeAuthority:
         """When the authority wants it renewed (RFC 9773), None where it does not say."""
 
         def ask() -> datetime | None:
-            at, _ = self._client(None).renewal_time(pair.chain)
-            return at
+            moment, _ = self._client(None).renewal_time(pair.chain)
+            return moment
 
         return await self._in_thread(ask)
 
@@ -133,34 +133,34 @@ class AcmeAuthority:
         network.session.trust_env = False
         return ClientV2(ClientV2.get_directory(self.directory_url, network), network)
 
-    def _order(self, kept: Kept, kind: ChallengeKind) -> Ordered:
-        if kept.directory_url != self.directory_url:
-            kept = Kept(directory_url=self.directory_url, pair=kept.pair)
-        if kept.account_key is None:
-            kept = attrs.evolve(kept, account_key=_new_key(), account_url=None)
-        assert kept.account_key is not None
-        key = JWKEC(key=load_pem_private_key(kept.account_key, None))
+    def _order(self, state: Kept, kind: ChallengeKind) -> Ordered:
+        if state.directory_url != self.directory_url:
+            state = Kept(directory_url=self.directory_url, pair=state.pair)
+        if state.account_key is None:
+            state = attrs.evolve(state, account_key=_new_key(), account_url=None)
+        assert state.account_key is not None
+        key = JWKEC(key=load_pem_private_key(state.account_key, None))
         client = self._client(key)
-        kept = attrs.evolve(kept, account_url=self._account(client, kept.account_url))
+        state = attrs.evolve(state, account_url=self._account(client, state.account_url))
         own_key = _new_key()
         order = client.new_order(_request(self.domain, own_key))
-        found, challenge = None, None
+        challenge_body, challenge = None, None
         for authorization in order.authorizations:
             if authorization.body.status != messages.STATUS_VALID:
-                found, challenge = _challenge(authorization, kind, self.domain, key)
-        return Ordered(kept, challenge, _Order(client, order, own_key, found))
+                challenge_body, challenge = _challenge(authorization, kind, self.domain, key)
+        return Ordered(state, challenge, _Order(client, order, own_key, challenge_body))
 
-    def _account(self, client: ClientV2, known: str | None) -> str:
+    def _account(self, client: ClientV2, uri: str | None) -> str:
         """The address of our account, made when there is none (any more)."""
-        if known is not None:
-            client.net.account = _registered(known)
+        if uri is not None:
+            client.net.account = _registered(uri)
             try:
                 client.query_registration(client.net.account)
             except messages.Error as error:
                 if error.code != "accountDoesNotExist":
                     raise
             else:
-                return known
+                return uri
         client.net.account = None
         contact = messages.NewRegistration.from_data(email=self.email, terms_of_service_agreed=True)
         try:
@@ -179,24 +179,24 @@ def _challenge(
     authorization: messages.AuthorizationResource, kind: ChallengeKind, domain: str, key: JWK
 ) -> tuple[messages.ChallengeBody, Challenge]:
     for body in authorization.body.challenges:
-        said: dict[str, Any] = (
+        fields: dict[str, Any] = (
             body.chall.jobj
             if isinstance(body.chall, challenges.UnrecognizedChallenge)
             else body.chall.to_partial_json()
         )
-        if said.get("type") == kind and isinstance(token := said.get("token"), str):
+        if fields.get("type") == kind and isinstance(token := fields.get("token"), str):
             thumbprint = b64encode(key.thumbprint()).decode()
             return body, Challenge(kind, domain, token, f"{token}.{thumbprint}")
     raise NotProven(f"the authority does not offer {kind}")
 
 
 def _finish(ordered: _Order) -> Pair:
-    until = datetime.now() + PATIENCE
+    deadline = datetime.now() + PATIENCE
     if ordered.challenge is not None:
         ordered.client.answer_challenge(ordered.challenge, _Ready())  # type: ignore[arg-type]
-    proven = ordered.client.poll_authorizations(ordered.order, until)
-    done = ordered.client.finalize_order(proven, until)
-    return Pair(done.fullchain_pem.encode(), ordered.key)
+    proven = ordered.client.poll_authorizations(ordered.order, deadline)
+    order = ordered.client.finalize_order(proven, deadline)
+    return Pair(order.fullchain_pem.encode(), ordered.key)
 
 
 def _new_key() -> bytes:
@@ -222,11 +222,16 @@ def _translated(work: Callable[[], T]) -> T:
     try:
         return work()
     except errors.ValidationError as error:
-        told = [body.error for one in error.failed_authzrs for body in one.body.challenges if body.error]
-        raise NotProven(_sentence("it could not see that the name is ours", *told)) from None
+        problems = [
+            body.error
+            for authorization in error.failed_authzrs
+            for body in authorization.body.challenges
+            if body.error
+        ]
+        raise NotProven(_sentence("it could not see that the name is ours", *problems)) from None
     except (messages.Error, errors.IssuanceError) as error:
-        said = error.error if isinstance(error, errors.IssuanceError) else error
-        raise AuthorityFault(_sentence("the authority refuses", said)) from None
+        problem = error.error if isinstance(error, errors.IssuanceError) else error
+        raise AuthorityFault(_sentence("the authority refuses", problem)) from None
     except errors.TimeoutError:
         raise AuthorityFault("the authority took too long") from None
     except (requests.RequestException, errors.Error, JoseError, OSError) as error:
@@ -235,7 +240,9 @@ def _translated(work: Callable[[], T]) -> T:
         raise AuthorityFault(f"the authority says what nobody understands ({type(error).__name__})") from None
 
 
-def _sentence(what: str, *told: Any) -> str:
+def _sentence(prefix: str, *problems: Any) -> str:
     """What it said of its reasons, which the operator needs: one line, and not too long."""
-    said = "; ".join(f"{one.code or 'error'}: {one.detail}" for one in told if one is not None)
-    return " ".join(f"{what} ({said})".split())[:_TEXT]
+    reasons = "; ".join(
+        f"{problem.code or 'error'}: {problem.detail}" for problem in problems if problem is not None
+    )
+    return " ".join(f"{prefix} ({reasons})".split())[:_TEXT]

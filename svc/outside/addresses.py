@@ -30,7 +30,7 @@ LOCAL_NETWORKS: Final[tuple[Network, ...]] = tuple(
 
 #: Ranges that are not globally reachable, or not with certainty: the IANA IPv4 and IPv6 Special-Purpose
 #: Address Registries (iana.org/assignments/iana-ipv4-special-registry, …/iana-ipv6-special-registry), as of
-#: their versions of October 2024, looked through in November 2026. A block is listed whole although some
+#: October 2025, looked through in November 2026. A block is listed whole although some
 #: single addresses in it are anycast services (192.0.0.0/24, 2001::/23): none of them is a provider. Rows
 #: that the registries do not have name their RFC.
 SPECIAL_USE: Final[tuple[tuple[Network, str], ...]] = tuple(

@@ -68,14 +68,14 @@ class AlertSender:
 
 def _again_s(answer: HttpAnswer) -> float | None:
     """How long the receiver wants to be left alone, by its `Retry-After`."""
-    said = answer.headers.get("retry-after", "").strip()[:64]
-    if answer.status not in (429, 503) or not said:
+    retry_after = answer.headers.get("retry-after", "").strip()[:64]
+    if answer.status not in (429, 503) or not retry_after:
         return None
-    if said.isascii() and said.isdigit():
-        return float(said)
+    if retry_after.isascii() and retry_after.isdigit():
+        return float(retry_after)
     try:
-        until = parsedate_to_datetime(said)
+        retry_at = parsedate_to_datetime(retry_after)
     except ValueError:
         return None
-    until = until if until.tzinfo is not None else until.replace(tzinfo=UTC)
-    return max((until - datetime.now(UTC)).total_seconds(), 0.0)
+    retry_at = retry_at if retry_at.tzinfo is not None else retry_at.replace(tzinfo=UTC)
+    return max((retry_at - datetime.now(UTC)).total_seconds(), 0.0)

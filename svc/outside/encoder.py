@@ -58,48 +58,48 @@ class Encoder:
             scores += await self._call(head, part)
         return scores
 
-    async def _call(self, head: Head, asked: Sequence[Asked]) -> list[float]:
-        kind = "texts" if not asked or isinstance(asked[0], str) else "pairs"
+    async def _call(self, head: Head, inputs: Sequence[Asked]) -> list[float]:
+        kind = "texts" if not inputs or isinstance(inputs[0], str) else "pairs"
         headers = {"content-type": "application/json"}
         if self.key:
             headers["authorization"] = f"Bearer {self.key}"
-        body = msgspec.json.encode({"head": head, kind: asked})
+        body = msgspec.json.encode({"head": head, kind: inputs})
         answer = await self.http.ask("POST", f"{self.url.rstrip('/')}/classify", headers=headers, body=body)
         if answer.status == 429:
-            raise EncoderBusy(_rest(answer.headers.get("retry-after")))
+            raise EncoderBusy(_wait_s(answer.headers.get("retry-after")))
         if answer.status != 200:
             raise Unreached(f"answers {answer.status}")
         try:
             scores = msgspec.json.decode(answer.body, type=_Scores).scores
         except (msgspec.DecodeError, RecursionError):
             raise Unreached("its answer cannot be read") from None
-        if len(scores) != len(asked) or not all(0 <= score <= 1 for score in scores):
+        if len(scores) != len(inputs) or not all(0 <= score <= 1 for score in scores):
             raise Unreached("its answer has not one score from 0 to 1 for each text")
         return scores
 
 
-def _rest(said: str | None) -> float:
+def _wait_s(retry_after: str | None) -> float:
     try:
-        return min(max(float(said or BUSY_S), 1.0), LONGEST_BUSY_S)
+        return min(max(float(retry_after or BUSY_S), 1.0), LONGEST_BUSY_S)
     except ValueError:
         return BUSY_S
 
 
-def _size(one: Any) -> int:
+def _size(entry: Any) -> int:
     # Escapes make a text longer on the wire: this is what it is there.
-    return len(msgspec.json.encode(one)) + 1
+    return len(msgspec.json.encode(entry)) + 1
 
 
-def _calls(asked: Sequence[Asked]) -> Iterator[Sequence[Asked]]:
+def _calls(inputs: Sequence[Asked]) -> Iterator[Sequence[Asked]]:
     """What goes into one call each. A text too large for one goes alone, and is the service's to refuse."""
     part: list[Asked] = []
-    used = 0
-    for one in asked:
-        size = _size(one)
-        if part and (len(part) >= CALL_TEXTS or used + size > CALL_BYTES - 1_000):
+    used_bytes = 0
+    for entry in inputs:
+        size = _size(entry)
+        if part and (len(part) >= CALL_TEXTS or used_bytes + size > CALL_BYTES - 1_000):
             yield part
-            part, used = [], 0
-        part.append(one)
-        used += size
+            part, used_bytes = [], 0
+        part.append(entry)
+        used_bytes += size
     if part:
         yield part

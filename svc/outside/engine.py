@@ -29,7 +29,7 @@ class EngineAway(Exception):
 
 @attrs.frozen
 class EngineAnswer:
-    """What it answered."""
+    """An answer of the container engine."""
 
     status: int
     body: bytes = attrs.field(repr=False)
@@ -48,9 +48,9 @@ def pull_query(image: str) -> dict[str, str]:
     Without a tag and a digest the engine would fetch every tag there is.
     """
     name, _, digest = image.partition("@")
-    path, slash, last = name.rpartition("/")
-    last, _, tag = last.partition(":")
-    return {"fromImage": f"{path}{slash}{last}", "tag": digest or tag or "latest"}
+    path, slash, base_name = name.rpartition("/")
+    base_name, _, tag = base_name.partition(":")
+    return {"fromImage": f"{path}{slash}{base_name}", "tag": digest or tag or "latest"}
 
 
 class ExecRefused(Exception):
@@ -74,15 +74,15 @@ class Engine:
         timeout_s: float = TIMEOUT_S,
     ) -> EngineAnswer:
         """One call. `raw` is a tar archive. Raises `EngineAway`."""
-        async with self._asked(method, path, body, query, raw, timeout_s) as response:
-            said = bytearray()
+        async with self._request(method, path, body, query, raw, timeout_s) as response:
+            content = bytearray()
             async with aclosing(response.aiter_stream()) as pieces:
                 async for piece in pieces:
-                    said += piece
-                    if len(said) > ANSWER_BYTES:
+                    content += piece
+                    if len(content) > ANSWER_BYTES:
                         # What pulls an image tells of each layer; its end is what counts.
-                        del said[:-ANSWER_BYTES]
-            return EngineAnswer(response.status, bytes(said))
+                        del content[:-ANSWER_BYTES]
+            return EngineAnswer(response.status, bytes(content))
 
     async def output(self, path: str, body: Any, most: int, *, timeout_s: float) -> tuple[bytes, bool]:
         """What a framed stream of an exec says, up to a bound, and whether there was more.
@@ -94,7 +94,7 @@ class Engine:
         cut = False
         with trio.fail_after(timeout_s):
             async with (
-                self._asked("POST", path, body, None, None, None) as response,
+                self._request("POST", path, body, None, None, None) as response,
                 aclosing(response.aiter_stream()) as pieces,
             ):
                 if response.status >= 400:
@@ -111,7 +111,7 @@ class Engine:
         return bytes(out), cut
 
     @asynccontextmanager
-    async def _asked(
+    async def _request(
         self,
         method: str,
         path: str,

@@ -41,7 +41,7 @@ READ_S: Final = 30.0
 OUT_BYTES: Final = 4 * 1024 * 1024
 _MEMORY_KB: Final = 1024 * 1024
 _CPU_S: Final = 170
-#: How often a copy is weighed, and how long a program that was told to end gets.
+#: How often a copy is measured, and how long a program gets to end after SIGTERM.
 WEIGH_S: Final = 0.2
 _END_S: Final = 5.0
 
@@ -101,14 +101,14 @@ async def copied(
         raise RepositoryAway("git is not installed where the runner is")
     with trio.move_on_after(timeout_s):
         address = await _checked(place.url, rule)
-        begun = await _git(["init", "--quiet", "--bare", "--template=", str(folder)], folder, READ_S)
-        if begun.exit_code != 0:
+        init = await _git(["init", "--quiet", "--bare", "--template=", str(folder)], folder, READ_S)
+        if init.exit_code != 0:
             raise RepositoryAway("the copy of the repository cannot be made")
-        said = await _fetched(place, folder, address, most)
-        if said is None:
+        fetch = await _fetched(place, folder, address, most)
+        if fetch is None:
             raise RepositoryAway(f"the repository is larger than {most // (1024 * 1024)} MB")
-        if said.exit_code != 0:
-            raise RepositoryAway(_meaning(said.out))
+        if fetch.exit_code != 0:
+            raise RepositoryAway(_meaning(fetch.out))
         (folder / "config").write_text(_CONFIG)
         tip = await _git(["rev-parse", "refs/heads/read"], folder, READ_S)
         if tip.exit_code != 0:
@@ -122,10 +122,10 @@ async def _checked(url: str, rule: AddressRule) -> str:
     parts = urlsplit(url)
     host, port = parts.hostname or "", parts.port or 443
     try:
-        found = await trio.socket.getaddrinfo(host, port, type=trio.socket.SOCK_STREAM)
+        rows = await trio.socket.getaddrinfo(host, port, type=trio.socket.SOCK_STREAM)
     except (OSError, UnicodeError):
         raise RepositoryAway("the Git host has no address") from None
-    addresses = [str(row[4][0]) for row in found]
+    addresses = [str(row[4][0]) for row in rows]
     for why_not in map(rule.why_not, addresses):
         if why_not is not None:
             raise RepositoryAway(f"the Git host's address: {why_not}")
@@ -133,7 +133,7 @@ async def _checked(url: str, rule: AddressRule) -> str:
     return f"{host}:{port}:{f'[{address}]' if ':' in address else address}"
 
 
-async def _fetched(place: GitPlace, folder: Path, address: str, most: int) -> GitSaid | None:
+async def _fetched(remote: GitPlace, folder: Path, address: str, most: int) -> GitSaid | None:
     """Fetch within the bound; None: it is too large."""
     settings = {
         "http.curloptResolve": address,
@@ -145,31 +145,31 @@ async def _fetched(place: GitPlace, folder: Path, address: str, most: int) -> Gi
         "fetch.unpackLimit": "1",
         "transfer.unpackLimit": "1",
     }
-    if (trusted := os.environ.get("SSL_CERT_FILE")) is not None:
-        settings["http.sslCAInfo"] = trusted
-    if place.secret is not None:
-        pair = b64encode(f"{place.username or 'x-access-token'}:{place.secret}".encode()).decode()
+    if (ca_file := os.environ.get("SSL_CERT_FILE")) is not None:
+        settings["http.sslCAInfo"] = ca_file
+    if remote.secret is not None:
+        pair = b64encode(f"{remote.username or 'x-access-token'}:{remote.secret}".encode()).decode()
         settings["http.extraHeader"] = f"Authorization: Basic {pair}"
-    wanted = f"+{place.ref or 'HEAD'}:refs/heads/read"
+    refspec = f"+{remote.ref or 'HEAD'}:refs/heads/read"
     arguments = [
         *("fetch", "--quiet", "--no-tags", "--no-recurse-submodules", f"--depth={DEPTH}"),
-        *(f"--filter=blob:limit={FILE_BYTES}", place.url, wanted),
+        *(f"--filter=blob:limit={FILE_BYTES}", remote.url, refspec),
     ]
-    said: GitSaid | None = None
+    fetch: GitSaid | None = None
     async with trio.open_nursery() as nursery:
 
         async def weighing() -> None:
-            async for _ in _every(WEIGH_S):
+            async for _ in _ticks(WEIGH_S):
                 if await trio.to_thread.run_sync(_weight, folder) > most:
                     nursery.cancel_scope.cancel()
 
         nursery.start_soon(weighing)
-        said = await _git(arguments, folder, COPY_S, settings=settings, network=True, file_bytes=most)
+        fetch = await _git(arguments, folder, COPY_S, settings=settings, network=True, file_bytes=most)
         nursery.cancel_scope.cancel()
-    return None if said is None or _weight(folder) > most else said
+    return None if fetch is None or _weight(folder) > most else fetch
 
 
-async def _every(seconds: float) -> AsyncIterator[None]:
+async def _ticks(seconds: float) -> AsyncIterator[None]:
     while True:
         await trio.sleep(seconds)
         yield
@@ -184,9 +184,9 @@ def _weight(folder: Path) -> int:
     return weight
 
 
-def _meaning(said: bytes) -> str:
+def _meaning(output: bytes) -> str:
     for pattern, meaning in _MEANINGS:
-        if pattern.search(said):
+        if pattern.search(output):
             return meaning
     return "the repository cannot be copied"
 
@@ -202,8 +202,8 @@ class GitCopy:
         """The whole name of a commit that is in the copy."""
         if not _COMMIT.fullmatch(name):
             return None
-        said = await self.ask("rev-parse", "--verify", "--quiet", f"{name}^{{commit}}")
-        return said.out.decode().strip() if said.exit_code == 0 else None
+        revision = await self.ask("rev-parse", "--verify", "--quiet", f"{name}^{{commit}}")
+        return revision.out.decode().strip() if revision.exit_code == 0 else None
 
     async def ask(self, *arguments: str, most: int = OUT_BYTES, timeout_s: float = READ_S) -> GitSaid:
         """One look, of a command of ours; the end of its time is a failure."""
@@ -275,10 +275,10 @@ def _environment(folder: Path, settings: Mapping[str, str], *, network: bool) ->
         "core.packedGitLimit": "256m",
         "safe.directory": str(folder),
     }
-    whole = {**always, **settings}
+    config = {**always, **settings}
     pairs = {
         name: text
-        for number, (key, value) in enumerate(whole.items())
+        for number, (key, value) in enumerate(config.items())
         for name, text in ((f"GIT_CONFIG_KEY_{number}", key), (f"GIT_CONFIG_VALUE_{number}", value))
     }
     return {
@@ -295,6 +295,6 @@ def _environment(folder: Path, settings: Mapping[str, str], *, network: bool) ->
         "GIT_NO_LAZY_FETCH": "1",
         "GIT_NO_REPLACE_OBJECTS": "1",
         "GIT_ALLOW_PROTOCOL": "https" if network else "",
-        "GIT_CONFIG_COUNT": str(len(whole)),
+        "GIT_CONFIG_COUNT": str(len(config)),
         **pairs,
     }

@@ -1,7 +1,8 @@
 """Another product's API, read page by page by `trace-svc import`: patient with it, and bounded.
 
 Knows no product: the importers say what to ask for. A product that is busy, rate limited or away is waited
-for, as long as it says itself where it does; a no that waiting does not mend is a sentence for the operator.
+for, as long as it says itself where it does, and each wait is told; one that fails at a question is asked a
+few times; a no that waiting does not mend is a sentence for the operator.
 
 Secrets: `headers` hold credentials of the other product. They are in no repr and no message.
 """
@@ -15,7 +16,7 @@ from urllib.parse import urlencode
 import attrs
 import trio
 
-from protocol.importing import NotThere, PageTooLarge
+from protocol.importing import FailedQuestion, NotThere, PageTooLarge
 from protocol.operator import OperatorError
 from protocol.storage import Outage
 from svc.outside.http import AnswerTooLarge, HttpAnswer, HttpClient, Unreached
@@ -28,7 +29,11 @@ PATIENCE_S: Final = 600.0
 #: What is waited between tries where the other side says nothing, and at most where it does.
 _PAUSES_S: Final = (1.0, 2.0, 5.0, 10.0, 30.0)
 _LONGEST_PAUSE_S: Final = 300.0
-_BUSY: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
+_BUSY: Final = frozenset({408, 425, 429, 502, 503, 504})
+#: The answer of a server that fails at a question, and how often it may give it before it is believed.
+_FAILS: Final = 500
+_FAILING: Final = f"answers {_FAILS}"
+FAILING_TRIES: Final = 4
 
 
 @attrs.frozen
@@ -43,6 +48,8 @@ class HistoryClient:
     )
     rest: Callable[[float], Awaitable[object]] = trio.sleep
     patience_s: float = PATIENCE_S
+    #: Hears of each wait, and what it is for.
+    tell: Callable[[str], object] = lambda _line: None
 
     async def __call__(
         self, method: str, path: str, query: tuple[tuple[str, str], ...] = (), body: bytes = b""
@@ -57,11 +64,14 @@ class HistoryClient:
             fault, pause_s = await self._asked(method, url, sent, body)
             if isinstance(fault, bytes):
                 return fault
+            if fault == _FAILING and tries + 1 >= FAILING_TRIES:
+                raise FailedQuestion(f"{self.base} {fault} to {path} each of {FAILING_TRIES} times")
             pause_s = _PAUSES_S[min(tries, len(_PAUSES_S) - 1)] if pause_s is None else pause_s
             if waited_s + pause_s > self.patience_s:
                 raise Outage(
                     f"{self.base} {fault}, and waiting {waited_s:.0f} s did not help; run it again to go on"
                 )
+            self.tell(f"{self.base} {fault} to {path}; asking again in {pause_s:.0f} s")
             await self.rest(pause_s)
             waited_s, tries = waited_s + pause_s, tries + 1
 
@@ -77,7 +87,7 @@ class HistoryClient:
             return str(error), None
         if answer.status == 200:
             return answer.body, None
-        if answer.status in _BUSY:
+        if answer.status in _BUSY or answer.status == _FAILS:
             return f"answers {answer.status}", _retry_after_s(answer)
         raise self._no(answer)
 

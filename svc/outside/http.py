@@ -76,7 +76,7 @@ class HttpClient:
         `sent` is called before the first byte of the request leaves; without that it is `NeverSent`.
         """
         gate = _Gate(self.rule, sent)
-        with _told(gate):
+        with _as_unreached(gate):
             try:
                 with trio.fail_after(self.timeout_s):
                     async with self._opened(gate, method, url, headers, body) as response:
@@ -101,7 +101,7 @@ class HttpClient:
         Neither bounded nor timed here: whoever reads bounds what they keep and holds a deadline.
         """
         gate = _Gate(self.rule)
-        with _told(gate):
+        with _as_unreached(gate):
             async with (
                 self._opened(gate, method, url, headers, body) as response,
                 aclosing(response.aiter_stream()) as pieces,
@@ -112,12 +112,12 @@ class HttpClient:
     async def _opened(
         self, gate: _Gate, method: str, url: str, headers: Mapping[str, str] | None, body: bytes
     ) -> AsyncIterator[httpcore2.Response]:
-        sent = {"user-agent": "trace-svc", "accept-encoding": "identity", **(headers or {})}
+        all_headers = {"user-agent": "trace-svc", "accept-encoding": "identity", **(headers or {})}
         async with (
             httpcore2.AsyncConnectionPool(
                 ssl_context=_tls(), network_backend=gate, max_connections=1
             ) as pool,
-            pool.stream(method, url, headers=list(sent.items()), content=body) as response,
+            pool.stream(method, url, headers=list(all_headers.items()), content=body) as response,
         ):
             yield response
 
@@ -132,7 +132,7 @@ class HttpClient:
 
 
 @contextmanager
-def _told(gate: _Gate) -> Iterator[None]:
+def _as_unreached(gate: _Gate) -> Iterator[None]:
     """Whatever keeps a request from its answer, as `Unreached`."""
     try:
         yield
@@ -150,9 +150,9 @@ def _tls() -> ssl.SSLContext:
 class _Gate(httpcore2.AsyncNetworkBackend):
     """Connects to addresses that the rule lets pass, never to a name, and knows whether anything was sent."""
 
-    def __init__(self, rule: AddressRule | None, sent: Callable[[], None] | None = None) -> None:
+    def __init__(self, rule: AddressRule | None, on_sent: Callable[[], None] | None = None) -> None:
         self._rule, self._trio = rule, httpcore2.TrioBackend()
-        self._sent, self._on_sent = False, sent
+        self._sent, self._on_sent = False, on_sent
 
     def sending(self) -> None:
         """The first byte of the request leaves now."""
@@ -161,9 +161,9 @@ class _Gate(httpcore2.AsyncNetworkBackend):
             if self._on_sent is not None:
                 self._on_sent()
 
-    def unreached(self, said: str) -> Unreached:
+    def unreached(self, reason: str) -> Unreached:
         """What to raise: whether the other side may have heard makes the difference."""
-        return Unreached(said) if self._sent else NeverSent(said)
+        return Unreached(reason) if self._sent else NeverSent(reason)
 
     async def connect_tcp(
         self,
@@ -180,10 +180,10 @@ class _Gate(httpcore2.AsyncNetworkBackend):
     async def _checked(self, rule: AddressRule, host: str, port: int, timeout_s: float | None) -> str:
         try:
             with trio.fail_after(inf if timeout_s is None else timeout_s):
-                found = await trio.socket.getaddrinfo(host, port, type=trio.socket.SOCK_STREAM)
+                rows = await trio.socket.getaddrinfo(host, port, type=trio.socket.SOCK_STREAM)
         except (OSError, UnicodeError):
             raise httpcore2.ConnectError from None
-        addresses = [str(row[4][0]) for row in found]
+        addresses = [str(row[4][0]) for row in rows]
         for why_not in map(rule.why_not, addresses):
             if why_not is not None:
                 raise AddressRefused(why_not)

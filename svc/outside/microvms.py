@@ -88,48 +88,48 @@ class MicroVmHost:
 
     async def begin(self, template: str, seconds: int, notes: Mapping[str, str]) -> Machine:
         """A machine without a network, which the host ends after so many seconds. Raises `HostAway`."""
-        wanted = {
+        request = {
             "templateID": template,
             "timeout": seconds,
             "allow_internet_access": False,
             "metadata": dict(notes),
         }
         # Asked for twice it is begun once.
-        said = await self._ask("POST", "/v2/sandboxes", wanted, **{"idempotency-key": str(uuid4())})
-        if said.status != 201:
-            raise HostAway(f"the host of microVMs answers {said.status}")
-        made = _read(said)
-        id_, domain = str(made.get("sandboxID", "")), made.get("domain") or self._domain()
+        response = await self._ask("POST", "/v2/sandboxes", request, **{"idempotency-key": str(uuid4())})
+        if response.status != 201:
+            raise HostAway(f"the host of microVMs answers {response.status}")
+        fields = _json(response)
+        id_, domain = str(fields.get("sandboxID", "")), fields.get("domain") or self._domain()
         if not _NAME.fullmatch(id_) or not _DOMAIN.fullmatch(str(domain)):
             raise HostAway("the host of microVMs names a machine that cannot be asked")
-        token = made.get("envdAccessToken")
+        token = fields.get("envdAccessToken")
         url = self.machines_url or f"https://{PORT}-{id_}.{domain}"
         return Machine(id_, url.rstrip("/"), None if token is None else str(token))
 
     async def listed(self, notes: Mapping[str, str]) -> Sequence[ListedMachine]:
         """Those with these notes. Raises `HostAway`."""
-        found: list[ListedMachine] = []
-        told = urlencode({quote(name): quote(value) for name, value in notes.items()})
-        query = {"metadata": told, "state": "running,paused", "limit": str(PAGE)}
+        machines: list[ListedMachine] = []
+        metadata = urlencode({quote(name): quote(value) for name, value in notes.items()})
+        query = {"metadata": metadata, "state": "running,paused", "limit": str(PAGE)}
         for _ in range(PAGES):
-            said = await self._ask("GET", f"/v2/sandboxes?{urlencode(query)}")
-            rows = _read(said) if said.status == 200 else None
+            response = await self._ask("GET", f"/v2/sandboxes?{urlencode(query)}")
+            rows = _json(response) if response.status == 200 else None
             if not isinstance(rows, list):
-                raise HostAway(f"the host of microVMs answers {said.status}")
+                raise HostAway(f"the host of microVMs answers {response.status}")
             for row in rows:
-                id_, noted = str(row.get("sandboxID", "")), row.get("metadata") or {}
+                id_, labels = str(row.get("sandboxID", "")), row.get("metadata") or {}
                 if _NAME.fullmatch(id_):
-                    found.append(ListedMachine(id_, {str(k): str(v) for k, v in noted.items()}))
-            if not (after := said.headers.get("x-next-token")):
+                    machines.append(ListedMachine(id_, {str(k): str(v) for k, v in labels.items()}))
+            if not (next_token := response.headers.get("x-next-token")):
                 break
-            query["nextToken"] = after
-        return found
+            query["nextToken"] = next_token
+        return machines
 
     async def end(self, id_: str) -> None:
         """End one; nothing where there is none. Raises `HostAway`."""
-        said = await self._ask("DELETE", f"/sandboxes/{id_}")
-        if said.status not in (200, 204, 404):
-            raise HostAway(f"the host of microVMs answers {said.status}")
+        response = await self._ask("DELETE", f"/sandboxes/{id_}")
+        if response.status not in (200, 204, 404):
+            raise HostAway(f"the host of microVMs answers {response.status}")
 
     async def put(self, machine: Machine, path: str, data: bytes, user: str) -> None:
         """A file, with the folders above it. Raises `HostAway` and `MachineDied`."""
@@ -141,7 +141,7 @@ class MicroVmHost:
         query = urlencode({"path": path, "username": user})
         headers = {**_opening(machine, user), "content-type": f"multipart/form-data; boundary={border}"}
         try:
-            said = await HttpClient(timeout_s=TIMEOUT_S).ask(
+            response = await HttpClient(timeout_s=TIMEOUT_S).ask(
                 "POST",
                 f"{machine.url}/files?{query}",
                 headers=headers,
@@ -149,7 +149,7 @@ class MicroVmHost:
             )
         except Unreached as away:
             raise HostAway(f"a microVM {away}") from None
-        if said.status != 200:
+        if response.status != 200:
             raise MachineDied
 
     async def run(
@@ -157,41 +157,41 @@ class MicroVmHost:
     ) -> ProgramEnd:
         """A program to its end. Raises `HostAway`, `MachineDied`, `TooSlowError` after its time."""
         command: dict[str, Any] = {"cmd": program[0], "args": list(program[1:]), "cwd": folder, "envs": {}}
-        asked = msgspec.json.encode({"process": command, "stdin": False})
+        message = msgspec.json.encode({"process": command, "stdin": False})
         headers = {
             **_opening(machine, user),
             "content-type": "application/connect+json",
             "connect-protocol-version": "1",
             "connect-timeout-ms": str(round(timeout_s * 1000)),
         }
-        heard = _Heard(most)
+        output = _Heard(most)
         try:
             with trio.fail_after(timeout_s):
                 async with HttpClient(timeout_s=TIMEOUT_S).stream(
                     "POST",
                     f"{machine.url}/process.Process/Start",
                     headers=headers,
-                    body=b"\0" + len(asked).to_bytes(4, "big") + asked,
+                    body=b"\0" + len(message).to_bytes(4, "big") + message,
                 ) as (status, pieces):
                     if status != 200:
                         raise MachineDied
                     async for piece in pieces:
-                        heard.feed(piece)
+                        output.feed(piece)
         except Unreached as away:
             # A machine that was ended drops its connections; its host tells it from one that is away.
             await self._probe(machine)
             raise HostAway(f"a microVM {away}") from None
-        return heard.said()
+        return output.said()
 
     async def _probe(self, machine: Machine) -> None:
         """Raises `MachineDied` where the host says that there is no such machine."""
         try:
-            said = await HttpClient(timeout_s=PROBE_S).ask(
+            response = await HttpClient(timeout_s=PROBE_S).ask(
                 "GET", f"{machine.url}/health", headers=_opening(machine, "root"), read=False
             )
         except Unreached:
             return
-        if said.status in (404, 502):
+        if response.status in (404, 502):
             raise MachineDied
 
     def _domain(self) -> str:
@@ -199,29 +199,29 @@ class MicroVmHost:
 
     async def _ask(self, method: str, path: str, body: Any = None, **headers: str) -> HttpAnswer:
         http = HttpClient(timeout_s=TIMEOUT_S, answer_bytes=ANSWER_BYTES)
-        sent = {"x-api-key": self.key, "content-type": "application/json", **headers}
+        all_headers = {"x-api-key": self.key, "content-type": "application/json", **headers}
         content = b"" if body is None else msgspec.json.encode(body)
         try:
-            return await http.ask(method, self.url.rstrip("/") + path, headers=sent, body=content)
+            return await http.ask(method, self.url.rstrip("/") + path, headers=all_headers, body=content)
         except Unreached as away:
             raise HostAway(f"the host of microVMs {away}") from None
 
 
-def _read(said: HttpAnswer) -> Any:
+def _json(response: HttpAnswer) -> Any:
     try:
-        return msgspec.json.decode(said.body)
+        return msgspec.json.decode(response.body)
     except (msgspec.DecodeError, RecursionError):
         raise HostAway("the host of microVMs cannot be understood") from None
 
 
 def _opening(machine: Machine, user: str) -> dict[str, str]:
     """Which machine is meant, as whom, and what opens it."""
-    named = {
+    headers = {
         "e2b-sandbox-id": machine.id,
         "e2b-sandbox-port": str(PORT),
         "authorization": "Basic " + b64encode(f"{user}:".encode()).decode(),
     }
-    return named if machine.token is None else {**named, "x-access-token": machine.token}
+    return headers if machine.token is None else {**headers, "x-access-token": machine.token}
 
 
 @attrs.define(eq=False)
@@ -251,16 +251,16 @@ class _Heard:
 
     def _take(self, flags: int, frame: bytes) -> None:
         try:
-            said = msgspec.json.decode(frame)
+            message = msgspec.json.decode(frame)
             if flags & _END:
-                # An error of the stream: the program's own end has been told before.
-                if said.get("error") and self.exit_code is None:
+                # An error of the stream: the program's own end came before it.
+                if message.get("error") and self.exit_code is None:
                     raise MachineDied
                 return
-            event = said.get("event") or {}
+            event = message.get("event") or {}
             for name in ("stdout", "stderr"):
-                if (told := (event.get("data") or {}).get(name)) is not None:
-                    data = b64decode(told, validate=True)
+                if (chunk := (event.get("data") or {}).get(name)) is not None:
+                    data = b64decode(chunk, validate=True)
                     room = self.most - len(self.out)
                     self.out += data[: max(0, room)]
                     self.cut = self.cut or len(data) > room

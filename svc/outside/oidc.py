@@ -64,9 +64,9 @@ class IdentityProvider:
 
     async def authorization_url(self, attempt: Attempt) -> str:
         """Where to send the browser. Raises `Outage`, and `SsoFailed` for a provider that is another."""
-        metadata = await self._known()
+        metadata = await self._fresh_metadata()
         challenge = urlsafe_b64encode(sha256(attempt.verifier.encode()).digest()).rstrip(b"=").decode()
-        asked = {
+        query = {
             "response_type": "code",
             "client_id": self.client_id,
             "redirect_uri": self.redirect_uri,
@@ -77,11 +77,11 @@ class IdentityProvider:
             "code_challenge_method": "S256",
         }
         separator = "&" if urlsplit(metadata.authorization).query else "?"
-        return metadata.authorization + separator + urlencode(asked)
+        return metadata.authorization + separator + urlencode(query)
 
     async def identity(self, attempt: Attempt, code: str) -> Identity:
         """Who came back with a code. Raises `Outage` and `SsoFailed`."""
-        metadata = await self._known()
+        metadata = await self._fresh_metadata()
         form = {
             "grant_type": "authorization_code",
             "code": code,
@@ -94,10 +94,16 @@ class IdentityProvider:
             raise SsoFailed("the identity provider sent no ID token")
         claims = await self._checked(metadata, attempt, token)
         if claims.get("email") is None and metadata.userinfo is not None and isinstance(access, str):
-            told = await self._asked("GET", metadata.userinfo, None, {"authorization": f"Bearer {access}"})
+            userinfo = await self._request(
+                "GET", metadata.userinfo, None, {"authorization": f"Bearer {access}"}
+            )
             # It speaks of the same person, or it does not count (OpenID Connect Core §5.3.2).
-            if told.get("sub") == claims["sub"]:
-                claims = {**claims, "email": told.get("email"), "email_verified": told.get("email_verified")}
+            if userinfo.get("sub") == claims["sub"]:
+                claims = {
+                    **claims,
+                    "email": userinfo.get("email"),
+                    "email_verified": userinfo.get("email_verified"),
+                }
         email = claims.get("email")
         return Identity(
             metadata.issuer,
@@ -106,27 +112,29 @@ class IdentityProvider:
             claims.get("email_verified") in (True, "true"),
         )
 
-    async def _known(self) -> _Metadata:
+    async def _fresh_metadata(self) -> _Metadata:
         if self._metadata is not None and self._metadata[1] > trio.current_time():
             return self._metadata[0]
-        told = await self._asked("GET", self.issuer_url.rstrip("/") + "/.well-known/openid-configuration")
+        document = await self._request(
+            "GET", self.issuer_url.rstrip("/") + "/.well-known/openid-configuration"
+        )
         # The issuer must be the one that was asked (OpenID Connect Discovery §4.3).
-        if str(told.get("issuer", "")).rstrip("/") != self.issuer_url.rstrip("/"):
+        if str(document.get("issuer", "")).rstrip("/") != self.issuer_url.rstrip("/"):
             raise SsoFailed("the identity provider names another issuer than SSO_ISSUER_URL")
-        methods = told.get("token_endpoint_auth_methods_supported") or ["client_secret_basic"]
+        methods = document.get("token_endpoint_auth_methods_supported") or ["client_secret_basic"]
         metadata = _Metadata(
-            told["issuer"],
-            self._endpoint(told, "authorization_endpoint"),
-            self._endpoint(told, "token_endpoint"),
-            self._endpoint(told, "userinfo_endpoint") if told.get("userinfo_endpoint") else None,
-            self._endpoint(told, "jwks_uri"),
+            document["issuer"],
+            self._endpoint(document, "authorization_endpoint"),
+            self._endpoint(document, "token_endpoint"),
+            self._endpoint(document, "userinfo_endpoint") if document.get("userinfo_endpoint") else None,
+            self._endpoint(document, "jwks_uri"),
             "client_secret_basic" not in methods and "client_secret_post" in methods,
         )
         self._metadata = (metadata, trio.current_time() + BELIEVED_S)
         return metadata
 
-    def _endpoint(self, told: dict[str, Any], name: str) -> str:
-        url = told.get(name)
+    def _endpoint(self, document: dict[str, Any], name: str) -> str:
+        url = document.get(name)
         if not isinstance(url, str) or urlsplit(url).scheme not in (
             "https",
             urlsplit(self.issuer_url).scheme,
@@ -137,11 +145,11 @@ class IdentityProvider:
     async def _exchange(self, metadata: _Metadata, form: dict[str, str]) -> dict[str, Any]:
         if metadata.posts_secret:
             form = {**form, "client_id": self.client_id, "client_secret": self.client_secret}
-            return await self._asked("POST", metadata.token, form)
+            return await self._request("POST", metadata.token, form)
         # RFC 6749 §2.3.1: both are form-encoded before they are joined.
         pair = f"{quote(self.client_id, safe='')}:{quote(self.client_secret, safe='')}"
         headers = {"authorization": "Basic " + b64encode(pair.encode()).decode()}
-        return await self._asked("POST", metadata.token, form, headers)
+        return await self._request("POST", metadata.token, form, headers)
 
     async def _checked(self, metadata: _Metadata, attempt: Attempt, token: str) -> dict[str, Any]:
         """The claims of an ID token that passes every check of OpenID Connect Core §3.1.3.7."""
@@ -180,12 +188,12 @@ class IdentityProvider:
     async def _key_set(self, metadata: _Metadata, fresh: bool) -> KeySet:
         if not fresh and self._keys is not None and self._keys[1] > trio.current_time():
             return self._keys[0]
-        told: Any = await self._asked("GET", metadata.keys_uri)
-        keys = KeySet.import_key_set(told)
+        document: Any = await self._request("GET", metadata.keys_uri)
+        keys = KeySet.import_key_set(document)
         self._keys = (keys, trio.current_time() + BELIEVED_S)
         return keys
 
-    async def _asked(
+    async def _request(
         self,
         method: str,
         url: str,
@@ -193,27 +201,27 @@ class IdentityProvider:
         headers: Mapping[str, str] | None = None,
     ) -> dict[str, Any]:
         """One JSON answer. Raises `Outage` when there is none, `SsoFailed` when it is a refusal."""
-        sent = {"accept": "application/json", **(headers or {})}
+        all_headers = {"accept": "application/json", **(headers or {})}
         body = b""
         if form is not None:
-            sent["content-type"], body = "application/x-www-form-urlencoded", urlencode(form).encode()
+            all_headers["content-type"], body = "application/x-www-form-urlencoded", urlencode(form).encode()
         try:
-            answer = await self.ask(method, url, headers=sent, body=body)
+            answer = await self.ask(method, url, headers=all_headers, body=body)
         except Unreached as unreached:
             raise Outage(f"the identity provider: {unreached}") from None
         if answer.status >= 500:
             raise Outage(f"the identity provider answers {answer.status}")
         try:
-            told = msgspec.json.decode(answer.body)
+            document = msgspec.json.decode(answer.body)
         except ValueError:
-            told = None
+            document = None
         if answer.status != 200:
-            code = told.get("error") if isinstance(told, dict) else None
-            known = code if code in _OAUTH_ERRORS else answer.status
-            raise SsoFailed(f"the identity provider refuses ({known})")
-        if not isinstance(told, dict):
+            code = document.get("error") if isinstance(document, dict) else None
+            cause = code if code in _OAUTH_ERRORS else answer.status
+            raise SsoFailed(f"the identity provider refuses ({cause})")
+        if not isinstance(document, dict):
             raise SsoFailed("the identity provider's answer cannot be read")
-        return told
+        return document
 
 
 #: RFC 6749 §5.2; anything else that a provider says is not repeated.

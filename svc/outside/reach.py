@@ -75,7 +75,9 @@ class Providers:
         """By kind and name; the usual base address of each, with `{region}` where it has one, None where it
         must be given.
         """
-        return {kind: {name: probe.base_url for name, probe in of.items()} for kind, of in PROBES.items()}
+        return {
+            kind: {name: probe.base_url for name, probe in probes.items()} for kind, probes in PROBES.items()
+        }
 
     async def ask(
         self,
@@ -110,7 +112,7 @@ class Providers:
         username: str | None = None,
         region: str | None = None,
     ) -> tuple[str, dict[str, str]]:
-        """Where it is asked, and with which headers."""
+        """The URL of the probe, and its headers."""
         probe = PROBES[kind][provider]
         base = (base_url or probe.base_url or "").replace("{region}", region or "us-east-1").rstrip("/")
         headers, url = dict(probe.extra), _listing(base) + probe.path

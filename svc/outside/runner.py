@@ -40,7 +40,7 @@ class RunnerClient:
 
     async def begin(self, name: str, request: RunRequest) -> RunStands | RunnerRefused | RunnerAway:
         """Have a run begun, or found under way."""
-        answer = await self._sent("PUT", f"/v1/runs/{name}", body=msgspec.json.encode(request))
+        answer = await self._send("PUT", f"/v1/runs/{name}", body=msgspec.json.encode(request))
         stands = _read(answer, RunStands)
         if not isinstance(stands, RunStands) or isinstance(answer, RunnerAway):
             return stands
@@ -52,7 +52,7 @@ class RunnerClient:
         return await self._ask("GET", path, RunNews, timeout_s=WAIT_S + CONNECT_S)
 
     async def result(self, name: str) -> RunResult | RunnerRefused | RunnerAway:
-        """How it ended, or stands."""
+        """The state of a run, final or not."""
         return await self._ask("GET", f"/v1/runs/{name}", RunResult)
 
     async def cancel(self, name: str) -> None:
@@ -60,15 +60,15 @@ class RunnerClient:
         await self._ask("DELETE", f"/v1/runs/{name}", dict)
 
     async def health(self) -> RunnerHealth | RunnerRefused | RunnerAway:
-        """What it says of itself."""
+        """The state of the runner itself."""
         return await self._ask("GET", "/healthz", RunnerHealth)
 
     async def _ask(
         self, method: str, path: str, type_: type[T], *, timeout_s: float = CONNECT_S
     ) -> T | RunnerRefused | RunnerAway:
-        return _read(await self._sent(method, path, timeout_s=timeout_s), type_)
+        return _read(await self._send(method, path, timeout_s=timeout_s), type_)
 
-    async def _sent(
+    async def _send(
         self, method: str, path: str, *, body: bytes = b"", timeout_s: float = CONNECT_S
     ) -> HttpAnswer | RunnerAway:
         http = HttpClient(timeout_s=timeout_s, answer_bytes=ANSWER_BYTES)
@@ -92,7 +92,7 @@ def _read(answer: HttpAnswer | RunnerAway, type_: type[T]) -> T | RunnerRefused 
 
 def _refused(answer: HttpAnswer) -> RunnerRefused:
     try:
-        said: Any = msgspec.json.decode(answer.body, type=RunnerError)
+        error: Any = msgspec.json.decode(answer.body, type=RunnerError)
     except msgspec.DecodeError:
         return RunnerRefused(answer.status)
-    return RunnerRefused(answer.status, said.kind)
+    return RunnerRefused(answer.status, error.kind)

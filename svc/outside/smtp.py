@@ -66,25 +66,25 @@ class MailServer:
 
     async def send(self, mail: MailSending) -> Undelivered | None:
         """None: the server has taken it for everybody. Never raises for what the server does."""
-        held = _Held()
+        connections = _Held()
         why: Undelivered | None = Undelivered(f"the mail server did not answer within {self.timeout_s:g} s")
         try:
             with trio.move_on_after(self.timeout_s):
                 why = await trio.to_thread.run_sync(
-                    self._talk, mail, held, abandon_on_cancel=True, limiter=THREADS
+                    self._talk, mail, connections, abandon_on_cancel=True, limiter=THREADS
                 )
         finally:
-            held.close()
+            connections.close()
         return why
 
-    def _talk(self, mail: MailSending, held: _Held) -> Undelivered | None:
+    def _talk(self, mail: MailSending, connections: _Held) -> Undelivered | None:
         try:
-            with self._opened(held) as server:
+            with self._opened(connections) as server:
                 if self.starttls:
                     server.starttls(context=self._context)
                 if self.user is not None:
                     self._sign_in(server, self.user)
-                refused = server.send_message(self._message(mail), self.sender, list(mail.to))
+                refusals = server.send_message(self._message(mail), self.sender, list(mail.to))
         except smtplib.SMTPAuthenticationError as error:
             return Undelivered("the mail server refuses name or password", error.smtp_code)
         except smtplib.SMTPResponseException as error:
@@ -95,9 +95,9 @@ class MailServer:
             return Undelivered("the mail server refuses every address")
         except (OSError, smtplib.SMTPException, ValueError) as error:
             return Undelivered(f"the mail server cannot be reached ({type(error).__name__})")
-        if refused:
+        if refusals:
             # The others have it, and sent again they would have it twice.
-            log.warning("the mail server refused %d of %d addresses of a mail", len(refused), len(mail.to))
+            log.warning("the mail server refused %d of %d addresses of a mail", len(refusals), len(mail.to))
         return None
 
     def _sign_in(self, server: smtplib.SMTP, user: str) -> None:
@@ -107,14 +107,14 @@ class MailServer:
             # Some end the conversation instead of saying no.
             raise smtplib.SMTPAuthenticationError(535, b"") from None
 
-    def _opened(self, held: _Held) -> smtplib.SMTP:
+    def _opened(self, connections: _Held) -> smtplib.SMTP:
         connection = socket.create_connection((self.host, self.port), timeout=_STEP_S)
-        held.close_too(connection)
+        connections.close_too(connection)
         if self.tls:
             connection = self._context.wrap_socket(connection, server_hostname=self.host)
-            held.close_too(connection)
+            connections.close_too(connection)
         server = _Over(connection)
-        held.close_too(connection, server)
+        connections.close_too(connection, server)
         server.connect(self.host, self.port)
         return server
 

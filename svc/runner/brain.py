@@ -34,7 +34,7 @@ CLOSE_S: Final = 30.0
 
 @attrs.frozen
 class Brain:
-    """Does runs."""
+    """Runs the agent loop for each run."""
 
     around: Surrounding
     backend: Backend
@@ -51,15 +51,15 @@ class Brain:
         try:
             provider = await asked_by(request.credential, request.model, self.around, self.now)
         except ModelRefused as refused:
-            known = (request.credential.secret, self.around.api_key, self.around.bearer_key)
-            raise RunFailed.of(refused, [text for text in known if text]) from None
+            secrets = (request.credential.secret, self.around.api_key, self.around.bearer_key)
+            raise RunFailed.of(refused, [text for text in secrets if text]) from None
         run.model = provider.model
         limits = request.limits
         if request.credential.provider == "environment":
             limits = limits.of_model(self.around.output_tokens, self.around.context_tokens)
         meter = Meter(limits, lambda used: self._price(provider, used), run.book)
         tools = Toolbox(
-            McpClient(partial(_place, run), request.mcp.tools),
+            McpClient(partial(_mcp_address, run), request.mcp.tools),
             self.backend,
             request.files,
             request.json_schema,
@@ -92,16 +92,16 @@ class Brain:
         return None if priced.total_cost is None else float(priced.total_cost)
 
 
-def _place(run: RunnerRun) -> tuple[str, str]:
+def _mcp_address(run: RunnerRun) -> tuple[str, str]:
     """Where the project is read: whoever took over the run in the service came with another key."""
     assert run.request is not None
     return run.request.mcp.url, run.request.mcp.token
 
 
 def _literal(request: RunRequest, provider: ModelProvider) -> list[str]:
-    known = [request.mcp.token, request.credential.secret, provider.secret]
+    secrets = [request.mcp.token, request.credential.secret, provider.secret]
     if request.repo is not None:
-        known.append(request.repo.secret)
+        secrets.append(request.repo.secret)
     if provider.keys is not None:
-        known += [provider.keys.secret_key, provider.keys.session_token]
-    return [text for text in known if text]
+        secrets += [provider.keys.secret_key, provider.keys.session_token]
+    return [text for text in secrets if text]

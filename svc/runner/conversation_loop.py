@@ -74,7 +74,7 @@ class Conversation:
     _trimmed: bool = False
     _wrapping: bool = False
     _force: bool = False
-    #: What the last call was told to have read and said, and the bytes that came since.
+    #: Tokens that the provider counted for the last call, and the bytes that were added since.
     _known_tokens: int = 0
     _new_bytes: int = 0
 
@@ -87,8 +87,8 @@ class Conversation:
             len(msgspec.json.encode((tool.description, tool.schema))) for tool in self._offers
         )
         while True:
-            last = self._last()
-            answer = await self._asked(SUBMIT if last or self._force else None)
+            is_last = self._is_last()
+            answer = await self._answer(SUBMIT if is_last or self._force else None)
             self._utterances.append(Utterance("assistant", answer.blocks, answer.verbatim))
             uses = [block for block in answer.blocks if isinstance(block, ToolUse)]
             self._force = False
@@ -107,13 +107,13 @@ class Conversation:
             room = self._turn_bytes
             for number, use in enumerate(uses):
                 if use.name == SUBMIT:
-                    submitted = self._submitted(use, unfinished=use is unfinished)
-                    if not isinstance(submitted, ToolAnswer):
-                        return submitted
-                    block = submitted
+                    submission = self._submitted(use, unfinished=use is unfinished)
+                    if not isinstance(submission, ToolAnswer):
+                        return submission
+                    block = submission
                 elif use is unfinished:
                     block = ToolAnswer(use.id, self._said_cut(), True)
-                elif last:
+                elif is_last:
                     block = ToolAnswer(use.id, f"the budget is used up: only {SUBMIT} is left", True)
                 elif number >= CALLS_A_TURN or room <= 0:
                     block = ToolAnswer(use.id, "too much for one turn: call it again in the next", True)
@@ -141,24 +141,24 @@ class Conversation:
 
     def _submitted(self, use: ToolUse, *, unfinished: bool) -> dict[str, Any] | ToolAnswer:
         """The answer as it counts, or what is wrong with it."""
-        shown = self.tools.shown()
+        evidence = self.tools.shown()
         checklist = self.request.checklist
-        given = use.arguments
-        told = ["it is no JSON object"]
-        if given is not None:
-            told = faults(self.request.kind, given, shown, checklist)
-        if told and unfinished:
+        arguments = use.arguments
+        problems = ["it is no JSON object"]
+        if arguments is not None:
+            problems = faults(self.request.kind, arguments, evidence, checklist)
+        if problems and unfinished:
             self._refused()
             return ToolAnswer(use.id, self._said_cut(), True)
-        if told:
+        if problems:
             self._refused()
-            listed = "\n".join(f"- {one}" for one in told)
+            listed = "\n".join(f"- {problem}" for problem in problems)
             return ToolAnswer(use.id, f"refused, mend it and submit again:\n{listed}", True)
-        answer = tidied(cast(Mapping[str, Any], given), self.literal)
+        answer = tidied(cast(Mapping[str, Any], arguments), self.literal)
         if self.request.kind == "rca":
             answer = completed(answer, checklist)
-        marked = unsupported(self.request.kind, answer, shown)
-        return {**answer, "unsupported": marked, "notes": self.tools.notes()}
+        unsupported_claims = unsupported(self.request.kind, answer, evidence)
+        return {**answer, "unsupported": unsupported_claims, "notes": self.tools.notes()}
 
     def _refused(self) -> None:
         self._refusals += 1
@@ -180,15 +180,15 @@ class Conversation:
         """Whether another turn might leave no room for the last one."""
         return self._tokens_after() + self._out > self.meter.limits.context_tokens
 
-    def _last(self) -> bool:
+    def _is_last(self) -> bool:
         """Whether the next turn has to be the last. Raises `RunFailed` when not even that fits."""
         out = self._out
         if self._full() and not self._trimmed:
             self._trim()
         call = self.meter.worst(self._tokens(), out)
-        after = self.meter.worst(self._tokens_after(), out)
+        next_call = self.meter.worst(self._tokens_after(), out)
         full = self._full()
-        if not self._wrapping and not full and not self.meter.late and self.meter.fits(call, after):
+        if not self._wrapping and not full and not self.meter.late and self.meter.fits(call, next_call):
             return False
         if not self.meter.fits(call) and not self._trimmed:
             self._trim()
@@ -205,7 +205,8 @@ class Conversation:
         self._trimmed = True
         older = self._utterances[:-1]
         self._utterances[:-1] = [
-            attrs.evolve(one, blocks=[_trimmed(block) for block in one.blocks]) for one in older
+            attrs.evolve(utterance, blocks=[_trimmed(block) for block in utterance.blocks])
+            for utterance in older
         ]
         self._known_tokens = 0
         self._new_bytes = len(self.request.system_prompt.encode()) + sum(
@@ -213,7 +214,7 @@ class Conversation:
         )
         self._new_bytes += sum(map(_weight, self._utterances))
 
-    async def _asked(self, forced: str | None) -> ModelAnswer:
+    async def _answer(self, forced: str | None) -> ModelAnswer:
         """One answer, asked for again where that may help. Raises `RunFailed`."""
         question = ModelQuestion(
             self.request.system_prompt,
@@ -255,10 +256,10 @@ class Conversation:
         await trio.sleep(wait_s)
 
 
-def _weight(one: Utterance) -> int:
-    if one.verbatim is not None:
-        return len(msgspec.json.encode(one.verbatim))
-    return sum(_bytes(block) for block in one.blocks)
+def _weight(utterance: Utterance) -> int:
+    if utterance.verbatim is not None:
+        return len(msgspec.json.encode(utterance.verbatim))
+    return sum(_bytes(block) for block in utterance.blocks)
 
 
 def _bytes(block: Block) -> int:

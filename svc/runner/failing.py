@@ -17,7 +17,7 @@ class RunFailed(Exception):
         self.failure = RunFailure(kind, detail[:DETAIL_CHARS])
 
     @classmethod
-    def of(cls, refused: ModelRefused, literal: Iterable[str] = (), more: str = "") -> RunFailed:
+    def of(cls, refused: ModelRefused, literal: Iterable[str] = (), suffix: str = "") -> RunFailed:
         """The provider did not answer, and is not asked again. `literal` must not stand in what it says."""
         kind: FailureKind
         match refused.kind:
@@ -28,4 +28,4 @@ class RunFailed(Exception):
         if refused.quote:
             # Scrubbed before it is cut: half a secret is none that anything knows.
             return cls(kind, " ".join(tidied_text(refused.quote, literal).split()))
-        return cls(kind, f"{refused}{more}")
+        return cls(kind, f"{refused}{suffix}")

@@ -57,13 +57,16 @@ class Hands(Protocol):
 
 
 class Backend(Protocol):
-    """A kind of sandbox. `scripts`: whether it can be used here."""
+    """A kind of sandbox. `scripts`: whether it can be used here; `fault`: why it cannot, for the operator."""
 
     @property
     def name(self) -> str: ...
 
     @property
     def scripts(self) -> bool: ...
+
+    @property
+    def fault(self) -> str: ...
 
     async def look(self) -> None:
         """Find out whether it can be used; clear away what is overdue."""
@@ -87,6 +90,11 @@ class NoBackend:
     def scripts(self) -> bool:
         """Never."""
         return False
+
+    @property
+    def fault(self) -> str:
+        """There is nothing that could fail."""
+        return ""
 
     async def look(self) -> None:
         """Nothing is to be found."""

@@ -23,7 +23,7 @@ from protocol.agents import RunLimits, Spent
 LAST_TURN_S: Final = 120.0
 LAST_SHARE: Final = 0.2
 
-#: What so many tokens cost; None where nobody knows.
+#: What so many tokens cost; None where no price is known.
 PriceOf = Callable[[Spent], float | None]
 
 
@@ -33,7 +33,7 @@ def _unread(_booked: Spent) -> None:
 
 @attrs.define(eq=False)
 class Meter:
-    """What is left. `begun_s` is on Trio's clock. `books` is told what is booked, at each change."""
+    """What is left. `begun_s` is on Trio's clock. `books` is called with the total at each change."""
 
     limits: RunLimits
     price: PriceOf
@@ -61,11 +61,11 @@ class Meter:
 
     def fits(self, *calls: Spent) -> bool:
         """Whether these calls can all be made."""
-        whole = self.spent
+        total = self.spent
         for call in calls:
-            whole = whole.plus(call)
-        within = whole.turns <= self.limits.turns and whole.tokens <= self.limits.tokens
-        return within and (whole.usd is None or whole.usd <= self.limits.usd)
+            total = total.plus(call)
+        within = total.turns <= self.limits.turns and total.tokens <= self.limits.tokens
+        return within and (total.usd is None or total.usd <= self.limits.usd)
 
     def reserve(self, call: Spent) -> None:
         """A call is under way, and may be answered: it is booked at its worst."""
@@ -85,10 +85,10 @@ class Meter:
 
         Returns what is charged.
         """
-        counted = call if used is None else self._priced(_within(used, call))
-        self.spent = self.spent.plus(counted)
+        charged = call if used is None else self._priced(_within(used, call))
+        self.spent = self.spent.plus(charged)
         self.books(self.spent)
-        return counted
+        return charged
 
     def _priced(self, used: Spent) -> Spent:
         return msgspec.structs.replace(used, usd=self.price(used))
@@ -96,10 +96,10 @@ class Meter:
 
 def _within(used: Spent, most: Spent) -> Spent:
     """What a provider says was used, between nothing and what the call could use."""
-    left = most.input + most.cache_read + most.cache_write
+    input_left = most.input + most.cache_read + most.cache_write
     buckets = []
-    for said in (used.input, used.cache_write, used.cache_read):
-        buckets.append(min(max(said, 0), left))
-        left -= buckets[-1]
-    fresh, written, read = buckets
-    return Spent(used.turns, fresh, min(max(used.output, 0), most.output), read, written)
+    for tokens in (used.input, used.cache_write, used.cache_read):
+        buckets.append(min(max(tokens, 0), input_left))
+        input_left -= buckets[-1]
+    plain_input, cache_write, cache_read = buckets
+    return Spent(used.turns, plain_input, min(max(used.output, 0), most.output), cache_read, cache_write)

@@ -67,9 +67,11 @@ class Repository:
                     first = arguments.get("from_line", 1)
                     if not isinstance(first, int) or first < 1:
                         raise _Wrong("from_line is a number from 1 on")
-                    return await _read(copy, commit, _path(arguments.get("path"), needed=True), first), False
+                    return await _read_file(
+                        copy, commit, _path(arguments.get("path"), needed=True), first
+                    ), False
                 case "search_files":
-                    return await _found(copy, commit, arguments), False
+                    return await _search(copy, commit, arguments), False
                 case _:
                     return await _log(copy, commit, _path(arguments.get("path"))), False
         except _Wrong as wrong:
@@ -77,14 +79,14 @@ class Repository:
 
     async def _copied(self) -> GitCopy:
         if self._copy is None:
-            place = self.place
+            remote = self.place
             # A runner trusts no service: what would be an option of git is none of its places.
-            fault = repository_fault(place.clone_url, place.ref)
+            fault = repository_fault(remote.clone_url, remote.ref)
             if fault is not None:
                 raise RepositoryAway(fault)
             self._folder = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-"))
             self._copy = await copied(
-                GitPlace(place.clone_url, place.ref, place.username, place.secret),
+                GitPlace(remote.clone_url, remote.ref, remote.username, remote.secret),
                 self._folder,
                 self.rule,
                 timeout_s=max(1.0, min(COPY_S, self.left_s())),
@@ -110,10 +112,10 @@ def clear_left() -> None:
 async def _commit(copy: GitCopy, name: Any) -> str:
     if name is None:
         return copy.tip
-    found = await copy.commit(name) if isinstance(name, str) else None
-    if found is None:
+    commit = await copy.commit(name) if isinstance(name, str) else None
+    if commit is None:
         raise _Wrong(f"there is no such commit in the copy: {LOG} names those that are")
-    return found
+    return commit
 
 
 def _path(path: Any, *, needed: bool = False) -> str:
@@ -129,103 +131,108 @@ def _path(path: Any, *, needed: bool = False) -> str:
 
 
 async def _listed(copy: GitCopy, commit: str, path: str) -> str:
-    said = await copy.ask("ls-tree", "-z", "--long", f"{commit}:{path}")
-    if said.exit_code != 0 and not said.cut:
+    listing = await copy.ask("ls-tree", "-z", "--long", f"{commit}:{path}")
+    if listing.exit_code != 0 and not listing.cut:
         raise _Wrong(f"there is no folder {path!r} at this commit")
-    rows = said.out.decode("utf-8", "replace").split("\0")[:-1]
+    rows = listing.out.decode("utf-8", "replace").split("\0")[:-1]
     lines = []
     for row in rows[:ENTRIES]:
         facts, _, name = row.partition("\t")
         mode, kind, _, size = facts.split()
-        what = {"tree": "/", "commit": " (a submodule, not read)"}.get(kind)
-        if what is None:
+        suffix = {"tree": "/", "commit": " (a submodule, not read)"}.get(kind)
+        if suffix is None:
             # A link's text is its target; where a size is missing, the file was too large to copy.
-            what = " (a link, not followed)" if mode == "120000" else f" ({_size(size)})"
-        lines.append(printable_line(name) + what)
+            suffix = " (a link, not followed)" if mode == "120000" else f" ({_size(size)})"
+        lines.append(printable_line(name) + suffix)
     return _bounded(f"{path or 'the root'} at {commit[:12]}", lines, len(rows), "entries")
 
 
-def _size(said: str) -> str:
-    return f"{said} bytes" if said.isdigit() else f"larger than {FILE_BYTES} bytes, not copied"
+def _size(digits: str) -> str:
+    return f"{digits} bytes" if digits.isdigit() else f"larger than {FILE_BYTES} bytes, not copied"
 
 
-async def _read(copy: GitCopy, commit: str, path: str, first: int) -> str:
-    found = await copy.ask("ls-tree", "-z", "--long", commit, "--", path)
-    rows = found.out.decode("utf-8", "replace").split("\0")[:-1]
-    if found.exit_code != 0 or len(rows) != 1:
+async def _read_file(copy: GitCopy, commit: str, path: str, first: int) -> str:
+    entry = await copy.ask("ls-tree", "-z", "--long", commit, "--", path)
+    rows = entry.out.decode("utf-8", "replace").split("\0")[:-1]
+    if entry.exit_code != 0 or len(rows) != 1:
         raise _Wrong(f"there is no file {path!r} at this commit")
     mode, kind, id_, size = rows[0].partition("\t")[0].split()
     if kind != "blob" or mode == "120000":
-        what = {"tree": "a folder", "commit": "a submodule, which is not read"}.get(kind)
-        raise _Wrong(f"{path!r} is {what or 'a link, which is not followed'}")
+        kind_words = {"tree": "a folder", "commit": "a submodule, which is not read"}.get(kind)
+        raise _Wrong(f"{path!r} is {kind_words or 'a link, which is not followed'}")
     if not size.isdigit() or int(size) > FILE_BYTES:
         raise _Wrong(f"{path!r} is larger than {FILE_BYTES} bytes")
-    said = await copy.ask("cat-file", "blob", id_, most=FILE_BYTES)
-    if said.exit_code != 0:
+    blob = await copy.ask("cat-file", "blob", id_, most=FILE_BYTES)
+    if blob.exit_code != 0:
         raise _Wrong(f"{path!r} cannot be read")
-    if b"\0" in said.out[:8_000]:
+    if b"\0" in blob.out[:8_000]:
         raise _Wrong(f"{path!r} is no text")
-    lines = said.out.decode("utf-8", "replace").splitlines()
+    lines = blob.out.decode("utf-8", "replace").splitlines()
     if first > max(len(lines), 1):
         raise _Wrong(f"{path!r} has {len(lines)} lines")
-    shown = [f"{number}: {printable_line(line)}" for number, line in enumerate(lines[first - 1 :], first)]
-    return _bounded(f"{path} at {commit[:12]}, {len(lines)} lines", shown, len(shown), "lines")
+    numbered = [f"{number}: {printable_line(line)}" for number, line in enumerate(lines[first - 1 :], first)]
+    return _bounded(f"{path} at {commit[:12]}, {len(lines)} lines", numbered, len(numbered), "lines")
 
 
-async def _found(copy: GitCopy, commit: str, arguments: Mapping[str, Any]) -> str:
+async def _search(copy: GitCopy, commit: str, arguments: Mapping[str, Any]) -> str:
     pattern = arguments.get("text")
     if not isinstance(pattern, str) or not 1 <= len(pattern) <= 200 or re.search(r"[\x00\n]", pattern):
         raise _Wrong("text is what to look for, on one line")
     path = _path(arguments.get("path"))
-    said = await copy.ask(
+    matches = await copy.ask(
         *("grep", "-n", "-I", "-i", "-F", "--no-color", "--no-textconv", f"--max-count={MATCHES}"),
         *("-e", pattern, commit, "--", *([path] if path else [])),
         most=256 * 1024,
     )
     # 1: nothing was found.
-    if said.exit_code not in (0, 1) and not said.cut:
+    if matches.exit_code not in (0, 1) and not matches.cut:
         raise _Wrong("the search failed")
-    rows = [row.removeprefix(f"{commit}:") for row in said.out.decode("utf-8", "replace").splitlines()]
+    rows = [row.removeprefix(f"{commit}:") for row in matches.out.decode("utf-8", "replace").splitlines()]
     if not rows:
         return f"{pattern!r} stands nowhere at {commit[:12]}" + (f" below {path}" if path else "")
-    shown = [printable_line(row) for row in rows[:MATCHES]]
-    return _bounded(f"{pattern!r} at {commit[:12]}", shown, len(rows), "lines")
+    lines = [printable_line(row) for row in rows[:MATCHES]]
+    return _bounded(f"{pattern!r} at {commit[:12]}", lines, len(rows), "lines")
 
 
 async def _log(copy: GitCopy, commit: str, path: str) -> str:
-    said = await copy.ask(
+    log = await copy.ask(
         *("log", f"--max-count={COMMITS}", "--format=%x00%H %cI %s", "--name-only", "--no-renames"),
         *("--no-ext-diff", "--no-textconv", "--no-color", "--no-show-signature", commit),
         *("--", *([path] if path else [])),
     )
-    if said.exit_code != 0 and not said.cut:
+    if log.exit_code != 0 and not log.cut:
         raise _Wrong("the commits cannot be read")
     lines = []
-    for one in said.out.decode("utf-8", "replace").split("\0")[1:]:
-        head, *files = [line for line in one.splitlines() if line]
-        named = ", ".join(printable_line(name) for name in files[:FILES_A_COMMIT])
-        more = f" and {len(files) - FILES_A_COMMIT} more" if len(files) > FILES_A_COMMIT else ""
-        id_, at, *subject = head.split(" ", 2)
-        lines.append(f"{id_[:12]} {at} {printable_line(' '.join(subject))[:160]} [{named}{more}]")
+    for record in log.out.decode("utf-8", "replace").split("\0")[1:]:
+        head, *files = [line for line in record.splitlines() if line]
+        names = ", ".join(printable_line(name) for name in files[:FILES_A_COMMIT])
+        suffix = f" and {len(files) - FILES_A_COMMIT} more" if len(files) > FILES_A_COMMIT else ""
+        id_, date, *subject = head.split(" ", 2)
+        lines.append(f"{id_[:12]} {date} {printable_line(' '.join(subject))[:160]} [{names}{suffix}]")
     return _bounded(f"commits{f' of {path}' if path else ''}, newest first", lines, len(lines), "commits")
 
 
 def printable_line(text: str) -> str:
     """A line of a repository without what controls a screen, and no longer than one may be."""
-    clean = "".join(one if one.isprintable() or one == "\t" else "�" for one in text[: LINE_CHARS + 1])
+    clean = "".join(
+        character if character.isprintable() or character == "\t" else "�"
+        for character in text[: LINE_CHARS + 1]
+    )
     return clean if len(clean) <= LINE_CHARS else clean[:LINE_CHARS] + "…"
 
 
-def _bounded(head: str, lines: list[str], whole: int, what: str) -> str:
+def _bounded(head: str, lines: list[str], total: int, unit: str) -> str:
     """As many lines as fit."""
-    shown, size = [head], len(head.encode())
+    parts, size = [head], len(head.encode())
     for line in lines:
         size += len(line.encode()) + 1
         if size > SAID_BYTES:
             break
-        shown.append(line)
-    left = whole - (len(shown) - 1)
-    return "\n".join(shown) + (f"\n… {left} more {what}: ask for less at a time" if left > 0 else "")
+        parts.append(line)
+    remainder = total - (len(parts) - 1)
+    return "\n".join(parts) + (
+        f"\n… {remainder} more {unit}: ask for less at a time" if remainder > 0 else ""
+    )
 
 
 _COMMIT: Final = {
@@ -236,14 +243,14 @@ _COMMIT: Final = {
 _WHERE: Final = {"type": "string", "maxLength": 500, "description": "Below the root of the repository."}
 
 
-def _offer(name: str, said: str, needed: tuple[str, ...], **properties: Any) -> ToolOffer:
+def _offer(name: str, description: str, needed: tuple[str, ...], **properties: Any) -> ToolOffer:
     schema = {
         "type": "object",
         "properties": properties,
         "required": list(needed),
         "additionalProperties": False,
     }
-    return ToolOffer(name, said, schema)
+    return ToolOffer(name, description, schema)
 
 
 OFFERS: Final = (

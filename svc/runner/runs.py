@@ -65,10 +65,10 @@ class RunnerRun:
     unwanted: bool = False
 
     def tell(self, kind: Any, /, **details: Any) -> None:
-        """One event; the last one is told whatever the bound."""
+        """Append an event; the last one is kept whatever the bound."""
         if len(self.events) < EVENTS_HELD or kind == "ended":
-            at = datetime.now(UTC).isoformat()
-            self.events.append(RunnerEvent(len(self.events) + 1, at, kind, details))
+            moment = datetime.now(UTC).isoformat()
+            self.events.append(RunnerEvent(len(self.events) + 1, moment, kind, details))
         self._wake()
 
     def book(self, spent: Spent) -> None:
@@ -81,7 +81,7 @@ class RunnerRun:
         news.set()
 
     def end(self, state: RunnerState, failure: RunFailure | None = None) -> None:
-        """It is over; once."""
+        """End the run; a second call does nothing."""
         if self.state in OVER:
             return
         self.state, self.failure, self.request = state, failure, None
@@ -131,15 +131,15 @@ class RunTable:
     def begin(self, name: str, request: RunRequest) -> tuple[RunnerRun, bool] | TableFull | OtherDigest:
         """The run of this name and whether it is new. One that is known takes the key that came with this."""
         self._forget()
-        known = self._runs.get(name)
+        earlier_run = self._runs.get(name)
         digest = request.digest()
-        if known is not None:
-            if known.digest != digest:
+        if earlier_run is not None:
+            if earlier_run.digest != digest:
                 return OtherDigest()
-            known.read_s = trio.current_time()
-            if known.request is not None:
-                known.request = request
-            return known, False
+            earlier_run.read_s = trio.current_time()
+            if earlier_run.request is not None:
+                earlier_run.request = request
+            return earlier_run, False
         if self.waiting >= WAITING:
             return TableFull()
         run = self._runs[name] = RunnerRun(name, digest, request)
@@ -158,7 +158,7 @@ class RunTable:
             run.end("cancelled")
 
     def look(self) -> None:
-        """Cancel what nobody reads."""
+        """Cancel runs whose events nobody reads."""
         now_s = trio.current_time()
         for run in list(self._runs.values()):
             if run.state not in OVER and now_s - run.read_s > UNREAD_S:
@@ -190,7 +190,7 @@ class RunTable:
 
     def position(self, run: RunnerRun) -> int:
         """How many wait before this one."""
-        waiting = [one.name for one in self._runs.values() if one.state == "waiting"]
+        waiting = [other_run.name for other_run in self._runs.values() if other_run.state == "waiting"]
         return waiting.index(run.name) if run.name in waiting else 0
 
     def _next(self) -> None:
@@ -204,20 +204,20 @@ class RunTable:
 
     async def _do(self, run: RunnerRun) -> None:
         assert run.request is not None
-        ended: tuple[RunnerState, RunFailure | None] = ("failed", RunFailure("timeout", "its time was over"))
+        end: tuple[RunnerState, RunFailure | None] = ("failed", RunFailure("timeout", "its time was over"))
         try:
             with run.scope:
                 run.scope.deadline = trio.current_time() + run.request.limits.seconds
                 run.result = await self.work(run)
-                ended = ("done", None)
+                end = ("done", None)
         except RunFailed as failed:
-            ended = ("failed", failed.failure)
+            end = ("failed", failed.failure)
         except Exception as error:  # a bug at one run must not cost the others theirs
             log.exception("run %s failed", run.name)
-            ended = ("failed", RunFailure("broken", type(error).__name__))
-        if run.unwanted and ended[0] != "done":
-            ended = ("cancelled", None)
-        run.end(*ended)
+            end = ("failed", RunFailure("broken", type(error).__name__))
+        if run.unwanted and end[0] != "done":
+            end = ("cancelled", None)
+        run.end(*end)
         if not self.draining:
             self._next()
 

@@ -65,8 +65,8 @@ class _Reply:
 
 
 def _error(status: int, kind: str, detail: str = "", **headers: str) -> _Reply:
-    sent = tuple((name.replace("_", "-").encode(), text.encode()) for name, text in headers.items())
-    return _Reply(status, RunnerError("refused", kind, detail[:DETAIL_CHARS]), sent)
+    header_pairs = tuple((name.replace("_", "-").encode(), text.encode()) for name, text in headers.items())
+    return _Reply(status, RunnerError("refused", kind, detail[:DETAIL_CHARS]), header_pairs)
 
 
 @attrs.frozen
@@ -78,6 +78,8 @@ class RunnerDoor:
     key: str = attrs.field(repr=False)
     version: str
     provider_mode: str
+    #: Why no run can be done here; empty when runs can.
+    fault: Callable[[], str] = str
 
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -102,15 +104,15 @@ class RunnerDoor:
         if path == "/healthz" and method == "GET":
             return _Reply(200, self._health())
         headers = {name.decode("latin1").lower(): text.decode("latin1") for name, text in scope["headers"]}
-        given = bearer(headers.get("authorization")) or ""
-        if not compare_digest(given.encode(), self.key.encode()):
+        token = bearer(headers.get("authorization")) or ""
+        if not compare_digest(token.encode(), self.key.encode()):
             return _error(401, "unauthorized")
         if path in _OLD and method == "POST":
             return await self._old(_OLD[path], receive)
-        found = _RUN.fullmatch(path)
-        if found is None:
+        match = _RUN.fullmatch(path)
+        if match is None:
             return _error(404, "not_found")
-        name, events = found[1], found[2] is not None
+        name, events = match[1], match[2] is not None
         match method, events:
             case "PUT", False:
                 return await self._begin(name, receive)
@@ -134,6 +136,8 @@ class RunnerDoor:
             running=self.table.running,
             queued=self.table.waiting,
             capacity=self.table.capacity,
+            scripts_fault=self.backend.fault[:DETAIL_CHARS],
+            fault=self.fault()[:DETAIL_CHARS],
         )
 
     async def _begin(self, name: str, receive: Receive) -> _Reply:
@@ -144,12 +148,12 @@ class RunnerDoor:
             request = msgspec.json.decode(raw, type=RunRequest)
         except (msgspec.DecodeError, RecursionError) as error:
             return _error(400, "bad_request", str(error))
-        begun = self.table.begin(name, request)
-        if isinstance(begun, OtherDigest):
+        start = self.table.begin(name, request)
+        if isinstance(start, OtherDigest):
             return _error(409, "other_digest", "a run of this name was asked for with something else")
-        if isinstance(begun, TableFull):
+        if isinstance(start, TableFull):
             return _error(429, "full", retry_after=str(RETRY_AFTER_S))
-        run, new = begun
+        run, new = start
         return _Reply(202 if new else 200, RunStands(run.state, self.table.position(run), not new))
 
     async def _events(self, name: str, query: Mapping[str, str]) -> _Reply:
@@ -157,7 +161,7 @@ class RunnerDoor:
         if run is None:
             return _error(404, "unknown_run")
         try:
-            after, wait_s = int(query.get("after", "0")), float(query.get("wait", "0"))
+            cursor, wait_s = int(query.get("after", "0")), float(query.get("wait", "0"))
         except ValueError:
             return _error(400, "bad_request", "after and wait are numbers")
         run.read_s = trio.current_time()
@@ -165,14 +169,14 @@ class RunnerDoor:
             while not (
                 run.state in OVER
                 or run.spent != run.spent_heard
-                or any(event.seq > after for event in run.events)
+                or any(event.seq > cursor for event in run.events)
             ):
                 await run.news.wait()
         run.read_s = trio.current_time()
-        events = [event.told() for event in run.events if event.seq > after][:EVENTS_A_POLL]
-        last = events[-1]["seq"] if events else after
+        events = [event.told() for event in run.events if event.seq > cursor][:EVENTS_A_POLL]
+        last_seq = events[-1]["seq"] if events else cursor
         run.spent_heard = run.spent
-        return _Reply(200, RunNews(run.state, last, datetime.now(UTC).isoformat(), run.spent, events))
+        return _Reply(200, RunNews(run.state, last_seq, datetime.now(UTC).isoformat(), run.spent, events))
 
     def _one(self, name: str) -> _Reply:
         run = self.table.find(name)
@@ -190,10 +194,10 @@ class RunnerDoor:
         if request.kind != kind:
             return _error(400, "bad_request", f"this is the place of {kind}")
         began = trio.current_time()
-        begun = self.table.begin(f"old-{uuid4()}", request)
-        if not isinstance(begun, tuple):
+        start = self.table.begin(f"old-{uuid4()}", request)
+        if not isinstance(start, tuple):
             return _error(429, "full", retry_after=str(RETRY_AFTER_S))
-        run, _ = begun
+        run, _ = start
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_until_left, receive, self.table, run)
             nursery.start_soon(_reading, run)

@@ -50,7 +50,7 @@ async def serve_runner(
     brain = Brain(around, backend, prices, lambda: datetime.now(UTC), cli)
     table = RunTable(brain.work)
     mode = around.mode if cli is None else "local"
-    door: Any = RunnerDoor(table, backend, key, version, mode)
+    door: Any = RunnerDoor(table, backend, key, version, mode, str if cli is None else cli.fault)
     await trio.to_thread.run_sync(clear_left)
     async with trio.open_nursery() as nursery:
         await nursery.start(lambda task_status: table.run(task_status=task_status))

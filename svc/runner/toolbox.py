@@ -69,7 +69,7 @@ class Toolbox:
     failed: set[str] = attrs.field(factory=set)
     #: Why no script was run; blank where one could be.
     without: str = ""
-    #: Why the repository was not read; blank where it could be, or nobody asked.
+    #: Why the repository was not read; blank where it could be, or was not asked for.
     unread: str = ""
     _bytes: int = 0
     _scripts: int = 0
@@ -83,37 +83,39 @@ class Toolbox:
     async def offers(self) -> list[ToolOffer]:
         """Every tool, the answer last. Raises `RunFailed`."""
         try:
-            listed = await self.mcp.tools()
+            mcp_tools = await self.mcp.tools()
         except McpAway as away:
             raise RunFailed("mcp_away", str(away)) from None
-        made = [
-            ToolOffer(tool.name, tool.description, tool.schema) for tool in listed if tool.name in RUN_TOOLS
+        offers = [
+            ToolOffer(tool.name, tool.description, tool.schema)
+            for tool in mcp_tools
+            if tool.name in RUN_TOOLS
         ]
         if self.backend.scripts:
-            made.append(_SCRIPT)
+            offers.append(_SCRIPT)
         else:
             self.without = "no sandbox can be used"
             self.tell("without_scripts", why=self.without)
         if self.repository is not None:
-            made += OFFERS
-        made.append(ToolOffer(SUBMIT, _SUBMIT_SAID, self.answer_schema))
-        self._offered = {tool.name: tool for tool in made}
-        return made
+            offers += OFFERS
+        offers.append(ToolOffer(SUBMIT, _SUBMIT_SAID, self.answer_schema))
+        self._offered = {tool.name: tool for tool in offers}
+        return offers
 
     def shown(self) -> ShownEvidence:
         """What an answer may cite."""
-        texts = {ref: kept.text for ref, kept in self.results.items()}
+        texts = {ref: result.text for ref, result in self.results.items()}
         return ShownEvidence(self.ids, texts, self.failed, list(self.files.values()))
 
     def notes(self) -> list[str]:
         """What a reader of the answer should know of how it came about."""
-        told = [f"No script could be run: {self.without}."] if self.without else []
+        notes = [f"No script could be run: {self.without}."] if self.without else []
         if self.unread:
-            told.append(f"The repository could not be read: {self.unread}.")
-        return told
+            notes.append(f"The repository could not be read: {self.unread}.")
+        return notes
 
     async def call(self, use: ToolUse) -> ToolAnswer:
-        """One call. What the model cannot call, and what fails, is told to the model. Raises `RunFailed`."""
+        """One call. Refused and failed calls are answered with the reason. Raises `RunFailed`."""
         if use.name not in self._offered:
             self.tell("refused", why=f"no tool {use.name[:60]!r}")
             return ToolAnswer(use.id, f"there is no tool {use.name[:60]!r}", is_error=True)
@@ -133,15 +135,15 @@ class Toolbox:
             except RepositoryAway as away:
                 return self._unread(use, str(away))
         else:
-            text, is_error = await self._asked(use.name, use.arguments)
+            text, is_error = await self._call_mcp(use.name, use.arguments)
         self._queries += 1
         ref = f"q{self._queries}"
-        told = self._keep(ref, use, text, is_error, ids=not of_repository)
+        summary = self._keep(ref, use, text, is_error, ids=not of_repository)
         ms = round((trio.current_time() - begun_s) * 1000)
         self.tell("tool", ref=ref, name=use.name, ms=ms, bytes=len(text.encode()), is_error=is_error)
-        return ToolAnswer(use.id, told, is_error)
+        return ToolAnswer(use.id, summary, is_error)
 
-    async def _asked(self, name: str, arguments: Mapping[str, Any]) -> tuple[str, bool]:
+    async def _call_mcp(self, name: str, arguments: Mapping[str, Any]) -> tuple[str, bool]:
         """Patient with a service that does not answer: it may be starting anew."""
         for pause_s in (*MCP_PAUSES_S, None):
             try:
@@ -165,8 +167,8 @@ class Toolbox:
     def _keep(self, ref: str, use: ToolUse, text: str, is_error: bool, *, ids: bool = True) -> str:
         """Keep a result; what the model sees of it. `ids`: those of it are the project's."""
         data = text.encode()
-        kept = data[:KEPT_BYTES].decode(errors="ignore")
-        self.results[ref] = KeptResult(use.name, use.arguments or {}, sha256(data).hexdigest(), kept)
+        head_text = data[:KEPT_BYTES].decode(errors="ignore")
+        self.results[ref] = KeptResult(use.name, use.arguments or {}, sha256(data).hexdigest(), head_text)
         self._bytes += min(len(data), KEPT_BYTES)
         if is_error:
             self.failed.add(ref)
@@ -213,9 +215,11 @@ class Toolbox:
         if end.exit_code is None:
             # Leaving its stream stops nothing: the next script gets another sandbox.
             await self._drop()
-        said = f"exit code {end.exit_code}" if end.exit_code is not None else f"stopped after {SCRIPT_S:g} s"
+        verdict = (
+            f"exit code {end.exit_code}" if end.exit_code is not None else f"stopped after {SCRIPT_S:g} s"
+        )
         bad = end.exit_code != 0
-        return ToolAnswer(use.id, self._keep(ref, use, f"{said}\n{end.out}", bad), bad)
+        return ToolAnswer(use.id, self._keep(ref, use, f"{verdict}\n{end.out}", bad), bad)
 
     def _without(self, use: ToolUse, why: str) -> ToolAnswer:
         """No sandbox can be had: the run goes on without scripts, and says so."""
@@ -233,8 +237,8 @@ class Toolbox:
             self.tell("sandbox_up")
         for path, text in self.files.items():
             await self._give(f"{WORK}/{path}", text)
-        for ref, kept in self.results.items():
-            await self._give(f"{WORK}/data/{ref}.json", kept.text)
+        for ref, result in self.results.items():
+            await self._give(f"{WORK}/data/{ref}.json", result.text)
         return await self._hands.run(code, min(SCRIPT_S, max(self.left_s(), 1.0)))
 
     async def _give(self, path: str, text: str) -> None:

@@ -1,24 +1,27 @@
 """Processes of our own code: how they are started, spoken to and ended.
 
 `program` says how one is started; nobody starts one otherwise. `child` is the parent's end of the pipe to
-one, `parent_pipe`, `end_within` and `end_with_parent` are the child's. Such a child never outlives its
-parent: its standard input ends. Called by whoever launches a process (`svc.ingest.decoder`,
+one, `parent_pipe`, `run_for_parent`, `end_within` and `end_with_parent` are the child's. Such a child never
+outlives its parent: its standard input ends. Called by whoever launches a process (`svc.ingest.decoder`,
 `svc.detecting.process`, `svc.wiring`).
 """
 
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
 import select
 import subprocess
 import sys
 import threading
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Final, NamedTuple
 
 import trio
+
+log = logging.getLogger(__name__)
 
 #: A group is megabytes; the kernel's own 64 KiB would hand it over in a hundred switches.
 PIPE_BYTES: Final = 1 << 20
@@ -86,11 +89,39 @@ def parent_pipe() -> tuple[int, int]:
     return os.dup(0), answers
 
 
+def run_for_parent(live: Callable[[int, int], Awaitable[None]], orders: int, answers: int) -> None:
+    """In the child: run `live` on both ends of the pipe. Raises what it raises while the parent lives.
+
+    A child whose parent was killed ends in a line at most: what it had in hand breaks under it in ways that
+    are no bug, and nobody reads what the interpreter says of objects that are left.
+    """
+    # `live` closes its own.
+    watched = os.dup(orders)
+    status = 0
+    try:
+        trio.run(live, orders, answers)
+    except Exception as error:
+        if not _hung_up(watched):
+            raise
+        log.warning("ended with the process that started it (%s)", type(error).__name__)
+        status = 1
+    if _hung_up(watched):
+        logging.shutdown()
+        os._exit(status)
+
+
+def _hung_up(pipe: int) -> bool:
+    """Whether the other end of a pipe is gone."""
+    poll = select.poll()
+    poll.register(pipe, 0)
+    return bool(poll.poll(0))
+
+
 def end_within(seconds: float) -> None:
     """In the child: be gone after so long, whatever this process does until then."""
-    last = threading.Timer(seconds, os._exit, (1,))
-    last.daemon = True
-    last.start()
+    timer = threading.Timer(seconds, os._exit, (1,))
+    timer.daemon = True
+    timer.start()
 
 
 def end_with_parent(pipe: int, seconds: float) -> None:

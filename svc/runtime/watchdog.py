@@ -117,9 +117,9 @@ class LoopWatchdog(trio.abc.Instrument):
             location = ""
             while frame is not None and not location:
                 path = frame.f_code.co_filename
-                at = max(path.rfind(room) for room in _OURS)
-                if at >= 0:
-                    location = f"{path[at + 1 :]}:{frame.f_lineno}"
+                index = max(path.rfind(room) for room in _OURS)
+                if index >= 0:
+                    location = f"{path[index + 1 :]}:{frame.f_lineno}"
                 frame = frame.f_back
             self._sample = (began_s, location)
 

@@ -19,6 +19,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from protocol.certificates import BadPair, CertificateFacts, Challenge, Pair
+from protocol.paths import path_refusal
 
 CERTIFICATE: Final = "tls.crt"
 KEY: Final = "tls.key"
@@ -33,15 +34,15 @@ _SKEW: Final = timedelta(hours=1)
 
 def read_pair(folder: Path) -> Pair:
     """The pair that the operator has mounted. Raises `BadPair` when a file cannot be read."""
-    return Pair(_read(folder / CERTIFICATE), _read(folder / KEY))
+    return Pair(_read_file(folder / CERTIFICATE), _read_file(folder / KEY))
 
 
-def _read(path: Path) -> bytes:
+def _read_file(path: Path) -> bytes:
     try:
         with path.open("rb") as file:
             text = file.read(_MOST_BYTES + 1)
     except OSError as error:
-        raise BadPair(f"{path} cannot be read: {error.strerror or error}") from None
+        raise BadPair(path_refusal(path, error, "SVC_CERTS_DIR")) from None
     if len(text) > _MOST_BYTES:
         raise BadPair(f"{path} is larger than {_MOST_BYTES} bytes; that is no certificate")
     return text
@@ -76,12 +77,12 @@ def _public(key: object) -> bytes:
 def _facts(certificate: x509.Certificate) -> CertificateFacts:
     try:
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-        known = tuple(names.get_values_for_type(x509.DNSName))
+        domains = tuple(names.get_values_for_type(x509.DNSName))
     except x509.ExtensionNotFound:
-        known = ()
+        domains = ()
     return CertificateFacts(
         issuer=_name(certificate.issuer),
-        names=known,
+        names=domains,
         begins_at=certificate.not_valid_before_utc,
         ends_at=certificate.not_valid_after_utc,
         self_signed=certificate.issuer == certificate.subject,
@@ -90,8 +91,8 @@ def _facts(certificate: x509.Certificate) -> CertificateFacts:
 
 def _name(name: x509.Name) -> str:
     for kind in (NameOID.COMMON_NAME, NameOID.ORGANIZATION_NAME):
-        if found := name.get_attributes_for_oid(kind):
-            return str(found[0].value)[:200]
+        if attributes := name.get_attributes_for_oid(kind):
+            return str(attributes[0].value)[:200]
     return name.rfc4514_string()[:200]
 
 
@@ -123,8 +124,8 @@ def _own(domain: str, now: datetime, digest: bytes | None) -> Pair:
         building = building.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
     else:
         # An OCTET STRING of 32 bytes, in DER.
-        said = x509.UnrecognizedExtension(_ACME_IDENTIFIER, b"\x04\x20" + digest)
-        building = building.add_extension(said, critical=True)
+        extension = x509.UnrecognizedExtension(_ACME_IDENTIFIER, b"\x04\x20" + digest)
+        building = building.add_extension(extension, critical=True)
     certificate = building.sign(key, hashes.SHA256())
     return Pair(
         certificate.public_bytes(serialization.Encoding.PEM),

@@ -76,25 +76,25 @@ def with_own_secrets(
     `BadSetting` when a kept one cannot be read, `OSError` when the folder cannot be used, and what `claim`
     does.
     """
-    kept = kept_here(settings, env)
-    found: dict[str, str] = {}
+    paths = kept_here(settings, env)
+    texts: dict[str, str] = {}
     for secret in SECRETS:
-        path = kept.get(secret.variable)
+        path = paths.get(secret.variable)
         if path is None or not (claim or path.exists()):
             continue
-        text = _text(path) if claim is None else _kept(path, claim)
+        text = _text(path) if claim is None else _secret_text(path, claim)
         try:
             secret.read(text)
         except ValueError:
             raise BadSetting(
-                f"{path} does not hold what it should, {secret.variable}; bring it back from a backup, "
-                "or remove it to have a new one made (what was sealed with the old one is lost)"
+                f"{path} does not hold what it should, {secret.variable}. Bring it back from a backup; "
+                "or move it to another place to have a new one made, and lose what was sealed with the old"
             ) from None
-        found[secret.variable] = text
-    return read_settings({**env, **found}) if found else settings
+        texts[secret.variable] = text
+    return read_settings({**env, **texts}) if texts else settings
 
 
-def _kept(path: Path, claim: Callable[[Path], None]) -> str:
+def _secret_text(path: Path, claim: Callable[[Path], None]) -> str:
     """The text of the file, made first when it is missing. Of two processes that make it, one wins."""
     if not path.exists():
         claim(path.parent)
@@ -122,11 +122,11 @@ def _kept(path: Path, claim: Callable[[Path], None]) -> str:
 
 def _text(path: Path) -> str:
     if path.is_symlink() or not path.is_file():
-        what = "a link" if path.is_symlink() else "a folder" if path.is_dir() else "no file"
+        kind = "a link" if path.is_symlink() else "a folder" if path.is_dir() else "no file"
         variable = next(secret.variable for secret in SECRETS if secret.file == path.name)
         raise BadSetting(
-            f"{path} is {what}; it must be a file that holds {variable}: remove it to have a new one made, or"
-            f" set {variable}"
+            f"{path} is {kind}, and it must be a file that holds {variable}. Move it to another place to have"
+            f" a new one made, or set {variable}"
         )
     fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
     with open(fd, encoding="ascii", errors="replace") as file:

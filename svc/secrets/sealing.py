@@ -83,8 +83,8 @@ class Sealer:
         raw = _raw(sealed)
         return raw is not None and raw[:_ID_BYTES] == key_id(self._keys[0])
 
-    def _key(self, wanted: bytes) -> bytes | None:
-        return next((key for key in self._keys if key_id(key) == wanted), None)
+    def _key(self, wanted_id: bytes) -> bytes | None:
+        return next((key for key in self._keys if key_id(key) == wanted_id), None)
 
 
 def _raw(sealed: str) -> bytes | None:

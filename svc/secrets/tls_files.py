@@ -52,18 +52,18 @@ class TlsFiles:
 
     async def answer(self, token: str) -> str | None:
         """The key authorization of a token that is waited for."""
-        found = self._waiting.get(token)
-        return None if found is None else found.key_authorization
+        challenge = self._waiting.get(token)
+        return None if challenge is None else challenge.key_authorization
 
     def _load(self) -> Kept:
         try:
             chain, key = self._read(f"{self.domain}.crt"), self._read(f"{self.domain}.key")
-            account_key, told = self._read("account.pem"), self._read("account.json")
+            account_key, state_text = self._read("account.pem"), self._read("account.json")
         except OSError as error:
             raise Outage(f"{self.folder} cannot be read ({error.strerror})") from error
         try:
-            said = json.loads(told or b"{}")
-            facts = {name: said[name] for name in _FACTS if isinstance(said.get(name), str)}
+            state = json.loads(state_text or b"{}")
+            facts = {name: state[name] for name in _FACTS if isinstance(state.get(name), str)}
         except (ValueError, AttributeError):
             # Half a file is none: the account is found again by its key.
             facts = {}
@@ -73,12 +73,12 @@ class TlsFiles:
             account_key=account_key, pair=None if chain is None or key is None else Pair(chain, key), **facts
         )
 
-    def _keep(self, kept: Kept) -> None:
+    def _keep(self, certificate: Kept) -> None:
         files = {
-            "account.pem": kept.account_key,
-            "account.json": json.dumps({name: getattr(kept, name) for name in _FACTS}).encode(),
-            f"{self.domain}.key": None if kept.pair is None else kept.pair.key,
-            f"{self.domain}.crt": None if kept.pair is None else kept.pair.chain,
+            "account.pem": certificate.account_key,
+            "account.json": json.dumps({name: getattr(certificate, name) for name in _FACTS}).encode(),
+            f"{self.domain}.key": None if certificate.pair is None else certificate.pair.key,
+            f"{self.domain}.crt": None if certificate.pair is None else certificate.pair.chain,
         }
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -80,9 +80,9 @@ class AgentView:
     @property
     def failed(self) -> str:
         """Why it failed."""
-        said = "" if self.run is None else str(self.run["failure"] or "")
-        kind, _, detail = said.partition(": ")
-        why = FAILED.get(kind, said)
+        failure = "" if self.run is None else str(self.run["failure"] or "")
+        kind, _, detail = failure.partition(": ")
+        why = FAILED.get(kind, failure)
         return f"{why} (“{detail}”)" if detail and kind in _QUOTED else why
 
     @property
@@ -91,12 +91,12 @@ class AgentView:
         if {"rule", "agent"} - self.reports.keys():
             return None
         rule, agent = self.reports["rule"]["report"], self.reports["agent"]["report"]
-        measured = {one["check"]: one["assessment"] for one in rule.get("ruled_out") or ()}
-        said = {one["check"]: one["assessment"] for one in agent.get("checklist") or ()}
-        both = [name for name in measured if said.get(name, "unknown") != "unknown"]
-        apart = [name for name in both if measured[name] != said[name]]
+        measured = {check["check"]: check["assessment"] for check in rule.get("ruled_out") or ()}
+        assessments = {check["check"]: check["assessment"] for check in agent.get("checklist") or ()}
+        shared_checks = [name for name in measured if assessments.get(name, "unknown") != "unknown"]
+        apart = [name for name in shared_checks if measured[name] != assessments[name]]
         same = rule.get("verdict") == agent.get("verdict")
-        of_checks = f" and {len(both)} checks" if both else ""
+        of_checks = f" and {len(shared_checks)} checks" if shared_checks else ""
         if same and not apart:
             return True, f"Agent and measurement agree on the verdict{of_checks}."
         parts = [] if same else [f"the verdict ({_verdict(agent)} against {_verdict(rule)})"]
@@ -105,8 +105,8 @@ class AgentView:
 
 
 def _verdict(report: Mapping[str, Any]) -> str:
-    said = str(report.get("verdict") or "none")
-    return VERDICTS.get(said, said).lower()
+    verdict = str(report.get("verdict") or "none")
+    return VERDICTS.get(verdict, verdict).lower()
 
 
 async def agent_of(visit: Visit, kind: RunKind, subject_id: UUID, press: str) -> AgentView:

@@ -5,7 +5,7 @@ Reads what the store tells of a case, draws its chart, writes its ticket. Never 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any, Final
 from uuid import UUID
@@ -13,7 +13,7 @@ from uuid import UUID
 import attrs
 
 from svc.store.detection.cases import CaseStore
-from svc.store.detection.charts import ChartReads, is_counted
+from svc.store.detection.charts import ChartReads
 from svc.store.detection.inbox import CaseAround, InboxReads
 from svc.web import case_words, words
 from svc.web.agent_view import AgentView, agent_of
@@ -68,11 +68,6 @@ class CaseView:
         return words.parsed(self.case["onset_at"])
 
     @property
-    def say(self) -> Callable[[float | None], str]:
-        """How its values are written."""
-        return case_words.sayer(self.case["metric"])
-
-    @property
     def interval_s(self) -> float:
         """How long the stretch is in which it may have begun."""
         low, high = self.around.onset_low_at, self.around.onset_high_at
@@ -82,68 +77,63 @@ class CaseView:
 async def view_of(visit: Visit, reference: str) -> CaseView | None:
     """A case by its reference or id; None when there is none."""
     now, project_id = visit.means.now(), visit.project.id
-    found = await CaseStore(visit.means.questions).one(project_id, reference, now)
-    if found is None:
+    case = await CaseStore(visit.means.questions).one(project_id, reference, now)
+    if case is None:
         return None
     reads = InboxReads(visit.means.questions)
-    around = (await reads.around(project_id, [found["id"]]))[found["id"]]
-    cited = await reads.cited(project_id, [one["trace_id"] for one in found["exemplars"]])
-    severity = case_words.SEVERITIES[found["severity"]]
-    tone = severity[1] if found["state"] != "resolved" else "soft"
+    around = (await reads.around(project_id, [case["id"]]))[case["id"]]
+    cited = await reads.cited(project_id, [exemplar["trace_id"] for exemplar in case["exemplars"]])
+    severity = case_words.SEVERITIES[case["severity"]]
+    tone = severity[1] if case["state"] != "resolved" else "soft"
     exemplars = [
-        {**one, "asked": seen.asked if (seen := cited.get(one["trace_id"])) else None}
-        for one in found["exemplars"]
+        {**exemplar, "asked": cited_trace.asked if (cited_trace := cited.get(exemplar["trace_id"])) else None}
+        for exemplar in case["exemplars"]
     ]
-    agent = await agent_of(visit, "rca", UUID(found["id"]), f"{visit.base}/cases/{found['reference']}/agent")
+    agent = await agent_of(visit, "rca", UUID(case["id"]), f"{visit.base}/cases/{case['reference']}/agent")
     reports = [
-        (row, told)
+        (row, report)
         for row in agent.reports.values()
-        if (told := case_words.ToldReport.of(row["report"])) is not None
+        if (report := case_words.ToldReport.of(row["report"])) is not None
     ]
     view = CaseView(
-        found,
+        case,
         around,
-        case_words.Title.of(found["title"]),
+        case_words.Title.of(case["title"]),
         severity,
-        case_words.figures(found, around.evidence, around.trace_count),
-        await _chart(visit, found, around, tone),
+        case_words.figures(case, around.evidence, around.trace_count),
+        await _chart(visit, case, around, tone),
         reports,
         exemplars,
-        [(event, case_words.step(event)) for event in found["events"]],
+        [(event, case_words.step(event)) for event in case["events"]],
         "",
         agent,
     )
     return attrs.evolve(view, ticket=_ticket(visit, view))
 
 
-async def _chart(visit: Visit, found: Mapping[str, Any], around: CaseAround, tone: str) -> Chart | None:
+async def _chart(visit: Visit, case: Mapping[str, Any], around: CaseAround, tone: str) -> Chart | None:
     if around.bucket is None:
         return None
     measure, subject = around.bucket
-    onset, seen = words.parsed(found["onset_at"]), words.parsed(found["last_seen_at"])
-    until = min(visit.means.now(), seen + _DRAWN_ON)
-    if found["resolved_at"] is not None:
-        until = max(words.parsed(found["resolved_at"]), onset)
+    onset, last_seen = words.parsed(case["onset_at"]), words.parsed(case["last_seen_at"])
+    until = min(visit.means.now(), last_seen + _DRAWN_ON)
+    if case["resolved_at"] is not None:
+        until = max(words.parsed(case["resolved_at"]), onset)
     frame = ChartFrame.around(onset, until)
     steps = await ChartReads(visit.means.questions).steps(
         visit.project.id, measure, subject, frame.first, frame.width, frame.steps
     )
-    metric = found["metric"]
-    if metric is not None and metric.startswith("p95"):
-        steps = [attrs.evolve(step, value=step.upper) for step in steps]
     if not any(step.value for step in steps):
         return None
-    counted = is_counted(measure)
-    usual = None if counted else found["baseline_value"]
     band = (around.onset_low_at, around.onset_high_at)
-    return chart(frame, steps, onset, band, usual, tone, case_words.sayer(metric), counted=counted)
+    return chart(frame, steps, onset, band, tone, measure, case["metric"], case["baseline_value"])
 
 
 def _ticket(visit: Visit, view: CaseView) -> str:
     """The case in Markdown, for somebody else's tracker. Times are UTC."""
     host = visit.call.headers.get("host", "localhost")
     scheme = "https" if visit.call.client.secure else visit.call.client.scheme
-    here = (visit.means.landing or f"{scheme}://{host}").rstrip("/") + visit.base
+    base_url = (visit.means.landing or f"{scheme}://{host}").rstrip("/") + visit.base
     case = view.case
     lines = [f"## {case['reference']}: {case['title']}", "", case["basis"], ""]
     lines += [f"- {name}: {text}" for name, text in view.figures]
@@ -153,6 +143,6 @@ def _ticket(visit: Visit, view: CaseView) -> str:
         lines += ["", f"{ENGINES[row['engine']]}: **{report.verdict}.** {report.summary}"]
     if view.exemplars:
         lines += ["", "Traces:"]
-        lines += [f"- {here}/traces/{one['trace_id']}" for one in view.exemplars[:PANE_TRACES]]
-    lines += ["", f"{here}/cases/{case['reference']}"]
+        lines += [f"- {base_url}/traces/{exemplar['trace_id']}" for exemplar in view.exemplars[:PANE_TRACES]]
+    lines += ["", f"{base_url}/cases/{case['reference']}"]
     return "\n".join(lines)

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import attrs
 import msgspec
 
+from svc.domain.quantities import writer
 from svc.domain.rca.population import label_of
 from svc.web import words
 
@@ -159,15 +160,15 @@ class ToldReport:
             _text(report, "summary"),
             [
                 Hypothesis(
-                    _text(one, "title"),
-                    _text(one, "confidence"),
-                    _text(one, "rationale"),
-                    [str(id_) for id_ in one.get("evidence_trace_ids") or ()],
+                    _text(hypothesis, "title"),
+                    _text(hypothesis, "confidence"),
+                    _text(hypothesis, "rationale"),
+                    [str(id_) for id_ in hypothesis.get("evidence_trace_ids") or ()],
                 )
-                for one in report.get("hypotheses") or ()
-                if isinstance(one, dict)
+                for hypothesis in report.get("hypotheses") or ()
+                if isinstance(hypothesis, dict)
             ],
-            [str(one) for one in report.get("settle") or ()],
+            [str(text) for text in report.get("settle") or ()],
             checks_of(report),
             [
                 (name, side)
@@ -175,39 +176,41 @@ class ToldReport:
                 if isinstance(side, dict) and {"from", "to", "traces", "of", "failures"} <= side.keys()
             ],
             _text(report, "detailed_report"),
-            [str(one) for one in report.get("notes") or ()],
-            [str(one) for one in stored.get("unsupported") or ()],
+            [str(note) for note in report.get("notes") or ()],
+            [str(entry) for entry in stored.get("unsupported") or ()],
         )
 
 
 def checks_of(report: Mapping[str, Any] | None) -> list[Check]:
     """What a report looked into: what explains first, what is not known last."""
     order = list(ASSESSMENTS)
-    found = [
+    checks = [
         Check(
-            _label(str(one.get("check", ""))),
-            str(one.get("assessment", "")),
-            str(one.get("measurement", one.get("detail", ""))),
+            _label(str(check.get("check", ""))),
+            str(check.get("assessment", "")),
+            str(check.get("measurement", check.get("detail", ""))),
         )
         # The rule's checks, or the checklist by which an agent answered them.
-        for one in (report or {}).get("ruled_out") or (report or {}).get("checklist") or ()
-        if isinstance(one, dict)
+        for check in (report or {}).get("ruled_out") or (report or {}).get("checklist") or ()
+        if isinstance(check, dict)
     ]
-    return _told_apart(
-        sorted(found, key=lambda one: order.index(one.assessment) if one.assessment in order else 9)
+    return _numbered(
+        sorted(checks, key=lambda one: order.index(one.assessment) if one.assessment in order else 9)
     )
 
 
-def _told_apart(found: Sequence[Check]) -> list[Check]:
+def _numbered(found: Sequence[Check]) -> list[Check]:
     """Several messages of one kind of failure with their numbers."""
-    many, seen = Counter(one.label for one in found), Counter[str]()
-    told = []
-    for one in found:
-        seen[one.label] += 1
-        if many[one.label] > 1 and one.label.endswith(_ONE_MESSAGE):
-            one = attrs.evolve(one, label=f"{one.label}, {seen[one.label]} of {many[one.label]}")
-        told.append(one)
-    return told
+    many, ordinals = Counter(check.label for check in found), Counter[str]()
+    checks = []
+    for check in found:
+        ordinals[check.label] += 1
+        if many[check.label] > 1 and check.label.endswith(_ONE_MESSAGE):
+            check = attrs.evolve(
+                check, label=f"{check.label}, {ordinals[check.label]} of {many[check.label]}"
+            )
+        checks.append(check)
+    return checks
 
 
 def _text(row: Mapping[str, Any], name: str) -> str:
@@ -215,19 +218,19 @@ def _text(row: Mapping[str, Any], name: str) -> str:
 
 
 def _label(check: str) -> str:
-    group, _, rest = check.partition(".")
+    group, _, suffix = check.partition(".")
     if group in ("who", "definition", "model", "release"):
-        label = label_of(rest)
+        label = label_of(suffix)
         return label[:1].upper() + label[1:]
     if group == "signatures":
         # A kind of failure, and perhaps a hash of what it said, which says nothing to people.
-        kind, _, digest = rest.rpartition(":")
+        kind, _, digest = suffix.rpartition(":")
         if not _DIGEST.fullmatch(digest):
-            return f"Failures `{rest}`"
+            return f"Failures `{suffix}`"
         return ("Failures without a type" if kind == "error" else f"Failures `{kind}`") + _ONE_MESSAGE
-    if rest.startswith("time."):
-        return f"Time in `{rest.removeprefix('time.')}`"
-    name = rest or group
+    if suffix.startswith("time."):
+        return f"Time in `{suffix.removeprefix('time.')}`"
+    name = suffix or group
     return _PARTS.get(name, name.replace("_", " ").capitalize())
 
 
@@ -236,28 +239,28 @@ def legible(value: Any) -> Any:
     if isinstance(value, str):
         return _FINGERPRINT.sub("", value)
     if isinstance(value, list):
-        return [legible(one) for one in value]
+        return [legible(entry) for entry in value]
     if isinstance(value, dict):
-        return {name: legible(one) for name, one in value.items()}
+        return {name: legible(entry) for name, entry in value.items()}
     return value
 
 
 def marked(report: Any, unsupported: Any) -> Any:
     """A report with a word behind each number that stands in nothing it cites."""
-    numbers = [str(one) for one in unsupported] if isinstance(unsupported, list) else []
+    numbers = [str(entry) for entry in unsupported] if isinstance(unsupported, list) else []
     if not numbers:
         return report
-    found = re.compile(r"(?<![\w.,])(?:" + "|".join(map(re.escape, numbers)) + r")(?![\w]|[.,]\d)")
-    return _marked(report, found)
+    pattern = re.compile(r"(?<![\w.,])(?:" + "|".join(map(re.escape, numbers)) + r")(?![\w]|[.,]\d)")
+    return _marked(report, pattern)
 
 
-def _marked(value: Any, found: re.Pattern[str]) -> Any:
+def _marked(value: Any, pattern: re.Pattern[str]) -> Any:
     if isinstance(value, str):
-        return found.sub(lambda number: f"{number[0]} ({UNVERIFIED})", value)
+        return pattern.sub(lambda number: f"{number[0]} ({UNVERIFIED})", value)
     if isinstance(value, list):
-        return [_marked(one, found) for one in value]
+        return [_marked(entry, pattern) for entry in value]
     if isinstance(value, dict):
-        return {name: _marked(one, found) for name, one in value.items()}
+        return {name: _marked(entry, pattern) for name, entry in value.items()}
     return value
 
 
@@ -278,19 +281,8 @@ def verdict(value: str | None) -> str:
 def step(event: Mapping[str, Any]) -> str:
     """A step of a trail in words."""
     text = _STEPS.get(event["kind"], "{kind} {summary}")
-    said = text.format(kind=event["kind"], actor=event["actor"], summary=event["summary"])
-    return said.strip().removesuffix(":")
-
-
-def sayer(metric: str | None) -> Callable[[float | None], str]:
-    """How values of a metric are written."""
-    if metric == "rate":
-        return words.percent
-    if metric is not None and metric.endswith("_ms"):
-        return words.duration
-    if metric is not None and metric.endswith("_cost"):
-        return words.money
-    return words.count
+    sentence = text.format(kind=event["kind"], actor=event["actor"], summary=event["summary"])
+    return sentence.strip().removesuffix(":")
 
 
 def number(n: int) -> str:
@@ -301,32 +293,32 @@ def number(n: int) -> str:
 
 def figures(case: Mapping[str, Any], evidence: Mapping[str, Any], traces: int) -> list[tuple[str, str]]:
     """The figures of a case or finding as names and texts."""
-    told: list[tuple[str, str]] = []
+    entries: list[tuple[str, str]] = []
     current, usual = evidence.get("current"), evidence.get("reference_value")
     if isinstance(current, dict) and "failures" in current:
-        told.append(("looked at since", words.count(current.get("units"))))
-        told.append(("failed", words.count(current["failures"])))
-        told.append(("now", _with_interval(current)))
+        entries.append(("looked at since", words.count(current.get("units"))))
+        entries.append(("failed", words.count(current["failures"])))
+        entries.append(("now", _with_interval(current)))
         if isinstance(usual, dict):
-            told.append(("usual", _with_interval(usual)))
-        return told
+            entries.append(("usual", _with_interval(usual)))
+        return entries
     if isinstance(current, dict) and "p50" in current:
         say = words.money if evidence.get("unit") == "usd" else words.duration
-        before = usual if isinstance(usual, dict) else {}
-        told.append(("looked at since", words.count(current.get("rows"))))
+        baseline = usual if isinstance(usual, dict) else {}
+        entries.append(("looked at since", words.count(current.get("rows"))))
         for name in ("p50", "p95"):
-            told.append((name, f"{say(before.get(name))} → {say(current.get(name))}"))
-        return told
+            entries.append((name, f"{say(baseline.get(name))} → {say(current.get(name))}"))
+        return entries
     if case.get("current_value") is not None:
-        told.append(("counted", sayer(case.get("metric"))(case["current_value"])))
+        entries.append(("counted", writer(case.get("metric"))(case["current_value"])))
     if traces:
-        told.append(("traces", words.count(traces)))
-    return told
+        entries.append(("traces", words.count(traces)))
+    return entries
 
 
 def _with_interval(rate: Mapping[str, Any]) -> str:
-    told = words.percent(rate.get("value"))
+    text = words.percent(rate.get("value"))
     interval: Sequence[float] = rate.get("interval") or ()
     if len(interval) == 2:
-        told += f" ({words.percent(interval[0])} to {words.percent(interval[1])})"
-    return told
+        text += f" ({words.percent(interval[0])} to {words.percent(interval[1])})"
+    return text

@@ -16,7 +16,8 @@ import attrs
 from svc.domain.detect.axis import LN_RATIO
 from svc.domain.detect.histogram import Histogram
 from svc.domain.detect.slots import SLOT_S, SLOTS_PER_DAY, SLOTS_PER_HOUR, slot_at, slot_start_s
-from svc.store.detection.charts import ChartStep
+from svc.domain.quantities import WRITERS, unit_of
+from svc.store.detection.charts import ChartStep, drawn_unit
 
 HEIGHT: Final = 120
 #: Room above the highest bar.
@@ -41,13 +42,16 @@ class ChartFrame:
     @classmethod
     def around(cls, onset: datetime, until: datetime) -> ChartFrame:
         """From some time before an onset to a moment after it, in round steps."""
-        begun, end = slot_at(onset.timestamp()), slot_at(until.timestamp()) + 1
-        after = max(end - begun, SLOTS_PER_HOUR)
-        before = min(max(2 * after, _BEFORE[0]), _BEFORE[1])
-        width = next((one for one in _WIDTHS if (before + after) / one <= _STEPS), _WIDTHS[-1])
-        steps = min(-(-(before + after) // width), 2 * _STEPS)
-        last = -(-end // width) * width
-        return cls(last - steps * width, width, steps)
+        start, end = slot_at(onset.timestamp()), slot_at(until.timestamp()) + 1
+        slots_after = max(end - start, SLOTS_PER_HOUR)
+        slots_before = min(max(2 * slots_after, _BEFORE[0]), _BEFORE[1])
+        width = next(
+            (candidate for candidate in _WIDTHS if (slots_before + slots_after) / candidate <= _STEPS),
+            _WIDTHS[-1],
+        )
+        steps = min(-(-(slots_before + slots_after) // width), 2 * _STEPS)
+        aligned_end = -(-end // width) * width
+        return cls(aligned_end - steps * width, width, steps)
 
     @property
     def step(self) -> timedelta:
@@ -80,8 +84,11 @@ class ChartBar:
 @attrs.frozen
 class Chart:
     """A chart of bars. `ticks` are heights with their texts, `onset` and `band` shares of the width, `usual`
-    the height of what is usual.
+    the height of what is usual; `label` names the values and `write` writes one.
     """
+
+    label: str
+    write: Callable[[float | None], str]
 
     frame: ChartFrame
     bars: Sequence[ChartBar]
@@ -97,38 +104,46 @@ def chart(
     steps: Sequence[ChartStep],
     onset: datetime,
     band: tuple[datetime | None, datetime | None],
-    usual: float | None,
     tone: str,
-    say: Callable[[float], str],
-    *,
-    counted: bool = False,
+    measure: str,
+    metric: str | None,
+    baseline: float | None,
 ) -> Chart:
-    """The chart of what was counted step by step; `say` puts a value into words.
+    """The chart of a measure step by step, for a finding whose values are of `metric`.
 
-    A step of events that are only counted lies after the onset when any of it does, another when most does.
+    The two may differ: a new kind of failure is counted in traces and drawn as its tool's share of failures.
+    What is usual is drawn where both are of one unit. A step of events that are only counted lies after the
+    onset when any of it does, another when most does.
     """
+    unit = drawn_unit(measure)
+    counted, write = unit == "count", WRITERS[unit]
+    usual = baseline if unit == unit_of(metric) and not counted else None
+    if (metric or "").startswith("p95"):
+        steps = [attrs.evolve(step, value=step.upper) for step in steps]
     most = max([step.value or 0.0 for step in steps] + [usual or 0.0]) or 1.0
     top = _round_up(most)
     scale = (HEIGHT - _HEAD) / top
     bars = [
         ChartBar(
-            place / frame.steps,
+            index / frame.steps,
             1 / frame.steps,
             HEIGHT - step.value * scale,
             step.value * scale,
-            frame.at(place + (1 if counted else 0.5)) > onset,
-            frame.at(place),
+            frame.at(index + (1 if counted else 0.5)) > onset,
+            frame.at(index),
             step,
         )
-        for place, step in enumerate(steps)
+        for index, step in enumerate(steps)
         if step.value is not None
     ]
     low, high = band[0] or onset, band[1] or onset
     return Chart(
+        _label(unit, metric),
+        write,
         frame,
         bars,
         [
-            (HEIGHT - share * top * scale, say(share * top) if share else "0")
+            (HEIGHT - share * top * scale, write(share * top) if share else "0")
             # Half an event is none: one event has no middle.
             for share in ((0.0, 1.0) if counted and top % 2 else (0.0, 0.5, 1.0))
         ],
@@ -137,6 +152,17 @@ def chart(
         None if usual is None else HEIGHT - usual * scale,
         tone,
     )
+
+
+def _label(unit: str, metric: str | None) -> str:
+    match unit:
+        case "share":
+            return "share of traces that failed" + ("" if unit_of(metric) == "share" else ", in whatever way")
+        case "count":
+            return "traces"
+        case _:
+            size = "durations" if unit == "ms" else "costs"
+            return f"95th percentile of {size}" if (metric or "").startswith("p95") else f"median of {size}"
 
 
 def _round_up(value: float) -> float:
@@ -163,23 +189,23 @@ def small_line(
     frame: ChartFrame, values: Sequence[float | None], onset: datetime, width: float = 84, height: float = 28
 ) -> SmallLine | None:
     """The line of some values; None where there are too few to draw. Steps without any are passed over."""
-    there = [(place, value) for place, value in enumerate(values) if value is not None]
-    if len(there) < 2:
+    samples = [(index, value) for index, value in enumerate(values) if value is not None]
+    if len(samples) < 2:
         return None
-    low, high = min(value for _, value in there), max(value for _, value in there)
+    low, high = min(value for _, value in samples), max(value for _, value in samples)
     low = min(low, 0.0) if high <= 1.0 else low
     room = (high - low) or 1.0
     points = [
         (
-            frame.at(place + 0.5) >= onset,
-            f"{1 + place * (width - 2) / max(len(values) - 1, 1):.1f}"
+            frame.at(index + 0.5) >= onset,
+            f"{1 + index * (width - 2) / max(len(values) - 1, 1):.1f}"
             f",{height - 3 - (value - low) / room * (height - 6):.1f}",
         )
-        for place, value in there
+        for index, value in samples
     ]
-    before = [text for after, text in points if not after]
-    after = [text for after, text in points if after]
-    return SmallLine(" ".join(before), " ".join(before[-1:] + after))
+    earlier_points = [text for is_later, text in points if not is_later]
+    later_points = [text for is_later, text in points if is_later]
+    return SmallLine(" ".join(earlier_points), " ".join(earlier_points[-1:] + later_points))
 
 
 @attrs.frozen
@@ -200,54 +226,54 @@ class LogAxis:
     ticks: Sequence[tuple[float, float]]
 
 
-def log_axis(named: Sequence[tuple[str, Histogram]], unit: float) -> LogAxis | None:
+def log_axis(histograms: Sequence[tuple[str, Histogram]], unit: float) -> LogAxis | None:
     """Curves of distributions, each of the same area; None when one of them is empty."""
-    if any(not histogram.total for _, histogram in named):
+    if any(not histogram.total for _, histogram in histograms):
         return None
-    first = max(min(histogram.bins[0] for _, histogram in named) - 2, 0)
-    last = max(histogram.bins[-1] for _, histogram in named) + 2
+    first = max(min(histogram.bins[0] for _, histogram in histograms) - 2, 0)
+    last_bin = max(histogram.bins[-1] for _, histogram in histograms) + 2
     # Four bins a step: 22 % wide, so that a few hundred rows make a curve and no comb.
-    groups = {name: _grouped(histogram, first, last) for name, histogram in named}
+    groups = {name: _grouped(histogram, first, last_bin) for name, histogram in histograms}
     most = max(max(shares) for shares in groups.values())
     curves = []
-    for name, histogram in named:
+    for name, histogram in histograms:
         shares = groups[name]
         points = [
-            f"{(place + 0.5) / len(shares) * 100:.2f},{HEIGHT - share / most * (HEIGHT - _HEAD):.1f}"
-            for place, share in enumerate(shares)
+            f"{(index + 0.5) / len(shares) * 100:.2f},{HEIGHT - share / most * (HEIGHT - _HEAD):.1f}"
+            for index, share in enumerate(shares)
         ]
-        median = (_bin_of_quantile(histogram) - first) / (last - first)
+        median = (_bin_of_quantile(histogram) - first) / (last_bin - first)
         curves.append(Curve(name, " ".join(points), min(max(median, 0.0), 1.0), histogram.total))
-    return LogAxis(curves, _log_ticks(first, last, unit))
+    return LogAxis(curves, _log_ticks(first, last_bin, unit))
 
 
-def _grouped(histogram: Histogram, first: int, last: int) -> list[float]:
-    shares = [0.0] * (-(-(last - first) // 4) or 1)
+def _grouped(histogram: Histogram, first: int, last_bin: int) -> list[float]:
+    shares = [0.0] * (-(-(last_bin - first) // 4) or 1)
     for bin_, count in zip(histogram.bins, histogram.counts, strict=True):
         shares[min((bin_ - first) // 4, len(shares) - 1)] += count / histogram.total
     return shares
 
 
 def _bin_of_quantile(histogram: Histogram) -> float:
-    seen = 0
+    running_total = 0
     for bin_, count in zip(histogram.bins, histogram.counts, strict=True):
-        seen += count
-        if seen * 2 >= histogram.total:
+        running_total += count
+        if running_total * 2 >= histogram.total:
             return bin_ + 0.5
     return float(histogram.bins[-1])
 
 
-def _log_ticks(first: int, last: int, unit: float) -> list[tuple[float, float]]:
+def _log_ticks(first: int, last_bin: int, unit: float) -> list[tuple[float, float]]:
     """1, 2 and 5 of each power of ten that lie on the axis; fewer when they would stand too close."""
-    low, high = unit * exp(first * LN_RATIO), unit * exp(last * LN_RATIO)
-    every = (1, 2, 5) if high / low < 300 else (1,)
-    found = []
+    low, high = unit * exp(first * LN_RATIO), unit * exp(last_bin * LN_RATIO)
+    factors = (1, 2, 5) if high / low < 300 else (1,)
+    ticks = []
     for power in range(floor(log10(low)), floor(log10(high)) + 1):
-        for step in every:
+        for step in factors:
             value = step * 10.0**power
             if low <= value <= high:
-                found.append((log10(value / low) / log10(high / low), value))
-    return found
+                ticks.append((log10(value / low) / log10(high / low), value))
+    return ticks
 
 
 @attrs.frozen
@@ -272,25 +298,25 @@ def climb(
     width = frame.width / 4
     highest: dict[int, float] = {}
     for slot, ratio in path:
-        place = int((slot - frame.first) / width)
-        if 0 <= place < cells:
-            highest[place] = max(highest.get(place, 0.0), ratio)
+        cell = int((slot - frame.first) / width)
+        if 0 <= cell < cells:
+            highest[cell] = max(highest.get(cell, 0.0), ratio)
     if not highest:
         return None
     top = max(*highest.values(), 1.25)
     scale = (HEIGHT - _HEAD) / top
     points = " ".join(
-        f"{(place + 0.5) / cells * 100:.2f},{HEIGHT - ratio * scale:.1f}"
-        for place, ratio in sorted(highest.items())
+        f"{(cell + 0.5) / cells * 100:.2f},{HEIGHT - ratio * scale:.1f}"
+        for cell, ratio in sorted(highest.items())
     )
     steps: dict[int, float] = {}
-    for place, ratio in highest.items():
-        steps[place // 4] = max(steps.get(place // 4, 0.0), ratio)
+    for cell, ratio in highest.items():
+        steps[cell // 4] = max(steps.get(cell // 4, 0.0), ratio)
     return ClimbLine(
         frame,
         points,
         HEIGHT - scale,
         frame.share(onset),
         None if fired is None else frame.share(fired),
-        [(frame.at(place), ratio) for place, ratio in sorted(steps.items())],
+        [(frame.at(step), ratio) for step, ratio in sorted(steps.items())],
     )

@@ -40,31 +40,33 @@ TUNABLES: Final[Mapping[str, str]] = {
 
 def learned(have: int, need: int, ready: datetime | None, zone: tzinfo) -> str:
     """212 of 500, about Tue 24 Nov; often enough, when only time is missing."""
-    told = "seen often enough, not yet for long enough"
+    progress = "seen often enough, not yet for long enough"
     if have < need:
-        told = f"{words.count(have)} of {words.count(need)}"
-    return told if ready is None else f"{told}; ready about {words.day(ready, zone)}"
+        progress = f"{words.count(have)} of {words.count(need)}"
+    return progress if ready is None else f"{progress}; ready about {words.day(ready, zone)}"
 
 
-def name_of(one: BucketShown) -> str:
+def name_of(bucket: BucketShown) -> str:
     """The own name of a bucket's subject."""
-    return one.subject.partition(":")[2]
+    return bucket.subject.partition(":")[2]
 
 
-def why(one: BucketShown, now: datetime, zone: tzinfo) -> str:
+def why(bucket: BucketShown, now: datetime, zone: tzinfo) -> str:
     """Why a bucket is as it is."""
-    if one.state == "learning":
-        ready = None if one.eta_days is None else now + timedelta(days=one.eta_days)
-        return learned(one.have or 0, one.need or 0, ready, zone)
-    if one.state == "alarm":
-        return f"{words.count(one.ratio)} times its bar" if one.ratio is not None else "above its bar"
-    told = REASONS.get(one.reason or "", "") or ("no traffic for a week" if one.state == "stale" else "")
-    if one.ratio is not None and one.reason == "within_bar":
-        told += f", at {words.percent(one.ratio)} of its bar"
-    if one.smallest is not None:
-        least = words.times(one.smallest) if is_size(one.measure) else words.percent(one.smallest)
-        told += f"; a week at {least} would have been seen"
-    return told
+    if bucket.state == "learning":
+        ready = None if bucket.eta_days is None else now + timedelta(days=bucket.eta_days)
+        return learned(bucket.have or 0, bucket.need or 0, ready, zone)
+    if bucket.state == "alarm":
+        return f"{words.count(bucket.ratio)} times its bar" if bucket.ratio is not None else "above its bar"
+    reason = REASONS.get(bucket.reason or "", "") or (
+        "no traffic for a week" if bucket.state == "stale" else ""
+    )
+    if bucket.ratio is not None and bucket.reason == "within_bar":
+        reason += f", at {words.percent(bucket.ratio)} of its bar"
+    if bucket.smallest is not None:
+        least = words.times(bucket.smallest) if is_size(bucket.measure) else words.percent(bucket.smallest)
+        reason += f"; a week at {least} would have been seen"
+    return reason
 
 
 def traces_of(base: str, alarm: BacktestAlarm) -> str:

@@ -86,7 +86,9 @@ def _without(read: Callable[[str], dict[str, Any]]) -> Callable[[str], dict[str,
     return lambda value: {"without": tuple(read(value).items())}
 
 
-def _other(read: Callable[[str], dict[str, Any]], first: str, second: str) -> Callable[[str], dict[str, Any]]:
+def _other_of(
+    read: Callable[[str], dict[str, Any]], first: str, second: str
+) -> Callable[[str], dict[str, Any]]:
     """Of two values, not the one is the other."""
 
     def other(value: str) -> dict[str, Any]:
@@ -109,7 +111,7 @@ class FilterField:
     values: Sequence[str] = ()
 
 
-def _named(name: str, says: str, example: str, field: str) -> FilterField:
+def _text_field(name: str, says: str, example: str, field: str) -> FilterField:
     return FilterField(name, says, example, _text(field), _without(_text(field)))
 
 
@@ -117,23 +119,23 @@ FIELDS: Final = {
     field.name: field
     for field in (
         FilterField(
-            "status", "failed or not", "error", _status, _other(_status, "ok", "error"), ("error", "ok")
+            "status", "failed or not", "error", _status, _other_of(_status, "ok", "error"), ("error", "ok")
         ),
         FilterField(
             *("errors", "whether any of its spans failed", "yes", _errors),
-            _other(_errors, "yes", "no"),
+            _other_of(_errors, "yes", "no"),
             ("yes", "no"),
         ),
-        _named("site", "call site of one of its spans", "support.answer", "call_site_id"),
-        _named("model", "model of one of its spans", "gpt-4o", "model"),
+        _text_field("site", "call site of one of its spans", "support.answer", "call_site_id"),
+        _text_field("model", "model of one of its spans", "gpt-4o", "model"),
         FilterField("kind", "kind of one of its spans", "tool", _kind, _without(_kind), get_args(Kind)),
         FilterField("latency", "how long it took", ">5s", _latency),
         FilterField("cost", "what it cost, in USD", ">0.01", _cost),
-        _named("session", "its session", "s-8841", "session_id"),
-        _named("user", "its user", "u-17", "user_id"),
+        _text_field("session", "its session", "s-8841", "session_id"),
+        _text_field("user", "its user", "u-17", "user_id"),
         FilterField(
             *("unpriced", "whether a price is not known", "yes", _unpriced),
-            _other(_unpriced, "yes", "no"),
+            _other_of(_unpriced, "yes", "no"),
             ("yes", "no"),
         ),
     )
@@ -178,19 +180,19 @@ class Filters:
 
     def without(self, token: Token) -> str:
         """The bar without one chip."""
-        return str(attrs.evolve(self, tokens=[other for other in self.tokens if other is not token]))
+        return str(attrs.evolve(self, tokens=[chip for chip in self.tokens if chip is not token]))
 
     def with_(self, name: str, value: str) -> str:
         """The bar with a value of a field, in the place of an earlier one."""
-        kept = [
+        tokens = [
             token for token in self.tokens if token.name != name or (token.excluded and token.value != value)
         ]
-        return str(attrs.evolve(self, tokens=[*kept, Token(name, value)]))
+        return str(attrs.evolve(self, tokens=[*tokens, Token(name, value)]))
 
     def excluding(self, name: str, value: str) -> str:
         """The bar that leaves out a value of a field."""
-        kept = [token for token in self.tokens if (token.name, token.value) != (name, value)]
-        return str(attrs.evolve(self, tokens=[*kept, Token(name, value, excluded=True)]))
+        tokens = [token for token in self.tokens if (token.name, token.value) != (name, value)]
+        return str(attrs.evolve(self, tokens=[*tokens, Token(name, value, excluded=True)]))
 
     def over(self, range_: TimeRange) -> TraceFilter:
         """What the store is asked, over a range."""
@@ -217,7 +219,7 @@ def read_filters(typed: str) -> Filters:
     """The filters of a bar. What cannot be read is named and asks for nothing."""
     tokens: list[Token] = []
     words: list[str] = []
-    asked: dict[str, Any] = {}
+    criteria: dict[str, Any] = {}
     wrong: list[str] = []
     for minus, name, raw in _TOKEN.findall(typed[: 2 * Q_MAX]):
         value = re.sub(r"\\(.)", r"\1", raw[1:-1]) if len(raw) > 1 and raw[0] == raw[-1] == '"' else raw
@@ -227,26 +229,26 @@ def read_filters(typed: str) -> Filters:
             words.append(f"{minus}{name}:{value}" if name else value)
             continue
         try:
-            found = _read(field, value, excluded=bool(minus))
+            criterion = _criterion(field, value, excluded=bool(minus))
         except WrongValue as error:
             wrong.append(f"{error}; it was left out")
             continue
-        if found.keys() & asked.keys() - {"without"}:
+        if criterion.keys() & criteria.keys() - {"without"}:
             wrong.append(f"{name} is there twice; the last one counts")
-        excluded = (*asked.get("without", ()), *found.get("without", ()))
-        asked |= {**found, "without": excluded} if excluded else found
+        excluded = (*criteria.get("without", ()), *criterion.get("without", ()))
+        criteria |= {**criterion, "without": excluded} if excluded else criterion
         tokens.append(Token(name, value, bool(minus)))
     text = " ".join(words)
     if len(text) > Q_MAX:
         wrong.append(f"a text of at most {count(Q_MAX)} characters is searched for; it was left out")
         text = ""
-    if len(asked.get("without", ())) > MOST_EXCLUDED:
+    if len(criteria.get("without", ())) > MOST_EXCLUDED:
         wrong.append(f"at most {MOST_EXCLUDED} values are excluded; the others count")
-        asked["without"] = asked["without"][:MOST_EXCLUDED]
-    return Filters(tokens, text, asked, wrong)
+        criteria["without"] = criteria["without"][:MOST_EXCLUDED]
+    return Filters(tokens, text, criteria, wrong)
 
 
-def _read(field: FilterField, value: str, *, excluded: bool) -> dict[str, Any]:
+def _criterion(field: FilterField, value: str, *, excluded: bool) -> dict[str, Any]:
     if not excluded:
         return field.read(value)
     if field.exclude is None:

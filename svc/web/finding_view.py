@@ -13,7 +13,7 @@ import attrs
 
 from svc.domain.detect.slots import SLOTS_PER_HOUR, slot_at
 from svc.domain.detect.telling import instant
-from svc.store.detection.charts import ChartReads, is_counted, is_size, unit_of
+from svc.store.detection.charts import ChartReads, is_size, unit_of
 from svc.store.detection.statistic_path import StatisticReads
 from svc.web import case_words, words
 from svc.web.charts import Chart, ChartFrame, ClimbLine, LogAxis, chart, climb, log_axis
@@ -32,50 +32,47 @@ class Drawn:
     axis: LogAxis | None = None
 
 
-async def drawn_of(visit: Visit, found: Mapping[str, Any]) -> Drawn:
+async def drawn_of(visit: Visit, finding: Mapping[str, Any]) -> Drawn:
     """The drawings of a finding, as the store shows it."""
-    evidence = found["evidence"]
+    evidence = finding["evidence"]
     measure, subject = evidence.get("measure"), evidence.get("subject")
     if not isinstance(measure, str) or not isinstance(subject, str):
         return Drawn()
-    onset, until = words.parsed(found["onset_at"]), _until(visit, found)
+    onset, until = words.parsed(finding["onset_at"]), _until(visit, finding)
     frame = ChartFrame.around(onset, until)
     charts = ChartReads(visit.means.questions)
     steps = await charts.steps(visit.project.id, measure, subject, frame.first, frame.width, frame.steps)
-    if (found["metric"] or "").startswith("p95"):
-        steps = [attrs.evolve(step, value=step.upper) for step in steps]
-    counted = is_counted(measure)
     drawing = chart(
         frame,
         steps,
         onset,
-        (_moment(found["onset_low_at"]), _moment(found["onset_high_at"])),
-        None if counted else found["baseline_value"],
-        case_words.SEVERITIES[found["severity"]][1] if found["closed_at"] is None else "soft",
-        case_words.sayer(found["metric"]),
-        counted=counted,
+        (_moment(finding["onset_low_at"]), _moment(finding["onset_high_at"])),
+        case_words.SEVERITIES[finding["severity"]][1] if finding["closed_at"] is None else "soft",
+        measure,
+        finding["metric"],
+        finding["baseline_value"],
     )
     return Drawn(
         drawing if any(step.value for step in steps) else None,
-        await _axis(visit, measure, subject, found, until),
+        await _axis(visit, measure, subject, finding, until),
     )
 
 
-def _until(visit: Visit, found: Mapping[str, Any]) -> datetime:
+def _until(visit: Visit, finding: Mapping[str, Any]) -> datetime:
     """Until when a finding is drawn: some days after it was seen last, or until it was closed."""
-    until = min(visit.means.now(), words.parsed(found["last_seen_at"]) + _DRAWN_ON)
-    if found["closed_at"] is not None:
-        until = min(until, words.parsed(found["closed_at"]))
-    return max(until, words.parsed(found["onset_at"]))
+    until = min(visit.means.now(), words.parsed(finding["last_seen_at"]) + _DRAWN_ON)
+    if finding["closed_at"] is not None:
+        until = min(until, words.parsed(finding["closed_at"]))
+    return max(until, words.parsed(finding["onset_at"]))
 
 
-async def climb_of(visit: Visit, found: Mapping[str, Any]) -> ClimbLine | None:
+async def climb_of(visit: Visit, finding: Mapping[str, Any]) -> ClimbLine | None:
     """The statistic against its bar, judged again; None of what no engine judges slot by slot."""
-    evidence = found["evidence"]
+    evidence = finding["evidence"]
     measure, subject = evidence.get("measure"), evidence.get("subject")
     if not isinstance(measure, str) or not isinstance(subject, str):
         return None
-    onset, until = words.parsed(found["onset_at"]), _until(visit, found)
+    onset, until = words.parsed(finding["onset_at"]), _until(visit, finding)
     path = await StatisticReads(visit.means.questions).path(
         visit.project.id,
         measure,
@@ -89,36 +86,36 @@ async def climb_of(visit: Visit, found: Mapping[str, Any]) -> ClimbLine | None:
 
 
 async def _axis(
-    visit: Visit, measure: str, subject: str, found: Mapping[str, Any], until: datetime
+    visit: Visit, measure: str, subject: str, finding: Mapping[str, Any], until: datetime
 ) -> LogAxis | None:
     """Distributions of before and since; None of what has no size or no past."""
-    usual = found["evidence"].get("reference")
+    usual = finding["evidence"].get("reference")
     if not is_size(measure) or not isinstance(usual, list) or len(usual) != 2:
         return None
-    first, end = (slot_at(words.parsed(one).timestamp()) for one in usual)
+    first, end = (slot_at(words.parsed(text).timestamp()) for text in usual)
     spans = {
         "before": (first, end),
-        "since": (slot_at(words.parsed(found["onset_at"]).timestamp()), slot_at(until.timestamp())),
+        "since": (slot_at(words.parsed(finding["onset_at"]).timestamp()), slot_at(until.timestamp())),
     }
     sizes = await ChartReads(visit.means.questions).sizes(visit.project.id, measure, subject, spans)
     return log_axis(list(sizes.items()), unit_of(measure))
 
 
-async def marks_of(visit: Visit, found: Mapping[str, Any]) -> list[dict[str, Any]]:
+async def marks_of(visit: Visit, finding: Mapping[str, Any]) -> list[dict[str, Any]]:
     """What was new at call sites about when it began."""
-    onset = slot_at(words.parsed(found["onset_at"]).timestamp())
-    low, high = (_moment(found[name]) for name in ("onset_low_at", "onset_high_at"))
+    onset = slot_at(words.parsed(finding["onset_at"]).timestamp())
+    low, high = (_moment(finding[name]) for name in ("onset_low_at", "onset_high_at"))
     first = min(onset if low is None else slot_at(low.timestamp()), onset) - _MARK_SLOTS
     end = max(onset if high is None else slot_at(high.timestamp()), onset) + 1
-    seen = await StatisticReads(visit.means.questions).marks(visit.project.id, first, end)
+    marks = await StatisticReads(visit.means.questions).marks(visit.project.id, first, end)
     return [
         {
-            "what": case_words.MARKS.get(one.measure, one.measure),
-            "where": one.subject.partition(":")[2],
-            "value": case_words.detail(one.detail),
-            "at": instant(one.slot),
+            "what": case_words.MARKS.get(mark.measure, mark.measure),
+            "where": mark.subject.partition(":")[2],
+            "value": case_words.detail(mark.detail),
+            "at": instant(mark.slot),
         }
-        for one in seen
+        for mark in marks
     ]
 
 

@@ -58,19 +58,19 @@ class PageFrame:
     email: str | None
 
 
-async def frame_of(visit: Visit, there: frozenset[str]) -> PageFrame:
-    """The frame around a page of a project. `there`: the paths below a project's that are pages."""
-    found = await FrameReads(visit.means.database).of(visit.org.id, visit.project.id)
+async def frame_of(visit: Visit, page_paths: frozenset[str]) -> PageFrame:
+    """The frame around a page of a project. `page_paths`: the paths below a project's that are pages."""
+    overview = await FrameReads(visit.means.database).of(visit.org.id, visit.project.id)
     below = visit.address.partition("?")[0].removeprefix(visit.base + "/").partition("/")[0]
     return PageFrame(
         visit.org.slug,
         visit.org.name,
         NamedProject(visit.project.slug, visit.project.name),
-        tuple(NamedProject(slug, name) for slug, name in found.projects),
+        tuple(NamedProject(slug, name) for slug, name in overview.projects),
         visit.base,
-        tuple(place for place in PLACES if place.path in there),
-        SETTINGS if SETTINGS.path in there else None,
-        there,
+        tuple(entry for entry in PLACES if entry.path in page_paths),
+        SETTINGS if SETTINGS.path in page_paths else None,
+        page_paths,
         {
             "session": "sessions",
             "cases": "triage",
@@ -78,7 +78,7 @@ async def frame_of(visit: Visit, there: frozenset[str]) -> PageFrame:
             "rca": "triage",
             "prices": "settings",
         }.get(below, below),
-        found.open_cases,
+        overview.open_cases,
         visit.instruments.ingest(),
         visit.email,
     )

@@ -27,6 +27,7 @@ WORK: Final = {
     "key-cache": "checks keys",
     "key-news": "hears of revoked keys from other replicas",
     "trace-roller": "adds up traces that have settled",
+    "large-trace-roller": "adds up traces of many spans",
     "partitioner": "makes the days ahead",
     "exporter-writer": "keeps who sends what, for the ingest doctor",
     "purger": "removes deleted projects",
@@ -34,6 +35,7 @@ WORK: Final = {
     "rollup-writer": "writes metric roll-ups",
     "detecting": "runs the detectors in a process of their own",
     "retention-sweeper": "deletes what has expired",
+    "invitation-mailer": "mails links of invitations",
     "heartbeat": "says once a day that this install lives",
     "embedded-postgres": "runs the database",
     "trace-folder": "counts settled traces for the detectors",
@@ -79,7 +81,7 @@ class ToldHealth:
     @property
     def troubled(self) -> tuple[ActorRow, ...]:
         """Those that have something to tell."""
-        return tuple(one for one in self.actors if one.tone != "ok" or one.crashes)
+        return tuple(actor for actor in self.actors if actor.tone != "ok" or actor.crashes)
 
 
 def told(report: Mapping[str, Any], visible: UntilVisible, free_bytes: int | None) -> ToldHealth:
@@ -93,10 +95,11 @@ def told(report: Mapping[str, Any], visible: UntilVisible, free_bytes: int | Non
         _visible(visible),
         _database(components["db"], free_bytes),
         _retention(components["retention"]["details"]),
+        *([_agents(components["agents"])] if "agents" in components else []),
     )
     actors = tuple(
         sorted(
-            (_actor(name, one) for name, one in components["actors"]["details"].items()),
+            (_actor(name, actor) for name, actor in components["actors"]["details"].items()),
             key=lambda row: ({"bad": 0, "warn": 1, "ok": 2}[row.tone], -row.crashes),
         )
     )
@@ -106,30 +109,32 @@ def told(report: Mapping[str, Any], visible: UntilVisible, free_bytes: int | Non
     warned += [row.name for row in actors if row.tone == "warn"]
     well = report["status"] == "UP"
     if not well:
-        headline = "Something is down: " + (_some(bad) or "see below")
+        headline = "Something is down: " + (_short_list(bad) or "see below")
     elif bad or warned:
-        headline = "It works, but look at " + _some([*bad, *warned])
+        headline = "It works, but look at " + _short_list([*bad, *warned])
     else:
         headline = "All is well"
     return ToldHealth(well, headline, parts, actors)
 
 
-def _some(names: list[str]) -> str:
-    shown = ", ".join(names[:3])
-    return f"{shown} and {len(names) - 3} more" if len(names) > 3 else shown
+def _short_list(names: list[str]) -> str:
+    text = ", ".join(names[:3])
+    return f"{text} and {len(names) - 3} more" if len(names) > 3 else text
 
 
 def _ledger(ledger: Mapping[str, int]) -> HealthPart:
-    taken = ledger["received"] + ledger["recovered"]
+    span_count = ledger["received"] + ledger["recovered"]
     names = ("stored", "duplicates", "waiting", "rejected", "dead_lettered")
     facts = tuple((name.replace("_", " "), words.count(ledger[name])) for name in names if ledger[name])
-    if not taken:
+    if not span_count:
         return HealthPart("Ledger", "ok", "No span has come since the start.")
-    came = f"{words.counted(taken, 'span has', 'spans have')} come since the start"
+    sentence = f"{words.counted(span_count, 'span has', 'spans have')} come since the start"
     if not ledger["balance"]:
-        return HealthPart("Ledger", "ok", came + ", and each is accounted for.", facts)
+        return HealthPart("Ledger", "ok", sentence + ", and each is accounted for.", facts)
     between = words.counted(abs(ledger["balance"]), "span is", "spans are")
-    return HealthPart("Ledger", "warn", f"{came}; {between} between two counters. At rest none is.", facts)
+    return HealthPart(
+        "Ledger", "warn", f"{sentence}; {between} between two counters. At rest none is.", facts
+    )
 
 
 def _spool(ingest: Mapping[str, Any], status: str) -> HealthPart:
@@ -159,7 +164,7 @@ def _drainers(ingest: Mapping[str, Any]) -> HealthPart:
     if ingest.get("waiting_for"):
         return HealthPart("Drainers", "warn", f"They wait: {ingest['waiting_for']}.", facts)
     return HealthPart(
-        "Drainers", "ok", f"{words.counted(all_, 'lane stores', 'lanes store')} what came.", facts
+        "Drainers", "ok", f"{words.counted(all_, 'drainer stores', 'drainers store')} what comes in.", facts
     )
 
 
@@ -216,15 +221,25 @@ def _retention(details: Mapping[str, Any]) -> HealthPart:
     )
 
 
-def _actor(name: str, one: Mapping[str, Any]) -> ActorRow:
-    state = str(one["state"])
+def _agents(agents: Mapping[str, Any]) -> HealthPart:
+    details = agents["details"]
+    facts = (("runs in hand", words.count(details["in_hand"])), ("runner", str(details["runner"])))
+    if agents["status"] != "UP":
+        return HealthPart("Agents", "warn", f"No run can be started: {details['fault']}.", facts)
+    if details.get("note"):
+        return HealthPart("Agents", "ok", words.sentence(str(details["note"])), facts)
+    return HealthPart("Agents", "ok", "Runs start when somebody asks for one.", facts)
+
+
+def _actor(name: str, details: Mapping[str, Any]) -> ActorRow:
+    state = str(details["state"])
     tone: Tone = "ok" if state == "running" else "warn" if state in ("waiting", "starting") else "bad"
-    said = [str(one[key]) for key in ("waiting_for", "last_error") if one.get(key)]
-    if one.get("rests_s"):
-        said.append(f"tried again after {words.duration(float(one['rests_s']) * 1000)}")
+    notes = [str(details[key]) for key in ("waiting_for", "last_error") if details.get(key)]
+    if details.get("rests_s"):
+        notes.append(f"tried again after {words.duration(float(details['rests_s']) * 1000)}")
     does = WORK.get(name, "")
     if not does and name.startswith("judge-"):
         does = f"looks for {name.removeprefix('judge-').replace('-', ' ')}"
     elif not does and name.startswith(("drainer-", "decoder-")):
         does = "stores what came" if name.startswith("drainer-") else "reads and maps spans"
-    return ActorRow(name, tone, state, does, int(one["crashes"]), "; ".join(said))
+    return ActorRow(name, tone, state, does, int(details["crashes"]), "; ".join(notes))

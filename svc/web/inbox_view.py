@@ -42,18 +42,18 @@ class InboxRow:
 async def rows_of(visit: Visit, cases: list[dict[str, Any]], tab: str, now: datetime) -> list[InboxRow]:
     """The rows of a page of cases, with what stands beside them."""
     around = await InboxReads(visit.means.questions).around(visit.project.id, [case["id"] for case in cases])
-    asked: list[tuple[str, ChartFrame, LineAsked]] = []
+    requests: list[tuple[str, ChartFrame, LineAsked]] = []
     for case in cases:
         if (bucket := around[case["id"]].bucket) is not None:
             until = now if case["resolved_at"] is None else words.parsed(case["resolved_at"])
             frame = line_frame(until)
-            asked.append((case["id"], frame, LineAsked(*bucket, frame.first, frame.steps, frame.width)))
+            requests.append((case["id"], frame, LineAsked(*bucket, frame.first, frame.steps, frame.width)))
     reads = ChartReads(visit.means.questions)
-    drawn = await reads.lines(visit.project.id, [one for _, _, one in asked])
+    drawn = await reads.lines(visit.project.id, [line for _, _, line in requests])
     onsets = {case["id"]: words.parsed(case["onset_at"]) for case in cases}
     lines = {
         case_id: small_line(frame, values, onsets[case_id])
-        for (case_id, frame, _), values in zip(asked, drawn, strict=True)
+        for (case_id, frame, _), values in zip(requests, drawn, strict=True)
     }
     return [
         InboxRow(

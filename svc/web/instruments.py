@@ -37,9 +37,9 @@ class IngestLight:
         """In words."""
         if not self.well:
             return "ingest is held up"
-        taken = "all taken" if not self.refused else f"{words.counted(self.refused, 'request')} refused"
+        outcome = "all taken" if not self.refused else f"{words.counted(self.refused, 'request')} refused"
         buried = f" · {words.counted(self.dead_lettered, 'dead letter')}" if self.dead_lettered else ""
-        return f"{words.compact(self.spans_per_s)} spans/s, {taken}{buried}"
+        return f"{words.compact(self.spans_per_s)} spans/s, {outcome}{buried}"
 
 
 @attrs.define(eq=False)
@@ -52,13 +52,13 @@ class Rate:
 
     def per_s(self) -> float:
         """Since the oldest time of the last half minute; 0 when there is none."""
-        at, seen = self.clock(), self.counter()
-        while len(self._samples) > 1 and self._samples[1][0] <= at - RATE_WINDOW_S:
+        now_s, total = self.clock(), self.counter()
+        while len(self._samples) > 1 and self._samples[1][0] <= now_s - RATE_WINDOW_S:
             self._samples.popleft()
-        if not self._samples or at - self._samples[-1][0] >= 1.0:
-            self._samples.append((at, seen))
-        since, before = self._samples[0]
-        return (seen - before) / (at - since) if at - since >= 1.0 else 0.0
+        if not self._samples or now_s - self._samples[-1][0] >= 1.0:
+            self._samples.append((now_s, total))
+        since, past_total = self._samples[0]
+        return (total - past_total) / (now_s - since) if now_s - since >= 1.0 else 0.0
 
 
 @attrs.define(eq=False)

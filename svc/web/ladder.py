@@ -62,21 +62,27 @@ async def ladder_of(visit: Visit) -> Ladder:
     if not running:
         return Ladder("off")
     health = await DetectorHealthStore(database).of(visit.project.id, now)
-    judged = [one.judged_at for one in health.detectors.values() if one.judged_at is not None]
+    judged = [detector.judged_at for detector in health.detectors.values() if detector.judged_at is not None]
     armed, learning = 0, []
     for name in running:
-        if not health.detectors or not (known := health.detectors.get(name)) or not known.buckets:
+        if (
+            not health.detectors
+            or not (detector_health := health.detectors.get(name))
+            or not detector_health.buckets
+        ):
             continue
-        for one in await BucketReports(database).of(
+        for bucket_report in await BucketReports(database).of(
             visit.project.id,
             name,
             false_alarms_per_month=visit.means.false_alarms_per_month,
             now=now,
         ):
-            report = one.report
+            report = bucket_report.report
             if report.state == "learning" and report.need is not None:
                 eta = None if report.eta_days is None else now + timedelta(days=report.eta_days)
-                learning.append(Learning(name, subject_of(one.bucket)[1], report.have or 0, report.need, eta))
+                learning.append(
+                    Learning(name, subject_of(bucket_report.bucket)[1], report.have or 0, report.need, eta)
+                )
             elif report.state in ("armed", "alarm", "quiet"):
                 armed += 1
     learning.sort(key=lambda one: (one.ready_at is None, one.ready_at or now, one.name))

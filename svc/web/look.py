@@ -56,13 +56,13 @@ class Look:
             return next(iter(named(name, header)), "")
 
         theme: Theme = next((theme for theme in THEMES if theme == value(THEME_COOKIE)), "system")
-        last = _LAST.fullmatch(value(LAST_COOKIE))
+        match = _LAST.fullmatch(value(LAST_COOKIE))
         zone = value(ZONE_COOKIE).replace("%2F", "/")
         return cls(
             theme,
             zone if is_zone(zone) else "UTC",
             value(KEYS_COOKIE) != "off",
-            (last[1], last[2]) if last else None,
+            (match[1], match[2]) if match else None,
             tuple(value(COLUMNS_COOKIE)[:_COLUMNS_CHARS].split(".")) if value(COLUMNS_COOKIE) else (),
         )
 

@@ -43,16 +43,16 @@ class Mover:
         return "bad" if self.factor > 1 else "ok"
 
 
-def moved(now: float | None, before: float | None) -> Mover:
+def moved(now: float | None, past: float | None) -> Mover:
     """How a figure changed."""
-    return Mover(now / before if now is not None and before else None)
+    return Mover(now / past if now is not None and past else None)
 
 
-def moved_errors(now: Window, before: Window) -> Mover:
+def moved_errors(now: Window, past: Window) -> Mover:
     """Rates of few failures jump about: half a failure more on either side tames the factor."""
-    if not now.failed and not before.failed:
+    if not now.failed and not past.failed:
         return Mover(None)
-    return Mover(((now.failed + 0.5) / (now.n + 1)) / ((before.failed + 0.5) / (before.n + 1)))
+    return Mover(((now.failed + 0.5) / (now.n + 1)) / ((past.failed + 0.5) / (past.n + 1)))
 
 
 def enough(vital: Vital) -> bool:
@@ -60,38 +60,38 @@ def enough(vital: Vital) -> bool:
     return min(vital.now.n, vital.before.n) >= ENOUGH
 
 
-def worst(found: Sequence[Vital]) -> str | None:
+def worst(vitals: Sequence[Vital]) -> str | None:
     """The worst mover in a sentence; None when nothing got much worse."""
-    most, said = log(_WORTH), None
-    for vital in found:
-        now, before = vital.now, vital.before
+    most, sentence = log(_WORTH), None
+    for vital in vitals:
+        now, past = vital.now, vital.before
         if not enough(vital):
             continue
         name = vital.subject or "not known"
         for change, weight, text in (
             (
-                moved_errors(now, before) if now.failed >= 5 else Mover(None),
+                moved_errors(now, past) if now.failed >= 5 else Mover(None),
                 1.5,
                 f"fails in {words.percent(now.error_rate)} of traces,"
-                f" {words.percent(before.error_rate)} before",
+                f" {words.percent(past.error_rate)} before",
             ),
             (
-                moved(now.p95_ms, before.p95_ms),
+                moved(now.p95_ms, past.p95_ms),
                 0.8,
                 f"has its slowest twentieth from {words.duration(now.p95_ms)} up,"
-                f" {words.duration(before.p95_ms)} before",
+                f" {words.duration(past.p95_ms)} before",
             ),
             (
-                moved(now.p50_ms, before.p50_ms),
+                moved(now.p50_ms, past.p50_ms),
                 1.0,
-                f"takes {words.duration(now.p50_ms)} at the median, {words.duration(before.p50_ms)} before",
+                f"takes {words.duration(now.p50_ms)} at the median, {words.duration(past.p50_ms)} before",
             ),
             (
-                moved(now.cost_each, before.cost_each),
+                moved(now.cost_each, past.cost_each),
                 1.0,
-                f"costs {words.money(now.cost_each)} a trace, {words.money(before.cost_each)} before",
+                f"costs {words.money(now.cost_each)} a trace, {words.money(past.cost_each)} before",
             ),
         ):
             if change.factor is not None and log(change.factor) * weight > most:
-                most, said = log(change.factor) * weight, f"{name} {text}"
-    return said
+                most, sentence = log(change.factor) * weight, f"{name} {text}"
+    return sentence

@@ -16,6 +16,7 @@ from svc.store.reads.skeleton import SkeletonReads, TraceHead
 from svc.store.reads.trace_numbers import TraceNumbers
 from svc.store.reads.trace_payloads import TracePayloads
 from svc.web import words
+from svc.web.aged_out import aged_out
 from svc.web.page import PROJECT, Visit
 from svc.web.parts import Room, steps
 from svc.web.render import query
@@ -53,15 +54,15 @@ class OpenedTrace:
 
 async def opened(visit: Visit) -> OpenedTrace:
     """The trace that the path names. Raises `Refused` when there is none."""
-    named = visit.call.path["traceId"]
-    if not TRACE_ID.fullmatch(named):
+    trace_hex = visit.call.path["traceId"]
+    if not TRACE_ID.fullmatch(trace_hex):
         raise Refused(NO_TRACE)
-    trace_id = bytes.fromhex(named)
+    trace_id = bytes.fromhex(trace_hex)
     head = await SkeletonReads(visit.means.history).head(visit.project.id, trace_id)
     if head is None:
         raise Refused(NO_TRACE)
-    kept = {"in_": visit.query["in"]} if visit.query.get("in") else {}
-    return OpenedTrace(trace_id, head, f"{visit.base}/traces/{named.lower()}", kept)
+    parameters = {"in_": visit.query["in"]} if visit.query.get("in") else {}
+    return OpenedTrace(trace_id, head, f"{visit.base}/traces/{trace_hex.lower()}", parameters)
 
 
 def headline(fields: dict[str, Any], head: TraceHead) -> str:
@@ -78,26 +79,39 @@ def headline(fields: dict[str, Any], head: TraceHead) -> str:
     return f"{name} took {took}" if fields["ended_at"] else f"{name} has not ended"
 
 
-async def talk(visit: Visit, found: OpenedTrace) -> dict[str, Any]:
+async def talk(visit: Visit, opened_trace: OpenedTrace) -> dict[str, Any]:
     """A page of the conversation, from the `step` of the address on."""
     first = visit.query.get("step", "0")
-    at = int(first) if first.isdigit() and len(first) <= 7 else 0
+    first_step = int(first) if first.isdigit() and len(first) <= 7 else 0
     payloads = TracePayloads(visit.means.history)
-    page = await payloads.conversation(visit.project.id, found.trace_id, found.head, first=at, count=STEPS)
+    page = await payloads.conversation(
+        visit.project.id, opened_trace.trace_id, opened_trace.head, first=first_step, count=STEPS
+    )
     # Opening and cutting texts takes time with their length.
-    told = await trio.to_thread.run_sync(steps, page.spans, page.before, Room(), limiter=packers)
-    return {"steps": told, "first": at, "next": at + STEPS if page.more else None}
+    talk_steps = await trio.to_thread.run_sync(steps, page.spans, page.before, Room(), limiter=packers)
+    notice = await aged_out(visit, [step.span["payload_available"] for step in talk_steps])
+    return {
+        "steps": talk_steps,
+        "first": first_step,
+        "next": first_step + STEPS if page.more else None,
+        "aged_out": notice,
+    }
 
 
-async def explained(visit: Visit, found: OpenedTrace, number: str) -> dict[str, Any] | Refusal:
+async def explained(visit: Visit, opened_trace: OpenedTrace, number: str) -> dict[str, Any] | Refusal:
     """What one number of the head was made of."""
     numbers = TraceNumbers(visit.means.history)
-    here = visit.project.id, found.trace_id, found.head
-    context: dict[str, Any] = {"number": number, "found": found, "trace": found.fields, "head": found.head}
+    trace_key = visit.project.id, opened_trace.trace_id, opened_trace.head
+    context: dict[str, Any] = {
+        "number": number,
+        "found": opened_trace,
+        "trace": opened_trace.fields,
+        "head": opened_trace.head,
+    }
     if number in ("tokens", "cost"):
-        return {**context, "groups": await numbers.usage(*here)}
+        return {**context, "groups": await numbers.usage(*trace_key)}
     if number == "errors":
-        return {**context, "failures": await numbers.failures(*here)}
+        return {**context, "failures": await numbers.failures(*trace_key)}
     if number in ("spans", "duration"):
-        return {**context, "kinds": await numbers.kinds(*here)}
+        return {**context, "kinds": await numbers.kinds(*trace_key)}
     return NOT_FOUND.saying("no such number; duration, tokens, cost, errors and spans are explained")

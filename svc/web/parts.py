@@ -80,23 +80,23 @@ def messages(value: Any, side: str, room: Room) -> list[Said]:
     if not _is_conversation(value):
         form: Form = "text" if type(value) is str else "json"
         return [Said("", [_part(form, pretty(value), side, room)], _digest(value))]
-    said = [
+    conversation = [
         Said(
             str(message.get("role") or ""),
-            [_read(part, f"{side}.{i}.{j}", room) for j, part in enumerate(message.get("parts") or [])],
+            [_part_of(part, f"{side}.{i}.{j}", room) for j, part in enumerate(message.get("parts") or [])],
             _digest(_without_ids(message)),
             str(message.get("name") or ""),
         )
         for i, message in enumerate(value)
     ]
-    return paired(said)
+    return paired(conversation)
 
 
 def _is_conversation(value: Any) -> bool:
     return (
         type(value) is list
         and bool(value)
-        and all(type(one) is dict and type(one.get("parts")) is list for one in value)
+        and all(type(message) is dict and type(message.get("parts")) is list for message in value)
     )
 
 
@@ -113,11 +113,11 @@ def _without_ids(message: Mapping[str, Any]) -> list[Any]:
 
 
 def _part(form: Form, text: str, at: str, room: Room, **more: Any) -> Part:
-    shown, cut = room.shown(text)
-    return Part(form, shown, len(text.encode("utf-8", "replace")), at, cut=cut, **more)
+    visible_text, cut = room.shown(text)
+    return Part(form, visible_text, len(text.encode("utf-8", "replace")), at, cut=cut, **more)
 
 
-def _read(part: Any, at: str, room: Room) -> Part:
+def _part_of(part: Any, at: str, room: Room) -> Part:
     if type(part) is not dict:
         return _part("unknown", pretty(part), at, room)
     match part.get("type"):
@@ -149,19 +149,24 @@ def _media(part: Mapping[str, Any], at: str, room: Room) -> Part:
     return _part("unknown", pretty(part.get("value")), at, room, title=name)
 
 
-def paired(said: Sequence[Said]) -> list[Said]:
+def paired(messages: Sequence[Said]) -> list[Said]:
     """The messages with each result below the call that it answers."""
-    calls = {part.call_id: part for one in said for part in one.parts if part.form == "call" and part.call_id}
-    kept = []
-    for one in said:
-        for part in list(one.parts):
+    calls = {
+        part.call_id: part
+        for message in messages
+        for part in message.parts
+        if part.form == "call" and part.call_id
+    }
+    shown_messages = []
+    for message in messages:
+        for part in list(message.parts):
             call = calls.get(part.call_id or "") if part.form == "result" else None
             if call is not None and call.answer is None:
                 call.answer = part
-                one.parts.remove(part)
-        if one.parts:
-            kept.append(one)
-    return kept
+                message.parts.remove(part)
+        if message.parts:
+            shown_messages.append(message)
+    return shown_messages
 
 
 _SIDES: Final = frozenset({"input", "output", "attributes", "provided_usage", "events", "links"})
@@ -203,38 +208,43 @@ class Step:
 _CALLED: Final = frozenset({"tool", "mcp", "retrieval", "reranker"})
 
 
-def steps(spans: Sequence[dict[str, Any]], before: dict[str, Any] | None, room: Room) -> list[Step]:
+def steps(spans: Sequence[dict[str, Any]], previous_span: dict[str, Any] | None, room: Room) -> list[Step]:
     """The spans as a conversation: messages that were said before are counted, not said again."""
-    heard: set[bytes] = set()
-    if before is not None:
-        heard.update(one.digest for one in _both(before, Room(0)))
+    known_digests: set[bytes] = set()
+    if previous_span is not None:
+        known_digests.update(message.digest for message in _both_sides(previous_span, Room(0)))
     models = any(span["kind"] in ("llm", "reasoning") for span in spans)
     # What is told by a span of its own need not be told by who called it.
-    told = {_call_id(span) for span in spans if span["kind"] in _CALLED} - {None}
-    found: list[Step] = []
+    call_ids = {_call_id(span) for span in spans if span["kind"] in _CALLED} - {None}
+    talk_steps: list[Step] = []
     for span in spans:
-        asked = messages(span.get("input"), "input", Room(0))
-        new = {one.digest for one in asked} - heard
-        heard |= new
-        fresh = [one for one in messages(span.get("input"), "input", room) if one.digest in new]
-        fresh = [one for one in fresh if not _is_told(one, told)]
+        inputs = messages(span.get("input"), "input", Room(0))
+        new = {message.digest for message in inputs} - known_digests
+        known_digests |= new
+        fresh = [message for message in messages(span.get("input"), "input", room) if message.digest in new]
+        fresh = [message for message in fresh if not _is_repeated(message, call_ids)]
         if span["kind"] == "agent" and models:
             answered = []
         else:
             answered = messages(span.get("output"), "output", room)
-            heard.update(one.digest for one in answered)
-        for part in (part for one in answered for part in one.parts):
-            if part.form == "call" and part.call_id in told:
+            known_digests.update(message.digest for message in answered)
+        for part in (part for message in answered for part in message.parts):
+            if part.form == "call" and part.call_id in call_ids:
                 part.text = ""
-        step = Step({**UNSAID, **span}, len(asked) - len(fresh), fresh, answered)
-        if found and _is_silent(step) and _is_silent(found[-1]) and span["name"] == found[-1].span["name"]:
-            found[-1].times += 1
+        step = Step({**UNSAID, **span}, len(inputs) - len(fresh), fresh, answered)
+        if (
+            talk_steps
+            and _is_silent(step)
+            and _is_silent(talk_steps[-1])
+            and span["name"] == talk_steps[-1].span["name"]
+        ):
+            talk_steps[-1].times += 1
         else:
-            found.append(step)
-    return found
+            talk_steps.append(step)
+    return talk_steps
 
 
-def _both(span: Mapping[str, Any], room: Room) -> Iterable[Said]:
+def _both_sides(span: Mapping[str, Any], room: Room) -> Iterable[Said]:
     yield from messages(span.get("input"), "input", room)
     yield from messages(span.get("output"), "output", room)
 
@@ -244,8 +254,8 @@ def _call_id(span: Mapping[str, Any]) -> str | None:
     return tool.get("call_id") if type(tool) is dict else None
 
 
-def _is_told(said: Said, told: set[str | None]) -> bool:
-    return all(part.form == "result" and part.call_id in told for part in said.parts)
+def _is_repeated(message: Said, call_ids: set[str | None]) -> bool:
+    return all(part.form == "result" and part.call_id in call_ids for part in message.parts)
 
 
 def _is_silent(step: Step) -> bool:

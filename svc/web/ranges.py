@@ -47,10 +47,10 @@ class TimeRange:
         low, high = query.get("from"), query.get("to")
         if low or high:
             first = instant(low, "from") if low else None
-            last = instant(high, "to") if high else None
-            if first is not None and last is not None and first > last:
+            end = instant(high, "to") if high else None
+            if first is not None and end is not None and first > end:
                 raise Refused(INVALID_RANGE.saying("the range ends before it begins"))
-            return cls(None, first, last, now)
+            return cls(None, first, end, now)
         preset = query.get("range", default)
         length = PRESETS.get(preset)
         if length is None:
@@ -67,9 +67,9 @@ class TimeRange:
     @property
     def instants(self) -> dict[str, str]:
         """How it stands in an address that is kept or paged: two instants."""
-        found = {} if self.low is None else {"from": timestamp(self.low)}
-        found["to"] = timestamp(self.high or self.now)
-        return found
+        parameters = {} if self.low is None else {"from": timestamp(self.low)}
+        parameters["to"] = timestamp(self.high or self.now)
+        return parameters
 
     def said(self, zone: tzinfo) -> str:
         """In a sentence: "in the last 24 hours", "since 14 Nov 09:00"."""
@@ -88,8 +88,8 @@ class TimeRange:
 
     def label(self, zone: tzinfo) -> str:
         """On a button: "Last 24 hours"."""
-        said = self.said(zone).removeprefix("in the ")
-        return "All there is" if self.preset == "all" else said[0].upper() + said[1:]
+        sentence = self.said(zone).removeprefix("in the ")
+        return "All there is" if self.preset == "all" else sentence[0].upper() + sentence[1:]
 
 
 def bar_width(low: datetime, high: datetime) -> timedelta:

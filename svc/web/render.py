@@ -15,7 +15,9 @@ from urllib.parse import quote, urlencode
 from zlib import MAX_WBITS, compressobj
 
 import attrs
+import trio
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2.meta import find_referenced_templates
 from markupsafe import Markup
 from quart import Response
 
@@ -70,8 +72,8 @@ def _finalize(value: Any) -> Any:
 
 def query(path: str, **parameters: Any) -> str:
     """A path with a query; parameters without a value are left out."""
-    kept = {name.rstrip("_"): value for name, value in parameters.items() if value not in (None, "")}
-    return f"{path}{'&' if '?' in path else '?'}{urlencode(kept)}" if kept else path
+    fields = {name.rstrip("_"): value for name, value in parameters.items() if value not in (None, "")}
+    return f"{path}{'&' if '?' in path else '?'}{urlencode(fields)}" if fields else path
 
 
 def _token(name: str, value: str) -> str:
@@ -97,33 +99,57 @@ def _environment(assets: Assets) -> Environment:
 
 
 class Renderer:
-    """Makes responses. Templates are compiled once."""
+    """Makes responses. Templates are compiled once, in a thread: a page and its parts take 60 to 100 ms."""
 
     def __init__(self, assets: Assets) -> None:
         self.assets = assets
         self._environment = _environment(assets)
+        self._compiled: set[str] = set()
+
+    async def _compile(self, template: str) -> None:
+        if template not in self._compiled:
+            known = frozenset(self._compiled)
+            self._compiled.update(await trio.to_thread.run_sync(self._compile_all, template, known))
+
+    def _compile_all(self, template: str, known: frozenset[str]) -> set[str]:
+        """Compile a template and all that it names; those that were not `known`. jinja2 locks its cache."""
+        environment, names, compiled = self._environment, [template], set[str]()
+        assert environment.loader is not None
+        while names:
+            name = names.pop()
+            if name in compiled or name in known:
+                continue
+            compiled.add(name)
+            source = environment.loader.get_source(environment, name)[0]
+            names += [part for part in find_referenced_templates(environment.parse(source)) if part]
+            environment.get_template(name)
+        return compiled
 
     def html(self, template: str, context: Mapping[str, Any]) -> str:
         """A template with its context."""
         return self._environment.get_template(template).render(context)
 
-    def shown(self, answer: Html, context: Mapping[str, Any], asked: Asked) -> Response:
+    async def shown(self, answer: Html, context: Mapping[str, Any], negotiation: Asked) -> Response:
         """A page, or 304 when the browser has it already."""
-        body = self.html(f"{answer.template}.html", {**context, **answer.context}).encode("utf-8", "replace")
-        response = self._sent(body, "text/html; charset=utf-8", asked, answer.status, secret=answer.secret)
+        template = f"{answer.template}.html"
+        await self._compile(template)
+        body = self.html(template, {**context, **answer.context}).encode("utf-8", "replace")
+        response = self._sent(
+            body, "text/html; charset=utf-8", negotiation, answer.status, secret=answer.secret
+        )
         if answer.retry_after_s is not None:
             response.headers["retry-after"] = str(answer.retry_after_s)
         if not answer.part:
             response.headers["speculation-rules"] = json.dumps(self.assets.url("speculation.json"))
         return _with_cookies(response, answer.cookies)
 
-    def sent(self, answer: Sent, asked: Asked) -> Response:
+    def sent(self, answer: Sent, negotiation: Asked) -> Response:
         """A document that is no page. A download is text and is never opened here."""
         content_type = answer.content_type if answer.file_name is None else "text/plain; charset=utf-8"
         response = self._sent(
             answer.body,
             content_type,
-            asked,
+            negotiation,
             200,
             secret=answer.secret,
             etag=answer.etag,
@@ -137,7 +163,7 @@ class Renderer:
         self,
         body: bytes,
         content_type: str,
-        asked: Asked,
+        negotiation: Asked,
         status: int,
         *,
         secret: bool,
@@ -148,11 +174,11 @@ class Renderer:
         if status == 200 and not secret:
             # Weak: compressed and plain are one page.
             headers["etag"] = f'W/"{etag or blake2b(body, digest_size=12).hexdigest()}"'
-            if asked.etag is not None and headers["etag"] in asked.etag:
+            if negotiation.etag is not None and headers["etag"] in negotiation.etag:
                 return Response(b"", status=304, headers=headers, content_type=None)
-        if asked.gzip and packed is not None:
+        if negotiation.gzip and packed is not None:
             body, headers["content-encoding"] = packed, "gzip"
-        elif asked.gzip and len(body) >= _COMPRESSED_BYTES:
+        elif negotiation.gzip and len(body) >= _COMPRESSED_BYTES:
             packer = compressobj(1, wbits=MAX_WBITS | 16)
             body = packer.compress(body) + packer.flush()
             headers["content-encoding"] = "gzip"
@@ -164,10 +190,10 @@ class Renderer:
         headers = {**HEADERS, "location": answer.location, "cache-control": "no-store"}
         return _with_cookies(Response(b"", status=303, headers=headers, content_type=None), answer.cookies)
 
-    def asset(self, digest: str, name: str, asked: Asked) -> Response | None:
+    def asset(self, digest: str, name: str, negotiation: Asked) -> Response | None:
         """A file, or None when there is none."""
-        found = self.assets.files.get(name)
-        if found is None:
+        file = self.assets.files.get(name)
+        if file is None:
             return None
         lasting = digest == self.assets.digest
         headers = {
@@ -175,10 +201,10 @@ class Renderer:
             "cache-control": "public, max-age=31536000, immutable" if lasting else "no-cache",
             "vary": "accept-encoding",
         }
-        if asked.gzip:
+        if negotiation.gzip:
             headers["content-encoding"] = "gzip"
-        body = found.packed if asked.gzip else found.body
-        return Response(body, headers=headers, content_type=found.content_type)
+        body = file.packed if negotiation.gzip else file.body
+        return Response(body, headers=headers, content_type=file.content_type)
 
 
 def _with_cookies(response: Response, cookies: tuple[str, ...]) -> Response:

@@ -56,10 +56,10 @@ async def forecast_of(visit: Visit, terms: Terms) -> RetentionForecast:
 
 async def frees(visit: Visit, terms: Terms) -> Frees | None:
     """What these terms let go of the project's traces; None when they keep all for ever."""
-    before = cutoffs(terms, visit.means.now()).traces
-    if before is None:
+    cutoff = cutoffs(terms, visit.means.now()).traces
+    if cutoff is None:
         return None
     reads = DiskReads(visit.means.questions)
-    held = await reads.before(visit.project.id, before)
+    usage = await reads.before(visit.project.id, cutoff)
     disk = await reads.now()
-    return Frees(before, held, round(held.spans * (disk.bytes_per_span or 0.0)))
+    return Frees(cutoff, usage, round(usage.spans * (disk.bytes_per_span or 0.0)))

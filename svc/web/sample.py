@@ -19,7 +19,7 @@ def _pairs(attributes: dict[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-def _said(role: str, text: str) -> str:
+def _message(role: str, text: str) -> str:
     return msgspec.json.encode([{"role": role, "parts": [{"type": "text", "content": text}]}]).decode()
 
 
@@ -32,7 +32,7 @@ def sample_trace(now: datetime) -> bytes:
         "gen_ai.provider.name": "openai",
         "gen_ai.request.model": "gpt-4o",
         "gen_ai.response.model": "gpt-4o",
-        "gen_ai.input.messages": _said("user", _QUESTION),
+        "gen_ai.input.messages": _message("user", _QUESTION),
     }
 
     def span(
@@ -52,7 +52,7 @@ def sample_trace(now: datetime) -> bytes:
 
     looked_up = {
         "gen_ai.operation.name": "execute_tool",
-        "gen_ai.tool.name": "lookup_order",
+        "gen_ai.tool.name": "sample_lookup",
         "gen_ai.tool.call.arguments": '{"order": "88-1203"}',
         "gen_ai.tool.call.result": '{"status": "on its way"}',
     }
@@ -61,12 +61,12 @@ def sample_trace(now: datetime) -> bytes:
     answered = {
         "gen_ai.usage.input_tokens": 489,
         "gen_ai.usage.output_tokens": 27,
-        "gen_ai.output.messages": _said("assistant", _ANSWER),
+        "gen_ai.output.messages": _message("assistant", _ANSWER),
     }
     spans = [
         span("invoke_agent sample", (root, ""), 2400, 0, agent),
         span("chat gpt-4o", (secrets.token_hex(8), root), 2390, 1500, {**chat, **counted}),
-        span("execute_tool lookup_order", (secrets.token_hex(8), root), 1480, 1100, looked_up),
+        span("execute_tool sample_lookup", (secrets.token_hex(8), root), 1480, 1100, looked_up),
         span("chat gpt-4o", (secrets.token_hex(8), root), 1080, 10, {**chat, **answered}),
     ]
     resource = {"attributes": _pairs({"service.name": "sample"})}

@@ -66,7 +66,6 @@ class Site:
                 f"page {page.method} {page.path}",
                 self._view(page),
                 methods=[page.method],
-                provide_automatic_options=False,
             )
         app.add_url_rule("/static/<digest>/<path:name>", "static files", self._static, methods=["GET"])
 
@@ -94,35 +93,35 @@ class Site:
 
     async def _answered(self, page: PageRoute, path: dict[str, str]) -> Response:
         headers = lowered(request.headers)
-        asked, look = Asked.of(headers), Look.of(headers)
+        negotiation, look = Asked.of(headers), Look.of(headers)
         visit: Visit | None = None
         try:
             client = self.means.surroundings.client(request.remote_addr, request.scheme, headers)
             call = await admit(self.means, page.rule, client, headers, path)
             if isinstance(call, Refusal):
-                return await self._refused(call, None, asked, look)
+                return await self._refused(call, None, negotiation, look)
             visit = await self._visit(page, call, look)
             answer = await page.handler(visit)
             if isinstance(answer, Refusal):
-                return await self._refused(answer, visit, asked, look)
+                return await self._refused(answer, visit, negotiation, look)
             if isinstance(answer, Go):
                 return self.renderer.gone(answer)
             if isinstance(answer, Sent):
-                return self.renderer.sent(answer, asked)
-            response = await self._page(answer, visit, asked, look)
+                return self.renderer.sent(answer, negotiation)
+            response = await self._page(answer, visit, negotiation, look)
             self._away_since = None
             return response
         except Refused as refused:
-            return await self._refused(refused.refusal, visit, asked, look)
+            return await self._refused(refused.refusal, visit, negotiation, look)
         except Outage:
             self._away_since = self._away_since or self.means.now()
-            return await self._refused(UNAVAILABLE, None, asked, look)
+            return await self._refused(UNAVAILABLE, None, negotiation, look)
         except StoreRefused:
             # Such as U+0000, which PostgreSQL keeps in no text.
-            return await self._refused(BAD_REQUEST, None, asked, look)
+            return await self._refused(BAD_REQUEST, None, negotiation, look)
         except Exception as error:
             log.exception("a page at %s failed", request.path, exc_info=error)
-            return await self._refused(INTERNAL, None, asked, look)
+            return await self._refused(INTERNAL, None, negotiation, look)
 
     async def _visit(self, page: PageRoute, call: Call[None], look: Look) -> Visit:
         form = None
@@ -132,19 +131,19 @@ class Site:
         address = request.path + (f"?{query}" if query else "")
         return Visit(call, request.args.to_dict(), look, self.instruments, address, form)
 
-    async def _page(self, answer: Html, visit: Visit, asked: Asked, look: Look) -> Response:
+    async def _page(self, answer: Html, visit: Visit, negotiation: Asked, look: Look) -> Response:
         context = self._context(look, answer)
         cookies = answer.cookies
         if not answer.part and visit.call.maybe_project is not None:
             context["frame"] = await frame_of(visit, self._places())
             context["base"] = visit.base
-            here = f"{visit.org.slug}/{visit.project.slug}"
+            project_path = f"{visit.org.slug}/{visit.project.slug}"
             if look.last != (visit.org.slug, visit.project.slug) and "sec-purpose" not in visit.call.headers:
-                cookies = (*cookies, look_cookie(LAST_COOKIE, here))
+                cookies = (*cookies, look_cookie(LAST_COOKIE, project_path))
         elif answer.part and visit.call.maybe_project is not None:
             context["base"] = visit.base
         context["visit"] = visit
-        return self.renderer.shown(attrs.evolve(answer, cookies=cookies), context, asked)
+        return await self.renderer.shown(attrs.evolve(answer, cookies=cookies), context, negotiation)
 
     def _places(self) -> frozenset[str]:
         below = PROJECT + "/"
@@ -160,7 +159,9 @@ class Site:
             "single_user": self.means.callers.disabled,
         }
 
-    async def _refused(self, refusal: Refusal, visit: Visit | None, asked: Asked, look: Look) -> Response:
+    async def _refused(
+        self, refusal: Refusal, visit: Visit | None, negotiation: Asked, look: Look
+    ) -> Response:
         part = PART_HEADER in request.headers
         if refusal is API_UNAUTHORIZED and not part and request.method == "GET":
             query = request.query_string.decode("latin-1")
@@ -178,14 +179,14 @@ class Site:
         )
         if visit is not None and visit.call.maybe_project is not None and not part:
             try:
-                return await self._page(answer, visit, asked, look)
+                return await self._page(answer, visit, negotiation, look)
             except Outage:
                 pass
-        return self.renderer.shown(answer, self._context(look, answer), asked)
+        return await self.renderer.shown(answer, self._context(look, answer), negotiation)
 
     async def _static(self, digest: str, name: str) -> Response:
-        found = self.renderer.asset(digest, name, Asked.of(lowered(request.headers)))
-        return found or Response(b"", status=404)
+        response = self.renderer.asset(digest, name, Asked.of(lowered(request.headers)))
+        return response or Response(b"", status=404)
 
 
 def _missing(refusal: Refusal) -> Callable[[Visit], Awaitable[Refusal]]:

@@ -23,8 +23,10 @@ _OF_SPANS: Final = {
 
 def as_call(filters: Filters, range_: TimeRange, visit: Visit, limit: int) -> dict[str, Any]:
     """This view as a question to MCP and to the query API, and what they have no word for."""
-    known = {"call_site_id", "model", "kind", "status"}
-    arguments: dict[str, Any] = {name: value for name, value in filters.asked.items() if name in known}
+    native_fields = {"call_site_id", "model", "kind", "status"}
+    arguments: dict[str, Any] = {
+        name: value for name, value in filters.asked.items() if name in native_fields
+    }
     if filters.text:
         arguments["q"] = filters.text
     arguments["range"] = {name: value for name, value in range_.instants.items() if name in ("from", "to")}
@@ -37,8 +39,10 @@ def as_call(filters: Filters, range_: TimeRange, visit: Visit, limit: int) -> di
     }
     # The query API knows spans: those that such traces hold.
     spans: dict[str, Any] = {"dataset": "spans", "range": arguments["range"], "limit": limit}
-    named = {name: filters.asked[of] for name, of in _OF_SPANS.items() if of in filters.asked}
-    spans |= ({"filters": named} if named else {}) | ({"q": filters.text} if filters.text else {})
+    span_filters = {name: filters.asked[field] for name, field in _OF_SPANS.items() if field in filters.asked}
+    spans |= ({"filters": span_filters} if span_filters else {}) | (
+        {"q": filters.text} if filters.text else {}
+    )
     host = visit.call.headers.get("host", "localhost")
     origin = visit.means.landing or f"{'https' if visit.call.client.secure else 'http'}://{host}"
     return {
@@ -48,7 +52,7 @@ def as_call(filters: Filters, range_: TimeRange, visit: Visit, limit: int) -> di
         "mcp": msgspec.json.format(msgspec.json.encode(call["params"]), indent=2).decode(),
         "curl": f'curl -sS {origin}/mcp \\\n  -H "Authorization: Bearer $ADMIN_KEY" \\\n'
         f"  -H 'Content-Type: application/json' \\\n  -d '{_quoted(call)}'",
-        "left_out": _left_out(filters, known),
+        "left_out": _left_out(filters, native_fields),
     }
 
 
@@ -57,5 +61,7 @@ def _quoted(body: dict[str, Any]) -> str:
     return msgspec.json.encode(body).decode().replace("'", "'\\''")
 
 
-def _left_out(filters: Filters, known: set[str]) -> list[str]:
-    return sorted("what is excluded" if name == "without" else name for name in set(filters.asked) - known)
+def _left_out(filters: Filters, native_fields: set[str]) -> list[str]:
+    return sorted(
+        "what is excluded" if name == "without" else name for name in set(filters.asked) - native_fields
+    )

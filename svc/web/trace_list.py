@@ -63,9 +63,9 @@ class Asking:
     @classmethod
     def of(cls, visit: Visit, given: Mapping[str, str] | None = None) -> Asking:
         """From the address, or from a form's fields. Raises `Refused` for a range that cannot be read."""
-        asked = visit.query if given is None else given
-        range_ = TimeRange.of(asked, visit.means.now())
-        return cls(read_filters(asked.get("q", "")), range_, visit.base)
+        parameters = visit.query if given is None else given
+        range_ = TimeRange.of(parameters, visit.means.now())
+        return cls(read_filters(parameters.get("q", "")), range_, visit.base)
 
     def address(self, q: str | None = None, *, kept: bool = False, **more: Any) -> str:
         """The address of this list with another bar, or more; `kept`: its range as two instants."""

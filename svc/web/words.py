@@ -53,8 +53,8 @@ def _marks(match: re.Match[str]) -> str:
     if match[0] in _FLAG_TAGS and text[first - 1 : first] == _BLACK_FLAG:
         return match[0]
     return "".join(
-        char if _JOINED.match(text, first + place) else f"⟨U+{ord(char):04X}⟩"
-        for place, char in enumerate(match[0])
+        char if _JOINED.match(text, first + offset) else f"⟨U+{ord(char):04X}⟩"
+        for offset, char in enumerate(match[0])
     )
 
 
@@ -65,38 +65,38 @@ def parsed(moment: datetime | str) -> datetime:
 
 def clock(moment: datetime | str, zone: tzinfo, now: datetime | None = None) -> str:
     """11:52:07 of today, Sat 11:52:07 of the last days, 14 Nov 11:52:07, with the year when it is another."""
-    then = parsed(moment).astimezone(zone)
-    at = then.strftime("%H:%M:%S")
-    return at if now is None else _day(then, now.astimezone(zone)) + at
+    local_time = parsed(moment).astimezone(zone)
+    text = local_time.strftime("%H:%M:%S")
+    return text if now is None else _day(local_time, now.astimezone(zone)) + text
 
 
 def minute(moment: datetime | str, zone: tzinfo, now: datetime) -> str:
     """Like `clock`, without seconds."""
-    then = parsed(moment).astimezone(zone)
-    return _day(then, now.astimezone(zone)) + then.strftime("%H:%M")
+    local_time = parsed(moment).astimezone(zone)
+    return _day(local_time, now.astimezone(zone)) + local_time.strftime("%H:%M")
 
 
-def _day(then: datetime, today: datetime) -> str:
-    days = (today.date() - then.date()).days
+def _day(local_time: datetime, today: datetime) -> str:
+    days = (today.date() - local_time.date()).days
     if days == 0:
         return ""
     if 0 < days < 6:
-        return then.strftime("%a ")
-    if then.year == today.year:
-        return f"{then.day} {then.strftime('%b')} "
-    return f"{then.day} {then.strftime('%b %Y')} "
+        return local_time.strftime("%a ")
+    if local_time.year == today.year:
+        return f"{local_time.day} {local_time.strftime('%b')} "
+    return f"{local_time.day} {local_time.strftime('%b %Y')} "
 
 
 def day(moment: datetime | str, zone: tzinfo) -> str:
     """Tue 24 Nov: when about something will be."""
-    then = parsed(moment).astimezone(zone)
-    return f"{then:%a} {then.day} {then:%b}"
+    local_time = parsed(moment).astimezone(zone)
+    return f"{local_time:%a} {local_time.day} {local_time:%b}"
 
 
 def moment(instant: datetime | str, zone: tzinfo) -> str:
     """2026-11-21 11:52:07.130 UTC: everything, for a title."""
-    then = parsed(instant).astimezone(zone)
-    return f"{then:%Y-%m-%d %H:%M:%S}.{then.microsecond // 1000:03d} {then.tzname()}"
+    local_time = parsed(instant).astimezone(zone)
+    return f"{local_time:%Y-%m-%d %H:%M:%S}.{local_time.microsecond // 1000:03d} {local_time.tzname()}"
 
 
 def ago(instant: datetime | str, now: datetime) -> str:
@@ -123,10 +123,10 @@ def unbroken(text: str) -> str:
 def length(range_: timedelta) -> str:
     """the last 24 hours: how a range is called."""
     seconds = range_.total_seconds()
-    for size_s, one in ((86_400, "day"), (3600, "hour"), (60, "minute")):
+    for size_s, unit in ((86_400, "day"), (3600, "hour"), (60, "minute")):
         if seconds % size_s == 0 and seconds >= size_s:
             number = int(seconds // size_s)
-            return one if number == 1 else f"{number} {one}s"
+            return unit if number == 1 else f"{number} {unit}s"
     return counted(round(seconds), "second")
 
 

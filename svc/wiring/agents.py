@@ -13,6 +13,7 @@ import socket
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, Final, cast
 
 import attrs
@@ -23,7 +24,7 @@ from actors.launcher import Launcher, LauncherState
 from actors.ports import RunnerHost, RunnerLink
 from actors.runner_child import NamedRunner, RunnerChild
 from actors.supervision import Actor, Board, Vitals
-from protocol.agents import PURPOSES, RUN_TOOLS, ParkedFor, RunHeld, RunLease, Spent
+from protocol.agents import PURPOSES, RUN_TOOLS, ParkedFor, RunAbandoned, RunHeld, RunLease, Spent
 from protocol.detection import SYSTEM
 from protocol.running import Credential, McpPlace, Provider, RepoPlace, RunRequest
 from protocol.sealed import Lost
@@ -61,7 +62,7 @@ class RunBooks:
         """Have findings triaged in projects that want it by itself."""
         return await RunStore(self.database).press_automatic(SYSTEM, moment)
 
-    async def claim(self, moment: datetime) -> RunLease | None:
+    async def claim(self, moment: datetime) -> RunLease | RunAbandoned | None:
         """Hold the run that is due longest."""
         return await RunStore(self.database).claim(moment)
 
@@ -134,14 +135,18 @@ class RequestDesk:
         choice = lease.settings.models.get(lease.kind)
         credential = Credential()
         if choice is not None:
-            found = await reads.integration(lease, choice.integration_id)
-            if found is None:
+            integration = await reads.integration(lease, choice.integration_id)
+            if integration is None:
                 return "no_provider"
-            secret = self._opened(found)
+            secret = self._opened(integration)
             if isinstance(secret, Lost):
                 return "rejected_credential"
             credential = Credential(
-                cast(Provider, found.provider), found.base_url, found.region, found.username, secret
+                cast(Provider, integration.provider),
+                integration.base_url,
+                integration.region,
+                integration.username,
+                secret,
             )
         limits = lease.limits
         if choice is not None:
@@ -170,30 +175,36 @@ class RequestDesk:
             repo=repo,
         )
 
-    def _opened(self, found: Integration) -> str | Lost | None:
-        return None if found.sealed is None else self.seals.open(found.sealed, found.purpose)
+    def _opened(self, integration: Integration) -> str | Lost | None:
+        return (
+            None if integration.sealed is None else self.seals.open(integration.sealed, integration.purpose)
+        )
 
     async def _repo(self, lease: RunLease, reads: ClaimReads, finding: Mapping[str, Any]) -> RepoPlace | None:
         """The project's repository, for whoever looks for a cause. A credential goes to its own host only."""
         choice = lease.settings.repository
         if choice is None or lease.kind != "rca":
             return None
-        place = RepoPlace(choice.clone_url, choice.ref, onset_at=str(finding.get("onset_at") or "") or None)
+        location = RepoPlace(
+            choice.clone_url, choice.ref, onset_at=str(finding.get("onset_at") or "") or None
+        )
         if choice.integration_id is None:
-            return place
-        found = await reads.integration(lease, choice.integration_id)
-        if found is None or not is_hosted_by(choice.clone_url, found.provider, found.base_url):
-            return place
-        secret = self._opened(found)
-        username = found.username or GIT_USERS.get(found.provider)
+            return location
+        integration = await reads.integration(lease, choice.integration_id)
+        if integration is None or not is_hosted_by(
+            choice.clone_url, integration.provider, integration.base_url
+        ):
+            return location
+        secret = self._opened(integration)
+        username = integration.username or GIT_USERS.get(integration.provider)
         return msgspec.structs.replace(
-            place, username=username, secret=None if isinstance(secret, Lost) else secret
+            location, username=username, secret=None if isinstance(secret, Lost) else secret
         )
 
     async def mint(self, lease: RunLease, request: RunRequest) -> tuple[str, RunRequest]:
         """A key that reads the project until shortly after the run's deadline."""
         until = now() + timedelta(seconds=lease.limits.seconds + KEY_S)
-        made = await self.keys.create(
+        creation = await self.keys.create(
             lease.project_id,
             f"agent run {lease.name}",
             "admin",
@@ -201,9 +212,9 @@ class RequestDesk:
             purpose=PURPOSES[lease.kind],
             expires_at=until,
         )
-        await RunStore(self.database).holds_key(lease, made.key.id)
-        mcp = msgspec.structs.replace(request.mcp, token=made.plaintext)
-        return made.key.id, msgspec.structs.replace(request, mcp=mcp)
+        await RunStore(self.database).holds_key(lease, creation.key.id)
+        mcp = msgspec.structs.replace(request.mcp, token=creation.plaintext)
+        return creation.key.id, msgspec.structs.replace(request, mcp=mcp)
 
     async def revoke(self, lease: RunLease, key_id: str) -> None:
         """The key opens nothing any more, here at once and elsewhere when they hear."""
@@ -219,24 +230,24 @@ class RequestDesk:
     ) -> Mapping[str, Any] | str:
         """The answer as it counts: of its form, on what can be looked up."""
         answer = {name: value for name, value in result.items() if name not in ("unsupported", "notes")}
-        told = form_faults(lease.kind, answer)
-        if told:
-            return told[0]
+        faults = form_faults(lease.kind, answer)
+        if faults:
+            return faults[0]
         marked, noted = result.get("unsupported"), result.get("notes")
         answer = tidied(answer)
         if lease.kind == "rca":
             answer = completed(answer, request.checklist)
-        found = await ClaimReads(self.database).look_up(lease, _plausible(cited_ids(answer)))
-        answer = grounded(answer, existing=found.existing, evidence=found.evidence, before=found.before)
+        cited = await ClaimReads(self.database).look_up(lease, _plausible(cited_ids(answer)))
+        answer = grounded(answer, existing=cited.existing, evidence=cited.evidence, before=cited.before)
         if lease.kind == "triage" and answer["verdict"] != "unclear" and not answer["citations"]:
             return "nothing it cites is in the project"
-        numbers = [str(one)[:40] for one in marked[:200]] if isinstance(marked, list) else []
-        notes = [tidied_text(str(one)[:NOTE_CHARS]) for one in noted[:4]] if isinstance(noted, list) else []
+        numbers = [str(number)[:40] for number in marked[:200]] if isinstance(marked, list) else []
+        notes = [tidied_text(str(note)[:NOTE_CHARS]) for note in noted[:4]] if isinstance(noted, list) else []
         return {**answer, "unsupported": numbers, "notes": notes}
 
 
 def _plausible(ids: set[str]) -> list[str]:
-    return [one for one in ids if len(one) in (16, 32) and set(one) <= set("0123456789abcdef")]
+    return [id_ for id_ in ids if len(id_) in (16, 32) and set(id_) <= set("0123456789abcdef")]
 
 
 def mcp_url(settings: Settings, port: int) -> str:
@@ -284,14 +295,16 @@ def agent_loops(
     if has_child(settings):
         key = secrets.token_urlsafe(32)
         runner = board.enrol("sandbox-runner", spare=True)
-        made = RunnerChild(
+        child = RunnerChild(
             launch=lambda: _child(key),
             connect=lambda url: cast(RunnerLink, RunnerClient(url, key)),
-            busy=lambda: state.in_hand > 0,
+            # One that can do no run stays: while it is there, it is asked whether it can again.
+            busy=lambda: state.in_hand > 0 or state.fault is not None,
+            report=partial(setattr, state, "child_fault"),
             vitals=runner,
         )
-        host = made
-        loops.append((lambda: made, runner))
+        host = child
+        loops.append((lambda: child, runner))
     else:
         url = settings.launcher_url or COMPOSED_RUNNER
         host = NamedRunner(RunnerClient(url, settings.runner_key or ""))

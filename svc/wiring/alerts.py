@@ -134,21 +134,21 @@ class OwnLooks:
     def samples(self, moment: datetime) -> Mapping[RuleKind, Sample]:
         """What is known by now of the disk, the backup and the certificate."""
         disk, backups = self.safekeeping.disk, self.safekeeping.backups
-        found: dict[RuleKind, Sample] = {}
+        samples: dict[RuleKind, Sample] = {}
         if disk is not None and disk.measured:
-            found["disk.budget"] = DiskSample(
+            samples["disk.budget"] = DiskSample(
                 level=disk.level, used=disk.used, budget=disk.budget, reached_on=disk.reached_on
             )
         if backups is not None and backups.looked:
-            found["backup.old"] = BackupSample(
+            samples["backup.old"] = BackupSample(
                 began_at=self.began_at,
                 last_good_at=backups.last_good_at,
                 failed=backups.last_error is not None,
             )
         left_s = None if self.tls is None else self.tls.left_s()
         if left_s is not None:
-            found["certificate.expiring"] = CertificateSample(ends_at=moment + timedelta(seconds=left_s))
-        return found
+            samples["certificate.expiring"] = CertificateSample(ends_at=moment + timedelta(seconds=left_s))
+        return samples
 
     async def disk(self, rule: AlertRule, moment: datetime) -> RuleSightings:
         """The disk against its budget."""
@@ -225,6 +225,6 @@ def _teller(pools: Pools, own: OwnLooks, tally: AlertTally, vitals: Vitals) -> L
 
 
 def _composed(
-    rule: AlertRule, place: AlertPlace, channel: AlertChannel, event: AlertEvent
+    rule: AlertRule, location: AlertPlace, channel: AlertChannel, event: AlertEvent
 ) -> Sequence[AlertMessage]:
-    return composed(rule, [event], place, incidents=CHANNELS[channel.kind].keeps_incidents)
+    return composed(rule, [event], location, incidents=CHANNELS[channel.kind].keeps_incidents)

@@ -24,7 +24,7 @@ from actors.keys import snapshot as keys_snapshot
 from actors.partitions import Partitioner
 from actors.ports import BatchSink, Hours
 from actors.purger import Purger
-from actors.roller import RollerTally, TraceRoller
+from actors.roller import ROUND_TRACES, RollerTally, TraceRoller
 from actors.supervision import Actor, Board, Vitals
 from actors.sweeper import SweepTally
 from protocol.decoding import Prices
@@ -75,9 +75,10 @@ from svc.wiring.detecting import detecting_loop
 from svc.wiring.keeping import leases, optional_loops, retention_report
 from svc.wiring.open_store import Store
 from svc.wiring.pages import DemoProcess, RunningProcess, instruments_of, site
-from svc.wiring.people import means, sign_ins
+from svc.wiring.people import invitation_loop, means, sign_ins
 from svc.wiring.pools import Pools, replica_loops
 from svc.wiring.prices import shared_prices
+from svc.wiring.runner_presence import NamedRunnerPresence
 from svc.wiring.safekeeping import Safekeeping, safekeeping_loops
 from svc.wiring.spools import Spooling, drainers, ingest_limits, quota_sizes, sizes_for
 from svc.wiring.tee import Teeing
@@ -132,8 +133,11 @@ class House:
         self.process = RunningProcess(
             settings, self.health, self.metrics, self.sink, DeadLetterStore(pools.questions)
         )
-        asked = (pools.admission, pools.questions)
-        self.means = means(settings, *asked, self.keys, self.hashers, now, self.process, pools.history)
+        databases = (pools.admission, pools.questions)
+        runner = NamedRunnerPresence.of(settings)
+        self.means = means(
+            settings, *databases, self.keys, self.hashers, now, self.process, pools.history, runner
+        )
         self.post = cast(AlertPost, self.means.alerts)
         self.owner_link, self.demo = OwnerLink(now), DemoProcess()
         api = Api(self.means, ROUTES)
@@ -156,13 +160,13 @@ class House:
         )
 
     def _mcp(self, queries: QueryStore) -> Mcp:
-        found, known = self.means, ambient(self.settings)
+        means, provider = self.means, ambient(self.settings)
         return Mcp(
             self.keys,
-            Reads.of(self.pools.questions, queries, now, found.installed, known, self.pools.history),
-            found.turns,
+            Reads.of(self.pools.questions, queries, now, means.installed, provider, self.pools.history),
+            means.turns,
             enabled=not self.settings.auth_disabled,
-            surroundings=found.surroundings,
+            surroundings=means.surroundings,
         )
 
     def _door(self, mcp: Mcp, app: Any) -> Door:
@@ -265,10 +269,13 @@ class House:
         vitals = self.board.enrol(name, spare=True)
         return lambda: HourBuilder(hours=hours, now=self._server_time, vitals=vitals, round_s=round_s), vitals
 
+    def _roller(self, name: str, shelf: TraceStore, traces: int) -> tuple[Callable[[], Actor], Vitals]:
+        now, tally, vitals = self._server_time, self.roller_tally, self.board.enrol(name, spare=True)
+        return lambda: TraceRoller(shelf=shelf, now=now, tally=tally, vitals=vitals, traces=traces), vitals
+
     def loops(self) -> list[tuple[Callable[[], Actor], Vitals]]:
         """The actors that run until they are cancelled, in the order of their start."""
         cache, news = self.board.enrol("key-cache"), self.board.enrol("key-news")
-        roller = self.board.enrol("trace-roller", spare=True)
         partitioner = self.board.enrol("partitioner", spare=True)
         exporters, purger = (self.board.enrol(name, spare=True) for name in ("exporter-writer", "purger"))
         loops: list[tuple[Callable[[], Actor], Vitals]] = [
@@ -290,15 +297,9 @@ class House:
             self._builder(RollupStore(self.pools.upkeep), "rollup-writer", ROLLUPS_ROUND_S),
             (lambda: Purger(shelf=PurgeStore(self.pools.upkeep), now=now, vitals=purger), purger),
             (lambda: Partitioner(calendar=self.days, now=now, vitals=partitioner), partitioner),
-            (
-                lambda: TraceRoller(
-                    shelf=TraceStore(self.pools.upkeep),
-                    now=self._server_time,
-                    tally=self.roller_tally,
-                    vitals=roller,
-                ),
-                roller,
-            ),
+            self._roller("trace-roller", TraceStore(self.pools.upkeep), ROUND_TRACES),
+            # One at a time: each is a transaction of its own.
+            self._roller("large-trace-roller", TraceStore(self.pools.upkeep, large=True), 1),
             detecting_loop(
                 self.settings,
                 self.store.database.address,
@@ -319,6 +320,7 @@ class House:
         loops = alert_loops(self.pools, self.board, self._looks(), self.alerts)
         loops += tee + agent_loops(self.settings, self.pools.upkeep, desk, self.launcher, self.board)
         duties = leases(self.settings)
+        loops.append(invitation_loop(self.means, self.board))
         loops += optional_loops(self.settings, self.pools.upkeep, self.board, self.sweep_tally, duties)
         loops += safekeeping_loops(self.settings, self.pools.upkeep, self.board, self.safekeeping, duties)
         if self.tls is not None:

@@ -62,34 +62,40 @@ class ImportOrder:
 
     def journal_name(self, project_id: int) -> str:
         """The name of its journal: the same for the same order."""
-        said = repr((attrs.astuple(self), project_id)).encode()
-        return f"{self.product}-{hashlib.sha256(said).hexdigest()[:16]}.sqlite"
+        identity = repr((attrs.astuple(self), project_id)).encode()
+        return f"{self.product}-{hashlib.sha256(identity).hexdigest()[:16]}.sqlite"
 
 
-def source_of(order: ImportOrder, env: Mapping[str, str]) -> AbstractContextManager[Source]:
-    """The source of an order, open. Raises `OperatorError` and `OSError`."""
+def source_of(
+    order: ImportOrder, env: Mapping[str, str], tell: Callable[[str], object]
+) -> AbstractContextManager[Source]:
+    """The source of an order, open; `tell` hears what it waits for. Raises `OperatorError` and `OSError`."""
     if order.product != "export":
-        return nullcontext(_product(order, env))
+        return nullcontext(_product(order, env, tell))
     path = Path(order.place)
     if order.place != "-" and is_parquet(path):
         return nullcontext(ParquetExport(path))
     return ExportedFile.at(order.place)
 
 
-def _product(order: ImportOrder, env: Mapping[str, str]) -> Source:
+def _product(order: ImportOrder, env: Mapping[str, str], tell: Callable[[str], object]) -> Source:
+    def client(headers: Mapping[str, str], credentials: str) -> HistoryClient:
+        if not _is_url(order.place) or not urlsplit(order.place).hostname:
+            raise OperatorError(f"{order.place!r} is no address; expected one like http://127.0.0.1:6006")
+        return HistoryClient(order.place, headers, credentials, tell=tell)
+
     match order.product:
         case "phoenix":
             token = env.get("PHOENIX_API_KEY")
-            client = _client(order.place, _bearer(token), "PHOENIX_API_KEY")
-            return PhoenixProject(client, order.source_project or "default", order.service)
+            http = client(_bearer(token), "PHOENIX_API_KEY")
+            return PhoenixProject(http, order.source_project or "default", order.service)
         case "mlflow":
             names = "MLFLOW_TRACKING_TOKEN, or MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD"
             user = env.get("MLFLOW_TRACKING_USERNAME")
             headers = _bearer(env.get("MLFLOW_TRACKING_TOKEN")) or (
                 _basic(user, env.get("MLFLOW_TRACKING_PASSWORD", "")) if user else {}
             )
-            client = _client(order.place, headers, names)
-            return MlflowExperiment(client, order.source_project or "0", order.service)
+            return MlflowExperiment(client(headers, names), order.source_project or "0", order.service)
         case "langfuse" if not _is_url(order.place):
             return LangfuseFiles(Path(order.place), order.service)
         case "langfuse":
@@ -99,19 +105,13 @@ def _product(order: ImportOrder, env: Mapping[str, str]) -> Source:
                     "Langfuse wants the keys of a project: set LANGFUSE_PUBLIC_KEY and LANGFUSE_SECRET_KEY"
                 )
             names = "LANGFUSE_PUBLIC_KEY and LANGFUSE_SECRET_KEY"
-            return LangfuseProject(_client(order.place, _basic(public, secret), names), order.service)
+            return LangfuseProject(client(_basic(public, secret), names), order.service)
         case other:
             raise AssertionError(other)
 
 
-def _is_url(place: str) -> bool:
-    return urlsplit(place).scheme in ("http", "https")
-
-
-def _client(place: str, headers: Mapping[str, str], credentials: str) -> HistoryClient:
-    if not _is_url(place) or not urlsplit(place).hostname:
-        raise OperatorError(f"{place!r} is no address; expected one like http://127.0.0.1:6006")
-    return HistoryClient(place, headers, credentials)
+def _is_url(location: str) -> bool:
+    return urlsplit(location).scheme in ("http", "https")
 
 
 def _bearer(token: str | None) -> dict[str, str]:
@@ -145,9 +145,9 @@ class DiskRoom:
                 f"{share}: nothing more is taken in; make room or raise SVC_DISK_BUDGET_BYTES, then give the"
                 " same command again, and it goes on where it was"
             )
-        level, before = level_of(used, self.budget_bytes), self._level
+        level, previous = level_of(used, self.budget_bytes), self._level
         self._level = level
-        if level == before:
+        if level == previous:
             return
         if level == "drop":
             self.tell(f"{share}: the service drops its oldest days now, which may be those that come in")
@@ -168,7 +168,7 @@ async def mover(
 ) -> HistoryMove:
     """What moves an order's source into a project; a `dry` one stores nothing. Raises `Outage`.
 
-    `tell` hears what is to be said about the disk meanwhile.
+    `tell` hears what is to be said about the disk and the database meanwhile.
     """
 
     async def expired_before(connection: Connection) -> datetime | None:
@@ -189,4 +189,5 @@ async def mover(
         now=now,
         spans_a_s=spans_a_s,
         room=room.check if settings.disk_budget_bytes else None,
+        tell=tell,
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable
-from importlib.metadata import version
 from typing import Any, Final
 from uuid import uuid4
 
@@ -14,6 +13,7 @@ from actors.heartbeat import Heartbeat
 from actors.leases import LeaseKeeper, Leases
 from actors.supervision import Actor, Board, Vitals
 from actors.sweeper import RetentionSweeper, SweepTally
+from protocol.release import release
 from svc.config.table import Settings
 from svc.domain.heartbeat import Build, message
 from svc.domain.retention import Terms
@@ -68,7 +68,7 @@ def _sweeper(retention: RetentionStore, tally: SweepTally, board: Board) -> Loop
 
 def _heartbeat(census: CensusStore, host: HeartbeatHost, board: Board, duties: Leases) -> Loop:
     vitals = board.enrol("heartbeat", spare=True)
-    build = Build(version("trace-svc"), platform.system().lower(), platform.machine().lower())
+    build = Build(release(), platform.system().lower(), platform.machine().lower())
     return (
         lambda: Heartbeat(
             census=census,

@@ -46,8 +46,8 @@ def _acme(settings: Settings) -> bool:
 
 def _model(settings: Settings) -> str:
     """Whom agents ask where a project chose nobody."""
-    known = ambient(settings)
-    return "the integration that a project chose" + ("" if known is None else f", else {known}")
+    provider = ambient(settings)
+    return "the integration that a project chose" + ("" if provider is None else f", else {provider}")
 
 
 def _of_agents(settings: Settings) -> list[Outbound]:

@@ -6,7 +6,6 @@ import logging
 import shutil
 import subprocess
 from collections.abc import Awaitable, Callable
-from importlib.metadata import version
 from typing import Any
 
 import attrs
@@ -15,6 +14,7 @@ import trio
 from actors.keys import Grant
 from actors.ports import BatchSink
 from protocol.refusals import Refusal
+from protocol.release import release
 from protocol.storage import Batch, Written
 from svc.config.table import Settings
 from svc.domain.pricing import PriceBook
@@ -68,7 +68,7 @@ def instruments_of(
         demo=demo,
         prices=prices,
         grpc_port=settings.grpc_port if settings.transport in ("GRPC", "BOTH") else None,
-        version=version("trace-svc"),
+        version=release(),
         process=process,
         sign_on=None if sso is None else SignOnState(sso, sso_redirect_uri(settings)),
     )
@@ -110,8 +110,8 @@ class RunningProcess:
 
     def buried(self) -> int:
         """Spans among the dead letters, as far as this process knows."""
-        known = int(self.reports.ingest()["details"]["dead_lettered"])
-        return max(known - self.gone_spans, 0)
+        dead_lettered = int(self.reports.ingest()["details"]["dead_lettered"])
+        return max(dead_lettered - self.gone_spans, 0)
 
     @property
     def broker(self) -> bool:
@@ -139,8 +139,8 @@ class DemoProcess:
         """Whether it runs, and how the last one ended."""
         if self._process is None:
             return "failed" if self._refused else "idle"
-        ended = self._process.poll()
-        return "running" if ended is None else "failed" if ended else "done"
+        status = self._process.poll()
+        return "running" if status is None else "failed" if status else "done"
 
     async def start(self) -> None:
         """Start it, unless it runs."""
@@ -161,7 +161,7 @@ def _ingest(intake: Intake, process: RunningProcess) -> Callable[[], IngestLight
     rate = Rate(lambda: intake.tally.spans, trio.current_time)
 
     def light() -> IngestLight:
-        refused = sum(int(one["count"]) for one in intake.tally.lately.told())
+        refused = sum(int(refusal["count"]) for refusal in intake.tally.lately.told())
         well = process.reports.ingest()["status"] == "UP"
         return IngestLight(rate.per_s(), refused, process.buried(), well)
 
@@ -171,9 +171,9 @@ def _ingest(intake: Intake, process: RunningProcess) -> Callable[[], IngestLight
 def _send(intake: Intake) -> Callable[[int, bytes], Awaitable[str | None]]:
     async def send(project_id: int, body: bytes) -> str | None:
         with intake.spool.reservation() as room:
-            taken = intake.take(Grant("pages", project_id, "write"), body, "identity", "json", room)
-            if isinstance(taken, Held | Large):
-                taken = await intake.settled(taken)
-        return taken.message if isinstance(taken, Refusal) else None
+            taking = intake.take(Grant("pages", project_id, "write"), body, "identity", "json", room)
+            if isinstance(taking, Held | Large):
+                taking = await intake.settled(taking)
+        return taking.message if isinstance(taking, Refusal) else None
 
     return send

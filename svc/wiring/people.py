@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import datetime
+from typing import cast
 from urllib.parse import urlsplit
 
 import trio
 
 from actors.keys import HASHERS, Keys
+from actors.supervision import Actor, Board, Vitals
 from protocol.rest.accounts import SSO_CALLBACK
 from svc.config.table import Settings
 from svc.domain.access import mode_of, signup_warnings
@@ -20,7 +22,7 @@ from svc.front.auth.calls import Means
 from svc.front.auth.client import Surroundings
 from svc.front.auth.cookies import Seal, derived_key
 from svc.front.auth.limits import Tries
-from svc.front.ports import Replays
+from svc.front.ports import Replays, RunnerPresence
 from svc.front.turns import Turns
 from svc.outside.addresses import LOCAL_NETWORKS, AddressRule, Network
 from svc.outside.http import HttpClient
@@ -35,6 +37,7 @@ from svc.store.accounts.projects import ProjectStore
 from svc.store.postgres.database import Database
 from svc.wiring.alert_post import AlertPost
 from svc.wiring.detecting import installed
+from svc.wiring.invitations import SmtpInvitationMail
 from svc.wiring.keeping import default_terms
 
 
@@ -47,12 +50,14 @@ def means(
     now: Callable[[], datetime],
     replays: Replays,
     history: Database | None = None,
+    runner: RunnerPresence | None = None,
 ) -> Means:
     """What the handlers of the REST API call inwards. `hashers` bounds all bcrypt runs of the process.
 
     `database` is for what is short, `questions` for what may take long, `history` for what traffic brought.
     """
     known_key = derived_key(settings.cookie_password, b"trace-svc known addresses")
+    post = AlertPost.of(settings, now)
     return Means(
         database=database,
         now=now,
@@ -78,13 +83,15 @@ def means(
         seals=Sealer.of(settings),
         reach=Providers(HttpClient(AddressRule(integration_networks(settings)))),
         replays=replays,
-        alerts=AlertPost.of(settings, now),
+        alerts=post,
+        invitation_mail=SmtpInvitationMail.of(database, post),
         terms=default_terms(settings),
         installed=installed(settings),
         false_alarms_per_month=settings.false_alarms_per_month,
         questions=questions,
         history=history or questions,
         turns=Turns(settings.questions_per_key),
+        runner=runner,
         landing="" if settings.frontend_url is None else _origin(settings.frontend_url),
     )
 
@@ -123,6 +130,21 @@ def sign_ins(means: Means) -> Mapping[str, int]:
     return {
         "refused_tries": means.tries.refused,
         "refused_full": means.accounts.refused_full,
+        **_link_mails(means),
+    }
+
+
+def invitation_loop(means: Means, board: Board) -> tuple[Callable[[], Actor], Vitals]:
+    """What mails the links of invitations, and its vitals on the board."""
+    return cast(SmtpInvitationMail, means.invitation_mail).loop(board)
+
+
+def _link_mails(means: Means) -> Mapping[str, int]:
+    tally = cast(SmtpInvitationMail, means.invitation_mail).tally
+    return {
+        "links_mailed": tally.mailed,
+        "links_failed": tally.failed,
+        "links_refused_full": tally.refused_full,
     }
 
 

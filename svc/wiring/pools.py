@@ -65,21 +65,21 @@ class PoolSizes:
     def total(self) -> int:
         """All connections that there can be at once, those of others included."""
         own = self.admission + self.questions + self.ingest + self.upkeep
-        others = RESERVED_CONNECTIONS + OTHER_CONNECTIONS + COMMAND_CONNECTIONS + DETECTING_CONNECTIONS
-        return own + self.decoders * self.per_decoder + others
+        fixed = RESERVED_CONNECTIONS + OTHER_CONNECTIONS + COMMAND_CONNECTIONS + DETECTING_CONNECTIONS
+        return own + self.decoders * self.per_decoder + fixed
 
 
 def pool_sizes(*, decoders: int, drainers: int, embedded: bool) -> PoolSizes:
     """The sizes for these settings."""
     most = EMBEDDED_CONNECTIONS if embedded else SERVED_CONNECTIONS
     fixed = PoolSizes(ADMISSION_CONNECTIONS, QUESTION_CONNECTIONS, 0, UPKEEP_CONNECTIONS, 0, 0)
-    left = most - fixed.total
+    available = most - fixed.total
     if not decoders:
-        return attrs.evolve(fixed, ingest=min(drainers + LETTER_CONNECTIONS, left))
-    left -= LETTER_CONNECTIONS
-    decoders = min(decoders, left)
-    each = max(1, min(DECODER_CONNECTIONS, left // decoders))
-    return attrs.evolve(fixed, ingest=LETTER_CONNECTIONS, decoders=decoders, per_decoder=each)
+        return attrs.evolve(fixed, ingest=min(drainers + LETTER_CONNECTIONS, available))
+    available -= LETTER_CONNECTIONS
+    decoders = min(decoders, available)
+    share = max(1, min(DECODER_CONNECTIONS, available // decoders))
+    return attrs.evolve(fixed, ingest=LETTER_CONNECTIONS, decoders=decoders, per_decoder=share)
 
 
 @attrs.frozen

@@ -41,16 +41,16 @@ class SharedPrices:
 
     async def look(self) -> None:
         """Put in force what another copy has read since. Raises `Outage`."""
-        last = await self.store.last()
-        version = 0 if last is None else last.version
+        latest = await self.store.last()
+        version = 0 if latest is None else latest.version
         if self._seen is None:
             # From before this start, which has read its own file.
             self._seen = version
-        if last is None or version <= self._seen:
+        if latest is None or version <= self._seen:
             return
         self._seen = version
         try:
-            own = parse_prices(Path(last.path), last.text)
+            own = parse_prices(Path(latest.path), latest.text)
         except BadPrices as bad:
             log.warning("prices of another copy cannot be read here: %s; the old prices stay", bad)
         else:

@@ -63,17 +63,17 @@ async def rehearse_upgrade(
         scratch_server("rehearse", row["size"] * share, scratch, remedy) as server,
         server.another("without_rows") as empty,
     ):
-        for one in (empty, server.database):
-            await apply_to_empty(one, applied)
+        for copy_ in (empty, server.database):
+            await apply_to_empty(copy_, applied)
         rows = await copy_some(database, server.database, share, server.folder, told)
-        steps = [await _both(empty, server.database, step, share, told) for step in ahead]
+        steps = [await _rehearse_step(empty, server.database, step, share, told) for step in ahead]
     free = shutil.disk_usage(settings.data_dir).free if settings.embedded else None
     return Rehearsal(applied, steps, verdict(steps, max(applied), free), rows, share)
 
 
-async def _both(
-    empty: Database, some: Database, step: Migration, share: float, told: Callable[[str], None]
+async def _rehearse_step(
+    empty: Database, filled: Database, step: Migration, share: float, tell: Callable[[str], None]
 ) -> StepRun:
-    told(f"rehearsing step {step.number} ({step.name})")
+    tell(f"rehearsing step {step.number} ({step.name})")
     without_rows = await rehearse(empty, step)
-    return scaled(without_rows, await rehearse(some, step), share)
+    return scaled(without_rows, await rehearse(filled, step), share)

@@ -125,7 +125,7 @@ async def _run(*words: str) -> str | None:
     command = program("svc", *words)
     try:
         with trio.fail_after(BACKUP_TIMEOUT_S):
-            done = await trio.run_process(
+            process = await trio.run_process(
                 command.words,
                 cwd=command.cwd,
                 stdin=subprocess.DEVNULL,
@@ -137,10 +137,12 @@ async def _run(*words: str) -> str | None:
         return f"it did not end within {BACKUP_TIMEOUT_S / 3600:.0f} hours"
     except OSError as error:
         return f"it could not be started: {error.strerror}"
-    if done.returncode == 0:
+    if process.returncode == 0:
         return None
-    said = done.stderr.decode(errors="replace").strip().splitlines()
-    return (said[-1].removeprefix("trace-svc: ") if said else f"exit status {done.returncode}")[:_FAULT_CHARS]
+    errors = process.stderr.decode(errors="replace").strip().splitlines()
+    return (errors[-1].removeprefix("trace-svc: ") if errors else f"exit status {process.returncode}")[
+        :_FAULT_CHARS
+    ]
 
 
 def _budget(settings: Settings, database: Database, board: Board, tally: DiskTally, duties: Leases) -> Loop:
@@ -148,11 +150,11 @@ def _budget(settings: Settings, database: Database, board: Board, tally: DiskTal
     budget, term = settings.disk_budget_bytes, settings.trace_ttl_days
 
     def growth(use: Any, today: date) -> tuple[int, date | None]:
-        seen = forecast(use, budget, today, term)
-        return seen.bytes_a_day, seen.reached_on
+        forecast_ = forecast(use, budget, today, term)
+        return forecast_.bytes_a_day, forecast_.reached_on
 
     rules = BudgetRules(
-        level=lambda used, of, droppable: level_of(used, of, droppable=droppable),
+        level=lambda used, budget_bytes, droppable: level_of(used, budget_bytes, droppable=droppable),
         steps=drop_steps,
         forecast=growth,
     )

@@ -23,7 +23,9 @@ from actors.spool.letters import DeadLetterTopic
 from actors.spool.link import BrokerLink
 from actors.spool.memory import MemorySpool, Spool
 from actors.supervision import Board, Vitals, keep
+from protocol.operator import OperatorError
 from protocol.otlp.limits import Limits
+from protocol.paths import obstacle
 from protocol.spooled import Unpackable, unpack_letter
 from protocol.storage import Letter
 from svc.config.table import Settings
@@ -38,6 +40,8 @@ from svc.wiring.pools import PoolSizes, pool_sizes
 
 log = logging.getLogger(__name__)
 
+#: The folder of disk mode, in `SVC_DATA_DIR`.
+SPOOL: Final = "spool"
 #: What deleting finished batches from a durable spool may take at the end.
 FLUSH_TIMEOUT_S: Final = 5.0
 #: Clocks differ, and a batch waits between the broker and the database.
@@ -46,6 +50,10 @@ BEFORE_SNAPSHOT: Final = timedelta(hours=1)
 MESSAGE_EXTRA_BYTES: Final = 1024 * 1024
 #: The largest message that a Kafka client can be told of.
 MESSAGE_MAX_BYTES: Final = 1_000_000_000
+
+
+class SpoolUnusable(OperatorError):
+    """The folder of the spool cannot be written; the text names what is in the way, and the way out."""
 
 
 def drainers(settings: Settings) -> int:
@@ -70,6 +78,15 @@ def warn_of_fewer_decoders(settings: Settings) -> None:
             settings.decoders,
             decoders,
         )
+
+
+def check_spool_folder(settings: Settings) -> None:
+    """Raise `SpoolUnusable` where disk mode has a folder that it cannot write; before a database starts."""
+    if (
+        settings.spool_mode == "disk"
+        and (fault := obstacle(settings.data_dir / SPOOL / "spool.db")) is not None
+    ):
+        raise SpoolUnusable(fault.text("SVC_DATA_DIR"))
 
 
 def ingest_limits(settings: Settings) -> Limits:
@@ -132,12 +149,13 @@ def _letter(message: bytes) -> Letter:
         return Letter(0, str(error), message, clock(), 1)
 
 
-def set_back(settings: Settings, snapshot_at: datetime) -> int:
+def set_back(settings: Settings, snapshot_at: datetime, tell: Callable[[str], object]) -> int:
     """Have a restored instance read again what came since an hour before the snapshot. Blocks.
 
-    What is stored already is stored once. Returns how many messages that are. Raises `Outage`.
+    What is stored already is stored once. Returns how many messages that are. `tell` hears what is waited
+    for. Raises `Outage`, and `OperatorError` while a service reads them.
     """
-    return rewind(kafka(settings), snapshot_at - BEFORE_SNAPSHOT)
+    return rewind(kafka(settings), snapshot_at - BEFORE_SNAPSHOT, tell)
 
 
 class Spooling:
@@ -162,7 +180,7 @@ class Spooling:
             case "disk":
                 self.vitals = board.enrol("spool-writer")
                 self.spool = DiskSpool(
-                    settings.data_dir / "spool",
+                    settings.data_dir / SPOOL,
                     max_bytes=settings.spool_disk_max_bytes,
                     memory_bytes=settings.spool_max_bytes,
                 )

@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from functools import partial
-from importlib.metadata import version
 from typing import Any, Final
 
 import attrs
@@ -20,6 +19,7 @@ from actors.news import News
 from actors.ports import CertificateShelf
 from actors.supervision import Actor, Board, Vitals
 from protocol.certificates import CertificateFacts, Pair, TlsState, other_names
+from protocol.release import release
 from svc.config.table import Settings
 from svc.front.server.plain import PlainPort
 from svc.front.server.tls import TlsDoors
@@ -82,10 +82,10 @@ class Tls:
             unseal=lambda sealed: sealer.open(sealed, PURPOSE),
         )
         self._shelf = shared
-        kept, news = self._kept(shared), board.enrol("certificate-news", spare=True)
+        certificate, news = self._kept(shared), board.enrol("certificate-news", spare=True)
         return [
-            (partial(self._acme, kept, duties, vitals), vitals),
-            (lambda: News(notices=shared.news, look=kept.refresh, vitals=news), news),
+            (partial(self._acme, certificate, duties, vitals), vitals),
+            (lambda: News(notices=shared.news, look=certificate.refresh, vitals=news), news),
         ]
 
     def _own(self, vitals: Vitals) -> OwnCertificate:
@@ -108,7 +108,7 @@ class Tls:
             state=self.state,
         )
 
-    def _acme(self, kept: KeptCertificate, duties: Leases, vitals: Vitals) -> AcmeCertificate:
+    def _acme(self, certificate: KeptCertificate, duties: Leases, vitals: Vitals) -> AcmeCertificate:
         # Where no authority is asked, its client would cost each start 60 ms and 6 MB (November 2026).
         from svc.outside.acme import AcmeAuthority
 
@@ -118,12 +118,12 @@ class Tls:
             settings.acme_directory_url,
             settings.acme_email,
             self.state.domain,
-            f"trace-svc/{version('trace-svc')}",
+            f"trace-svc/{release()}",
             settings.acme_ca_file,
         )
         return AcmeCertificate(
             authority=authority,
-            kept=kept,
+            kept=certificate,
             nudge=self.nudge,
             renews=lambda: duties.held(CERTIFICATES),
             now=now,

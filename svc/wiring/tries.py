@@ -33,16 +33,16 @@ class SharedTries:
         """Count what others have counted since. Raises `Outage`."""
         news = await self.store.news(self._seen)
         self._seen = news.seen
-        for told in news.tries:
-            self.tries.learn(told)
+        for attempt in news.tries:
+            self.tries.learn(attempt)
 
     def loops(self, board: Board) -> list[tuple[Callable[[], Actor], Vitals]]:
         """Who tells and who hears."""
         telling, hearing = board.enrol("try-teller", spare=True), board.enrol("try-news", spare=True)
-        heard = partial(notices, self.store.database, CHANNEL)
+        subscribe = partial(notices, self.store.database, CHANNEL)
         return [
             (lambda: TryTeller(book=self.book, shelf=self.store, vitals=telling), telling),
-            (lambda: News(notices=heard, look=self.look, vitals=hearing), hearing),
+            (lambda: News(notices=subscribe, look=self.look, vitals=hearing), hearing),
         ]
 
 

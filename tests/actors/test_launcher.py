@@ -21,7 +21,7 @@ from actors.launcher import BREAKER_FAILURES, BREAKER_S, Launcher, LauncherState
 from actors.run_courses import Cancelled, Course, Park, Refund, Spend, of_refusal, of_result, of_watching
 from actors.runner_child import NamedRunner
 from actors.supervision import Vitals
-from protocol.agents import DEFAULT_LIMITS, AgentSettings, RunHeld, RunLease, Spent
+from protocol.agents import DEFAULT_LIMITS, AgentSettings, RunAbandoned, RunHeld, RunLease, Spent
 from protocol.running import (
     Credential,
     FailureKind,
@@ -52,6 +52,7 @@ ASKED = RunRequest(
 )
 DONE = RunResult("done", Spent(2, 10, 10), "m", {"verdict": "positive"})
 LEASE_S = 60.0
+HEALTHY = RunnerHealth(True, "0", "container", True, "x", 0, 0, 2)
 
 
 def failed(kind: FailureKind) -> RunResult:
@@ -139,6 +140,9 @@ class House:
     begun: list[str] = attrs.field(factory=list)
     away: bool = False
     health_asked: int = 0
+    health_said: RunnerHealth = HEALTHY
+    #: Runs that were ended in the store after their holder died.
+    abandoned: list[str] = attrs.field(factory=list)
     #: What the desk says of answers, where it takes none.
     refuses: str | None = None
     #: What runs come to that have no outcome of their own.
@@ -148,8 +152,10 @@ class House:
         await trio.lowlevel.checkpoint()
         return 0
 
-    async def claim(self, now: datetime) -> RunLease | None:
+    async def claim(self, now: datetime) -> RunLease | RunAbandoned | None:
         await trio.lowlevel.checkpoint()
+        if self.abandoned:
+            return RunAbandoned(self.abandoned.pop())
         if self.outages:
             self.outages -= 1
             raise Outage("away")
@@ -291,7 +297,7 @@ class House:
     async def health(self) -> Any:
         await trio.lowlevel.checkpoint()
         self.health_asked += 1
-        return RunnerAway("gone") if self.away else RunnerHealth(True, "0", "container", False, "x", 0, 0, 2)
+        return RunnerAway("gone") if self.away else self.health_said
 
 
 def made(house: House, state: LauncherState | None = None) -> Launcher:
@@ -339,11 +345,15 @@ async def test_three_failures_open_the_breaker_and_a_healthy_answer_closes_it(
         await trio.sleep(60)
         assert (state.failures, state.snapshot()["breaker"]) == (BREAKER_FAILURES, "open")
         assert house.minted == BREAKER_FAILURES
+        assert state.snapshot()["fault"] == "the runner failed 3 times in a row: gone"
+        asked = house.health_asked
         await trio.sleep(BREAKER_S)
-        assert house.health_asked == 1
+        # It was left alone, and then asked once.
+        assert house.health_asked == asked + 1
         house.away = False
         await trio.sleep(BREAKER_S + launcher.LOOK_S)
         assert (house.ended[1][0], state.snapshot()["breaker"]) == ("done", "closed")
+        assert "fault" not in state.snapshot()
         nursery.cancel_scope.cancel()
 
 
@@ -396,6 +406,44 @@ async def test_a_take_over_by_the_runner_that_knows_the_claim_goes_on(autojump_c
     await run_for(100, house)
     assert (house.refunded, house.begun) == ([], [])
     assert house.ended[1][0] == "done"
+
+
+async def test_a_run_that_was_ended_after_its_holder_died_is_ended_by_its_runner(
+    autojump_clock: MockClock,
+) -> None:
+    name = f"{UUID(int=9)}.1"
+    house = House(waiting=[1], abandoned=[name], under_way={name: 1e6})
+    await run_for(20, house)
+    assert house.results[name].state == "cancelled"
+    assert house.ended[1][0] == "done"
+
+
+@pytest.mark.parametrize(
+    ("health", "fault", "note"),
+    [
+        ({}, None, None),
+        ({"fault": "no CLI"}, "no CLI", None),
+        ({"scripts": False}, None, "runs go on without scripts: no sandbox can be used"),
+        (
+            {"scripts": False, "scripts_fault": "no engine"},
+            None,
+            "runs go on without scripts: no engine",
+        ),
+    ],
+)
+async def test_what_the_runner_says_of_itself_stands_in_health_within_a_quarter_of_a_minute(
+    health: dict[str, Any], fault: str | None, note: str | None, autojump_clock: MockClock
+) -> None:
+    house, state = House(health_said=msgspec.structs.replace(HEALTHY, **health)), LauncherState("here")
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(made(house, state).run)
+        await trio.sleep(1)
+        said = state.snapshot()
+        assert (said.get("fault"), said.get("note")) == (fault, note)
+        house.health_said = HEALTHY
+        await trio.sleep(launcher.HEALTH_S)
+        assert not {"fault", "note"} & state.snapshot().keys()
+        nursery.cancel_scope.cancel()
 
 
 async def test_an_outage_of_the_store_is_waited_for(autojump_clock: MockClock) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import AsyncIterator, Iterator
@@ -415,7 +416,7 @@ async def test_a_backup_of_an_older_schema_is_migrated_and_of_a_newer_refused(
         await place.restore(store)
     said["steps"][-1] = {"number": 1, "digest": "another"}
     path.write_text(json.dumps(said))
-    with pytest.raises(BackupRefused, match=f"trace-svc {manifest.release}"):
+    with pytest.raises(BackupRefused, match=re.escape(f"trace-svc {manifest.release}")):
         await place.restore(store)
 
 

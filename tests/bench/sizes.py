@@ -58,10 +58,10 @@ class Memory:
 
     def _look(self) -> None:
         while not self._stop.wait(0.25):
-            self.most_mb = max(self.most_mb, sum(_pss_mb(pid) for top in self._pids for pid in _family(top)))
+            self.most_mb = max(self.most_mb, sum(_pss_mb(pid) for top in self._pids for pid in family(top)))
 
 
-def _family(pid: int) -> list[int]:
+def family(pid: int) -> list[int]:
     """A process and all below it."""
     found = [pid]
     for task in Path(f"/proc/{pid}/task").glob("*/children"):
@@ -70,7 +70,7 @@ def _family(pid: int) -> list[int]:
         except OSError:
             continue
         for child in children:
-            found += _family(int(child))
+            found += family(int(child))
     return found
 
 

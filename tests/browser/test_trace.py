@@ -12,6 +12,7 @@ import pytest
 from svc.web.filters import quoted
 from svc.web.trace_list import COLUMNS
 from tests.browser.conftest import BASE, Opened
+from tests.browser.test_budgets import SEEN
 from tests.browser.test_pages import check, check_everywhere, settle
 from tests.service import until
 from tests.web.one_trace import HOSTILE, STORIES, bodies, failing, many, trace_id
@@ -201,10 +202,22 @@ def test_next_error_goes_round_all_of_them(told: Opened) -> None:
         assert page.locator(".trow[aria-selected=true]").get_attribute("id") == first
 
 
+@pytest.mark.parametrize("width", [1440, 390])
+def test_nothing_moves_while_a_trace_or_the_list_of_them_opens(told: Opened, width: int) -> None:
+    """The line of what was waited for and the buttons of the keys keep their room before scripts have run."""
+    with told.page(viewport={"width": width, "height": 900}) as page:
+        for name in ("failing", "many"):
+            go(page, told, name)
+            assert page.evaluate(SEEN)["shift"] <= 0.02, name
+        page.goto(told.url(f"{BASE}/traces"))
+        settle(page)
+        assert page.evaluate(SEEN)["shift"] <= 0.02
+
+
 def test_the_critical_path_is_marked_and_told(told: Opened) -> None:
     with told.page(**WIDE) as page:
         go(page, told, "failing")
-        page.get_by_text(re.compile("5.[0-9]+ s of it waiting for chat gpt-4o")).wait_for()
+        page.get_by_text(re.compile("5.[0-9]+ s of [0-9.]+ s spent waiting for chat gpt-4o")).wait_for()
         page.keyboard.press("p")
         assert page.locator(".trow.on-path").count() >= 5
         page.get_by_text("The bold path is what the end waited for").wait_for(state="attached")

@@ -240,7 +240,7 @@ def test_a_run_that_is_killed_goes_on_and_everything_is_there_once(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("export", "/there/is/none"), "No such file"),
+        (("export", "/there/is/none"), "/there does not exist. Put it there"),
         (("phoenix", "localhost"), "is no address"),
         (("langfuse", "http://127.0.0.1:9"), "LANGFUSE_PUBLIC_KEY"),
         (("langfuse", "/there/is/none"), "no file of observations"),

@@ -200,6 +200,20 @@ def test_a_broker_that_wants_a_password_gets_one_or_nothing_starts() -> None:
     assert warning.startswith("SVC_INGEST_SPOOL_KAFKA_USER has no effect")
 
 
+def test_sign_on_needs_an_issuer_beside_the_three_names_of_the_specification() -> None:
+    env = {
+        **SECRETS,
+        "SSO_API_KEY": "secret",
+        "SSO_CLIENT_ID": "trace-svc",
+        "SSO_REDIRECT_URI": "https://t.example.org/auth/sso/callback",
+    }
+    assert boot_refusals(read_settings(env)) == [
+        "SSO_ISSUER_URL must be set too, or none of SSO_ISSUER_URL, SSO_CLIENT_ID, SSO_API_KEY; "
+        "SSO_ISSUER_URL is the address of the identity provider, such as https://login.example.org"
+    ]
+    assert boot_refusals(read_settings({**env, "SSO_ISSUER_URL": "https://login.example.org"})) == []
+
+
 def test_a_redirect_of_sign_in_stays_on_the_public_name() -> None:
     env = {
         **SECRETS,

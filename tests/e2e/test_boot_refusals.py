@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import subprocess
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -41,13 +40,15 @@ def setting(**settings: str) -> Prepare:
 @pytest.mark.parametrize(
     ("prepare", "named", "remedy"),
     [
-        pytest.param(folder_for("secret-key"), "secrets/secret-key is a folder", "remove it", id="key"),
         pytest.param(
-            folder_for("cookie-password"), "secrets/cookie-password is a folder", "remove it", id="cookie"
+            folder_for("secret-key"), "secrets/secret-key is a folder", "set SVC_SECRET_KEY", id="key"
         ),
-        pytest.param(a_file_as("secrets"), "/secrets", "remove it", id="secrets a file"),
+        pytest.param(
+            folder_for("cookie-password"), "secrets/cookie-password is a folder", "Move it", id="cookie"
+        ),
+        pytest.param(a_file_as("secrets"), "/secrets is a file", "set SVC_DATA_DIR", id="secrets a file"),
         pytest.param(a_file_as(), "SVC_DATA_DIR", "folder", id="data a file"),
-        pytest.param(setting(SVC_HTTP_BIND="192.0.2.1:8000"), "SVC_HTTP_BIND", "set", id="address"),
+        pytest.param(setting(SVC_HTTP_BIND="192.0.2.1:8000"), "SVC_HTTP_BIND", "Set", id="address"),
         pytest.param(setting(SVC_HTTP_BIND="nobody.invalid:80"), "SVC_HTTP_BIND", "name", id="name"),
         pytest.param(setting(SVC_PRICES_FILE="/nowhere.toml"), "SVC_PRICES_FILE", "unset", id="prices"),
         pytest.param(setting(SVC_INGEST_DRAINERS="many"), "SVC_INGEST_DRAINERS", "expected", id="number"),
@@ -76,13 +77,11 @@ def test_a_taken_port_is_named_before_the_database_starts(open_folder: Path, var
         port = taken.getsockname()[1]
         settings = {"SVC_HTTP_BIND": f"127.0.0.1:{free_port()}", "SVC_INGEST_OTLP_TRANSPORT": "BOTH"}
         settings[variable] = f"127.0.0.1:{port}" if variable == "SVC_HTTP_BIND" else str(port)
-        began = time.monotonic()
         status, said = refused(open_folder / "data", settings)
     assert status == 1
     assert f"cannot listen on 127.0.0.1:{port}" in said, said
     assert f"set {variable} to another port" in said
     assert not (open_folder / "data" / "postgres" / "18").exists()
-    assert time.monotonic() - began < 10
 
 
 def refused(data: Path, settings: dict[str, str]) -> tuple[int, str]:

@@ -26,6 +26,7 @@ from tests.receiver import Receiver, receiving
 from tests.runner.standin_model import standin
 from tests.service import PLAIN, until
 from tests.store.detection.detecting import fire, seen
+from tests.web import drawn
 
 pytestmark = [pytest.mark.alone, pytest.mark.release]
 PAGES = "/orgs/default/projects/default"
@@ -57,6 +58,9 @@ def house(receiver: Receiver, tmp_path_factory: pytest.TempPathFactory) -> Itera
         agents(None, model, SVC_DETECTORS_INTERVAL_SECONDS="5") as found,
     ):
         tell(found, receiver, tmp_path_factory.mktemp("alerts"))
+        # What the small demo sends is no change of what the story tells.
+        for _ in range(2):
+            found.service.command("demo", "--url", found.service.url)
         found.service.command("demo", "--url", found.service.url, "--weeks", "4", timeout_s=240)
         until(lambda: len(found.tool("list_cases")["cases"]) > 0, 120)
         until(lambda: len(receiver.taken) > 0, 30)
@@ -157,6 +161,11 @@ def test_one_press_on_the_page_of_a_case_names_the_planted_cause_there_and_over_
         shown = owner.get(page).text
         (where,) = set(re.findall(rf"{PAGES}/rca/([0-9a-f-]{{36}})\">The agent", shown))
         read = owner.get(f"{PAGES}/rca/{where}").text
+        labels = [
+            drawn.check(owner.get(f"{PAGES}/cases/{one['reference']}").text)
+            for one in told_by(house).values()
+        ]
+        assert len(labels) == 3
     (hypothesis,) = report["hypotheses"]
     assert report["verdict"] == "behavior_change"
     for cause in ("QuotaExceededError", "northwind"):

@@ -15,6 +15,7 @@ import httpx2
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
+from protocol import rpc
 from protocol.otlp.screen import SNAKE_CASE
 from tests import wire
 from tests.e2e.hostile import (
@@ -47,6 +48,7 @@ DISABLED = (404, "NOT_FOUND", "OTLP receiver is disabled")
 
 UNKNOWN_TOKEN = "svc_w_AAAAAAAAAAAAAAAAAAAAAA"
 LIMIT_BYTES = 64 * MIB
+PROTOBUF = {"content-type": "application/x-protobuf"}
 
 
 def small(session: str | None = None) -> bytes:
@@ -121,28 +123,7 @@ def test_write_and_admin_keys_ingest_and_the_scheme_is_case_blind(service: Servi
     wait_for_spans(service, 4, session_id=session)
 
 
-def test_a_revoked_key_is_refused_on_the_next_request_by_both_doors(service: Service) -> None:
-    name = unique("doomed")
-    token = service.command("keys", "create", "--scope", "write", "--name", name).strip()
-    # Known to be good, so that only the revocation can make it bad.
-    assert send(service, small(), token).status_code == 200
-    assert call(service, small(), f"Bearer {token}").code is grpc.StatusCode.OK
-    [line] = [line for line in service.command("keys", "list").splitlines() if line.endswith(name)]
-    service.command("keys", "revoke", line.split()[0])
-    assert refusal(send(service, small(), token)) == NO_TENANT
-    assert call(service, small(), f"Bearer {token}").code is grpc.StatusCode.UNAUTHENTICATED
-
-
 # --- methods, types, encodings, paths ---------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "PATCH", "DELETE", "OPTIONS", "BREW"])
-def test_any_method_but_post_is_405_and_names_post(service: Service, method: str) -> None:
-    response = client(service).request(method, "/v1/traces")
-    assert response.status_code == 405
-    assert response.headers["allow"] == "POST"
-    if method != "HEAD":
-        assert refusal(response) == (405, "METHOD_NOT_ALLOWED", "method not allowed")
 
 
 @pytest.mark.parametrize(
@@ -183,13 +164,21 @@ def test_types_and_encodings_are_read_in_any_case_and_with_parameters(
     assert response.headers["content-type"] == ("application/json" if is_json else "application/x-protobuf")
 
 
-@pytest.mark.parametrize("path", ["/v1/metrics", "/v1/logs"])
+@pytest.mark.parametrize("signal", ["metrics", "logs"])
 @pytest.mark.parametrize("credential", ["none", "write"])
-def test_metrics_and_logs_over_http_are_404_in_the_envelope(
-    service: Service, path: str, credential: str
+def test_metrics_and_logs_over_http_are_404_in_the_encoding_of_the_request(
+    service: Service, signal: str, credential: str
 ) -> None:
     key = service.write_key if credential == "write" else None
-    assert refusal(post(service, path, small(), key)) == (404, "NOT_FOUND", "no such path")
+    text = f"{signal} are not accepted; this service accepts traces, at /v1/traces"
+    for sent in ({}, {"content-type": "application/json"}, {**PROTOBUF, "accept": "application/json"}):
+        response = post(service, f"/v1/{signal}", small(), key, sent)
+        assert refusal(response) == (404, "NOT_FOUND", text)
+        assert response.json()["error"]["details"] == {"path": "/v1/traces"}
+    response = post(service, f"/v1/{signal}", small(), key, PROTOBUF)
+    assert (response.status_code, response.headers["content-type"]) == (404, "application/x-protobuf")
+    status = rpc.Status.parse(response.content)
+    assert (status.code, status.message) == (grpc.StatusCode.UNIMPLEMENTED.value[0], text)
 
 
 def test_an_exporter_of_all_signals_hears_404_and_keeps_its_connection(service: Service) -> None:

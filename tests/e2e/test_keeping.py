@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import time
 from base64 import b64encode
 from pathlib import Path
@@ -12,7 +13,7 @@ import trio
 from svc.config.table import read_settings
 from svc.store.postgres.database import Connection
 from svc.wiring.open_store import open_store
-from tests.service import PLAIN, Service, running, until
+from tests.service import PLAIN, TRACE_SVC, Service, running, until
 from tests.wire import request, span
 
 DAY_NS = 86_400 * 10**9
@@ -31,6 +32,17 @@ def settled(service: Service) -> bool:
     return service.metric("svc_traces_settled_total") >= 2
 
 
+def run_sweep(service: Service, *options: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [TRACE_SVC, "retention", "run", *options],
+        env=dict(service.env),
+        capture_output=True,
+        text=True,
+        timeout=90,
+        check=False,
+    )
+
+
 def test_expired_spans_go_by_command_and_by_the_sweeper(open_folder: Path) -> None:
     # A day has a partition of its own while the longest term in force reaches it.
     with running(
@@ -45,11 +57,19 @@ def test_expired_spans_go_by_command_and_by_the_sweeper(open_folder: Path) -> No
         shown = service.command("retention", "show")
         assert "sweep: off" in shown
         assert "default/default: traces 90 days (default), detections 90 days (default)" in shown
-        freed = service.command("retention", "run")
+        refused = run_sweep(service)
+        assert refused.returncode == 1
+        assert "SVC_RETENTION_ENABLED is false: nothing was deleted" in refused.stderr
+        assert refused.stdout == ""
+        assert service.ask("count", {"dataset": "spans"}) == {"count": 2}
+        forced = run_sweep(service, "--force")
+        assert forced.returncode == 0
+        assert "SVC_RETENTION_ENABLED is false, and --force overrides it" in forced.stderr
+        freed = forced.stdout
         assert "span: 1 whole days" in freed
         assert "B of disk freed at once" in freed
         assert service.ask("count", {"dataset": "spans"}) == {"count": 1}
-        assert "no whole day had expired" in service.command("retention", "run")
+        assert "no whole day had expired" in service.command("retention", "run", "--force")
         send_old_and_new(service)
         service.wait_for_spans(3)
         key = service.query_key

@@ -18,6 +18,8 @@ from tests.e2e.hostile import minted
 from tests.e2e.mcp import TODAY, asked, every_call
 from tests.service import Service, running
 
+pytestmark = pytest.mark.release
+
 CLIENTS = Path(__file__).parent / "mcp_clients"
 CALLS_TIMEOUT_S = 120
 
@@ -100,7 +102,7 @@ def test_an_agent_with_a_real_client_finds_what_fails_most_in_two_calls() -> Non
         while not (failed := most_failing()):
             fresh.command("demo", "--url", fresh.url)
         worst = failed[0]["value"]
-        assert worst == "shop-assistant/execute_tool lookup_order"
+        assert worst == "parcel-desk/execute_tool find_parcel"
         wanted = {"call_site_id": worst, "status": "error", "limit": 1, "fields": ["payload"], "range": TODAY}
         (page,) = told_by(fresh, "mcp", [("list_spans", wanted)])["answers"]
     (span,) = page["structuredContent"]["spans"]

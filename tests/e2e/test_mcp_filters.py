@@ -309,7 +309,7 @@ def test_what_owners_say_of_a_call_site_is_shown_with_it(service: Service, tmp_p
     )
     service.command("taxonomy", "import", str(path))
     sites = asked(service, "list_call_sites")
-    assert sites["call_sites_truncated"] is False
+    assert (sites["call_sites_truncated"], sites["call_sites_left_out"]) == (False, 0)
     counts = [site["sample_count"] for site in sites["call_sites"]]
     assert counts == sorted(counts, reverse=True)
     (site,) = [site for site in sites["call_sites"] if site["id"] == made.site]

@@ -139,14 +139,6 @@ def test_an_unknown_path_is_404_in_the_envelope(service: Service, path: str, met
     assert told == {"ok": False, "error": {"code": "NOT_FOUND", "message": "no such path"}}
 
 
-@pytest.mark.parametrize("method", ["GET", "PUT", "PATCH", "DELETE"])
-@pytest.mark.parametrize("route", ROUTES)
-def test_a_wrong_method_is_405_and_names_post(service: Service, route: str, method: str) -> None:
-    response = client(service).request(method, f"/v1/query/{route}")
-    assert refusal(response) == (405, "METHOD_NOT_ALLOWED", "method not allowed")
-    assert response.headers["allow"] == "POST"
-
-
 @pytest.mark.parametrize("path", ["/actuator/health", "/actuator/prometheus"])
 def test_the_actuator_is_read_only(service: Service, path: str) -> None:
     response = client(service).post(path)

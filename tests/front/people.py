@@ -22,7 +22,7 @@ from svc.front.api.table import ROUTES
 from svc.front.app import App
 from svc.front.auth.calls import Means
 from svc.front.metrics import Metrics
-from svc.front.ports import Replays
+from svc.front.ports import Replays, RunnerPresence
 from svc.runtime.clock import now
 from svc.store.accounts.accounts import AccountStore
 from svc.store.accounts.keys import KeyStore, matches
@@ -271,6 +271,7 @@ async def replica(
     clock: Callable[[], datetime] = now,
     known: Instruments | None = None,
     replays: Replays | None = None,
+    runner: RunnerPresence | None = None,
     **settings: str,
 ) -> AsyncIterator[Replica]:
     """A REST API on a database; limits are off and passwords cheap to hash unless the test sets them."""
@@ -281,7 +282,7 @@ async def replica(
     keys = Keys(verdicts, send)
     hashers = trio.CapacityLimiter(2)
     replays = replays or NoProcess()
-    means = people.means(read_settings(env), database, database, keys, hashers, clock, replays)
+    means = people.means(read_settings(env), database, database, keys, hashers, clock, replays, runner=runner)
     means = attrs.evolve(means, accounts=AccountStore(database, hashers, cost))
     hashed: list[str] = []
 

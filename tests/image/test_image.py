@@ -120,7 +120,15 @@ def image(engine: Engine) -> str:
             )
     engine(
         *("build", "--quiet", "--network=host", "-f", "deploy/Dockerfile"),
-        *("--build-arg", "BASE=base:test", "--build-arg", "VERSION=test", "-t", "trace-svc:test", "."),
+        *(
+            "--build-arg",
+            "BASE=base:test",
+            "--build-arg",
+            "VERSION=2026.11.1.dev3+gabc1234",
+            "-t",
+            "trace-svc:test",
+            ".",
+        ),
         timeout_s=900,
     )
     return "trace-svc:test"
@@ -297,7 +305,7 @@ def test_the_image_says_what_is_in_it(engine: Engine, image: str) -> None:
     file = "/opt/trace-svc/share/trace-svc.cdx.json"
     bill = json.loads(engine("run", "--rm", "--network=none", "--entrypoint=cat", image, file))
     assert bill["bomFormat"] == "CycloneDX"
-    assert bill["metadata"]["component"]["version"] == "test"
+    assert bill["metadata"]["component"]["version"] == "2026.11.1.dev3+gabc1234"
     code = "import importlib.metadata as m; print(*sorted(d.name.lower() for d in m.distributions()))"
     python = ["--entrypoint=/opt/trace-svc/bin/python", image, "-c", code]
     there = set(engine("run", "--rm", "--network=none", *python).replace("_", "-").replace(".", "-").split())
@@ -318,4 +326,4 @@ def test_the_image_has_neither_pip_nor_what_it_does_not_run(engine: Engine, imag
     assert "pginstall18" in listed
     assert "pginstall\n" not in listed + "\n"
     labels = json.loads(engine("inspect", image))[0]["Config"]["Labels"]
-    assert labels["org.opencontainers.image.version"] == "test"
+    assert labels["org.opencontainers.image.version"] == "2026.11.1.dev3+gabc1234"

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import attrs
 import pytest
 import trio
 
-from protocol.importing import NotThere, PageTooLarge
+from protocol.importing import FailedQuestion, NotThere, PageTooLarge
 from protocol.operator import OperatorError
 from protocol.storage import Outage
-from svc.outside.history import HistoryClient
+from svc.outside.history import FAILING_TRIES, HistoryClient
 from svc.outside.http import HttpClient
 from tests.outside.test_http import serving
 
@@ -69,6 +70,31 @@ async def test_a_product_that_stays_away_ends_the_run_which_can_be_gone_on_with(
     assert sum(rests.s) <= 20
     with pytest.raises(Outage, match="cannot be reached"):
         await client(base, rests, patience_s=0)("GET", "/a")
+
+
+async def test_each_wait_is_told_with_its_cause_and_no_secret() -> None:
+    product, told = Product([("503 Busy", b""), ("429 Slow\r\nretry-after: 7", b""), ("200 OK", b"{}")]), []
+    async with serving(product) as base:
+        asking = attrs.evolve(client(base, Rests()), tell=told.append)
+        await asking("GET", "/a", (("q", "planted too"),))
+    assert told == [
+        f"{base} answers 503 to /a; asking again in 1 s",
+        f"{base} answers 429 to /a; asking again in 7 s",
+    ]
+
+
+async def test_a_product_that_fails_at_a_question_is_believed_after_a_few_tries() -> None:
+    product, rests = Product([("500 Oops", b"")]), Rests()
+    async with serving(product) as base:
+        with pytest.raises(FailedQuestion, match=r"answers 500 to /a each of 4 times"):
+            await client(base, rests)("GET", "/a")
+    assert len(product.asked) == FAILING_TRIES
+    assert rests.s == [1.0, 2.0, 5.0]
+
+
+async def test_a_product_that_fails_now_and_then_is_asked_again() -> None:
+    async with serving(Product([("500 Oops", b""), ("500 Oops", b""), ("200 OK", b"{}")])) as base:
+        assert await client(base, Rests())("GET", "/a") == b"{}"
 
 
 @pytest.mark.parametrize(

@@ -122,3 +122,34 @@ def test_a_process_whose_code_is_not_there_says_so_in_one_sentence(stubborn: Pat
         done = _run(module)
         assert done.returncode == 1
         assert re.fullmatch(rf"trace-svc: the process {module} cannot start: .*{lacks}.*\n", done.stderr)
+
+
+#: A child that fails as soon as its orders end, or at once.
+FAILING = """
+import sys
+import trio
+from svc.runtime.child import parent_pipe, run_for_parent
+async def live(orders, answers):
+    async with trio.lowlevel.FdStream(orders) as stream, trio.lowlevel.FdStream(answers):
+        if sys.argv[1] == "orphaned":
+            assert await stream.receive_some(1) == b""
+        raise RuntimeError("it broke")
+run_for_parent(live, *parent_pipe())
+"""
+
+
+@pytest.mark.parametrize("when", ["orphaned", "at once"])
+def test_what_breaks_under_an_orphan_is_one_line_and_a_bug_is_a_traceback(when: str) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", FAILING, when], stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdin is not None
+        assert process.stderr is not None
+        if when == "orphaned":
+            process.stdin.close()
+        said = process.stderr.read()
+    assert process.returncode == 1
+    if when == "orphaned":
+        assert said == "ended with the process that started it (RuntimeError)\n"
+    else:
+        assert said.endswith("RuntimeError: it broke\n")

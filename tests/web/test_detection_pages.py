@@ -10,13 +10,15 @@ from typing import Any
 import pytest
 
 from svc.runtime.clock import now
+from svc.store.detection.charts import ChartStep
 from svc.store.postgres.database import Database
 from svc.web.case_words import ToldReport, legible
-from svc.web.charts import ChartFrame, small_line
+from svc.web.charts import ChartFrame, chart, small_line
 from tests.conftest import filled_once
 from tests.detecting.filled import SECRET, fill
 from tests.front.people import PASSWORD, Replica, replica
 from tests.store.detection.detecting import fire, opened, seen
+from tests.web import drawn
 from tests.web.test_pages import HOSTILE, heading
 from tests.web.test_triage import REPORT, invited, report
 from tests.web.visitor import BASE, Visitor
@@ -76,6 +78,35 @@ async def test_every_page_tells_of_what_was_judged(judged: Replica) -> None:
     path = re.search(rf'"({BASE}/findings/[0-9a-f-]+)"', slower.text)
     assert path is not None
     assert "Distributions, before and since" in (await owner.get(path[1])).text
+
+
+async def test_headline_facts_axis_and_table_of_every_case_and_finding_agree(judged: Replica) -> None:
+    owner = await signed_in(judged)
+    pages = {}
+    for tab in ("", "?tab=resolved"):
+        inbox = await owner.get(BASE + "/triage" + tab)
+        for reference in re.findall(r'data-ref="(C-\d+)"', inbox.text):
+            page = await owner.get(f"{BASE}/cases/{reference}")
+            pages[reference] = page.text
+            for path in set(re.findall(rf'"({BASE}/findings/[0-9a-f-]+)"', page.text)):
+                pages[path] = (await owner.get(path)).text
+    labels = {label for page in pages.values() if (label := drawn.check(page)) is not None}
+    # A rate, a size, and something counted.
+    assert labels == {"share of traces that failed", "median of durations", "traces"}
+
+
+def test_a_kind_of_failure_is_counted_and_drawn_as_the_share_of_all_failures() -> None:
+    onset = datetime(2026, 11, 20, tzinfo=UTC)
+    frame, band = ChartFrame.around(onset, onset), (onset, onset)
+    steps = [ChartStep(units=10, failures=place % 4, value=place % 4 / 10) for place in range(frame.steps)]
+    drawing = chart(frame, steps, onset, band, "bad", "tool_error_rate", "traces", 0.0)
+    assert [text for _, text in drawing.ticks] == ["0", "20 %", "40 %"]
+    assert (drawing.write(0.3), drawing.usual) == ("30 %", None)
+    assert drawing.label == "share of traces that failed, in whatever way"
+    # What counts calls by the model that answered is drawn as counts, whatever the finding's own unit.
+    steps = [ChartStep(units=7, value=7.0) for _ in range(frame.steps)]
+    drawing = chart(frame, steps, onset, band, "soft", "answered_model", "share", 0.0)
+    assert (drawing.label, drawing.write(7.0), drawing.usual) == ("traces", "7", None)
 
 
 async def test_detectors_say_why_they_are_quiet_and_what_would_have_fired(judged: Replica) -> None:

@@ -304,6 +304,26 @@ def test_each_part_of_health_tells_its_trouble() -> None:
         "0 of 1 are alive; what is queued waits.",
     )
     assert said(waiting_for="the database")["Drainers"] == ("warn", "They wait: the database.")
+    # As many as there are, whatever the setting says.
+    assert said(drainers=5, drainers_alive=5)["Drainers"] == ("ok", "5 drainers store what comes in.")
+    assert "Agents" not in said()
+
+
+@pytest.mark.parametrize(
+    ("status", "more", "tone", "text"),
+    [
+        ("UP", {}, "ok", "Runs start when somebody asks for one."),
+        ("UP", {"note": "runs go on without scripts: x"}, "ok", "Runs go on without scripts: x."),
+        ("DEGRADED", {"fault": "no CLI"}, "warn", "No run can be started: no CLI."),
+    ],
+)
+def test_health_tells_of_agents(status: str, more: dict[str, str], tone: str, text: str) -> None:
+    report: Any = copy.deepcopy(HEALTHY)
+    report["components"]["agents"] = {"status": status, "details": {"in_hand": 0, "runner": "here", **more}}
+    health = told(report, UntilVisible(0, None, None), None)
+    part = {part.name: part for part in health.parts}["Agents"]
+    assert (part.tone, part.text) == (tone, text)
+    assert health.headline == ("It works, but look at agents" if tone == "warn" else "All is well")
 
 
 async def test_the_inbox_of_500_cases_stays_within_its_budget(store: Database, owner: Visitor) -> None:

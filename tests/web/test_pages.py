@@ -135,6 +135,18 @@ async def test_a_wrong_password_is_said_and_not_put_back(owner: Visitor, here: R
     assert answer.headers["cache-control"] == "no-store"
 
 
+async def test_a_common_password_is_refused_on_the_pages_in_the_words_of_the_api(
+    here: Replica, owner: Visitor
+) -> None:
+    for answer in (
+        await Visitor.of(here).post("/signup", {"email": "b@example.org", "password": "Password1"}),
+        await owner.post("/account/password", {"current_password": PASSWORD, "new_password": "Password1"}),
+    ):
+        assert answer.status == 400
+        assert "his password is one of the most common ones" in answer.text
+        assert "Password1" not in answer.text
+
+
 async def test_too_many_tries_say_the_seconds(store: Database) -> None:
     async with replica(store, SVC_AUTH_TRIES_PER_ADDRESS="1") as here:
         visitor = Visitor.of(here)
@@ -198,6 +210,7 @@ async def test_a_refused_sign_up_names_the_rule(here: Replica, owner: Visitor) -
     assert "The rule: Only who was invited" in answer.text
     invited = await api.post(ORG + "/invitations", {"email": "guest@example.org", "role": "member"})
     secret = invited.data["secret"]
+    assert "Send me the link" not in answer.text, "no mail can be sent"
     page = await stranger.get(f"/signup?invitation={secret}")
     assert heading(page) == "You are invited"
     assert (await stranger.sign_up("guest@example.org", invitation=secret)).status == 303

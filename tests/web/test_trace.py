@@ -12,9 +12,11 @@ import msgspec
 import pytest
 
 from protocol.otlp.json import read_json
+from svc.domain.retention import Terms
 from svc.runtime.clock import now
 from svc.store.postgres.database import Database
 from svc.store.spans.traces import TraceStore
+from svc.web.aged_out import aged_out_text
 from tests.front.people import Replica, replica
 from tests.store.spans.test_writing import Clock, rows, store_of
 from tests.web.one_trace import HOSTILE, failing, hostile, many, strange, trace_id
@@ -171,15 +173,42 @@ async def test_hostile_texts_are_shown_and_do_nothing(owner: Visitor, number: in
 
 
 async def test_what_aged_out_is_said_and_the_row_remains(owner: Visitor, store: Database) -> None:
+    shown = (
+        at("failing"),
+        f"{at('failing')}?span={2:016x}",
+        f"{at('failing')}/spans/{2:016x}",
+        f"{at('failing')}?view=conversation",
+        f"{at('failing')}/conversation",
+        f"{BASE}/traces?range=all",
+        f"{BASE}/traces/rows?range=all",
+        f"{BASE}/traces/rail?trace={trace_id('failing').hex()}",
+        f"{BASE}/sessions",
+        f"{BASE}/explore?range=all",
+    )
+    for address in shown:
+        assert "aged out" not in (await owner.get(address)).text, address
+    (session,) = await store.fetch("select session_id from trace where trace_id = $1", trace_id("failing"))
+    shown = (*shown, f"{BASE}/session?id={quote(session['session_id'])}")
     await store.fetch("delete from span_payload")
-    page = await owner.get(at("failing"))
-    assert "has aged out" in page.text
-    panel = await owner.get(f"{at('failing')}/spans/{2:016x}")
-    assert "has aged out" in panel.text
-    assert "When does my order" in panel.text
+    for address in shown:
+        page = await owner.get(address)
+        assert page.status == 200, address
+        assert "aged out: payloads are kept for 89 days" in page.text, address
+        assert "When does my order" not in page.text, address
+    assert "plan_trip" in (await owner.get(at("failing"))).text
     assert (await owner.get(f"{at('failing')}/spans/{2:016x}/text?at=input")).status == 404
-    talk = await owner.get(f"{at('failing')}?view=conversation")
-    assert "What it said has aged out" in talk.text
+
+
+@pytest.mark.parametrize(
+    ("days", "said"),
+    [
+        (90, "aged out: payloads are kept for 89 days"),
+        (2, "aged out: payloads are kept for 1 day"),
+        (0, "aged out"),
+    ],
+)
+def test_how_long_payloads_are_kept_is_said_where_they_are_kept_for_a_term(days: int, said: str) -> None:
+    assert aged_out_text(Terms(days, 90)) == said
 
 
 async def test_a_trace_without_its_root_says_so(owner: Visitor) -> None:

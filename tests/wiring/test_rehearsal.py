@@ -135,7 +135,7 @@ async def test_traces_are_taken_with_all_their_spans(
         "-- backfill\nselect 1 / (count(*) between 1000 and 3000)::int from span",
     )
     # Without rows the second one fails; it is what tells that there are some with.
-    monkeypatch.setattr(rehearsal, "_both", _only_with_rows)
+    monkeypatch.setattr(rehearsal, "_rehearse_step", _only_with_rows)
     found = await rehearsed(earlier, settings, open_folder)
     assert len(found.steps) == 2
 
@@ -286,6 +286,7 @@ def test_beside_a_service_of_this_release_there_is_nothing_to_do(service: Servic
     assert said == (
         f"the database is at step {NEWEST}, and this release has none that is ahead: nothing to do\n"
     )
+    assert f"  schema      at step {NEWEST} of {NEWEST}\n" in service.command("doctor")
 
 
 def test_it_joins_the_server_of_a_service_in_another_container(service: Service) -> None:

@@ -45,7 +45,7 @@ def test_a_pair_that_cannot_be_served_is_refused_by_its_fault(tmp_path: Path, ki
 
 
 def test_a_file_that_is_not_there_or_no_certificate_is_named(tmp_path: Path) -> None:
-    with pytest.raises(BadPair, match=r"tls\.crt cannot be read: No such file"):
+    with pytest.raises(BadPair, match=r"tls\.crt does not exist\. Put it there"):
         open_tls(own(tmp_path))
     mount(tmp_path, pair_for(DOMAIN))
     (tmp_path / "tls.key").write_bytes(b"x" * 300_000)

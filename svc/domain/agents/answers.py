@@ -22,7 +22,7 @@ from protocol.agents import RunKind
 from svc.domain.agents.schemas import SCHEMAS, SUMMARY_CHARS
 from svc.domain.detect.secrets import masked
 
-#: Faults that are told at once.
+#: Faults that are reported at once.
 FAULTS_TOLD: Final = 8
 #: Numbers that are looked up, and marked, at most.
 NUMBERS: Final = 200
@@ -62,13 +62,13 @@ def _validator(kind: RunKind) -> Any:
 
 def form_faults(kind: RunKind, answer: Any) -> list[str]:
     """Where an answer is not of its form."""
-    told = []
+    complaints = []
     for error in _validator(kind).iter_errors(answer):
-        place = "/".join(str(step) for step in error.instance_path) or "the answer"
-        told.append(f"{place}: {error.message}"[:300])
-        if len(told) == FAULTS_TOLD:
+        path = "/".join(str(step) for step in error.instance_path) or "the answer"
+        complaints.append(f"{path}: {error.message}"[:300])
+        if len(complaints) == FAULTS_TOLD:
             break
-    return told
+    return complaints
 
 
 def ids_in(text: str) -> set[str]:
@@ -83,30 +83,35 @@ def citations_of(answer: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
         yield from part["citations"]
 
 
-def faults(kind: RunKind, answer: Any, shown: ShownEvidence, checklist: Sequence[str]) -> list[str]:
+def faults(kind: RunKind, answer: Any, evidence: ShownEvidence, checklist: Sequence[str]) -> list[str]:
     """What is wrong with an answer, for the agent that wrote it; at most `FAULTS_TOLD`."""
-    told = form_faults(kind, answer)
-    if told:
-        return told
-    for one in citations_of(answer):
-        if one["kind"] in ("trace", "span"):
-            if one["id"] not in shown.ids:
-                told.append(
-                    f"{one['kind']} {one['id'][:40]!r} was not shown to you: cite what a tool returned"
+    complaints = form_faults(kind, answer)
+    if complaints:
+        return complaints
+    for citation in citations_of(answer):
+        if citation["kind"] in ("trace", "span"):
+            if citation["id"] not in evidence.ids:
+                complaints.append(
+                    f"{citation['kind']} {citation['id'][:40]!r} was not shown to you:"
+                    " cite what a tool returned"
                 )
-        elif one["id"] not in shown.refs:
-            told.append(f"there is no ref {one['id'][:40]!r}: cite q… or s… of this run")
-        elif one["id"] in shown.failed:
-            told.append(f"{one['id']} failed: cite a script that ended with exit code 0")
+        elif citation["id"] not in evidence.refs:
+            complaints.append(f"there is no ref {citation['id'][:40]!r}: cite q… or s… of this run")
+        elif citation["id"] in evidence.failed:
+            complaints.append(f"{citation['id']} failed: cite a script that ended with exit code 0")
     for hypothesis in answer.get("hypotheses", ()):
         for id_ in hypothesis["evidence_trace_ids"]:
-            if id_ not in shown.ids:
-                told.append(f"trace {id_[:40]!r} was not shown to you: evidence is what a tool returned")
-    known = set(checklist)
+            if id_ not in evidence.ids:
+                complaints.append(
+                    f"trace {id_[:40]!r} was not shown to you: evidence is what a tool returned"
+                )
+    checks = set(checklist)
     for check in answer.get("checklist", ()):
-        if check["check"] not in known:
-            told.append(f"the checklist has no {check['check'][:60]!r}: answer the checks you were given")
-    return list(dict.fromkeys(told))[:FAULTS_TOLD]
+        if check["check"] not in checks:
+            complaints.append(
+                f"the checklist has no {check['check'][:60]!r}: answer the checks you were given"
+            )
+    return list(dict.fromkeys(complaints))[:FAULTS_TOLD]
 
 
 def tidied(answer: Mapping[str, Any], literal: Iterable[str] = ()) -> dict[str, Any]:
@@ -123,9 +128,9 @@ def _tidy(value: Any, hidden: Sequence[str]) -> Any:
     if isinstance(value, str):
         return tidied_text(value, hidden)
     if isinstance(value, list):
-        return [_tidy(one, hidden) for one in value]
+        return [_tidy(element, hidden) for element in value]
     if isinstance(value, dict):
-        return {name: _tidy(one, hidden) for name, one in value.items()}
+        return {name: _tidy(field, hidden) for name, field in value.items()}
     return value
 
 
@@ -140,30 +145,30 @@ def tidied_text(text: str, hidden: Iterable[str] = ()) -> str:
 
 def completed(answer: Mapping[str, Any], checklist: Sequence[str]) -> dict[str, Any]:
     """A report with an entry for each check, in the dossier's order; those that are missing are unknown."""
-    said = {check["check"]: check for check in answer["checklist"]}
-    missing = {"assessment": "unknown", "detail": "The agent said nothing of it.", "citations": []}
-    return {**answer, "checklist": [said.get(name, {"check": name, **missing}) for name in checklist]}
+    entries = {check["check"]: check for check in answer["checklist"]}
+    placeholder = {"assessment": "unknown", "detail": "The agent said nothing of it.", "citations": []}
+    return {**answer, "checklist": [entries.get(name, {"check": name, **placeholder}) for name in checklist]}
 
 
-def unsupported(kind: RunKind, answer: Mapping[str, Any], shown: ShownEvidence) -> list[str]:
+def unsupported(kind: RunKind, answer: Mapping[str, Any], evidence: ShownEvidence) -> list[str]:
     """The numbers of an answer that stand in nothing it cites, nor in what it was given to begin with."""
-    cited = {one["id"] for one in citations_of(answer)}
-    sources = [text for ref, text in shown.refs.items() if ref in cited]
+    cited_refs = {citation["id"] for citation in citations_of(answer)}
+    sources = [text for ref, text in evidence.refs.items() if ref in cited_refs]
     # Whoever cites a trace has read it in some result.
-    ids = cited & shown.ids
-    sources += [text for text in shown.refs.values() if ids and any(id_ in text for id_ in ids)]
-    known: set[str] = set()
-    for text in (*sources, *shown.files):
-        known |= {_digits(found) for found in _NUMBER.findall(_MOMENT.sub(" ", text))}
-    told = []
+    ids = cited_refs & evidence.ids
+    sources += [text for text in evidence.refs.values() if ids and any(id_ in text for id_ in ids)]
+    known_digits: set[str] = set()
+    for text in (*sources, *evidence.files):
+        known_digits |= {_digits(number) for number in _NUMBER.findall(_MOMENT.sub(" ", text))}
+    numbers = []
     for text in _prose(kind, answer):
-        for found in _NUMBER.findall(_MOMENT.sub(" ", _HIDDEN.sub(" ", _HEX.sub(" ", text))))[:NUMBERS]:
-            value = float(found.replace(",", ""))
+        for number in _NUMBER.findall(_MOMENT.sub(" ", _HIDDEN.sub(" ", _HEX.sub(" ", text))))[:NUMBERS]:
+            value = float(number.replace(",", ""))
             if value <= _SMALL and value == int(value):
                 continue
-            if not {_digits(found), _digits(str(value / 100)), _digits(str(value * 100))} & known:
-                told.append(found)
-    return list(dict.fromkeys(told))[:NUMBERS]
+            if not {_digits(number), _digits(str(value / 100)), _digits(str(value * 100))} & known_digits:
+                numbers.append(number)
+    return list(dict.fromkeys(numbers))[:NUMBERS]
 
 
 def _digits(text: str) -> str:
@@ -183,8 +188,10 @@ def _prose(kind: RunKind, answer: Mapping[str, Any]) -> Iterator[str]:
 
 def cited_ids(answer: Mapping[str, Any]) -> set[str]:
     """The ids of traces and spans that an answer cites or names as evidence."""
-    cited = {one["id"] for one in citations_of(answer) if one["kind"] in ("trace", "span")}
-    return cited.union(*(set(one["evidence_trace_ids"]) for one in answer.get("hypotheses", ())), set())
+    ids = {citation["id"] for citation in citations_of(answer) if citation["kind"] in ("trace", "span")}
+    return ids.union(
+        *(set(hypothesis["evidence_trace_ids"]) for hypothesis in answer.get("hypotheses", ())), set()
+    )
 
 
 def grounded(
@@ -200,34 +207,38 @@ def grounded(
     finding's `evidence`, and falls without anything to stand on. A change of behaviour or traffic is told
     by a comparison: without an id of `before` it is inconclusive.
     """
-    cited = cited_ids(answer)
-    left = {
+    ids = cited_ids(answer)
+    report = {
         **answer,
         **({"citations": _existing(answer["citations"], existing)} if "citations" in answer else {}),
     }
     if "hypotheses" not in answer:
-        return left
-    left["checklist"] = [
-        {**one, "citations": _existing(one["citations"], existing)} for one in answer["checklist"]
+        return report
+    report["checklist"] = [
+        {**check, "citations": _existing(check["citations"], existing)} for check in answer["checklist"]
     ]
-    left["hypotheses"] = [
-        kept
-        for one in answer["hypotheses"]
+    report["hypotheses"] = [
+        entry
+        for hypothesis in answer["hypotheses"]
         if (
-            kept := {
-                **one,
-                "evidence_trace_ids": [id_ for id_ in one["evidence_trace_ids"] if id_ in evidence],
-                "citations": _existing(one["citations"], existing),
+            entry := {
+                **hypothesis,
+                "evidence_trace_ids": [id_ for id_ in hypothesis["evidence_trace_ids"] if id_ in evidence],
+                "citations": _existing(hypothesis["citations"], existing),
             }
         )["evidence_trace_ids"]
-        or kept["citations"]
+        or entry["citations"]
     ]
-    if answer["verdict"] in ("traffic_shift", "behavior_change") and not cited & before:
+    if answer["verdict"] in ("traffic_shift", "behavior_change") and not ids & before:
         note = f"The agent said {answer['verdict']}, but cites nothing of before the onset. "
-        left["verdict"] = "inconclusive"
-        left["summary"] = (note + answer["summary"])[: SUMMARY_CHARS["rca"]]
-    return left
+        report["verdict"] = "inconclusive"
+        report["summary"] = (note + answer["summary"])[: SUMMARY_CHARS["rca"]]
+    return report
 
 
 def _existing(citations: Iterable[Mapping[str, Any]], existing: AbstractSet[str]) -> list[Mapping[str, Any]]:
-    return [one for one in citations if one["kind"] in ("query", "script") or one["id"] in existing]
+    return [
+        citation
+        for citation in citations
+        if citation["kind"] in ("query", "script") or citation["id"] in existing
+    ]

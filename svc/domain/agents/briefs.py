@@ -69,7 +69,7 @@ _CANNOT_SEE: Final = {
     "event": "One event is enough: nothing is compared. It sees the one trace and no others.",
 }
 
-#: Of the claim, what an agent is told. Who decided what of it is not.
+#: The fields of a claim that an agent reads. Who decided what about it is not among them.
 _CLAIMED: Final = (
     *("id", "title", "basis", "detector", "cause_kind", "cause_key", "call_site_id", "metric"),
     *("current_value", "baseline_value", "delta", "onset_at", "onset_low_at", "onset_high_at"),
@@ -115,12 +115,12 @@ def brief_of(
         checklist = [check["check"] for check in dossier["checks"]]
     if repository:
         question += _REPOSITORY
-    known = sorted(set().union(*(ids_in(text) for text in files.values())))
+    ids = sorted(set().union(*(ids_in(text) for text in files.values())))
     budget = _ALWAYS.format(
         turns=limits.turns * 4 // 5, tokens=limits.tokens * 4 // 5, minutes=round(limits.seconds * 4 / 5 / 60)
     )
     prompt = "\n\n".join(f"# {name}\n\n{text}" for name, text in files.items())
-    return Brief((budget + question).strip(), prompt, files, SCHEMAS[kind], checklist, known)
+    return Brief((budget + question).strip(), prompt, files, SCHEMAS[kind], checklist, ids)
 
 
 def _method(name: str) -> str:

@@ -20,7 +20,7 @@ _REF: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/+-]{0,199}", re.ASCII)
 def _parts(url: str) -> SplitResult | None:
     try:
         parts = urlsplit(url)
-        # A port that is none is told only when it is asked for.
+        # `port` raises only when it is read.
         return parts if parts.port is None or parts.port else None
     except ValueError:
         return None

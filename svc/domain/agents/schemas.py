@@ -24,17 +24,17 @@ def _object(**properties: Any) -> dict[str, Any]:
     }
 
 
-def _text(most: int, said: str = "") -> dict[str, Any]:
-    return {"type": "string", "maxLength": most, **({"description": said} if said else {})}
+def _text(most: int, description: str = "") -> dict[str, Any]:
+    return {"type": "string", "maxLength": most, **({"description": description} if description else {})}
 
 
 def _citations(least: int, most: int) -> dict[str, Any]:
-    one = _object(
+    citation = _object(
         kind={"enum": list(CITED_AS)},
         id=_text(64, "a trace id (32 hex), a span id (16 hex), or a ref such as q3 or s1"),
         note=_text(160),
     )
-    return {"type": "array", "items": one, "minItems": least, "maxItems": most}
+    return {"type": "array", "items": citation, "minItems": least, "maxItems": most}
 
 
 SCHEMAS: Final[Mapping[RunKind, Mapping[str, Any]]] = {

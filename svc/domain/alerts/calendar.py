@@ -19,7 +19,7 @@ def next_digest(params: DigestParams, after: datetime) -> datetime:
 
 
 def first_look(kind: RuleKind, params: RuleParams, now: datetime) -> datetime | None:
-    """When a rule looks first; None for one that is told."""
+    """When a rule checks first; None for one that an event notifies."""
     if kind in TOLD_KINDS:
         return None
     return next_digest(params, now) if isinstance(params, DigestParams) else now
@@ -32,9 +32,9 @@ def period_of(params: DigestParams) -> timedelta:
 
 def digests_since(params: DigestParams, since: datetime, until: datetime) -> list[datetime]:
     """When digests were due from then on, ascending."""
-    found: list[datetime] = []
+    moments: list[datetime] = []
     due = next_digest(params, since)
     while due <= until:
-        found.append(due)
+        moments.append(due)
         due = next_digest(params, due)
-    return found
+    return moments

@@ -49,41 +49,41 @@ _BEGINS: Final = {
 
 
 def composed(
-    rule: AlertRule, events: Sequence[AlertEvent], place: AlertPlace, *, incidents: bool
+    rule: AlertRule, events: Sequence[AlertEvent], location: AlertPlace, *, incidents: bool
 ) -> list[AlertMessage]:
     """The messages for one channel. `incidents`: whether it closes what it was told before."""
     # That a case is over is told by a rule of its own; here it only closes incidents.
     closing = rule.kind in TOLD_KINDS
-    wanted = [event for event in events if incidents or not (closing and event.state == "over")]
+    relevant = [event for event in events if incidents or not (closing and event.state == "over")]
     if incidents:
-        alone, rest = wanted[:INCIDENTS_MOST], wanted[INCIDENTS_MOST:]
-        parts = [[event] for event in alone] + [rest]
+        singles, overflow = relevant[:INCIDENTS_MOST], relevant[INCIDENTS_MOST:]
+        parts = [[event] for event in singles] + [overflow]
     else:
-        parts = [[event for event in wanted if event.state != "over"]]
-        parts.append([event for event in wanted if event.state == "over"])
-    return [_message(rule, part, place) for part in parts if part]
+        parts = [[event for event in relevant if event.state != "over"]]
+        parts.append([event for event in relevant if event.state == "over"])
+    return [_message(rule, part, location) for part in parts if part]
 
 
-def _message(rule: AlertRule, events: Sequence[AlertEvent], place: AlertPlace) -> AlertMessage:
+def _message(rule: AlertRule, events: Sequence[AlertEvent], location: AlertPlace) -> AlertMessage:
     newest = events[-1]
-    one = len(events) == 1
+    single = len(events) == 1
     worst = max((event.facts.severity for event in events), key=_RANK.__getitem__)
-    over = all(event.state == "over" for event in events)
-    title = _title(rule, newest) if one else _MANY[rule.kind].format(n=count(len(events)))
-    if over and not one:
+    all_over = all(event.state == "over" for event in events)
+    title = _title(rule, newest) if single else _MANY[rule.kind].format(n=count(len(events)))
+    if all_over and not single:
         title = f"Over: {title[0].lower()}{title[1:]}"
-    # A case is one thing whichever rule tells of it; what a rule sees is its own.
-    key = f"{place.org}/{place.project}/" + ("" if rule.kind in TOLD_KINDS else f"{rule.id} ")
+    # All rules share the incident of a case; what a rule of another kind sees is its own.
+    key = f"{location.org}/{location.project}/" + ("" if rule.kind in TOLD_KINDS else f"{rule.id} ")
     return AlertMessage(
         kind=rule.kind,
         rule=rule.name,
-        org=place.org,
-        project=place.project,
-        state=newest.state if one else "over" if over else _state(events),
+        org=location.org,
+        project=location.project,
+        state=newest.state if single else "over" if all_over else _state(events),
         title=title[:TITLE_CHARS],
         severity=worst,
-        dedup_key=(key + (newest.subject if one else f"{rule.id} {newest.id}"))[:255],
-        path=newest.facts.path if one else _path(events),
+        dedup_key=(key + (newest.subject if single else f"{rule.id} {newest.id}"))[:255],
+        path=newest.facts.path if single else _path(events),
         occurred_at=timestamp(newest.occurred_at),
         items=tuple(_item(event) for event in events[:ITEMS_NAMED]),
         more=max(len(events) - ITEMS_NAMED, 0),

@@ -58,7 +58,7 @@ def saw_down(
 def saw_letters(
     params: LettersParams, spans: int, oldest_at: datetime | None, reason: str | None, now: datetime
 ) -> RuleSightings:
-    """Spans that wait as dead letters. Secrets: a reason may quote a payload, so it is told to nobody."""
+    """Spans that wait as dead letters. Secrets: a reason may quote a payload, so nobody sees it."""
     firing = {}
     if spans >= params.spans and oldest_at is not None and reason is not None:
         waits = "span waits as a dead letter" if spans == 1 else "spans wait as dead letters"
@@ -133,12 +133,10 @@ def saw_backup(
         )
     good = last_good_at or began_at
     if now - good > timedelta(hours=params.hours):
-        said = (
-            "There is none yet." if last_good_at is None else f"It is of {last_good_at:%Y-%m-%d %H:%M} UTC."
-        )
+        age = "There is none yet." if last_good_at is None else f"It is of {last_good_at:%Y-%m-%d %H:%M} UTC."
         firing["backup"] = AlertFacts(
             title=f"The last good backup is older than {params.hours} hours",
-            text=said,
+            text=age,
             severity="high",
             path=_HEALTH,
         )
@@ -152,9 +150,9 @@ def saw_certificate(params: CertificateParams, left_s: float | None, now: dateti
     firing = {}
     if left_s <= params.days * 86_400:
         ends = now + timedelta(seconds=left_s)
-        over = left_s <= 0
+        has_ended = left_s <= 0
         firing["certificate"] = AlertFacts(
-            title="The certificate has ended" if over else f"The certificate ends on {ends:%Y-%m-%d}",
+            title="The certificate has ended" if has_ended else f"The certificate ends on {ends:%Y-%m-%d}",
             text=f"{ends:%Y-%m-%d %H:%M} UTC.",
             severity="high" if left_s <= 3 * 86_400 else "medium",
             path=_HEALTH,

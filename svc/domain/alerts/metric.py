@@ -84,14 +84,14 @@ def judge(params: MetricParams, window: HourFigures, before: Sequence[HourFigure
     if params.bound in ("above", "below"):
         holds = value > params.value if params.bound == "above" else value < params.value
         return JudgedFigure(holds, value, params.value)
-    known = [
-        found
-        for found in (figure_of(params, one) for one in before if one.n >= max(params.least, 1))
-        if found is not None
+    references = [
+        figure
+        for figure in (figure_of(params, earlier) for earlier in before if earlier.n >= max(params.least, 1))
+        if figure is not None
     ]
-    if len(known) < DAYS_NEEDED:
+    if len(references) < DAYS_NEEDED:
         return JudgedFigure(False, value, None)
-    usual = sum(known) / len(known)
+    usual = sum(references) / len(references)
     if usual <= 0:
         return JudgedFigure(False, value, usual)
     change = (value - usual) / usual * 100
@@ -103,8 +103,8 @@ def firings(
     params: MetricParams, hours: Sequence[HourFigures], first: datetime, since: datetime
 ) -> list[datetime]:
     """When the rule would have fired since then, by whole hours of which the first begins at `first`."""
-    found: list[datetime] = []
-    held = False
+    moments: list[datetime] = []
+    firing = False
     width = params.window_hours
     windows: dict[int, HourFigures] = {}
 
@@ -117,12 +117,12 @@ def firings(
         return windows[end]
 
     for end in range(width, len(hours) + 1):
-        now = window(end)
-        assert now is not None, "the loop begins where a window fits"
+        current = window(end)
+        assert current is not None, "the loop begins where a window fits"
         days = (window(end - 24 * day) for day in range(1, DAYS_BEFORE + 1))
-        holds = judge(params, now, [one for one in days if one is not None]).holds
-        at = first + end * _HOUR
-        if holds and not held and at >= since:
-            found.append(at)
-        held = holds
-    return found
+        holds = judge(params, current, [figures for figures in days if figures is not None]).holds
+        moment = first + end * _HOUR
+        if holds and not firing and moment >= since:
+            moments.append(moment)
+        firing = holds
+    return moments

@@ -132,10 +132,10 @@ _MOST_FILTERS: Final = 10
 _VALUE_CHARS: Final = 500
 
 
-def read_params(kind: RuleKind, given: Mapping[str, Any]) -> RuleParams:
+def read_params(kind: RuleKind, fields: Mapping[str, Any]) -> RuleParams:
     """What a rule of this kind asks for. Raises `BadParams`."""
     try:
-        params: RuleParams = msgspec.convert(dict(given), PARAMS[kind])
+        params: RuleParams = msgspec.convert(dict(fields), PARAMS[kind])
     except msgspec.ValidationError as error:
         raise BadParams(f"params of {kind}: {error}"[:300]) from None
     if isinstance(params, MetricParams):
@@ -148,14 +148,14 @@ def typed_params(kind: RuleKind, typed: Mapping[str, str]) -> RuleParams:
 
     Raises `BadParams`.
     """
-    given: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     for name, text in typed.items():
         if name.startswith("filters."):
-            given.setdefault("filters", {})[name.removeprefix("filters.")] = text
+            fields.setdefault("filters", {})[name.removeprefix("filters.")] = text
         else:
-            given[name] = text.replace(",", " ").split() if name == "detectors" else text
+            fields[name] = text.replace(",", " ").split() if name == "detectors" else text
     try:
-        params = msgspec.convert(given, PARAMS[kind], strict=False)
+        params = msgspec.convert(fields, PARAMS[kind], strict=False)
     except msgspec.ValidationError as error:
         raise BadParams(f"params of {kind}: {error}"[:300]) from None
     return read_params(kind, msgspec.to_builtins(params))
@@ -163,8 +163,8 @@ def typed_params(kind: RuleKind, typed: Mapping[str, str]) -> RuleParams:
 
 def kept_params(params: RuleParams) -> dict[str, Any]:
     """All of them as they are stored, defaults included."""
-    kept: dict[str, Any] = msgspec.to_builtins(params)
-    return kept
+    stored: dict[str, Any] = msgspec.to_builtins(params)
+    return stored
 
 
 def _check_metric(params: MetricParams) -> None:
@@ -173,9 +173,9 @@ def _check_metric(params: MetricParams) -> None:
             raise BadParams(f"of {params.dataset} only count is known; ask traces, model_calls or tools")
     else:
         field = VITAL_FIELDS[params.dataset]
-        other = next((name for name in params.filters if name != field), None)
-        if other is not None:
-            raise BadParams(f"{params.dataset} are narrowed by {field} alone, not by {other[:100]}")
+        foreign = next((name for name in params.filters if name != field), None)
+        if foreign is not None:
+            raise BadParams(f"{params.dataset} are narrowed by {field} alone, not by {foreign[:100]}")
         if params.filters and not isinstance(params.filters[field], str):
             raise BadParams(f"the filter {field} must be a text")
     if params.figure == "error_rate" and params.bound in ("above", "below") and params.value > 1:

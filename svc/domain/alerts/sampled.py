@@ -15,23 +15,23 @@ SampledParams = DiskParams | BackupParams | CertificateParams
 
 def sampled_firings(params: SampledParams, samples: Iterable[tuple[datetime, Sample]]) -> list[datetime]:
     """When something began to fire, by samples in the order of their moments."""
-    found = []
-    before: Set[str] = frozenset()
-    for at, sample in samples:
-        firing = _saw(params, sample, at).firing.keys()
-        if firing - before:
-            found.append(at)
-        before = firing
-    return found
+    moments = []
+    previous: Set[str] = frozenset()
+    for moment, sample in samples:
+        firing = _saw(params, sample, moment).firing.keys()
+        if firing - previous:
+            moments.append(moment)
+        previous = firing
+    return moments
 
 
-def _saw(params: SampledParams, sample: Sample, at: datetime) -> RuleSightings:
+def _saw(params: SampledParams, sample: Sample, moment: datetime) -> RuleSightings:
     match params, sample:
         case DiskParams(), DiskSample():
-            return saw_disk(params, sample.level, sample.used, sample.budget, sample.reached_on, at)
+            return saw_disk(params, sample.level, sample.used, sample.budget, sample.reached_on, moment)
         case BackupParams(), BackupSample():
             failed = "it failed" if sample.failed else None
-            return saw_backup(params, sample.last_good_at, failed, sample.began_at, at)
+            return saw_backup(params, sample.last_good_at, failed, sample.began_at, moment)
         case CertificateParams(), CertificateSample():
-            return saw_certificate(params, (sample.ends_at - at).total_seconds(), at)
+            return saw_certificate(params, (sample.ends_at - moment).total_seconds(), moment)
     raise AssertionError("a sample is of the kind of the rule that judges it")

@@ -18,31 +18,36 @@ class Heard:
     last_at: datetime
 
 
-def silent(params: SilentParams, heard: Mapping[str, Heard], now: datetime) -> dict[str, datetime]:
+def silent(params: SilentParams, services: Mapping[str, Heard], now: datetime) -> dict[str, datetime]:
     """Services that are silent now, and since when."""
     return {
-        name: one.last_at
-        for name, one in heard.items()
-        if now - one.last_at >= timedelta(hours=params.hours) and _daily(params, one, one.last_at.date())
+        name: service.last_at
+        for name, service in services.items()
+        if now - service.last_at >= timedelta(hours=params.hours)
+        and _daily(params, service, service.last_at.date())
     }
 
 
-def _daily(params: SilentParams, one: Heard, until: date) -> bool:
-    return all(until - timedelta(days=back) in one.days for back in range(params.days))
+def _daily(params: SilentParams, service: Heard, until: date) -> bool:
+    return all(until - timedelta(days=back) in service.days for back in range(params.days))
 
 
 def silences(
-    params: SilentParams, heard: Mapping[str, Heard], since: datetime, now: datetime
+    params: SilentParams, services: Mapping[str, Heard], since: datetime, now: datetime
 ) -> list[datetime]:
     """When services would have been told silent, by whole days but for the last time each was heard."""
-    found = []
-    for one in heard.values():
-        for day in sorted(one.days):
+    moments = []
+    for service in services.values():
+        for day in sorted(service.days):
             end = datetime.combine(day + timedelta(days=1), time(), UTC)
-            last_at = one.last_at if day == one.last_at.date() else end
-            at = last_at + timedelta(hours=params.hours)
-            later = min((other for other in one.days if other > day), default=None)
-            back = None if later is None else datetime.combine(later, time(), UTC)
-            if _daily(params, one, day) and since <= at <= now and (back is None or back > at):
-                found.append(at)
-    return sorted(found)
+            last_at = service.last_at if day == service.last_at.date() else end
+            moment = last_at + timedelta(hours=params.hours)
+            next_day_sent = min((next_day for next_day in service.days if next_day > day), default=None)
+            return_at = None if next_day_sent is None else datetime.combine(next_day_sent, time(), UTC)
+            if (
+                _daily(params, service, day)
+                and since <= moment <= now
+                and (return_at is None or return_at > moment)
+            ):
+                moments.append(moment)
+    return sorted(moments)

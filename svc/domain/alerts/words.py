@@ -47,10 +47,10 @@ def sentence_of(kind: str, params: RuleParams) -> str:
     """When it tells, without a capital and a stop."""
     match params:
         case CaseParams(least_severity, detectors):
-            of = f" by {', '.join(detectors)}" if detectors else ""
-            least = "" if least_severity == "low" else f", {least_severity} or worse"
-            least = ", high" if least_severity == "high" else least
-            return f"{_CASE[kind]}{of}{least}"
+            detector_phrase = f" by {', '.join(detectors)}" if detectors else ""
+            severity_phrase = "" if least_severity == "low" else f", {least_severity} or worse"
+            severity_phrase = ", high" if least_severity == "high" else severity_phrase
+            return f"{_CASE[kind]}{detector_phrase}{severity_phrase}"
         case DigestParams(every, at, weekday):
             return f"each {'day' if every == 'day' else DAYS[weekday]} at {at} UTC: what happened"
         case DownParams(minutes):
@@ -71,11 +71,11 @@ def sentence_of(kind: str, params: RuleParams) -> str:
 
 def metric_sentence(params: MetricParams) -> str:
     """What a metric rule compares with what."""
-    of = _DATASETS[params.dataset]
+    dataset = _DATASETS[params.dataset]
     for name, value in params.filters.items():
-        of += f" with {name} {value}"
+        dataset += f" with {name} {value}"
     window = "an hour" if params.window_hours == 1 else f"{params.window_hours} hours"
-    figure = _FIGURES[params.figure].format(of)
+    figure = _FIGURES[params.figure].format(dataset)
     if params.bound in ("above", "below"):
         return f"{figure} over {window} is {params.bound} {threshold(params.figure, params.value)}"
     return f"{figure} over {window} {params.bound} by {setting(params.value)} % against the seven days before"

@@ -25,7 +25,7 @@ def observe(trace: SettledTrace, context: Context) -> Iterable[Observation]:
     """
     calls: defaultdict[tuple[str, str], list[bytes]] = defaultdict(list)
     spanned: set[str] = set()
-    inside: list[tuple[str, str, bytes]] = []
+    answer_calls: list[tuple[str, str, bytes]] = []
     for row in trace.spans:
         if (texts := trace.texts.get(row.span_id)) is None:
             continue
@@ -35,12 +35,12 @@ def observe(trace: SettledTrace, context: Context) -> Iterable[Observation]:
                 if texts.arguments is not None:
                     calls[tool(call.name), texts.arguments].append(row.span_id)
         else:
-            inside += [
-                (tool(asked.name), asked.arguments, row.span_id)
-                for asked in texts.calls
-                if asked.arguments is not None
+            answer_calls += [
+                (tool(call.name), call.arguments, row.span_id)
+                for call in texts.calls
+                if call.arguments is not None
             ]
-    for subject, arguments, span_id in inside:
+    for subject, arguments, span_id in answer_calls:
         if subject not in spanned:
             calls[subject, arguments].append(span_id)
     if not calls:

@@ -33,8 +33,8 @@ def canonical(value: Any) -> str | None:
     opened = decoded(value)
     try:
         if opened is None:
-            said = text_of(value)
-            return None if said is None else said.strip()
+            content = text_of(value)
+            return None if content is None else content.strip()
         return msgspec.json.encode(opened, order="sorted").decode()
     except (TypeError, ValueError, OverflowError, RecursionError):
         return None
@@ -70,7 +70,7 @@ class Answer:
         self.media = False
         self.calls: list[AskedCall] = []
         self.reasons: list[str] = []
-        if (sent := reading.answer(span)) is not None and self._plain(sent):
+        if (answer := reading.answer(span)) is not None and self._plain(answer):
             self.captured = True
             return
         messages = reading.output_messages(span)
@@ -82,21 +82,21 @@ class Answer:
         self.captured = True
         texts: list[str] = []
         try:
-            for sent in messages:
-                self._hear(unwrapped(sent), texts)
+            for message in messages:
+                self._hear(unwrapped(message), texts)
         except RecursionError:
             # Deeper than anybody could mean.
             self.media, self.calls, self.reasons, texts = False, [], [], []
         self.said = "\n".join(texts) or None
 
-    def _plain(self, sent: str) -> bool:
+    def _plain(self, answer: str) -> bool:
         """Hear an answer as nearly all who speak GenAI write it; False for any other, of which nothing is
         heard then. To open it as what it is takes half as long as to ask what it may be.
         """
-        if not sent.startswith(_PLAIN):
+        if not answer.startswith(_PLAIN):
             return False
         try:
-            messages = _plain_answer(sent)
+            messages = _plain_answer(answer)
         except (msgspec.DecodeError, RecursionError, UnicodeError):
             return False
         if not all([message.parts for message in messages]):
@@ -120,8 +120,8 @@ class Answer:
             if kind == "text":
                 texts.append(part["text"])
             elif kind == "tool_call":
-                called = text(part["name"])
-                self.calls.append(AskedCall(called or "unknown", canonical(part["arguments"])))
+                tool_name = text(part["name"])
+                self.calls.append(AskedCall(tool_name or "unknown", canonical(part["arguments"])))
             elif kind == "media":
                 self.media = True
         if (reason := text(message.get("finish_reason"))) is not None:

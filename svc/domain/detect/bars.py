@@ -85,23 +85,23 @@ def weights(p0: float, p1: float) -> Weights:
 
 
 @functools.lru_cache(2048)
-def run_lengths(p: float, of: Weights) -> tuple[Floats, Floats]:
+def run_lengths(p: float, walk: Weights) -> tuple[Floats, Floats]:
     """Bars in nats, ascending, and ln of the mean number of units until the statistic reaches each of them.
 
     The statistic starts at zero and every unit is the event with probability p.
     """
-    if of.down == 1:
-        lengths = _one_cell_down(p, of.up, _cells(of))
-    elif of.up == 1:
-        lengths = _one_cell_up(p, of.down, _cells(of))
+    if walk.down == 1:
+        lengths = _one_cell_down(p, walk.up, _cells(walk))
+    elif walk.up == 1:
+        lengths = _one_cell_up(p, walk.down, _cells(walk))
     else:
-        return _by_matrix(p, of)
-    bars: Floats = np.arange(1, len(lengths) + 1, dtype=np.float64) * (of.cell / GRAIN)
+        return _by_matrix(p, walk)
+    bars: Floats = np.arange(1, len(lengths) + 1, dtype=np.float64) * (walk.cell / GRAIN)
     return bars, np.log(lengths)
 
 
-def _cells(of: Weights) -> int:
-    return int(HIGHEST_NATS * GRAIN / of.cell) + 1
+def _cells(walk: Weights) -> int:
+    return int(HIGHEST_NATS * GRAIN / walk.cell) + 1
 
 
 def _one_cell_down(p: float, up: int, most: int) -> Floats:
@@ -130,63 +130,63 @@ def _one_cell_up(p: float, down: int, most: int) -> Floats:
     """
     passed = [0.0]
     while len(passed) == 1 or (passed[-1] < math.exp(LN_LONGEST) and len(passed) <= most):
-        here = passed[-1]
+        last_length = passed[-1]
         back = passed[max(len(passed) - 1 - down, 0)]
-        passed.append((here + 1 - (1 - p) * back) / p)
+        passed.append((last_length + 1 - (1 - p) * back) / p)
     return np.array(passed[1:])
 
 
-def _by_matrix(p: float, of: Weights) -> tuple[Floats, Floats]:
+def _by_matrix(p: float, walk: Weights) -> tuple[Floats, Floats]:
     """The same of a walk whose steps are several cells both ways, solved at a few bars only."""
     bars: list[float] = []
     lengths: list[float] = []
-    cells = max(of.up, of.down) // 4 + 1
-    while not lengths or (lengths[-1] < LN_LONGEST and cells < _cells(of)):
-        bars.append(cells * of.cell / GRAIN)
-        lengths.append(_ln_length(p, of, cells))
+    cells = max(walk.up, walk.down) // 4 + 1
+    while not lengths or (lengths[-1] < LN_LONGEST and cells < _cells(walk)):
+        bars.append(cells * walk.cell / GRAIN)
+        lengths.append(_ln_length(p, walk, cells))
         cells += max(1, cells // 5)
     return np.array(bars), np.array(lengths)
 
 
 @functools.lru_cache(16_384)
-def _ln_length(p: float, of: Weights, cells: int) -> float:
+def _ln_length(p: float, walk: Weights, cells: int) -> float:
     """ln of the mean run length to a bar of so many cells, of a walk whose steps are any cells both ways."""
-    here = np.arange(cells)
+    states = np.arange(cells)
     chain = np.eye(cells)
-    above = here + of.up
+    above = states + walk.up
     inside = above < cells
-    np.add.at(chain, (here[inside], above[inside]), -p)
-    np.add.at(chain, (here, np.maximum(here - of.down, 0)), -(1 - p))
+    np.add.at(chain, (states[inside], above[inside]), -p)
+    np.add.at(chain, (states, np.maximum(states - walk.down, 0)), -(1 - p))
     return math.log(np.linalg.solve(chain, np.ones(cells))[0])
 
 
-def bar(p0: float, of: Weights, units: float) -> int:
+def bar(p0: float, walk: Weights, units: float) -> int:
     """The bar, in grains, that chance alone reaches once in so many units of rate p0 on average.
 
     A whole number of cells, the one that comes nearest.
     """
     # Steps of a hundredth, so that traffic that changes from day to day does not solve it anew.
-    return _cells_for(p0, of, round(math.log(max(units, 1.0)), 2)) * of.cell
+    return _cells_for(p0, walk, round(math.log(max(units, 1.0)), 2)) * walk.cell
 
 
 @functools.lru_cache(16_384)
-def _cells_for(p0: float, of: Weights, ln_units: float) -> int:
-    bars, ln_lengths = run_lengths(p0, of)
-    cells = max(round(float(np.interp(ln_units, ln_lengths, bars)) * GRAIN / of.cell), 1)
-    if 1 in (of.up, of.down):
+def _cells_for(p0: float, walk: Weights, ln_units: float) -> int:
+    bars, ln_lengths = run_lengths(p0, walk)
+    cells = max(round(float(np.interp(ln_units, ln_lengths, bars)) * GRAIN / walk.cell), 1)
+    if 1 in (walk.up, walk.down):
         return cells
     # Between the few bars solved the run length goes in steps, wide ones where the event is frequent.
-    near = range(max(cells - of.up, 1), cells + of.up + 1)
-    return min(near, key=lambda n: abs(_ln_length(p0, of, n) - ln_units)) if len(near) <= 15 else cells
+    near = range(max(cells - walk.up, 1), cells + walk.up + 1)
+    return min(near, key=lambda n: abs(_ln_length(p0, walk, n) - ln_units)) if len(near) <= 15 else cells
 
 
-def units_between(p0: float, of: Weights, nats: float) -> float:
+def units_between(p0: float, walk: Weights, nats: float) -> float:
     """How many units of rate p0 chance alone takes on average to bring the statistic so high."""
-    bars, ln_lengths = run_lengths(p0, of)
-    cells = math.ceil(nats * GRAIN / of.cell - 1e-6)
-    if 1 in (of.up, of.down) or nats > bars[-1]:
+    bars, ln_lengths = run_lengths(p0, walk)
+    cells = math.ceil(nats * GRAIN / walk.cell - 1e-6)
+    if 1 in (walk.up, walk.down) or nats > bars[-1]:
         return math.exp(float(np.interp(nats, bars, ln_lengths)))
-    return math.exp(_ln_length(p0, of, max(cells, 1)))
+    return math.exp(_ln_length(p0, walk, max(cells, 1)))
 
 
 def gaussian_run_length(h: float, k: float) -> float:

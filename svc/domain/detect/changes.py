@@ -81,7 +81,7 @@ def of_rate(alarm: RateAlarm, direction: Direction, units_a_day: float) -> Chang
     )
 
 
-def of_early(early: EarlyBad, first: int, armed: int | None, seen: Proportion) -> Change:
+def of_early(early: EarlyBad, first: int, armed: int | None, rate: Proportion) -> Change:
     """Of a rate that is bad from day one; over, as such, once there is a reference."""
     return Change(
         direction="up",
@@ -95,7 +95,7 @@ def of_early(early: EarlyBad, first: int, armed: int | None, seen: Proportion) -
         bar=0.0,
         recovered=armed,
         known=armed,
-        now=seen,
+        now=rate,
     )
 
 

@@ -76,7 +76,7 @@ def failing(evidence: Evidence) -> tuple[Condition, ...]:
         and bool(evidence.blocks >> block_of_week(evidence.seen_at) & 1),
         "explained": evidence.explained_by is None,
     }
-    return tuple(condition for condition, held in holds.items() if not held)
+    return tuple(condition for condition, verdict in holds.items() if not verdict)
 
 
 def _large(evidence: Evidence) -> bool:

@@ -21,10 +21,10 @@ def observe(trace: SettledTrace, context: Context) -> Iterable[Observation]:
     root = trace.root
     if root is None:
         return
-    counted = [row for row in trace.spans if row.usage_repeats is None]
-    if any(row.cost_source == "unpriced" for row in counted):
+    rows = [row for row in trace.spans if row.usage_repeats is None]
+    if any(row.cost_source == "unpriced" for row in rows):
         return
-    costs = [row.total_cost for row in counted if row.total_cost is not None]
+    costs = [row.total_cost for row in rows if row.total_cost is not None]
     if costs:
         yield Observation(
             "turn_cost", site(trace.call_site_id), slot_of(root.started_at), value=math.fsum(costs)

@@ -28,16 +28,16 @@ def climb(start: int, steps: Ints) -> Ints:
     return sums - np.minimum(np.minimum.accumulate(sums), -start) if len(sums) else sums
 
 
-def climb_on(before: Climb, path: Ints, slots: Ints) -> Climb:
+def climb_on(previous: Climb, path: Ints, slots: Ints) -> Climb:
     """Where the statistic stands after this path over these slots."""
     if not len(path):
-        return before
+        return previous
     zeros = np.flatnonzero(path == 0)
-    since = before.since if not len(zeros) else int(slots[zeros[-1]]) + 1
+    since = previous.since if not len(zeros) else int(slots[zeros[-1]]) + 1
     return Climb(int(path[-1]), since)
 
 
 def first_true(flags: Flags) -> int:
     """The first place that is true, or the length when none is."""
-    place = int(np.argmax(flags)) if len(flags) else 0
-    return place if len(flags) and flags[place] else len(flags)
+    index = int(np.argmax(flags)) if len(flags) else 0
+    return index if len(flags) and flags[index] else len(flags)

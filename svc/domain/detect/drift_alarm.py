@@ -94,7 +94,7 @@ class DriftAlarm:
 
     @property
     def recovery_known(self) -> int | None:
-        """When that was sure."""
+        """The slot in which the recovery was certain."""
         ends = [p.recovery_known for p in self.parts]
         return None if None in ends else max(end for end in ends if end is not None)
 

@@ -244,7 +244,7 @@ class _Look:
             rows.tails(reference.tail_bins(rows.slots)),
             past.tails(reference.tail_bins(past.slots)),
         )
-        self.ups += ((over, reference) for over in advanced.over)
+        self.ups += ((alarm, reference) for alarm in advanced.over)
         self.slots.append((np.unique(rows.slots), advanced.ratios))
         spoiled = (*self.state.spoiled, *advanced.track.spoiled)
         self.state = attrs.evolve(self.state, tail=attrs.evolve(advanced.track, spoiled=()), spoiled=spoiled)
@@ -289,8 +289,10 @@ class _Look:
         reference = self._baseline(state)
         if reference is None:
             return state
-        at = state.cursor
-        return attrs.evolve(state, reference=reference, armed=at, open_from=at, tail=RateTrack.start(at, 1))
+        cursor = state.cursor
+        return attrs.evolve(
+            state, reference=reference, armed=cursor, open_from=cursor, tail=RateTrack.start(cursor, 1)
+        )
 
     def _baseline(self, state: DriftState) -> DriftReference | None:
         first = state.baseline_from

@@ -59,34 +59,34 @@ class Windows:
         tallies = tallies.between(first, end)
         blocks = np.zeros(max(end - first, 0) // SLOTS_PER_WINDOW, np.int64)
         of_row = (tallies.slots - first) // SLOTS_PER_WINDOW
-        inside = of_row < len(blocks)
-        np.add.at(blocks, of_row[inside], tallies.counts[inside])
+        in_block = of_row < len(blocks)
+        np.add.at(blocks, of_row[in_block], tallies.counts[in_block])
         group = np.full(len(blocks) + 1, -1, np.int64)
         starts: list[int] = []
         ends: list[int] = []
-        begun, rows = 0, 0
+        window_start, rows = 0, 0
         for block, count in enumerate(blocks.tolist()):
             rows += count
             # A block without traffic is no part of a window that has not begun.
-            begun = begun if rows else block + 1
+            window_start = window_start if rows else block + 1
             if rows >= WINDOW_ROWS:
-                group[begun : block + 1] = len(starts)
-                starts.append(first + begun * SLOTS_PER_WINDOW)
+                group[window_start : block + 1] = len(starts)
+                starts.append(first + window_start * SLOTS_PER_WINDOW)
                 ends.append(first + (block + 1) * SLOTS_PER_WINDOW)
-                begun, rows = block + 1, 0
-        closed = inside & (group[np.minimum(of_row, len(blocks))] >= 0)
+                window_start, rows = block + 1, 0
+        closed = in_block & (group[np.minimum(of_row, len(blocks))] >= 0)
         dense = tallies.only(closed).by_group(group[of_row[closed]], len(starts))
         n, means, variances = winsorised(dense)
-        at, to = np.array(starts, np.int64), np.array(ends, np.int64)
-        single = to - at == SLOTS_PER_WINDOW
+        window_starts, window_ends = np.array(starts, np.int64), np.array(ends, np.int64)
+        single = window_ends - window_starts == SLOTS_PER_WINDOW
         return cls(
-            at,
-            to,
-            np.where(single, stratum(at), MIXED),
+            window_starts,
+            window_ends,
+            np.where(single, stratum(window_starts), MIXED),
             n,
             means,
             variances,
-            first + begun * SLOTS_PER_WINDOW,
+            first + window_start * SLOTS_PER_WINDOW,
         )
 
 
@@ -152,11 +152,11 @@ class DriftReference:
     def mixture(self, rows_by_stratum: Floats) -> Floats:
         """The baseline's rows, dense, as shares weighed like these rows of each stratum, shape (STRATA,)."""
         dense = np.array([s.rows.dense() for s in self.strata])
-        whole = dense.sum(axis=0)
+        overall = dense.sum(axis=0)
         totals = dense.sum(axis=1)
         mixed: Floats = np.zeros(BINS)
         for i in range(STRATA):
-            part = dense[i] / totals[i] if totals[i] else whole / whole.sum()
+            part = dense[i] / totals[i] if totals[i] else overall / overall.sum()
             mixed += rows_by_stratum[i] * part
         return mixed
 
@@ -170,10 +170,10 @@ def drift_reference(usable: SizeTallies, first: int, end: int) -> DriftReference
     rows = int(usable.counts.sum())
     if rows < ARMED_ROWS or len(windows.starts) < ARMED_WINDOWS or end - first < ARMED_SLOTS:
         return None
-    return _made(usable, windows, first, end)
+    return _reference_of(usable, windows, first, end)
 
 
-def expected_drift(run: SizeTallies, first: int, end: int, before: DriftReference) -> DriftReference | None:
+def expected_drift(run: SizeTallies, first: int, end: int, previous: DriftReference) -> DriftReference | None:
     """The sealed reference that a run declared expected makes, or None as long as it has too few rows.
 
     It may be shorter than a week, so its noise counts as no less than that of the reference before.
@@ -181,16 +181,18 @@ def expected_drift(run: SizeTallies, first: int, end: int, before: DriftReferenc
     windows = Windows.of(run, first, end)
     if int(run.counts.sum()) < EXPECTED_UNITS or len(windows.starts) < ARMED_WINDOWS:
         return None
-    made = _made(run, windows, first, end)
-    return attrs.evolve(made, tau2=max(made.tau2, before.tau2), rho=max(made.rho, before.rho), sealed=True)
+    reference = _reference_of(run, windows, first, end)
+    return attrs.evolve(
+        reference, tau2=max(reference.tau2, previous.tau2), rho=max(reference.rho, previous.rho), sealed=True
+    )
 
 
-def _made(usable: SizeTallies, windows: Windows, first: int, end: int) -> DriftReference:
-    whole = float(windows.means.mean())
-    seen = np.array([(windows.strata == s).sum() for s in range(STRATA)])
+def _reference_of(usable: SizeTallies, windows: Windows, first: int, end: int) -> DriftReference:
+    location = float(windows.means.mean())
+    window_counts = np.array([(windows.strata == s).sum() for s in range(STRATA)])
     sums = np.array([windows.means[windows.strata == s].sum() for s in range(STRATA)])
-    shrunk = _shrunk(whole, seen, sums)
-    residuals = _left_out(windows, seen, sums)
+    shrunk = _shrunk(location, window_counts, sums)
+    residuals = _left_out(windows, window_counts, sums)
     # No finer than the axis: of values that are all the same nothing else is known.
     sigma2 = max(float((windows.variances * windows.rows).sum() / windows.rows.sum()), LN_RATIO**2 / 12)
     tau2 = max(0.0, float(np.mean(residuals**2 - sigma2 / windows.rows)))
@@ -200,9 +202,11 @@ def _made(usable: SizeTallies, windows: Windows, first: int, end: int) -> DriftR
     tail_bins = np.rint((shrunk + tail) / LN_RATIO).astype(np.int64)
     tails = usable.tails(tail_bins[stratum(usable.slots)])
     return DriftReference(
-        location=whole,
+        location=location,
         strata=tuple(
-            Stratum(int(seen[s]), float(shrunk[s]), int(tail_bins[s]), Histogram.of_dense(by_stratum[s]))
+            Stratum(
+                int(window_counts[s]), float(shrunk[s]), int(tail_bins[s]), Histogram.of_dense(by_stratum[s])
+            )
             for s in range(STRATA)
         ),
         sigma2=sigma2,
@@ -219,19 +223,19 @@ def _made(usable: SizeTallies, windows: Windows, first: int, end: int) -> DriftR
     )
 
 
-def _shrunk(whole: float, seen: Ints, sums: Floats) -> Floats:
+def _shrunk(location: float, window_counts: Ints, sums: Floats) -> Floats:
     """Each stratum's location, drawn to the whole by k/(k + 1) of its k windows."""
-    shrunk: Floats = (sums + whole) / (seen + 1)
+    shrunk: Floats = (sums + location) / (window_counts + 1)
     return shrunk
 
 
-def _left_out(windows: Windows, seen: Ints, sums: Floats) -> Floats:
+def _left_out(windows: Windows, window_counts: Ints, sums: Floats) -> Floats:
     """Each window's residual against a reference of all the others."""
-    others = (windows.means.sum() - windows.means) / (len(windows.means) - 1)
+    other_means = (windows.means.sum() - windows.means) / (len(windows.means) - 1)
     single = windows.strata >= 0
     s = np.where(single, windows.strata, 0)
-    in_stratum = (sums[s] - windows.means + others) / np.maximum(seen[s], 1)
-    residuals: Floats = windows.means - np.where(single, in_stratum, others)
+    in_stratum = (sums[s] - windows.means + other_means) / np.maximum(window_counts[s], 1)
+    residuals: Floats = windows.means - np.where(single, in_stratum, other_means)
     return residuals
 
 
@@ -252,9 +256,9 @@ def _tail_residual(by_stratum: Floats, locations: Floats) -> float:
     residuals = (CENTRES[None, :] - locations[:, None]).ravel()
     counts = by_stratum.ravel()
     order = np.argsort(residuals)
-    below = np.cumsum(counts[order])
-    place = int(np.searchsorted(below, TAIL_FROM * below[-1]))
-    return float(residuals[order][min(place, len(order) - 1)])
+    cumulative = np.cumsum(counts[order])
+    index = int(np.searchsorted(cumulative, TAIL_FROM * cumulative[-1]))
+    return float(residuals[order][min(index, len(order) - 1)])
 
 
 def _tail_reference(tails: RateTallies) -> RateReference:

@@ -38,32 +38,32 @@ class Sample:
 
 
 def _frustration(rows: Sequence[TracedSpan], payloads: Mapping[bytes, WireSpan]) -> Sample | None:
-    """What the user said last, as the first model call of the trace was told it."""
+    """The last words of the user, as the first model call of the trace received them."""
     for row in rows:
         span = payloads.get(row.span_id)
         if row.kind == "llm" and span is not None:
             messages = read(span.attributes).input_messages(span)
-            said = last_user_text(messages) if messages else None
-            if said is not None and said.strip():
-                return Sample(said[-TEXT_CHARS:], row.span_id, row.call_site_id)
+            question = last_user_text(messages) if messages else None
+            if question is not None and question.strip():
+                return Sample(question[-TEXT_CHARS:], row.span_id, row.call_site_id)
     return None
 
 
 def _groundedness(rows: Sequence[TracedSpan], payloads: Mapping[bytes, WireSpan]) -> Sample | None:
     """The last answer of the trace beside all that was retrieved before it; nothing without a retrieval."""
-    found: list[str] = []
+    documents: list[str] = []
     for row in rows:
         if row.kind == "retrieval" and (span := payloads.get(row.span_id)) is not None:
             reading = read(span.attributes)
-            found.append(text_of(reading.documents(span) or reading.found.get("output_value")) or "")
-    context = "\n".join(part for part in found if part)[:CONTEXT_CHARS]
+            documents.append(text_of(reading.documents(span) or reading.found.get("output_value")) or "")
+    context = "\n".join(part for part in documents if part)[:CONTEXT_CHARS]
     if not context.strip():
         return None
     for row in reversed(rows):
         if row.kind == "llm" and (span := payloads.get(row.span_id)) is not None:
-            said = texts_of(span, row.kind).said
-            if said is not None and said.strip():
-                return Sample((said[:TEXT_CHARS], context), row.span_id, row.call_site_id)
+            answer = texts_of(span, row.kind).said
+            if answer is not None and answer.strip():
+                return Sample((answer[:TEXT_CHARS], context), row.span_id, row.call_site_id)
     return None
 
 

@@ -67,7 +67,6 @@ class Histogram:
         return counts
 
     def merge(self, other: Histogram) -> Histogram:
-        """Both together."""
         return Histogram.of_dense(self.dense() + other.dense())
 
     def subtract(self, other: Histogram) -> Histogram:
@@ -86,14 +85,14 @@ class Histogram:
 
 def log_quantile(counts: Floats, q: float) -> float:
     """ln(value / unit) at the q-quantile of dense counts, even inside a bin. Raises `ValueError` of none."""
-    below = np.cumsum(counts)
-    if below[-1] <= 0:
+    cumulative = np.cumsum(counts)
+    if cumulative[-1] <= 0:
         raise ValueError("no rows, no quantile")
-    rank = q * below[-1]
-    bin_ = min(int(np.searchsorted(below, rank)), int(np.flatnonzero(counts)[-1]))
+    rank = q * cumulative[-1]
+    bin_ = min(int(np.searchsorted(cumulative, rank)), int(np.flatnonzero(counts)[-1]))
     if counts[bin_] == 0:
         bin_ = int(np.flatnonzero(counts)[0])
-    inside = (rank - (below[bin_] - counts[bin_])) / counts[bin_]
+    inside = (rank - (cumulative[bin_] - counts[bin_])) / counts[bin_]
     return (bin_ + min(max(float(inside), 0.0), 1.0)) * LN_RATIO
 
 
@@ -104,9 +103,9 @@ def winsorised(rows: Floats) -> tuple[Floats, Floats, Floats]:
     rows moves neither figure much. An empty histogram has mean and variance 0.
     """
     n = rows.sum(axis=1)
-    below = np.cumsum(rows, axis=1)
-    low = (below <= WINSORISED * n[:, None]).sum(axis=1)
-    high = (below < (1 - WINSORISED) * n[:, None]).sum(axis=1)
+    cumulative = np.cumsum(rows, axis=1)
+    low = (cumulative <= WINSORISED * n[:, None]).sum(axis=1)
+    high = (cumulative < (1 - WINSORISED) * n[:, None]).sum(axis=1)
     bins = np.arange(BINS)
     values = (np.clip(bins, np.minimum(low, BINS - 1)[:, None], high[:, None]) + 0.5) * LN_RATIO
     safe = np.maximum(n, 1)
@@ -115,8 +114,8 @@ def winsorised(rows: Floats) -> tuple[Floats, Floats, Floats]:
     return n, mean, variance
 
 
-def log_distance(one: Floats, other: Floats) -> float:
+def log_distance(left: Floats, right: Floats) -> float:
     """The first Wasserstein distance of two dense histograms on the log axis, 0 when either is empty."""
-    if not one.sum() or not other.sum():
+    if not left.sum() or not right.sum():
         return 0.0
-    return float(np.abs(np.cumsum(one / one.sum() - other / other.sum())).sum() * LN_RATIO)
+    return float(np.abs(np.cumsum(left / left.sum() - right / right.sum())).sum() * LN_RATIO)

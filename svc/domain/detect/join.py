@@ -61,32 +61,32 @@ class CaseRole:
     explained_share: float | None = None
 
 
-def joined(one: Candidate, other: Candidate) -> bool:
+def joined(finding: Candidate, other: Candidate) -> bool:
     """Whether two findings are of one outage: they began together, and share traces or a subject.
 
     Two tools that share no more than a call site must have begun in one moment, as far as one can tell.
     Secrets never join others.
     """
-    if "secret_leak" in (one.cause, other.cause):
+    if "secret_leak" in (finding.cause, other.cause):
         return False
-    near = max(JOINED_SLOTS, *(c.onset.high - c.onset.low for c in (one, other)))
-    if abs(one.onset.median - other.onset.median) > near:
+    distance = max(JOINED_SLOTS, *(c.onset.high - c.onset.low for c in (finding, other)))
+    if abs(finding.onset.median - other.onset.median) > distance:
         return False
-    if one.subjects & other.subjects and (not _two_tools(one, other) or _at_once(one, other)):
+    if finding.subjects & other.subjects and (not _two_tools(finding, other) or _at_once(finding, other)):
         return True
-    smaller = min(len(one.traces), len(other.traces))
-    return smaller > 0 and len(one.traces & other.traces) >= JOINED_SHARE * smaller
+    smaller = min(len(finding.traces), len(other.traces))
+    return smaller > 0 and len(finding.traces & other.traces) >= JOINED_SHARE * smaller
 
 
-def _two_tools(one: Candidate, other: Candidate) -> bool:
+def _two_tools(finding: Candidate, other: Candidate) -> bool:
     """Whether each is about a tool of its own: what they share is a call site, which shares many things."""
-    mine, others = ({s for s in c.subjects if s.startswith(TOOL)} for c in (one, other))
-    return bool(mine and others) and not mine & others
+    own_tools, other_tools = ({s for s in c.subjects if s.startswith(TOOL)} for c in (finding, other))
+    return bool(own_tools and other_tools) and not own_tools & other_tools
 
 
-def _at_once(one: Candidate, other: Candidate) -> bool:
+def _at_once(finding: Candidate, other: Candidate) -> bool:
     """Whether two may have begun in one moment."""
-    return one.onset.low <= other.onset.high and other.onset.low <= one.onset.high
+    return finding.onset.low <= other.onset.high and other.onset.low <= finding.onset.high
 
 
 def cases(findings: Sequence[Candidate]) -> list[list[Candidate]]:
@@ -97,21 +97,23 @@ def cases(findings: Sequence[Candidate]) -> list[list[Candidate]]:
     """
     groups: list[list[Candidate]] = []
     for finding in sorted(findings, key=_rank):
-        mine = [group for group in groups if any(joined(finding, other) for other in group)]
-        causes = [group for group in mine if group[0].rank[0] < finding.rank[0]]
+        joined_groups = [group for group in groups if any(joined(finding, member) for member in group)]
+        causes = [group for group in joined_groups if group[0].rank[0] < finding.rank[0]]
         if causes:
-            mine = [max(causes, key=lambda group: (_shared(finding, group), -_apart(finding, group)))]
-        groups = [group for group in groups if group not in mine]
-        groups.append(sorted((*(other for group in mine for other in group), finding), key=_rank))
+            joined_groups = [
+                max(causes, key=lambda group: (_shared(finding, group), -_apart(finding, group)))
+            ]
+        groups = [group for group in groups if group not in joined_groups]
+        groups.append(sorted((*(member for group in joined_groups for member in group), finding), key=_rank))
     return sorted(groups, key=lambda group: group[0].rank)
 
 
 def _shared(finding: Candidate, group: Sequence[Candidate]) -> int:
-    return max(len(finding.traces & other.traces) for other in group)
+    return max(len(finding.traces & member.traces) for member in group)
 
 
 def _apart(finding: Candidate, group: Sequence[Candidate]) -> int:
-    return min(abs(finding.onset.median - other.onset.median) for other in group)
+    return min(abs(finding.onset.median - member.onset.median) for member in group)
 
 
 def _rank(finding: Candidate) -> tuple[int, int, str]:
@@ -138,12 +140,12 @@ def roles(case: Sequence[Candidate], shares: Mapping[tuple[str, str], float]) ->
     finding of a lower rank that explains most of it, if that is half of it at least; else it is a cause too.
     """
     ordered = sorted(case, key=_rank)
-    told: list[CaseRole] = []
+    case_roles: list[CaseRole] = []
     for i, finding in enumerate(ordered):
         causes = [(shares.get((finding.key, cause.key), 0.0), cause.key) for cause in ordered[:i]]
-        share, under = max(causes, key=lambda known: known[0], default=(0.0, None))
-        if under is not None and share >= EXPLAINED_SHARE:
-            told.append(CaseRole(finding.key, "effect", under, share))
+        share, cause_key = max(causes, key=lambda candidate: candidate[0], default=(0.0, None))
+        if cause_key is not None and share >= EXPLAINED_SHARE:
+            case_roles.append(CaseRole(finding.key, "effect", cause_key, share))
         else:
-            told.append(CaseRole(finding.key, "cause"))
-    return tuple(told)
+            case_roles.append(CaseRole(finding.key, "cause"))
+    return tuple(case_roles)

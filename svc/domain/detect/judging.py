@@ -47,7 +47,7 @@ class Judgement:
 
 
 def judge(
-    kept: BucketState | None,
+    saved_state: BucketState | None,
     first: int,
     counted: Counted,
     months: float,
@@ -56,31 +56,35 @@ def judge(
 ) -> Judgement:
     """A look at a subject, by the engine that its counts are for."""
     if isinstance(counted, SizeTallies):
-        return judge_size(kept, first, counted, DriftSettings.tuned(months, tuning), until)
+        return judge_size(saved_state, first, counted, DriftSettings.tuned(months, tuning), until)
     settings = RateSettings.tuned(months, tuning)
     if isinstance(counted, RateTallies):
-        return judge_rate(kept, first, counted, settings, until)
-    return judge_answers(kept, first, counted, settings, until)
+        return judge_rate(saved_state, first, counted, settings, until)
+    return judge_answers(saved_state, first, counted, settings, until)
 
 
-def needs_from(kept: BucketState | None, first: int) -> int:
+def needs_from(saved_state: BucketState | None, first: int) -> int:
     """The first slot whose tallies a look from this state needs; `first` is the subject's first slot."""
-    if kept is None:
+    if saved_state is None:
         return day_start(first)
-    inner = kept.rate or kept.drift
+    inner = saved_state.rate or saved_state.drift
     return day_start(first) if inner is None else inner.needs_from
 
 
 def judge_rate(
-    kept: BucketState | None, first: int, tallies: RateTallies, settings: RateSettings, until: int
+    saved_state: BucketState | None, first: int, tallies: RateTallies, settings: RateSettings, until: int
 ) -> Judgement:
     """A rate whose failures were counted as such."""
-    state = kept.rate if kept is not None and kept.rate is not None else RateState.start(day_start(first))
-    judged = judge_rates(tallies, settings, state, until)
-    return _rated(judged, BucketState(judged.state.cursor, rate=judged.state), tallies)
+    state = (
+        saved_state.rate
+        if saved_state is not None and saved_state.rate is not None
+        else RateState.start(day_start(first))
+    )
+    judgement = judge_rates(tallies, settings, state, until)
+    return _rated(judgement, BucketState(judgement.state.cursor, rate=judgement.state), tallies)
 
 
-def _rated(judged: RateJudgement, kept: BucketState, counted: RateTallies) -> Judgement:
+def _rated(judged: RateJudgement, bucket_state: BucketState, counted: RateTallies) -> Judgement:
     state = judged.state
     changes = [
         *(of_rate(alarm, "up", state.units_a_day) for alarm in judged.rises),
@@ -88,12 +92,15 @@ def _rated(judged: RateJudgement, kept: BucketState, counted: RateTallies) -> Ju
     ]
     if state.early is not None and state.first_seen is not None:
         changes.insert(0, of_early(state.early, state.first_seen, state.armed, state.early.seen))
-    checkpoints = [attrs.evolve(kept, cursor=one.cursor, rate=one) for one in judged.checkpoints]
-    return Judgement(kept, changes, checkpoints, counted)
+    checkpoints = [
+        attrs.evolve(bucket_state, cursor=checkpoint.cursor, rate=checkpoint)
+        for checkpoint in judged.checkpoints
+    ]
+    return Judgement(bucket_state, changes, checkpoints, counted)
 
 
 def judge_answers(
-    kept: BucketState | None,
+    saved_state: BucketState | None,
     first: int,
     shapes: Mapping[str, RateTallies],
     settings: RateSettings,
@@ -104,32 +111,32 @@ def judge_answers(
     What they have in common is learned once there are enough of them, from the first ones; prose is left
     alone, and looked at again later. Until it is known nothing is judged: the state stays where it began.
     """
-    known = kept if kept is not None else BucketState(day_start(first))
-    if known.learned is None:
-        begun = known.cursor
-        if known.prose:
-            if until - begun < PROSE_AGAIN_SLOTS:
-                return Judgement(known, (), (), NOTHING)
-            begun = until - PROSE_AGAIN_SLOTS
-        enough = _enough(shapes, begun, until)
+    state = saved_state if saved_state is not None else BucketState(day_start(first))
+    if state.learned is None:
+        start = state.cursor
+        if state.prose:
+            if until - start < PROSE_AGAIN_SLOTS:
+                return Judgement(state, (), (), NOTHING)
+            start = until - PROSE_AGAIN_SLOTS
+        enough = _enough(shapes, start, until)
         if enough is None:
-            gathering = attrs.evolve(known, rate=_gathering(shapes, begun, until))
+            gathering = attrs.evolve(state, rate=_gathering(shapes, start, until))
             return Judgement(gathering, (), (), NOTHING)
-        taught = learned(
+        lesson = learned(
             {
-                shape: int(rows.between(begun, enough).units.sum())
+                shape: int(rows.between(start, enough).units.sum())
                 for shape, rows in shapes.items()
-                if len(rows.between(begun, enough).slots)
+                if len(rows.between(start, enough).slots)
             }
         )
-        if taught is None:
+        if lesson is None:
             return Judgement(BucketState(until, prose=True), (), (), NOTHING)
-        known = BucketState(begun, learned=taught, rate=RateState.start(day_start(begun)))
-    if known.learned is None or known.rate is None:
+        state = BucketState(start, learned=lesson, rate=RateState.start(day_start(start)))
+    if state.learned is None or state.rate is None:
         raise AssertionError("what is known of answers has a rate")
-    rows = _together(shapes, known.learned.fits)
-    judged = judge_rates(rows, settings, known.rate, until)
-    return _rated(judged, attrs.evolve(known, cursor=judged.state.cursor, rate=judged.state), rows)
+    rows = _together(shapes, state.learned.fits)
+    judgement = judge_rates(rows, settings, state.rate, until)
+    return _rated(judgement, attrs.evolve(state, cursor=judgement.state.cursor, rate=judgement.state), rows)
 
 
 def _together(shapes: Mapping[str, RateTallies], fits: Callable[[str], bool]) -> RateTallies:
@@ -165,17 +172,21 @@ def _gathering(shapes: Mapping[str, RateTallies], first: int, until: int) -> Rat
 
 
 def judge_size(
-    kept: BucketState | None, first: int, tallies: SizeTallies, settings: DriftSettings, until: int
+    saved_state: BucketState | None, first: int, tallies: SizeTallies, settings: DriftSettings, until: int
 ) -> Judgement:
     """A duration or a cost."""
-    state = kept.drift if kept is not None and kept.drift is not None else DriftState.start(day_start(first))
-    judged = judge_drift(tallies, settings, state, until)
-    rows_a_day = judged.state.rows_a_day
-    changes = [of_drift(alarm, rows_a_day) for alarm in (*judged.ups, *judged.downs)]
+    state = (
+        saved_state.drift
+        if saved_state is not None and saved_state.drift is not None
+        else DriftState.start(day_start(first))
+    )
+    judgement = judge_drift(tallies, settings, state, until)
+    rows_a_day = judgement.state.rows_a_day
+    changes = [of_drift(alarm, rows_a_day) for alarm in (*judgement.ups, *judgement.downs)]
     return Judgement(
-        BucketState(judged.state.cursor, drift=judged.state),
+        BucketState(judgement.state.cursor, drift=judgement.state),
         changes,
-        [BucketState(one.cursor, drift=one) for one in judged.checkpoints],
+        [BucketState(checkpoint.cursor, drift=checkpoint) for checkpoint in judgement.checkpoints],
         tallies,
     )
 
@@ -196,7 +207,7 @@ def moved(state: BucketState, run: RateTallies | SizeTallies, first: int, until:
         return None if usual is None else attrs.evolve(state, rate=state.rate.cleared(usual))
     if state.drift is not None and state.drift.reference is not None and isinstance(run, SizeTallies):
         # Windows begin on a border of six hours.
-        begun = first + -first % SLOTS_PER_WINDOW
-        present = expected_drift(run.between(begun, until), begun, until, state.drift.reference)
+        window_start = first + -first % SLOTS_PER_WINDOW
+        present = expected_drift(run.between(window_start, until), window_start, until, state.drift.reference)
         return None if present is None else attrs.evolve(state, drift=state.drift.cleared(present))
     return None

@@ -28,7 +28,7 @@ LEARNED_SHARE: Final = 0.99
 SHAPE_KEYS: Final = 24
 _KEY_CHARS: Final = 64
 _SHAPE_CHARS: Final = 190
-#: A longer text is not parsed; it is told apart as one that nobody looked at.
+#: A longer text is not parsed.
 PARSED_CHARS: Final = 1 << 20
 
 #: Shapes: an object and its keys, behind a fence or bare; another JSON value; an object whose keys are data;
@@ -44,14 +44,14 @@ def observe(trace: SettledTrace, context: Context) -> Iterable[Observation]:
             continue
         if _is_final(row, texts):
             answers[row.call_site_id].append((row, texts.said or ""))
-    for call_site_id, given in answers.items():
-        slot = slot_of(given[0][0].started_at)
+    for call_site_id, outputs in answers.items():
+        slot = slot_of(outputs[0][0].started_at)
         if (entry := context.schemas.get(call_site_id)) is not None:
-            yield _against(entry[1], site(call_site_id), slot, given)
+            yield _against(entry[1], site(call_site_id), slot, outputs)
             yield Observation("seen_schema", site(call_site_id), slot, detail=entry[0])
         else:
             # What every answer of the trace has.
-            shape = common_shape([shape_of(said) for _, said in given])
+            shape = common_shape([shape_of(output) for _, output in outputs])
             yield Observation("output_shape", site(call_site_id), slot, detail=shape)
 
 
@@ -60,45 +60,45 @@ def _is_final(row: TracedSpan, texts: SpanTexts) -> bool:
     return not texts.calls and not row.tool_calls and not is_blank(texts.said)
 
 
-def _against(schema: Schema, subject: str, slot: int, given: list[tuple[TracedSpan, str]]) -> Observation:
-    failing = [(row, fault) for row, said in given if (fault := _fault(schema, said)) is not None]
+def _against(schema: Schema, subject: str, slot: int, outputs: list[tuple[TracedSpan, str]]) -> Observation:
+    failures = [(row, fault) for row, output in outputs if (fault := _fault(schema, output)) is not None]
     return Observation(
         "malformed_rate",
         subject,
         slot,
-        failed=bool(failing),
-        witnesses=tuple(row.span_id for row, _ in failing)[:WITNESSES],
-        signature=failing[0][1] if failing else None,
+        failed=bool(failures),
+        witnesses=tuple(row.span_id for row, _ in failures)[:WITNESSES],
+        signature=failures[0][1] if failures else None,
     )
 
 
-def _fault(schema: Schema, said: str) -> str | None:
-    value = _parsed(said)
+def _fault(schema: Schema, output: str) -> str | None:
+    value = _parsed(output)
     if value is msgspec.UNSET:
         return "not JSON"
     return None if schema.is_valid(value) else "against the schema"
 
 
-def _parsed(said: str) -> Any:
+def _parsed(output: str) -> Any:
     """The value of a JSON text, `UNSET` when it is none."""
-    if len(said) > PARSED_CHARS:
+    if len(output) > PARSED_CHARS:
         return msgspec.UNSET
     try:
-        return msgspec.json.decode(said.strip())
+        return msgspec.json.decode(output.strip())
     except (msgspec.DecodeError, RecursionError, UnicodeError):
         return msgspec.UNSET
 
 
-def shape_of(said: str) -> str:
+def shape_of(output: str) -> str:
     """The shape of one answer: JSON text of `[word, keys…]`."""
-    head = said.lstrip()[:1]
+    head = output.lstrip()[:1]
     if head == "`":
-        fenced = said.strip().removeprefix("```json").removeprefix("```").removesuffix("```")
+        fenced = output.strip().removeprefix("```json").removeprefix("```").removesuffix("```")
         value, word = _parsed(fenced), "fenced"
     elif head not in ("{", "["):
         return PROSE
     else:
-        value, word = _parsed(said), "object"
+        value, word = _parsed(output), "object"
     if type(value) is not dict:
         return PROSE if value is msgspec.UNSET else _shape("value")
     keys = sorted(value)
@@ -124,8 +124,8 @@ def common_shape(shapes: list[str]) -> str:
         return _shape("value")
     # A fence around one of them is a fence; an object whose keys are data lacks nothing that can be named.
     word = "fenced" if "fenced" in words else "object"
-    named = [set(shape[1:]) for shape in opened if shape[1:] != ["…"]]
-    return _shape(word, *sorted(set.intersection(*named))) if named else _shape(word, "…")
+    key_sets = [set(shape[1:]) for shape in opened if shape[1:] != ["…"]]
+    return _shape(word, *sorted(set.intersection(*key_sets))) if key_sets else _shape(word, "…")
 
 
 @attrs.frozen
@@ -152,9 +152,9 @@ def learned(units: Mapping[str, int]) -> Learned | None:
     words: defaultdict[str, int] = defaultdict(int)
     keys: defaultdict[str, int] = defaultdict(int)
     for shape, n in units.items():
-        word, *named = msgspec.json.decode(shape, type=list[str])
+        word, *shape_keys = msgspec.json.decode(shape, type=list[str])
         words[word] += n
-        for key in named:
+        for key in shape_keys:
             keys[key] += n
     if words["prose"] > (1 - LEARNED_SHARE) * total:
         return None

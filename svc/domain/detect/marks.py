@@ -15,15 +15,15 @@ from svc.domain.detect.settled_trace import SettledTrace, TracedSpan
 
 def observe(trace: SettledTrace) -> Iterable[Observation]:
     """One unit for each value that a call site has in the trace."""
-    seen: dict[tuple[MeasureName, str, str], TracedSpan] = {}
+    first_rows: dict[tuple[MeasureName, str, str], TracedSpan] = {}
     for row in trace.spans:
         if (texts := trace.texts.get(row.span_id)) is None:
             continue
         if texts.release is not None:
-            seen.setdefault(("seen_release", trace.call_site_id, texts.release), row)
+            first_rows.setdefault(("seen_release", trace.call_site_id, texts.release), row)
         if texts.prompt is not None:
-            seen.setdefault(("seen_prompt", row.call_site_id, texts.prompt), row)
+            first_rows.setdefault(("seen_prompt", row.call_site_id, texts.prompt), row)
         if texts.tools is not None:
-            seen.setdefault(("seen_tools", row.call_site_id, texts.tools), row)
-    for (measure, call_site_id, value), row in seen.items():
+            first_rows.setdefault(("seen_tools", row.call_site_id, texts.tools), row)
+    for (measure, call_site_id, value), row in first_rows.items():
         yield Observation(measure, site(call_site_id), slot_of(row.started_at), detail=value)

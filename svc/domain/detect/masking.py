@@ -46,13 +46,13 @@ def masked_head(text: str | None, whole_chars: int) -> str | None:
     """
     if not text:
         return text
-    shown = masked(text)
+    masked_text = masked(text)
     if len(text) < whole_chars:
-        return shown
-    end = _END.search(shown)
+        return masked_text
+    end = _END.search(masked_text)
     if end is None or (_PLAIN.fullmatch(end[0]) and not end[0].startswith(_BEGINS)):
-        return shown
-    return shown[: end.start() + LEADING] + "…"
+        return masked_text
+    return masked_text[: end.start() + LEADING] + "…"
 
 
 def masked_value(value: Any) -> Any:
@@ -61,10 +61,10 @@ def masked_value(value: Any) -> Any:
         return _text(value, NESTED)
     if not isinstance(value, dict | list) or not value:
         return value
-    whole = _encoded(value)
-    if whole is not None and "\\" not in whole:
+    encoding = _encoded(value)
+    if encoding is not None and "\\" not in encoding:
         # Every text stands in it as it is, with its name in front.
-        return value if masked(whole) == whole else _across(_deep(value, NESTED))
+        return value if masked(encoding) == encoding else _across(_deep(value, NESTED))
     return _across(_deep(value, NESTED))
 
 
@@ -76,9 +76,9 @@ def _encoded(value: Any) -> str | None:
 
 
 def _across(value: Any) -> Any:
-    """Hide what is told to be a secret by another text of the value: a name in one, the key in the next."""
-    whole = _encoded(value)
-    if whole is None or (hidden := masked(whole)) == whole:
+    """Hide what another text of the value marks as a secret: a name in one, the key in the next."""
+    encoding = _encoded(value)
+    if encoding is None or (hidden := masked(encoding)) == encoding:
         return value
     try:
         return msgspec.json.decode(hidden)
@@ -92,18 +92,18 @@ def _deep(value: Any, nested: int) -> Any:
     if isinstance(value, list):
         return [_deep(item, nested) for item in value]
     if isinstance(value, dict):
-        return {_text(name, 0): _named(name, item, nested) for name, item in value.items()}
+        return {_text(name, 0): _masked_member(name, item, nested) for name, item in value.items()}
     return value
 
 
-def _named(name: str, value: Any, nested: int) -> Any:
-    shown = _deep(value, nested)
-    if not isinstance(shown, str) or len(shown) < LEADING or not _TELLING.search(name):
-        return shown
-    told = f"{name}: {shown}"
-    hidden = masked(told)
-    if hidden == told:
-        return shown
+def _masked_member(name: str, value: Any, nested: int) -> Any:
+    member = _deep(value, nested)
+    if not isinstance(member, str) or len(member) < LEADING or not _TELLING.search(name):
+        return member
+    pair = f"{name}: {member}"
+    hidden = masked(pair)
+    if hidden == pair:
+        return member
     start = f"{name}: "
     return hidden[len(start) :] if hidden.startswith(start) else HIDDEN
 
@@ -116,7 +116,7 @@ def _text(text: str, nested: int) -> str:
             inner = msgspec.json.decode(text)
         except (msgspec.DecodeError, RecursionError, UnicodeError):
             return masked(text)
-        shown = _deep(inner, nested - 1)
-        if shown != inner:
-            text = _encoded(shown) or HIDDEN
+        masked_inner = _deep(inner, nested - 1)
+        if masked_inner != inner:
+            text = _encoded(masked_inner) or HIDDEN
     return masked(text)

@@ -26,14 +26,17 @@ KNOWN_CALLS: Final = 500
 
 def observe(trace: SettledTrace, context: Context) -> Iterable[Observation]:
     """One unit for each call site, requested and answering model; the answering one may be unknown."""
-    seen: dict[tuple[str, str | None, str | None], TracedSpan] = {}
+    first_rows: dict[tuple[str, str | None, str | None], TracedSpan] = {}
     for row in trace.spans:
         if row.kind == "llm" and (texts := trace.texts.get(row.span_id)) is not None:
-            seen.setdefault((row.call_site_id, texts.asked_model, texts.answered_model), row)
-    for (call_site_id, asked, answered), row in seen.items():
-        if asked or answered:
+            first_rows.setdefault((row.call_site_id, texts.asked_model, texts.answered_model), row)
+    for (call_site_id, requested, answering), row in first_rows.items():
+        if requested or answering:
             yield Observation(
-                "answered_model", site(call_site_id), slot_of(row.started_at), detail=detail(asked, answered)
+                "answered_model",
+                site(call_site_id),
+                slot_of(row.started_at),
+                detail=detail(requested, answering),
             )
 
 
@@ -43,43 +46,43 @@ def models_of(detail_text: str) -> tuple[str, str] | None:
     None where one of them is unknown.
     """
     try:
-        named: Any = msgspec.json.decode(detail_text)
+        models: Any = msgspec.json.decode(detail_text)
     except msgspec.DecodeError:
         return None
-    if isinstance(named, list) and len(named) == 2 and all(isinstance(one, str) for one in named):
-        return named[0], named[1]
+    if isinstance(models, list) and len(models) == 2 and all(isinstance(model, str) for model in models):
+        return models[0], models[1]
     return None
 
 
 def new_models(
-    answers: Mapping[str, Sequence[tuple[int, int]]], wanted: float
+    answers: Mapping[str, Sequence[tuple[int, int]]], least_share: float
 ) -> list[tuple[str, int, int, float]]:
     """Answering models that are new: name, first slot, the slot in which each counted, and its share then.
 
     `answers` are slots and calls of each answering model of one that was asked for.
     """
-    found: list[tuple[str, int, int, float]] = []
+    changes: list[tuple[str, int, int, float]] = []
     everything = sorted((slot, n, model) for model, slots in answers.items() for slot, n in slots)
     if not everything:
         return []
     first = everything[0][0]
     for model, slots in sorted(answers.items()):
-        begun = slots[0][0]
-        before = [(slot, n) for slot, n, other in everything if slot < begun and other != model]
-        known = begun - first >= KNOWN_SLOTS or (
-            begun - first >= SLOTS_PER_DAY and sum(n for _, n in before) >= KNOWN_CALLS
+        start = slots[0][0]
+        earlier = [(slot, n) for slot, n, other_model in everything if slot < start and other_model != model]
+        has_history = start - first >= KNOWN_SLOTS or (
+            start - first >= SLOTS_PER_DAY and sum(n for _, n in earlier) >= KNOWN_CALLS
         )
-        if not known:
+        if not has_history:
             continue
         calls: Counter[bool] = Counter()
-        for slot, n, other in everything:
-            if begun <= slot < begun + SLOTS_PER_DAY:
-                calls[other == model] += n
+        for slot, n, other_model in everything:
+            if start <= slot < start + SLOTS_PER_DAY:
+                calls[other_model == model] += n
                 total = calls.total()
-                if other == model and total >= CHANGED_CALLS and calls[True] >= wanted * total:
-                    found.append((model, begun, slot, calls[True] / total))
+                if other_model == model and total >= CHANGED_CALLS and calls[True] >= least_share * total:
+                    changes.append((model, start, slot, calls[True] / total))
                     break
-    return found
+    return changes
 
 
 MODEL_CHANGE: Final = Detector(

@@ -37,11 +37,11 @@ def signature_of(error_type: str | None, message: str | None) -> str:
 
     The message itself is not in it: it may quote what users said.
     """
-    said = _SPACE.sub(" ", _OWN.sub("#", (message or "")[:_MESSAGE_CHARS])).strip().lower()
+    template = _SPACE.sub(" ", _OWN.sub("#", (message or "")[:_MESSAGE_CHARS])).strip().lower()
     kind = error_type or "error"
     return (
-        f"{kind}:{hashlib.sha256(said.encode('utf-8', 'replace')).hexdigest()[:_HASH_CHARS]}"
-        if said
+        f"{kind}:{hashlib.sha256(template.encode('utf-8', 'replace')).hexdigest()[:_HASH_CHARS]}"
+        if template
         else kind
     )
 
@@ -59,24 +59,24 @@ class FailingTrace(Protocol):
     def session(self) -> str: ...
 
 
-def new_since(name: str, failures: Sequence[FailingTrace], wanted: float) -> tuple[int, int] | None:
+def new_since(name: str, failures: Sequence[FailingTrace], least_share: float) -> tuple[int, int] | None:
     """When a kind of failure began, and the slot in which it counted as new; None: it does not yet.
 
     `failures` are all failures since the reference, by slot.
     """
-    begun = 0
-    for place, one in enumerate(failures):
-        while failures[begun].slot <= one.slot - SLOTS_PER_DAY:
-            begun += 1
-        if one.signature != name:
+    start = 0
+    for index, failure in enumerate(failures):
+        while failures[start].slot <= failure.slot - SLOTS_PER_DAY:
+            start += 1
+        if failure.signature != name:
             continue
-        day = failures[begun : place + 1]
-        mine = [s for s in day if s.signature == name]
-        sessions = {s.session for s in mine}
-        traces = {s.trace_id for s in mine}
-        enough = len(traces) >= max(NEW_TRACES, wanted * len({s.trace_id for s in day}))
+        day = failures[start : index + 1]
+        matches = [s for s in day if s.signature == name]
+        sessions = {s.session for s in matches}
+        traces = {s.trace_id for s in matches}
+        enough = len(traces) >= max(NEW_TRACES, least_share * len({s.trace_id for s in day}))
         if enough and len(sessions) >= NEW_SESSIONS:
-            return mine[0].slot, one.slot
+            return matches[0].slot, failure.slot
     return None
 
 

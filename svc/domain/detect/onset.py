@@ -56,8 +56,8 @@ def _posterior(starts: Ints, ln_weights: Floats) -> Onset:
     if not len(starts):
         raise ValueError("a change without a start")
     weights = np.exp(ln_weights - ln_weights.max())
-    below = np.cumsum(weights) / weights.sum()
+    cumulative = np.cumsum(weights) / weights.sum()
     low, median, high = (
-        int(starts[min(int(np.searchsorted(below, q)), len(starts) - 1)]) for q in (0.05, 0.5, 0.95)
+        int(starts[min(int(np.searchsorted(cumulative, q)), len(starts) - 1)]) for q in (0.05, 0.5, 0.95)
     )
     return Onset(low, median, high)

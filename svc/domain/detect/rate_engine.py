@@ -201,10 +201,10 @@ def judge_rates(
 
 def outside(slots: Ints, ranges: Sequence[tuple[int, int]]) -> Flags:
     """Which of the slots lie in none of the ranges `[first, end)`."""
-    kept = np.ones(len(slots), np.bool_)
+    flags = np.ones(len(slots), np.bool_)
     for first, end in ranges:
-        kept &= (slots < first) | (slots >= end)
-    return kept
+        flags &= (slots < first) | (slots >= end)
+    return flags
 
 
 class _Look:
@@ -238,29 +238,29 @@ class _Look:
         state = self.state
         day = day_start(state.cursor)
         today = self._usable(self.tallies.between(day, day + SLOTS_PER_DAY), ())
-        before = state.gathered
-        units = before.units + np.cumsum(today.units)
-        failures = before.failures + np.cumsum(today.failures)
-        seen = (today.slots >= state.cursor) & (today.slots <= (state.last_seen or 0))
+        gathered = state.gathered
+        units = gathered.units + np.cumsum(today.units)
+        failures = gathered.failures + np.cumsum(today.failures)
+        eligible = (today.slots >= state.cursor) & (today.slots <= (state.last_seen or 0))
         if state.early is None:
-            for i in np.flatnonzero(seen & (units >= EARLY_UNITS) & (failures > EARLY_RATE * units)):
+            for i in np.flatnonzero(eligible & (units >= EARLY_UNITS) & (failures > EARLY_RATE * units)):
                 n, f = int(units[i]), int(failures[i])
                 if beta.share_below(EARLY_RATE, f + 0.5, n - f + 0.5) < 0.05:
                     state = attrs.evolve(state, early=EarlyBad(int(today.slots[i]), Proportion(n, f)))
                     break
         if len(today.slots):
             judged = int(np.searchsorted(today.slots, state.last_seen or 0, side="right"))
-            learned = int(units[judged - 1]) if judged else before.units
+            learned = int(units[judged - 1]) if judged else gathered.units
             state = attrs.evolve(state, learned=learned)
         self.state = state
         if not len(today.slots):
             return state.cursor + SLOTS_PER_DAY
-        first = before.first if before.first is not None else int(today.slots[0])
-        enough = np.flatnonzero(seen & armed_from(units, today.slots, first))
+        first = gathered.first if gathered.first is not None else int(today.slots[0])
+        enough = np.flatnonzero(eligible & armed_from(units, today.slots, first))
         if not len(enough):
             return state.cursor + SLOTS_PER_DAY
         armed = int(today.slots[enough[0]]) + 1
-        reference = reference_of(before.add(Gathered.of(today.between(day, armed))))
+        reference = reference_of(gathered.add(Gathered.of(today.between(day, armed))))
         self.state = attrs.evolve(
             state,
             reference=reference,
@@ -310,9 +310,9 @@ class _Look:
             return attrs.evolve(state, held=Gathered())
         spoiled = (*state.rise.spoiled, *state.fall.spoiled)
         today = Gathered.of(self._usable(day, spoiled))
-        held = today if spoiled else state.held.add(today)
+        pending = today if spoiled else state.held.add(today)
         up, down = arms_of(reference, state.units_a_day, self.settings)
         if not (state.rise.quiet(up) and state.fall.quiet(down)):
-            return attrs.evolve(state, held=held)
-        gathered = state.gathered.add(held)
+            return attrs.evolve(state, held=pending)
+        gathered = state.gathered.add(pending)
         return attrs.evolve(state, gathered=gathered, held=Gathered(), reference=reference_of(gathered))

@@ -39,7 +39,6 @@ class Spread:
     failures_squared: int = 0
 
     def add(self, other: Spread) -> Spread:
-        """Both together."""
         return Spread(
             self.units_squared + other.units_squared,
             self.units_failures + other.units_failures,

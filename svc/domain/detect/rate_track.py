@@ -80,7 +80,7 @@ class Arm:
 
 @attrs.frozen
 class Proportion:
-    """Failures of units."""
+    """A number of units and how many of them failed."""
 
     units: int
     failures: int
@@ -185,7 +185,7 @@ def advance(
     """Judge these rows slot by slot; `history` holds them too, and what came before, back to
     `RateTrack.needs_from`.
     """
-    over: list[RateAlarm] = []
+    alarms: list[RateAlarm] = []
     ratios = np.zeros(len(rows.slots))
     track = attrs.evolve(
         track,
@@ -193,35 +193,35 @@ def advance(
             Climb(0, c.since) if arm is None else c for arm, c in zip(arms, track.climbs, strict=True)
         ),
     )
-    done = 0
-    while done < len(rows.slots):
-        rest = RateTallies(rows.slots[done:], rows.units[done:], rows.failures[done:])
+    position = 0
+    while position < len(rows.slots):
+        tail = RateTallies(rows.slots[position:], rows.units[position:], rows.failures[position:])
         paths = [
-            None if arm is None else climb(c.height, arm.steps(rest.units, rest.failures))
+            None if arm is None else climb(c.height, arm.steps(tail.units, tail.failures))
             for arm, c in zip(arms, track.climbs, strict=True)
         ]
         if track.alarm is None:
-            track, taken = _watch(track, arms, paths, reference, rest, history)
+            track, count = _watch(track, arms, paths, reference, tail, history)
         else:
-            track, taken = _follow(track, track.alarm, arms, paths, rest)
+            track, count = _follow(track, track.alarm, arms, paths, tail)
         for arm, path in zip(arms, paths, strict=True):
             if arm is not None and path is not None:
-                part = ratios[done : done + taken]
-                np.maximum(part, path[:taken] / arm.bar, out=part)
-        done += taken
+                part = ratios[position : position + count]
+                np.maximum(part, path[:count] / arm.bar, out=part)
+        position += count
         if track.alarm is not None and track.alarm.recovery_known is not None:
-            over.append(track.alarm)
+            alarms.append(track.alarm)
             track = RateTrack(
                 climbs=(Climb(0, track.alarm.recovery_known + 1),) * len(arms),
                 begun=track.alarm.recovery_known + 1,
                 spoiled=(*track.spoiled, (track.alarm.onset.low, track.alarm.recovery_known + 1)),
             )
-    return Advance(track, tuple(over), ratios)
+    return Advance(track, tuple(alarms), ratios)
 
 
-def _moved(track: RateTrack, paths: list[Ints | None], slots: Ints, taken: int) -> tuple[Climb, ...]:
+def _moved(track: RateTrack, paths: list[Ints | None], slots: Ints, count: int) -> tuple[Climb, ...]:
     return tuple(
-        c if path is None else climb_on(c, path[:taken], slots[:taken])
+        c if path is None else climb_on(c, path[:count], slots[:count])
         for c, path in zip(track.climbs, paths, strict=True)
     )
 
@@ -235,18 +235,18 @@ def _watch(
     history: RateTallies,
 ) -> tuple[RateTrack, int]:
     """Until an arm fires, or to the end: the track then, and how many rows it took."""
-    firing, arm, which = len(rows.slots), None, 0
+    firing_index, arm, which = len(rows.slots), None, 0
     for i, (candidate, path) in enumerate(zip(arms, paths, strict=True)):
         if candidate is not None and path is not None:
-            place = first_true(path >= candidate.bar)
-            if place < firing:
-                firing, arm, which = place, candidate, i
-    taken = min(firing + 1, len(rows.slots))
-    climbs = _moved(track, paths, rows.slots, taken)
+            index = first_true(path >= candidate.bar)
+            if index < firing_index:
+                firing_index, arm, which = index, candidate, i
+    count = min(firing_index + 1, len(rows.slots))
+    climbs = _moved(track, paths, rows.slots, count)
     track = attrs.evolve(track, climbs=climbs)
     if arm is None:
-        return track, taken
-    slot, height = int(rows.slots[firing]), climbs[which].height
+        return track, count
+    slot, height = int(rows.slots[firing_index]), climbs[which].height
     run = history.between(max(climbs[which].since - BEFORE_ZERO, track.begun), slot + 1)
     onset = rate_onset(run.slots, run.units, run.failures, arm.p0, arm.phi)
     changed = run.between(onset.median, slot + 1)
@@ -273,7 +273,7 @@ def _watch(
         ),
         back=Climb(0, slot + 1),
     )
-    return attrs.evolve(track, alarm=alarm), taken
+    return attrs.evolve(track, alarm=alarm), count
 
 
 def _rarer(bar: int, phi: float) -> int:
@@ -292,19 +292,19 @@ def _follow(
     back = climb(alarm.back.height, alarm.way_back.steps(rows.units, rows.failures))
     since = np.maximum.accumulate(np.maximum(np.where(back == 0, slots + 1, 0), alarm.back.since))
     end = first_true((back >= alarm.way_back.bar) & (slots + 1 - since >= recover.RETURNED_SLOTS))
-    taken = min(end + 1, len(slots))
+    count = min(end + 1, len(slots))
     for arm, path in zip(arms, paths, strict=True):
         if arm is not None and path is not None and arm.name == alarm.arm:
-            steps = arm.steps(rows.units[:taken], rows.failures[:taken], WIDE)
+            steps = arm.steps(rows.units[:count], rows.failures[:count], WIDE)
             wide = alarm.wide + np.cumsum(steps)
-            alarm = attrs.evolve(_events(alarm, path[:taken], wide, slots[:taken]), wide=int(wide[-1]))
-    units, failures = rows.units[:taken], rows.failures[:taken]
-    lately = slots[:taken] >= since[taken - 1]
+            alarm = attrs.evolve(_events(alarm, path[:count], wide, slots[:count]), wide=int(wide[-1]))
+    units, failures = rows.units[:count], rows.failures[:count]
+    lately = slots[:count] >= since[count - 1]
     total = Proportion(
         alarm.present.units + alarm.since_back.units + int(units.sum()),
         alarm.present.failures + alarm.since_back.failures + int(failures.sum()),
     )
-    earlier = alarm.since_back if int(since[taken - 1]) == alarm.back.since else Proportion(0, 0)
+    earlier = alarm.since_back if int(since[count - 1]) == alarm.back.since else Proportion(0, 0)
     # What came after the reverse statistic last stood at zero may be the recovery, and is no part of it.
     since_back = Proportion(
         earlier.units + int(units[lately].sum()), earlier.failures + int(failures[lately].sum())
@@ -312,13 +312,13 @@ def _follow(
     recovered = end < len(slots)
     alarm = attrs.evolve(
         alarm,
-        back=Climb(int(back[taken - 1]), int(since[taken - 1])),
+        back=Climb(int(back[count - 1]), int(since[count - 1])),
         since_back=since_back,
         present=Proportion(total.units - since_back.units, total.failures - since_back.failures),
         recovered=int(since[end]) if recovered else None,
         recovery_known=int(slots[end]) if recovered else None,
     )
-    return attrs.evolve(track, climbs=_moved(track, paths, slots, taken), alarm=alarm), taken
+    return attrs.evolve(track, climbs=_moved(track, paths, slots, count), alarm=alarm), count
 
 
 def _events(alarm: RateAlarm, path: Ints, wide: Ints, slots: Ints) -> RateAlarm:
@@ -327,23 +327,23 @@ def _events(alarm: RateAlarm, path: Ints, wide: Ints, slots: Ints) -> RateAlarm:
     `wide` is what weighs in for the first, as long as it never fell.
     """
     bar = round(alarm.bar * GRAIN)
-    place = 0
-    while place < len(path):
-        rest = path[place:]
+    position = 0
+    while position < len(path):
+        tail = path[position:]
         if alarm.fell:
-            place += first_true(rest >= bar)
-            if place < len(path):
+            position += first_true(tail >= bar)
+            if position < len(path):
                 alarm = attrs.evolve(
-                    alarm, fell=False, recurrences=alarm.recurrences + 1, last_fired=int(slots[place])
+                    alarm, fell=False, recurrences=alarm.recurrences + 1, last_fired=int(slots[position])
                 )
             continue
-        fall = first_true(2 * rest <= bar)
+        fall = first_true(2 * tail <= bar)
         if alarm.confirmed is None:
-            height = rest[:fall] if alarm.recurrences else np.maximum(rest, wide[place:])[:fall]
+            height = tail[:fall] if alarm.recurrences else np.maximum(tail, wide[position:])[:fall]
             rarer = first_true(height >= _rarer(bar, alarm.phi))
             if rarer < fall:
-                alarm = attrs.evolve(alarm, confirmed=int(slots[place + rarer]))
-        place += fall
-        if place < len(path):
+                alarm = attrs.evolve(alarm, confirmed=int(slots[position + rarer]))
+        position += fall
+        if position < len(path):
             alarm = attrs.evolve(alarm, fell=True)
     return alarm

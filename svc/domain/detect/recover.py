@@ -98,6 +98,6 @@ def returned(resolved_at: int, last_onset: int, onset: int) -> Literal["same", "
     return "reopened" if onset - resolved_at <= REOPENED_SLOTS else "new"
 
 
-def escalated(told: float, severity: float) -> bool:
-    """Whether the severity rose enough over the one last told to be told again."""
-    return severity - told >= ESCALATES_BY - 1e-9
+def escalated(last_severity: float, severity: float) -> bool:
+    """Whether the severity rose enough over the one last reported to be reported again."""
+    return severity - last_severity >= ESCALATES_BY - 1e-9

@@ -29,12 +29,12 @@ _H: Final = "[0-9a-f]"
 def has_checksum(token: str) -> bool:
     """Whether the last six characters are the CRC-32 of the thirty before them, in base 62."""
     body = token[-36:]
-    rest = crc32(body[:30].encode())
-    written = ""
+    number = crc32(body[:30].encode())
+    checksum = ""
     for _ in range(6):
-        rest, digit = divmod(rest, 62)
-        written = _BASE62[digit] + written
-    return written == body[30:]
+        number, digit = divmod(number, 62)
+        checksum = _BASE62[digit] + checksum
+    return checksum == body[30:]
 
 
 @attrs.frozen

@@ -19,18 +19,18 @@ from svc.domain.detect.settled_trace import CALLED, SettledTrace, SpanTexts, Tra
 
 def observe(trace: SettledTrace, context: Context) -> Iterable[Observation]:
     """One failing unit for each call site and form; its signature lists what may be told of the secrets."""
-    if not context.secret_key or not may_hold_secrets(_said(trace)):
+    if not context.secret_key or not may_hold_secrets(_scanned_texts(trace)):
         return
-    found: dict[tuple[MeasureName, str, str], tuple[int, dict[bytes, None], dict[str, None]]] = {}
+    groups: dict[tuple[MeasureName, str, str], tuple[int, dict[bytes, None], dict[str, None]]] = {}
     for row in trace.spans:
         if (texts := trace.texts.get(row.span_id)) is None:
             continue
         for secret, high in _secrets(row, texts, context.secret_key, trace):
             measure: MeasureName = "secret_high" if high else "secret_low"
             key = (measure, site(row.call_site_id), secret.pattern)
-            _, spans, told = found.setdefault(key, (slot_of(row.started_at), {}, {}))
-            spans[row.span_id] = told[secret.signature] = None
-    for (measure, subject, pattern), (slot, spans, told) in found.items():
+            _, spans, signatures = groups.setdefault(key, (slot_of(row.started_at), {}, {}))
+            spans[row.span_id] = signatures[secret.signature] = None
+    for (measure, subject, pattern), (slot, spans, signatures) in groups.items():
         yield Observation(
             measure,
             subject,
@@ -38,36 +38,36 @@ def observe(trace: SettledTrace, context: Context) -> Iterable[Observation]:
             failed=True,
             detail=pattern,
             witnesses=tuple(spans)[:WITNESSES],
-            signature=",".join(list(told)[:WITNESSES]),
+            signature=",".join(list(signatures)[:WITNESSES]),
         )
 
 
-def _said(trace: SettledTrace) -> list[str]:
+def _scanned_texts(trace: SettledTrace) -> list[str]:
     """Whatever `_secrets` looks at."""
-    found: list[str | None] = []
+    candidates: list[str | None] = []
     for texts in trace.texts.values():
-        found += (texts.arguments, texts.result, texts.said)
-        found += [call.arguments for call in texts.calls]
-    return [said for said in found if said]
+        candidates += (texts.arguments, texts.result, texts.said)
+        candidates += [call.arguments for call in texts.calls]
+    return [candidate for candidate in candidates if candidate]
 
 
 def _secrets(
     row: TracedSpan, texts: SpanTexts, key: bytes, trace: SettledTrace
 ) -> Iterator[tuple[FoundSecret, bool]]:
     if row.kind in CALLED:
-        for said in (texts.arguments, texts.result):
-            yield from ((secret, False) for secret in find_secrets(said or "", key))
+        for payload in (texts.arguments, texts.result):
+            yield from ((secret, False) for secret in find_secrets(payload or "", key))
         return
     for call in texts.calls:
         yield from ((secret, False) for secret in find_secrets(call.arguments or "", key))
-    said = texts.said or ""
-    for secret in find_secrets(said, key):
-        spoken = said.encode("utf-8", "replace")[secret.start : secret.end].decode("utf-8", "replace")
-        yield secret, secret.band == "high" and not _given(spoken, trace)
+    answer = texts.said or ""
+    for secret in find_secrets(answer, key):
+        value = answer.encode("utf-8", "replace")[secret.start : secret.end].decode("utf-8", "replace")
+        yield secret, secret.band == "high" and not _is_in_input(value, trace)
 
 
-def _given(spoken: str, trace: SettledTrace) -> bool:
-    return any(spoken in texts.given() for texts in trace.texts.values())
+def _is_in_input(value: str, trace: SettledTrace) -> bool:
+    return any(value in texts.given() for texts in trace.texts.values())
 
 
 SECRET_LEAK: Final = Detector(

@@ -29,7 +29,7 @@ from svc.domain.detect.secret_formats import FORMATS, Band, SecretFormat
 #: Of a text so much is looked at, and so many places in it.
 SCANNED_BYTES: Final = 256 * 1024
 MAX_STOPS: Final = 500
-#: Leading characters that are told, where they are the same for every token or the secret is long enough.
+#: Leading characters that are shown, where they are the same for every token or the secret is long enough.
 LEADING: Final = 4
 _LEADING_OF: Final = 16
 _MARK_CHARS: Final = 32
@@ -74,7 +74,7 @@ def _any() -> Any:
 
 
 @cache
-def _named() -> Any:
+def _public_forms() -> Any:
     return _automaton(tuple(form for form in FORMATS if form.public))
 
 
@@ -105,14 +105,16 @@ def may_hold_secrets(texts: Iterable[str]) -> bool:
     For each text by itself half of the time would go into asking (measured November 2026: 4 µs for 900
     characters). Lines end between them, and no form begins or ends with its text.
     """
-    whole = "\n".join([text[:SCANNED_BYTES] for text in texts])
-    return _any().search(whole.encode("utf-8", "replace")) is not None
+    haystack = "\n".join([text[:SCANNED_BYTES] for text in texts])
+    return _any().search(haystack.encode("utf-8", "replace")) is not None
 
 
 def find_secrets(text: str, key: bytes) -> list[FoundSecret]:
     """The secrets in a text, in order, none overlapping another; `key` is that of the marks."""
     data = text.encode("utf-8", "replace")[:SCANNED_BYTES]
-    return [_told(data, form, start, end, key) for form, start, end in _places(data) if form is not None]
+    return [
+        _found_secret(data, form, start, end, key) for form, start, end in _places(data) if form is not None
+    ]
 
 
 def masked(text: str) -> str:
@@ -121,52 +123,52 @@ def masked(text: str) -> str:
     Where there are so many places to look at that nobody looks at them one by one, all of them are hidden.
     """
     data = text.encode("utf-8", "replace")
-    whole = []
-    at = 0
+    pieces = []
+    position = 0
     for form, start, end in _places(data):
         if form is None:
-            whole += [data[at:start], _any().sub(b"[hidden]", data[start:])]
-            at = len(data)
+            pieces += [data[position:start], _any().sub(b"[hidden]", data[start:])]
+            position = len(data)
             break
         secret = data[start:end].decode("utf-8", "replace")
         hidden = f"[{form.id} {_leading(form, secret)}… {len(secret)} characters]"
-        whole += [data[at:start], hidden.encode()]
-        rest = _KEY_LINES.match(data, end) if form.id == "private-key" else None
-        at = end if rest is None else rest.end()
-    return text if not whole else b"".join([*whole, data[at:]]).decode("utf-8", "replace")
+        pieces += [data[position:start], hidden.encode()]
+        key_lines = _KEY_LINES.match(data, end) if form.id == "private-key" else None
+        position = end if key_lines is None else key_lines.end()
+    return text if not pieces else b"".join([*pieces, data[position:]]).decode("utf-8", "replace")
 
 
 def _places(data: bytes) -> Iterator[tuple[SecretFormat | None, int, int]]:
     """Form, start and end of each secret; None and the rest of the text once the stops are used up."""
-    at = stops = 0
-    while (stop := _any().search(data, at)) is not None:
+    position = stops = 0
+    while (stop := _any().search(data, position)) is not None:
         if stops == MAX_STOPS:
-            yield None, at, len(data)
+            yield None, position, len(data)
             return
         stops += 1
-        found = _at(data, stop.start())
-        if found is not None and not found[0].public:
+        secret = _secret_at(data, stop.start())
+        if secret is not None and not secret[0].public:
             # What a name in front of it gives away may be a token that says itself what it is.
-            inner = _named().search(data, found[1], found[2])
-            found = (None if inner is None else _at(data, inner.start())) or found
-        if found is None:
-            at = stop.start() + 1
+            inner = _public_forms().search(data, secret[1], secret[2])
+            secret = (None if inner is None else _secret_at(data, inner.start())) or secret
+        if secret is None:
+            position = stop.start() + 1
         else:
-            yield found
-            at = found[2]
+            yield secret
+            position = secret[2]
 
 
-def _at(data: bytes, start: int) -> tuple[SecretFormat, int, int] | None:
+def _secret_at(data: bytes, start: int) -> tuple[SecretFormat, int, int] | None:
     """The form that the text has at a place, named ones first."""
     for form, pattern in _exact():
         if (match := pattern.match(data, start)) is None:
             continue
         low, high = match.span("s") if "s" in pattern.groupindex else match.span()
-        before = data[low - 1] if low else 0
-        after = data[high] if high < len(data) else 0
+        byte_before = data[low - 1] if low else 0
+        byte_after = data[high] if high < len(data) else 0
         if data[max(low - 2, 0) : low] in _ESCAPES:
-            before = 0
-        if (form.public and before in _WORD) or (after in _WORD and data[high - 1] in _WORD):
+            byte_before = 0
+        if (form.public and byte_before in _WORD) or (byte_after in _WORD and data[high - 1] in _WORD):
             continue
         if _is_secret(form, data[low:high].decode("utf-8", "replace"), data, low):
             return form, low, high
@@ -213,7 +215,7 @@ def _leading(form: SecretFormat, secret: str) -> str:
     return secret[:LEADING] if form.public or len(secret) >= _LEADING_OF else ""
 
 
-def _told(data: bytes, form: SecretFormat, start: int, end: int, key: bytes) -> FoundSecret:
+def _found_secret(data: bytes, form: SecretFormat, start: int, end: int, key: bytes) -> FoundSecret:
     secret = data[start:end]
     mark = hmac.digest(key, form.id.encode() + b"\x00" + secret, "sha256").hex()[:_MARK_CHARS]
     text = secret.decode("utf-8", "replace")

@@ -45,7 +45,7 @@ _HASH_CHARS: Final = 12
 _AGAIN: Final = 4096
 
 
-_Said = TypeVar("_Said", str, bytes)
+_Source = TypeVar("_Source", str, bytes)
 
 
 def _nothing() -> str:
@@ -119,9 +119,9 @@ class SettledTrace:
         return next((row for row in self.spans if row.parent_span_id is None), None)
 
 
-def is_blank(said: str | None) -> bool:
+def is_blank(answer: str | None) -> bool:
     """Whether there is nothing to read in it. A long text is not copied to tell."""
-    return not said or said.isspace()
+    return not answer or answer.isspace()
 
 
 def texts_of(span: WireSpan, kind: Kind, spared: int | None = None) -> SpanTexts:
@@ -131,19 +131,19 @@ def texts_of(span: WireSpan, kind: Kind, spared: int | None = None) -> SpanTexts
     lean = spared is not None
     spared = spared or 0
     reading = read_texts(span.attributes)
-    found = reading.found
+    fields = reading.found
     release = text(span.resource.attributes.get("service.version"))
     release = None if release is None else name(release)
     if kind in CALLED:
         return SpanTexts(
-            arguments=canonical(found.get("tool_arguments", found.get("input_value"))),
-            result=canonical(found.get("tool_result", found.get("output_value"))),
+            arguments=canonical(fields.get("tool_arguments", fields.get("input_value"))),
+            result=canonical(fields.get("tool_result", fields.get("output_value"))),
             release=release,
             sure=not spared,
         )
     answer = Answer(span, reading)
     reasons = tuple(reading.finish_reasons(span) or answer.reasons)
-    asked, used = found.get("request_model"), found.get("response_model")
+    requested_model, answering_model = fields.get("request_model"), fields.get("response_model")
     prompt, stood_in = _prompt(span, reading, spared)
     # In order: thirteen names cost more than what most of them stand for.
     return SpanTexts(
@@ -154,13 +154,13 @@ def texts_of(span: WireSpan, kind: Kind, spared: int | None = None) -> SpanTexts
         _reasons.get(reasons) or _normal(reasons),
         None,
         None,
-        None if asked is None else name(asked),
-        None if used is None else name(used),
+        None if requested_model is None else name(requested_model),
+        None if answering_model is None else name(answering_model),
         prompt,
         _tools(span),
         release,
         # It would keep the payload until its whole trace is read, out of the processor's caches.
-        _nothing if lean else partial(_given, span, reading),
+        _nothing if lean else partial(_input_text, span, reading),
         stood_in == spared,
     )
 
@@ -179,14 +179,14 @@ def _normal(reasons: tuple[str, ...]) -> tuple[str, ...]:
     return normal_ones
 
 
-def _given(span: WireSpan, reading: Reading) -> str:
+def _input_text(span: WireSpan, reading: Reading) -> str:
     """All that was said to the model."""
     messages = reading.input_messages(span) or []
     try:
-        said = normal(messages)
+        conversation = normal(messages)
     except RecursionError:
-        said = []
-    return text_of(said or reading.found.get("input_value")) or ""
+        conversation = []
+    return text_of(conversation or reading.found.get("input_value")) or ""
 
 
 _NULL: Final = b"null"
@@ -210,24 +210,26 @@ def _prompt(span: WireSpan, reading: Reading, spared: int) -> tuple[str | None, 
     """The hash of the instructions, wherever they stand, None when none were captured; and how many messages
     of the history only stand in for others.
     """
-    told = text_of(reading.instructions(span.attributes))
+    instructions = text_of(reading.instructions(span.attributes))
     if (history := reading.history(span)) is not None:
         try:
             systems, stood_in = _systems(shortened(history, spared) if spared else history)
-            if systems is not None and told is None and len(systems) == 1:
+            if systems is not None and instructions is None and len(systems) == 1:
                 return _once(_hashes_of_systems, systems[0], systems[0], _hash_of_system), stood_in
             if systems is not None:
-                return _prompt_of(told, _words(map(_system, systems))), stood_in
+                return _prompt_of(instructions, _words(map(_system, systems))), stood_in
         except (msgspec.DecodeError, RecursionError, UnicodeError):
             # Others than msgspec may read it.
             pass
-    messages = [unwrapped(sent) for sent in reading.input_messages(span) or []]
-    return _prompt_of(told, _words(message for message in messages if role_of(message) == "system")), 0
+    messages = [unwrapped(message) for message in reading.input_messages(span) or []]
+    return _prompt_of(
+        instructions, _words(message for message in messages if role_of(message) == "system")
+    ), 0
 
 
-def _prompt_of(told: str | None, said: list[str]) -> str | None:
-    whole = "\n".join([told, *said] if told else said)
-    return _once(_hashes_of_prompts, whole.encode("utf-8", "replace"), whole, _hash_of_prompt)
+def _prompt_of(instructions: str | None, texts: list[str]) -> str | None:
+    prompt = "\n".join([instructions, *texts] if instructions else texts)
+    return _once(_hashes_of_prompts, prompt.encode("utf-8", "replace"), prompt, _hash_of_prompt)
 
 
 def _is_short(parts_held: msgspec.Raw) -> bool:
@@ -244,7 +246,7 @@ def _systems(history: str) -> tuple[list[bytes] | None, int]:
     heads = _heads(history)
     if not heads or (len(heads) == 1 and (head := heads[0]).role != STAND_IN_ROLE and _is_short(head.parts)):
         return None, 0
-    found: list[bytes] = []
+    systems: list[bytes] = []
     stood_in = 0
     for head in heads:
         role = head.role
@@ -257,13 +259,13 @@ def _systems(history: str) -> tuple[list[bytes] | None, int]:
         if not role:
             return None, 0
         if ROLES.get(role := role.lower(), role) == "system":
-            held = bytes(head.parts)
-            found.append(bytes(head.content) if held == _NULL else held)
-    return found, stood_in
+            parts = bytes(head.parts)
+            systems.append(bytes(head.content) if parts == _NULL else parts)
+    return systems, stood_in
 
 
-def _system(held: bytes) -> Mapping[str, Any]:
-    return {"role": "system", "parts": msgspec.json.decode(held)}
+def _system(parts: bytes) -> Mapping[str, Any]:
+    return {"role": "system", "parts": msgspec.json.decode(parts)}
 
 
 def _words(messages: Iterable[Mapping[str, Any]]) -> list[str]:
@@ -284,21 +286,21 @@ def _tools(span: WireSpan) -> str | None:
             if len(_spelled) >= _KEYS_BOUND:
                 _spelled.clear()
             _spelled[keys] = spelled
-    said = "\n".join(f"{key}={text_of(attributes[key])}" for key in spelled)
-    return _digest(said) if said else None
+    definitions = "\n".join(f"{key}={text_of(attributes[key])}" for key in spelled)
+    return _digest(definitions) if definitions else None
 
 
 def _hash_of_tools(*defined: Any) -> str | None:
-    said = "\n".join(part for value in defined if (part := canonical(value)))
-    return _digest(said) if said else None
+    definitions = "\n".join(part for value in defined if (part := canonical(value)))
+    return _digest(definitions) if definitions else None
 
 
-def _hash_of_prompt(said: str) -> str | None:
-    return _digest(_CHANGING.sub("#", said[:_HASHED_CHARS])) if said.strip() else None
+def _hash_of_prompt(prompt: str) -> str | None:
+    return _digest(_CHANGING.sub("#", prompt[:_HASHED_CHARS])) if prompt.strip() else None
 
 
-def _hash_of_system(held: bytes) -> str | None:
-    return _hash_of_prompt("\n".join(_words((_system(held),))))
+def _hash_of_system(parts: bytes) -> str | None:
+    return _hash_of_prompt("\n".join(_words((_system(parts),))))
 
 
 #: Which of a span's keys spell out definitions, by all of them: an application's spans have few sets of keys.
@@ -316,16 +318,16 @@ _hashes_of_tools: dict[bytes, str | None] = {}
 
 
 def _once(
-    known: dict[bytes, str | None], data: bytes, said: _Said, hashed: Callable[[_Said], str | None]
+    cache: dict[bytes, str | None], data: bytes, source: _Source, hash_of: Callable[[_Source], str | None]
 ) -> str | None:
     key = xxh3_128_digest(data, _SEED)
-    if (found := known.get(key, _UNKNOWN)) is not _UNKNOWN:
-        return found
-    if len(known) >= _AGAIN:
-        known.clear()
-    known[key] = found = hashed(said)
-    return found
+    if (digest := cache.get(key, _UNKNOWN)) is not _UNKNOWN:
+        return digest
+    if len(cache) >= _AGAIN:
+        cache.clear()
+    cache[key] = digest = hash_of(source)
+    return digest
 
 
-def _digest(said: str) -> str:
-    return hashlib.sha256(said[:_HASHED_CHARS].encode("utf-8", "replace")).hexdigest()[:_HASH_CHARS]
+def _digest(content: str) -> str:
+    return hashlib.sha256(content[:_HASHED_CHARS].encode("utf-8", "replace")).hexdigest()[:_HASH_CHARS]

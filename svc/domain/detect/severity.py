@@ -36,7 +36,7 @@ def _severity(size: float, reach: float) -> float:
 
 
 def band(severity: float, *, harmful: bool = True) -> Band:
-    """The word for it."""
+    """The name of a severity; `info` where the finding does no harm."""
     if not harmful:
         return "info"
     return "low" if severity < MEDIUM_FROM else "medium" if severity < HIGH_FROM else "high"

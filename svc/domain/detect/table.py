@@ -55,16 +55,16 @@ class Observed:
 
 def observe(trace: SettledTrace, context: Context) -> Observed:
     """What every detector sees of a trace. One that raises is left out alone, all that it saw with it."""
-    seen: list[Observation] = list(marks.observe(trace))
+    observations: list[Observation] = list(marks.observe(trace))
     failed: dict[str, str] = {}
     for detector in DETECTORS.values():
         if detector.observe is None:
             continue
         try:
-            seen += tuple(detector.observe(trace, context))
+            observations += tuple(detector.observe(trace, context))
         except Exception as error:  # what one detector cannot stand must not cost the others their sight
             failed[detector.name] = type(error).__name__
-    return Observed(tuple(seen), failed)
+    return Observed(tuple(observations), failed)
 
 
 def lacking(detector: Detector, installed: Collection[str]) -> str | None:

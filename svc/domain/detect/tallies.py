@@ -44,7 +44,6 @@ class RateTallies:
         return _summed(table[:, 0], table[:, 1], table[:, 2])
 
     def add(self, other: RateTallies) -> RateTallies:
-        """Both together."""
         return _summed(
             np.concatenate((self.slots, other.slots)),
             np.concatenate((self.units, other.units)),
@@ -64,9 +63,9 @@ class RateTallies:
         i, j = np.searchsorted(self.slots, (first, end))
         return RateTallies(self.slots[i:j], self.units[i:j], self.failures[i:j])
 
-    def only(self, kept: Flags) -> RateTallies:
-        """Those where `kept` says so."""
-        return RateTallies(self.slots[kept], self.units[kept], self.failures[kept])
+    def only(self, flags: Flags) -> RateTallies:
+        """The rows where `flags` is true."""
+        return RateTallies(self.slots[flags], self.units[flags], self.failures[flags])
 
 
 @attrs.frozen(eq=False)
@@ -115,7 +114,6 @@ class SizeTallies:
         return _sized(slots, bins, np.ones(len(slots), np.int64))
 
     def add(self, other: SizeTallies) -> SizeTallies:
-        """Both together."""
         return _sized(
             np.concatenate((self.slots, other.slots)),
             np.concatenate((self.bins, other.bins)),
@@ -135,9 +133,9 @@ class SizeTallies:
         i, j = np.searchsorted(self.slots, (first, end))
         return SizeTallies(self.slots[i:j], self.bins[i:j], self.counts[i:j])
 
-    def only(self, kept: Flags) -> SizeTallies:
-        """Those where `kept` says so."""
-        return SizeTallies(self.slots[kept], self.bins[kept], self.counts[kept])
+    def only(self, flags: Flags) -> SizeTallies:
+        """The rows where `flags` is true."""
+        return SizeTallies(self.slots[flags], self.bins[flags], self.counts[flags])
 
     def by_group(self, groups: Ints, size: int) -> Floats:
         """Dense counts, shape (size, BINS), of the rows by the group that each row is given."""
@@ -173,8 +171,8 @@ def _summed(slots: Ints, units: Ints, failures: Ints) -> RateTallies:
     units = np.add.reduceat(units[order], starts)
     failures = np.add.reduceat(failures[order], starts)
     slots = slots[starts]
-    kept = (units != 0) | (failures != 0)
-    return RateTallies(slots[kept], units[kept], failures[kept])
+    nonzero = (units != 0) | (failures != 0)
+    return RateTallies(slots[nonzero], units[nonzero], failures[nonzero])
 
 
 def _sized(slots: Ints, bins: Ints, counts: Ints) -> SizeTallies:
@@ -185,6 +183,6 @@ def _sized(slots: Ints, bins: Ints, counts: Ints) -> SizeTallies:
         return SizeTallies(slots, bins, counts)
     starts = np.flatnonzero(np.diff(keys, prepend=keys[0] - 1))
     counts = np.add.reduceat(counts[order], starts)
-    kept = counts != 0
-    keys = keys[starts][kept]
-    return SizeTallies(keys // BINS, keys % BINS, counts[kept])
+    nonzero = counts != 0
+    keys = keys[starts][nonzero]
+    return SizeTallies(keys // BINS, keys % BINS, counts[nonzero])

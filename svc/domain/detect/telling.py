@@ -21,7 +21,7 @@ from svc.domain.detect.observed import SITE, TOOL
 from svc.domain.detect.slots import SLOT_S, slot_start_s
 from svc.domain.quantities import count, duration, money, percent, times
 
-#: How a rate is told: the short name in keys, who fails, and in which way.
+#: How a rate is reported: the short name in keys, who fails, and in which way.
 _RATES: Final[Mapping[str, tuple[str, str, str, str]]] = {
     "tool_error_rate": ("tool_error_rate", "fails more often", "fails less often", "traces"),
     "malformed_rate": ("malformed", "breaks its form more often", "breaks its form less often", "answers"),
@@ -29,7 +29,7 @@ _RATES: Final[Mapping[str, tuple[str, str, str, str]]] = {
     "loop_rate": ("loop", "loops more often", "loops less often", "traces"),
     "cut_rate": ("cut", "is cut off or silent more often", "is cut off or silent less often", "answers"),
 }
-#: How a size is told: the words for more and less, and what is measured.
+#: How a size is reported: the words for more and less, and what is measured.
 _SIZES: Final[Mapping[str, tuple[str, str, str]]] = {
     "turn_duration": ("slower", "faster", "turns"),
     "tool_duration": ("slower", "faster", "calls"),
@@ -70,8 +70,8 @@ def key_of(bucket: Watched, direction: str) -> str:
     """The key of what happened to a bucket; one finding of it is live at a time."""
     _, name = subject_of(bucket)
     if bucket.measure in _SIZES:
-        more, less, _ = _SIZES[bucket.measure]
-        return f"{bucket.reference}:{more if direction == 'up' else less}"
+        rise, fall, _ = _SIZES[bucket.measure]
+        return f"{bucket.reference}:{rise if direction == 'up' else fall}"
     short = _RATES[bucket.measure][0]
     if short == "tool_error_rate":
         return f"{short}:{name}:{direction}"
@@ -107,64 +107,64 @@ def told(detector: str, bucket: Watched, change: Change, reach: float) -> Told:
 
 def _rate(bucket: Watched, change: Change, reach: float) -> tuple[Any, ...]:
     _, name = subject_of(bucket)
-    _, more, less, units = _RATES[bucket.measure]
-    now, was = change.now, change.was
-    if now is None:
+    _, rise, fall, units = _RATES[bucket.measure]
+    new, old = change.now, change.was
+    if new is None:
         raise ValueError("a change of a rate without a rate")
     figures: dict[str, Any] = {
-        "current": {"value": now.rate, "interval": list(now.interval), "units": now.units,
-                    "failures": now.failures},
+        "current": {"value": new.rate, "interval": list(new.interval), "units": new.units,
+                    "failures": new.failures},
     }  # fmt: skip
-    if was is None:
-        title = f"`{name}` has failed from its first day: {percent(now.rate)} of {units}"
+    if old is None:
+        title = f"`{name}` has failed from its first day: {percent(new.rate)} of {units}"
         basis = (
-            f"{count(now.failures)} of {count(now.units)} {units} since {moment(change.onset.median)}; "
+            f"{count(new.failures)} of {count(new.units)} {units} since {moment(change.onset.median)}; "
             "there is nothing earlier to compare with."
         )
-        return title, basis, severity.of_rate(0, now.rate, reach), "rate", now.rate, None, figures
+        return title, basis, severity.of_rate(0, new.rate, reach), "rate", new.rate, None, figures
     figures["reference_value"] = {
-        "value": was.rate, "interval": list(was.interval), "units": was.units, "failures": was.failures,
+        "value": old.rate, "interval": list(old.interval), "units": old.units, "failures": old.failures,
     }  # fmt: skip
-    words = more if change.direction == "up" else less
-    title = f"`{name}` {words}: {percent(was.rate)} → {percent(now.rate)} of {units}"
+    words = rise if change.direction == "up" else fall
+    title = f"`{name}` {words}: {percent(old.rate)} → {percent(new.rate)} of {units}"
     basis = (
-        f"{count(now.failures)} of {count(now.units)} {units} {_since(change)} against "
-        f"{count(was.failures)} of {count(was.units)} {_before(change)}; {rarity(change.chance_days)}."
+        f"{count(new.failures)} of {count(new.units)} {units} {_since(change)} against "
+        f"{count(old.failures)} of {count(old.units)} {_past(change)}; {rarity(change.chance_days)}."
     )
-    worth = severity.of_rate(was.rate, now.rate, reach)
-    return title, basis, worth, "rate", now.rate, was.rate, figures
+    worth = severity.of_rate(old.rate, new.rate, reach)
+    return title, basis, worth, "rate", new.rate, old.rate, figures
 
 
 def _size(bucket: Watched, change: Change, reach: float) -> tuple[Any, ...]:
     _, name = subject_of(bucket)
-    more, less, units = _SIZES[bucket.measure]
-    word = more if change.direction == "up" else less
-    shown = change.shown
-    if shown is None:
+    rise, fall, units = _SIZES[bucket.measure]
+    word = rise if change.direction == "up" else fall
+    sizes = change.shown
+    if sizes is None:
         title = f"`{name}` is {word}"
         return title, f"{_since(change)}; {rarity(change.chance_days)}.", 0.0, "ratio", None, None, {}
     cost = bucket.measure == "turn_cost"
     write = money if cost else duration
     unit = UNIT_DOLLARS if cost else 1.0
-    p50, usual_p50 = shown.p50 * unit, shown.usual_p50 * unit
-    p95, usual_p95 = shown.p95 * unit, shown.usual_p95 * unit
+    p50, usual_p50 = sizes.p50 * unit, sizes.usual_p50 * unit
+    p95, usual_p95 = sizes.p95 * unit, sizes.usual_p95 * unit
     # A change of the tail alone moves no median: the quantile that moved more is the one to tell.
     tail = abs(p95 / usual_p95 - 1) > 2 * abs(p50 / usual_p50 - 1)
-    mark, was, now = ("p95", usual_p95, p95) if tail else ("p50", usual_p50, p50)
-    title = f"`{name}` is {word}: {mark} {write(was)} → {write(now)} ({times(now / was)})"
+    mark, baseline, current = ("p95", usual_p95, p95) if tail else ("p50", usual_p50, p50)
+    title = f"`{name}` is {word}: {mark} {write(baseline)} → {write(current)} ({times(current / baseline)})"
     basis = (
-        f"{count(shown.rows)} {units} {_since(change)} have p50 {write(p50)} and p95 {write(p95)} against "
-        f"{write(usual_p50)} and {write(usual_p95)} {_before(change)}; {rarity(change.chance_days)}."
+        f"{count(sizes.rows)} {units} {_since(change)} have p50 {write(p50)} and p95 {write(p95)} against "
+        f"{write(usual_p50)} and {write(usual_p95)} {_past(change)}; {rarity(change.chance_days)}."
     )
     figures = {
-        "current": {"p50": p50, "p95": p95, "rows": shown.rows},
+        "current": {"p50": p50, "p95": p95, "rows": sizes.rows},
         "reference_value": {"p50": usual_p50, "p95": usual_p95},
-        "w1": shown.w1,
-        "ratio": shown.ratio,
+        "w1": sizes.w1,
+        "ratio": sizes.ratio,
         "unit": "usd" if cost else "ms",
     }
     metric = f"{mark}_cost" if cost else f"{mark}_ms"
-    return title, basis, severity.of_ratio(shown.ratio, reach), metric, now, was, figures
+    return title, basis, severity.of_ratio(sizes.ratio, reach), metric, current, baseline, figures
 
 
 def _since(change: Change) -> str:
@@ -172,7 +172,7 @@ def _since(change: Change) -> str:
     return f"since {moment(change.onset.median)} (±{span(half)})"
 
 
-def _before(change: Change) -> str:
+def _past(change: Change) -> str:
     if change.usual is None:
         return "before"
     return f"in the {span(change.usual.end - change.usual.first)} before"

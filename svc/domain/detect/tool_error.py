@@ -30,16 +30,16 @@ def observe(trace: SettledTrace, context: Context) -> Iterable[Observation]:
     for row in trace.spans:
         for call in row.tool_calls:
             calls[tool(call.name)].append((row, call))
-    for subject, made in calls.items():
-        failing = [(row, call) for row, call in made if call.status == "error"]
+    for subject, tool_calls in calls.items():
+        failures = [(row, call) for row, call in tool_calls if call.status == "error"]
         yield Observation(
             "tool_error_rate",
             subject,
-            slot_of(made[0][0].started_at),
-            failed=bool(failing),
-            witnesses=tuple(dict.fromkeys(row.span_id for row, _ in failing))[:WITNESSES],
-            signature=signature_of(failing[0][1].error_type, failing[0][1].error_message)
-            if failing
+            slot_of(tool_calls[0][0].started_at),
+            failed=bool(failures),
+            witnesses=tuple(dict.fromkeys(row.span_id for row, _ in failures))[:WITNESSES],
+            signature=signature_of(failures[0][1].error_type, failures[0][1].error_message)
+            if failures
             else None,
         )
 

@@ -135,11 +135,11 @@ def _turned_round() -> tuple[dict[str, tuple[int, tuple[_Claim, ...]]], dict[tup
     for field in get_args(Field):
         first = PRECEDENCE.get(field, ())
         order = (*first, *(dialect for dialect in DIALECTS if dialect not in first))
-        for place, dialect in enumerate(order):
-            rank = place * _KEYS_PER_DIALECT
+        for position, dialect in enumerate(order):
+            rank = position * _KEYS_PER_DIALECT
             for key in dialect.keys.get(field, ()):
                 reader = dialect.readers.get(key) or _READERS.get(field, text)
-                if all(field != known or reader is not same for known, _, same in claims.get(key, ())):
+                if all(field != claimed or reader is not same for claimed, _, same in claims.get(key, ())):
                     claims.setdefault(key, []).append((field, rank, reader))
                 bits[key] = bits.get(key, 0) | 1 << DIALECTS.index(dialect)
                 rank += 1
@@ -228,21 +228,21 @@ class Reading(msgspec.Struct, eq=False, gc=False):
     def documents(self, span: WireSpan) -> list[Any] | None:
         """What was retrieved, as the first dialect that knows says it. Read side only."""
         for dialect in _speakers(self._plan.spoken):
-            if dialect.documents is not None and (found := dialect.documents(span)) is not None:
-                return found
+            if dialect.documents is not None and (documents := dialect.documents(span)) is not None:
+                return documents
         return None
 
     def history(self, span: WireSpan) -> str | None:
-        """The JSON that all of `input_messages` are read from; None where they are told otherwise."""
+        """The JSON that all of `input_messages` are read from; None where they stand elsewhere."""
         if self._plan.history is None or span.events:
             return None
-        sent = span.attributes[self._plan.history]
-        return sent if type(sent) is str else None
+        messages = span.attributes[self._plan.history]
+        return messages if type(messages) is str else None
 
     def answer(self, span: WireSpan) -> str | None:
-        """The JSON that `output_messages` are read from first; None where they are told otherwise."""
-        sent = span.attributes[self._plan.answer] if self._plan.answer and not span.events else None
-        return sent if type(sent) is str else None
+        """The JSON that `output_messages` are read from first; None where they stand elsewhere."""
+        messages = span.attributes[self._plan.answer] if self._plan.answer and not span.events else None
+        return messages if type(messages) is str else None
 
     def instructions(self, attributes: Attributes) -> Any:
         """The system's instructions that stand beside the messages, as sent, or None."""
@@ -280,29 +280,29 @@ _PLANNED_CHARS: Final = 8192
 
 
 def _plan(keys: tuple[str, ...]) -> _Plan:
-    spoken = 0
+    dialect_bits = 0
     claims: dict[Field, list[tuple[str, int, Reader]]] = {}
     for key in keys:
         if (entry := _CLAIMS.get(key)) is None:
             continue
-        spoken |= entry[0]
+        dialect_bits |= entry[0]
         for field, rank, reader in entry[1]:
             claims.setdefault(field, []).append((key, rank, reader))
-    for heard in claims.values():
-        heard.sort(key=lambda claim: claim[1])
-    given = tuple(source for bit, source, holds in _GIVEN if spoken & bit and holds(keys))
-    answered = tuple(source for bit, source, holds in _ANSWERED if spoken & bit and holds(keys))
+    for field_claims in claims.values():
+        field_claims.sort(key=lambda claim: claim[1])
+    inputs = tuple(source for bit, source, holds in _GIVEN if dialect_bits & bit and holds(keys))
+    outputs = tuple(source for bit, source, holds in _ANSWERED if dialect_bits & bit and holds(keys))
     plan = _Plan(
-        spoken,
-        tuple((field, tuple(heard)) for field, heard in claims.items()),
-        tuple((field, tuple(heard)) for field, heard in claims.items() if field in TEXT_FIELDS),
-        _deriving(spoken),
-        given,
-        answered,
-        HISTORY_KEY if given and given[0] is _GENAI.input_messages and HISTORY_KEY in keys else None,
-        _ANSWER if answered and answered[0] is _GENAI.output_messages and _ANSWER in keys else None,
-        tuple(key for key in _sources(spoken)[2] if key in keys),
-        tuple(found for found in _FINISHED if found[1] in keys),
+        dialect_bits,
+        tuple((field, tuple(field_claims)) for field, field_claims in claims.items()),
+        tuple((field, tuple(field_claims)) for field, field_claims in claims.items() if field in TEXT_FIELDS),
+        _deriving(dialect_bits),
+        inputs,
+        outputs,
+        HISTORY_KEY if inputs and inputs[0] is _GENAI.input_messages and HISTORY_KEY in keys else None,
+        _ANSWER if outputs and outputs[0] is _GENAI.output_messages and _ANSWER in keys else None,
+        tuple(key for key in _sources(dialect_bits)[2] if key in keys),
+        tuple(finish for finish in _FINISHED if finish[1] in keys),
     )
     if sum(map(len, keys)) <= _PLANNED_CHARS:
         if len(_plans) >= _PLANS_BOUND:
@@ -317,56 +317,56 @@ def read_texts(attributes: Attributes) -> Reading:
     plan = _plans.get(keys) or _plan(keys)
     if plan.deriving:
         return read(attributes)
-    found: Found = {}
-    for field, heard in plan.texts:
-        for key, _, reader in heard:
+    fields: Found = {}
+    for field, claims in plan.texts:
+        for key, _, reader in claims:
             if (value := reader(attributes[key])) is not None:
-                found[field] = value
+                fields[field] = value
                 break
-    return Reading(found, plan)
+    return Reading(fields, plan)
 
 
 def read(attributes: Attributes) -> Reading:
     """What the attributes say, each field from the first dialect by `PRECEDENCE` that says it."""
     keys = tuple(attributes)
     plan = _plans.get(keys) or _plan(keys)
-    found: Found = {}
+    fields: Found = {}
     if not plan.deriving:
-        for field, heard in plan.fields:
-            for key, _, reader in heard:
+        for field, claims in plan.fields:
+            for key, _, reader in claims:
                 if (value := reader(attributes[key])) is not None:
-                    found[field] = value
+                    fields[field] = value
                     break
-        return Reading(found, plan)
+        return Reading(fields, plan)
     ranks: dict[Field, int] = {}
-    for field, heard in plan.fields:
-        for key, rank, reader in heard:
+    for field, claims in plan.fields:
+        for key, rank, reader in claims:
             if (value := reader(attributes[key])) is not None:
-                found[field] = value
+                fields[field] = value
                 ranks[field] = rank
                 break
     for dialect in plan.deriving:
-        for field, value in dialect.derive(attributes, found):  # type: ignore[misc]  # chosen for having one
+        for field, value in dialect.derive(attributes, fields):  # type: ignore[misc]  # chosen for having one
             rank = _DERIVED_RANKS[dialect.name, field]
-            if value is not None and (field not in found or rank < ranks[field]):
-                found[field] = value
+            if value is not None and (field not in fields or rank < ranks[field]):
+                fields[field] = value
                 ranks[field] = rank
-    return Reading(found, plan)
+    return Reading(fields, plan)
 
 
 def read_details(span: WireSpan) -> dict[Detail, Any]:
-    """What only the read side tells of a span, each from the first dialect that says it, GenAI before others.
+    """The details that only the read side shows, each from the first dialect that has it, GenAI first.
 
     `finish_reasons` is a list of texts, `time_to_first_token_ms` a number, `parameters` an object, the others
     are texts.
     """
-    found: dict[Detail, Any] = {}
+    details: dict[Detail, Any] = {}
     for dialect in _DETAILED:
         for detail, keys in dialect.details.items():
             for key in keys:
-                if detail not in found and (value := detail_of(span, dialect, detail, key)) is not None:
-                    found[detail] = value
-    return found
+                if detail not in details and (value := detail_of(span, dialect, detail, key)) is not None:
+                    details[detail] = value
+    return details
 
 
 def _speakers(spoken: int) -> tuple[Dialect, ...]:

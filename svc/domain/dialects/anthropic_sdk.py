@@ -17,14 +17,14 @@ _GIVEN: Final = "anthropic.usage.compaction.input_tokens"
 _ANSWERED: Final = "anthropic.usage.compaction.output_tokens"
 
 
-def derive(attributes: Attributes, found: Found) -> Iterable[tuple[Field, Any]]:
+def derive(attributes: Attributes, fields: Found) -> Iterable[tuple[Field, Any]]:
     """Usage with what compaction used."""
-    for field, own, more in (
+    for field, usage_key, compaction_key in (
         ("input_tokens", "gen_ai.usage.input_tokens", _GIVEN),
         ("output_tokens", "gen_ai.usage.output_tokens", _ANSWERED),
     ):
-        if (added := count(attributes.get(more))) is not None:
-            yield field, (count(attributes.get(own)) or 0) + added  # type: ignore[misc]  # literals
+        if (tokens := count(attributes.get(compaction_key))) is not None:
+            yield field, (count(attributes.get(usage_key)) or 0) + tokens  # type: ignore[misc]  # literals
 
 
 DIALECT: Final = Dialect(

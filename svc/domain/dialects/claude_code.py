@@ -46,20 +46,23 @@ def _usage(attributes: Attributes) -> Iterable[tuple[Field, Any]]:
     def first(*keys: str) -> int | None:
         return next((value for key in keys if (value := count(attributes.get(key))) is not None), None)
 
-    given = first("input_tokens", "gen_ai.usage.input_tokens")
-    read = first("cache_read_tokens", "gen_ai.usage.cache_read.input_tokens")
-    written = first(
+    input_tokens = first("input_tokens", "gen_ai.usage.input_tokens")
+    cache_read = first("cache_read_tokens", "gen_ai.usage.cache_read.input_tokens")
+    cache_write = first(
         "cache_creation_tokens",
         "gen_ai.usage.cache_write.input_tokens",
         "gen_ai.usage.cache_creation.input_tokens",
     )
-    yield "input_tokens", None if given is None else given + (read or 0) + (written or 0)
+    yield (
+        "input_tokens",
+        None if input_tokens is None else input_tokens + (cache_read or 0) + (cache_write or 0),
+    )
     yield "output_tokens", first("output_tokens", "gen_ai.usage.output_tokens")
-    yield "cache_read_tokens", read
-    yield "cache_write_tokens", written
+    yield "cache_read_tokens", cache_read
+    yield "cache_write_tokens", cache_write
 
 
-def derive(attributes: Attributes, found: Found) -> Iterable[tuple[Field, Any]]:
+def derive(attributes: Attributes, fields: Found) -> Iterable[tuple[Field, Any]]:
     """All that a span of Claude Code says."""
     kind = _kind(attributes)
     if kind is None:
@@ -70,7 +73,7 @@ def derive(attributes: Attributes, found: Found) -> Iterable[tuple[Field, Any]]:
         yield "error_message", text(attributes.get("error"))
     if kind == "llm":
         yield "request_model", text(attributes.get("model"))
-        if "provider" not in found:
+        if "provider" not in fields:
             yield "provider", "anthropic"
         yield from _usage(attributes)
     elif kind == "agent":
@@ -81,7 +84,9 @@ def derive(attributes: Attributes, found: Found) -> Iterable[tuple[Field, Any]]:
         yield "tool_call_id", text(attributes.get("tool_use_id"))
         if name is not None and name.startswith("mcp__"):
             yield "mcp", name
-        details = {key: said for key in _INPUT_DETAILS if (said := _content(attributes, key)) is not None}
+        details = {
+            key: content for key in _INPUT_DETAILS if (content := _content(attributes, key)) is not None
+        }
         yield "tool_arguments", _content(attributes, "tool_input") or details or None
         yield "tool_result", _content(attributes, "new_context")
 
@@ -90,22 +95,22 @@ def input_messages(span: WireSpan) -> list[Any] | None:
     """What is new in the context of a request."""
     if _kind(span.attributes) != "llm":
         return None
-    said = _content(span.attributes, "new_context")
-    return [{"role": "user", "content": said}] if type(said) is str else None
+    context = _content(span.attributes, "new_context")
+    return [{"role": "user", "content": context}] if type(context) is str else None
 
 
 def output_messages(span: WireSpan) -> list[Any] | None:
     """The model's answer, or what the event of a tool's output holds."""
     kind = _kind(span.attributes)
     if kind == "llm":
-        said = _content(span.attributes, "response.model_output")
-        return [{"role": "assistant", "content": said}] if type(said) is str else None
+        answer = _content(span.attributes, "response.model_output")
+        return [{"role": "assistant", "content": answer}] if type(answer) is str else None
     if kind == "tool":
         for event in span.events:
             if event.name == _OUTPUT_EVENT:
                 for key in ("output", "content", "diff"):
-                    if (shown := _content(event.attributes, key)) is not None:
-                        return [{"role": "tool", "content": shown}]
+                    if (output := _content(event.attributes, key)) is not None:
+                        return [{"role": "tool", "content": output}]
     return None
 
 

@@ -17,9 +17,11 @@ def detail_of(span: WireSpan, dialect: Dialect, detail: Detail, key: str) -> Any
     attributes = span.attributes
     if key.endswith("*"):
         start = key[:-1]
-        said = {name[len(start) :]: value for name, value in attributes.items() if name.startswith(start)}
-        said.pop("model", None)
-        return said or None
+        parameters = {
+            name[len(start) :]: value for name, value in attributes.items() if name.startswith(start)
+        }
+        parameters.pop("model", None)
+        return parameters or None
     if (value := present(attributes.get(key))) is None:
         return None
     if (reader := dialect.detail_readers.get(key)) is not None:

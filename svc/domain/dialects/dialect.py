@@ -118,12 +118,12 @@ class Dialect:
     reads: tuple[str, ...] = ()
 
 
-def holding(named: tuple[str, ...]) -> Callable[[tuple[str, ...]], object]:
-    """What tells of a span's keys whether one of the named is among them."""
-    starts = tuple(key[:-1] for key in named if key.endswith("*"))
+def holding(names: tuple[str, ...]) -> Callable[[tuple[str, ...]], object]:
+    """A test of a span's keys: whether one of these names is among them."""
+    starts = tuple(key[:-1] for key in names if key.endswith("*"))
     if starts:
         return lambda keys: any(key.startswith(starts) for key in keys)
-    return frozenset(named).intersection
+    return frozenset(names).intersection
 
 
 #: Where records lie among keys, by the keys, the prefix and what they stand within. An application's spans
@@ -146,19 +146,19 @@ def indexed(attributes: Attributes, prefix: str, within: str = "") -> list[dict[
     """
     if len(attributes) > _LAID_OUT_KEYS:
         return _look_through(attributes, prefix, within)
-    known = (tuple(attributes), prefix, within)
-    if (layout := _layouts.get(known)) is None:
-        if (digest := hash(known)) not in _met:
+    shape = (tuple(attributes), prefix, within)
+    if (layout := _layouts.get(shape)) is None:
+        if (digest := hash(shape)) not in _met:
             if len(_met) >= _MET_BOUND:
                 _met.clear()
             _met.add(digest)
             return _look_through(attributes, prefix, within)
-        named = _look_through(dict(zip(known[0], known[0], strict=True)), prefix, within)
-        layout = tuple(tuple(record.items()) for record in named)
-        if sum(map(len, known[0])) <= _LAID_OUT_CHARS:
+        records = _look_through(dict(zip(shape[0], shape[0], strict=True)), prefix, within)
+        layout = tuple(tuple(record.items()) for record in records)
+        if sum(map(len, shape[0])) <= _LAID_OUT_CHARS:
             if len(_layouts) >= _LAYOUTS_BOUND:
                 _layouts.clear()
-            _layouts[known] = layout
+            _layouts[shape] = layout
     return [{name: attributes[key] for name, key in record} for record in layout]
 
 
@@ -167,9 +167,9 @@ def _look_through(attributes: Attributes, prefix: str, within: str) -> list[dict
     records: dict[int, dict[str, Any]] = {}
     for key in attributes:
         if key.startswith(prefix):
-            number, _, rest = key[start:].partition(".")
+            number, _, path = key[start:].partition(".")
             if len(number) <= 20 and number.isascii() and number.isdigit():
                 record = records.setdefault(int(number), {})
-                if rest.startswith(within):
-                    record[rest[len(within) :]] = attributes[key]
+                if path.startswith(within):
+                    record[path[len(within) :]] = attributes[key]
     return [records[number] for number in sorted(records)]

@@ -76,13 +76,13 @@ def _event_message(event: WireEvent, role: str) -> dict[str, Any]:
 
 
 def _choice(event: WireEvent) -> dict[str, Any]:
-    said = event.attributes.get("message")
-    inner = decoded(said)
+    message_json = event.attributes.get("message")
+    inner = decoded(message_json)
     if type(inner) is not dict:
         message = _event_message(event, "assistant")
         # Strands writes the content alone: its blocks, or bare text.
-        if present(said) is not None and "content" not in message:
-            message["content"] = said if inner is None else inner
+        if present(message_json) is not None and "content" not in message:
+            message["content"] = message_json if inner is None else inner
         return message
     return {
         "role": "assistant",
@@ -95,47 +95,47 @@ def input_messages(span: WireSpan) -> list[Any] | None:
     """What the model was given: attributes first, then span events."""
     attributes = span.attributes
     for key in ("gen_ai.input.messages", "gen_ai.prompt"):
-        if (found := messages_in(attributes.get(key), "user")) is not None:
-            return found
-    found = []
+        if (messages := messages_in(attributes.get(key), "user")) is not None:
+            return messages
+    messages = []
     for event in span.events:
         if (role := _ROLES_OF_EVENTS.get(event.name)) is not None:
-            found.append(_event_message(event, role))
+            messages.append(_event_message(event, role))
         elif event.name == _DETAILS:
-            # Strands tells what the system was told in an event of its own.
-            if (told := event.attributes.get(_INSTRUCTIONS)) is not None:
-                found.append({"role": "system", "content": decoded(told) or told})
-            found += messages_in(event.attributes.get("gen_ai.input.messages"), "user") or ()
+            # Strands sends the system's instructions in an event of its own.
+            if (instructions := event.attributes.get(_INSTRUCTIONS)) is not None:
+                messages.append({"role": "system", "content": decoded(instructions) or instructions})
+            messages += messages_in(event.attributes.get("gen_ai.input.messages"), "user") or ()
         elif event.name == "gen_ai.content.prompt":
-            found += messages_in(event.attributes.get("gen_ai.prompt"), "user") or ()
-    return found or None
+            messages += messages_in(event.attributes.get("gen_ai.prompt"), "user") or ()
+    return messages or None
 
 
 def output_messages(span: WireSpan) -> list[Any] | None:
     """What the model answered: attributes first, then span events."""
     attributes = span.attributes
     for key in ("gen_ai.output.messages", "gen_ai.completion"):
-        if (found := messages_in(attributes.get(key), "assistant")) is not None:
-            return found
-    found = []
+        if (messages := messages_in(attributes.get(key), "assistant")) is not None:
+            return messages
+    messages = []
     for event in span.events:
         if event.name == "gen_ai.choice":
-            found.append(_choice(event))
+            messages.append(_choice(event))
         elif event.name == _DETAILS:
-            found += messages_in(event.attributes.get("gen_ai.output.messages"), "assistant") or ()
+            messages += messages_in(event.attributes.get("gen_ai.output.messages"), "assistant") or ()
         elif event.name == "gen_ai.content.completion":
-            found += messages_in(event.attributes.get("gen_ai.completion"), "assistant") or ()
-    return found or None
+            messages += messages_in(event.attributes.get("gen_ai.completion"), "assistant") or ()
+    return messages or None
 
 
 def tool_exchange(span: WireSpan) -> Iterable[tuple[Field, Any]]:
     """What a tool was called with and what it gave back, on the events that tell a model's messages."""
     for event in span.events:
-        said = event.attributes.get
+        get = event.attributes.get
         if event.name == "gen_ai.tool.message":
-            yield "tool_arguments", present(said("content"))
+            yield "tool_arguments", present(get("content"))
         elif event.name == "gen_ai.choice":
-            yield "tool_result", present(said("message"))
+            yield "tool_result", present(get("message"))
 
 
 def _first_token_ms(value: Any, span: WireSpan) -> float | None:
@@ -145,8 +145,8 @@ def _first_token_ms(value: Any, span: WireSpan) -> float | None:
 
 def documents(span: WireSpan) -> list[Any] | None:
     """What a retrieval found."""
-    found = decoded(span.attributes.get("gen_ai.retrieval.documents"))
-    return found if type(found) is list else None
+    documents = decoded(span.attributes.get("gen_ai.retrieval.documents"))
+    return documents if type(documents) is list else None
 
 
 DIALECT: Final = Dialect(

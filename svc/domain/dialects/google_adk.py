@@ -22,35 +22,35 @@ _SYSTEM: Final = "gcp.vertex.agent"
 _GOOGLE: Final = "gcp.vertex_ai"
 
 
-def derive(attributes: Attributes, found: Found) -> Iterable[tuple[Field, Any]]:
+def derive(attributes: Attributes, fields: Found) -> Iterable[tuple[Field, Any]]:
     """The provider behind the kit, output with what was thought, and merged tools told from calls."""
-    if found.get("tool_name") == "(merged tools)":
+    if fields.get("tool_name") == "(merged tools)":
         yield "kind", "step"
     if attributes.get("gen_ai.provider.name", attributes.get("gen_ai.system")) == _SYSTEM:
-        model = found.get("response_model") or found.get("request_model") or ""
+        model = fields.get("response_model") or fields.get("request_model") or ""
         maker, slash, _ = model.partition("/")
         # Models that LiteLLM reaches are named with their maker first, Google's own with a path.
         foreign = slash and maker not in ("projects", "publishers", "models")
         yield "provider", maker if foreign else _GOOGLE
-    if (thought := count(attributes.get(_THOUGHT))) is not None:
-        yield "reasoning_tokens", thought
-        if (answered := count(attributes.get("gen_ai.usage.output_tokens"))) is not None:
-            yield "output_tokens", answered + thought
+    if (reasoning := count(attributes.get(_THOUGHT))) is not None:
+        yield "reasoning_tokens", reasoning
+        if (output_tokens := count(attributes.get("gen_ai.usage.output_tokens"))) is not None:
+            yield "output_tokens", output_tokens + reasoning
 
 
 def input_messages(span: WireSpan) -> list[Any] | None:
-    """The contents of the request, after what the system was told."""
+    """The contents of the request, after the system's instructions."""
     request = decoded(span.attributes.get(_REQUEST))
     if type(request) is not dict:
         return None
     messages = conversation(request.get("contents"))
     config = request.get("config")
-    told = present(config.get("system_instruction")) if type(config) is dict else None
-    if told is None or messages is None:
+    instruction = present(config.get("system_instruction")) if type(config) is dict else None
+    if instruction is None or messages is None:
         return messages
-    if type(told) is dict:
-        told = told.get("parts", told)
-    return [{"role": "system", "content": told}, *messages]
+    if type(instruction) is dict:
+        instruction = instruction.get("parts", instruction)
+    return [{"role": "system", "content": instruction}, *messages]
 
 
 def output_messages(span: WireSpan) -> list[Any] | None:

@@ -39,7 +39,7 @@ def _value(value: Any) -> Any:
     return present(unquoted(value))
 
 
-def derive(attributes: Attributes, found: Found) -> Iterable[tuple[Field, Any]]:
+def derive(attributes: Attributes, fields: Found) -> Iterable[tuple[Field, Any]]:
     """What a tool was called with."""
     if attributes.get(_TYPE) == "TOOL":
         yield "tool_arguments", _value(attributes.get(_INPUT))

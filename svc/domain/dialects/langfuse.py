@@ -90,48 +90,51 @@ def _within(details: dict[str, Any], *path: str) -> int | None:
     return count(value)
 
 
-def _openai_usage(details: dict[str, Any], given: str, answered: str) -> Iterable[tuple[Field, Any]]:
-    yield "input_tokens", count(details.get(given))
-    yield "output_tokens", count(details.get(answered))
-    yield "cache_read_tokens", _within(details, f"{given}_details", "cached_tokens")
-    yield "reasoning_tokens", _within(details, f"{answered}_details", "reasoning_tokens")
-    yield "input_audio_tokens", _within(details, f"{given}_details", "audio_tokens")
-    yield "output_audio_tokens", _within(details, f"{answered}_details", "audio_tokens")
+def _openai_usage(details: dict[str, Any], input_key: str, output_key: str) -> Iterable[tuple[Field, Any]]:
+    yield "input_tokens", count(details.get(input_key))
+    yield "output_tokens", count(details.get(output_key))
+    yield "cache_read_tokens", _within(details, f"{input_key}_details", "cached_tokens")
+    yield "reasoning_tokens", _within(details, f"{output_key}_details", "reasoning_tokens")
+    yield "input_audio_tokens", _within(details, f"{input_key}_details", "audio_tokens")
+    yield "output_audio_tokens", _within(details, f"{output_key}_details", "audio_tokens")
 
 
 def _usage(details: dict[str, Any]) -> Iterable[tuple[Field, Any]]:
     if "input" not in details and not any("cach" in key.lower() for key in details):
-        for given, answered in (("prompt_tokens", "completion_tokens"), ("input_tokens", "output_tokens")):
-            if given in details:
-                yield from _openai_usage(details, given, answered)
+        for input_key, output_key in (
+            ("prompt_tokens", "completion_tokens"),
+            ("input_tokens", "output_tokens"),
+        ):
+            if input_key in details:
+                yield from _openai_usage(details, input_key, output_key)
                 return
     sums = _sums(details, count)
-    read, written = sums.get("cache_read_tokens"), sums.get("cache_write_tokens")
-    thought = sums.get("reasoning_tokens")
-    yield "cache_read_tokens", read
-    yield "cache_write_tokens", written
-    yield "reasoning_tokens", thought
+    cache_read, cache_write = sums.get("cache_read_tokens"), sums.get("cache_write_tokens")
+    reasoning = sums.get("reasoning_tokens")
+    yield "cache_read_tokens", cache_read
+    yield "cache_write_tokens", cache_write
+    yield "reasoning_tokens", reasoning
     yield "input_audio_tokens", count(details.get("input_audio_tokens"))
     yield "output_audio_tokens", count(details.get("output_audio_tokens"))
-    if (given_ := sums.get("input_tokens")) is not None:
-        yield "input_tokens", given_ + (read or 0) + (written or 0)
-    if (said := sums.get("output_tokens")) is not None:
-        yield "output_tokens", said + (thought or 0)
+    if (uncached := sums.get("input_tokens")) is not None:
+        yield "input_tokens", uncached + (cache_read or 0) + (cache_write or 0)
+    if (visible := sums.get("output_tokens")) is not None:
+        yield "output_tokens", visible + (reasoning or 0)
 
 
 def _cost(details: dict[str, Any]) -> Iterable[tuple[Field, Any]]:
     sums = _sums(details, money)
-    read, written = sums.get("cache_read_tokens"), sums.get("cache_write_tokens")
-    given = sums.get("input_tokens")
-    said = [sums[part] for part in ("output_tokens", "reasoning_tokens") if part in sums]
-    yield "cache_read_cost", read
-    yield "cache_write_cost", written
-    yield "input_cost", None if given is None else given + (read or 0) + (written or 0)
-    yield "output_cost", sum(said, Decimal(0)) if said else None
+    cache_read, cache_write = sums.get("cache_read_tokens"), sums.get("cache_write_tokens")
+    uncached = sums.get("input_tokens")
+    output_costs = [sums[part] for part in ("output_tokens", "reasoning_tokens") if part in sums]
+    yield "cache_read_cost", cache_read
+    yield "cache_write_cost", cache_write
+    yield "input_cost", None if uncached is None else uncached + (cache_read or 0) + (cache_write or 0)
+    yield "output_cost", sum(output_costs, Decimal(0)) if output_costs else None
     yield "total_cost", money(details.get("total"))
 
 
-def derive(attributes: Attributes, found: Found) -> Iterable[tuple[Field, Any]]:
+def derive(attributes: Attributes, fields: Found) -> Iterable[tuple[Field, Any]]:
     """Usage and cost, added up to inclusive totals, and what a tool was called with."""
     if type(details := decoded(attributes.get(_USAGE))) is dict:
         yield from _usage(details)
@@ -172,8 +175,8 @@ def _first_token_ms(value: Any, span: WireSpan) -> float | None:
     if type(value) is not str or len(value) > 64:
         return None
     try:
-        at = datetime.fromisoformat(value)
-        return milliseconds(at.timestamp() * 1000 - span.start_ns / 1e6, 1)
+        first_token = datetime.fromisoformat(value)
+        return milliseconds(first_token.timestamp() * 1000 - span.start_ns / 1e6, 1)
     except (ValueError, OverflowError, OSError):
         return None
 

@@ -43,31 +43,31 @@ def _kind(value: Any) -> Kind | None:
 
 def _unwrapped(value: Any, key: str) -> Any:
     """What a run was given or answered when it is one thing under the usual key, else all of it."""
-    whole = decoded(value)
-    return whole[key] if type(whole) is dict and whole.keys() == {key} else value
+    record = decoded(value)
+    return record[key] if type(record) is dict and record.keys() == {key} else value
 
 
-def derive(attributes: Attributes, found: Found) -> Iterable[tuple[Field, Any]]:
+def derive(attributes: Attributes, fields: Found) -> Iterable[tuple[Field, Any]]:
     """Details of usage, and what a tool was called with."""
-    given, answered = opened(attributes.get(_GIVEN)), opened(attributes.get(_ANSWERED))
+    input_details, output_details = opened(attributes.get(_GIVEN)), opened(attributes.get(_ANSWERED))
     if usage := opened(attributes.get(_USAGE)):
-        given = given or opened(usage.get("input_token_details"))
-        answered = answered or opened(usage.get("output_token_details"))
+        input_details = input_details or opened(usage.get("input_token_details"))
+        output_details = output_details or opened(usage.get("output_token_details"))
         yield "input_tokens", count(usage.get("input_tokens"))
         yield "output_tokens", count(usage.get("output_tokens"))
         yield "input_cost", money(usage.get("input_cost"))
         yield "output_cost", money(usage.get("output_cost"))
         yield "total_cost", money(usage.get("total_cost"))
-    if given:
-        yield "cache_read_tokens", count(given.get("cache_read"))
-        yield "cache_write_tokens", count(given.get("cache_creation"))
-        yield "input_audio_tokens", count(given.get("audio"))
-    if answered:
-        yield "reasoning_tokens", count(answered.get("reasoning"))
-        yield "output_audio_tokens", count(answered.get("audio"))
+    if input_details:
+        yield "cache_read_tokens", count(input_details.get("cache_read"))
+        yield "cache_write_tokens", count(input_details.get("cache_creation"))
+        yield "input_audio_tokens", count(input_details.get("audio"))
+    if output_details:
+        yield "reasoning_tokens", count(output_details.get("reasoning"))
+        yield "output_audio_tokens", count(output_details.get("audio"))
     if attributes.get(_KIND) == "tool":
-        if (called := attributes.get(_PROMPT)) is not None:
-            yield "tool_arguments", _unwrapped(called, "input")
+        if (tool_input := attributes.get(_PROMPT)) is not None:
+            yield "tool_arguments", _unwrapped(tool_input, "input")
         if (answer := attributes.get(_COMPLETION)) is not None:
             yield "tool_result", _unwrapped(answer, "output")
 
@@ -95,8 +95,8 @@ def output_messages(span: WireSpan) -> list[Any] | None:
 
 def documents(span: WireSpan) -> list[Any] | None:
     """What a retriever found."""
-    found = span.attributes.get(_COMPLETION)
-    return documents_in(found) if span.attributes.get(_KIND) == "retriever" else None
+    completion = span.attributes.get(_COMPLETION)
+    return documents_in(completion) if span.attributes.get(_KIND) == "retriever" else None
 
 
 DIALECT: Final = Dialect(

@@ -39,35 +39,37 @@ def _first(attributes: Attributes, *keys: str) -> Decimal | None:
     return next((amount for key in keys if (amount := money(attributes.get(key))) is not None), None)
 
 
-def _left_out(attributes: Attributes, given: Decimal) -> Decimal:
+def _left_out(attributes: Attributes, input_cost: Decimal) -> Decimal:
     """The cost of cached tokens, where the cost of input does not hold it yet.
 
     Together the parts are the whole before any discount or margin, so that what exceeds it is there twice.
     """
-    read = _first(attributes, "litellm.cost.cache_read", "gen_ai.cost.cache_read_cost") or _ZERO
-    written = _first(attributes, "litellm.cost.cache_creation", "gen_ai.cost.cache_creation_cost") or _ZERO
-    cached = read + written
-    if not cached or cached > given:
+    cache_read = _first(attributes, "litellm.cost.cache_read", "gen_ai.cost.cache_read_cost") or _ZERO
+    cache_write = (
+        _first(attributes, "litellm.cost.cache_creation", "gen_ai.cost.cache_creation_cost") or _ZERO
+    )
+    cached = cache_read + cache_write
+    if not cached or cached > input_cost:
         return cached
-    if (whole := _first(attributes, *_WHOLE)) is None:
+    if (total := _first(attributes, *_WHOLE)) is None:
         return cached
-    besides = _first(attributes, "litellm.cost.output", "gen_ai.cost.output_cost") or _ZERO
-    besides += _first(attributes, "litellm.cost.tool_usage", "gen_ai.cost.tool_usage_cost") or _ZERO
+    other_costs = _first(attributes, "litellm.cost.output", "gen_ai.cost.output_cost") or _ZERO
+    other_costs += _first(attributes, "litellm.cost.tool_usage", "gen_ai.cost.tool_usage_cost") or _ZERO
     # Closer to the whole with the cached part than without it: doubles are not exact.
-    return cached if given + besides + cached / 2 <= whole else _ZERO
+    return cached if input_cost + other_costs + cached / 2 <= total else _ZERO
 
 
-def derive(attributes: Attributes, found: Found) -> Iterable[tuple[Field, Any]]:
+def derive(attributes: Attributes, fields: Found) -> Iterable[tuple[Field, Any]]:
     """The cost of all input, the total that only the hidden parameters hold, usage's parts, the provider."""
-    given = _first(attributes, "litellm.cost.input", "gen_ai.cost.input_cost")
-    if given is not None:
-        yield "input_cost", given + _left_out(attributes, given)
+    input_cost = _first(attributes, "litellm.cost.input", "gen_ai.cost.input_cost")
+    if input_cost is not None:
+        yield "input_cost", input_cost + _left_out(attributes, input_cost)
     if usage := opened(attributes.get(_USAGE)):
         yield from details_in(usage)
-    if "provider" not in found and (model := text(attributes.get("litellm.provider.model"))) is not None:
+    if "provider" not in fields and (model := text(attributes.get("litellm.provider.model"))) is not None:
         maker, slash, _ = model.partition("/")
         yield "provider", maker if slash else None
-    if "total_cost" not in found and type(hidden := decoded(attributes.get(_HIDDEN))) is dict:
+    if "total_cost" not in fields and type(hidden := decoded(attributes.get(_HIDDEN))) is dict:
         yield "total_cost", money(hidden.get("response_cost"))
 
 

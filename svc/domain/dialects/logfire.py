@@ -31,32 +31,32 @@ TEMPLATES: Final[Mapping[str, Kind]] = {
 }
 
 
-def _said(value: Any) -> Any:
+def _present(value: Any) -> Any:
     # Null is written as JSON.
     return None if value == "null" else present(value)
 
 
-def derive(attributes: Attributes, found: Found) -> Iterable[tuple[Field, Any]]:
+def derive(attributes: Attributes, fields: Found) -> Iterable[tuple[Field, Any]]:
     """The kind and the exchange of a span by its template, its readable name, and the parts of its usage."""
     get = attributes.get
     if (template := get(_TEMPLATE)) is not None:
         yield "title", text(get(_MESSAGE))
         kind = TEMPLATES.get(template) if type(template) is str else None
-        given, answered = _said(get("input")), _said(get("output"))
+        input_value, output_value = _present(get("input")), _present(get("output"))
         if kind == "tool":
             yield "tool_name", text(get("name"))
-            yield "tool_arguments", given
-            yield "tool_result", answered
-            yield "mcp", _said(get("mcp_data"))
+            yield "tool_arguments", input_value
+            yield "tool_result", output_value
+            yield "mcp", _present(get("mcp_data"))
         else:
-            yield "input_value", given
-            yield "output_value", answered
+            yield "input_value", input_value
+            yield "output_value", output_value
         if kind == "agent" or kind == "workflow":
             yield "named", text(get("name"))
-            yield "session_id", text(_said(get("group_id")))
+            yield "session_id", text(_present(get("group_id")))
         # Each turn of an agent and the task around them sum up the usage of the calls below.
         yield "kind", "step" if kind is None and "sdk_span_type" in attributes else kind
-    if "input_tokens" in found or "output_tokens" in found:
+    if "input_tokens" in fields or "output_tokens" in fields:
         yield from details_in(opened(get(_RAW)) or opened(get("usage")))
 
 

@@ -50,7 +50,7 @@ def _value(value: Any) -> Any:
     return present(unquoted(value))
 
 
-def derive(attributes: Attributes, found: Found) -> Iterable[tuple[Field, Any]]:
+def derive(attributes: Attributes, fields: Found) -> Iterable[tuple[Field, Any]]:
     """Usage and cost, each inside one JSON object, and what a tool was called with."""
     if type(usage := decoded(attributes.get(_USAGE))) is dict:
         yield "input_tokens", count(usage.get("input_tokens"))

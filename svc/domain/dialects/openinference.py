@@ -51,9 +51,9 @@ def _kind(value: Any) -> Kind | None:
     return KINDS.get(value.upper()) if type(value) is str else None
 
 
-def derive(attributes: Attributes, found: Found) -> Iterable[tuple[Field, Any]]:
+def derive(attributes: Attributes, fields: Found) -> Iterable[tuple[Field, Any]]:
     """The model of a failed call, which only its parameters name, and the id inside a raw answer."""
-    if "response_model" not in found and "request_model" not in found:
+    if "response_model" not in fields and "request_model" not in fields:
         for key in _PARAMETERS:
             parameters = decoded(attributes.get(key))
             if type(parameters) is dict and (model := text(parameters.get("model"))) is not None:
@@ -61,8 +61,8 @@ def derive(attributes: Attributes, found: Found) -> Iterable[tuple[Field, Any]]:
                 break
     answer = attributes.get("output.value")
     if (
-        found.get("kind") == "llm"
-        and "response_id" not in found
+        fields.get("kind") == "llm"
+        and "response_id" not in fields
         and type(answer) is str
         and '"usage"' in answer
     ):
@@ -107,9 +107,9 @@ def _message(message: dict[str, Any]) -> dict[str, Any]:
 
 
 def _messages(span: WireSpan, prefix: str) -> list[Any] | None:
-    found = [_message(message) for message in indexed(span.attributes, prefix, "message.")]
+    messages = [_message(message) for message in indexed(span.attributes, prefix, "message.")]
     # LangChain's root names the roles alone; the words then stand in the value beside them.
-    return found if any(message.keys() > {"role"} for message in found) else None
+    return messages if any(message.keys() > {"role"} for message in messages) else None
 
 
 def input_messages(span: WireSpan) -> list[Any] | None:

@@ -19,7 +19,7 @@ _SEARCHES: Final = frozenset({"QUERY", "SEARCH", "SELECT", "GET", "FETCH", "PEEK
 _VERSION: Final = "gen_ai.sdk.version"
 
 
-def derive(attributes: Attributes, found: Found) -> Iterable[tuple[Field, Any]]:
+def derive(attributes: Attributes, fields: Found) -> Iterable[tuple[Field, Any]]:
     """Inclusive input where the provider counts without its cache, and the searches of vector databases."""
     operation = attributes.get("gen_ai.operation.name")
     if operation == "vectordb":
@@ -29,10 +29,10 @@ def derive(attributes: Attributes, found: Found) -> Iterable[tuple[Field, Any]]:
     elif operation == "agent":
         yield "kind", "agent"
     provider = attributes.get("gen_ai.provider.name", attributes.get("gen_ai.system"))
-    given = count(attributes.get("gen_ai.usage.input_tokens"))
-    if _VERSION in attributes and given is not None and provider in _EXCLUSIVE:
-        read, written = found.get("cache_read_tokens"), found.get("cache_write_tokens")
-        yield "input_tokens", given + (read or 0) + (written or 0)
+    input_tokens = count(attributes.get("gen_ai.usage.input_tokens"))
+    if _VERSION in attributes and input_tokens is not None and provider in _EXCLUSIVE:
+        cache_read, cache_write = fields.get("cache_read_tokens"), fields.get("cache_write_tokens")
+        yield "input_tokens", input_tokens + (cache_read or 0) + (cache_write or 0)
 
 
 def input_messages(span: WireSpan) -> list[Any] | None:

@@ -54,9 +54,9 @@ def _retrieval(value: Any) -> Kind | None:
     return "retrieval" if present(value) is not None else None
 
 
-def derive(attributes: Attributes, found: Found) -> Iterable[tuple[Field, Any]]:
+def derive(attributes: Attributes, fields: Found) -> Iterable[tuple[Field, Any]]:
     """What a decorated tool was called with: only there is the entity's name a tool's."""
-    if found.get("kind") in ("tool", "mcp") and attributes.get("traceloop.span.kind") == "tool":
+    if fields.get("kind") in ("tool", "mcp") and attributes.get("traceloop.span.kind") == "tool":
         yield "tool_name", text(attributes.get("traceloop.entity.name"))
         yield "tool_arguments", present(attributes.get("traceloop.entity.input"))
         yield "tool_result", present(attributes.get("traceloop.entity.output"))
@@ -74,10 +74,10 @@ def _message(record: Mapping[str, Any]) -> dict[str, Any]:
         message["tool_calls"] = [
             {"name": record["function_call.name"], "arguments": record.get("function_call.arguments")}
         ]
-    if (thought := text(message.get("reasoning"))) is not None:
-        said = message.get("content")
-        message["content"] = [{"type": "reasoning", "content": thought}] + (
-            said if type(said) is list else [said]
+    if (reasoning := text(message.get("reasoning"))) is not None:
+        original = message.get("content")
+        message["content"] = [{"type": "reasoning", "content": reasoning}] + (
+            original if type(original) is list else [original]
         )
     return message
 
@@ -95,15 +95,15 @@ def output_messages(span: WireSpan) -> list[Any] | None:
 
 def documents(span: WireSpan) -> list[Any] | None:
     """What a vector database found, one event each."""
-    found = []
+    documents = []
     for event in span.events:
         if event.name in _RESULTS:
             fields = {
                 key.removeprefix(event.name).removeprefix("."): value
                 for key, value in event.attributes.items()
             }
-            found.append({"document": fields.get("entity"), **fields})
-    return found or None
+            documents.append({"document": fields.get("entity"), **fields})
+    return documents or None
 
 
 DIALECT: Final = Dialect(

@@ -18,14 +18,14 @@ from svc.domain.values import decoded, text
 _CONVERSATIONS: Final = ("pydantic_ai.all_messages", "all_messages_events", "events")
 
 
-def derive(attributes: Attributes, found: Found) -> Iterable[tuple[Field, Any]]:
+def derive(attributes: Attributes, fields: Found) -> Iterable[tuple[Field, Any]]:
     """The run of an agent, which earlier versions name nothing else, and its model.
 
     The model's key is too common to be claimed wherever it stands.
     """
     if "agent_name" in attributes:
         yield "request_model", text(attributes.get("model_name"))
-        if "tool_name" not in found:
+        if "tool_name" not in fields:
             yield "kind", "agent"
 
 

@@ -61,14 +61,14 @@ def details_in(usage: Mapping[str, Any]) -> Iterable[tuple[Field, int]]:
 
     Zeros are told where they stand: the provider says that it was none.
     """
-    told: dict[Field, int] = {}
+    counts: dict[Field, int] = {}
     for names, fields in _PARTS:
         for part in names:
             if type(details := usage.get(part)) is dict:
                 for key, field in fields:
                     if (tokens := count(details.get(key))) is not None:
-                        told.setdefault(field, tokens)
+                        counts.setdefault(field, tokens)
     for key, field in _OWN:
         if (tokens := count(usage.get(key))) is not None:
-            told[field] = max(tokens, told.get(field, 0))
-    return told.items()
+            counts[field] = max(tokens, counts.get(field, 0))
+    return counts.items()

@@ -49,7 +49,7 @@ def _metadata(names: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(prefix + name for prefix in _METADATA for name in names)
 
 
-def derive(attributes: Attributes, found: Found) -> Iterable[tuple[Field, Any]]:
+def derive(attributes: Attributes, fields: Found) -> Iterable[tuple[Field, Any]]:
     """What was embedded: texts that are each written as JSON."""
     values = attributes.get("ai.values")
     if type(values) is list and values:
@@ -58,17 +58,17 @@ def derive(attributes: Attributes, found: Found) -> Iterable[tuple[Field, Any]]:
 
 def input_messages(span: WireSpan) -> list[Any] | None:
     """The prompt: as the model got it, else as the caller gave it."""
-    given = decoded(span.attributes.get("ai.prompt.messages"))
-    if type(given) is list:
-        return given or None
+    sent_messages = decoded(span.attributes.get("ai.prompt.messages"))
+    if type(sent_messages) is list:
+        return sent_messages or None
     prompt = decoded(span.attributes.get("ai.prompt"))
     if type(prompt) is not dict:
         return None
     messages = conversation(prompt.get("messages")) or conversation(prompt.get("prompt")) or []
-    if type(asked := prompt.get("prompt")) is str and asked:
-        messages = [*messages, {"role": "user", "content": asked}]
-    if (told := present(prompt.get("system"))) is not None:
-        messages = [{"role": "system", "content": told}, *messages]
+    if type(question := prompt.get("prompt")) is str and question:
+        messages = [*messages, {"role": "user", "content": question}]
+    if (instructions := present(prompt.get("system"))) is not None:
+        messages = [{"role": "system", "content": instructions}, *messages]
     return messages or None
 
 
@@ -76,11 +76,11 @@ def output_messages(span: WireSpan) -> list[Any] | None:
     """The answer, put together from what each key holds of it."""
     attributes = span.attributes
     content: list[Any] = []
-    if (thought := text(attributes.get("ai.response.reasoning"))) is not None:
-        content.append({"type": "reasoning", "text": thought})
+    if (reasoning := text(attributes.get("ai.response.reasoning"))) is not None:
+        content.append({"type": "reasoning", "text": reasoning})
     for key in ("ai.response.text", "ai.result.text", "ai.response.object", "ai.result.object"):
-        if (said := present(attributes.get(key))) is not None:
-            content.append({"type": "text", "text": said} if type(said) is str else said)
+        if (answer := present(attributes.get(key))) is not None:
+            content.append({"type": "text", "text": answer} if type(answer) is str else answer)
             break
     for key in ("ai.response.toolCalls", "ai.result.toolCalls"):
         calls = decoded(attributes.get(key))
@@ -98,16 +98,16 @@ def documents(span: WireSpan) -> list[Any] | None:
     ranking = span.attributes.get("ai.ranking")
     if type(ranking) is not list:
         return None
-    given = span.attributes.get("ai.documents")
-    known = given if type(given) is list else []
-    found = []
+    sent_documents = span.attributes.get("ai.documents")
+    documents = sent_documents if type(sent_documents) is list else []
+    ranked = []
     for entry in ranking:
         if type(opened := decoded(entry)) is dict:
-            place = opened.get("originalIndex", opened.get("index"))
-            if type(place) is int and 0 <= place < len(known):
-                opened = {"document": unquoted(known[place]), **opened}
-            found.append(opened)
-    return found or None
+            index = opened.get("originalIndex", opened.get("index"))
+            if type(index) is int and 0 <= index < len(documents):
+                opened = {"document": unquoted(documents[index]), **opened}
+            ranked.append(opened)
+    return ranked or None
 
 
 def _since_start(value: Any, span: WireSpan) -> float | None:

@@ -28,7 +28,7 @@ TELLING: Final[tuple[MeasureName, ...]] = (
     "seen_schema",
     "answered_model",
 )
-#: Values of one attribute in one trace that are told apart.
+#: Values of one attribute that are kept apart in one trace.
 _VALUES: Final = 4
 #: Tenant-like keys of one span that are read.
 _KEYS: Final = 20
@@ -64,41 +64,41 @@ def joined(values: Iterable[str]) -> str:
 
 def told_by(bucket: BucketOf) -> tuple[tuple[AttributeName, str], ...]:
     """What a trace has that was counted in this bucket."""
-    measure, _, said = bucket
-    if not said or said == OTHER:
+    measure, _, detail = bucket
+    if not detail or detail == OTHER:
         return ()
     match measure:
         case "seen_release":
-            return (("release", said),)
+            return (("release", detail),)
         case "seen_prompt":
-            return (("prompt", said),)
+            return (("prompt", detail),)
         case "seen_tools":
-            return (("tool_definitions", said),)
+            return (("tool_definitions", detail),)
         case "seen_schema":
-            return (("schema", _parts(said)[0] or said),)
+            return (("schema", _parts(detail)[0] or detail),)
         case "answered_model":
-            asked, answered = (*_parts(said), None, None)[:2]
-            models = (("requested_model", asked), ("answered_model", answered))
+            requested, answering = (*_parts(detail), None, None)[:2]
+            models = (("requested_model", requested), ("answered_model", answering))
             return tuple((attribute, model) for attribute, model in models if model)
     return ()
 
 
-def _parts(said: str) -> tuple[str | None, ...]:
+def _parts(detail: str) -> tuple[str | None, ...]:
     try:
-        found = msgspec.json.decode(said, type=list[str | None])
+        parts = msgspec.json.decode(detail, type=list[str | None])
     except msgspec.DecodeError:
         # Cut because it was too long.
         return (None,)
-    return tuple(found) or (None,)
+    return tuple(parts) or (None,)
 
 
 def attributes_of_buckets(buckets: Iterable[BucketOf]) -> dict[AttributeName, str]:
     """What a trace has, by the buckets that it was counted in."""
-    found: defaultdict[AttributeName, set[str]] = defaultdict(set)
+    attributes: defaultdict[AttributeName, set[str]] = defaultdict(set)
     for bucket in buckets:
         for attribute, value in told_by(bucket):
-            found[attribute].add(value)
-    return {attribute: joined(values) for attribute, values in found.items()}
+            attributes[attribute].add(value)
+    return {attribute: joined(values) for attribute, values in attributes.items()}
 
 
 def marks_of(first_seen: Mapping[BucketOf, int]) -> list[Mark]:
@@ -120,24 +120,26 @@ def marks_of(first_seen: Mapping[BucketOf, int]) -> list[Mark]:
 def attributes_of_span(span: WireSpan) -> dict[AttributeName, str]:
     """What the resource and the attributes of a span say of where it ran and for whom."""
     resource = span.resource.attributes
-    found: dict[AttributeName, str] = {}
-    environments = [said for key in _ENVIRONMENT if (said := text(resource.get(key))) is not None]
+    fields: dict[AttributeName, str] = {}
+    environments = [
+        environment for key in _ENVIRONMENT if (environment := text(resource.get(key))) is not None
+    ]
     if environments:
-        found["environment"] = name(environments[0])
+        fields["environment"] = name(environments[0])
     if (host := text(resource.get("host.name"))) is not None:
-        found["host"] = name(host)
+        fields["host"] = name(host)
     tenants = {
-        key: said
+        key: environment
         for attributes in (resource, span.attributes)
         for key, value in attributes.items()
-        if _TENANT_LIKE.search(key) and (said := _short(value)) is not None
+        if _TENANT_LIKE.search(key) and (environment := _short(value)) is not None
     }
-    return found | {TENANT + name(key): tenants[key] for key in sorted(tenants)[:_KEYS]}
+    return fields | {TENANT + name(key): tenants[key] for key in sorted(tenants)[:_KEYS]}
 
 
 def _short(value: Any) -> str | None:
-    said = text(value)
-    return None if said is None else name(said)
+    content = text(value)
+    return None if content is None else name(content)
 
 
 def message_size(span: WireSpan) -> str | None:

@@ -16,7 +16,7 @@ from svc.domain.rca.population import LEAST_UNITS, Claim, Mark, Population, labe
 from svc.domain.rca.shares import AttributeCheck, ValueRow
 from svc.domain.rca.verdict import CONTRIBUTES, EXPLAINS, Assessment, Judged, assessed, is_new_kind
 
-#: Parts, marks and signatures that are told each.
+#: A report lists so many parts, so many marks and so many signatures.
 TOLD: Final = 5
 #: A figure that moved less than this share has nothing to do with the change.
 ALIKE: Final = 0.1
@@ -40,7 +40,7 @@ def told(
     """The checks in their order."""
     n, m = len(before.units), len(after.units)
     enough = min(n, m) >= LEAST_UNITS
-    found = [
+    entries = [
         _check(
             "sample",
             "ruled_out" if enough else "unknown",
@@ -48,26 +48,27 @@ def told(
             + ("" if enough else f"; at least {LEAST_UNITS} a side are needed"),
         )
     ]
-    found += [_attribute(claim, check, enough) for check in judged.checks]
-    found.append(_marks(claim, marks))
-    found += [_factor(factor) for factor in judged.factors]
+    entries += [_attribute(claim, check, enough) for check in judged.checks]
+    entries.append(_marks(claim, marks))
+    entries += [_factor(factor) for factor in judged.factors]
     if claim.rate:
-        found += [
+        entries += [
             _portion("signatures", claim, part, is_new_kind(part, before))
             for part in signature_shares(before, after)[:TOLD]
         ]
     elif not claim.money:
-        found += [_portion("parts.time", claim, part) for part in tool_shares(before, after)[:TOLD]]
-    found += [
+        entries += [_portion("parts.time", claim, part) for part in tool_shares(before, after)[:TOLD]]
+    entries += [
         _check(
-            f"parts.{one.name}",
-            "ruled_out" if abs(one.after - one.before) <= ALIKE * abs(one.before) else "unknown",
-            f"{_BESIDE[one.name]}: {_plain(one.name, one.before)} → {_plain(one.name, one.after)}",
+            f"parts.{beside.name}",
+            "ruled_out" if abs(beside.after - beside.before) <= ALIKE * abs(beside.before) else "unknown",
+            f"{_BESIDE[beside.name]}: {_plain(beside.name, beside.before)}"
+            f" → {_plain(beside.name, beside.after)}",
         )
-        for one in others(before, after)
-        if not any(factor.name == one.name for factor in judged.factors)
+        for beside in others(before, after)
+        if not any(factor.name == beside.name for factor in judged.factors)
     ]
-    return found
+    return entries
 
 
 def _check(name: str, assessment: Assessment, measurement: str) -> dict[str, Any]:
@@ -78,17 +79,17 @@ def _attribute(claim: Claim, check: AttributeCheck, enough: bool) -> dict[str, A
     name = f"{check.group}.{check.name.removeprefix('tenant:')}"
     if not check.usable:
         n, m = check.known
-        said = f"the {label_of(check.name)} is known of {n} traces before and {m} since"
-        return _check(name, "unknown", said)
+        detail = f"the {label_of(check.name)} is known of {n} traces before and {m} since"
+        return _check(name, "unknown", detail)
     values = {row.value for row in check.rows}
     if len(values) == 1:
         return _check(name, "ruled_out", f"{figures.value(values.pop())} before and since")
-    moved = f"shares moved by {figures.whole(check.variation)} ({figures.chance(check.p_value)})"
+    movement = f"shares moved by {figures.whole(check.variation)} ({figures.chance(check.p_value)})"
     if check.explained is None:
         explains = "what follows from that alone cannot be told, for too little of before is left"
     else:
         explains = f"{figures.whole(check.explained)} of the change follows from that alone"
-    parts = [moved, explains]
+    parts = [movement, explains]
     if check.everywhere is not None:
         parts.append(
             "the change stands inside every value"
@@ -108,25 +109,25 @@ def _weight(row: ValueRow) -> float:
 
 
 def _holder(claim: Claim, row: ValueRow) -> str:
-    held = (
+    portion = (
         f"{figures.whole(row.coverage)} of the failures"
         if claim.rate
         else f"{figures.whole(row.contribution)} of the change"
     )
-    return f"{figures.value(row.value)} holds {held} with {figures.whole(row.share_after)} of the traffic"
+    return f"{figures.value(row.value)} holds {portion} with {figures.whole(row.share_after)} of the traffic"
 
 
 def _marks(claim: Claim, marks: Sequence[Mark]) -> dict[str, Any]:
-    near = sorted((mark for mark in marks if claim.near(mark)), key=lambda mark: -mark.slot)
-    if not near:
+    near_marks = sorted((mark for mark in marks if claim.near(mark)), key=lambda mark: -mark.slot)
+    if not near_marks:
         return _check("marks", "ruled_out", "nothing was first seen in the hours before the onset")
-    said = "; ".join(
+    phrases = "; ".join(
         f"{label_of(mark.attribute)} {figures.value(mark.value)} at {figures.value(mark.call_site_id)}"
         f" {figures.moment(mark.slot)}"
-        for mark in near[:TOLD]
+        for mark in near_marks[:TOLD]
     )
-    more = f"; and {len(near) - TOLD} more" if len(near) > TOLD else ""
-    return _check("marks", "contributing", f"first seen before the onset: {said}{more}")
+    remainder = f"; and {len(near_marks) - TOLD} more" if len(near_marks) > TOLD else ""
+    return _check("marks", "contributing", f"first seen before the onset: {phrases}{remainder}")
 
 
 def _factor(factor: Factor) -> dict[str, Any]:

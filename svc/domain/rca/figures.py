@@ -22,10 +22,10 @@ def iso(slot: int) -> str:
     return f"{EPOCH + timedelta(seconds=slot_start_s(slot)):%Y-%m-%dT%H:%M:%S.000000Z}"
 
 
-def value(said: str) -> str:
+def value(text: str) -> str:
     """A client's value inside a sentence: on one line, short, in backticks that it cannot leave."""
-    said = " ".join(said.replace("`", "'").split())
-    return f"`{said if len(said) <= VALUE_CHARS else said[: VALUE_CHARS - 1] + '…'}`"
+    text = " ".join(text.replace("`", "'").split())
+    return f"`{text if len(text) <= VALUE_CHARS else text[: VALUE_CHARS - 1] + '…'}`"
 
 
 def whole(share: float) -> str:

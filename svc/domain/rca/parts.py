@@ -86,13 +86,13 @@ def tool_shares(before: Population, after: Population) -> tuple[Portion, ...]:
     if not shift:
         return ()
     names = sorted({name for unit in (*before.units, *after.units) for name in unit.tool_ms})
-    found = []
+    portions = []
     for name in names:
         old, new = (_mean(p.units, lambda u, n=name: u.tool_ms.get(n, 0.0)) for p in (before, after))  # type: ignore[misc]
-        found.append(Portion(name, old, new, (new - old) / shift))
+        portions.append(Portion(name, old, new, (new - old) / shift))
     old, new = (_mean(p.units, lambda u: u.model_ms) for p in (before, after))
-    found.append(Portion("models", old, new, (new - old) / shift))
-    return tuple(sorted(found, key=lambda part: (-part.share, part.name)))
+    portions.append(Portion("models", old, new, (new - old) / shift))
+    return tuple(sorted(portions, key=lambda part: (-part.share, part.name)))
 
 
 def signature_shares(before: Population, after: Population) -> tuple[Portion, ...]:
@@ -101,11 +101,11 @@ def signature_shares(before: Population, after: Population) -> tuple[Portion, ..
     if not shift:
         return ()
     old, new = (Counter(u.signature for u in p.units if u.failed and u.signature) for p in (before, after))
-    found = []
+    portions = []
     for name in sorted(n for n in old.keys() | new.keys() if n is not None):
         rates = old[name] / max(len(before.units), 1), new[name] / max(len(after.units), 1)
-        found.append(Portion(name, *rates, (rates[1] - rates[0]) / shift))
-    return tuple(sorted(found, key=lambda part: (-part.share, part.name)))
+        portions.append(Portion(name, *rates, (rates[1] - rates[0]) / shift))
+    return tuple(sorted(portions, key=lambda part: (-part.share, part.name)))
 
 
 def others(before: Population, after: Population) -> tuple[Beside, ...]:
@@ -115,16 +115,16 @@ def others(before: Population, after: Population) -> tuple[Beside, ...]:
         [sum(getattr(unit, field) for unit in side) for side in sides]
         for field in ("calls", "tokens", "cached_tokens")
     )
-    found = []
+    figures = []
     if all(sides) and any(calls):
-        found.append(Beside("calls", *(n / len(side) for n, side in zip(calls, sides, strict=True))))
+        figures.append(Beside("calls", *(n / len(side) for n, side in zip(calls, sides, strict=True))))
     if all(calls) and any(tokens):
-        found.append(Beside("tokens_per_call", *(t / n for t, n in zip(tokens, calls, strict=True))))
+        figures.append(Beside("tokens_per_call", *(t / n for t, n in zip(tokens, calls, strict=True))))
     if all(tokens) and any(cached):
-        found.append(Beside("cached_share", *(c / t for c, t in zip(cached, tokens, strict=True))))
+        figures.append(Beside("cached_share", *(c / t for c, t in zip(cached, tokens, strict=True))))
     if all(sides) and any(unit.repeats for side in sides for unit in side):
-        found.append(Beside("repeats", *(_mean(side, lambda u: float(u.repeats)) for side in sides)))
-    return tuple(found)
+        figures.append(Beside("repeats", *(_mean(side, lambda u: float(u.repeats)) for side in sides)))
+    return tuple(figures)
 
 
 def _mean(units: Sequence[Unit], value: Callable[[Unit], float]) -> float:

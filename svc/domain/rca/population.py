@@ -15,7 +15,7 @@ import attrs
 from protocol.detection import EvidenceRole
 from svc.domain.detect.slots import SLOTS_PER_HOUR
 
-#: The classes of attributes: who asks, what the application is told to be, who answers, what runs.
+#: The classes of attributes: who asks, how the application is defined, who answers, what runs.
 Group = Literal["who", "definition", "model", "release"]
 GROUPS: Final[tuple[Group, ...]] = ("who", "definition", "model", "release")
 
@@ -100,7 +100,6 @@ class Population:
 
     @property
     def failures(self) -> int:
-        """How many failed."""
         return sum(u.failed for u in self.units)
 
 

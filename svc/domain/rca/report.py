@@ -42,21 +42,21 @@ _SETTLE_LACKING: Final = {
 
 def report_of(claim: Claim, before: Population, after: Population, marks: Sequence[Mark]) -> dict[str, Any]:
     """The whole report on a claim, ready for JSON."""
-    judged = judge(claim, before, after, marks)
-    ruled_out = checks.told(claim, before, after, marks, judged)
-    hypotheses = _hypotheses(claim, after, judged)
-    settle = _settle(judged)
-    moved = moved_of(claim, before, after)
-    summary = _summary(claim, moved, judged)
+    judgement = judge(claim, before, after, marks)
+    ruled_out = checks.told(claim, before, after, marks, judgement)
+    hypotheses = _hypotheses(claim, after, judgement)
+    settle = _settle(judgement)
+    change = moved_of(claim, before, after)
+    summary = _summary(claim, change, judgement)
     return {
         "engine": ENGINE,
-        "verdict": judged.verdict,
+        "verdict": judgement.verdict,
         "summary": summary[:SUMMARY_CHARS],
         "ruled_out": ruled_out,
         "hypotheses": hypotheses,
         "settle": settle,
         "populations": {"before": _side(before), "after": _side(after)},
-        "detailed_report": _detailed(summary, moved, ruled_out, hypotheses, settle, (before, after))[
+        "detailed_report": _detailed(summary, change, ruled_out, hypotheses, settle, (before, after))[
             :REPORT_CHARS
         ],
     }
@@ -65,15 +65,15 @@ def report_of(claim: Claim, before: Population, after: Population, marks: Sequen
 def moved_of(claim: Claim, before: Population, after: Population) -> str:
     """What changed, in a sentence."""
     if claim.rate:
-        told = []
+        rates = []
         for side in (before, after):
             low, high = map(percent, wilson(side.failures, len(side.units)))
             share = side.failures / len(side.units) if side.units else 0.0
-            told.append(
+            rates.append(
                 f"{count(side.failures)} of {count(len(side.units))} traces"
                 f" ({percent(share)}, 95 % between {low} and {high})"
             )
-        return f"Before {told[0]} failed, since then {told[1]}."
+        return f"Before {rates[0]} failed, since then {rates[1]}."
     show = money if claim.money else duration
     old, new = (_middle(side.units) for side in (before, after))
     return f"The median went from {show(old)} to {show(new)}."
@@ -116,14 +116,14 @@ def _why(claim: Claim, judged: Judged) -> str:
     if judged.place is not None:
         reason = f"{_worse(claim)} because of this: " if judged.certain else ""
         mark = judged.mark
-        seen = "" if mark is None else f", and was first seen {figures.moment(mark.slot)}"
-        return f"{reason}{_holds(claim, judged.place)}{seen}"
+        first_sight = "" if mark is None else f", and was first seen {figures.moment(mark.slot)}"
+        return f"{reason}{_holds(claim, judged.place)}{first_sight}"
     return "the behaviour changed everywhere: inside every group of users, models and releases that is known"
 
 
 def _worse(claim: Claim) -> str:
-    how = "fails more often" if claim.rate else "costs more" if claim.money else "is slower"
-    return f"{_subject(claim)} {how}"
+    complaint = "fails more often" if claim.rate else "costs more" if claim.money else "is slower"
+    return f"{_subject(claim)} {complaint}"
 
 
 def _subject(claim: Claim) -> str:
@@ -138,42 +138,42 @@ def _explained(check: AttributeCheck) -> str:
 
 def _replacement(check: AttributeCheck) -> str:
     mark = check.mark
-    taken = "" if mark is None else f" {figures.value(mark.value)}, first seen {figures.moment(mark.slot)}"
+    newcomer = "" if mark is None else f" {figures.value(mark.value)}, first seen {figures.moment(mark.slot)}"
     row = next((r for r in check.rows if mark is not None and mark.value in r.value), None)
     share = "" if row is None else f", now with {figures.whole(row.share_after)} of the traffic"
-    return f"another {label_of(check.name)} took over:{taken}{share}"
+    return f"another {label_of(check.name)} took over:{newcomer}{share}"
 
 
-def _holds(claim: Claim, place: Concentration) -> str:
+def _holds(claim: Claim, focus: Concentration) -> str:
     """ "holds 71 % of the failures with 19 % of the traffic"."""
-    if place.attribute is not None and place.row is not None:
-        row = place.row
-        what = f"{label_of(place.attribute.name)} {figures.value(row.value)}"
-        held = (
+    if focus.attribute is not None and focus.row is not None:
+        row = focus.row
+        label = f"{label_of(focus.attribute.name)} {figures.value(row.value)}"
+        portion = (
             f"{figures.whole(row.coverage)} of the failures"
             if claim.rate
-            else f"{figures.whole(place.share)} of the change"
+            else f"{figures.whole(focus.share)} of the change"
         )
-        return f"{what} holds {held} with {figures.whole(row.share_after)} of the traffic"
-    if place.kind == "signature":
-        part = place.portion
+        return f"{label} holds {portion} with {figures.whole(row.share_after)} of the traffic"
+    if focus.kind == "signature":
+        part = focus.portion
         rates = "" if part is None else f", {percent(part.before)} → {percent(part.after)} of traces"
         return (
-            f"one kind of failure, {figures.value(place.name)}, makes"
-            f" {figures.whole(place.share)} of the rise{rates}"
+            f"one kind of failure, {figures.value(focus.name)}, makes"
+            f" {figures.whole(focus.share)} of the rise{rates}"
         )
-    part = place.portion
+    part = focus.portion
     times = "" if part is None else f", {duration(part.before)} → {duration(part.after)} a trace"
-    return f"the time in {figures.value(place.name)} makes {figures.whole(place.share)} of the change{times}"
+    return f"the time in {figures.value(focus.name)} makes {figures.whole(focus.share)} of the change{times}"
 
 
 def _hypotheses(claim: Claim, after: Population, judged: Judged) -> list[dict[str, Any]]:
-    told: list[dict[str, Any]] = []
+    hypotheses: list[dict[str, Any]] = []
     if judged.cause is not None:
         check = judged.cause
         new = {row.value for row in check.rows if row.share_after > row.share_before}
         shifted = judged.verdict == "traffic_shift"
-        told.append(
+        hypotheses.append(
             _hypothesis(
                 f"{label_of(check.name)} shifted" if shifted else f"Another {label_of(check.name)}",
                 "high" if judged.certain else "medium",
@@ -183,18 +183,18 @@ def _hypotheses(claim: Claim, after: Population, judged: Judged) -> list[dict[st
                 _cited(claim, after, lambda unit: unit.attributes.get(check.name) in new),
             )
         )
-    for place in judged.places:
-        told.append(
+    for focus in judged.places:
+        hypotheses.append(
             _hypothesis(
-                _place_title(place),
-                "high" if place.share >= 0.8 and place is judged.place else "medium",
-                _sentence(_holds(claim, place)) + _odds(place),
-                _cited(claim, after, lambda unit, place=place: _inside(unit, place)),
+                _place_title(focus),
+                "high" if focus.share >= 0.8 and focus is judged.place else "medium",
+                _sentence(_holds(claim, focus)) + _odds(focus),
+                _cited(claim, after, lambda unit, focus=focus: _inside(unit, focus)),
             )
         )
     for check in judged.checks:
         if check.group == "who" and check is not judged.cause and shifts_traffic(check):
-            told.append(
+            hypotheses.append(
                 _hypothesis(
                     f"{label_of(check.name)} shifted",
                     "low",
@@ -202,8 +202,8 @@ def _hypotheses(claim: Claim, after: Population, judged: Judged) -> list[dict[st
                     _cited(claim, after, lambda unit: True),
                 )
             )
-    if not told and judged.verdict == "behavior_change":
-        told.append(
+    if not hypotheses and judged.verdict == "behavior_change":
+        hypotheses.append(
             _hypothesis(
                 "Something outside of what the spans say",
                 "low",
@@ -212,7 +212,7 @@ def _hypotheses(claim: Claim, after: Population, judged: Judged) -> list[dict[st
                 _cited(claim, after, lambda unit: True),
             )
         )
-    return told[:HYPOTHESES]
+    return hypotheses[:HYPOTHESES]
 
 
 def _hypothesis(title: str, confidence: str, rationale: str, traces: list[str]) -> dict[str, Any]:
@@ -225,66 +225,66 @@ def _hypothesis(title: str, confidence: str, rationale: str, traces: list[str]) 
     }
 
 
-def _sentence(said: str) -> str:
-    return said[:1].upper() + said[1:]
+def _sentence(phrase: str) -> str:
+    return phrase[:1].upper() + phrase[1:]
 
 
-def _place_title(place: Concentration) -> str:
-    if place.attribute is not None:
-        return f"{label_of(place.attribute.name)} {figures.value(place.name)}"
+def _place_title(focus: Concentration) -> str:
+    if focus.attribute is not None:
+        return f"{label_of(focus.attribute.name)} {figures.value(focus.name)}"
     return (
-        f"{'A kind of failure' if place.kind == 'signature' else 'The time in'} {figures.value(place.name)}"
+        f"{'A kind of failure' if focus.kind == 'signature' else 'The time in'} {figures.value(focus.name)}"
     )
 
 
-def _odds(place: Concentration) -> str:
-    if place.row is None or place.row.odds is None:
+def _odds(focus: Concentration) -> str:
+    if focus.row is None or focus.row.odds is None:
         return "."
-    odds = place.row.odds
+    odds = focus.row.odds
     reach = f"95 %: {count(odds.low)} to {count(odds.high)}"
     return f": the odds are {count(odds.ratio)} times those of the others ({reach})."
 
 
-def _inside(unit: Unit, place: Concentration) -> bool:
-    if place.attribute is not None:
-        return unit.attributes.get(place.attribute.name) == place.name
-    if place.kind == "signature":
-        return unit.signature == place.name
-    return place.name in unit.tool_ms or place.name == "models"
+def _inside(unit: Unit, focus: Concentration) -> bool:
+    if focus.attribute is not None:
+        return unit.attributes.get(focus.attribute.name) == focus.name
+    if focus.kind == "signature":
+        return unit.signature == focus.name
+    return focus.name in unit.tool_ms or focus.name == "models"
 
 
 def _cited(claim: Claim, after: Population, belongs: Any) -> list[str]:
     """Traces of the finding's evidence that are of this kind, failing ones where failing is counted."""
-    inside = {unit.trace_id for unit in after.units if belongs(unit) and (unit.failed or not claim.rate)}
+    trace_ids = {unit.trace_id for unit in after.units if belongs(unit) and (unit.failed or not claim.rate)}
     evidence = dict.fromkeys(t for role in _CITED_ROLES for t in claim.evidence.get(role, ()))
-    return [trace_id.hex() for trace_id in evidence if trace_id in inside][:CITED]
+    return [trace_id.hex() for trace_id in evidence if trace_id in trace_ids][:CITED]
 
 
 def _settle(judged: Judged) -> list[str]:
     """What would settle it."""
     if judged.lacking is not None:
         return [_SETTLE_LACKING[judged.lacking]]
-    told = []
+    steps = []
     if judged.verdict in ("model_change", "definition_change") and judged.cause is not None:
-        told.append(
+        steps.append(
             f"Bring the former {label_of(judged.cause.name)} back for a part of the traffic:"
             " the change goes with it, or it was something else."
         )
     elif judged.verdict == "traffic_shift":
-        told.append("The same requests as before, played again: with them the figures are the old ones.")
+        steps.append("The same requests as before, played again: with them the figures are the old ones.")
     elif judged.place is not None and judged.place.attribute is not None:
-        told.append(
+        steps.append(
             f"What is different for {figures.value(judged.place.name)}: one of its failing traces beside a"
             " healthy one of another value, at the same hour."
         )
     elif judged.place is not None and judged.place.kind == "signature":
-        told.append("The message behind this kind of failure, and what its service did at the onset.")
+        steps.append("The message behind this kind of failure, and what its service did at the onset.")
     else:
-        told.append("The logs and deploys of what the tool or model depends on, around the onset.")
+        steps.append("The logs and deploys of what the tool or model depends on, around the onset.")
     unknown = [label_of(check.name) for check in judged.checks if not check.usable and not min(check.known)]
     if unknown:
-        told.append(f"What no span says: {', '.join(unknown[:6])}.")
-    return told
+        steps.append(f"What no span says: {', '.join(unknown[:6])}.")
+    return steps
 
 
 def _detailed(
@@ -303,13 +303,15 @@ def _detailed(
             + (f" {side.noted}" if side.noted else "")
         )
     lines += ["", "## Hypotheses", ""]
-    lines += [f"- **{one['title']}** ({one['confidence']}): {one['rationale']}" for one in hypotheses] or [
-        "None."
-    ]
+    lines += [
+        f"- **{hypothesis['title']}** ({hypothesis['confidence']}): {hypothesis['rationale']}"
+        for hypothesis in hypotheses
+    ] or ["None."]
     lines += ["", "## Checks", "", "| Check | Assessment | Measurement |", "|---|---|---|"]
     lines += [
-        f"| {one['check']} | {one['assessment'].replace('_', ' ')} | {one['measurement'].replace('|', '/')} |"
-        for one in ruled_out
+        f"| {check['check']} | {check['assessment'].replace('_', ' ')}"
+        f" | {check['measurement'].replace('|', '/')} |"
+        for check in ruled_out
     ]
-    lines += ["", "## What would settle it", "", *(f"- {said}" for said in settle)]
+    lines += ["", "## What would settle it", "", *(f"- {step}" for step in settle)]
     return "\n".join(lines)

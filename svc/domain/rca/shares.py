@@ -35,7 +35,7 @@ from svc.domain.rca.statistics import (
     total_variation,
 )
 
-#: Values of an attribute that are told apart; a tenant-like attribute with more is none.
+#: Values of an attribute that are kept apart; a tenant-like attribute with more is left out.
 VALUES: Final = 50
 OTHERS: Final = "all others"
 #: Units of a value on a side before its mean says anything.
@@ -44,7 +44,7 @@ STRATUM_UNITS: Final = 20
 STANDS_SHARE: Final = 0.5
 #: Strata speak for an attribute when they hold this share of the units after.
 STRATA_SHARE: Final = 0.6
-#: Values that are wrongly told to hold the failures, of all that are told.
+#: The share of values reported to hold the failures that may be reported wrongly.
 FALSE_DISCOVERY: Final = 0.05
 LIFT: Final = 2.0
 COVERAGE: Final = 0.3
@@ -104,7 +104,6 @@ class AttributeCheck:
 
     @property
     def group(self) -> Group:
-        """Its class."""
         return group_of(self.name)
 
     @property
@@ -130,8 +129,8 @@ def check_attributes(
             if name.startswith(TENANT)
         }
     )
-    near = [mark for mark in marks if claim.near(mark)]
-    checks = [_check(name, claim, before.units, after.units, near) for name in (*ATTRIBUTES, *tenants)]
+    near_marks = [mark for mark in marks if claim.near(mark)]
+    checks = [_check(name, claim, before.units, after.units, near_marks) for name in (*ATTRIBUTES, *tenants)]
     return _judged([check for check in checks if check is not None])
 
 
@@ -151,15 +150,15 @@ def _check(
     sides = _Sides.of(name, before, after)
     if sides is None:
         return None
-    known = (sides.n, sides.m)
-    if min(known) < LEAST_UNITS:
-        return AttributeCheck(name, known)
+    sample = (sides.n, sides.m)
+    if min(sample) < LEAST_UNITS:
+        return AttributeCheck(name, sample)
     counts = ({v: len(us) for v, us in side.items()} for side in (sides.before, sides.after))
     counts_before, counts_after = counts
     rows = sides.rows(claim.rate)
     return AttributeCheck(
         name,
-        known,
+        sample,
         rows,
         total_variation(counts_before, counts_after),
         g_test(counts_before, counts_after),
@@ -193,8 +192,8 @@ class _Sides:
             if name.startswith(TENANT):
                 return None
             size = {v: sum(len(side.get(v, ())) for side in sides) for v in values}
-            kept = set(sorted(values, key=lambda v: (-size[v], v))[: VALUES - 1])
-            sides = [_gathered(side, kept) for side in sides]
+            frequent = set(sorted(values, key=lambda v: (-size[v], v))[: VALUES - 1])
+            sides = [_gathered(side, frequent) for side in sides]
         return cls(sides[0], sides[1], *(sum(map(len, side.values())) for side in sides))
 
     @property
@@ -210,14 +209,14 @@ class _Sides:
         shift = self.shift
         if not shift:
             return None
-        known = {v: values for v, values in self.after.items() if v in self.before}
-        m = sum(map(len, known.values()))
+        shared = {v: values for v, values in self.after.items() if v in self.before}
+        m = sum(map(len, shared.values()))
         if m < STRATUM_UNITS:
             return None
         usual = _mean_of(self.before.values())
-        left = _mean_of(known.values()) - usual
-        mix = sum(len(values) / m * _mean_of([self.before[v]]) for v, values in known.items()) - usual
-        return (shift - left + mix) / shift
+        remainder = _mean_of(shared.values()) - usual
+        mix = sum(len(values) / m * _mean_of([self.before[v]]) for v, values in shared.items()) - usual
+        return (shift - remainder + mix) / shift
 
     def rows(self, rate: bool) -> tuple[ValueRow, ...]:
         """The values, the most frequent after the onset first."""
@@ -259,9 +258,9 @@ class _Sides:
         return tuple(rows)
 
 
-def _gathered(side: Mapping[str, list[float]], kept: set[str]) -> dict[str, list[float]]:
-    others = [value for v, values in side.items() if v not in kept for value in values]
-    return {v: values for v, values in side.items() if v in kept} | ({OTHERS: others} if others else {})
+def _gathered(side: Mapping[str, list[float]], frequent: set[str]) -> dict[str, list[float]]:
+    rare = [value for v, values in side.items() if v not in frequent for value in values]
+    return {v: values for v, values in side.items() if v in frequent} | ({OTHERS: rare} if rare else {})
 
 
 def _mean_of(groups: Iterable[Sequence[float]]) -> float:
@@ -307,5 +306,5 @@ def _everywhere(sides: _Sides, rows: Iterable[ValueRow]) -> bool | None:
 def _mark(name: AttributeName, rows: Iterable[ValueRow], marks: Iterable[Mark]) -> Mark | None:
     """The last of the marks whose value has a larger share than before."""
     grown = {part for row in rows if row.share_after > row.share_before for part in row.value.split(JOINED)}
-    mine = [mark for mark in marks if mark.attribute == name and mark.value in grown]
-    return max(mine, key=lambda mark: mark.slot, default=None)
+    own_marks = [mark for mark in marks if mark.attribute == name and mark.value in grown]
+    return max(own_marks, key=lambda mark: mark.slot, default=None)

@@ -57,9 +57,9 @@ def g_test(before: Mapping[str, int], after: Mapping[str, int]) -> float:
         return 1.0
     g = 0.0
     for b, a in rows:
-        for seen, side in ((b, n), (a, m)):
-            if seen:
-                g += 2 * seen * math.log(seen * (n + m) / ((b + a) * side))
+        for observed, side in ((b, n), (a, m)):
+            if observed:
+                g += 2 * observed * math.log(observed * (n + m) / ((b + a) * side))
     return chi2_above(max(g, 0.0), len(rows) - 1)
 
 
@@ -123,11 +123,11 @@ def wilson(failures: int, units: int) -> tuple[float, float]:
 def benjamini_hochberg(p_values: Sequence[float], q: float) -> list[bool]:
     """Which of these stand when a share q of those that stand may be wrong."""
     order = sorted(range(len(p_values)), key=p_values.__getitem__)
-    last = 0
+    cutoff = 0
     for rank, i in enumerate(order, 1):
         if p_values[i] <= q * rank / len(order):
-            last = rank
-    kept = [False] * len(p_values)
-    for i in order[:last]:
-        kept[i] = True
-    return kept
+            cutoff = rank
+    significant = [False] * len(p_values)
+    for i in order[:cutoff]:
+        significant[i] = True
+    return significant

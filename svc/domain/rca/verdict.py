@@ -88,13 +88,13 @@ def judge(claim: Claim, before: Population, after: Population, marks: Sequence[M
         return attrs.evolve(
             base, verdict="traffic_shift", cause=max(shifts, key=lambda c: c.explained or 0.0)
         )
-    known = {check.group for check in checks if check.usable}
+    groups = {check.group for check in checks if check.usable}
     if places:
         return attrs.evolve(base, verdict="behavior_change", place=places[0])
-    told = [check.everywhere for check in checks if check.everywhere is not None]
-    if len(known) < 2:
+    everywhere = [check.everywhere for check in checks if check.everywhere is not None]
+    if len(groups) < 2:
         return attrs.evolve(base, lacking="attributes")
-    if told and all(told):
+    if everywhere and all(everywhere):
         return attrs.evolve(base, verdict="behavior_change")
     return attrs.evolve(base, lacking="pattern")
 
@@ -107,9 +107,11 @@ _REPLACEMENTS: Final[tuple[tuple[Group, RcaVerdict], ...]] = (
 
 def _replaced(checks: Sequence[AttributeCheck], group: Group) -> AttributeCheck | None:
     """The attribute of a group that was replaced, unless the change stands among what was not."""
-    found = [check for check in checks if check.group == group and replaced(check)]
+    candidates = [check for check in checks if check.group == group and replaced(check)]
     # An explained share that cannot be measured, because all is new, is no argument against it.
-    return max(found, key=lambda c: (1.0 if c.explained is None else c.explained, c.variation), default=None)
+    return max(
+        candidates, key=lambda c: (1.0 if c.explained is None else c.explained, c.variation), default=None
+    )
 
 
 def replaced(check: AttributeCheck) -> bool:
@@ -158,26 +160,28 @@ def _places(
     claim: Claim, before: Population, after: Population, checks: Sequence[AttributeCheck]
 ) -> tuple[Concentration, ...]:
     """Where most of the change sits, the narrowest first: values, then tools, then signatures."""
-    found = [
+    places = [
         Concentration("value", row.value, row.contribution, attribute=check, row=row)
         for check in checks
         for row in check.rows
         if is_place(row)
     ]
-    found.sort(key=lambda p: (_order(p.attribute), -(p.share / max(p.row.share_after, 1e-9) if p.row else 0)))
+    places.sort(
+        key=lambda p: (_order(p.attribute), -(p.share / max(p.row.share_after, 1e-9) if p.row else 0))
+    )
     if claim.rate:
-        found += [
+        places += [
             Concentration("signature", part.name, part.share, portion=part)
             for part in signature_shares(before, after)
             if part.share >= PLACE_SHARE and is_new_kind(part, before)
         ]
     elif not claim.money:
-        found += [
+        places += [
             Concentration("tool", part.name, part.share, portion=part)
             for part in tool_shares(before, after)
             if part.share >= PLACE_SHARE and part.name != claim.subject.removeprefix("tool:")
         ]
-    return tuple(found)
+    return tuple(places)
 
 
 def _order(check: AttributeCheck | None) -> tuple[int, int]:

@@ -15,6 +15,7 @@ from protocol.refusals import (
     ALREADY_RESOLVED,
     BAD_MODEL_BOUNDS,
     BAD_REPOSITORY,
+    NO_RUNNER,
     NO_SUCH_CASE,
     NO_SUCH_FINDING,
     NO_SUCH_INTEGRATION,
@@ -65,15 +66,18 @@ async def pressed(call: Call[Any], kind: RunKind, subject_id: UUID) -> RunPresse
     """Have an agent run, or name the one that does; the refusal of whoever cannot be judged."""
     if call.means.callers.disabled:
         return AGENTS_OFF
-    made = await RunStore(call.means.database).press(
+    absent = None if call.means.runner is None else await call.means.runner.absent()
+    if absent is not None:
+        return NO_RUNNER.saying(NO_RUNNER.message.format(url=absent))
+    press = await RunStore(call.means.database).press(
         call.project.id, kind, subject_id, call.author, call.means.now()
     )
-    if isinstance(made, NotPressed):
-        if made.code == "NOT_FOUND":
+    if isinstance(press, NotPressed):
+        if press.code == "NOT_FOUND":
             return NO_SUCH_FINDING if kind == "triage" else NO_SUCH_CASE
-        return told_by(_REFUSED[made.code], made.by, made.at)
-    report_id = None if made.report_id is None else str(made.report_id)
-    return RunPressed(str(made.run_id), made.state, made.coalesced, report_id)
+        return told_by(_REFUSED[press.code], press.by, press.at)
+    report_id = None if press.report_id is None else str(press.report_id)
+    return RunPressed(str(press.run_id), press.state, press.coalesced, report_id)
 
 
 async def post_triage(call: Call[None]) -> RunPressed | Refusal:
@@ -96,8 +100,8 @@ async def get_reports(call: Call[None]) -> dict[str, Any]:
 async def get_report(call: Call[None]) -> dict[str, Any] | Refusal:
     """One report with what it says."""
     report_id = _id(call, "reportId", NO_SUCH_REPORT)
-    found = await RunReads(call.means.questions).report(call.project.id, report_id)
-    return NO_SUCH_REPORT if found is None else found
+    report = await RunReads(call.means.questions).report(call.project.id, report_id)
+    return NO_SUCH_REPORT if report is None else report
 
 
 async def get_runs(call: Call[None]) -> dict[str, Any]:
@@ -110,8 +114,8 @@ async def get_runs(call: Call[None]) -> dict[str, Any]:
 
 async def get_run(call: Call[None]) -> dict[str, Any] | Refusal:
     """One run with what happened in it."""
-    found = await RunReads(call.means.questions).one(call.project.id, _id(call, "runId", NO_SUCH_RUN))
-    return NO_SUCH_RUN if found is None else found
+    run = await RunReads(call.means.questions).one(call.project.id, _id(call, "runId", NO_SUCH_RUN))
+    return NO_SUCH_RUN if run is None else run
 
 
 async def post_cancel(call: Call[None]) -> RunCancelled | Refusal:
@@ -122,7 +126,7 @@ async def post_cancel(call: Call[None]) -> RunCancelled | Refusal:
     return NO_SUCH_RUN if did is None else RunCancelled() if did else RUN_IS_OVER
 
 
-def _shown(settings: AgentSettings) -> AgentSettingsShown:
+def _settings_view(settings: AgentSettings) -> AgentSettingsShown:
     models = {
         kind: ModelChosen(
             str(choice.integration_id), choice.model, choice.output_tokens, choice.context_tokens
@@ -140,7 +144,7 @@ def _shown(settings: AgentSettings) -> AgentSettingsShown:
 
 async def get_settings(call: Call[None]) -> AgentSettingsShown:
     """What the project sets of its agents."""
-    return _shown(await AgentSettingStore(call.means.database).of(call.project.id))
+    return _settings_view(await AgentSettingStore(call.means.database).of(call.project.id))
 
 
 async def put_settings(call: Call[AgentSettingsShown]) -> AgentSettingsShown | Refusal:
@@ -164,33 +168,33 @@ async def put_settings(call: Call[AgentSettingsShown]) -> AgentSettingsShown | R
     repository = await _repository(call)
     if isinstance(repository, Refusal):
         return repository
-    wanted = AgentSettings(body.triage_automatic, models, body.run_usd, body.day_usd, repository)
-    kept = await AgentSettingStore(call.means.database).put(
-        call.org.id, call.project.id, wanted, call.caller.label
+    settings = AgentSettings(body.triage_automatic, models, body.run_usd, body.day_usd, repository)
+    stored = await AgentSettingStore(call.means.database).put(
+        call.org.id, call.project.id, settings, call.caller.label
     )
-    return _shown(wanted) if kept else NO_SUCH_INTEGRATION
+    return _settings_view(settings) if stored else NO_SUCH_INTEGRATION
 
 
 async def _repository(call: Call[AgentSettingsShown]) -> RepoChoice | Refusal | None:
     """The repository as it is kept; the refusal of one that may not be read, or not so."""
-    asked = call.body.repository
-    if asked is None:
+    choice = call.body.repository
+    if choice is None:
         return None
-    fault = repository_fault(asked.clone_url, asked.ref)
+    fault = repository_fault(choice.clone_url, choice.ref)
     if fault is not None:
         return BAD_REPOSITORY.saying(fault)
-    if asked.integration_id is None:
-        return RepoChoice(asked.clone_url, asked.ref)
+    if choice.integration_id is None:
+        return RepoChoice(choice.clone_url, choice.ref)
     try:
-        integration_id = UUID(asked.integration_id)
+        integration_id = UUID(choice.integration_id)
     except ValueError:
         return NO_SUCH_INTEGRATION
-    found = await IntegrationStore(call.means.questions).one(call.org.id, integration_id)
-    if found is None or found.kind != "git":
+    integration = await IntegrationStore(call.means.questions).one(call.org.id, integration_id)
+    if integration is None or integration.kind != "git":
         return NO_SUCH_INTEGRATION
-    if not is_hosted_by(asked.clone_url, found.provider, found.base_url):
+    if not is_hosted_by(choice.clone_url, integration.provider, integration.base_url):
         return BAD_REPOSITORY.saying("the repository is not on the host of that integration")
-    return RepoChoice(asked.clone_url, asked.ref, integration_id)
+    return RepoChoice(choice.clone_url, choice.ref, integration_id)
 
 
 _REPORT: Final = PROJECT + "/rca/{reportId}"
@@ -199,13 +203,13 @@ _SETTINGS: Final = PROJECT + "/agent-settings"
 ROUTES: Final = (
     Route(
         "POST", PROJECT + "/findings/{findingId}/triage", "ORG_MANAGE", post_triage, RunPressed, status=202,
-        refusals=(NO_SUCH_FINDING, ALREADY_RESOLVED, OVERRULED, AGENTS_OFF),
+        refusals=(NO_SUCH_FINDING, ALREADY_RESOLVED, OVERRULED, AGENTS_OFF, NO_RUNNER),
     ),
     Route("GET", PROJECT + "/rca", "ORG_VIEW", get_reports, ReportList),
     Route("GET", _REPORT, "ORG_VIEW", get_report, ReportWhole, refusals=(NO_SUCH_REPORT,)),
     Route(
         "POST", _REPORT + "/rerun", "ORG_MANAGE", post_rerun, RunPressed, status=202,
-        refusals=(NO_SUCH_REPORT, AGENTS_OFF),
+        refusals=(NO_SUCH_REPORT, AGENTS_OFF, NO_RUNNER),
     ),
     Route("GET", PROJECT + "/agent-runs", "ORG_VIEW", get_runs, RunPage, query=RunsQuery),
     Route("GET", _RUN, "ORG_VIEW", get_run, RunWhole, refusals=(NO_SUCH_RUN,)),

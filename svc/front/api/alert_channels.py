@@ -55,24 +55,24 @@ def _store(call: Call[Any]) -> AlertChannelStore:
     return AlertChannelStore(call.means.database)
 
 
-def _shown(call: Call[Any], found: AlertChannel) -> ChannelShown:
+def _channel_view(call: Call[Any], channel: AlertChannel) -> ChannelShown:
     now, manages = call.means.now(), call.role is not None and may(call.role, "ORG_MANAGE")
-    rests = found.rests_until is not None and found.rests_until > now
-    opens = found.sealed is not None and call.means.seals.opens(found.sealed)
+    rests = channel.rests_until is not None and channel.rests_until > now
+    opens = channel.sealed is not None and call.means.seals.opens(channel.sealed)
     return ChannelShown(
-        id=str(found.id),
-        kind=found.kind,
-        name=found.name,
-        params=dict(found.params) if manages else None,
-        leads_to=CHANNELS[found.kind].leads_to(read_fields(found.kind, found.params)),
-        secret="none" if found.sealed is None else "sealed" if opens else "lost",
-        state="off" if found.off_at is not None else "resting" if rests else "ready",
-        failures=found.failures,
-        rests_until=_instant(found.rests_until) if rests else None,
-        last_error=found.last_error,
-        last_sent_at=_instant(found.last_sent_at),
-        created_at=timestamp(found.created_at),
-        updated_at=timestamp(found.updated_at),
+        id=str(channel.id),
+        kind=channel.kind,
+        name=channel.name,
+        params=dict(channel.params) if manages else None,
+        leads_to=CHANNELS[channel.kind].leads_to(read_fields(channel.kind, channel.params)),
+        secret="none" if channel.sealed is None else "sealed" if opens else "lost",
+        state="off" if channel.off_at is not None else "resting" if rests else "ready",
+        failures=channel.failures,
+        rests_until=_instant(channel.rests_until) if rests else None,
+        last_error=channel.last_error,
+        last_sent_at=_instant(channel.last_sent_at),
+        created_at=timestamp(channel.created_at),
+        updated_at=timestamp(channel.updated_at),
     )
 
 
@@ -80,75 +80,79 @@ def _instant(moment: datetime | None) -> str | None:
     return None if moment is None else timestamp(moment)
 
 
-async def _found(call: Call[Any]) -> AlertChannel:
+async def _channel(call: Call[Any]) -> AlertChannel:
     """The channel of the path. Raises `Refused`."""
     try:
         channel_id = UUID(call.path["channelId"])
     except ValueError:
         raise Refused(NO_SUCH_CHANNEL) from None
-    found = await _store(call).one(call.project.id, channel_id)
-    if found is None:
+    channel = await _store(call).one(call.project.id, channel_id)
+    if channel is None:
         raise Refused(NO_SUCH_CHANNEL)
-    return found
+    return channel
 
 
 async def get_channels(call: Call[None]) -> list[ChannelShown]:
     """The alert channels of the project, without their secrets."""
-    return [_shown(call, found) for found in await _store(call).list(call.project.id)]
+    return [_channel_view(call, channel) for channel in await _store(call).list(call.project.id)]
 
 
 async def post_channel(call: Call[ChannelChange]) -> ChannelMade | Refusal:
     """Add a channel. Without a secret a webhook gets one of ours, shown this once."""
     now, body = call.means.now(), call.body
     new = AlertChannel(call.project.id, uuid4(), body.kind, "", {}, None, now, now)
-    made = None
+    secret = None
     if CHANNELS[body.kind].credential == "made" and body.secret is None:
-        made = secret_of(secrets.token_bytes(_SECRET_BYTES))
-    kept = await _put(call, new, made)
-    return kept if isinstance(kept, Refusal) else ChannelMade(kept, made)
+        secret = secret_of(secrets.token_bytes(_SECRET_BYTES))
+    channel = await _put(call, new, secret)
+    return channel if isinstance(channel, Refusal) else ChannelMade(channel, secret)
 
 
 async def put_channel(call: Call[ChannelChange]) -> ChannelShown | Refusal:
     """Replace a channel, and turn it on where it was off. Without a secret the stored one stays."""
-    known = await _found(call)
-    if known.kind != call.body.kind:
+    channel = await _channel(call)
+    if channel.kind != call.body.kind:
         return CHANNEL_KEEPS_KIND
-    return await _put(call, known, None)
+    return await _put(call, channel, None)
 
 
-async def _put(call: Call[ChannelChange], known: AlertChannel, made: str | None) -> ChannelShown | Refusal:
+async def _put(
+    call: Call[ChannelChange], channel: AlertChannel, new_secret: str | None
+) -> ChannelShown | Refusal:
     body = call.body
-    given = made if body.secret is None else body.secret.strip()
+    secret = new_secret if body.secret is None else body.secret.strip()
     try:
         fields = read_fields(body.kind, body.params)
     except BadParams as bad:
         return BAD_CHANNEL.saying(str(bad))
-    fault = fault_of(body.kind, fields, given, kept=known.sealed is not None, mails=call.means.alerts.mails)
+    fault = fault_of(
+        body.kind, fields, secret, kept=channel.sealed is not None, mails=call.means.alerts.mails
+    )
     params = msgspec.to_builtins(fields)
     sends = CHANNELS[body.kind].credential in ("given", "optional")
-    moved = sends and known.sealed is not None and known.params != params
-    if fault is None and moved and given is None:
+    moved = sends and channel.sealed is not None and channel.params != params
+    if fault is None and moved and secret is None:
         fault = "send the secret again: it would go to another place than before"
     if fault is not None:
         return BAD_CHANNEL.saying(fault)
     if not body.name.strip():
         return BLANK_NAME
-    sealed = known.sealed if given is None else _sealed(call, known, ChannelSecret(secret=given))
-    wanted = attrs.evolve(
-        known, name=body.name.strip(), params=params, sealed=sealed, updated_at=call.means.now()
+    sealed = channel.sealed if secret is None else _sealed(call, channel, ChannelSecret(secret=secret))
+    changed = attrs.evolve(
+        channel, name=body.name.strip(), params=params, sealed=sealed, updated_at=call.means.now()
     )
-    return await _kept(call, wanted)
+    return await _store_channel(call, changed)
 
 
-async def _kept(call: Call[Any], wanted: AlertChannel) -> ChannelShown | Refusal:
-    match await _store(call).put(wanted, call.caller.label):
+async def _store_channel(call: Call[Any], channel: AlertChannel) -> ChannelShown | Refusal:
+    match await _store(call).put(channel, call.caller.label):
         case "taken":
             return CHANNEL_TAKEN
         case "too many":
             return TOO_MANY_CHANNELS.saying(f"{TOO_MANY_CHANNELS.message} ({CHANNELS_MAX})")
         case None:
-            fresh = attrs.evolve(wanted, failures=0, rests_until=None, last_error=None, off_at=None)
-            return _shown(call, fresh)
+            fresh = attrs.evolve(channel, failures=0, rests_until=None, last_error=None, off_at=None)
+            return _channel_view(call, fresh)
 
 
 def _sealed(call: Call[Any], channel: AlertChannel, secret: ChannelSecret) -> str:
@@ -157,37 +161,37 @@ def _sealed(call: Call[Any], channel: AlertChannel, secret: ChannelSecret) -> st
 
 async def delete_channel(call: Call[None]) -> Removed | Refusal:
     """Remove a channel with its secret and what waits for it; rules that led to it no longer do."""
-    known = await _found(call)
-    return Removed() if await _store(call).remove(known, call.caller.label) else NO_SUCH_CHANNEL
+    channel = await _channel(call)
+    return Removed() if await _store(call).remove(channel, call.caller.label) else NO_SUCH_CHANNEL
 
 
 async def rotate_channel(call: Call[None]) -> ChannelMade | Refusal:
     """Give a webhook a new signing secret, shown this once; for 24 hours the old one signs as well."""
-    known = await _found(call)
-    if CHANNELS[known.kind].credential != "made" or known.sealed is None:
+    channel = await _channel(call)
+    if CHANNELS[channel.kind].credential != "made" or channel.sealed is None:
         return NOTHING_TO_ROTATE
-    opened = call.means.seals.open(known.sealed, known.purpose)
-    made = secret_of(secrets.token_bytes(_SECRET_BYTES))
-    secret = ChannelSecret(secret=made)
+    opened = call.means.seals.open(channel.sealed, channel.purpose)
+    new_secret = secret_of(secrets.token_bytes(_SECRET_BYTES))
+    secret = ChannelSecret(secret=new_secret)
     if not isinstance(opened, Lost):
-        before = msgspec.json.decode(opened, type=ChannelSecret)
+        previous = msgspec.json.decode(opened, type=ChannelSecret)
         until = call.means.now() + BOTH_SECRETS_FOR
-        secret = ChannelSecret(secret=made, previous=before.secret, previous_until=until)
-    wanted = attrs.evolve(known, sealed=_sealed(call, known, secret), updated_at=call.means.now())
-    if await _store(call).put(wanted, call.caller.label, "alert_channel.rotate") is not None:
+        secret = ChannelSecret(secret=new_secret, previous=previous.secret, previous_until=until)
+    changed = attrs.evolve(channel, sealed=_sealed(call, channel, secret), updated_at=call.means.now())
+    if await _store(call).put(changed, call.caller.label, "alert_channel.rotate") is not None:
         return NO_SUCH_CHANNEL
-    return ChannelMade(_shown(call, wanted), made)
+    return ChannelMade(_channel_view(call, changed), new_secret)
 
 
 async def try_channel(call: Call[None]) -> ChannelTested | Refusal:
     """Send a test message over a channel, once and at once."""
-    known = await _found(call)
-    await _store(call).tested(known, call.caller.label)
+    channel = await _channel(call)
+    await _store(call).tested(channel, call.caller.label)
     delivery_id = uuid4()
-    place = AlertPlace(call.project.org_slug, call.project.slug)
-    message = trial_message(place, known.name, timestamp(call.means.now()), delivery_id.hex)
+    location = AlertPlace(call.project.org_slug, call.project.slug)
+    message = trial_message(location, channel.name, timestamp(call.means.now()), delivery_id.hex)
     started_s = trio.current_time()
-    outcome = await call.means.alerts.try_channel(known, message, delivery_id)
+    outcome = await call.means.alerts.try_channel(channel, message, delivery_id)
     took_ms = round((trio.current_time() - started_s) * 1000)
     if isinstance(outcome, Undelivered):
         return ChannelTested(False, outcome.status, outcome.why, took_ms)

@@ -55,23 +55,23 @@ def _store(call: Call[Any]) -> AlertRuleStore:
     return AlertRuleStore(call.means.database)
 
 
-def _shown(call: Call[Any], found: AlertRule) -> RuleShown:
-    muted = found.is_muted(call.means.now())
+def _rule_view(call: Call[Any], rule: AlertRule) -> RuleShown:
+    muted = rule.is_muted(call.means.now())
     return RuleShown(
-        id=str(found.id),
-        kind=found.kind,
-        name=found.name,
-        says=sentence_of(found.kind, read_params(found.kind, found.params)),
-        params=dict(found.params),
-        channels=[str(one) for one in found.channels],
-        muted_until=_instant(found.muted_until) if muted else None,
-        muted_by=found.muted_by if muted else None,
-        looked_at=_instant(found.looked_at),
-        told_at=_instant(found.told_at),
-        trouble=found.trouble,
-        unwatched=call.means.alerts.unwatched(found.kind),
-        created_at=timestamp(found.created_at),
-        updated_at=timestamp(found.updated_at),
+        id=str(rule.id),
+        kind=rule.kind,
+        name=rule.name,
+        says=sentence_of(rule.kind, read_params(rule.kind, rule.params)),
+        params=dict(rule.params),
+        channels=[str(channel_id) for channel_id in rule.channels],
+        muted_until=_instant(rule.muted_until) if muted else None,
+        muted_by=rule.muted_by if muted else None,
+        looked_at=_instant(rule.looked_at),
+        told_at=_instant(rule.told_at),
+        trouble=rule.trouble,
+        unwatched=call.means.alerts.unwatched(rule.kind),
+        created_at=timestamp(rule.created_at),
+        updated_at=timestamp(rule.updated_at),
     )
 
 
@@ -86,18 +86,18 @@ def _id(call: Call[Any], name: str, missing: Refusal) -> UUID:
         raise Refused(missing) from None
 
 
-async def _found(call: Call[Any]) -> AlertRule:
+async def _rule(call: Call[Any]) -> AlertRule:
     """The rule of the path. Raises `Refused`."""
-    found = await _store(call).one(call.project.id, _id(call, "ruleId", NO_SUCH_RULE))
-    if found is None:
+    rule = await _store(call).one(call.project.id, _id(call, "ruleId", NO_SUCH_RULE))
+    if rule is None:
         raise Refused(NO_SUCH_RULE)
-    return found
+    return rule
 
 
-def checked_params(project_id: int, kind: RuleKind, given: dict[str, Any]) -> RuleParams:
+def checked_params(project_id: int, kind: RuleKind, fields: dict[str, Any]) -> RuleParams:
     """What a rule asks for, if it can be asked. Raises `Refused`."""
     try:
-        params = read_params(kind, given)
+        params = read_params(kind, fields)
     except BadParams as bad:
         raise Refused(BAD_RULE.saying(str(bad))) from None
     if isinstance(params, MetricParams):
@@ -107,7 +107,7 @@ def checked_params(project_id: int, kind: RuleKind, given: dict[str, Any]) -> Ru
 
 async def get_rules(call: Call[None]) -> list[RuleShown]:
     """The alert rules of the project, and what each waits for."""
-    return [_shown(call, found) for found in await _store(call).list(call.project.id)]
+    return [_rule_view(call, rule) for rule in await _store(call).list(call.project.id)]
 
 
 async def post_rule(call: Call[RuleChange]) -> RuleShown | Refusal:
@@ -118,20 +118,20 @@ async def post_rule(call: Call[RuleChange]) -> RuleShown | Refusal:
 
 async def put_rule(call: Call[RuleChange]) -> RuleShown | Refusal:
     """Replace a rule. It forgets what it has seen and looks at once; its mute stays."""
-    return await _put(call, await _found(call))
+    return await _put(call, await _rule(call))
 
 
-async def _put(call: Call[RuleChange], known: AlertRule) -> RuleShown | Refusal:
+async def _put(call: Call[RuleChange], rule: AlertRule) -> RuleShown | Refusal:
     body, now = call.body, call.means.now()
     params = checked_params(call.project.id, body.kind, body.params)
     if not body.name.strip():
         return BLANK_NAME
     try:
-        channels = tuple(dict.fromkeys(UUID(one) for one in body.channels))
+        channels = tuple(dict.fromkeys(UUID(channel_id) for channel_id in body.channels))
     except ValueError:
         return NO_SUCH_CHANNEL
-    wanted = attrs.evolve(
-        known,
+    changed = attrs.evolve(
+        rule,
         kind=body.kind,
         name=body.name.strip(),
         params=kept_params(params),
@@ -141,7 +141,7 @@ async def _put(call: Call[RuleChange], known: AlertRule) -> RuleShown | Refusal:
         trouble=None,
         updated_at=now,
     )
-    match await _store(call).put(wanted, call.caller.label):
+    match await _store(call).put(changed, call.caller.label):
         case "taken":
             return RULE_TAKEN
         case "too many":
@@ -149,17 +149,17 @@ async def _put(call: Call[RuleChange], known: AlertRule) -> RuleShown | Refusal:
         case "no such channel":
             return NO_SUCH_CHANNEL
         case None:
-            return _shown(call, wanted)
+            return _rule_view(call, changed)
 
 
 async def delete_rule(call: Call[None]) -> Removed | Refusal:
     """Remove a rule with what it has not told yet; messages on their way still arrive."""
-    return Removed() if await _store(call).remove(await _found(call), call.caller.label) else NO_SUCH_RULE
+    return Removed() if await _store(call).remove(await _rule(call), call.caller.label) else NO_SUCH_RULE
 
 
 async def post_mute(call: Call[MuteChange]) -> RuleShown | Refusal:
     """Have a rule keep still until a moment, or speak again."""
-    known, now, until = await _found(call), call.means.now(), None
+    rule, now, until = await _rule(call), call.means.now(), None
     if call.body.until is not None:
         try:
             until = datetime.fromisoformat(call.body.until)
@@ -168,24 +168,24 @@ async def post_mute(call: Call[MuteChange]) -> RuleShown | Refusal:
         until = until if until.tzinfo is not None else until.replace(tzinfo=UTC)
         if not timedelta(0) < until - now <= MUTE_MAX:
             return BAD_RULE.saying(f"until must lie within the next {MUTE_MAX.days} days")
-    if not await _store(call).mute(known, until, call.caller.label, now):
+    if not await _store(call).mute(rule, until, call.caller.label, now):
         return NO_SUCH_RULE
     by = None if until is None else call.caller.label
-    return _shown(call, attrs.evolve(known, muted_until=until, muted_by=by))
+    return _rule_view(call, attrs.evolve(rule, muted_until=until, muted_by=by))
 
 
 async def post_backtest(call: Call[RuleBacktest]) -> FiredShown:
     """How often a rule would have fired over the last 28 days, by what history knows."""
     params = checked_params(call.project.id, call.body.kind, call.body.params)
-    found = await AlertBacktest(call.means.questions).run(
+    backtest = await AlertBacktest(call.means.questions).run(
         call.project.id, call.body.kind, params, call.means.now()
     )
     return FiredShown(
-        judged=found.judged,
-        fired=found.fired,
-        instants=[timestamp(one) for one in found.instants],
-        since=timestamp(found.since),
-        note=found.note,
+        judged=backtest.judged,
+        fired=backtest.fired,
+        instants=[timestamp(instant) for instant in backtest.instants],
+        since=timestamp(backtest.since),
+        note=backtest.note,
     )
 
 

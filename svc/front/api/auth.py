@@ -12,13 +12,14 @@ from typing import Final
 from uuid import UUID
 
 import attrs
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from protocol.refusals import (
     API_UNAUTHORIZED,
     AUTH_DISABLED,
     BAD_CREDENTIALS,
     BAD_EMAIL,
+    COMMON_PASSWORD,
     EMAIL_TAKEN,
     LOOKS_ALIKE,
     NO_SUCH_SESSION,
@@ -32,6 +33,7 @@ from protocol.rest.accounts import (
     AccountShown,
     Belonging,
     Ended,
+    InvitationOffered,
     Me,
     Mode,
     PasswordChange,
@@ -45,22 +47,25 @@ from protocol.rest.accounts import (
 )
 from protocol.rest.query import timestamp
 from svc.domain.access import mode_of
+from svc.domain.passwords import is_common
 from svc.front.api.routes import ApiReply, Route
 from svc.front.auth.callers import SingleUser
 from svc.front.auth.calls import Call, Means
 from svc.front.auth.cookies import clear_session, session_secret, set_session
 from svc.store.accounts import admission
 from svc.store.accounts.admission import Account
+from svc.store.accounts.invitations import InvitationStore
 from svc.store.accounts.orgs import OrgStore
 from svc.store.accounts.projects import ProjectStore
 
 
 def limited_place(call: Call[object]) -> Refusal | None:
     """Count one try of a client address; the seconds to wait when there were too many."""
-    return _told_to_wait(call.means, call.means.tries.place(call.client.place))
+    return told_to_wait(call.means, call.means.tries.place(call.client.place))
 
 
-def _told_to_wait(means: Means, wait: int | None) -> Refusal | None:
+def told_to_wait(means: Means, wait: int | None) -> Refusal | None:
+    """The refusal of a try that has to wait so many seconds, counted."""
     if wait is None:
         return None
     means.tries.refused += 1
@@ -72,21 +77,21 @@ async def _guess(call: Call[object], account: str, *, signed_in: bool = False) -
 
     Returns whether it goes on only because the account is known: `signed_in`, or it was so from this place.
     """
-    means, place = call.means, call.client.place
+    means, address = call.means, call.client.place
     refusal = limited_place(call)
     if refusal is None:
-        wait = means.tries.guess(account, place)
+        wait = means.tries.guess(account, address)
         if wait is None:
             return False
-        if signed_in or await means.callers.logins.known.is_known(account, place):
-            wait = means.tries.guess_known(account, place)
-        refusal = _told_to_wait(means, wait)
+        if signed_in or await means.callers.logins.known.is_known(account, address):
+            wait = means.tries.guess_known(account, address)
+        refusal = told_to_wait(means, wait)
     if refusal is not None:
         raise Refused(refusal)
     return True
 
 
-def _refuse_passwords(means: Means) -> None:
+def refuse_passwords(means: Means) -> None:
     """Raises `Refused` where nobody signs in with a password."""
     if means.callers.disabled:
         raise Refused(AUTH_DISABLED)
@@ -109,11 +114,26 @@ async def signed_in(call: Call[object], account: Account) -> ApiReply:
 
 
 async def me_of(means: Means, account: Account) -> Me:
-    """An account and where it belongs."""
+    """An account, where it belongs, and where it is invited to."""
     places = await means.accounts.places(account.id)
     return Me(
         AccountShown(str(account.id), account.email, account.has_password, timestamp(account.created_at)),
-        [Belonging(place.org.slug, place.org.name, place.role) for place in places],
+        [Belonging(belonging.org.slug, belonging.org.name, belonging.role) for belonging in places],
+        await _invitation(means, account),
+    )
+
+
+async def _invitation(means: Means, account: Account) -> InvitationOffered | UnsetType:
+    offer = await InvitationStore(means.database).offer(account.id)
+    if offer is None:
+        return UNSET
+    return InvitationOffered(
+        offer.org_slug,
+        offer.org_name,
+        offer.role,
+        offer.invited_by,
+        timestamp(offer.expires_at),
+        offer.needs_link,
     )
 
 
@@ -125,11 +145,13 @@ async def sign_up(call: Call[SignUp]) -> ApiReply | Refusal:
 async def signed_up(call: Call[SignUp], *, owns: bool) -> ApiReply | Refusal:
     """The answer to a sign-up; `owns`: by the link that only the operator has, whatever the policy."""
     means = call.means
-    _refuse_passwords(means)
+    refuse_passwords(means)
     key = email_key(call.body.email)
     if key is None:
         return BAD_EMAIL
-    refusal = limited_place(call) or _told_to_wait(means, means.tries.sign_up(key, call.client.place))
+    if is_common(call.body.password):
+        return COMMON_PASSWORD
+    refusal = limited_place(call) or told_to_wait(means, means.tries.sign_up(key, call.client.place))
     if refusal is not None:
         return refusal
     email, password, secret = email_written(call.body.email), call.body.password, call.body.invitation
@@ -142,30 +164,30 @@ async def signed_up(call: Call[SignUp], *, owns: bool) -> ApiReply | Refusal:
             return LOOKS_ALIKE
         case account:
             reply = await signed_in(call, account)
-            return attrs.evolve(reply, data=await _asked(means, reply.data))
+            return attrs.evolve(reply, data=await _sign_up_answer(means, reply.data))
 
 
-async def _asked(means: Means, me: Me) -> SignedUp:
+async def _sign_up_answer(means: Means, me: Me) -> SignedUp:
     """Who signed up; an owner, while nobody has decided it, is asked who else may join."""
     undecided = None
-    for place in me.organizations:
-        if place.role == "owner":
+    for membership in me.organizations:
+        if membership.role == "owner":
             joining = await OrgStore(means.database).joining()
-            undecided = joining.undecided(place.slug, reachable=means.reachable)
-    return SignedUp(me.account, me.organizations, undecided or UNSET)
+            undecided = joining.undecided(membership.slug, reachable=means.reachable)
+    return SignedUp(me.account, me.organizations, signup_undecided=undecided or UNSET)
 
 
 async def sign_in(call: Call[SignIn]) -> ApiReply | Refusal:
     """Sign in with an address and a password."""
     means = call.means
-    _refuse_passwords(means)
+    refuse_passwords(means)
     key = email_key(call.body.email) or call.body.email.strip().lower()
     login = await means.callers.login(call.headers, secure=call.client.secure)
-    known = await _guess(call, key, signed_in=login is not None and login.email_key == key)
+    is_known = await _guess(call, key, signed_in=login is not None and login.email_key == key)
     account = await means.accounts.sign_in(key, call.body.password)
     if account is None:
         return BAD_CREDENTIALS
-    means.tries.succeeded(key, call.client.place, as_known=known)
+    means.tries.succeeded(key, call.client.place, as_known=is_known)
     return await signed_in(call, account)
 
 
@@ -177,7 +199,7 @@ async def sign_out(call: Call[None]) -> ApiReply:
     return ApiReply(SignedOut(), cookies=(clear_session(secure=call.client.secure),))
 
 
-async def me(call: Call[None]) -> Me | Refusal:
+async def me(call: Call[object]) -> Me | Refusal:
     """Who is signed in, and where they belong."""
     if isinstance(call.caller, SingleUser):
         org = await ProjectStore(call.means.database).the_org()
@@ -222,8 +244,8 @@ async def end_session(call: Call[None]) -> Ended | Refusal:
         session_id = UUID(call.path["sessionId"])
     except ValueError:
         return NO_SUCH_SESSION
-    ended = await call.means.callers.logins.end(call.person.login.account_id, session_id)
-    return Ended(1) if ended else NO_SUCH_SESSION
+    was_live = await call.means.callers.logins.end(call.person.login.account_id, session_id)
+    return Ended(1) if was_live else NO_SUCH_SESSION
 
 
 async def end_others(call: Call[None]) -> Ended:
@@ -235,15 +257,17 @@ async def end_others(call: Call[None]) -> Ended:
 async def change_password(call: Call[PasswordChange]) -> Ended | Refusal:
     """Change my password; all my other sessions end."""
     login = call.person.login
-    _refuse_passwords(call.means)
-    known = await _guess(call, login.email_key, signed_in=True)
-    ended = await call.means.accounts.change_password(
+    refuse_passwords(call.means)
+    if is_common(call.body.new_password):
+        return COMMON_PASSWORD
+    is_known = await _guess(call, login.email_key, signed_in=True)
+    ended_count = await call.means.accounts.change_password(
         login.account_id, call.body.current_password, call.body.new_password, keep=login.id
     )
-    if ended is None:
+    if ended_count is None:
         return BAD_CREDENTIALS.saying("the current password is wrong")
-    call.means.tries.succeeded(login.email_key, call.client.place, as_known=known)
-    return Ended(ended)
+    call.means.tries.succeeded(login.email_key, call.client.place, as_known=is_known)
+    return Ended(ended_count)
 
 
 _TRIES: Final = (TOO_MANY_TRIES, AUTH_DISABLED, PASSWORDS_OFF)
@@ -251,7 +275,7 @@ _TRIES: Final = (TOO_MANY_TRIES, AUTH_DISABLED, PASSWORDS_OFF)
 ROUTES: Final = (
     Route(
         "POST", "/auth/signup", "PUBLIC", sign_up, SignedUp, body=SignUp, status=201,
-        refusals=(SIGNUP_REFUSED, EMAIL_TAKEN, LOOKS_ALIKE, BAD_EMAIL, *_TRIES),
+        refusals=(SIGNUP_REFUSED, EMAIL_TAKEN, LOOKS_ALIKE, BAD_EMAIL, COMMON_PASSWORD, *_TRIES),
     ),
     Route(
         "POST", "/auth/login", "PUBLIC", sign_in, Me, body=SignIn, refusals=(BAD_CREDENTIALS, *_TRIES)
@@ -266,6 +290,6 @@ ROUTES: Final = (
     ),
     Route(
         "POST", "/auth/password", "SIGNED_IN", change_password, Ended, body=PasswordChange,
-        refusals=(TOO_MANY_TRIES, BAD_CREDENTIALS, PASSWORDS_OFF),
+        refusals=(TOO_MANY_TRIES, BAD_CREDENTIALS, COMMON_PASSWORD, PASSWORDS_OFF),
     ),
 )  # fmt: skip

@@ -53,27 +53,28 @@ async def get_buckets(call: Call[None]) -> BucketPage:
         false_alarms_per_month=call.means.false_alarms_per_month,
         now=call.means.now(),
     )
-    shown = [_shown(one) for one in reports]
+    buckets = [_bucket_view(report) for report in reports]
     counts: dict[str, int] = {}
-    for one in shown:
-        counts[one.state] = counts.get(one.state, 0) + 1
-    place = _BUCKETS.place(query.cursor)
-    wanted = [
-        one
-        for one in shown
-        if query.state in (None, one.state) and (place is None or [one.measure, one.subject] > place)
+    for bucket in buckets:
+        counts[bucket.state] = counts.get(bucket.state, 0) + 1
+    position = _BUCKETS.place(query.cursor)
+    matches = [
+        bucket
+        for bucket in buckets
+        if query.state in (None, bucket.state)
+        and (position is None or [bucket.measure, bucket.subject] > position)
     ]
-    rows = wanted[: query.limit]
-    more = len(wanted) > query.limit
-    cursor = _BUCKETS.cursor({"measure": rows[-1].measure, "subject": rows[-1].subject}) if more else None
+    rows = matches[: query.limit]
+    has_more = len(matches) > query.limit
+    cursor = _BUCKETS.cursor({"measure": rows[-1].measure, "subject": rows[-1].subject}) if has_more else None
     return BucketPage(rows, counts, cursor)
 
 
-def _shown(one: BucketReported) -> BucketShown:
-    report = one.report
+def _bucket_view(reported: BucketReported) -> BucketShown:
+    report = reported.report
     return BucketShown(
-        one.bucket.measure,
-        one.bucket.subject,
+        reported.bucket.measure,
+        reported.bucket.subject,
         report.state,
         report.reason,
         report.have,
@@ -81,7 +82,7 @@ def _shown(one: BucketReported) -> BucketShown:
         report.eta_days,
         report.ratio,
         report.smallest,
-        timestamp(instant(one.cursor)),
+        timestamp(instant(reported.cursor)),
     )
 
 
@@ -100,7 +101,7 @@ async def post_backtest(call: Call[BacktestAsked]) -> BacktestShown | Refusal:
     except trio.WouldBlock:
         return BACKTEST_RUNNING
     try:
-        done = await BacktestStore(call.means.questions).run(
+        backtest = await BacktestStore(call.means.questions).run(
             call.project.id,
             detector,
             tuning,
@@ -112,11 +113,11 @@ async def post_backtest(call: Call[BacktestAsked]) -> BacktestShown | Refusal:
     return BacktestShown(
         call.body.days,
         dict(tuning),
-        done.buckets,
-        done.left_out,
-        done.implied,
-        [_alarm(bucket, change) for bucket, change in done.alarms[:ALARMS]],
-        len(done.alarms) > ALARMS,
+        backtest.buckets,
+        backtest.left_out,
+        backtest.implied,
+        [_alarm(bucket, change) for bucket, change in backtest.alarms[:ALARMS]],
+        len(backtest.alarms) > ALARMS,
     )
 
 

@@ -16,6 +16,7 @@ from protocol.refusals import (
     ALREADY_RESOLVED,
     CASE_REFUSALS,
     MUTE_IN_THE_PAST,
+    NO_RUNNER,
     NO_SUCH_CASE,
     NOT_ABSORBABLE,
     NOT_MUTED,
@@ -64,16 +65,16 @@ async def get_cases(call: Call[None]) -> dict[str, Any]:
 
 async def get_case(call: Call[None]) -> dict[str, Any] | Refusal:
     """One case with its findings, trail, exemplar traces, ruling and report."""
-    found = await CaseStore(call.means.questions).one(call.project.id, call.path["caseId"], call.means.now())
-    return NO_SUCH_CASE if found is None else found
+    case = await CaseStore(call.means.questions).one(call.project.id, call.path["caseId"], call.means.now())
+    return NO_SUCH_CASE if case is None else case
 
 
 async def _case_id(call: Call[Any]) -> UUID:
     """The stored id of the case of the path. Raises `Refused`."""
-    found = await CaseStore(call.means.database).id_of(call.project.id, call.path["caseId"])
-    if found is None:
+    case_id = await CaseStore(call.means.database).id_of(call.project.id, call.path["caseId"])
+    if case_id is None:
         raise Refused(NO_SUCH_CASE)
-    return found
+    return case_id
 
 
 def _stands(moved: CaseMoved | CaseRefusal) -> CaseStands | Refusal:
@@ -128,12 +129,12 @@ async def post_rca(call: Call[None]) -> RcaBegun | Refusal:
     """Have an agent look for the cause of a case, or name the run that does; `engine=rule`: the rule."""
     case_id = await _case_id(call)
     if call.query is None or call.query.engine == "agent":
-        made = await pressed(call, "rca", case_id)
-        if isinstance(made, Refusal):
-            return made
-        return RcaBegun(made.rca_report_id or "", made.coalesced, made.run, made.state)
-    begun = await RcaStore(call.means.database).start(call.project.id, case_id, call.author, call.means.now())
-    return NO_SUCH_CASE if begun is None else RcaBegun(str(begun.report_id), coalesced=not begun.new)
+        press = await pressed(call, "rca", case_id)
+        if isinstance(press, Refusal):
+            return press
+        return RcaBegun(press.rca_report_id or "", press.coalesced, press.run, press.state)
+    start = await RcaStore(call.means.database).start(call.project.id, case_id, call.author, call.means.now())
+    return NO_SUCH_CASE if start is None else RcaBegun(str(start.report_id), coalesced=not start.new)
 
 
 ROUTES: Final = (
@@ -161,6 +162,6 @@ ROUTES: Final = (
     ),
     Route(
         "POST", _CASE + "/rca", "ORG_MANAGE", post_rca, RcaBegun, query=RcaQuery, status=202,
-        refusals=(NO_SUCH_CASE, AGENTS_OFF),
+        refusals=(NO_SUCH_CASE, AGENTS_OFF, NO_RUNNER),
     ),
 )  # fmt: skip

@@ -58,7 +58,7 @@ async def _events(call: Call[None], detector: str | None) -> dict[str, Any]:
         tracking = await _tracking(call)
     else:
         tracking = list(DETECTORS) if query.mode == "tracking" else []
-    asked = FiringFilter(
+    filter_ = FiringFilter(
         detector=detector,
         severity=query.severity,
         call_site_id=named(query.call_site_id),
@@ -66,7 +66,7 @@ async def _events(call: Call[None], detector: str | None) -> dict[str, Any]:
         tracking=tracking,
     )
     reads = FiringReads(call.means.questions)
-    return await reads.page(call.project.id, asked, limit=query.limit, cursor=query.cursor)
+    return await reads.page(call.project.id, filter_, limit=query.limit, cursor=query.cursor)
 
 
 def named(value: str | None) -> str | None:

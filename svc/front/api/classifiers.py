@@ -50,7 +50,7 @@ def running(call: Call[object]) -> Detector:
     return detector
 
 
-def _shown(call: Call[object], detector: Detector, setting: DetectorSetting) -> ClassifierShown:
+def _classifier_view(call: Call[object], detector: Detector, setting: DetectorSetting) -> ClassifierShown:
     reason = lacking(detector, call.means.installed)
     return ClassifierShown(
         id=detector.name,
@@ -68,20 +68,23 @@ def _shown(call: Call[object], detector: Detector, setting: DetectorSetting) -> 
 
 
 def _tunables(detector: Detector) -> dict[str, TunableShown]:
-    return {name: TunableShown(one.default, one.low, one.high) for name, one in detector.tuning.items()}
+    return {
+        name: TunableShown(tunable.default, tunable.low, tunable.high)
+        for name, tunable in detector.tuning.items()
+    }
 
 
 async def get_classifiers(call: Call[None]) -> list[ClassifierShown]:
     """Every detector, whether it runs here, and how it is set."""
     settings = await DetectorSettingStore(call.means.questions).of(call.project.id)
-    return [_shown(call, detector, settings[name]) for name, detector in DETECTORS.items()]
+    return [_classifier_view(call, detector, settings[name]) for name, detector in DETECTORS.items()]
 
 
 async def get_classifier(call: Call[None]) -> ClassifierShown:
     """One detector, whether it runs here, and how it is set."""
     detector = asked(call)
     settings = await DetectorSettingStore(call.means.questions).of(call.project.id)
-    return _shown(call, detector, settings[detector.name])
+    return _classifier_view(call, detector, settings[detector.name])
 
 
 async def get_health(call: Call[None]) -> ClassifiersHealth:
@@ -90,19 +93,21 @@ async def get_health(call: Call[None]) -> ClassifiersHealth:
     settings = await DetectorSettingStore(call.means.questions).of(call.project.id)
     rows = []
     for name, detector in DETECTORS.items():
-        known = health.detectors.get(name, DetectorHealth())
-        shown = _shown(call, detector, settings[name])
+        detector_health = health.detectors.get(name, DetectorHealth())
+        classifier = _classifier_view(call, detector, settings[name])
         rows.append(
             ClassifierHealth(
                 id=name,
-                state="failing" if known.failing and shown.state == "running" else shown.state,
-                reason=shown.reason,
-                buckets=known.buckets,
-                live_findings=known.live_findings,
-                events_last_day=known.events,
-                last_event_at=_instant(known.last_event_at),
-                judged_at=_instant(known.judged_at),
-                judged_until=_slot(known.until_slot),
+                state="failing"
+                if detector_health.failing and classifier.state == "running"
+                else classifier.state,
+                reason=classifier.reason,
+                buckets=detector_health.buckets,
+                live_findings=detector_health.live_findings,
+                events_last_day=detector_health.events,
+                last_event_at=_instant(detector_health.last_event_at),
+                judged_at=_instant(detector_health.judged_at),
+                judged_until=_slot(detector_health.until_slot),
             )
         )
     return ClassifiersHealth(health.waiting, _slot(health.newest_slot), rows)
@@ -121,7 +126,7 @@ async def put_enabled(call: Call[EnabledChange]) -> ClassifierShown:
     detector = running(call) if call.body.enabled else asked(call)
     store = DetectorSettingStore(call.means.database)
     setting = await store.set_enabled(call.project.id, detector.name, call.body.enabled, call.caller.label)
-    return _shown(call, detector, setting)
+    return _classifier_view(call, detector, setting)
 
 
 async def put_mode(call: Call[ModeChange]) -> ClassifierShown:
@@ -129,7 +134,7 @@ async def put_mode(call: Call[ModeChange]) -> ClassifierShown:
     detector = asked(call)
     store = DetectorSettingStore(call.means.database)
     setting = await store.set_mode(call.project.id, detector.name, call.body.mode, call.caller.label)
-    return _shown(call, detector, setting)
+    return _classifier_view(call, detector, setting)
 
 
 async def get_tuning(call: Call[None]) -> TuningShown:

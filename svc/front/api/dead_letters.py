@@ -54,33 +54,37 @@ _openers: Final = trio.CapacityLimiter(1)
 async def get_letters(call: Call[None]) -> LetterPage:
     """Dead letters of the project, the newest first, and the most frequent reasons of all of them."""
     query: LettersQuery = call.query
-    desk, place = LetterDesk(call.means.questions), _LETTERS.place(query.cursor)
-    found = await desk.page(call.project.id, query.reason, place[0] if place else None, query.limit + 1)
-    shown = found[: query.limit]
+    desk, position = LetterDesk(call.means.questions), _LETTERS.place(query.cursor)
+    letters = await desk.page(
+        call.project.id, query.reason, position[0] if position else None, query.limit + 1
+    )
+    page = letters[: query.limit]
     reasons = await desk.reasons(call.project.id)
-    more = len(found) > query.limit
+    has_more = len(letters) > query.limit
     return LetterPage(
-        await trio.to_thread.run_sync(_listed, shown, limiter=_openers),
+        await trio.to_thread.run_sync(_listed, page, limiter=_openers),
         [
-            LetterReasonCount(one.reason, one.letters, one.spans, one.bytes, timestamp(one.newest_at))
-            for one in reasons
+            LetterReasonCount(
+                count.reason, count.letters, count.spans, count.bytes, timestamp(count.newest_at)
+            )
+            for count in reasons
         ],
-        _LETTERS.cursor({"id": shown[-1].id}) if more else None,
+        _LETTERS.cursor({"id": page[-1].id}) if has_more else None,
     )
 
 
 def _listed(letters: Sequence[LetterHead]) -> list[LetterListed]:
     return [
         LetterListed(
-            one.id,
-            one.reason,
-            one.spans,
-            one.size,
-            timestamp(one.received_at),
-            timestamp(one.buried_at),
-            None if one.body is None else service_of(one.body),
+            letter.id,
+            letter.reason,
+            letter.spans,
+            letter.size,
+            timestamp(letter.received_at),
+            timestamp(letter.buried_at),
+            None if letter.body is None else service_of(letter.body),
         )
-        for one in letters
+        for letter in letters
     ]
 
 
@@ -91,19 +95,22 @@ async def get_letter(call: Call[None]) -> LetterWhole | Refusal:
 
 async def opened(call: Call[None], most: int | None = None) -> LetterWhole | Refusal:
     """A letter with its spans, or the first so many of them."""
-    named = call.path["letterId"]
-    if not (named.isascii() and named.isdigit() and len(named) < 20) or not 0 < int(named) < _LAST_ID:
+    letter_id = call.path["letterId"]
+    if (
+        not (letter_id.isascii() and letter_id.isdigit() and len(letter_id) < 20)
+        or not 0 < int(letter_id) < _LAST_ID
+    ):
         return NO_SUCH_LETTER
-    found = await LetterDesk(call.means.questions).one(call.project.id, int(named))
-    if found is None:
+    letter = await LetterDesk(call.means.questions).one(call.project.id, int(letter_id))
+    if letter is None:
         return NO_SUCH_LETTER
-    if len(found.body) > OPENED_BYTES:
-        return LETTER_TOO_LARGE.saying(LETTER_TOO_LARGE.message.format(size=f"{len(found.body) / _MIB:.1f}"))
-    return await trio.to_thread.run_sync(_whole, found, most, limiter=_openers)
+    if len(letter.body) > OPENED_BYTES:
+        return LETTER_TOO_LARGE.saying(LETTER_TOO_LARGE.message.format(size=f"{len(letter.body) / _MIB:.1f}"))
+    return await trio.to_thread.run_sync(_letter_view, letter, most, limiter=_openers)
 
 
-def _whole(letter: LetterRow, most: int | None) -> LetterWhole:
-    held = held_in(letter.body, most)
+def _letter_view(letter: LetterRow, most: int | None) -> LetterWhole:
+    contents = held_in(letter.body, most)
     return LetterWhole(
         letter.id,
         letter.reason,
@@ -111,24 +118,24 @@ def _whole(letter: LetterRow, most: int | None) -> LetterWhole:
         len(letter.body),
         timestamp(letter.received_at),
         timestamp(letter.buried_at),
-        [LetterSpan(**span) for span in held.spans],
-        held.fault,
+        [LetterSpan(**span) for span in contents.spans],
+        contents.fault,
     )
 
 
 async def post_replay(call: Call[LettersChosen]) -> LettersReplayed:
     """Write letters again, the oldest first, at most a thousand or 20 seconds of them; refused ones stay."""
     means = call.means
-    done = await LetterDesk(means.database).replay(_desk(call), _chosen(call.body), means.replays.write)
-    means.replays.unburied(done.spans)
-    return LettersReplayed(done.letters, done.stored, done.refused, done.left)
+    replay = await LetterDesk(means.database).replay(_desk(call), _chosen(call.body), means.replays.write)
+    means.replays.unburied(replay.spans)
+    return LettersReplayed(replay.letters, replay.stored, replay.refused, replay.left)
 
 
 async def post_discard(call: Call[LettersChosen]) -> LettersDiscarded:
     """Delete letters for good."""
-    done = await LetterDesk(call.means.database).discard(_desk(call), _chosen(call.body))
-    call.means.replays.unburied(done.spans)
-    return LettersDiscarded(done.letters)
+    discard = await LetterDesk(call.means.database).discard(_desk(call), _chosen(call.body))
+    call.means.replays.unburied(discard.spans)
+    return LettersDiscarded(discard.letters)
 
 
 async def post_fetch(call: Call[None]) -> LettersFetched | Refusal:

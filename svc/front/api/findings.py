@@ -67,14 +67,14 @@ async def get_findings(call: Call[None]) -> dict[str, Any]:
 
 async def get_finding(call: Call[None]) -> dict[str, Any] | Refusal:
     """One finding with what was measured and what was decided of it."""
-    found = await FindingStore(call.means.questions).one(call.project.id, _id(call))
-    return NO_SUCH_FINDING if found is None else found
+    finding = await FindingStore(call.means.questions).one(call.project.id, _id(call))
+    return NO_SUCH_FINDING if finding is None else finding
 
 
 async def get_evidence(call: Call[None]) -> dict[str, Any] | Refusal:
     """The references behind a finding, one a measured row."""
     query: EvidenceQuery = call.query
-    found = await EvidenceStore(call.means.questions).page(
+    page = await EvidenceStore(call.means.questions).page(
         call.project.id,
         _id(call),
         role=query.role,
@@ -82,13 +82,13 @@ async def get_evidence(call: Call[None]) -> dict[str, Any] | Refusal:
         limit=query.limit,
         cursor=query.cursor,
     )
-    return NO_SUCH_FINDING if found is None else found
+    return NO_SUCH_FINDING if page is None else page
 
 
 async def get_baseline_events(call: Call[None]) -> dict[str, Any] | Refusal:
     """What the present was compared with, one reference a measured row."""
     query: BaselineQuery = call.query
-    found = await EvidenceStore(call.means.questions).page(
+    page = await EvidenceStore(call.means.questions).page(
         call.project.id,
         _id(call),
         role="baseline",
@@ -96,7 +96,7 @@ async def get_baseline_events(call: Call[None]) -> dict[str, Any] | Refusal:
         limit=query.limit,
         cursor=query.cursor,
     )
-    return NO_SUCH_FINDING if found is None else found
+    return NO_SUCH_FINDING if page is None else page
 
 
 async def post_resolution(call: Call[FindingResolution]) -> FindingResolved | Refusal:

@@ -30,22 +30,22 @@ from svc.front.ports import Reach, Seals
 from svc.store.accounts.integrations import Integration, IntegrationStore, NameTaken, TooMany
 
 
-def _shown(found: Integration, seals: Seals) -> IntegrationShown:
+def _integration_view(integration: Integration, seals: Seals) -> IntegrationShown:
     return IntegrationShown(
-        str(found.id),
-        found.kind,
-        found.provider,
-        found.name,
-        found.base_url,
-        found.username,
-        "none" if found.sealed is None else "sealed" if seals.opens(found.sealed) else "lost",
-        timestamp(found.created_at),
-        timestamp(found.updated_at),
-        found.region,
+        str(integration.id),
+        integration.kind,
+        integration.provider,
+        integration.name,
+        integration.base_url,
+        integration.username,
+        "none" if integration.sealed is None else "sealed" if seals.opens(integration.sealed) else "lost",
+        timestamp(integration.created_at),
+        timestamp(integration.updated_at),
+        integration.region,
     )
 
 
-async def _found(call: Call[object]) -> Integration | None:
+async def _integration(call: Call[object]) -> Integration | None:
     try:
         integration_id = UUID(call.path["integrationId"])
     except ValueError:
@@ -56,7 +56,10 @@ async def _found(call: Call[object]) -> Integration | None:
 async def get_integrations(call: Call[None]) -> list[IntegrationShown]:
     """The integrations of the organization, without their secrets."""
     seals = call.means.seals
-    return [_shown(found, seals) for found in await IntegrationStore(call.means.database).list(call.org.id)]
+    return [
+        _integration_view(integration, seals)
+        for integration in await IntegrationStore(call.means.database).list(call.org.id)
+    ]
 
 
 async def post_integration(call: Call[IntegrationChange]) -> IntegrationShown | Refusal:
@@ -69,23 +72,23 @@ async def post_integration(call: Call[IntegrationChange]) -> IntegrationShown | 
 
 async def put_integration(call: Call[IntegrationChange]) -> IntegrationShown | Refusal:
     """Replace an integration. Without a secret the stored one stays, as long as it goes to the same place."""
-    known = await _found(call)
-    if known is None:
+    integration = await _integration(call)
+    if integration is None:
         return NO_SUCH_INTEGRATION
     body = call.body
-    same_place = (known.kind, known.provider, known.base_url, known.region) == (
+    same_place = (integration.kind, integration.provider, integration.base_url, integration.region) == (
         body.kind,
         body.provider,
         _base_url(body.base_url),
         body.region,
     )
-    if not same_place and body.secret is None and known.sealed is not None:
+    if not same_place and body.secret is None and integration.sealed is not None:
         return BAD_INTEGRATION.saying("send the secret again: it would go to another place than before")
-    return await _put(call, known, secret_needed=False)
+    return await _put(call, integration, secret_needed=False)
 
 
 async def _put(
-    call: Call[IntegrationChange], known: Integration, *, secret_needed: bool
+    call: Call[IntegrationChange], integration: Integration, *, secret_needed: bool
 ) -> IntegrationShown | Refusal:
     body, seals = call.body, call.means.seals
     fault = _fault(body, call.means.reach)
@@ -95,28 +98,30 @@ async def _put(
         return BAD_INTEGRATION.saying(fault)
     if not body.name.strip():
         return BLANK_NAME
-    wanted = attrs.evolve(
-        known,
+    changed = attrs.evolve(
+        integration,
         kind=body.kind,
         provider=body.provider,
         name=body.name.strip(),
         base_url=_base_url(body.base_url),
         username=body.username,
         region=body.region,
-        sealed=known.sealed if body.secret is None else seals.seal(body.secret.strip(), known.purpose),
+        sealed=integration.sealed
+        if body.secret is None
+        else seals.seal(body.secret.strip(), integration.purpose),
         updated_at=call.means.now(),
     )
-    match await IntegrationStore(call.means.database).put(wanted, call.caller.label):
+    match await IntegrationStore(call.means.database).put(changed, call.caller.label):
         case NameTaken():
             return INTEGRATION_TAKEN
         case TooMany():
             return TOO_MANY_INTEGRATIONS
         case None:
-            return _shown(wanted, seals)
+            return _integration_view(changed, seals)
 
 
-def _base_url(given: str | None) -> str | None:
-    return given.strip().rstrip("/") or None if given is not None else None
+def _base_url(address: str | None) -> str | None:
+    return address.strip().rstrip("/") or None if address is not None else None
 
 
 def _fault(body: IntegrationChange, reach: Reach) -> str | None:
@@ -155,25 +160,32 @@ def _plain(text: str) -> bool:
 
 async def delete_integration(call: Call[None]) -> Removed | Refusal:
     """Remove an integration and its secret."""
-    known = await _found(call)
-    if known is None or not await IntegrationStore(call.means.database).remove(known, call.caller.label):
+    integration = await _integration(call)
+    if integration is None or not await IntegrationStore(call.means.database).remove(
+        integration, call.caller.label
+    ):
         return NO_SUCH_INTEGRATION
     return Removed()
 
 
 async def try_integration(call: Call[None]) -> Reached | Refusal:
     """Ask the other side whether it is there and takes the credentials. It changes nothing."""
-    known = await _found(call)
-    if known is None:
+    integration = await _integration(call)
+    if integration is None:
         return NO_SUCH_INTEGRATION
     secret = None
-    if known.sealed is not None:
-        opened = call.means.seals.open(known.sealed, known.purpose)
+    if integration.sealed is not None:
+        opened = call.means.seals.open(integration.sealed, integration.purpose)
         if isinstance(opened, Lost):
             return Reached(False, False, None, opened.reason, 0)
         secret = opened
     return await call.means.reach.ask(
-        known.kind, known.provider, known.base_url, secret, username=known.username, region=known.region
+        integration.kind,
+        integration.provider,
+        integration.base_url,
+        secret,
+        username=integration.username,
+        region=integration.region,
     )
 
 

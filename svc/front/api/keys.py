@@ -46,7 +46,7 @@ def _store(call: Call[object]) -> KeyStore:
     return KeyStore(call.means.database, call.means.accounts.hashers)
 
 
-def _shown(key: Key) -> KeyShown:
+def _key_view(key: Key) -> KeyShown:
     return KeyShown(
         key.id,
         key.name,
@@ -62,7 +62,7 @@ def _shown(key: Key) -> KeyShown:
 
 async def get_keys(call: Call[None]) -> list[KeyShown]:
     """The keys of the project, the newest first, revoked ones included."""
-    return [_shown(key) for key in await _store(call).list(call.project.id)]
+    return [_key_view(key) for key in await _store(call).list(call.project.id)]
 
 
 async def post_key(call: Call[KeyNew]) -> KeyMinted | Refusal:
@@ -74,7 +74,7 @@ async def post_key(call: Call[KeyNew]) -> KeyMinted | Refusal:
     if not name:
         return BLANK_NAME
     minted = await _store(call).create(call.project.id, name, scope, actor=call.caller.label)
-    return KeyMinted(_shown(minted.key), minted.plaintext)
+    return KeyMinted(_key_view(minted.key), minted.plaintext)
 
 
 async def rotate_key(call: Call[None]) -> KeyMinted | Refusal:
@@ -87,7 +87,7 @@ async def rotate_key(call: Call[None]) -> KeyMinted | Refusal:
             return ROTATE_REVOKED
         case minted:
             call.means.keys.evict(Eviction(key_id=minted.key.id))
-            return KeyMinted(_shown(minted.key), minted.plaintext)
+            return KeyMinted(_key_view(minted.key), minted.plaintext)
 
 
 async def revoke_key(call: Call[None]) -> Revoked | Refusal:
@@ -97,7 +97,7 @@ async def revoke_key(call: Call[None]) -> Revoked | Refusal:
 
 async def get_tokens(call: Call[None]) -> list[KeyShown]:
     """The MCP tokens of the project: its keys of scope admin."""
-    return [_shown(key) for key in await _store(call).list(call.project.id) if key.scope == "admin"]
+    return [_key_view(key) for key in await _store(call).list(call.project.id) if key.scope == "admin"]
 
 
 async def post_token(call: Call[TokenNew]) -> TokenMinted | Refusal:
@@ -106,7 +106,7 @@ async def post_token(call: Call[TokenNew]) -> TokenMinted | Refusal:
     if not name:
         return BLANK_NAME
     minted = await _store(call).create(call.project.id, name, "admin", actor=call.caller.label)
-    return TokenMinted(_shown(minted.key), minted.plaintext)
+    return TokenMinted(_key_view(minted.key), minted.plaintext)
 
 
 async def revoke_token(call: Call[None]) -> Revoked | Refusal:
@@ -126,20 +126,20 @@ async def _revoked(call: Call[None], scope: Scope | None) -> Revoked | Refusal:
 
 async def get_project_audit(call: Call[None]) -> AuditPage:
     """Who did what in this project, the newest first: 200 rows a page."""
-    place = _AUDIT.place(call.query.cursor)
+    position = _AUDIT.place(call.query.cursor)
     store = AuditStore(call.means.database)
-    return _page(await store.page(project_id=call.project.id, before=place[0] if place else None))
+    return _page(await store.page(project_id=call.project.id, before=position[0] if position else None))
 
 
 async def get_org_audit(call: Call[None]) -> AuditPage:
     """Who did what in the organization and its projects, the newest first: 200 rows a page."""
-    place = _AUDIT.place(call.query.cursor)
+    position = _AUDIT.place(call.query.cursor)
     store = AuditStore(call.means.database)
-    return _page(await store.page(org_id=call.org.id, before=place[0] if place else None))
+    return _page(await store.page(org_id=call.org.id, before=position[0] if position else None))
 
 
 def _page(rows: list[AuditRow]) -> AuditPage:
-    shown = [
+    entries = [
         AuditShown(
             row.id,
             row.action,
@@ -151,7 +151,7 @@ def _page(rows: list[AuditRow]) -> AuditPage:
         )
         for row in rows[:PAGE]
     ]
-    return AuditPage(shown, _AUDIT.cursor({"id": shown[-1].id}) if len(rows) > PAGE else None)
+    return AuditPage(entries, _AUDIT.cursor({"id": entries[-1].id}) if len(rows) > PAGE else None)
 
 
 _KEYS: Final = PROJECT + "/api-keys"

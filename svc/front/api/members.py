@@ -15,7 +15,6 @@ from protocol.refusals import (
     ALREADY_MEMBER,
     BAD_EMAIL,
     FORBIDDEN,
-    HAS_ACCOUNT,
     LAST_OWNER,
     LOOKS_ALIKE,
     NO_SUCH_ACCOUNT,
@@ -62,12 +61,11 @@ def _refusal(denied: Denied, unknown: Refusal) -> Refusal:
         "owners only": OWNERS_ONLY,
         "member": ALREADY_MEMBER,
         "invited": ALREADY_INVITED,
-        "account": HAS_ACCOUNT,
         "alike": LOOKS_ALIKE,
     }[denied]
 
 
-def _shown(member: Member) -> MemberShown:
+def _member_view(member: Member) -> MemberShown:
     return MemberShown(str(member.id), member.email, member.role, timestamp(member.created_at))
 
 
@@ -91,7 +89,7 @@ def _id(call: Call[object], name: str) -> UUID | None:
 
 async def get_members(call: Call[None]) -> list[MemberShown]:
     """Everybody who belongs to the organization."""
-    return [_shown(member) for member in await _store(call).list()]
+    return [_member_view(member) for member in await _store(call).list()]
 
 
 async def post_member(call: Call[MemberNew]) -> MemberShown | Refusal:
@@ -99,8 +97,8 @@ async def post_member(call: Call[MemberNew]) -> MemberShown | Refusal:
     key = email_key(call.body.email)
     if key is None:
         return BAD_EMAIL
-    made = await _store(call).add(key, call.body.role, _changer(call))
-    return _shown(made) if isinstance(made, Member) else _refusal(made, NO_SUCH_ACCOUNT)
+    member = await _store(call).add(key, call.body.role, _changer(call))
+    return _member_view(member) if isinstance(member, Member) else _refusal(member, NO_SUCH_ACCOUNT)
 
 
 async def patch_member(call: Call[MemberChange]) -> MemberShown | Refusal:
@@ -109,7 +107,7 @@ async def patch_member(call: Call[MemberChange]) -> MemberShown | Refusal:
     if account_id is None:
         return NO_SUCH_MEMBER
     changed = await _store(call).change(account_id, call.body.role, _changer(call))
-    return _shown(changed) if isinstance(changed, Member) else _refusal(changed, NO_SUCH_MEMBER)
+    return _member_view(changed) if isinstance(changed, Member) else _refusal(changed, NO_SUCH_MEMBER)
 
 
 async def delete_member(call: Call[None]) -> MemberRemoved | Refusal:
@@ -121,15 +119,17 @@ async def delete_member(call: Call[None]) -> MemberRemoved | Refusal:
         return FORBIDDEN.saying("this needs the role admin or owner, or to be yourself")
     if account_id is None:
         return NO_SUCH_MEMBER
-    gone = await _store(call).remove(account_id, changer, leaves=leaves, revoke_keys=call.query.revoke_keys)
-    if not isinstance(gone, Gone):
-        return _refusal(gone, NO_SUCH_MEMBER)
-    for project_id in gone.project_ids:
+    removal = await _store(call).remove(
+        account_id, changer, leaves=leaves, revoke_keys=call.query.revoke_keys
+    )
+    if not isinstance(removal, Gone):
+        return _refusal(removal, NO_SUCH_MEMBER)
+    for project_id in removal.project_ids:
         call.means.keys.evict(Eviction(project_id=project_id))
     return MemberRemoved(
-        [KeyLeft(key.id, key.project, key.name, key.scope, key.token_prefix) for key in gone.keys],
-        gone.key_count,
-        gone.keys_revoked,
+        [KeyLeft(key.id, key.project, key.name, key.scope, key.token_prefix) for key in removal.keys],
+        removal.key_count,
+        removal.keys_revoked,
     )
 
 
@@ -139,14 +139,14 @@ async def get_invitations(call: Call[None]) -> list[InvitationShown]:
 
 
 async def post_invitation(call: Call[InvitationNew]) -> InvitationMade | Refusal:
-    """Let an address sign up, whatever the policy says, with a secret shown once: nothing is mailed."""
+    """Let an address sign up, whatever the policy says, or its account join; the secret is shown once."""
     key = email_key(call.body.email)
     if key is None:
         return BAD_EMAIL
-    made = await _store(call).invite(email_written(call.body.email), key, call.body.role, _changer(call))
-    if not isinstance(made, tuple):
-        return _refusal(made, NO_SUCH_INVITATION)
-    invitation, secret = made
+    invite = await _store(call).invite(email_written(call.body.email), key, call.body.role, _changer(call))
+    if not isinstance(invite, tuple):
+        return _refusal(invite, NO_SUCH_INVITATION)
+    invitation, secret = invite
     return InvitationMade(**msgspec.structs.asdict(_invitation(invitation)), secret=secret)
 
 

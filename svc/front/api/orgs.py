@@ -16,14 +16,14 @@ from svc.store.accounts.orgs import OrgStore
 from svc.store.accounts.projects import Org
 
 
-def _shown(call: Call[object], org: Org, joining: Joining) -> OrgShown:
+def _org_view(call: Call[object], org: Org, joining: Joining) -> OrgShown:
     assert call.role is not None, "a route of an organization has a role"
     return OrgShown(org.slug, org.name, call.role, joining.role)
 
 
 async def get_org(call: Call[None]) -> OrgShown:
     """The organization, and my role in it."""
-    return _shown(call, call.org, await OrgStore(call.means.database).joining(call.org.id))
+    return _org_view(call, call.org, await OrgStore(call.means.database).joining(call.org.id))
 
 
 async def patch_org(call: Call[OrgChange]) -> OrgShown | Refusal:
@@ -35,7 +35,7 @@ async def patch_org(call: Call[OrgChange]) -> OrgShown | Refusal:
         return NOTHING_TO_CHANGE
     store = OrgStore(call.means.database)
     changed = await store.change(call.org, name, call.body.signup_role, call.caller.label)
-    return _shown(call, changed, await store.joining(call.org.id))
+    return _org_view(call, changed, await store.joining(call.org.id))
 
 
 async def get_policy(call: Call[None]) -> SignupPolicyShown:

@@ -19,7 +19,7 @@ from svc.store.postgres.database import Connection
 from svc.store.retention.sweep import read_override, write_override
 
 
-def _shown(call: Call[object], override: Override) -> RetentionShown:
+def _retention_view(call: Call[object], override: Override) -> RetentionShown:
     defaults = call.means.terms
     return RetentionShown(
         override.traces,
@@ -34,7 +34,7 @@ async def get_retention(call: Call[None]) -> RetentionShown:
     override = await call.means.database.run(
         lambda connection: read_override(connection, call.project.id), readonly=True
     )
-    return _shown(call, override)
+    return _retention_view(call, override)
 
 
 async def put_retention(call: Call[RetentionChange]) -> RetentionShown:
@@ -54,7 +54,7 @@ async def put_retention(call: Call[RetentionChange]) -> RetentionShown:
         )
 
     await call.means.database.run(work)
-    return _shown(call, override)
+    return _retention_view(call, override)
 
 
 #: Two thousand ways to fail, each with a page of text.

@@ -21,7 +21,7 @@ from svc.front.auth.calls import Call
 from svc.store.accounts.projects import Listed, ProjectStore
 
 
-def _shown(project: Listed) -> ProjectShown:
+def _project_view(project: Listed) -> ProjectShown:
     return ProjectShown(project.slug, project.name, timestamp(project.created_at))
 
 
@@ -30,7 +30,7 @@ async def get_projects(call: Call[None]) -> list[ProjectShown]:
     projects = await ProjectStore(call.means.database).list(call.org.id)
     if isinstance(call.caller, KeyHolder):
         projects = [project for project in projects if project.id == call.caller.grant.project_id]
-    return [_shown(project) for project in projects]
+    return [_project_view(project) for project in projects]
 
 
 async def post_project(call: Call[ProjectNew]) -> ProjectShown | Refusal:
@@ -41,14 +41,14 @@ async def post_project(call: Call[ProjectNew]) -> ProjectShown | Refusal:
     slug = slug_of(name) if call.body.slug is None else call.body.slug
     if not is_slug(slug):
         return BAD_SLUG
-    made = await ProjectStore(call.means.database).create(call.org.id, slug, name, actor=call.caller.label)
-    return SLUG_TAKEN if made is None else _shown(made)
+    project = await ProjectStore(call.means.database).create(call.org.id, slug, name, actor=call.caller.label)
+    return SLUG_TAKEN if project is None else _project_view(project)
 
 
 async def get_project(call: Call[None]) -> ProjectShown | Refusal:
     """One project."""
-    found = await ProjectStore(call.means.database).get(call.project.id)
-    return NO_SUCH_PROJECT if found is None else _shown(found)
+    project = await ProjectStore(call.means.database).get(call.project.id)
+    return NO_SUCH_PROJECT if project is None else _project_view(project)
 
 
 async def patch_project(call: Call[ProjectChange]) -> ProjectShown | Refusal:
@@ -57,7 +57,7 @@ async def patch_project(call: Call[ProjectChange]) -> ProjectShown | Refusal:
     if not name:
         return BLANK_NAME
     changed = await ProjectStore(call.means.database).rename(call.project.id, name, actor=call.caller.label)
-    return NO_SUCH_PROJECT if changed is None else _shown(changed)
+    return NO_SUCH_PROJECT if changed is None else _project_view(changed)
 
 
 async def delete_project(call: Call[None]) -> ProjectDeleted | Refusal:

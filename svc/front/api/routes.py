@@ -107,16 +107,16 @@ class Route:
     def statuses(self) -> list[int]:
         """Every status that it may answer."""
         # 403: permissions and the origin rule, which in single-user mode holds for reading too.
-        found = {self.status, 403, 503, *(refusal.status for refusal in self.refusals)}
+        statuses = {self.status, 403, 503, *(refusal.status for refusal in self.refusals)}
         if self.permission != "PUBLIC":
-            found |= {401}
+            statuses |= {401}
         if self.placeholders:
-            found |= {400, 404}
+            statuses |= {400, 404}
         if self.body is not None or self.query is not None:
-            found |= {400}
+            statuses |= {400}
         if self.body is not None:
-            found |= {413}
-        return sorted(found)
+            statuses |= {413}
+        return sorted(statuses)
 
 
 @attrs.frozen
@@ -141,7 +141,6 @@ class Api:
                 route.name,
                 self._view(route),
                 methods=[route.method],
-                provide_automatic_options=False,
             )
 
     def _view(self, route: Route) -> Callable[..., Awaitable[Response]]:
@@ -197,15 +196,15 @@ def _streamed(answer: ApiStream) -> Response:
 
 
 def _fits(pattern: str, path: str) -> bool:
-    asked, given = pattern.split("/"), path.split("/")
-    return len(asked) == len(given) and all(
-        name.startswith("{") or name == segment for name, segment in zip(asked, given, strict=True)
+    names, segments = pattern.split("/"), path.split("/")
+    return len(names) == len(segments) and all(
+        name.startswith("{") or name == segment for name, segment in zip(names, segments, strict=True)
     )
 
 
-def _read_query(type_: type[msgspec.Struct], given: dict[str, str]) -> msgspec.Struct:
+def _read_query(type_: type[msgspec.Struct], fields: dict[str, str]) -> msgspec.Struct:
     """The query parameters as their class. Raises `Refused`; parameters that nobody knows are refused too."""
     try:
-        return msgspec.convert(given, type_, strict=False)
+        return msgspec.convert(fields, type_, strict=False)
     except msgspec.ValidationError as error:
         raise Refused(BAD_REQUEST.saying(f"the query cannot be read: {error}"[:500])) from None

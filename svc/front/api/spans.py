@@ -52,13 +52,13 @@ async def get_payload(call: Call[None]) -> ApiStream | Refusal:
     trace_id, span_id = call.path["trace_id"], call.path["span_id"]
     if not _TRACE_ID.fullmatch(trace_id) or not _SPAN_ID.fullmatch(span_id):
         return NO_PAYLOAD
-    pieces = _sent(call, bytes.fromhex(trace_id), bytes.fromhex(span_id))
+    pieces = _stream_payload(call, bytes.fromhex(trace_id), bytes.fromhex(span_id))
     # It begins here: from now on whoever drops it gives its lane and turn back.
     await anext(pieces)
     return ApiStream(pieces, STREAM_TIMEOUT_S)
 
 
-async def _sent(call: Call[None], trace_id: bytes, span_id: bytes) -> AsyncIterator[bytes]:
+async def _stream_payload(call: Call[None], trace_id: bytes, span_id: bytes) -> AsyncIterator[bytes]:
     """Nothing at first, once the payload is in hand; then the envelope of contract §1 around it.
 
     Raises `Refused` before that. Holds its lane to the end: what is not sent yet is in memory.
@@ -75,7 +75,7 @@ async def _sent(call: Call[None], trace_id: bytes, span_id: bytes) -> AsyncItera
             )
             if not isinstance(envelope, bytes):
                 raise Refused(NO_PAYLOAD if envelope is None else PAYLOAD_HOLDS_TOO_MUCH)
-            pieces = _pieces(await trio.to_thread.run_sync(_said, envelope, limiter=_openers))
+            pieces = _pieces(await trio.to_thread.run_sync(_decode, envelope, limiter=_openers))
             del envelope
             yield b""
             while (piece := await trio.to_thread.run_sync(next, pieces, None)) is not None:
@@ -85,7 +85,7 @@ async def _sent(call: Call[None], trace_id: bytes, span_id: bytes) -> AsyncItera
         _lanes.release_on_behalf_of(lane)
 
 
-def _said(envelope: bytes) -> dict[str, Any]:
+def _decode(envelope: bytes) -> dict[str, Any]:
     if fields_within(envelope, MOST_FIELDS) is None:
         raise Refused(PAYLOAD_HOLDS_TOO_MUCH)
     try:
@@ -94,11 +94,11 @@ def _said(envelope: bytes) -> dict[str, Any]:
         raise Refused(NO_PAYLOAD) from None
 
 
-def _pieces(said: dict[str, Any]) -> Iterator[bytes]:
+def _pieces(envelope: dict[str, Any]) -> Iterator[bytes]:
     separator = b'{"ok":true,"data":{'
-    for name in list(said):
+    for name in list(envelope):
         # What is sent is let go.
-        value = said.pop(name)
+        value = envelope.pop(name)
         yield separator + msgspec.json.encode(name) + b":"
         separator = b","
         if not isinstance(value, list):
@@ -106,8 +106,8 @@ def _pieces(said: dict[str, Any]) -> Iterator[bytes]:
             continue
         opening = b"["
         for start in range(0, len(value), _SOME):
-            some = msgspec.json.encode(value[start : start + _SOME], enc_hook=jsonable)
-            yield opening + some[1:-1]
+            slice_ = msgspec.json.encode(value[start : start + _SOME], enc_hook=jsonable)
+            yield opening + slice_[1:-1]
             opening = b","
         yield b"]" if value else b"[]"
     yield b"}}"

@@ -67,9 +67,9 @@ class _Kept(msgspec.Struct, array_like=True):
     until: float
 
 
-def path_here(wanted: str) -> str:
+def path_here(path: str) -> str:
     """A path on this very origin; what could lead elsewhere becomes the start page."""
-    return wanted if len(wanted) <= 2000 and _PATH.fullmatch(wanted) else "/"
+    return path if len(path) <= 2000 and _PATH.fullmatch(path) else "/"
 
 
 async def login(call: Call[None]) -> ApiReply | Refusal:
@@ -85,8 +85,8 @@ async def login(call: Call[None]) -> ApiReply | Refusal:
     except SsoFailed as failed:
         return SSO_FAILED.saying(str(failed))
     until = call.means.now().timestamp() + ATTEMPT_S
-    kept = _Kept(attempt.state, attempt.nonce, attempt.verifier, path_here(call.query.next), until)
-    sealed = call.means.sso_seal.close(msgspec.msgpack.encode(kept))
+    state = _Kept(attempt.state, attempt.nonce, attempt.verifier, path_here(call.query.next), until)
+    sealed = call.means.sso_seal.close(msgspec.msgpack.encode(state))
     return ApiReply(location=url, cookies=(set_attempt(sealed, ATTEMPT_S, secure=call.client.secure),))
 
 
@@ -94,19 +94,19 @@ async def callback(call: Call[None]) -> ApiReply | Refusal:
     """Come back from the identity provider, signed in."""
     if call.means.sso is None:
         return SSO_OFF
-    came = await _came_back(call, call.means.sso)
-    done = clear_attempt(secure=call.client.secure)
-    if isinstance(came, Refusal):
+    reply = await _came_back(call, call.means.sso)
+    cleared = clear_attempt(secure=call.client.secure)
+    if isinstance(reply, Refusal):
         if "text/html" in call.headers.get("accept", ""):
             # A person: the page where they began says why.
-            return ApiReply(location=f"/login?refused={came.code}", cookies=(done,))
-        return ApiReply(came, cookies=(done,))
-    return attrs.evolve(came, cookies=(*came.cookies, done))
+            return ApiReply(location=f"/login?refused={reply.code}", cookies=(cleared,))
+        return ApiReply(reply, cookies=(cleared,))
+    return attrs.evolve(reply, cookies=(*reply.cookies, cleared))
 
 
 async def _came_back(call: Call[None], provider: SignOn) -> ApiReply | Refusal:
-    kept = _kept(call)
-    if kept is None or not compare_digest(kept.state.encode(), call.query.state.encode()):
+    state = _open_attempt(call)
+    if state is None or not compare_digest(state.state.encode(), call.query.state.encode()):
         return SSO_FAILED.saying("this sign-in was not begun in this browser, or too long ago; begin again")
     if call.query.error or not call.query.code:
         return SSO_FAILED.saying("the identity provider did not sign you in")
@@ -114,17 +114,17 @@ async def _came_back(call: Call[None], provider: SignOn) -> ApiReply | Refusal:
     if refusal is not None:
         return refusal
     try:
-        identity = await provider.identity(Attempt(kept.state, kept.nonce, kept.verifier), call.query.code)
+        identity = await provider.identity(Attempt(state.state, state.nonce, state.verifier), call.query.code)
     except Outage:
         return SSO_UNREACHABLE
     except SsoFailed as failed:
         return SSO_FAILED.saying(str(failed))
     key = None if identity.email is None else email_key(identity.email)
-    found = await call.means.accounts.sign_in_by_sso(
+    sign_in = await call.means.accounts.sign_in_by_sso(
         (identity.issuer, identity.subject),
         (email_written(identity.email), key) if identity.verified and identity.email and key else None,
     )
-    match found:
+    match sign_in:
         case admission.Unverified():
             return SSO_UNVERIFIED
         case admission.NotAdmitted():
@@ -135,15 +135,16 @@ async def _came_back(call: Call[None], provider: SignOn) -> ApiReply | Refusal:
             return LOOKS_ALIKE
         case account:
             reply = await signed_in(call, account)
-    return ApiReply(location=call.means.landing + kept.next, cookies=reply.cookies)
+    going = "/invitation" if reply.data.invitation else state.next
+    return ApiReply(location=call.means.landing + going, cookies=reply.cookies)
 
 
-def _kept(call: Call[None]) -> _Kept | None:
+def _open_attempt(call: Call[None]) -> _Kept | None:
     for value in attempts(call.headers.get("cookie"), secure=call.client.secure):
         opened = call.means.sso_seal.open(value)
         if opened is not None:
-            kept = msgspec.msgpack.decode(opened, type=_Kept)
-            return kept if kept.until > call.means.now().timestamp() else None
+            state = msgspec.msgpack.decode(opened, type=_Kept)
+            return state if state.until > call.means.now().timestamp() else None
     return None
 
 

@@ -17,6 +17,7 @@ from svc.front.api import (
     findings,
     ingest,
     integrations,
+    invitations,
     keys,
     members,
     orgs,
@@ -30,6 +31,7 @@ from svc.front.api.routes import Route
 ROUTES: Final[tuple[Route, ...]] = (
     *auth.ROUTES,
     *sso.ROUTES,
+    *invitations.ROUTES,
     *orgs.ROUTES,
     *members.ROUTES,
     *projects.ROUTES,

@@ -33,7 +33,7 @@ from svc.front.auth.callers import NOBODY, Caller, Callers, KeyHolder, Nobody, P
 from svc.front.auth.client import Client, Surroundings
 from svc.front.auth.cookies import Seal
 from svc.front.auth.limits import Tries
-from svc.front.ports import AlertDoor, Reach, Replays, Seals, SignOn
+from svc.front.ports import AlertDoor, InvitationMail, Reach, Replays, RunnerPresence, Seals, SignOn
 from svc.front.turns import Turns
 from svc.store.accounts.accounts import AccountStore
 from svc.store.accounts.orgs import OrgStore
@@ -70,6 +70,8 @@ class Means:
     replays: Replays
     #: What sends a test message, and says what can be watched.
     alerts: AlertDoor
+    #: What mails links of invitations.
+    invitation_mail: InvitationMail
     #: The install's terms of retention.
     terms: Terms
     #: What detectors need and this install has, and the project's budget of false alarms.
@@ -81,6 +83,8 @@ class Means:
     #: write is read there.
     history: Database
     turns: Turns
+    #: Whether a runner for agents was started; None where it is a child, which is started when it is needed.
+    runner: RunnerPresence | None = None
 
 
 @attrs.frozen
@@ -170,16 +174,16 @@ async def admit(
 async def _placed(call: Call[None], permission: OrgPermission) -> Call[None] | Refusal:
     """The call with its organization and project, if the caller has the permission there."""
     account_id = call.caller.login.account_id if isinstance(call.caller, Person) else None
-    found = await OrgStore(call.means.database).place(
+    membership = await OrgStore(call.means.database).place(
         call.path["orgSlug"], call.path.get("projectSlug"), account_id
     )
-    if found is None:
+    if membership is None:
         return NO_SUCH_ORG
     match call.caller:
         case Person():
-            role = found.role
+            role = membership.role
         case KeyHolder(grant):
-            role = KEY_ROLE if grant.project_id in found.project_ids else None
+            role = KEY_ROLE if grant.project_id in membership.project_ids else None
         case SingleUser():
             role = "owner"
         case Nobody():
@@ -188,13 +192,13 @@ async def _placed(call: Call[None], permission: OrgPermission) -> Call[None] | R
         # To somebody who does not belong here it does not exist.
         return NO_SUCH_ORG
     if "projectSlug" in call.path:
-        if found.project is None:
+        if membership.project is None:
             return NO_SUCH_PROJECT
-        if isinstance(call.caller, KeyHolder) and call.caller.grant.project_id != found.project.id:
+        if isinstance(call.caller, KeyHolder) and call.caller.grant.project_id != membership.project.id:
             return NO_SUCH_PROJECT
     if not may(role, permission):
         return FORBIDDEN.saying(_NEEDS[permission])
-    return attrs.evolve(call, maybe_org=found.org, maybe_project=found.project, role=role)
+    return attrs.evolve(call, maybe_org=membership.org, maybe_project=membership.project, role=role)
 
 
 _NEEDS: Final[dict[OrgPermission, str]] = {
@@ -218,8 +222,8 @@ def _refuse_key(rule: Rule, caller: KeyHolder, *, own_project: bool) -> Refusal 
 
 def lowered(headers: Headers) -> dict[str, str]:
     """Header names in lower case; of several of a name the last counts, cookies are joined."""
-    found: dict[str, str] = {}
+    lowercase: dict[str, str] = {}
     for name, value in headers.items():
         name = name.lower()
-        found[name] = f"{found[name]}; {value}" if name == "cookie" and name in found else value
-    return found
+        lowercase[name] = f"{lowercase[name]}; {value}" if name == "cookie" and name in lowercase else value
+    return lowercase

@@ -33,14 +33,14 @@ class Client:
     def place(self) -> str:
         """What limits are counted by: an IPv4 address, or the /64 that a client of IPv6 moves within."""
         try:
-            found = ip_address(self.address.partition("%")[0])
+            ip = ip_address(self.address.partition("%")[0])
         except ValueError:
             return self.address
-        if isinstance(found, IPv4Address):
-            return str(found)
-        if found.ipv4_mapped is not None:
-            return str(found.ipv4_mapped)
-        return str(ip_network((found, 64), strict=False))
+        if isinstance(ip, IPv4Address):
+            return str(ip)
+        if ip.ipv4_mapped is not None:
+            return str(ip.ipv4_mapped)
+        return str(ip_network((ip, 64), strict=False))
 
 
 @attrs.frozen
@@ -61,11 +61,11 @@ class Surroundings:
             scheme = headers.get("x-forwarded-proto", scheme).split(",")[-1].strip().lower()
             # From the right, each hop was written by the next; the first that we do not trust is the client.
             for hop in reversed(headers.get("x-forwarded-for", "").split(",")):
-                named = _address(hop)
-                if named is None:
+                hop_address = _address(hop)
+                if hop_address is None:
                     break
-                address = named
-                if not self._trusts(named):
+                address = hop_address
+                if not self._trusts(hop_address):
                     break
         return Client(address, scheme, scheme == "https" or self.always_secure)
 
@@ -115,14 +115,14 @@ class Surroundings:
         if origin in self.origins:
             return True
         try:
-            named = urlsplit(origin)
-            reached = urlsplit(f"{named.scheme}://{host}")
+            origin_url = urlsplit(origin)
+            reached = urlsplit(f"{origin_url.scheme}://{host}")
             return (
-                named.scheme == scheme
-                and named.scheme in _PORTS
-                and named.hostname is not None
-                and (named.hostname, named.port or _PORTS[named.scheme])
-                == (reached.hostname, reached.port or _PORTS[named.scheme])
+                origin_url.scheme == scheme
+                and origin_url.scheme in _PORTS
+                and origin_url.hostname is not None
+                and (origin_url.hostname, origin_url.port or _PORTS[origin_url.scheme])
+                == (reached.hostname, reached.port or _PORTS[origin_url.scheme])
             )
         except ValueError:
             return False
@@ -131,10 +131,10 @@ class Surroundings:
         if not self.proxies:
             return False
         try:
-            named = ip_address(address)
+            ip = ip_address(address)
         except ValueError:
             return False
-        return any(named in network for network in self.proxies)
+        return any(ip in network for network in self.proxies)
 
 
 def _is_localhost(host: str) -> bool:

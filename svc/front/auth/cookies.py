@@ -83,11 +83,11 @@ def attempts(header: str | None, *, secure: bool) -> Iterator[str]:
     return named(_full(ATTEMPT_NAME, secure), header)
 
 
-def named(wanted: str, header: str | None) -> Iterator[str]:
+def named(wanted_name: str, header: str | None) -> Iterator[str]:
     """The values of every cookie of a name."""
     for pair in (header or "").split(";"):
         name, _, value = pair.strip().partition("=")
-        if name == wanted:
+        if name == wanted_name:
             yield value.strip().strip('"')
 
 

@@ -144,27 +144,27 @@ class Tries:
 
     def sign_up(self, account: str, place: str) -> int | None:
         """Count a sign-up, apart from the guesses at the account's password."""
-        return self.by_account_here.try_(_here(f"new {account}", place))
+        return self.by_account_here.try_(_pair_digest(f"new {account}", place))
 
     def guess(self, account: str, place: str) -> int | None:
         """Count a guess at an account's password from a place of which nothing is known."""
-        wait = self.by_account_here.try_(_here(account, place))
+        wait = self.by_account_here.try_(_pair_digest(account, place))
         return self.by_account.try_(_digest(account)) if wait is None else wait
 
     def guess_known(self, account: str, place: str) -> int | None:
         """Count a guess that `guess` told to wait, from a place that the account is known at."""
-        return self.by_account_known.try_(_here(account, place))
+        return self.by_account_known.try_(_pair_digest(account, place))
 
     def succeeded(self, account: str, place: str, *, as_known: bool) -> None:
         """The guess was right: this place begins anew. What came from elsewhere stays counted."""
-        self.by_account_here.forget(_here(account, place))
-        self.by_account_known.forget(_here(account, place))
+        self.by_account_here.forget(_pair_digest(account, place))
+        self.by_account_known.forget(_pair_digest(account, place))
         if not as_known:
             self.by_account.take_back(_digest(account))
 
 
-def _here(account: str, place: str) -> str:
-    return _digest(f"{account} {place}")
+def _pair_digest(account: str, address: str) -> str:
+    return _digest(f"{account} {address}")
 
 
 def _digest(name: str) -> str:

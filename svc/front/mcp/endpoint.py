@@ -54,7 +54,7 @@ from svc.front.mcp.reads import Reads
 from svc.front.mcp.tools import BY_NAME, LISTED, LISTED_TO_RUNS, BadArguments, Tool, instructions
 from svc.front.server.door import AsgiScope, Body, Receive, Send, refuse, respond
 from svc.front.turns import Turns
-from svc.store.reads.payloads import ROOM_BYTES, answer_bytes
+from svc.store.reads.payloads import ROOM_BYTES, Opening, answer_bytes
 
 log = logging.getLogger(__name__)
 
@@ -146,13 +146,13 @@ class Mcp:
         if isinstance(messages, list):
             answers = await self._batch(grant, messages)
             return _Reply(200, b"[" + b",".join(answers) + b"]") if answers else _Reply(204)
-        answer = await self._one(grant, messages, ROOM_BYTES)
+        answer = await self._one(grant, messages, ROOM_BYTES, Opening())
         return _Reply(204) if answer is None else _Reply(200, answer)
 
     async def _batch(self, grant: Grant, messages: list[Message]) -> list[bytes]:
         """The responses to the messages of a batch, one after the other, within one room and one time."""
         answers: list[bytes] = []
-        left = BATCH_BYTES
+        left, opening = BATCH_BYTES, Opening()
         deadline = trio.current_time() + BATCH_TIMEOUT_S
         for message in messages:
             answer: bytes | None = None
@@ -160,7 +160,7 @@ class Mcp:
                 answer = _over(message, BATCH_FULL.format(most_mib=BATCH_BYTES // MIB))
             else:
                 with trio.move_on_at(deadline) as time_left:
-                    answer = await self._one(grant, message, min(ROOM_BYTES, left))
+                    answer = await self._one(grant, message, min(ROOM_BYTES, left), opening)
                 if time_left.cancelled_caught:
                     answer = _over(message, BATCH_TOO_SLOW.format(seconds=round(BATCH_TIMEOUT_S)))
             if answer is not None:
@@ -168,7 +168,7 @@ class Mcp:
                 left -= len(answer)
         return answers
 
-    async def _one(self, grant: Grant, message: Message, room_bytes: int) -> bytes | None:
+    async def _one(self, grant: Grant, message: Message, room_bytes: int, opening: Opening) -> bytes | None:
         """The response to one message, at most about `room_bytes` long; None when it wants none."""
         match message:
             case Notification():
@@ -177,7 +177,7 @@ class Mcp:
                 return failure(message)
             case Request():
                 try:
-                    result = await self._result(grant, message, room_bytes)
+                    result = await self._result(grant, message, room_bytes, opening)
                 except Exception:
                     log.exception("an MCP request failed: %s", message.method[:60])
                     result = Fault(INTERNAL_ERROR, "something went wrong on our side; the log names it")
@@ -185,7 +185,7 @@ class Mcp:
                     return failure(attrs.evolve(result, id=message.id))
                 return success(message.id, result)
 
-    async def _result(self, grant: Grant, request: Request, room_bytes: int) -> Any:
+    async def _result(self, grant: Grant, request: Request, room_bytes: int, opening: Opening) -> Any:
         params = {} if request.params is None else request.params
         match request.method:
             case "initialize":
@@ -202,11 +202,11 @@ class Mcp:
                     return Fault(INVALID_PARAMS, "there is one page of tools and no cursor to it")
                 return LISTED if grant.purpose is None else LISTED_TO_RUNS
             case "tools/call":
-                return await self._call(grant, params, room_bytes)
+                return await self._call(grant, params, room_bytes, opening)
             case other:
                 return Fault(METHOD_NOT_FOUND, f"method not found: {other[:200]}")
 
-    async def _call(self, grant: Grant, params: Any, room_bytes: int) -> Any:
+    async def _call(self, grant: Grant, params: Any, room_bytes: int, opening: Opening) -> Any:
         if not isinstance(params, dict):
             return Fault(INVALID_PARAMS, "params must be an object with name and arguments")
         name, arguments = params.get("name"), params.get("arguments")
@@ -219,7 +219,7 @@ class Mcp:
             # A name that is withheld reads the same.
             return _said(f"unknown tool: {name[:100]}; tools/list shows what there is")
         try:
-            return await self._run(tool, grant, arguments or {}, room_bytes)
+            return await self._run(tool, grant, arguments or {}, room_bytes, opening)
         except BadArguments as error:
             return Fault(INVALID_PARAMS, str(error))
         except ToolError as error:
@@ -233,11 +233,13 @@ class Mcp:
                 "the store cannot answer right now, or not in time; try again, or narrow the question"
             )
 
-    async def _run(self, tool: Tool, grant: Grant, arguments: dict[str, Any], room_bytes: int) -> Any:
+    async def _run(
+        self, tool: Tool, grant: Grant, arguments: dict[str, Any], room_bytes: int, opening: Opening
+    ) -> Any:
         """The answer of a tool, encoded in a thread: a page of payloads would hold up the doors."""
         asked = tool.read(arguments)
         async with self.turns.turn(grant.key_id):
-            reads = attrs.evolve(self.reads, room_bytes=room_bytes)
+            reads = attrs.evolve(self.reads, room_bytes=room_bytes, opening=opening)
             answer = await tool.handler(reads, grant.project_id, asked)
             return await trio.to_thread.run_sync(_told, answer, room_bytes)
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 import re
 from datetime import datetime, timedelta
 from functools import partial
-from importlib.metadata import version
 from typing import Any, Final, TypeVar
 from uuid import UUID
 
 from msgspec import UNSET, UnsetType
 
+from protocol.release import release
 from protocol.rest.query import (
     SEARCH_LIMIT_DEFAULT,
     SEARCH_LIMIT_MAX,
@@ -39,7 +39,7 @@ PAGE_MAX: Final = 100
 PAYLOAD_WINDOW: Final = timedelta(hours=24)
 #: Call sites whose spans are counted.
 COUNTED_SITES: Final = 10_000
-PIPELINE_VERSION: Final = version("trace-svc")
+PIPELINE_VERSION: Final = release()
 
 _ID: Final = {16: re.compile(r"[0-9a-fA-F]{32}", re.ASCII), 8: re.compile(r"[0-9a-fA-F]{16}", re.ASCII)}
 
@@ -77,10 +77,11 @@ async def list_call_sites(reads: Reads, project_id: int, _asked: a.ListCallSites
     """The call sites, the busiest first."""
     facets = await reads.queries.facets(_everything(project_id, SPANS), "call_site_id", COUNTED_SITES)
     counts = {facet["value"]: facet["count"] for facet in facets["facets"]}
-    sites, more = await reads.call_sites.page(project_id, reads.now(), list(counts))
+    sites, left_out = await reads.call_sites.page(project_id, reads.now(), list(counts))
     return {
         "call_sites": [{**site, "sample_count": counts.get(site["id"], 0)} for site in sites],
-        "call_sites_truncated": more,
+        "call_sites_truncated": left_out > 0,
+        "call_sites_left_out": left_out,
     }
 
 
@@ -179,7 +180,9 @@ async def get_trace(reads: Reads, project_id: int, asked: a.GetTrace) -> Answer:
     trace = (
         None
         if trace_id is None
-        else await reads.traces.one(project_id, trace_id, payload=payload, room_bytes=reads.payload_bytes)
+        else await reads.traces.one(
+            project_id, trace_id, payload=payload, room_bytes=reads.payload_bytes, opening=reads.opening
+        )
     )
     if trace is None:
         raise _no_trace(asked.trace_id)
@@ -220,6 +223,7 @@ async def list_spans(reads: Reads, project_id: int, asked: a.ListSpans) -> Answe
         limit=_limit(asked.limit),
         cursor=_given(asked.cursor),
         room_bytes=reads.payload_bytes,
+        opening=reads.opening,
     )
     await with_places(page["spans"], partial(reads.projects.slugs, project_id))
     return page
@@ -230,7 +234,9 @@ async def get_span(reads: Reads, project_id: int, asked: a.GetSpan) -> Answer:
     trace_id, span_id = _hex(asked.trace_id, 16), _hex(asked.span_id, 8)
     span = None
     if trace_id is not None and span_id is not None:
-        span = await reads.spans.one(project_id, trace_id, span_id, room_bytes=reads.payload_bytes)
+        span = await reads.spans.one(
+            project_id, trace_id, span_id, room_bytes=reads.payload_bytes, opening=reads.opening
+        )
     if span is None:
         raise ToolError(
             f"there is no span {asked.span_id[:80]!r} in trace {asked.trace_id[:80]!r} of this project;"

@@ -16,7 +16,7 @@ from svc.store.detection.findings import FindingStore
 from svc.store.detection.taxonomy import TaxonomyStore
 from svc.store.postgres.database import Database
 from svc.store.reads.call_sites import CallSiteReads
-from svc.store.reads.payloads import ROOM_BYTES
+from svc.store.reads.payloads import ROOM_BYTES, Opening
 from svc.store.reads.projects import ProjectReads
 from svc.store.reads.query import QueryStore
 from svc.store.reads.sessions import SessionReads
@@ -46,6 +46,8 @@ class Reads:
     #: The model provider that agents have here by themselves.
     ambient: str | None = None
     room_bytes: int = ROOM_BYTES
+    #: What may still be opened for the answer, or for all of its batch.
+    opening: Opening | None = None
 
     @property
     def payload_bytes(self) -> int:

@@ -37,8 +37,9 @@ DESCRIPTIONS: Final = {
             enabled_classifiers are the detectors that run, call_sites_swept how many call sites they
             have looked at. A good first call.""",
         "list_call_sites": """
-            Call sites, the busiest first: the places in the application that make spans, at most 1000
-            (call_sites_truncated says when there are more). sample_count is how many spans one has;
+            Call sites, the busiest first: the places in the application that make spans, at most 200
+            (call_sites_left_out says how many more there are; query_facets of spans by call_site_id
+            counts them). sample_count is how many spans one has;
             tagged says whether the application named it or it was inferred; intent, shape and
             output_schema are what its owners imported (else shape is its commonest kind of span);
             observed holds error_rate, p50 and p95 latency_ms and cost_per_call in USD over its newest

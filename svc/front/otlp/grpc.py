@@ -24,6 +24,7 @@ import ssl
 import struct
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final
 
 import attrs
@@ -45,7 +46,9 @@ from protocol.refusals import (
     GRPC_COMPRESSION,
     GRPC_NO_PROJECT,
     GRPC_NO_TOKEN,
+    GRPC_OTHER_SIGNALS,
     GRPC_SCOPE,
+    GRPC_UNKNOWN,
     INGEST_SCOPE,
     METADATA_TOO_LARGE,
     NO_TENANT,
@@ -148,12 +151,30 @@ def bounded_metadata(headers: Sequence[tuple[str, str]]) -> list[tuple[str, str]
     ]
 
 
+class _Methods(dict[str, Handler]):
+    """The methods by their path; of one that is not there `get` returns a handler that refuses it.
+
+    grpclib 0.4.9 answers an unknown method without a content type, which clients report in place of its text.
+    """
+
+    def get(self, path: str, default: Any = None) -> Handler:
+        handler = super().get(path)
+        if handler is not None:
+            return handler
+        failure = _Failure(Status.UNIMPLEMENTED, GRPC_OTHER_SIGNALS.get(path, GRPC_UNKNOWN))
+        return Handler(partial(_fail, failure=failure), Cardinality.UNARY_UNARY, bytes, bytes)
+
+
 class _Server(Server):
     """grpclib's server on our connections."""
 
+    def __init__(self, service: OtlpGrpc) -> None:
+        super().__init__([service], codec=_Bytes(), status_details_codec=_Details())
+        self._mapping = _Methods(self._mapping)
+
     def _protocol_factory(self) -> H2Protocol:
-        made = super()._protocol_factory()
-        return _Connection(made.handler, made.config, made.h2_config)
+        protocol = super()._protocol_factory()
+        return _Connection(protocol.handler, protocol.config, protocol.h2_config)
 
 
 @attrs.frozen
@@ -203,7 +224,7 @@ class OtlpGrpc:
         """Listen, under TLS where there is a context for it. Raises `OSError` when the port is taken."""
 
         async def start() -> Server:
-            server = _Server([self], codec=_Bytes(), status_details_codec=_Details())
+            server = _Server(self)
             await server.start(host, port, ssl=tls)
             return server
 
@@ -217,15 +238,15 @@ class OtlpGrpc:
             if self.in_flight:
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self._emptied.wait(), timeout_s)
-            ended = not self.in_flight
+            drained = not self.in_flight
             if self._server is not None:
                 self._server.close()
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self._server.wait_closed(), CLOSE_TIMEOUT_S)
-            return ended
+            return drained
 
-        ended: bool = await trio_asyncio.aio_as_trio(stop)()
-        return ended
+        drained: bool = await trio_asyncio.aio_as_trio(stop)()
+        return drained
 
     async def _export(self, stream: Stream[bytes, bytes]) -> None:
         self.in_flight += 1
@@ -277,15 +298,15 @@ class OtlpGrpc:
             if isinstance(message, _Failure):
                 return message
             body, encoding = message
-            taken = self._intake.take(grant, body, encoding, "protobuf", room)
-            if isinstance(taken, Held | Large):
-                taken = await trio_asyncio.trio_as_aio(self._intake.settled)(taken)
-        if isinstance(taken, Refusal):
-            return _failure(taken)
+            intake = self._intake.take(grant, body, encoding, "protobuf", room)
+            if isinstance(intake, Held | Large):
+                intake = await trio_asyncio.trio_as_aio(self._intake.settled)(intake)
+        if isinstance(intake, Refusal):
+            return _failure(intake)
         response = ExportTraceServiceResponse()
-        if taken.screening.rejected:
-            response.partial_success.rejected_spans = taken.screening.rejected
-            response.partial_success.error_message = taken.screening.message()
+        if intake.screening.rejected:
+            response.partial_success.rejected_spans = intake.screening.rejected
+            response.partial_success.error_message = intake.screening.message()
         return response.SerializeToString()
 
     async def _grant(self, stream: Stream[bytes, bytes]) -> Grant | _Failure:
@@ -294,8 +315,8 @@ class OtlpGrpc:
         token = bearer(headers.get("authorization"))
         if token is None:
             self._intake.tally.refuse(NO_TENANT)
-            known = await trio_asyncio.trio_as_aio(self._callers.without_project)(headers)
-            return _Failure(Status.UNAUTHENTICATED, GRPC_NO_PROJECT if known else GRPC_NO_TOKEN)
+            has_key = await trio_asyncio.trio_as_aio(self._callers.without_project)(headers)
+            return _Failure(Status.UNAUTHENTICATED, GRPC_NO_PROJECT if has_key else GRPC_NO_TOKEN)
         match await trio_asyncio.trio_as_aio(self._keys.verify)(token):
             case Grant(scope="write" | "admin") as grant:
                 return grant
@@ -325,15 +346,15 @@ class OtlpGrpc:
             return _failure(self._intake.tally.refuse(PAYLOAD_TOO_LARGE))
         if refusal := self._intake.hold(room, length):
             return _failure(self._intake.tally.refuse(refusal))
-        read = io.BytesIO()
+        buffer = io.BytesIO()
         try:
             # In steps: grpclib keeps a copy of what it is asked for until it has all of it.
-            while left := length - read.tell():
-                piece = await raw.recv_data(min(left, READ_STEP_BYTES))
+            while missing := length - buffer.tell():
+                piece = await raw.recv_data(min(missing, READ_STEP_BYTES))
                 if not piece:
                     return _CUT_SHORT
-                read.write(piece)
-            body = read.getvalue()
+                buffer.write(piece)
+            body = buffer.getvalue()
         except AssertionError:
             return _CUT_SHORT
         if not compressed:

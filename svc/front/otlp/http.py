@@ -60,10 +60,10 @@ class OtlpHttp:
         answer = await self._answer(scope, body)
         if isinstance(answer, Refusal):
             # A client that never ends its body loses its connection; any other can go on using it.
-            ended = await body.drain()
+            drained = await body.drain()
             allow = [(b"allow", b"POST")] if answer.status == 405 else []
-            content = _status(answer) if _wants_status(_headers(scope)) else None
-            await refuse(send, answer, close=not ended, headers=allow, content=content)
+            content = (PROTOBUF.encode(), status_of(answer)) if _wants_status(_headers(scope)) else None
+            await refuse(send, answer, close=not drained, headers=allow, content=content)
             return
         screening, form = answer
         content_type = b"application/json" if form == "json" else b"application/x-protobuf"
@@ -89,13 +89,13 @@ class OtlpHttp:
         if form is None or encoding not in ENCODINGS:
             return self.intake.tally.refuse(_unsupported(media_type, encoding, form is None))
         with self.intake.spool.reservation() as room:
-            sent = await self._read(headers, body, room)
-            if isinstance(sent, Refusal):
-                return self.intake.tally.refuse(sent)
-            taken = self.intake.take(grant, sent, encoding, form, room)
-            if isinstance(taken, Held | Large):
-                taken = await self.intake.settled(taken)
-        return taken if isinstance(taken, Refusal) else (taken.screening, form)
+            encoded = await self._read(headers, body, room)
+            if isinstance(encoded, Refusal):
+                return self.intake.tally.refuse(encoded)
+            taking = self.intake.take(grant, encoded, encoding, form, room)
+            if isinstance(taking, Held | Large):
+                taking = await self.intake.settled(taking)
+        return taking if isinstance(taking, Refusal) else (taking.screening, form)
 
     async def _read(self, headers: dict[str, str], body: Body, room: Reservation) -> bytes | Refusal:
         """The whole body, as sent. Never holds more than the limit, nor more than there is room for."""
@@ -106,7 +106,7 @@ class OtlpHttp:
         if declared and (refusal := self.intake.hold(room, declared)):
             return refusal
         # BytesIO grows in place and hands its buffer over uncopied, where joining a list would need it twice.
-        read = io.BytesIO()
+        buffer = io.BytesIO()
         size = 0
         with trio.move_on_after(BODY_TIMEOUT_S):
             while (chunk := await body.chunk()) is not None:
@@ -115,8 +115,8 @@ class OtlpHttp:
                     return PAYLOAD_TOO_LARGE
                 if size > declared and (refusal := self.intake.hold(room, size)):
                     return refusal
-                read.write(chunk)
-            return read.getvalue()
+                buffer.write(chunk)
+            return buffer.getvalue()
         return BODY_TIMEOUT
 
 
@@ -126,20 +126,20 @@ def _headers(scope: AsgiScope) -> dict[str, str]:
 
 #: The codes of `google.rpc.Status` that OTLP's retry rules are written in.
 _CODES: Final = {400: 3, 401: 16, 403: 7, 404: 12, 405: 12, 408: 4, 413: 8, 415: 3, 503: 14}
-_PROTOBUF: Final = b"application/x-protobuf"
+PROTOBUF: Final = "application/x-protobuf"
 
 
 def _wants_status(headers: dict[str, str]) -> bool:
     """Whether a client asks for errors in protobuf and would not rather have JSON."""
     accepted = headers.get("accept", "").lower()
-    return _PROTOBUF.decode() in accepted and "json" not in accepted
+    return PROTOBUF in accepted and "json" not in accepted
 
 
-def _status(refusal: Refusal) -> tuple[bytes, bytes]:
+def status_of(refusal: Refusal) -> bytes:
     """The refusal as `google.rpc.Status`, as OTLP/HTTP has it."""
     wait_s = refusal.retry_after_s
     details = [] if wait_s is None else [rpc.as_any(rpc.retry_after(wait_s))]
-    return _PROTOBUF, bytes(rpc.Status(code=_CODES[refusal.status], message=refusal.message, details=details))
+    return bytes(rpc.Status(code=_CODES[refusal.status], message=refusal.message, details=details))
 
 
 def _unsupported(media_type: str, encoding: str, is_type: bool) -> Refusal:

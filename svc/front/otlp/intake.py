@@ -99,8 +99,8 @@ class IntakeTally:
 
     def take_rejections(self) -> Counter[tuple[int, str]]:
         """Those since the last call."""
-        taken, self.rejections = self.rejections, Counter()
-        return taken
+        rejections, self.rejections = self.rejections, Counter()
+        return rejections
 
 
 @attrs.frozen
@@ -199,20 +199,20 @@ class Intake:
             return self.tally.refuse(self._unread(error))
         return self._offered(grant, clean, screening, room)
 
-    async def settled(self, taken: Held | Large) -> Taken | Refusal:
+    async def settled(self, taking: Held | Large) -> Taken | Refusal:
         """Wait until a large body is read, and until a durable spool has the batch, or has not.
 
         Cancellation: a reading thread is waited for; what it read is forgotten.
         """
-        if isinstance(taken, Large):
-            read = await trio.to_thread.run_sync(self._read, taken, limiter=self._readers)
-            if isinstance(read, Refusal):
-                return self.tally.refuse(read)
-            offered = self._offered(taken.grant, *read, taken.room)
+        if isinstance(taking, Large):
+            decoded = await trio.to_thread.run_sync(self._read, taking, limiter=self._readers)
+            if isinstance(decoded, Refusal):
+                return self.tally.refuse(decoded)
+            offered = self._offered(taking.grant, *decoded, taking.room)
             if not isinstance(offered, Held):
                 return offered
-            taken = offered
-        return self._answered(taken.screening, taken.batch, await taken.ticket.answer(DURABLE_TIMEOUT_S))
+            taking = offered
+        return self._answered(taking.screening, taking.batch, await taking.ticket.answer(DURABLE_TIMEOUT_S))
 
     def _read(self, large: Large) -> tuple[bytes, Screening] | Refusal:
         """In a thread: inflate and read one large body.

@@ -42,11 +42,11 @@ class RefusedLately:
     def told(self) -> list[dict[str, Any]]:
         """`{status, cause, message, count}` of each cause of the last minutes, the most frequent first."""
         self._forget(int(self.clock() // 60))
-        found = [
+        causes = [
             {"status": status, "cause": cause, "message": message, "count": sum(counts.values())}
             for (status, cause), (message, counts) in self._causes.items()
         ]
-        return sorted(found, key=lambda one: (-int(one["count"]), str(one["cause"])))
+        return sorted(causes, key=lambda one: (-int(one["count"]), str(one["cause"])))
 
     def _forget(self, minute: int) -> None:
         for cause, (_, counts) in list(self._causes.items()):

@@ -1,7 +1,8 @@
 """Taking an address before anything else is started, so that one that is taken is named at once.
 
 Called first in a start. Bound and not listening yet: clients are told that nobody is there until the service
-is ready. Never accepts.
+is ready. Never accepts. Who holds a port is read from `/proc`, where there is one; another account's
+processes are closed to us, and then nobody is named.
 """
 
 from __future__ import annotations
@@ -9,8 +10,16 @@ from __future__ import annotations
 import errno
 import os
 import socket
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
 
 from protocol.operator import OperatorError
+
+_TABLES: Final = ("/proc/net/tcp", "/proc/net/tcp6")
+#: The state of a socket that listens, as these tables write it.
+_LISTENS: Final = "0A"
 
 
 class AddressTaken(OperatorError):
@@ -19,7 +28,6 @@ class AddressTaken(OperatorError):
 
 def bound(host: str, port: int, variable: str) -> socket.socket:
     """A socket on this address, which `variable` sets. Raises `AddressTaken`."""
-    where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -33,7 +41,7 @@ def bound(host: str, port: int, variable: str) -> socket.socket:
         sock.bind(address)
     except OSError as error:
         sock.close()
-        raise AddressTaken(f"cannot listen on {where}: {_cause(error, variable)}") from None
+        raise address_refused(error, host, port, variable) from None
     return sock
 
 
@@ -42,13 +50,40 @@ def free(host: str, port: int, variable: str) -> None:
     bound(host, port, variable).close()
 
 
-def _cause(error: OSError, variable: str) -> str:
+def address_refused(error: OSError, host: str, port: int, variable: str) -> AddressTaken:
+    """What is said where this address cannot be listened on."""
+    where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    return AddressTaken(f"cannot listen on {where}: {_cause(error, port, variable)}")
+
+
+def _cause(error: OSError, port: int, variable: str) -> str:
     match error.errno:
         case errno.EADDRINUSE:
-            return f"another program does already; stop it, or set {variable} to another port"
+            return f"{holder(port)} does already. Stop it, or set {variable} to another port"
         case errno.EACCES:
-            return f"this account may not; set {variable} to a port from 1024 on"
+            return f"this account may not. Set {variable} to a port from 1024 on"
         case errno.EADDRNOTAVAIL:
-            return f"this machine has no such address; set {variable} to one that it has"
+            return f"this machine has no such address. Set {variable} to one that it has"
         case _:
-            return f"{os.strerror(error.errno or 0)}; {variable} sets the address"
+            return f"{os.strerror(error.errno or 0)}. {variable} sets the address"
+
+
+def holder(port: int) -> str:
+    """The program that listens on this port, as far as this account may see."""
+    inodes = {inode for table in _TABLES for inode in _listening(Path(table), port)}
+    sockets = {f"socket:[{inode}]" for inode in inodes}
+    for process in Path("/proc").glob("[0-9]*") if sockets else ():
+        # It may end meanwhile, and another account's is closed to us.
+        with suppress(OSError):
+            if any(os.readlink(file) in sockets for file in (process / "fd").iterdir()):
+                return f"process {process.name} ({(process / 'comm').read_text().strip()})"
+    return "another program"
+
+
+def _listening(table: Path, port: int) -> Iterator[str]:
+    """The inodes of the sockets that listen on this port, from a table of `/proc/net`."""
+    with suppress(OSError):
+        for line in table.read_text().splitlines()[1:]:
+            columns = line.split()
+            if columns[3] == _LISTENS and int(columns[1].rpartition(":")[2], 16) == port:
+                yield columns[9]

@@ -83,5 +83,5 @@ class PlainPort:
             path = b"/"
         query = scope.get("query_string") or b""
         # Already quoted where its sender did; what would end the header is not let through.
-        told = quote(path, safe=_QUOTED) + (quote(b"?" + query, safe=_QUOTED + "?") if query else "")
-        return f"https://{self.domain}{told}".encode()
+        target = quote(path, safe=_QUOTED) + (quote(b"?" + query, safe=_QUOTED + "?") if query else "")
+        return f"https://{self.domain}{target}".encode()

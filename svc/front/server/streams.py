@@ -49,11 +49,11 @@ class Streams(H2Protocol):
         if not isinstance(event, RawData) or len(event.data) <= STEP_BYTES:
             await super().handle(event)
             return
-        whole = memoryview(event.data)
-        for start in range(0, len(whole), STEP_BYTES):
+        received = memoryview(event.data)
+        for start in range(0, len(received), STEP_BYTES):
             if self.closed:
                 return
-            await super().handle(RawData(bytes(whole[start : start + STEP_BYTES])))
+            await super().handle(RawData(bytes(received[start : start + STEP_BYTES])))
             await trio.lowlevel.checkpoint()
 
     async def _handle_events(self, events: list[h2.events.Event]) -> None:

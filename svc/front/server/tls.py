@@ -92,10 +92,10 @@ class TlsDoors:
         with trio.move_on_after(HELLO_TIMEOUT_S):
             if await _first_protocols(transport.socket) != [ACME_TLS]:
                 return False
-            shown = trio.SSLStream(transport, proof, server_side=True, https_compatible=True)
+            handshake = trio.SSLStream(transport, proof, server_side=True, https_compatible=True)
             try:
-                await shown.do_handshake()
-                await shown.aclose()
+                await handshake.do_handshake()
+                await handshake.aclose()
             except trio.BrokenResourceError:
                 # Whether it was content the authority says.
                 return True
@@ -105,11 +105,11 @@ class TlsDoors:
 async def _first_protocols(socket: trio.socket.SocketType) -> list[str]:
     """The protocols (ALPN) of the first message of a client, which stays unread; none if it is not TLS."""
     while True:
-        seen = await socket.recv(_HELLO_BYTES, trio.socket.MSG_PEEK)
-        if not seen or seen[0] != 22:
+        hello = await socket.recv(_HELLO_BYTES, trio.socket.MSG_PEEK)
+        if not hello or hello[0] != 22:
             return []
-        if len(seen) >= 5 and len(seen) >= 5 + int.from_bytes(seen[3:5], "big"):
-            return hello_protocols(seen[5 : 5 + int.from_bytes(seen[3:5], "big")])
+        if len(hello) >= 5 and len(hello) >= 5 + int.from_bytes(hello[3:5], "big"):
+            return hello_protocols(hello[5 : 5 + int.from_bytes(hello[3:5], "big")])
         # What was peeked at is there at once again: the rest is a moment away.
         await trio.sleep(_PEEK_PAUSE_S)
 
@@ -117,22 +117,22 @@ async def _first_protocols(socket: trio.socket.SocketType) -> list[str]:
 def hello_protocols(message: bytes) -> list[str]:
     """The protocols that a ClientHello offers (RFC 8446 §4.1.2, RFC 7301); none where it is no such thing."""
     try:
-        read = _Reader(message)
-        if read.number(1) != 1:
+        reader = _Reader(message)
+        if reader.number(1) != 1:
             return []
-        read = _Reader(read.take(read.number(3)))
-        read.take(2 + 32)
+        reader = _Reader(reader.take(reader.number(3)))
+        reader.take(2 + 32)
         for width in (1, 2, 1):
-            read.take(read.number(width))
-        extensions = _Reader(read.take(read.number(2)))
+            reader.take(reader.number(width))
+        extensions = _Reader(reader.take(reader.number(2)))
         while extensions.left:
             kind, body = extensions.number(2), extensions.take(extensions.number(2))
             if kind == 16:
                 listed = _Reader(body)
-                names, found = _Reader(listed.take(listed.number(2))), []
+                names, protocols = _Reader(listed.take(listed.number(2))), []
                 while names.left:
-                    found.append(names.take(names.number(1)).decode("ascii"))
-                return found
+                    protocols.append(names.take(names.number(1)).decode("ascii"))
+                return protocols
     except (EOFError, UnicodeError):
         return []
     return []

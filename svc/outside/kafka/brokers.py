@@ -38,7 +38,7 @@ POLL_S: Final = 0.1
 TAKE: Final = 50
 #: How soon after a failure the brokers are looked for again.
 RETRY_S: Final = 0.5
-#: How long a message may be on its way. Below the patience of the doors, so that they hear the answer.
+#: How long a message may be on its way. Below the timeout of the listeners, so that they get the answer.
 DELIVERY_TIMEOUT_S: Final = 6.0
 FLUSH_TIMEOUT_S: Final = 3.0
 CLOSE_TIMEOUT_S: Final = 5.0
@@ -233,31 +233,31 @@ class Link:
         if error.code() in (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN):
             self._look.set()
 
-    def _settings(self, **more: Any) -> dict[str, Any]:
-        return settings_of(self._kafka, self._log, error_cb=self._noticed, **more)
+    def _settings(self, **overrides: Any) -> dict[str, Any]:
+        return settings_of(self._kafka, self._log, error_cb=self._noticed, **overrides)
 
     def survey(self) -> None:
         """Make the topics, then look at brokers and backlog every few seconds."""
         topics = Topics(self._kafka, self._settings)
-        known: Survey | None = None
+        survey: Survey | None = None
         try:
             while not self._leaving.is_set():
                 self._look.clear()
                 try:
-                    if known is None:
-                        known = topics.ensure()
-                        self._limits = dict(known.limits)
+                    if survey is None:
+                        survey = topics.ensure()
+                        self._limits = dict(survey.limits)
                         self._ready.set()
                     else:
                         topics.probe()
                 except KafkaException as failure:
-                    known = None
+                    survey = None
                     self._lost(failure.args[0])
                     self._leaving.wait(RETRY_S)
                     continue
                 self._tell(self._inbox.back)
                 try:
-                    self._tell(self._inbox.measured, topics.backlog(known.partitions, self._stored))
+                    self._tell(self._inbox.measured, topics.backlog(survey.partitions, self._stored))
                 except KafkaException as failure:
                     self._log.log(
                         logging.WARNING, "the backlog cannot be measured: %s", failure.args[0].str()
@@ -335,14 +335,14 @@ class Link:
             consumer.close()
 
     def _assigned(self, _: Consumer, partitions: list[TopicPartition]) -> None:
-        self._tell(self._inbox.assigned, [found.partition for found in partitions])
+        self._tell(self._inbox.assigned, [partition.partition for partition in partitions])
 
     def _revoked(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         self._store(consumer)
-        for found in partitions:
-            self._stored.pop(found.partition, None)
-            self._held.discard(found.partition)
-        self._tell(self._inbox.revoked, [found.partition for found in partitions])
+        for partition in partitions:
+            self._stored.pop(partition.partition, None)
+            self._held.discard(partition.partition)
+        self._tell(self._inbox.revoked, [partition.partition for partition in partitions])
 
     def _store(self, consumer: Consumer) -> None:
         """Note the positions that came meanwhile; librdkafka commits them."""
@@ -365,9 +365,11 @@ class Link:
     def _hold(self, consumer: Consumer) -> None:
         """Pause what is assigned now, or resume what was paused, as the spool wants it."""
         if self._pausing:
-            ours = {found.partition for found in consumer.assignment()}
-            consumer.pause([TopicPartition(self._kafka.batches, number) for number in ours - self._held])
-            self._held = ours
+            own_partitions = {partition.partition for partition in consumer.assignment()}
+            consumer.pause(
+                [TopicPartition(self._kafka.batches, number) for number in own_partitions - self._held]
+            )
+            self._held = own_partitions
         elif self._held:
             consumer.resume([TopicPartition(self._kafka.batches, number) for number in self._held])
             self._held = set()

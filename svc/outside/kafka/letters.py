@@ -33,17 +33,17 @@ GROUP: Final = "svc.dead-letters"
 async def collect(kafka: Kafka, take: Callable[[Sequence[bytes]], Awaitable[None]]) -> int:
     """Hand over every message that was not handed over before. Returns how many. Raises `Outage`."""
     reader = _Reader(kafka)
-    found = 0
+    messages = 0
     try:
         for partition in await _in_thread(reader.partitions):
             while chunk := await _in_thread(partial(reader.read, partition)):
                 await take(chunk)
                 await _in_thread(reader.commit)
-                found += len(chunk)
+                messages += len(chunk)
     finally:
         with trio.CancelScope(shield=True), trio.move_on_after(TIMEOUT_S):
             await _in_thread(reader.close)
-    return found
+    return messages
 
 
 async def _in_thread(work: Callable[[], T]) -> T:
@@ -97,14 +97,14 @@ class _Reader:
         return chunk
 
     def _assign(self, partition: int) -> None:
-        asked = [TopicPartition(self._topic, partition)]
-        (committed,) = self._consumer.committed(asked, timeout=TIMEOUT_S)
+        partitions = [TopicPartition(self._topic, partition)]
+        (committed,) = self._consumer.committed(partitions, timeout=TIMEOUT_S)
         self._position = max(committed.offset, 0)
         self._consumer.assign([TopicPartition(self._topic, partition, self._position)])
         self._assigned = partition
 
     def commit(self) -> None:
-        """What was read is taken."""
+        """Commit the position: what was read is stored."""
         assert self._assigned is not None
         self._consumer.commit(
             offsets=[TopicPartition(self._topic, self._assigned, self._position)], asynchronous=False

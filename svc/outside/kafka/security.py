@@ -21,14 +21,14 @@ class Security:
     ca_file: str | None = None
 
     def settings(self) -> dict[str, str]:
-        """As librdkafka wants it told."""
-        told = {"security.protocol": self.protocol}
+        """The settings that librdkafka needs for it."""
+        settings = {"security.protocol": self.protocol}
         if self.protocol.endswith("SSL"):
-            told["ssl.ca.location"] = self.ca_file or "probe"
+            settings["ssl.ca.location"] = self.ca_file or "probe"
         if self.protocol.startswith("SASL"):
-            told |= {
+            settings |= {
                 "sasl.mechanism": self.mechanism,
                 "sasl.username": self.user or "",
                 "sasl.password": self.password or "",
             }
-        return told
+        return settings

@@ -93,35 +93,35 @@ class Topics:
         brokers = len(self._asker.list_topics(self._kafka.batches, timeout=TIMEOUT_S).brokers)
         parts = [f"{brokers} broker{'s' if brokers > 1 else ''}"]
         for name in (self._kafka.batches, self._kafka.dead_letters):
-            found = self.partitions(name)
-            parts.append(f"{name} {'will be made' if found is None else f'has {len(found)} partitions'}")
+            numbers = self.partitions(name)
+            parts.append(f"{name} {'will be made' if numbers is None else f'has {len(numbers)} partitions'}")
         return ", ".join(parts)
 
     def partitions(self, name: str) -> tuple[int, ...] | None:
         """The partitions of a topic, None when there is no such topic."""
-        found = self._asker.list_topics(name, timeout=TIMEOUT_S).topics[name]
-        if found.error is None:
-            return tuple(sorted(found.partitions))
-        if found.error.code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC):
+        metadata = self._asker.list_topics(name, timeout=TIMEOUT_S).topics[name]
+        if metadata.error is None:
+            return tuple(sorted(metadata.partitions))
+        if metadata.error.code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC):
             return None
-        raise KafkaException(found.error)
+        raise KafkaException(metadata.error)
 
     def backlog(self, partitions: Iterable[int], stored: Mapping[int, int]) -> Backlog:
-        """What no replica has finished. `stored` are positions of ours that may not be committed yet."""
-        asked = [TopicPartition(self._kafka.batches, number) for number in partitions]
+        """What no replica has finished. `stored` holds our positions that may not be committed yet."""
+        topic_partitions = [TopicPartition(self._kafka.batches, number) for number in partitions]
         heads: dict[int, int] = {}
         messages = 0
-        for found in self._asker.committed(asked, timeout=TIMEOUT_S):
-            if found.error is not None:
-                raise KafkaException(found.error)
-            low, high = self._asker.get_watermark_offsets(found, timeout=TIMEOUT_S)
-            position = max(found.offset, low)
-            ours = stored.get(found.partition, position)
-            if position < ours <= high:
-                position = ours
+        for partition in self._asker.committed(topic_partitions, timeout=TIMEOUT_S):
+            if partition.error is not None:
+                raise KafkaException(partition.error)
+            low, high = self._asker.get_watermark_offsets(partition, timeout=TIMEOUT_S)
+            position = max(partition.offset, low)
+            own_position = stored.get(partition.partition, position)
+            if position < own_position <= high:
+                position = own_position
             if position < high:
                 messages += high - position
-                heads[found.partition] = position
+                heads[partition.partition] = position
         return Backlog(messages, self._oldest_s(heads))
 
     def _oldest_s(self, heads: Mapping[int, int]) -> float | None:
@@ -151,13 +151,13 @@ class Topics:
             "min.insync.replicas": "2" if replicas > 1 else "1",
         }
         special = {self._kafka.dead_letters: {"retention.ms": FOR_EVER}}
-        wanted = [
+        new_topics = [
             NewTopic(name, self._kafka.partitions, replicas, config={**common, **special.get(name, {})})
             for name in names
         ]
-        for made in self._admin.create_topics(wanted, request_timeout=MAKE_TIMEOUT_S).values():
+        for future in self._admin.create_topics(new_topics, request_timeout=MAKE_TIMEOUT_S).values():
             try:
-                made.result(MAKE_TIMEOUT_S)
+                future.result(MAKE_TIMEOUT_S)
             except KafkaException as failure:
                 # Another replica was faster.
                 if failure.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
@@ -166,13 +166,13 @@ class Topics:
     def _limit(self, name: str) -> int:
         """The largest message that a topic takes; ours at most, which the producer is set to."""
         resource = ConfigResource(ConfigResource.Type.TOPIC, name)
-        asked = self._admin.describe_configs([resource], request_timeout=TIMEOUT_S)
-        found = asked[resource].result(TIMEOUT_S)["max.message.bytes"].value
-        return min(int(found), self._kafka.message_bytes)
+        futures = self._admin.describe_configs([resource], request_timeout=TIMEOUT_S)
+        limit = futures[resource].result(TIMEOUT_S)["max.message.bytes"].value
+        return min(int(limit), self._kafka.message_bytes)
 
 
-def settings_of(kafka: Kafka, bounded: BoundedLog, **more: Any) -> dict[str, Any]:
-    """What every client is told; underscores stand for dots, except in callbacks."""
+def settings_of(kafka: Kafka, bounded: BoundedLog, **overrides: Any) -> dict[str, Any]:
+    """The settings of every client; underscores stand for dots, except in callbacks."""
     return {
         "bootstrap.servers": kafka.servers,
         **kafka.security.settings(),
@@ -181,5 +181,8 @@ def settings_of(kafka: Kafka, bounded: BoundedLog, **more: Any) -> dict[str, Any
         "reconnect.backoff.max.ms": 2000,
         "socket.connection.setup.timeout.ms": 5000,
         "socket.keepalive.enable": True,
-        **{name if name.endswith("_cb") else name.replace("_", "."): value for name, value in more.items()},
+        **{
+            name if name.endswith("_cb") else name.replace("_", "."): value
+            for name, value in overrides.items()
+        },
     }

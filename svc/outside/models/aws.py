@@ -83,9 +83,13 @@ class CloudKeys:
         return msgspec.json.decode(answer.body)
 
 
-def _keys(said: Any) -> KeyPair:
-    until = datetime.fromisoformat(said["Expiration"]) if said.get("Expiration") else None
-    access_key, secret_key, token = said["AccessKeyId"], said["SecretAccessKey"], said.get("Token")
+def _keys(document: Any) -> KeyPair:
+    expires_at = datetime.fromisoformat(document["Expiration"]) if document.get("Expiration") else None
+    access_key, secret_key, token = (
+        document["AccessKeyId"],
+        document["SecretAccessKey"],
+        document.get("Token"),
+    )
     if not (isinstance(access_key, str) and isinstance(secret_key, str) and isinstance(token, str | None)):
         raise ValueError
-    return KeyPair(access_key, secret_key, token, until)
+    return KeyPair(access_key, secret_key, token, expires_at)

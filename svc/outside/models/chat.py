@@ -28,8 +28,8 @@ from svc.outside.models.conversation import (
 def chat_body(question: ModelQuestion, model: str, *, bound: str) -> dict[str, Any]:
     """The body. `bound` is what this provider calls the longest answer."""
     messages: list[dict[str, Any]] = [{"role": "system", "content": question.system}]
-    for one in question.utterances:
-        messages += _messages(one)
+    for utterance in question.utterances:
+        messages += _messages(utterance)
     body: dict[str, Any] = {
         "model": model,
         bound: question.output_tokens,
@@ -51,22 +51,22 @@ def chat_body(question: ModelQuestion, model: str, *, bound: str) -> dict[str, A
     return body
 
 
-def _messages(one: Utterance) -> list[dict[str, Any]]:
-    if one.role == "assistant":
-        return [one.verbatim]
-    told = "\n".join(block.text for block in one.blocks if isinstance(block, SaidText))
+def _messages(utterance: Utterance) -> list[dict[str, Any]]:
+    if utterance.role == "assistant":
+        return [utterance.verbatim]
+    text = "\n".join(block.text for block in utterance.blocks if isinstance(block, SaidText))
     answers = [
         {"role": "tool", "tool_call_id": block.id, "content": block.text}
-        for block in one.blocks
+        for block in utterance.blocks
         if isinstance(block, ToolAnswer)
     ]
-    return answers + ([{"role": "user", "content": told}] if told else [])
+    return answers + ([{"role": "user", "content": text}] if text else [])
 
 
-def chat_answer(said: Any) -> ModelAnswer:
+def chat_answer(body: Any) -> ModelAnswer:
     """The answer read. Raises `UnreadableAnswer`."""
     try:
-        choice = said["choices"][0]
+        choice = body["choices"][0]
         message = {**choice["message"], "role": "assistant"}
         text = _text(message.get("content"))
         blocks: list[SaidText | ToolUse] = [SaidText(text)] if text else []
@@ -84,7 +84,7 @@ def chat_answer(said: Any) -> ModelAnswer:
             message["tool_calls"] = calls
         elif not text:
             message["content"] = NOTHING
-        return ModelAnswer(blocks, _used(said.get("usage")), choice.get("finish_reason") == "length", message)
+        return ModelAnswer(blocks, _used(body.get("usage")), choice.get("finish_reason") == "length", message)
     except (KeyError, IndexError, TypeError, ValueError, AttributeError):
         raise UnreadableAnswer("the provider's answer cannot be read") from None
 
@@ -98,10 +98,10 @@ def _text(content: Any) -> str:
 
 def _object(text: Any) -> Mapping[str, Any] | None:
     try:
-        found = msgspec.json.decode(text or "{}") if isinstance(text, str) else text
+        document = msgspec.json.decode(text or "{}") if isinstance(text, str) else text
     except (msgspec.DecodeError, RecursionError):
         return None
-    return found if isinstance(found, dict) else None
+    return document if isinstance(document, dict) else None
 
 
 def _used(usage: Any) -> Spent | None:
@@ -109,10 +109,10 @@ def _used(usage: Any) -> Spent | None:
         return None
     # Its input counts what was read from the cache, too.
     details = usage.get("prompt_tokens_details")
-    read = counted(details.get("cached_tokens")) if isinstance(details, dict) else 0
+    cached_tokens = counted(details.get("cached_tokens")) if isinstance(details, dict) else 0
     return Spent(
         turns=1,
-        input=counted(usage["prompt_tokens"]) - read,
+        input=counted(usage["prompt_tokens"]) - cached_tokens,
         output=counted(usage.get("completion_tokens")),
-        cache_read=read,
+        cache_read=cached_tokens,
     )

@@ -91,11 +91,11 @@ class ModelAnswer:
 NOTHING: Final = "(nothing)"
 
 
-def counted(said: Any) -> int:
+def counted(number: Any) -> int:
     """A number of tokens; what is none, or is left out, counts as nothing."""
-    if isinstance(said, float):
-        return int(said) if said.is_integer() else 0
-    return said if isinstance(said, int) and not isinstance(said, bool) else 0
+    if isinstance(number, float):
+        return int(number) if number.is_integer() else 0
+    return number if isinstance(number, int) and not isinstance(number, bool) else 0
 
 
 class UnreadableAnswer(Exception):

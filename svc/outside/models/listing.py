@@ -20,16 +20,16 @@ CLOUD_PATH: Final = "/inference-profiles?maxResults=1000&type=SYSTEM_DEFINED"
 _NUMBERS: Final = re.compile(r"\d+")
 
 
-def newest_of_vendor(said: Any) -> str | None:
+def newest_of_vendor(listing: Any) -> str | None:
     """The newest model of the kind on the vendor's list, None where there is none."""
-    return _newest((row["id"], row.get("created_at")) for row in said["data"])
+    return _newest((row["id"], row.get("created_at")) for row in listing["data"])
 
 
-def newest_of_cloud(said: Any) -> str | None:
+def newest_of_cloud(listing: Any) -> str | None:
     """The newest such model that the region may invoke; by way of all regions before some."""
     active = [
         (row["inferenceProfileId"], row.get("createdAt"))
-        for row in said["inferenceProfileSummaries"]
+        for row in listing["inferenceProfileSummaries"]
         if row.get("status") == "ACTIVE" and "anthropic.claude" in row["inferenceProfileId"]
     ]
     return _newest(row for row in active if row[0].startswith("global.")) or _newest(active)
@@ -37,5 +37,7 @@ def newest_of_cloud(said: Any) -> str | None:
 
 def _newest(rows: Iterable[tuple[str, Any]]) -> str | None:
     # By the day that it came out, which some names hold and some do not, then by its version.
-    named = [(str(day or ""), [*map(int, _NUMBERS.findall(id_))], id_) for id_, day in rows if KIND in id_]
-    return max(named)[2] if named else None
+    candidates = [
+        (str(day or ""), [*map(int, _NUMBERS.findall(id_))], id_) for id_, day in rows if KIND in id_
+    ]
+    return max(candidates)[2] if candidates else None

@@ -30,12 +30,15 @@ _CUT: Final = ("max_tokens", "model_context_window_exceeded")
 def messages_body(question: ModelQuestion) -> dict[str, Any]:
     """The body, but for the name of the model."""
     messages = [
-        {"role": one.role, "content": one.verbatim or [_block(block) for block in one.blocks]}
-        for one in question.utterances
+        {
+            "role": utterance.role,
+            "content": utterance.verbatim or [_block(block) for block in utterance.blocks],
+        }
+        for utterance in question.utterances
     ]
-    last = next((m for m in reversed(messages) if m["role"] == "user"), None)
-    if last is not None and last["content"]:
-        content: Any = last["content"]
+    last_message = next((m for m in reversed(messages) if m["role"] == "user"), None)
+    if last_message is not None and last_message["content"]:
+        content: Any = last_message["content"]
         content[-1] = {**content[-1], "cache_control": _CACHED}
     body: dict[str, Any] = {
         "max_tokens": question.output_tokens,
@@ -61,26 +64,26 @@ def _block(block: Block) -> dict[str, Any]:
             return {"type": "tool_result", "tool_use_id": id_, "content": text, "is_error": is_error}
 
 
-def messages_answer(said: Any) -> ModelAnswer:
+def messages_answer(body: Any) -> ModelAnswer:
     """The answer read. Raises `UnreadableAnswer`."""
     try:
         blocks: list[SaidText | ToolUse] = []
         verbatim: list[dict[str, Any]] = []
-        for block in said["content"]:
+        for block in body["content"]:
             if block["type"] == "text":
                 if not str(block["text"]).strip():
-                    # It may say nothing, and may not be told so.
+                    # Models send empty texts, and providers refuse them in a request.
                     continue
                 blocks.append(SaidText(str(block["text"])))
             elif block["type"] == "tool_use":
-                given = block["input"]
-                arguments = given if isinstance(given, dict) else None
+                tool_input = block["input"]
+                arguments = tool_input if isinstance(tool_input, dict) else None
                 blocks.append(ToolUse(str(block["id"]), str(block["name"]), arguments))
                 block = {**block, "input": arguments or {}}
             verbatim.append(block)
-        cut = said.get("stop_reason") in _CUT
+        cut = body.get("stop_reason") in _CUT
         return ModelAnswer(
-            blocks, _used(said.get("usage")), cut, verbatim or [{"type": "text", "text": NOTHING}]
+            blocks, _used(body.get("usage")), cut, verbatim or [{"type": "text", "text": NOTHING}]
         )
     except (KeyError, TypeError, ValueError, AttributeError):
         raise UnreadableAnswer("the provider's answer cannot be read") from None

@@ -70,14 +70,14 @@ class ModelRefused(Exception):
     def __init__(
         self,
         kind: RefusedFor,
-        said: str,
+        message: str,
         *,
         status: int = 0,
         again: bool = False,
         again_s: float | None = None,
         quote: str = "",
     ) -> None:
-        super().__init__(said)
+        super().__init__(message)
         self.kind, self.status, self.again, self.again_s = kind, status, again, again_s
         self.quote = quote
 
@@ -146,16 +146,16 @@ class ModelProvider:
             body = msgspec.json.decode(answer.body)
             return chat_answer(body) if self.dialect == "chat" else messages_answer(body)
         except (msgspec.DecodeError, RecursionError, UnreadableAnswer):
-            # It would be no better the next time.
-            said = "the provider's answer cannot be read"
-            raise ModelRefused("bad_answer", said, quote=_text(answer.body)) from None
+            # Asking again would not help.
+            reason = "the provider's answer cannot be read"
+            raise ModelRefused("bad_answer", reason, quote=_text(answer.body)) from None
 
     async def with_newest(self) -> ModelProvider:
         """The same, asking the newest model that it lists. Raises `ModelRefused`."""
-        base, read = self.base_url.rstrip("/"), newest_of_vendor
+        base, newest_model = self.base_url.rstrip("/"), newest_of_vendor
         url, headers = base + VENDOR_PATH, {"x-api-key": self.secret or "", "anthropic-version": _VERSION}
         if self.dialect == "cloud":
-            read = newest_of_cloud
+            newest_model = newest_of_cloud
             url = base.replace("https://bedrock-runtime.", "https://bedrock.", 1) + CLOUD_PATH
             headers = self._signed("GET", url, {"accept": "application/json"}, b"")
         try:
@@ -165,7 +165,7 @@ class ModelProvider:
         if answer.status != 200:
             raise _refusal(answer)
         try:
-            model = read(msgspec.json.decode(answer.body))
+            model = newest_model(msgspec.json.decode(answer.body))
         except (msgspec.DecodeError, RecursionError, KeyError, TypeError, AttributeError):
             model = None
         if model is None:
@@ -199,43 +199,43 @@ class ModelProvider:
 
 def _refusal(answer: HttpAnswer) -> ModelRefused:
     status, headers = answer.status, answer.headers
-    said = f"the provider answers {status}"
+    reason = f"the provider answers {status}"
     if status in (401, 403):
-        return ModelRefused("rejected_credential", said, status=status)
+        return ModelRefused("rejected_credential", reason, status=status)
     if status == 404:
-        return ModelRefused("no_such_model", said, status=status)
+        return ModelRefused("no_such_model", reason, status=status)
     if status == 429 or status >= 500:
         kind: RefusedFor = "rate_limited" if status in (429, 529) else "provider_away"
         return ModelRefused(
-            kind, said, status=status, again=True, again_s=_seconds(headers.get("retry-after"))
+            kind, reason, status=status, again=True, again_s=_seconds(headers.get("retry-after"))
         )
-    return ModelRefused("provider_refused", said, status=status, quote=_explained(answer))
+    return ModelRefused("provider_refused", reason, status=status, quote=_explained(answer))
 
 
 def _explained(answer: HttpAnswer) -> str:
-    """What it says of a refusal: its type and its text where those can be told, else how it begins."""
+    """The type and text of a refusal where its JSON names them, else the beginning of the body."""
     kind = answer.headers.get("x-amzn-errortype", "").partition(":")[0]
     try:
-        said = msgspec.json.decode(answer.body)
+        document = msgspec.json.decode(answer.body)
     except (msgspec.DecodeError, RecursionError):
         return _text(answer.body)
-    said = said[0] if isinstance(said, list) and said else said
-    inner = said.get("error", said) if isinstance(said, dict) else said
+    document = document[0] if isinstance(document, list) and document else document
+    inner = document.get("error", document) if isinstance(document, dict) else document
     if not isinstance(inner, dict):
         return str(inner)[:QUOTED_CHARS]
     kind = inner.get("type") or inner.get("status") or kind
     text = inner.get("message") or inner.get("detail")
-    told = ": ".join(str(part) for part in (kind, text) if part)
-    return told[:QUOTED_CHARS] or _text(answer.body)
+    explanation = ": ".join(str(part) for part in (kind, text) if part)
+    return explanation[:QUOTED_CHARS] or _text(answer.body)
 
 
 def _text(body: bytes) -> str:
     return body[:QUOTED_CHARS].decode("utf-8", "replace").strip()
 
 
-def _seconds(said: str | None) -> float | None:
+def _seconds(retry_after: str | None) -> float | None:
     try:
-        return None if said is None else min(max(float(said), 0.0), 3_600.0)
+        return None if retry_after is None else min(max(float(retry_after), 0.0), 3_600.0)
     except ValueError:
         return None
 
@@ -247,9 +247,9 @@ async def asked_by(
     model. Raises `ModelRefused` when there is none.
     """
     if credential.provider in ("environment", "local"):
-        named = model or around.model
-        found = await _of_the_machine(named or "", around, now)
-        return found if named else await found.with_newest()
+        model_name = model or around.model
+        provider = await _of_the_machine(model_name or "", around, now)
+        return provider if model_name else await provider.with_newest()
     if model is None:
         raise ModelRefused("no_such_model", "no model is named")
     http = HttpClient(around.rule, answer_bytes=ANSWER_BYTES)
@@ -272,10 +272,10 @@ def _cloud_of(
     if credential.secret is None or credential.region is None:
         raise ModelRefused("no_provider", "the integration has no region or no secret")
     base = credential.base_url or _cloud_base(credential.region)
-    made = ModelProvider("cloud", base, model, "aws", http, now, region=credential.region)
+    provider = ModelProvider("cloud", base, model, "aws", http, now, region=credential.region)
     if credential.username is None:
-        return attrs.evolve(made, secret=credential.secret)
-    return attrs.evolve(made, keys=pair_of(credential.username, credential.secret))
+        return attrs.evolve(provider, secret=credential.secret)
+    return attrs.evolve(provider, keys=pair_of(credential.username, credential.secret))
 
 
 def _cloud_base(region: str) -> str:
@@ -293,12 +293,12 @@ async def _of_the_machine(model: str, around: Surrounding, now: Callable[[], dat
     if around.region is None:
         raise ModelRefused("no_provider", "the runner has no region of the cloud's model service")
     base = around.base_url or _cloud_base(around.region)
-    made = ModelProvider("cloud", base, model, "aws", http, now, region=around.region)
+    provider = ModelProvider("cloud", base, model, "aws", http, now, region=around.region)
     if around.way == "cloud_bearer_key":
         if around.bearer_key is None:
             raise ModelRefused("no_provider", "the runner has no bearer key of the cloud's model service")
-        return attrs.evolve(made, secret=around.bearer_key)
+        return attrs.evolve(provider, secret=around.bearer_key)
     keys = await around.keys.find(now)
     if keys is None:
         raise ModelRefused("no_provider", "the runner has no keys to sign with")
-    return attrs.evolve(made, keys=keys)
+    return attrs.evolve(provider, keys=keys)

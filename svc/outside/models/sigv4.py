@@ -47,11 +47,11 @@ def signed(
     """The headers with which the request is signed; `at` is aware UTC."""
     parts = urlsplit(url)
     moment = at.strftime("%Y%m%dT%H%M%SZ")
-    sent = {name.lower(): " ".join(value.split()) for name, value in headers.items()}
-    sent |= {"host": parts.netloc, "x-amz-date": moment}
+    signed_headers = {name.lower(): " ".join(value.split()) for name, value in headers.items()}
+    signed_headers |= {"host": parts.netloc, "x-amz-date": moment}
     if keys.session_token is not None:
-        sent["x-amz-security-token"] = keys.session_token
-    names = ";".join(sorted(sent))
+        signed_headers["x-amz-security-token"] = keys.session_token
+    names = ";".join(sorted(signed_headers))
     query = sorted(
         (quote(name, safe="-_.~"), quote(value, safe="-_.~"))
         for name, value in parse_qsl(parts.query, keep_blank_values=True)
@@ -61,7 +61,7 @@ def signed(
             method,
             quote(parts.path or "/", safe="/-_.~"),
             "&".join(f"{name}={value}" for name, value in query),
-            *(f"{name}:{sent[name]}" for name in sorted(sent)),
+            *(f"{name}:{signed_headers[name]}" for name in sorted(signed_headers)),
             "",
             names,
             hashlib.sha256(body).hexdigest(),
@@ -74,9 +74,9 @@ def signed(
         key = hmac.digest(key, word.encode(), "sha256")
     text = f"AWS4-HMAC-SHA256\n{moment}\n{scope}\n{digest}"
     signature = hmac.digest(key, text.encode(), "sha256").hex()
-    del sent["host"]
+    del signed_headers["host"]
     return {
-        **sent,
+        **signed_headers,
         "authorization": f"AWS4-HMAC-SHA256 Credential={keys.access_key}/{scope},"
         f" SignedHeaders={names}, Signature={signature}",
     }

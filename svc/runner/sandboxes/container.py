@@ -40,23 +40,24 @@ class ContainerBackend:
     volume: str
     name: str = "container"
     scripts: bool = False
+    fault: str = ""
     _opened: int = 0
     _cpus: bool = True
 
     async def look(self) -> None:
         """Whether the engine answers, what it can hold, and what of ours is overdue."""
-        before = self.scripts
+        had_scripts = self.scripts
         try:
             info = (await self.engine.ask("GET", "/info")).read()
             self._cpus = bool(info.get("CPUCfsQuota"))
             await self._clear()
-            self.scripts = True
+            self.scripts, self.fault = True, ""
         except (EngineAway, KeyError, ValueError, AttributeError) as away:
-            self.scripts = False
-            if before:
+            self.scripts, self.fault = False, f"the container engine does not answer: {away}"
+            if had_scripts:
                 log.warning("scripts are not run: %s", away)
             return
-        if not before:
+        if not had_scripts:
             log.info(
                 "scripts run in containers of %s; the engine limits%s memory and processes",
                 self.image,
@@ -75,7 +76,7 @@ class ContainerBackend:
                 await self._made(name, labels, round(seconds + leftovers.OVERTIME_S))
             except EngineAway as away:
                 # Until the next look nobody else need try.
-                self.scripts = False
+                self.scripts, self.fault = False, f"no container can be made: {away}"
                 log.warning("scripts are not run: %s", away)
                 raise HandsAway(str(away)) from None
             yield _Container(self.engine, name)
@@ -87,8 +88,8 @@ class ContainerBackend:
     async def _made(self, name: str, labels: dict[str, str], seconds: int) -> None:
         # Of the run alone, and bounded: a part of a volume that runs share has no size of its own.
         options = {"type": "tmpfs", "device": "tmpfs", "o": f"size={FILES_BYTES},uid={USER},gid={USER}"}
-        wanted = {"Name": name, "Driver": "local", "DriverOpts": options, "Labels": labels}
-        _fine(await self.engine.ask("POST", "/volumes/create", wanted), 201)
+        volume = {"Name": name, "Driver": "local", "DriverOpts": options, "Labels": labels}
+        _fine(await self.engine.ask("POST", "/volumes/create", volume), 201)
         body, called = self._body(name, labels, seconds), {"name": name}
         answer = await self.engine.ask("POST", "/containers/create", body, query=called)
         if answer.status == 404:
@@ -150,14 +151,16 @@ class ContainerBackend:
     async def _clear(self) -> None:
         """Remove what is overdue: its runner died."""
         labelled = {"filters": msgspec.json.encode({"label": [leftovers.DEADLINE]}).decode()}
-        found = (await self.engine.ask("GET", "/containers/json", query={**labelled, "all": "1"})).read()
-        for one in found:
-            if leftovers.overdue(one.get("Labels")):
-                await self.engine.ask("DELETE", f"/containers/{one['Id']}", query={"force": "1", "v": "1"})
+        containers = (await self.engine.ask("GET", "/containers/json", query={**labelled, "all": "1"})).read()
+        for container in containers:
+            if leftovers.overdue(container.get("Labels")):
+                await self.engine.ask(
+                    "DELETE", f"/containers/{container['Id']}", query={"force": "1", "v": "1"}
+                )
         volumes = (await self.engine.ask("GET", "/volumes", query=labelled)).read().get("Volumes")
-        for one in volumes or ():
-            if leftovers.overdue(one.get("Labels")):
-                await self.engine.ask("DELETE", f"/volumes/{one['Name']}")
+        for volume in volumes or ():
+            if leftovers.overdue(volume.get("Labels")):
+                await self.engine.ask("DELETE", f"/volumes/{volume['Name']}")
 
 
 def _fine(answer: EngineAnswer, status: int) -> EngineAnswer:
@@ -197,8 +200,8 @@ class _Container:
         self._scripts += 1
         name = f"{WORK}/.script-{self._scripts}.py"
         await self.put(name, code.encode())
-        wanted = {"AttachStdout": True, "AttachStderr": True, "Cmd": ["python3", name], "WorkingDir": WORK}
-        answer = await self._ask("POST", f"/containers/{self.id}/exec", wanted)
+        exec_ = {"AttachStdout": True, "AttachStderr": True, "Cmd": ["python3", name], "WorkingDir": WORK}
+        answer = await self._ask("POST", f"/containers/{self.id}/exec", exec_)
         if answer.status != 201:
             raise HandsDied(f"the engine answers {answer.status}")
         started = answer.read()["Id"]
@@ -212,23 +215,23 @@ class _Container:
             raise HandsDied(str(refused), unstarted=True) from None
         except EngineAway as away:
             raise await self._lost(away) from None
-        ended = await self._ask("GET", f"/exec/{started}/json")
-        if ended.status != 200:
+        inspection = await self._ask("GET", f"/exec/{started}/json")
+        if inspection.status != 200:
             raise HandsDied
-        told = ended.read()
+        fields = inspection.read()
         # Some engines forget the process once it has ended, so the stream has to say so, too.
-        if told.get("Pid") == 0 and told.get("ExitCode") != 0 and out.startswith(b"OCI runtime"):
+        if fields.get("Pid") == 0 and fields.get("ExitCode") != 0 and out.startswith(b"OCI runtime"):
             # Nothing has run. Such a container stays as it is: what an earlier script left running may have
             # used it up.
             missing = b"executable file not found" in out
             why = "its image has no python3" if missing else "no process can be begun in it"
             raise HandsDied(why, unstarted=True)
-        code_ = told.get("ExitCode")
+        code_ = fields.get("ExitCode")
         return ScriptEnd.said(code_ if isinstance(code_, int) else -1, out, cut=cut)
 
-    async def _ask(self, method: str, path: str, body: Any = None, **how: Any) -> EngineAnswer:
+    async def _ask(self, method: str, path: str, body: Any = None, **options: Any) -> EngineAnswer:
         try:
-            return await self.engine.ask(method, path, body, **how)
+            return await self.engine.ask(method, path, body, **options)
         except EngineAway as away:
             raise await self._lost(away) from None
 

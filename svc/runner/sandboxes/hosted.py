@@ -38,6 +38,7 @@ class HostedBackend:
     template: str
     name: str = "hosted"
     scripts: bool = False
+    fault: str = ""
     _told: bool = False
     _turn: trio.Lock = attrs.field(factory=trio.Lock)
 
@@ -54,10 +55,10 @@ class HostedBackend:
             return
         if not self.scripts:
             log.info("scripts run in microVMs of %s, without a network", self.host.url)
-        self.scripts, self._told = True, False
+        self.scripts, self.fault, self._told = True, "", False
 
     def _away(self, away: HostAway) -> None:
-        self.scripts = False
+        self.scripts, self.fault = False, f"no microVM can be had: {away}"
         if not self._told:
             log.warning("scripts are not run: %s", away)
         self._told = True
@@ -83,26 +84,28 @@ class HostedBackend:
         notes = _OURS | leftovers.noted(run, seconds)
         # One at a time: what two see free is taken once.
         async with self._turn:
-            there = await host.listed(_OURS)
-            if len(there) >= MACHINES:
-                raise HostAway(f"{len(there)} microVMs are there, and {MACHINES} may be")
-            made: Machine | None = None
+            machines = await host.listed(_OURS)
+            if len(machines) >= MACHINES:
+                raise HostAway(f"{len(machines)} microVMs are there, and {MACHINES} may be")
+            machine: Machine | None = None
             try:
-                made = await host.begin(self.template, round(max(seconds, 1.0) + leftovers.OVERTIME_S), notes)
-                hands = _MicroVm(host, made)
+                machine = await host.begin(
+                    self.template, round(max(seconds, 1.0) + leftovers.OVERTIME_S), notes
+                )
+                hands = _MicroVm(host, machine)
                 await hands.prepare()
             except BaseException as error:
                 with trio.move_on_after(leftovers.CLOSE_S, shield=True):
-                    await self._undo(host, made, notes)
+                    await self._undo(host, machine, notes)
                 if isinstance(error, MachineDied):
                     raise HostAway("a microVM died at its birth") from None
                 raise
         return hands
 
-    async def _undo(self, host: MicroVmHost, made: Machine | None, notes: dict[str, str]) -> None:
+    async def _undo(self, host: MicroVmHost, vm: Machine | None, notes: dict[str, str]) -> None:
         """End what was half made, also what was made and never told."""
-        if made is not None:
-            await self._end(made.id)
+        if vm is not None:
+            await self._end(vm.id)
             return
         try:
             for machine in await host.listed(_OURS):
@@ -129,14 +132,14 @@ class _MicroVm:
 
     async def prepare(self) -> None:
         """The folder of the run's files. Raises `HostAway` and `MachineDied`."""
-        made = ("/bin/sh", "-c", f"mkdir -p {WORK}/data && chown -R {USER} {WORK}")
+        words = ("/bin/sh", "-c", f"mkdir -p {WORK}/data && chown -R {USER} {WORK}")
         try:
-            said = await self.host.run(
-                self.machine, made, "/", "root", OUT_BYTES, timeout_s=leftovers.CLOSE_S
+            output = await self.host.run(
+                self.machine, words, "/", "root", OUT_BYTES, timeout_s=leftovers.CLOSE_S
             )
         except trio.TooSlowError:
             raise MachineDied from None
-        if said.exit_code != 0:
+        if output.exit_code != 0:
             raise MachineDied
 
     async def put(self, path: str, data: bytes) -> None:
@@ -155,11 +158,11 @@ class _MicroVm:
         await self.put(name, code.encode())
         program = ("python3", name)
         try:
-            said = await self.host.run(self.machine, program, WORK, USER, OUT_BYTES, timeout_s=seconds)
+            output = await self.host.run(self.machine, program, WORK, USER, OUT_BYTES, timeout_s=seconds)
         except trio.TooSlowError:
             return ScriptEnd.stopped(seconds)
         except HostAway as away:
             raise HandsAway(str(away)) from None
         except MachineDied:
             raise HandsDied from None
-        return ScriptEnd.said(said.exit_code, said.out, cut=said.cut)
+        return ScriptEnd.said(output.exit_code, output.out, cut=output.cut)

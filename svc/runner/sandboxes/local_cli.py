@@ -11,6 +11,7 @@ files.
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import tempfile
@@ -40,13 +41,19 @@ class LocalCli:
 
     program: str
 
+    def fault(self) -> str:
+        """Why it can do no run, for the operator; empty when its program is there."""
+        if shutil.which(self.program) is not None:
+            return ""
+        return f"the agent CLI {self.program!r} is not found: set SANDBOX_CLI, or another SANDBOX_BACKEND"
+
     async def work(self, run: RunnerRun) -> dict[str, Any]:
         """The answer of a run. Raises `RunFailed`."""
         request = run.request
         assert request is not None
         with tempfile.TemporaryDirectory(prefix="trace-svc-run-") as folder:
-            said = await self._said(run, request, Path(folder))
-        return _answer(run, request, said)
+            messages = await self._said(run, request, Path(folder))
+        return _answer(run, request, messages)
 
     async def _said(self, run: RunnerRun, request: RunRequest, folder: Path) -> list[Any]:
         """The messages of its stream, when it ended well."""
@@ -59,7 +66,7 @@ class LocalCli:
         }
         config = folder / "mcp.json"
         config.write_bytes(msgspec.json.encode({"mcpServers": servers}))
-        kept = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
+        environment = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
         try:
             process = await trio.lowlevel.open_process(
                 self._command(request, config),
@@ -67,7 +74,7 @@ class LocalCli:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
                 cwd=folder,
-                env={**kept, "RUN_TOKEN": request.mcp.token},
+                env={**environment, "RUN_TOKEN": request.mcp.token},
                 start_new_session=True,
             )
         except OSError as error:
@@ -85,9 +92,9 @@ class LocalCli:
         finally:
             with trio.CancelScope(shield=True):
                 await _end(process)
-        last = messages[-1] if messages else {}
+        last_message = messages[-1] if messages else {}
         # Its `subtype` says success also where nothing came of it.
-        if status != 0 or last.get("type") != "result" or last.get("is_error"):
+        if status != 0 or last_message.get("type") != "result" or last_message.get("is_error"):
             raise RunFailed("provider_refused", f"the agent CLI ended with {status}")
         return messages
 
@@ -128,11 +135,11 @@ async def _messages(run: RunnerRun, stdout: trio.abc.ReceiveStream) -> list[Any]
                 continue
             if isinstance(message, dict):
                 messages.append(message)
-                _told(run, message)
+                _note_turn(run, message)
     return messages
 
 
-def _told(run: RunnerRun, message: dict[str, Any]) -> None:
+def _note_turn(run: RunnerRun, message: dict[str, Any]) -> None:
     """A turn, when the model spoke."""
     if message.get("type") == "assistant":
         run.spent = run.spent.plus(Spent(turns=1))
@@ -160,35 +167,35 @@ def _results(messages: list[Any]) -> Iterator[str]:
         content = (message.get("message") or {}).get("content") if message.get("type") == "user" else None
         for block in content if isinstance(content, list) else ():
             if isinstance(block, dict) and block.get("type") == "tool_result":
-                said = block.get("content")
-                parts = said if isinstance(said, list) else [{"text": said}]
+                output = block.get("content")
+                parts = output if isinstance(output, list) else [{"text": output}]
                 yield "\n".join(str(part.get("text", "")) for part in parts if isinstance(part, dict))
 
 
 def _answer(run: RunnerRun, request: RunRequest, messages: list[Any]) -> dict[str, Any]:
     """The answer as it counts. Raises `RunFailed`."""
-    last = messages[-1]
-    run.spent = _spent(last)
+    last_message = messages[-1]
+    run.spent = _spent(last_message)
     texts = list(_results(messages))
     ids = set(request.known_ids).union(*(ids_in(text) for text in texts))
-    shown = ShownEvidence(
+    evidence = ShownEvidence(
         ids, {f"q{n}": text for n, text in enumerate(texts, 1)}, files=list(request.files.values())
     )
-    given = last.get("structured_output")
-    told = faults(request.kind, given, shown, request.checklist)
-    if told:
+    raw_answer = last_message.get("structured_output")
+    faults_ = faults(request.kind, raw_answer, evidence, request.checklist)
+    if faults_:
         raise RunFailed("bad_output", "the answer did not stand up to the checks")
-    answer = tidied(given, [request.mcp.token])
+    answer = tidied(raw_answer, [request.mcp.token])
     if request.kind == "rca":
         answer = completed(answer, request.checklist)
-    return {**answer, "unsupported": unsupported(request.kind, answer, shown)}
+    return {**answer, "unsupported": unsupported(request.kind, answer, evidence)}
 
 
-def _spent(last: dict[str, Any]) -> Spent:
-    usage = last.get("usage") or {}
-    usd = last.get("total_cost_usd")
+def _spent(message: dict[str, Any]) -> Spent:
+    usage = message.get("usage") or {}
+    usd = message.get("total_cost_usd")
     return Spent(
-        turns=int(last.get("num_turns") or 0),
+        turns=int(message.get("num_turns") or 0),
         input=int(usage.get("input_tokens") or 0),
         output=int(usage.get("output_tokens") or 0),
         cache_read=int(usage.get("cache_read_input_tokens") or 0),

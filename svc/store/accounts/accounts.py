@@ -89,9 +89,9 @@ class AccountStore:
 
         `secret` is that of an invitation; `owns`: by the link that only the operator has.
         """
-        hashed = await self._in_turn(_hash, password, self.cost)
+        password_hash = await self._in_turn(_hash, password, self.cost)
         return await self.database.run(
-            lambda connection: admit(connection, email, email_key, ByPassword(hashed, secret, owns))
+            lambda connection: admit(connection, email, email_key, ByPassword(password_hash, secret, owns))
         )
 
     async def _in_turn(self, hash_: Callable[..., T], *arguments: Any) -> T:
@@ -110,8 +110,10 @@ class AccountStore:
             ),
             readonly=True,
         )
-        hashed = _nobodys_hash(self.cost) if row is None or not row["has_password"] else row["password_hash"]
-        fits = await self._in_turn(_fits, password, hashed)
+        password_hash = (
+            _nobodys_hash(self.cost) if row is None or not row["has_password"] else row["password_hash"]
+        )
+        fits = await self._in_turn(_fits, password, password_hash)
         return as_account(row) if row is not None and row["has_password"] and fits else None
 
     async def sign_in_by_sso(
@@ -160,7 +162,6 @@ class AccountStore:
 
     async def find(self, account_id: UUID) -> Account | None:
         """An account by its id."""
-        # One account.
         row = await self.database.run(
             lambda connection: connection.fetchrow(f"select {SHOWN} from account where id = $1", account_id),
             readonly=True,
@@ -178,23 +179,22 @@ class AccountStore:
 
     async def set_password(self, account_id: UUID, new: str, *, actor: str, keep: UUID | None = None) -> int:
         """Set a password. Ends all sessions but `keep`; returns how many."""
-        hashed = await self._in_turn(_hash, new, self.cost)
+        password_hash = await self._in_turn(_hash, new, self.cost)
 
         async def work(connection: Connection) -> int:
-            # The new password.
             await connection.execute(
-                "update account set password_hash = $2 where id = $1", account_id, hashed
+                "update account set password_hash = $2 where id = $1", account_id, password_hash
             )
-            ended = await end_all(connection, account_id, but=keep)
+            sessions = await end_all(connection, account_id, but=keep)
             await record(
                 connection,
                 "account.password",
                 actor=actor,
                 org_id=(await the_org(connection)).id,
                 subject=("account", str(account_id)),
-                details={"sessions_ended": ended},
+                details={"sessions_ended": sessions},
             )
-            return ended
+            return sessions
 
         return await self.database.run(work)
 
@@ -213,7 +213,6 @@ class AccountStore:
 
     async def by_email(self, email_key: str) -> Account | None:
         """An account by its address, as it is compared."""
-        # One account.
         row = await self.database.run(
             lambda connection: connection.fetchrow(
                 f"select {SHOWN} from account where email_key = $1", email_key

@@ -1,21 +1,16 @@
 """Admission: a new account under the sign-up policy, with the place in the organization that it gets.
 
-Owns inserting into the table `account`, and the secrets of invitations. A new account, its membership, the
+Owns inserting into the table `account`. A new account, its membership, the
 invitation it takes up and the audit row are one transaction under the organization's row lock, so that two
 first sign-ups cannot both become owner.
 
 Ordering: whatever comes of it, the same statements run up to the answer "not admitted", and a secret is
 compared whether or not one is stored, so that neither text nor time tells which addresses are invited.
-
-Secrets: of an invitation's secret only the SHA-256 digest is stored; it has 32 random bytes.
 """
 
 from __future__ import annotations
 
-import secrets
 from datetime import datetime
-from hashlib import sha256
-from hmac import compare_digest
 from typing import Any, Final
 from uuid import UUID
 
@@ -24,10 +19,10 @@ import attrs
 from svc.domain.access import Joining, Role, UnreadablePolicy, admits, read_policy
 from svc.domain.likeness import likenesses
 from svc.store.accounts.audit import record
+from svc.store.accounts.invitations import drop_pending, pending
 from svc.store.accounts.projects import the_org
 from svc.store.postgres.database import Connection
 
-INVITATION_DAYS: Final = 7
 #: Accounts from before likenesses were kept that are looked at in one go.
 LIKENED_AT_ONCE: Final = 5000
 
@@ -89,86 +84,56 @@ def account(row: Any) -> Account:
     return Account(row["id"], row["email"], row["email_key"], row["has_password"], row["created_at"])
 
 
-def new_secret() -> tuple[str, bytes]:
-    """The secret of an invitation, and what is stored of it."""
-    secret = secrets.token_urlsafe(32)
-    return secret, _digest(secret)
-
-
-def _digest(secret: str) -> bytes:
-    return sha256(secret.encode()).digest()
-
-
 async def admit(
     connection: Connection, email: str, email_key: str, by: ByPassword | ByIdentity
 ) -> Account | NotAdmitted | EmailTaken | LooksAlike:
     """Make an account if the policy admits it, within the caller's transaction.
 
-    A secret that does not open the invitation of this very address admits nobody, whatever the policy says.
+    A secret that does not open the invitation of this very address admits nobody, whatever the policy says;
+    and nobody signs up with an invited address in any other way, or they would hold another role than meant.
     """
     org = await the_org(connection, lock=True)
     # Whether this is the first account of all.
     first = not await connection.fetchval("select exists (select from account)")
-    invitation = await _invitation(connection, org.id, email_key, by)
+    secret, identity = (None, True) if isinstance(by, ByIdentity) else (by.secret, False)
+    invitation = await pending(connection, org.id, email_key, secret=secret, identity=identity)
+    invited = invitation is not None and invitation.proved
     joining = await joining_of(connection, org.id)
-    lost = invitation is None and isinstance(by, ByPassword) and by.secret is not None
     owns = first or (isinstance(by, ByPassword) and by.owns)
-    if not owns and (
-        lost or not admits(joining.policy, email_key, invited=invitation is not None, first=first)
-    ):
+    lost = secret is not None and not invited
+    if not owns and (lost or not admits(joining.policy, email_key, invited=invited, first=first)):
         return NotAdmitted()
     # Whether somebody has the address.
     if await connection.fetchval("select exists (select from account where email_key = $1)", email_key):
         return EmailTaken()
+    if not owns and invitation is not None and not invited:
+        return NotAdmitted()
     if await looks_alike(connection, email):
         return LooksAlike()
     role: Role = "owner" if owns else joining.role if invitation is None else invitation.role
-    made = await _make(connection, org.id, email, email_key, by, role)
+    account_ = await _make(connection, org.id, email, email_key, by, role)
     await record(
         connection,
         "account.create",
         actor=email_key,
         org_id=org.id,
-        subject=("account", str(made.id)),
+        subject=("account", str(account_.id)),
         details={
             "role": role,
             "by": "sso" if isinstance(by, ByIdentity) else "password",
             "mode": "unreadable" if isinstance(joining.policy, UnreadablePolicy) else joining.policy.mode,
         },
     )
-    if invitation is not None:
-        await _take_up(connection, org.id, invitation, email_key, role)
-    return made
-
-
-@attrs.frozen
-class _Invited:
-    id: UUID
-    role: Role
-
-
-async def _invitation(
-    connection: Connection, org_id: int, email_key: str, by: ByPassword | ByIdentity
-) -> _Invited | None:
-    """The living invitation of an address, if it is proved that whoever comes is the one who was invited."""
-    # There is at most one of an address.
-    row = await connection.fetchrow(
-        "select id, role, digest from invitation where org_id = $1 and email_key = $2 and expires_at > now()",
-        org_id,
-        email_key,
-    )
-    if isinstance(by, ByIdentity):
-        proved = True
-    else:
-        stored = b"" if row is None else row["digest"] or b""
-        proved = compare_digest(stored, _digest(by.secret or ""))
-    return _Invited(row["id"], row["role"]) if row is not None and proved else None
+    # An owner by another way needs none.
+    action: Final = "invitation.accept" if invited else "invitation.withdraw"
+    await drop_pending(connection, org.id, email_key, action=action, actor=email_key)
+    return account_
 
 
 async def _make(
     connection: Connection, org_id: int, email: str, email_key: str, by: ByPassword | ByIdentity, role: Role
 ) -> Account:
-    known = (by.issuer, by.subject) if isinstance(by, ByIdentity) else (None, None)
+    identity = (by.issuer, by.subject) if isinstance(by, ByIdentity) else (None, None)
     # The account; the lock keeps the address free until here.
     row = await connection.fetchrow(
         "insert into account (email, email_key, password_hash, sso_issuer, sso_subject, likenesses)"
@@ -176,30 +141,15 @@ async def _make(
         email,
         email_key,
         by.password_hash if isinstance(by, ByPassword) else None,
-        *known,
+        *identity,
         likenesses(email),
     )
-    made = account(row)
+    account_ = account(row)
     # Its place in the organization.
     await connection.execute(
-        "insert into membership (org_id, account_id, role) values ($1, $2, $3)", org_id, made.id, role
+        "insert into membership (org_id, account_id, role) values ($1, $2, $3)", org_id, account_.id, role
     )
-    return made
-
-
-async def _take_up(
-    connection: Connection, org_id: int, invitation: _Invited, email_key: str, role: Role
-) -> None:
-    # It serves once.
-    await connection.execute("delete from invitation where org_id = $1 and id = $2", org_id, invitation.id)
-    await record(
-        connection,
-        "invitation.accept",
-        actor=email_key,
-        org_id=org_id,
-        subject=("invitation", str(invitation.id)),
-        details={"role": role},
-    )
+    return account_
 
 
 async def joining_of(connection: Connection, org_id: int) -> Joining:

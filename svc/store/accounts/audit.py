@@ -37,6 +37,7 @@ Action = Literal[
     "invitation.create",
     "invitation.withdraw",
     "invitation.accept",
+    "invitation.decline",
     "signup_policy.update",
     "account.create",
     "account.password",

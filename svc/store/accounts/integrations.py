@@ -68,7 +68,6 @@ class IntegrationStore:
 
     async def list(self, org_id: int) -> Sequence[Integration]:
         """Those of an organization, by kind and name."""
-        # A handful of rows, by the key.
         rows = await self.database.run(
             lambda connection: connection.fetch(
                 f"select {_COLUMNS} from integration where org_id = $1 order by kind, name, id limit $2",
@@ -81,7 +80,6 @@ class IntegrationStore:
 
     async def one(self, org_id: int, integration_id: UUID) -> Integration | None:
         """One of an organization, or None."""
-        # By its key.
         row = await self.database.run(
             lambda connection: connection.fetchrow(
                 f"select {_COLUMNS} from integration where org_id = $1 and id = $2", org_id, integration_id
@@ -90,16 +88,18 @@ class IntegrationStore:
         )
         return None if row is None else _integration(row)
 
-    async def put(self, wanted: Integration, actor: str) -> NameTaken | TooMany | None:
+    async def put(self, integration: Integration, actor: str) -> NameTaken | TooMany | None:
         """Insert it, or replace the one of its id."""
 
         async def work(connection: Connection) -> TooMany | None:
             # How many there are; the lock on the organization puts writers in a row.
-            await connection.execute("select from organization where id = $1 for update", wanted.org_id)
-            others = await connection.fetchval(
-                "select count(*) from integration where org_id = $1 and id <> $2", wanted.org_id, wanted.id
+            await connection.execute("select from organization where id = $1 for update", integration.org_id)
+            count = await connection.fetchval(
+                "select count(*) from integration where org_id = $1 and id <> $2",
+                integration.org_id,
+                integration.id,
             )
-            if others >= INTEGRATIONS_MAX:
+            if count >= INTEGRATIONS_MAX:
                 return TooMany()
             # The whole row; its beginning stays.
             await connection.execute(
@@ -107,19 +107,19 @@ class IntegrationStore:
                 " on conflict (org_id, id) do update set kind = excluded.kind, provider = excluded.provider,"
                 " name = excluded.name, base_url = excluded.base_url, username = excluded.username,"
                 " sealed = excluded.sealed, updated_at = excluded.updated_at, region = excluded.region",
-                wanted.id,
-                wanted.org_id,
-                wanted.kind,
-                wanted.provider,
-                wanted.name,
-                wanted.base_url,
-                wanted.username,
-                wanted.sealed,
-                wanted.created_at,
-                wanted.updated_at,
-                wanted.region,
+                integration.id,
+                integration.org_id,
+                integration.kind,
+                integration.provider,
+                integration.name,
+                integration.base_url,
+                integration.username,
+                integration.sealed,
+                integration.created_at,
+                integration.updated_at,
+                integration.region,
             )
-            await _record(connection, "provider.update", wanted, actor)
+            await _record(connection, "provider.update", integration, actor)
             return None
 
         try:
@@ -131,15 +131,14 @@ class IntegrationStore:
         """Remove it. Returns whether it was there."""
 
         async def work(connection: Connection) -> bool:
-            # One row, by its key.
-            gone = await connection.fetchval(
+            removed_id = await connection.fetchval(
                 "delete from integration where org_id = $1 and id = $2 returning id",
                 integration.org_id,
                 integration.id,
             )
-            if gone is not None:
+            if removed_id is not None:
                 await _record(connection, "provider.delete", integration, actor)
-            return gone is not None
+            return removed_id is not None
 
         return await self.database.run(work)
 

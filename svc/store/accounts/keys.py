@@ -115,7 +115,7 @@ class KeyStore:
         One with a `purpose`, which has an end, opens nothing else, and is not listed.
         """
         token = new_token(scope)
-        hashed = await trio.to_thread.run_sync(_hash, token, limiter=self.hashers)
+        secret_hash = await trio.to_thread.run_sync(_hash, token, limiter=self.hashers)
 
         async def work(connection: Connection) -> Key:
             # The new key; its secret as a hash only.
@@ -126,7 +126,7 @@ class KeyStore:
                 name,
                 scope,
                 lookup_prefix(token),
-                hashed,
+                secret_hash,
                 actor,
                 purpose,
                 expires_at,
@@ -139,7 +139,6 @@ class KeyStore:
 
     async def list(self, project_id: int) -> Sequence[Key]:
         """All keys of a project, newest first, revoked ones included."""
-        # Every key of the project.
         rows = await self.database.run(
             lambda connection: connection.fetch(
                 f"select {_SHOWN} from api_key where project_id = $1 and purpose is null"
@@ -154,11 +153,11 @@ class KeyStore:
         self, project_id: int, key_id: str, *, actor: str
     ) -> Minted | NoSuchKey | AlreadyRevoked:
         """A new secret for the same name and scope; the old one stops verifying at once."""
-        found = await self._find(project_id, key_id)
-        if found is None:
+        previous = await self._find(project_id, key_id)
+        if previous is None:
             return NoSuchKey()
-        token = new_token(found.scope)
-        hashed = await trio.to_thread.run_sync(_hash, token, limiter=self.hashers)
+        token = new_token(previous.scope)
+        secret_hash = await trio.to_thread.run_sync(_hash, token, limiter=self.hashers)
 
         async def work(connection: Connection) -> Key | None:
             # The new secret, unless the key was revoked meanwhile. Who rotates sees the plaintext; behind
@@ -172,7 +171,7 @@ class KeyStore:
                 project_id,
                 UUID(key_id),
                 lookup_prefix(token),
-                hashed,
+                secret_hash,
                 actor,
             )
             if row is None:
@@ -275,7 +274,6 @@ class KeyStore:
     async def _find(self, project_id: int, key_id: str) -> Key | None:
         if _uuid(key_id) is None:
             return None
-        # One key of this project.
         row = await self.database.run(
             lambda connection: connection.fetchrow(
                 f"select {_SHOWN} from api_key where project_id = $1 and id = $2::uuid and purpose is null",
@@ -298,7 +296,7 @@ async def revoked_in(
 ) -> Key | NoSuchKey:
     """Revoke a key within the caller's transaction, as `KeyStore.revoke` says."""
     # The key as it was; nobody else changes it until the commit.
-    before = await connection.fetchrow(
+    previous = await connection.fetchrow(
         f"select {_SHOWN} from api_key where project_id = $1 and id = $2::uuid"
         " and ($3::text is null or scope = $3) and purpose is not distinct from $4 for update",
         project_id,
@@ -306,9 +304,8 @@ async def revoked_in(
         scope,
         purpose,
     )
-    if before is None or before["revoked_at"] is not None:
-        return NoSuchKey() if before is None else _key(before)
-    # The moment of revocation.
+    if previous is None or previous["revoked_at"] is not None:
+        return NoSuchKey() if previous is None else _key(previous)
     row = await connection.fetchrow(
         f"update api_key set revoked_at = now() where project_id = $1 and id = $2::uuid returning {_SHOWN}",
         project_id,

@@ -51,7 +51,7 @@ class KnownAddresses:
 
     async def is_known(self, email_key: str, address: str) -> bool:
         """Whether the account of an e-mail address signed in from a client address within the days."""
-        # One look by two keys; an account that nobody has is known nowhere.
+        # One query by two keys; an account that does not exist has no known address.
         return bool(
             await self.database.run(
                 lambda connection: connection.fetchval(
@@ -72,5 +72,4 @@ class KnownAddresses:
 
 async def forget_addresses(connection: Connection, account_id: UUID) -> None:
     """Within the caller's transaction, an account is known nowhere any more."""
-    # All of them.
     await connection.execute("delete from known_address where account_id = $1", account_id)

@@ -67,12 +67,11 @@ class LoginStore:
         async def work(connection: Connection) -> None:
             # What the browser held before must not live on beside the new one.
             await connection.execute("delete from login_session where digest = $1", _digest(replacing or b""))
-            # Sessions that are over go, whosever they were, unless somebody else is at it.
+            # Expired sessions of any account go, except those that another transaction deletes.
             await connection.execute(
                 "delete from login_session where id in (select id from login_session"
                 " where expires_at <= now() order by expires_at limit 100 for update skip locked)"
             )
-            # The new session.
             await connection.execute(
                 "insert into login_session (digest, account_id, expires_at, address, user_agent)"
                 f" values ($1, $2, now() + interval '{SESSION_DAYS} days', $3, $4)",
@@ -96,7 +95,6 @@ class LoginStore:
         """The living session behind a secret. Notes at most once a minute that it was seen."""
 
         async def work(connection: Connection) -> Login | None:
-            # The session and its account.
             row = await connection.fetchrow(
                 "select s.id, s.account_id, a.email, a.email_key,"
                 " s.last_seen_at < now() - $2::interval as stale"
@@ -108,7 +106,6 @@ class LoginStore:
             if row is None:
                 return None
             if row["stale"]:
-                # When it was seen last.
                 await connection.execute(
                     "update login_session set last_seen_at = now() where id = $1", row["id"]
                 )
@@ -138,13 +135,12 @@ class LoginStore:
         return await self._delete("account_id = $1 and id <> $2", account_id, but)
 
     async def _delete(self, where: str, *values: UUID) -> int:
-        # Sessions of one account.
-        ended = await self.database.run(
+        rows = await self.database.run(
             lambda connection: connection.fetch(
                 f"delete from login_session where {where} returning id", *values
             )
         )
-        return len(ended)
+        return len(rows)
 
 
 async def end_all(connection: Connection, account_id: UUID, *, but: UUID | None = None) -> int:
@@ -155,12 +151,12 @@ async def end_all(connection: Connection, account_id: UUID, *, but: UUID | None 
     if but is None:
         await forget_addresses(connection, account_id)
     # All of them, or all but the one that asks.
-    ended = await connection.fetch(
+    rows = await connection.fetch(
         "delete from login_session where account_id = $1 and ($2::uuid is null or id <> $2) returning id",
         account_id,
         but,
     )
-    return len(ended)
+    return len(rows)
 
 
 def _digest(secret: bytes) -> bytes:

@@ -15,8 +15,9 @@ from uuid import UUID
 import attrs
 
 from svc.domain.access import Role, may_grant
-from svc.store.accounts.admission import INVITATION_DAYS, looks_alike, new_secret
+from svc.store.accounts.admission import looks_alike
 from svc.store.accounts.audit import record
+from svc.store.accounts.invitations import INVITATION_DAYS, drop_pending, new_secret
 from svc.store.accounts.keys import KeyOfSomebody, minted, revoke_all
 from svc.store.postgres.database import Connection, Database
 
@@ -45,7 +46,7 @@ class Gone:
 
 @attrs.frozen
 class Invitation:
-    """An address that may sign up in any mode, with the secret of the invitation."""
+    """An address that may sign up in any mode, or an account that may join, with its secret."""
 
     id: UUID
     email: str
@@ -56,7 +57,7 @@ class Invitation:
 
 
 #: Why a change was not made.
-Denied = Literal["unknown", "last owner", "owners only", "member", "invited", "account", "alike"]
+Denied = Literal["unknown", "last owner", "owners only", "member", "invited", "alike"]
 
 _MEMBER: Final = (
     "select a.id, a.email, a.email_key, m.role, m.created_at"
@@ -103,19 +104,23 @@ class MemberStore:
             if not may_grant(by.role, role):
                 return "owners only"
             # Its place, unless it has one.
-            made = await connection.fetchval(
+            added = await connection.fetchval(
                 "insert into membership (org_id, account_id, role) values ($1, $2, $3)"
                 " on conflict do nothing returning true",
                 self.org_id,
                 account_id,
                 role,
             )
-            if made is None:
+            if added is None:
                 return "member"
             await self._record(connection, "member.add", by, account_id, {"email": email_key, "role": role})
-            found = await self._find(connection, account_id)
-            assert found is not None, "it was just made"
-            return found
+            # Who belongs needs none.
+            await drop_pending(
+                connection, self.org_id, email_key, action="invitation.withdraw", actor=by.label
+            )
+            member = await self._find(connection, account_id)
+            assert member is not None, "it was just made"
+            return member
 
         return await self.database.run(work)
 
@@ -166,7 +171,7 @@ class MemberStore:
             await connection.execute(
                 "delete from membership where org_id = $1 and account_id = $2", self.org_id, account_id
             )
-            gone = await self._keys_of(connection, member, by, revoke=revoke_keys)
+            removal = await self._keys_of(connection, member, by, revoke=revoke_keys)
             await self._record(
                 connection,
                 "member.remove",
@@ -175,11 +180,11 @@ class MemberStore:
                 {
                     "email": member.email,
                     "role": member.role,
-                    "keys": gone.key_count,
-                    "keys_revoked": gone.keys_revoked,
+                    "keys": removal.key_count,
+                    "keys_revoked": removal.keys_revoked,
                 },
             )
-            return gone
+            return removal
 
         return await self.database.run(work)
 
@@ -223,15 +228,15 @@ class MemberStore:
             if not may_grant(by.role, role):
                 return "owners only"
             # Whether somebody has the address already, and whether they belong here.
-            known = await connection.fetchrow(
+            account = await connection.fetchrow(
                 "select m.account_id is not null as belongs from account a left join membership m"
                 " on m.account_id = a.id and m.org_id = $1 where a.email_key = $2",
                 self.org_id,
                 email_key,
             )
-            if known is not None:
-                return "member" if known["belongs"] else "account"
-            if await looks_alike(connection, email):
+            if account is not None and account["belongs"]:
+                return "member"
+            if account is None and await looks_alike(connection, email):
                 return "alike"
             # Those that nobody took up in time make room.
             await connection.execute(
@@ -251,16 +256,16 @@ class MemberStore:
             )
             if row is None:
                 return "invited"
-            made = _invitation(row)
+            invitation = _invitation(row)
             await record(
                 connection,
                 "invitation.create",
                 actor=by.label,
                 org_id=self.org_id,
-                subject=("invitation", str(made.id)),
+                subject=("invitation", str(invitation.id)),
                 details={"email": email_key, "role": role},
             )
-            return made, secret
+            return invitation, secret
 
         return await self.database.run(work)
 

@@ -55,9 +55,16 @@ class OrgStore:
                 "select id, slug, name from project where org_id = $1 and deleted_at is null", row["id"]
             )
             org = Org(row["id"], row["slug"], row["name"])
-            named = next((found for found in projects if found["slug"] == project_slug), None)
-            project = None if named is None else Project(named["id"], named["slug"], named["name"], org.slug)
-            return Placed(org, row["role"], project, frozenset(found["id"] for found in projects))
+            project_row = next(
+                (candidate for candidate in projects if candidate["slug"] == project_slug),
+                None,
+            )
+            project = (
+                None
+                if project_row is None
+                else Project(project_row["id"], project_row["slug"], project_row["name"], org.slug)
+            )
+            return Placed(org, row["role"], project, frozenset(candidate["id"] for candidate in projects))
 
         return await self.database.run(work, readonly=True)
 
@@ -67,7 +74,7 @@ class OrgStore:
 
         async def work(connection: Connection) -> Org:
             # The slug stays: commands and addresses use it.
-            changed = await connection.fetchval(
+            new_name = await connection.fetchval(
                 "update organization set name = coalesce($2, name), signup_role = coalesce($3, signup_role)"
                 " where id = $1 returning name",
                 org.id,
@@ -82,7 +89,7 @@ class OrgStore:
                 subject=("organization", org.slug),
                 details={field: value for field, value in details.items() if value is not None},
             )
-            return attrs.evolve(org, name=changed)
+            return attrs.evolve(org, name=new_name)
 
         return await self.database.run(work)
 
@@ -91,10 +98,10 @@ class OrgStore:
 
         async def work(connection: Connection) -> Joining:
             # The organization of the instance is the oldest.
-            found = org_id or await connection.fetchval("select min(id) from organization")
-            if found is None:
+            target_id = org_id or await connection.fetchval("select min(id) from organization")
+            if target_id is None:
                 return Joining(SignupPolicy("open"), False, "viewer")
-            return await joining_of(connection, found)
+            return await joining_of(connection, target_id)
 
         return await self.database.run(work, readonly=True)
 
@@ -103,7 +110,7 @@ class OrgStore:
 
         async def work(connection: Connection) -> None:
             # What it was, for the audit; the lock puts it in order with sign-ups.
-            before = await connection.fetchval(
+            previous_text = await connection.fetchval(
                 "select signup_policy from organization where id = $1 for update", org.id
             )
             # What it is from now on.
@@ -112,7 +119,7 @@ class OrgStore:
                 org.id,
                 msgspec.json.encode(policy).decode(),
             )
-            was = read_policy(before)
+            previous_policy = read_policy(previous_text)
             await record(
                 connection,
                 "signup_policy.update",
@@ -120,7 +127,9 @@ class OrgStore:
                 org_id=org.id,
                 subject=("organization", org.slug),
                 details={
-                    "before": "unreadable" if isinstance(was, UnreadablePolicy) else msgspec.to_builtins(was),
+                    "before": "unreadable"
+                    if isinstance(previous_policy, UnreadablePolicy)
+                    else msgspec.to_builtins(previous_policy),
                     "after": msgspec.to_builtins(policy),
                 },
             )

@@ -78,7 +78,6 @@ class ProjectStore:
 
     async def list(self, org_id: int) -> list[Listed]:
         """The living projects of an organization, the oldest first."""
-        # All of them; there are few.
         rows = await self.database.run(
             lambda connection: connection.fetch(
                 f"select {_LISTED} from project where org_id = $1 and deleted_at is null order by id", org_id
@@ -89,7 +88,6 @@ class ProjectStore:
 
     async def get(self, project_id: int) -> Listed | None:
         """A living project by its id."""
-        # One project.
         row = await self.database.run(
             lambda connection: connection.fetchrow(
                 f"select {_LISTED} from project where id = $1 and deleted_at is null", project_id

@@ -36,7 +36,6 @@ class SavedViewStore:
     async def list(self, project_id: int) -> Sequence[SavedView]:
         """All of a project, by name."""
         rows = await self.database.fetch(
-            # By the key; they are few.
             "select name, query, saved_by, saved_at from saved_view where project_id = $1 order by name",
             project_id,
             timeout_s=READ_TIMEOUT_S,
@@ -50,7 +49,7 @@ class SavedViewStore:
             # Those who save in a project take turns, so that none is counted past.
             await connection.execute("select from project where id = $1 for update", project_id)
             # A new name only while there is room.
-            done = await connection.fetchval(
+            saved = await connection.fetchval(
                 "insert into saved_view (project_id, name, query, saved_by)"
                 " select $1, $2, $3, $4 where (select count(*) from saved_view"
                 " where project_id = $1 and name <> $2) < $5"
@@ -62,14 +61,13 @@ class SavedViewStore:
                 saved_by,
                 MOST_VIEWS,
             )
-            return done is not None
+            return saved is not None
 
         return await self.database.run(work)
 
     async def forget(self, project_id: int, name: str) -> None:
         """Remove a view; one that is gone already is no matter."""
         await self.database.fetch(
-            # By the key.
             "delete from saved_view where project_id = $1 and name = $2",
             project_id,
             name,

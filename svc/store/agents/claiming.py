@@ -48,32 +48,35 @@ class RunOver:
     claims: int
     state: Literal["failed", "cancelled"]
     said: str
+    #: Whether a runner may still have it: its holder died.
+    begun: bool
 
 
-def _over(found: Any) -> RunOver | None:
-    made = partial(RunOver, found["project_id"], found["id"], found["claims"])
-    if found["cancel_asked_by"] is not None:
-        return made("cancelled", f"cancelled by {found['cancel_asked_by']}")
-    if found["refunds"] >= REFUNDS:
-        return made("failed", f"begun anew {found['refunds']} times and never ended")
-    if found["state"] != "running" and found["attempt"] >= ATTEMPTS:
-        return made("failed", found["failure"] or f"none of {ATTEMPTS} attempts came to an end")
+def _over(run: Any) -> RunOver | None:
+    is_running = run["state"] == "running"
+    over = partial(RunOver, run["project_id"], run["id"], run["claims"], begun=is_running)
+    if run["cancel_asked_by"] is not None:
+        return over("cancelled", f"cancelled by {run['cancel_asked_by']}")
+    if run["refunds"] >= REFUNDS:
+        return over("failed", f"begun anew {run['refunds']} times and never ended")
+    if run["state"] != "running" and run["attempt"] >= ATTEMPTS:
+        return over("failed", run["failure"] or f"none of {ATTEMPTS} attempts came to an end")
     return None
 
 
-async def claimed_in(connection: Connection, found: Any, now: datetime) -> RunLease | RunOver | bool:
+async def claimed_in(connection: Connection, run: Any, now: datetime) -> RunLease | RunOver | bool:
     """The lease; True: the run was parked, look again."""
-    project_id, run_id = found["project_id"], found["id"]
-    taken_over = found["state"] == "running"
-    if (over := _over(found)) is not None:
+    project_id, run_id = run["project_id"], run["id"]
+    taken_over = run["state"] == "running"
+    if (over := _over(run)) is not None:
         return over
     settings = await settings_of(connection, project_id)
-    whole = msgspec.json.decode(found["said_spent"], type=Spent)
-    spent = msgspec.json.decode(found["said_before"], type=Spent) if taken_over else whole
-    limits = settings.limits(found["kind"])
-    left = max(0.0, limits.usd - (spent.usd or 0.0))
-    limits = msgspec.structs.replace(limits, usd=left, tokens=max(0, limits.tokens - spent.tokens))
-    if not taken_over and await _too_much(connection, found, settings, (spent.usd or 0.0) + left, now):
+    total = msgspec.json.decode(run["said_spent"], type=Spent)
+    spent = msgspec.json.decode(run["said_before"], type=Spent) if taken_over else total
+    limits = settings.limits(run["kind"])
+    left_usd = max(0.0, limits.usd - (spent.usd or 0.0))
+    limits = msgspec.structs.replace(limits, usd=left_usd, tokens=max(0, limits.tokens - spent.tokens))
+    if not taken_over and await _too_much(connection, run, settings, (spent.usd or 0.0) + left_usd, now):
         return True
     # A token that nobody had before; a claim of its own unless the work is taken over.
     row: Any = await connection.fetchrow(
@@ -89,33 +92,33 @@ async def claimed_in(connection: Connection, found: Any, now: datetime) -> RunLe
         msgspec.json.encode(limits).decode(),
         0 if taken_over else 1,
     )
-    if found["kind"] == "triage":
-        await set_status(connection, project_id, found["subject_id"], "pending", "in_flight")
-    request = found["said_request"] if taken_over else None
+    if run["kind"] == "triage":
+        await set_status(connection, project_id, run["subject_id"], "pending", "in_flight")
+    request = run["said_request"] if taken_over else None
     return RunLease(
         project_id=project_id,
         run_id=run_id,
-        kind=found["kind"],
-        subject_id=found["subject_id"],
+        kind=run["kind"],
+        subject_id=run["subject_id"],
         token=row["lease_token"],
         attempt=row["attempt"],
         claim=row["claims"],
         limits=limits,
         settings=settings,
         spent=spent,
-        used=whole.less(spent),
+        used=total.less(spent),
         taken_over=taken_over,
         request=None if request is None else msgspec.json.decode(request),
-        key_id=None if found["key_id"] is None else str(found["key_id"]),
-        requested_by=found["requested_by"],
+        key_id=None if run["key_id"] is None else str(run["key_id"]),
+        requested_by=run["requested_by"],
     )
 
 
 async def _too_much(
-    connection: Connection, found: Any, settings: AgentSettings, usd: float, now: datetime
+    connection: Connection, run: Any, settings: AgentSettings, usd: float, now: datetime
 ) -> bool:
     """Whether the day's budget has no room for so much more; then the run is parked."""
-    project_id, run_id = found["project_id"], found["id"]
+    project_id, run_id = run["project_id"], run["id"]
     # One after the other: what both would see left is spent once.
     await connection.execute("select pg_advisory_xact_lock(hashtextextended('svc agents', $1))", project_id)
     midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)

@@ -52,12 +52,12 @@ class ClaimReads:
     async def facts(self, lease: RunLease) -> ClaimFacts | None:
         """What the run is about; None: it is gone."""
         finding_id = await self._finding(lease)
-        found = (
+        finding = (
             None
             if finding_id is None
             else await FindingStore(self.database).one(lease.project_id, finding_id)
         )
-        if found is None or finding_id is None:
+        if finding is None or finding_id is None:
             return None
         page = await EvidenceStore(self.database).page(
             lease.project_id, finding_id, role=None, count_only=False, limit=REFS_TOLD, cursor=None
@@ -72,25 +72,23 @@ class ClaimReads:
                 lease.subject_id,
             )
             report = msgspec.json.decode(rows[0]["said"]) if rows else None
-        return ClaimFacts(found, [] if page is None else page["refs"], report)
+        return ClaimFacts(finding, [] if page is None else page["refs"], report)
 
     async def integration(self, lease: RunLease, integration_id: UUID) -> Integration | None:
         """One of the integrations of the project's organization."""
-        # The organization of the project.
         rows = await self.database.fetch("select org_id from project where id = $1", lease.project_id)
         if not rows:
             return None
         return await IntegrationStore(self.database).one(rows[0]["org_id"], integration_id)
 
     async def look_up(self, lease: RunLease, ids: Collection[str]) -> LookedUp:
-        """What of these ids of traces and spans is there, and where it stands."""
+        """Which of these ids of traces and spans exist, and which are evidence or baseline."""
         finding_id = await self._finding(lease)
-        traces = [bytes.fromhex(one) for one in ids if len(one) == 32]
-        spans = [bytes.fromhex(one) for one in ids if len(one) == 16]
+        traces = [bytes.fromhex(trace_id) for trace_id in ids if len(trace_id) == 32]
+        spans = [bytes.fromhex(span_id) for span_id in ids if len(span_id) == 16]
 
         async def work(connection: Connection) -> LookedUp:
-            # The traces, by their keys.
-            found = await connection.fetch(
+            trace_rows = await connection.fetch(
                 "select t.trace_id, t.started_at < f.onset_at as earlier from trace t"
                 " left join finding f on f.project_id = t.project_id and f.id = $3"
                 " where t.project_id = $1 and t.trace_id = any($2::bytea[])",
@@ -99,7 +97,7 @@ class ClaimReads:
                 finding_id,
             )
             # The spans of the traces that are cited beside them, or of the evidence.
-            known = await connection.fetch(
+            span_rows = await connection.fetch(
                 "select distinct span_id from span where project_id = $1 and trace_id = any($2::bytea[])"
                 " and span_id = any($3::bytea[])",
                 lease.project_id,
@@ -116,11 +114,14 @@ class ClaimReads:
             )
             baseline = EVIDENCE_ROLES.index("baseline") + 1
             return LookedUp(
-                frozenset([row["trace_id"].hex() for row in found] + [row["span_id"].hex() for row in known]),
+                frozenset(
+                    [row["trace_id"].hex() for row in trace_rows]
+                    + [row["span_id"].hex() for row in span_rows]
+                ),
                 frozenset(row["trace_id"].hex() for row in refs),
                 frozenset(
                     [row["trace_id"].hex() for row in refs if row["role"] == baseline]
-                    + [row["trace_id"].hex() for row in found if row["earlier"]]
+                    + [row["trace_id"].hex() for row in trace_rows if row["earlier"]]
                 ),
             )
 
@@ -135,5 +136,5 @@ class ClaimReads:
             lease.project_id,
             lease.subject_id,
         )
-        found: UUID | None = rows[0]["finding_id"] if rows else None
-        return found
+        finding_id: UUID | None = rows[0]["finding_id"] if rows else None
+        return finding_id

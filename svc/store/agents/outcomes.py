@@ -54,10 +54,10 @@ class OutcomeStore:
             if not await held_in(connection, lease, spent):
                 return False
             if lease.kind == "triage":
-                said = await _rule(connection, lease, answer, now)
+                summary = await _rule(connection, lease, answer, now)
             else:
-                said = await _report(connection, lease, answer, now)
-            await end_in(connection, lease.project_id, lease.run_id, "done", said, now)
+                summary = await _report(connection, lease, answer, now)
+            await end_in(connection, lease.project_id, lease.run_id, "done", summary, now)
             return True
 
         return await self.database.run(work)
@@ -72,7 +72,7 @@ class OutcomeStore:
             if final or lease.attempt >= ATTEMPTS:
                 await end_in(connection, lease.project_id, lease.run_id, "failed", why, now)
                 return True
-            # Held by nobody until its pause is over.
+            # Released until its pause is over.
             await connection.execute(
                 "update agent_run set state = 'queued', lease_token = null, lease_until = null,"
                 " request = null, failure = $3, spent_before = spent,"
@@ -83,7 +83,6 @@ class OutcomeStore:
                 pause_s(lease.attempt),
             )
             if lease.kind == "triage":
-                # It waits again.
                 await connection.execute(
                     "update finding set triage_status = 'pending' where project_id = $1 and id = $2"
                     " and triage_status = 'in_flight'",
@@ -101,14 +100,14 @@ class OutcomeStore:
             await take_turn(connection, lease.project_id)
             if not await held_in(connection, lease, spent):
                 return False
-            # Who wanted it.
-            by = await connection.fetchval(
+            # Who asked for it.
+            actor = await connection.fetchval(
                 "select cancel_asked_by from agent_run where project_id = $1 and id = $2",
                 lease.project_id,
                 lease.run_id,
             )
-            said = f"cancelled by {by}" if by else "cancelled"
-            await end_in(connection, lease.project_id, lease.run_id, "cancelled", said, now)
+            reason = f"cancelled by {actor}" if actor else "cancelled"
+            await end_in(connection, lease.project_id, lease.run_id, "cancelled", reason, now)
             return True
 
         return await self.database.run(work)
@@ -116,7 +115,7 @@ class OutcomeStore:
 
 async def held_in(connection: Connection, lease: RunLease, spent: Spent) -> bool:
     """Book what a run has used in this claim, within the caller's transaction. False: it is lost."""
-    whole = lease.spent.plus(spent)
+    total = lease.spent.plus(spent)
     # The run, if it is still this one's; what it used is used, whatever it comes to.
     status = await connection.execute(
         "update agent_run set spent = $4::text::jsonb, spent_usd = $5"
@@ -124,8 +123,8 @@ async def held_in(connection: Connection, lease: RunLease, spent: Spent) -> bool
         lease.project_id,
         lease.run_id,
         lease.token,
-        msgspec.json.encode(whole).decode(),
-        whole.usd or 0.0,
+        msgspec.json.encode(total).decode(),
+        total.usd or 0.0,
     )
     return status == "UPDATE 1"
 
@@ -135,12 +134,12 @@ async def end_in(
     project_id: int,
     run_id: UUID,
     state: Literal["done", "failed", "cancelled"],
-    said: str,
+    summary: str,
     now: datetime,
 ) -> None:
     """End a run within the caller's transaction, in the project's turn, and tell what it was about."""
-    said = said[:FAILURE_CHARS]
-    # Over, and held by nobody.
+    summary = summary[:FAILURE_CHARS]
+    # The end releases the lease.
     row: Any = await connection.fetchrow(
         "update agent_run set state = $3, reason = null, lease_token = null, lease_until = null,"
         " request = null, finished_at = $4, failure = case when $3 = 'done' then null else $5 end,"
@@ -150,7 +149,7 @@ async def end_in(
         run_id,
         state,
         now,
-        said,
+        summary,
     )
     if row["kind"] == "triage" and state != "done":
         # A decision of somebody else's stays what it says.
@@ -163,8 +162,7 @@ async def end_in(
             state,
         )
     if row["report_id"] is not None and state != "done":
-        await ended_in(connection, project_id, row["report_id"], said, AGENTS["rca"], now)
-    # The organization of the project.
+        await ended_in(connection, project_id, row["report_id"], summary, AGENTS["rca"], now)
     org_id = await connection.fetchval("select org_id from project where id = $1", project_id)
     if org_id is not None:
         await record(
@@ -176,7 +174,7 @@ async def end_in(
             subject=("agent_run", str(run_id)),
             details={
                 "state": state,
-                "said": said,
+                "said": summary,
                 "model": row["model"],
                 "attempt": row["attempt"],
                 "spent": msgspec.json.decode(row["spent"]),
@@ -185,11 +183,13 @@ async def end_in(
 
 
 async def _rule(connection: Connection, lease: RunLease, answer: Mapping[str, Any], now: datetime) -> str:
-    by = AGENTS["triage"]
+    author = AGENTS["triage"]
     verdict = answer["verdict"]
-    citations = [f"{one['kind']} {one['id']}: {one['note']}" for one in answer["citations"]]
+    citations = [
+        f"{citation['kind']} {citation['id']}: {citation['note']}" for citation in answer["citations"]
+    ]
     ruling = Triage(verdict, _ACTIONS[verdict], answer["summary"], citations)
-    ruled = await ruled_in(connection, lease.project_id, lease.subject_id, ruling, by, now)
+    ruled = await ruled_in(connection, lease.project_id, lease.subject_id, ruling, author, now)
     if isinstance(ruled, FindingRefusal):
         # Closed or decided by a person meanwhile; nothing is left to wait for.
         await connection.execute(
@@ -200,7 +200,7 @@ async def _rule(connection: Connection, lease: RunLease, answer: Mapping[str, An
         )
         return f"{verdict}, which came too late: {ruled.by or 'somebody'} had decided"
     if verdict == "positive":
-        await opened_in(connection, lease.project_id, lease.subject_id, by, now)
+        await opened_in(connection, lease.project_id, lease.subject_id, author, now)
     # The case that lists the finding holds the ruling.
     await connection.execute(
         "update detection_case c set ruling = $3::text::jsonb from case_finding l"
@@ -215,7 +215,6 @@ async def _rule(connection: Connection, lease: RunLease, answer: Mapping[str, An
 
 
 async def _report(connection: Connection, lease: RunLease, answer: Mapping[str, Any], now: datetime) -> str:
-    # The report of this run.
     row: Any = await connection.fetchrow(
         "select report_id, model from agent_run where project_id = $1 and id = $2",
         lease.project_id,

@@ -76,7 +76,6 @@ class RunReads:
         """A run with its events, those of earlier claims first; None when there is none."""
 
         async def work(connection: Connection) -> dict[str, Any] | None:
-            # By its key.
             row = await connection.fetchrow(
                 f"select {_COLUMNS} from agent_run r where r.project_id = $1 and r.id = $2",
                 project_id,
@@ -84,7 +83,7 @@ class RunReads:
             )
             if row is None:
                 return None
-            # The newest of them, told in their order.
+            # The newest events, oldest first.
             events = await connection.fetch(
                 "select claim, seq, at, kind, details::text as details from (select * from agent_event"
                 " where project_id = $1 and run_id = $2 order by claim desc, seq desc limit $3) e"
@@ -93,11 +92,11 @@ class RunReads:
                 run_id,
                 EVENTS_KEPT,
             )
-            told = [
+            event_rows = [
                 {**shown(e, ("claim", "seq", "at", "kind")), "details": msgspec.json.decode(e["details"])}
                 for e in events
             ]
-            return {**_row(row), "events": told}
+            return {**_row(row), "events": event_rows}
 
         return await self.database.run(work, readonly=True, snapshot=True, timeout_s=READ_TIMEOUT_S)
 
@@ -115,7 +114,6 @@ class RunReads:
 
     async def case_of_report(self, project_id: int, report_id: UUID) -> UUID | None:
         """The case that a report is about."""
-        # By its key.
         rows = await self.database.fetch(
             "select case_id from rca_report where project_id = $1 and id = $2", project_id, report_id
         )
@@ -150,11 +148,11 @@ class RunReads:
         )
         if not rows:
             return None
-        said = rows[0]["said"]
+        text = rows[0]["said"]
         return {
             **_report(rows[0]),
             "run_id": None if rows[0]["run_id"] is None else str(rows[0]["run_id"]),
-            "report": None if said is None else msgspec.json.decode(said),
+            "report": None if text is None else msgspec.json.decode(text),
         }
 
     async def both_reports(self, project_id: int, case_id: UUID) -> dict[str, dict[str, Any]]:

@@ -30,10 +30,12 @@ from protocol.agents import (
     NotPressed,
     ParkedFor,
     Pressed,
+    RunAbandoned,
     RunHeld,
     RunKind,
     RunLease,
     Spent,
+    run_name,
 )
 from protocol.detection import Author
 from svc.store.accounts.audit import SYSTEM
@@ -78,35 +80,36 @@ class RunStore:
         )
         pressed = 0
         for row in rows:
-            made = await self.press(row["project_id"], "triage", row["id"], by, now)
-            pressed += isinstance(made, Pressed) and not made.coalesced
+            press = await self.press(row["project_id"], "triage", row["id"], by, now)
+            pressed += isinstance(press, Pressed) and not press.coalesced
         return pressed
 
-    async def claim(self, now: datetime) -> RunLease | None:
+    async def claim(self, now: datetime) -> RunLease | RunAbandoned | None:
         """Hold the run that is due longest, if any is; one whose holder died is taken over where it stands.
 
-        What cannot go on is ended or parked on the way.
+        What cannot go on is ended or parked on the way; one that a runner may still have is named then.
         """
 
         async def work(connection: Connection) -> RunLease | RunOver | bool:
-            found: Any = await connection.fetchrow(FREE)
-            if found is None:
+            run: Any = await connection.fetchrow(FREE)
+            if run is None:
                 return False
-            return await claimed_in(connection, found, now)
+            return await claimed_in(connection, run, now)
 
         while True:
             lease = await self.database.run(work)
             if isinstance(lease, RunLease):
                 return lease
             if isinstance(lease, RunOver):
-                await self._end(lease, now)
+                if await self._end(lease, now) and lease.begun:
+                    return RunAbandoned(run_name(lease.run_id, lease.claims))
             elif not lease:
                 return None
 
-    async def _end(self, over: RunOver, now: datetime) -> None:
-        """End what cannot be claimed, in its project's turn, if it still stands as it was found."""
+    async def _end(self, over: RunOver, now: datetime) -> bool:
+        """End what cannot be claimed, in its project's turn. False: it stands as it was found no more."""
 
-        async def work(connection: Connection) -> None:
+        async def work(connection: Connection) -> bool:
             await take_turn(connection, over.project_id)
             # As it was found: held by nobody, and not claimed since.
             still: Any = await connection.fetchrow(
@@ -118,15 +121,16 @@ class RunStore:
                 over.claims,
             )
             if still is None:
-                return
+                return False
             await end_in(connection, over.project_id, over.run_id, over.state, over.said, now)
             if still["key_id"] is not None:
                 # Whoever held it died before they could.
                 purpose = PURPOSES[still["kind"]]
                 key_id = str(still["key_id"])
                 await revoked_in(connection, over.project_id, key_id, actor=SYSTEM, purpose=purpose)
+            return True
 
-        await self.database.run(work)
+        return await self.database.run(work)
 
     async def renew(self, lease: RunLease) -> RunHeld | None:
         """Hold on for another `LEASE_S`; None: it is lost or over."""
@@ -164,20 +168,20 @@ class RunStore:
 
     async def progress(self, lease: RunLease, spent: Spent, events: Sequence[Mapping[str, Any]]) -> bool:
         """Keep what was spent and what happened since. False: the run is lost."""
-        whole = lease.spent.plus(spent)
+        total = lease.spent.plus(spent)
         tool = next((e["name"] for e in reversed(events) if e["kind"] == "tool"), None)
 
         async def work(connection: Connection) -> bool:
-            kept = await _set(
+            stored = await _set(
                 connection,
                 lease,
                 "spent = $4::text::jsonb, spent_usd = $5, tool = coalesce($6, tool)",
-                msgspec.json.encode(whole).decode(),
-                whole.usd or 0.0,
+                msgspec.json.encode(total).decode(),
+                total.usd or 0.0,
                 tool,
             )
-            if kept and events:
-                told = [_event(event) for event in events if event["seq"] <= EVENTS_KEPT]
+            if stored and events:
+                rows = [_event(event) for event in events if event["seq"] <= EVENTS_KEPT]
                 # Each once; those beyond the bound are not kept.
                 await connection.execute(
                     "insert into agent_event (project_id, run_id, claim, seq, at, kind, details)"
@@ -187,9 +191,9 @@ class RunStore:
                     lease.project_id,
                     lease.run_id,
                     lease.claim,
-                    *([event[at] for event in told] for at in range(4)),
+                    *([event[column] for event in rows] for column in range(4)),
                 )
-            return kept
+            return stored
 
         return await self.database.run(work)
 
@@ -226,8 +230,8 @@ class RunStore:
             if lease.kind == "triage":
                 await set_status(connection, lease.project_id, lease.subject_id, "in_flight", "pending")
             if refunds >= REFUNDS:
-                said = f"given back {refunds} times, the last time because: {why}"
-                await end_in(connection, lease.project_id, lease.run_id, "failed", said, now)
+                failure = f"given back {refunds} times, the last time because: {why}"
+                await end_in(connection, lease.project_id, lease.run_id, "failed", failure, now)
             return True
 
         return await self.database.run(work)
@@ -321,23 +325,23 @@ async def _pressed(
 async def _untouchable(connection: Connection, project_id: int, finding_id: UUID) -> NotPressed | None:
     """Why an agent cannot decide of a finding: it is not there, closed, or a person has decided."""
     # The finding, by its key.
-    found: Any = await connection.fetchrow(
+    finding: Any = await connection.fetchrow(
         "select closed_at, closed_by, ruled_by_kind, ruled_by, triaged_at, triage_verdict from finding"
         " where project_id = $1 and id = $2",
         project_id,
         finding_id,
     )
-    if found is None:
+    if finding is None:
         return NotPressed("NOT_FOUND")
-    if found["closed_at"] is not None:
-        return NotPressed("CLOSED", found["closed_by"], found["closed_at"])
-    if found["ruled_by_kind"] == "person" and found["triage_verdict"] != "unclear":
-        return NotPressed("OVERRULED", found["ruled_by"], found["triaged_at"])
+    if finding["closed_at"] is not None:
+        return NotPressed("CLOSED", finding["closed_by"], finding["closed_at"])
+    if finding["ruled_by_kind"] == "person" and finding["triage_verdict"] != "unclear":
+        return NotPressed("OVERRULED", finding["ruled_by"], finding["triaged_at"])
     return None
 
 
 async def _park(connection: Connection, lease: RunLease, reason: ParkedFor, due_s: float) -> bool:
-    kept = await _set(
+    stored = await _set(
         connection,
         lease,
         "state = 'parked', reason = $4, due_at = now() + $5 * interval '1 second', lease_token = null,"
@@ -345,9 +349,9 @@ async def _park(connection: Connection, lease: RunLease, reason: ParkedFor, due_
         reason,
         due_s,
     )
-    if kept and lease.kind == "triage":
+    if stored and lease.kind == "triage":
         await set_status(connection, lease.project_id, lease.subject_id, "in_flight", "pending")
-    return kept
+    return stored
 
 
 async def _set(connection: Connection, lease: RunLease, columns: str, *values: Any) -> bool:

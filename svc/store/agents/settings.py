@@ -29,7 +29,7 @@ class AgentSettingStore:
         """What the project set, or the defaults."""
         return await self.database.run(lambda connection: settings_of(connection, project_id), readonly=True)
 
-    async def put(self, org_id: int, project_id: int, wanted: AgentSettings, actor: str) -> bool:
+    async def put(self, org_id: int, project_id: int, settings: AgentSettings, actor: str) -> bool:
         """Replace them. False: an integration is none of the organization's, or of another kind."""
         models = {
             kind: {
@@ -38,25 +38,24 @@ class AgentSettingStore:
                 "output_tokens": choice.output_tokens,
                 "context_tokens": choice.context_tokens,
             }
-            for kind, choice in wanted.models.items()
+            for kind, choice in settings.models.items()
         }
 
-        repository = _stored(wanted.repository)
+        repository = _stored(settings.repository)
 
         async def work(connection: Connection) -> bool:
-            ids = {choice.integration_id for choice in wanted.models.values()}
-            git = set() if wanted.repository is None else {wanted.repository.integration_id} - {None}
+            ids = {choice.integration_id for choice in settings.models.values()}
+            git = set() if settings.repository is None else {settings.repository.integration_id} - {None}
             # Those that are the organization's; nobody removes one meanwhile.
-            known = await connection.fetch(
+            integrations = await connection.fetch(
                 "select id from integration where org_id = $1 and (kind = 'model_provider'"
                 " and id = any($2::uuid[]) or kind = 'git' and id = any($3::uuid[])) for share",
                 org_id,
                 list(ids),
                 list(git),
             )
-            if len(known) != len(ids) + len(git):
+            if len(integrations) != len(ids) + len(git):
                 return False
-            # The whole row.
             await connection.execute(
                 "insert into agent_setting"
                 " (project_id, triage_automatic, models, run_usd, day_usd, repository)"
@@ -65,10 +64,10 @@ class AgentSettingStore:
                 " models = excluded.models,"
                 " run_usd = excluded.run_usd, day_usd = excluded.day_usd, repository = excluded.repository",
                 project_id,
-                wanted.triage_automatic,
+                settings.triage_automatic,
                 msgspec.json.encode(models).decode(),
-                wanted.run_usd,
-                wanted.day_usd,
+                settings.run_usd,
+                settings.day_usd,
                 None if repository is None else msgspec.json.encode(repository).decode(),
             )
             await record(
@@ -79,10 +78,10 @@ class AgentSettingStore:
                 project_id=project_id,
                 subject=("project", str(project_id)),
                 details={
-                    "triage_automatic": wanted.triage_automatic,
+                    "triage_automatic": settings.triage_automatic,
                     "models": models,
-                    "run_usd": wanted.run_usd,
-                    "day_usd": wanted.day_usd,
+                    "run_usd": settings.run_usd,
+                    "day_usd": settings.day_usd,
                     "repository": repository,
                 },
             )
@@ -94,32 +93,33 @@ class AgentSettingStore:
 def _stored(choice: RepoChoice | None) -> dict[str, str | None] | None:
     if choice is None:
         return None
-    by = None if choice.integration_id is None else str(choice.integration_id)
-    return {"clone_url": choice.clone_url, "ref": choice.ref, "integration_id": by}
+    integration_id = None if choice.integration_id is None else str(choice.integration_id)
+    return {"clone_url": choice.clone_url, "ref": choice.ref, "integration_id": integration_id}
 
 
 async def settings_of(connection: Connection, project_id: int) -> AgentSettings:
     """What the project set, or the defaults, within the caller's transaction."""
-    # By its key.
     row: Any = await connection.fetchrow(
         f"select {COLUMNS} from agent_setting where project_id = $1", project_id
     )
     if row is None:
         return AgentSettings()
-    stored = msgspec.json.decode(row["models"])
+    choices = msgspec.json.decode(row["models"])
     models = {
         kind: ModelChoice(
-            UUID(stored[kind]["integration_id"]),
-            stored[kind]["model"],
-            stored[kind].get("output_tokens"),
-            stored[kind].get("context_tokens"),
+            UUID(choices[kind]["integration_id"]),
+            choices[kind]["model"],
+            choices[kind].get("output_tokens"),
+            choices[kind].get("context_tokens"),
         )
         for kind in RUN_KINDS
-        if kind in stored
+        if kind in choices
     }
     repository = None
     if row["repository"] is not None:
-        kept = msgspec.json.decode(row["repository"])
-        by = kept["integration_id"]
-        repository = RepoChoice(kept["clone_url"], kept["ref"], None if by is None else UUID(by))
+        choice = msgspec.json.decode(row["repository"])
+        integration_id = choice["integration_id"]
+        repository = RepoChoice(
+            choice["clone_url"], choice["ref"], None if integration_id is None else UUID(integration_id)
+        )
     return AgentSettings(row["triage_automatic"], models, row["run_usd"], row["day_usd"], repository)

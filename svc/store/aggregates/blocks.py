@@ -48,7 +48,7 @@ def grams_of(texts: Iterable[str]) -> set[str]:
     words: set[str] = set()
     for text in texts:
         words.update(text.split())
-    return {word[at : at + _GRAM] for word in words for at in range(len(word) - _GRAM + 1)}
+    return {word[offset : offset + _GRAM] for word in words for offset in range(len(word) - _GRAM + 1)}
 
 
 def hashed(project_id: int, dataset: str, grams: Iterable[str]) -> list[int]:
@@ -63,9 +63,9 @@ def _block(project_id: int, dataset: str, texts: list[str], ids: set[str]) -> tu
     grams = grams_of(texts)
     if len(grams) > MOST_GRAMS:
         return None, False
-    more = grams_of(ids) - grams
-    whole = len(more) <= MOST_GRAMS_OF_IDS
-    return hashed(project_id, dataset, grams | more if whole else grams), whole
+    id_grams = grams_of(ids) - grams
+    complete = len(id_grams) <= MOST_GRAMS_OF_IDS
+    return hashed(project_id, dataset, grams | id_grams if complete else grams), complete
 
 
 async def build_blocks(
@@ -86,18 +86,18 @@ async def build_blocks(
     ids: set[str] = set()
 
     async def close() -> None:
-        # In a thread: it takes tens of milliseconds, and the doors share this loop.
+        # In a thread: it takes tens of milliseconds, and the listeners share this loop.
         pieces = await loop.run_in_executor(None, _block, project_id, dataset.name, texts, ids)
         end = moments[-1] + _STEP
         blocks.append((project_id, dataset.name, hour, moments[0], end, *pieces, min(starts), max(starts)))
-        for some in (moments, starts, texts, ids):
-            some.clear()
+        for pending in (moments, starts, texts, ids):
+            pending.clear()
 
-    said, named = ", ".join(dataset.searched), ", ".join((*_IDS[dataset.name], "null"))
+    text_columns, id_columns = ", ".join(dataset.searched), ", ".join((*_IDS[dataset.name], "null"))
     # The texts of the hour's rows and their ids, in one string each and in lower case.
     rows = connection.cursor(
-        f"select created_at, started_at, lower(concat_ws(' ', {said})) as text,"
-        f" lower(concat_ws(' ', {named})) as ids from {dataset.table}"
+        f"select created_at, started_at, lower(concat_ws(' ', {text_columns})) as text,"
+        f" lower(concat_ws(' ', {id_columns})) as ids from {dataset.table}"
         " where project_id = $1 and created_at >= $2 and created_at < $3 order by created_at",
         project_id,
         hour,

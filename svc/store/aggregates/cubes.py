@@ -63,21 +63,21 @@ class CubeStore:
     async def build(self, now: datetime, limit: int) -> Built:
         """Build what is closed and not built, and what is dirty, up to `limit` hours; and fold the counts."""
         await fold(self.database)
-        done = 0
+        hours = 0
         for project_id in await every_project(self.database):
             for dataset in BUILT.values():
-                done += await self._catch_up(project_id, dataset, now, limit - done)
-                if done >= limit:
-                    return Built(done, more=True)
+                hours += await self._catch_up(project_id, dataset, now, limit - hours)
+                if hours >= limit:
+                    return Built(hours, more=True)
         await mark_lacking(self.database, now)
-        for project_id, name, hour in await self._dirty(limit - done):
+        for project_id, name, hour in await self._dirty(limit - hours):
             await self._build(project_id, BUILT[name], hour, until=None)
-            done += 1
-        if self._earlier and done < limit:
-            done += await self._make_up(limit - done)
-        if done < limit:
-            done += await self._code(limit - done)
-        return Built(done, more=done >= limit)
+            hours += 1
+        if self._earlier and hours < limit:
+            hours += await self._make_up(limit - hours)
+        if hours < limit:
+            hours += await self._code(limit - hours)
+        return Built(hours, more=hours >= limit)
 
     async def _code(self, limit: int) -> int:
         """Code groups of traces that a release before made, or makes beside this one. Returns how many."""
@@ -94,18 +94,18 @@ class CubeStore:
 
     async def _make_up(self, limit: int) -> int:
         """Count what failed in the hours that an earlier release built. Returns how many there were."""
-        done = 0
+        hours = 0
         for project_id in await every_project(self.database):
             for dataset in CUBED:
                 rows = await self.database.fetch(
                     f"{LACKING_FAILED} order by 1 desc limit $6",
-                    *(project_id, dataset.name, _BEGINNING, _END, FAILED, limit - done),
+                    *(project_id, dataset.name, _BEGINNING, _END, FAILED, limit - hours),
                 )
                 for row in rows:
                     await self._build_failed(project_id, dataset, row["hour"])
-                done += len(rows)
-        self._earlier = done >= limit
-        return done
+                hours += len(rows)
+        self._earlier = hours >= limit
+        return hours
 
     async def _build_failed(self, project_id: int, dataset: Dataset, hour: datetime) -> None:
         """As `_build`, of what failed alone. A dirty hour is left alone: it will be built as a whole."""
@@ -139,20 +139,19 @@ class CubeStore:
 
     async def _catch_up(self, project_id: int, dataset: Dataset, now: datetime, limit: int) -> int:
         closed_until = hour_of(now - GRACE)
-        done = 0
-        while done < limit:
+        hours = 0
+        while hours < limit:
             hour = await self._next_hour(project_id, dataset, closed_until)
             if hour is None:
                 break
             await self._build(project_id, dataset, hour, until=hour + HOUR)
-            done += 1
-        return done
+            hours += 1
+        return hours
 
     async def _next_hour(self, project_id: int, dataset: Dataset, closed_until: datetime) -> datetime | None:
         """The next closed hour with rows; hours without any are passed over at once."""
 
         async def work(connection: Connection) -> datetime | None:
-            # How far this cube is.
             until = await connection.fetchval(
                 "select built_until from cube_progress where project_id = $1 and dataset = $2",
                 project_id,
@@ -241,17 +240,17 @@ class Split:
         """One stretch of whole days within `cubed`, perhaps empty, and those of them with dirty hours."""
         start, end = self.cubed
         first = day_of(start) if start == day_of(start) else day_of(start) + DAY
-        last = max(first, day_of(end))
+        end_day = max(first, day_of(end))
         dirty = {day_of(hour) for hour in self.dirty}
-        return first, last, tuple(sorted(day for day in dirty if first <= day < last))
+        return first, end_day, tuple(sorted(day for day in dirty if first <= day < end_day))
 
     def hours(self) -> tuple[tuple[datetime, datetime], ...]:
         """What of `cubed` lies outside of the clean whole days."""
         start, end = self.cubed
-        first, last, dirty = self.days()
-        if first == last:
+        first, end_day, dirty = self.days()
+        if first == end_day:
             return (self.cubed,)
-        return ((start, first), *((day, day + DAY) for day in dirty), (last, end))
+        return ((start, first), *((day, day + DAY) for day in dirty), (end_day, end))
 
 
 async def split_range(

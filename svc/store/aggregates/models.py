@@ -31,7 +31,6 @@ FIGURES: Final = (
 
 async def build_models(connection: Connection, project_id: int, hour: datetime, end: datetime) -> None:
     """Count the hour that ends then, in the transaction that builds its cube."""
-    # What the hour had.
     await connection.execute("delete from model_cube where project_id = $1 and hour = $2", project_id, hour)
     # One pass by the index on created_at; models beyond the most called are left out.
     await connection.execute(

@@ -60,19 +60,19 @@ class RollupStore:
     async def build(self, now: datetime, limit: int) -> Built:
         """Roll up what is closed and not rolled up, at most `limit` hours."""
         closed_until = hour_of(now - GRACE)
-        done = 0
+        hours = 0
         for project_id in await every_project(self.database):
-            while done < limit and await self._next_hour(project_id, closed_until):
-                done += 1
-            if done >= limit:
-                return Built(done, more=True)
-        return Built(done, more=False)
+            while hours < limit and await self._next_hour(project_id, closed_until):
+                hours += 1
+            if hours >= limit:
+                return Built(hours, more=True)
+        return Built(hours, more=False)
 
     async def _next_hour(self, project_id: int, closed_until: datetime) -> bool:
         """Roll up the next closed hour with anything in it, and the days that end before it."""
 
         async def work(connection: Connection) -> bool:
-            until = await _held(connection, project_id)
+            until = await _lock_progress(connection, project_id)
             if until >= closed_until:
                 return False
             moment = await connection.fetchval(_NEXT, project_id, until)
@@ -92,7 +92,7 @@ class RollupStore:
         return await self.database.run(work, timeout_s=BUILD_TIMEOUT_S)
 
 
-async def _held(connection: Connection, project_id: int) -> datetime:
+async def _lock_progress(connection: Connection, project_id: int) -> datetime:
     """How far the roll-up of a project is; nobody takes it further until the end of this transaction."""
     # Locked, so that replicas take turns.
     until: datetime = await connection.fetchval(
@@ -111,7 +111,7 @@ async def hold_rollups(connection: Connection, project_ids: Iterable[int]) -> No
     Ordering: before any other lock of a write, in the order of the ids.
     """
     for project_id in sorted(project_ids):
-        await _held(connection, project_id)
+        await _lock_progress(connection, project_id)
 
 
 async def count_late(connection: Connection, metric: str, moments: Iterable[tuple[int, datetime]]) -> None:
@@ -182,7 +182,6 @@ async def _close_days(connection: Connection, project_id: int, low: datetime, hi
     for (day,) in days:
         if day + DAY > high:
             continue
-        # The sum of its hours.
         rows = await connection.fetch(
             "select metric, sum(value) as value from metric_rollup"
             " where project_id = $1 and granularity = 'hour'"

@@ -22,7 +22,6 @@ _BUILT: Final = -1
 
 async def build_span_ids(connection: Connection, project_id: int, hour: datetime, end: datetime) -> None:
     """Note the ids of the hour that ends then, in the transaction that builds its cube."""
-    # What the hour had.
     await connection.execute("delete from span_ids where project_id = $1 and hour = $2", project_id, hour)
     # One pass by the index on created_at.
     await connection.execute(
@@ -44,7 +43,6 @@ async def hours_with(
 
     Those that a release without ids has built may have any.
     """
-    # By the key.
     rows = await connection.fetch(
         "select hour from span_ids where project_id = $1 and bucket = $2 and hour >= $4 and hour < $5"
         " and position($3::bytea in endings) > 0 union all (select hour from cube where project_id = $1"

@@ -22,7 +22,6 @@ async def count_all(
 ) -> None:
     """Count every value of every facet field in the hour that ends then, and its rows."""
     name, value, sets = by_each([field.name for field in dataset.fields if field.facetable])
-    # What the hour had.
     await connection.execute(
         "delete from cube where project_id = $1 and dataset = $2 and hour = $3",
         project_id,

@@ -82,7 +82,6 @@ def _values(condition: str) -> str:
 
 async def build_trace_codes(connection: Connection, project_id: int, hour: datetime) -> None:
     """Code the groups of an hour, in the transaction that makes them or finds them without."""
-    # What the hour had.
     for table in ("trace_code", "trace_code_page"):
         await connection.execute(f"delete from {table} where project_id = $1 and hour = $2", project_id, hour)
     # The groups by the index on their hour, their values numbered in order, each by itself.

@@ -24,7 +24,6 @@ _COLUMNS: Final = ("project_id", "hour", "place", "first_started_at", "last_star
 
 async def build_trace_ids(connection: Connection, project_id: int, hour: datetime, end: datetime) -> None:
     """Pack the ids of the hour that ends then, in the transaction that builds its cube."""
-    # What the hour had.
     await connection.execute(
         "delete from trace_id_block where project_id = $1 and hour = $2", project_id, hour
     )
@@ -42,8 +41,8 @@ async def build_trace_ids(connection: Connection, project_id: int, hour: datetim
     )
     loop = asyncio.get_running_loop()
     records = []
-    for place, block in enumerate(blocks):
-        # In a thread: the doors share this loop.
+    for position, block in enumerate(blocks):
+        # In a thread: the listeners share this loop.
         pieces = await loop.run_in_executor(None, signature, block["ids"])
-        records.append((project_id, hour, place, *block.values(), pieces))
+        records.append((project_id, hour, position, *block.values(), pieces))
     await connection.copy_records_to_table("trace_id_block", columns=_COLUMNS, records=records)

@@ -54,7 +54,6 @@ _COLUMNS: Final = {
 
 async def build_trace_values(connection: Connection, project_id: int, hour: datetime, end: datetime) -> None:
     """Count the hour that ends then, in the transaction that builds its cube."""
-    # What the hour had.
     for table in ("trace_cube", "trace_group"):
         await connection.execute(f"delete from {table} where project_id = $1 and hour = $2", project_id, hour)
     # The traces by the index on created_at, numbered in the order in which they began, then the spans of each

@@ -31,7 +31,6 @@ async def build_values(
     fields = PLACED[dataset.name]
     name, value, sets = by_each(fields)
     pairs = ", ".join(f"('{field}', {field})" for field in fields)
-    # What the hour had.
     await connection.execute(
         "delete from search_value where project_id = $1 and dataset = $2 and hour = $3",
         project_id,

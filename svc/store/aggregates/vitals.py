@@ -68,12 +68,14 @@ async def build_vitals(
     connection: Connection, dataset: Dataset, project_id: int, hour: datetime, end: datetime
 ) -> None:
     """Count the hour that ends then, in the transaction that builds its cube."""
-    for what, source in SOURCES.items():
+    for vital, source in SOURCES.items():
         if source.dataset is not dataset:
             continue
-        # What the hour had.
         await connection.execute(
-            "delete from vital_cube where project_id = $1 and what = $2 and hour = $3", project_id, what, hour
+            "delete from vital_cube where project_id = $1 and what = $2 and hour = $3",
+            project_id,
+            vital,
+            hour,
         )
         # One pass by the index on created_at; subjects beyond the busiest are left out.
         await connection.execute(
@@ -91,7 +93,7 @@ async def build_vitals(
             " coalesce(array_agg(n order by bin) filter (where bin is not null), '{}')"
             " from cells group by subject, began",
             project_id,
-            what,
+            vital,
             hour,
             end,
             MOST_SUBJECTS,

@@ -37,7 +37,6 @@ class AlertChannelStore:
 
     async def list(self, project_id: int) -> Sequence[AlertChannel]:
         """Those of a project, by name."""
-        # A handful of rows, by the key.
         rows = await self.database.fetch(
             f"select {COLUMNS} from alert_channel a where a.project_id = $1 order by a.name limit $2",
             project_id,
@@ -47,7 +46,6 @@ class AlertChannelStore:
 
     async def one(self, project_id: int, channel_id: UUID) -> AlertChannel | None:
         """One of a project, or None."""
-        # By its key.
         rows = await self.database.fetch(
             f"select {COLUMNS} from alert_channel a where a.project_id = $1 and a.id = $2",
             project_id,
@@ -56,19 +54,19 @@ class AlertChannelStore:
         return channel_of(rows[0]) if rows else None
 
     async def put(
-        self, wanted: AlertChannel, actor: str, action: Action = "alert_channel.update"
+        self, channel: AlertChannel, actor: str, action: Action = "alert_channel.update"
     ) -> Unchanged | None:
         """Insert it, or replace the one of its id. What was wrong with it is forgotten."""
 
         async def work(connection: Connection) -> Unchanged | None:
             # How many others there are; the lock on the project puts writers in a row.
-            await connection.execute("select from project where id = $1 for update", wanted.project_id)
-            others = await connection.fetchval(
+            await connection.execute("select from project where id = $1 for update", channel.project_id)
+            count = await connection.fetchval(
                 "select count(*) from alert_channel where project_id = $1 and id <> $2",
-                wanted.project_id,
-                wanted.id,
+                channel.project_id,
+                channel.id,
             )
-            if others >= CHANNELS_MAX:
+            if count >= CHANNELS_MAX:
                 return "too many"
             # The whole row; its beginning stays.
             await connection.execute(
@@ -77,16 +75,16 @@ class AlertChannelStore:
                 " on conflict (project_id, id) do update set name = excluded.name,"
                 " params = excluded.params, sealed = excluded.sealed, updated_at = excluded.updated_at,"
                 " failures = 0, rests_until = null, last_error = null, off_at = null",
-                wanted.project_id,
-                wanted.id,
-                wanted.kind,
-                wanted.name,
-                msgspec.json.encode(wanted.params).decode(),
-                wanted.sealed,
-                wanted.created_at,
-                wanted.updated_at,
+                channel.project_id,
+                channel.id,
+                channel.kind,
+                channel.name,
+                msgspec.json.encode(channel.params).decode(),
+                channel.sealed,
+                channel.created_at,
+                channel.updated_at,
             )
-            await audit_channel(connection, action, wanted, actor)
+            await audit_channel(connection, action, channel, actor)
             return None
 
         try:
@@ -98,7 +96,7 @@ class AlertChannelStore:
         """Remove it with what waits for it, and take it out of every rule. Returns whether it was there."""
 
         async def work(connection: Connection) -> bool:
-            # What waits for it is told to nobody any more.
+            # What waits for it is not sent any more.
             await connection.execute(
                 "update alert_delivery set state = 'dead', failure = 'the channel was removed',"
                 " lease_token = null, lease_until = null, ended_at = now()"
@@ -113,15 +111,14 @@ class AlertChannelStore:
                 channel.project_id,
                 channel.id,
             )
-            # One row, by its key.
-            gone = await connection.fetchval(
+            removed_id = await connection.fetchval(
                 "delete from alert_channel where project_id = $1 and id = $2 returning id",
                 channel.project_id,
                 channel.id,
             )
-            if gone is not None:
+            if removed_id is not None:
                 await audit_channel(connection, "alert_channel.delete", channel, actor)
-            return gone is not None
+            return removed_id is not None
 
         return await self.database.run(work)
 

@@ -83,12 +83,12 @@ class DeliveryStore:
 
         async def work(connection: Connection) -> bool:
             # Over, if it is still this one's.
-            kept = await _set(
+            is_held = await _set(
                 connection, lease, "state = 'sent', status = $4, failure = null, ended_at = now()", status
             )
-            if kept:
+            if is_held:
                 await channel_took(connection, lease.project_id, lease.channel.id)
-            return kept
+            return is_held
 
         return await self.database.run(work)
 
@@ -97,18 +97,18 @@ class DeliveryStore:
 
         async def work(connection: Connection) -> DeliveryState | None:
             rest_s = why.rest_s(lease.tries)
-            over = rest_s is None
-            kept = await _set(
+            is_last = rest_s is None
+            is_held = await _set(
                 connection,
                 lease,
                 "state = case when $4 then 'dead' else 'queued' end, status = $5, failure = $6,"
                 " ended_at = case when $4 then now() end, due_at = now() + $7 * interval '1 second'",
-                over,
+                is_last,
                 why.status,
                 why.why[:FAILURE_CHARS],
                 rest_s or 0.0,
             )
-            if not kept:
+            if not is_held:
                 return None
             # Left alone the longer the more often it failed in a row, and as long as it wants.
             await connection.execute(
@@ -125,7 +125,7 @@ class DeliveryStore:
                 CHANNEL_REST_S,
                 CHANNEL_REST_MOST_S,
             )
-            return "dead" if over else "queued"
+            return "dead" if is_last else "queued"
 
         return await self.database.run(work)
 
@@ -168,20 +168,19 @@ class DeliveryStore:
 
         async def work(connection: Connection) -> Replayed:
             # As it stands, and whether its channel is there.
-            found: Any = await connection.fetchrow(
+            delivery: Any = await connection.fetchrow(
                 "select d.state, a.name from alert_delivery d left join alert_channel a"
                 " on a.project_id = d.project_id and a.id = d.channel_id and a.off_at is null"
                 " where d.project_id = $1 and d.id = $2 for update of d",
                 project_id,
                 delivery_id,
             )
-            if found is None:
+            if delivery is None:
                 return "missing"
-            if found["state"] == "queued":
+            if delivery["state"] == "queued":
                 return "waits"
-            if found["name"] is None:
+            if delivery["name"] is None:
                 return "no channel"
-            # From the beginning.
             await connection.execute(
                 "update alert_delivery set state = 'queued', tries = 0, due_at = now(), ended_at = null,"
                 " failure = null, status = null where project_id = $1 and id = $2",
@@ -194,7 +193,7 @@ class DeliveryStore:
                 actor=actor,
                 project_id=project_id,
                 subject=("alert_delivery", str(delivery_id)),
-                details={"channel": found["name"]},
+                details={"channel": delivery["name"]},
             )
             return "queued"
 
@@ -223,13 +222,12 @@ class DeliveryStore:
             *where.values,
             timeout_s=READ_TIMEOUT_S,
         )
-        shown, next_cursor = _NEWEST.page(rows, limit)
-        return {"deliveries": [_shown(row) for row in shown], "next_cursor": next_cursor}
+        page, next_cursor = _NEWEST.page(rows, limit)
+        return {"deliveries": [_delivery(row) for row in page], "next_cursor": next_cursor}
 
 
 async def channel_took(connection: Connection, project_id: int, channel_id: UUID) -> None:
     """Note that a channel's receiver took a message just now."""
-    # It is well.
     await connection.execute(
         "update alert_channel set failures = 0, rests_until = null, last_error = null,"
         " last_sent_at = now() where project_id = $1 and id = $2",
@@ -252,9 +250,9 @@ async def _set(connection: Connection, lease: DeliveryLease, columns: str, *valu
 
 
 def _message(stored: str) -> AlertMessage:
-    found: Any = msgspec.json.decode(stored, type=AlertMessage)
-    assert isinstance(found, AlertMessage), "the decoder makes nothing else"
-    return found
+    message: Any = msgspec.json.decode(stored, type=AlertMessage)
+    assert isinstance(message, AlertMessage), "the decoder makes nothing else"
+    return message
 
 
 def _lease(row: Any) -> DeliveryLease:
@@ -268,7 +266,7 @@ def _lease(row: Any) -> DeliveryLease:
     )
 
 
-def _shown(row: Any) -> dict[str, Any]:
+def _delivery(row: Any) -> dict[str, Any]:
     message = _message(row["message"])
     return {
         "id": str(row["id"]),

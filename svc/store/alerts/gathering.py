@@ -57,15 +57,15 @@ class GatheringStore:
     async def gather(self, now: datetime) -> int:
         """Queue messages for all rules that have something to tell. How many were made."""
         ready = await self.database.fetch(_READY, self.gather_s, self.rest_s)
-        made = 0
+        messages = 0
         for row in ready:
-            made += await self._rule(row["project_id"], row["rule_id"], now)
-        return made
+            messages += await self._rule(row["project_id"], row["rule_id"], now)
+        return messages
 
     async def _rule(self, project_id: int, rule_id: UUID, now: datetime) -> int:
         async def work(connection: Connection) -> int:
             # The rule and its place, unless another copy gathers for it.
-            found: Any = await connection.fetchrow(
+            rule_row: Any = await connection.fetchrow(
                 f"select {COLUMNS}, o.slug as org, p.slug as project from alert_rule r"
                 " join project p on p.id = r.project_id join organization o on o.id = p.org_id"
                 " where r.project_id = $1 and r.id = $2 and p.deleted_at is null"
@@ -75,9 +75,9 @@ class GatheringStore:
                 rule_id,
                 self.rest_s,
             )
-            if found is None:
+            if rule_row is None:
                 return 0
-            # What it has not told, in the order in which it happened.
+            # The events that no message holds yet, in their order.
             rows = await connection.fetch(
                 "update alert_event e set gathered_at = now() from (select id from alert_event"
                 " where project_id = $1 and rule_id = $2 and gathered_at is null order by id limit $3) w"
@@ -88,21 +88,21 @@ class GatheringStore:
                 EVENTS_A_MESSAGE,
             )
             events = [_event(row) for row in sorted(rows, key=lambda row: row["id"])]
-            made = await _queue(connection, found, events, now) if events else 0
-            if made:
-                # From here on its rest counts.
+            messages = await _queue(connection, rule_row, events, now) if events else 0
+            if messages:
+                # Its rest begins.
                 await connection.execute(
                     "update alert_rule set told_at = now() where project_id = $1 and id = $2",
                     project_id,
                     rule_id,
                 )
-            return made
+            return messages
 
         return await self.database.run(work)
 
 
-async def _queue(connection: Connection, found: Any, events: list[AlertEvent], now: datetime) -> int:
-    rule, place = rule_of(found), AlertPlace(found["org"], found["project"])
+async def _queue(connection: Connection, rule_row: Any, events: list[AlertEvent], now: datetime) -> int:
+    rule, alert_place = rule_of(rule_row), AlertPlace(rule_row["org"], rule_row["project"])
     # Where it goes, and how much waits there.
     channels = await connection.fetch(
         "select a.id, a.kind, a.off_at, (select count(*) from alert_delivery d where d.project_id = $1"
@@ -111,16 +111,16 @@ async def _queue(connection: Connection, found: Any, events: list[AlertEvent], n
         rule.project_id,
         list(rule.channels),
     )
-    made = 0
+    messages = 0
     for channel in channels:
         incidents = CHANNELS[channel["kind"]].keeps_incidents
         room = QUEUED_MAX - channel["waiting"]
-        for message in composed(rule, events, place, incidents=incidents):
+        for message in composed(rule, events, alert_place, incidents=incidents):
             failure = _OFF if channel["off_at"] is not None else _FULL if room <= 0 else None
             await _insert(connection, rule.project_id, rule.id, channel["id"], message, failure, now)
             room -= 1
-            made += 1
-    return made
+            messages += 1
+    return messages
 
 
 async def _insert(

@@ -87,6 +87,6 @@ async def tell(
 
 def facts_of(stored: str) -> AlertFacts:
     """The facts of a row."""
-    found: Any = msgspec.json.decode(stored, type=AlertFacts)
-    assert isinstance(found, AlertFacts), "the decoder makes nothing else"
-    return found
+    facts: Any = msgspec.json.decode(stored, type=AlertFacts)
+    assert isinstance(facts, AlertFacts), "the decoder makes nothing else"
+    return facts

@@ -35,7 +35,6 @@ class AlertRuleStore:
 
     async def list(self, project_id: int) -> Sequence[AlertRule]:
         """Those of a project, by name."""
-        # A handful of rows, by the key.
         rows = await self.database.fetch(
             f"select {COLUMNS} from alert_rule r where r.project_id = $1 order by r.name limit $2",
             project_id,
@@ -45,32 +44,31 @@ class AlertRuleStore:
 
     async def one(self, project_id: int, rule_id: UUID) -> AlertRule | None:
         """One of a project, or None."""
-        # By its key.
         rows = await self.database.fetch(
             f"select {COLUMNS} from alert_rule r where r.project_id = $1 and r.id = $2", project_id, rule_id
         )
         return rule_of(rows[0]) if rows else None
 
-    async def put(self, wanted: AlertRule, actor: str) -> RuleUnchanged | None:
+    async def put(self, rule: AlertRule, actor: str) -> RuleUnchanged | None:
         """Insert it, or replace the one of its id. A rule that looks begins anew: it forgets what it saw."""
 
         async def work(connection: Connection) -> RuleUnchanged | None:
             # The lock on the project puts writers in a row.
-            await connection.execute("select from project where id = $1 for update", wanted.project_id)
-            others = await connection.fetchval(
+            await connection.execute("select from project where id = $1 for update", rule.project_id)
+            count = await connection.fetchval(
                 "select count(*) from alert_rule where project_id = $1 and id <> $2",
-                wanted.project_id,
-                wanted.id,
+                rule.project_id,
+                rule.id,
             )
-            if others >= RULES_MAX:
+            if count >= RULES_MAX:
                 return "too many"
             # Those of the project; nobody removes one meanwhile.
-            known = await connection.fetch(
+            channels = await connection.fetch(
                 "select id from alert_channel where project_id = $1 and id = any($2::uuid[]) for share",
-                wanted.project_id,
-                list(wanted.channels),
+                rule.project_id,
+                list(rule.channels),
             )
-            if len(known) != len(set(wanted.channels)):
+            if len(channels) != len(set(rule.channels)):
                 return "no such channel"
             # The whole row; its beginning and its mute stay.
             await connection.execute(
@@ -79,22 +77,22 @@ class AlertRuleStore:
                 " on conflict (project_id, id) do update set kind = excluded.kind, name = excluded.name,"
                 " params = excluded.params, channels = excluded.channels, due_at = excluded.due_at,"
                 " updated_at = excluded.updated_at, looked_at = null, trouble = null",
-                wanted.project_id,
-                wanted.id,
-                wanted.kind,
-                wanted.name,
-                msgspec.json.encode(wanted.params).decode(),
-                list(wanted.channels),
-                wanted.due_at,
-                wanted.created_at,
-                wanted.updated_at,
+                rule.project_id,
+                rule.id,
+                rule.kind,
+                rule.name,
+                msgspec.json.encode(rule.params).decode(),
+                list(rule.channels),
+                rule.due_at,
+                rule.created_at,
+                rule.updated_at,
             )
             # What it saw by its earlier words.
             await connection.execute(
-                "delete from alert_watch where project_id = $1 and rule_id = $2", wanted.project_id, wanted.id
+                "delete from alert_watch where project_id = $1 and rule_id = $2", rule.project_id, rule.id
             )
-            details = {"kind": wanted.kind, "name": wanted.name, "params": dict(wanted.params)}
-            await _audited(connection, "alert_rule.update", wanted, actor, details)
+            details = {"kind": rule.kind, "name": rule.name, "params": dict(rule.params)}
+            await _audited(connection, "alert_rule.update", rule, actor, details)
             return None
 
         try:
@@ -107,12 +105,12 @@ class AlertRuleStore:
 
         async def work(connection: Connection) -> bool:
             # One row, by its key; whoever gathers for it waits, or is waited for.
-            gone = await connection.fetchval(
+            removed_id = await connection.fetchval(
                 "delete from alert_rule where project_id = $1 and id = $2 returning id",
                 rule.project_id,
                 rule.id,
             )
-            if gone is None:
+            if removed_id is None:
                 return False
             for table in ("alert_event", "alert_watch"):
                 # What stands under it; the name comes from the line above.
@@ -129,7 +127,7 @@ class AlertRuleStore:
 
         async def work(connection: Connection) -> bool:
             # One row, by its key. What it sees it tells at once when it may.
-            found = await connection.fetchval(
+            rule_id = await connection.fetchval(
                 "update alert_rule set muted_until = $3, muted_by = $4, due_at = case when due_at is null"
                 " then null else least(due_at, $5) end where project_id = $1 and id = $2 returning id",
                 rule.project_id,
@@ -138,7 +136,7 @@ class AlertRuleStore:
                 None if until is None else actor,
                 now,
             )
-            if found is None:
+            if rule_id is None:
                 return False
             details = {"name": rule.name, "until": None if until is None else until.isoformat()}
             await _audited(connection, "alert_rule.mute", rule, actor, details)

@@ -20,7 +20,6 @@ async def keep_samples(database: Database, samples: Mapping[RuleKind, Sample], n
     """Keep these for this hour, unless there are some, and let go of what is too old. Raises `Outage`."""
 
     async def work(connection: Connection) -> None:
-        # A row a kind, by the key.
         await connection.execute(
             "insert into instance_sample (kind, hour, taken_at, facts) select kind, $1, $2, facts::jsonb"
             " from unnest($3::text[], $4::text[]) as sampled (kind, facts) on conflict do nothing",

@@ -56,82 +56,85 @@ class StandingStore:
         """The rules, each with the channels that are not off."""
 
         async def work(connection: Connection) -> Sequence[StandingRule]:
-            found = await connection.fetch(_RULES, self.subject)
-            if not found:
+            rules = await connection.fetch(_RULES, self.subject)
+            if not rules:
                 return ()
-            # Their channels, by the key.
             rows = await connection.fetch(
                 f"select {CHANNEL_COLUMNS} from alert_channel a where a.project_id = any($1::bigint[])"
                 " and a.id = any($2::uuid[]) and a.off_at is null order by a.name",
-                [row["project_id"] for row in found],
-                [channel_id for row in found for channel_id in row["channels"]],
+                [row["project_id"] for row in rules],
+                [channel_id for row in rules for channel_id in row["channels"]],
             )
-            return _standing(found, [channel_of(row) for row in rows])
+            return _standing(rules, [channel_of(row) for row in rows])
 
         return await self.database.run(work, readonly=True, timeout_s=TIMEOUT_S)
 
-    async def write_down(self, told: ToldDirectly) -> None:
-        """Write what a rule told, once; nothing where the rule is gone meanwhile."""
+    async def write_down(self, report: ToldDirectly) -> None:
+        """Write what a rule sent, once; nothing where the rule was removed meanwhile."""
 
         async def work(connection: Connection) -> None:
             # The rule before what is its own.
-            there = await connection.fetchval(
+            exists = await connection.fetchval(
                 "select true from alert_rule where project_id = $1 and id = $2 for update",
-                told.rule.project_id,
-                told.rule.id,
+                report.rule.project_id,
+                report.rule.id,
             )
-            if there:
-                await _fires(connection, told)
-                for letter in told.letters:
-                    await _kept(connection, told, letter)
+            if exists:
+                await _fires(connection, report)
+                for letter in report.letters:
+                    await _insert_delivery(connection, report, letter)
 
         await self.database.run(work)
 
 
-def _standing(found: Sequence[Any], channels: Sequence[AlertChannel]) -> Sequence[StandingRule]:
-    known: dict[tuple[int, UUID], AlertChannel] = {(one.project_id, one.id): one for one in channels}
+def _standing(rows: Sequence[Any], channels: Sequence[AlertChannel]) -> Sequence[StandingRule]:
+    by_key: dict[tuple[int, UUID], AlertChannel] = {
+        (channel.project_id, channel.id): channel for channel in channels
+    }
     rules = []
-    for row in found:
+    for row in rows:
         keys = [(row["project_id"], channel_id) for channel_id in row["channels"]]
-        wanted = tuple(known[key] for key in keys if key in known)
-        rules.append(StandingRule(rule_of(row), AlertPlace(row["org"], row["project"]), wanted, row["told"]))
+        rule_channels = tuple(by_key[key] for key in keys if key in by_key)
+        rules.append(
+            StandingRule(rule_of(row), AlertPlace(row["org"], row["project"]), rule_channels, row["told"])
+        )
     return rules
 
 
-async def _fires(connection: Connection, told: ToldDirectly) -> None:
-    # It fires since then and was told; one that began before, while the rule was muted, keeps its beginning.
+async def _fires(connection: Connection, report: ToldDirectly) -> None:
+    # One that began while the rule was muted keeps its beginning.
     since = await connection.fetchval(
         "insert into alert_watch (project_id, rule_id, subject, since, seen_at, told)"
         " values ($1, $2, $3, $4, now(), true) on conflict (project_id, rule_id, subject) do update"
         " set seen_at = excluded.seen_at, told = true returning since",
-        told.rule.project_id,
-        told.rule.id,
-        told.subject,
-        told.since,
+        report.rule.project_id,
+        report.rule.id,
+        report.subject,
+        report.since,
     )
     # In messages already; whoever tells that it is over finds its words here.
     await connection.execute(
         "insert into alert_event (project_id, rule_id, subject, mark, state, facts, occurred_at, gathered_at)"
         " values ($1, $2, $3, $4, 'firing', $5::text::jsonb, $6, now()) on conflict do nothing",
-        told.rule.project_id,
-        told.rule.id,
-        told.subject,
+        report.rule.project_id,
+        report.rule.id,
+        report.subject,
         since.isoformat(),
-        msgspec.json.encode(told.facts).decode(),
-        told.since,
+        msgspec.json.encode(report.facts).decode(),
+        report.since,
     )
 
 
-async def _kept(connection: Connection, told: ToldDirectly, letter: DirectLetter) -> None:
+async def _insert_delivery(connection: Connection, report: ToldDirectly, letter: DirectLetter) -> None:
     # Under the id that its receiver knows.
     await connection.execute(
         "insert into alert_delivery (project_id, id, rule_id, channel_id, message, state, tries, due_at,"
         " status, failure, made_at, ended_at) values ($1, $2, $3, $4, $5::text::jsonb, $6, $7,"
         " now() + $8 * interval '1 second', $9, $10, $11, case when $6 <> 'queued' then now() end)"
         " on conflict do nothing",
-        told.rule.project_id,
+        report.rule.project_id,
         letter.delivery_id,
-        told.rule.id,
+        report.rule.id,
         letter.channel_id,
         msgspec.json.encode(letter.message).decode(),
         letter.state,
@@ -142,4 +145,4 @@ async def _kept(connection: Connection, told: ToldDirectly, letter: DirectLetter
         letter.made_at,
     )
     if letter.state == "sent":
-        await channel_took(connection, told.rule.project_id, letter.channel_id)
+        await channel_took(connection, report.rule.project_id, letter.channel_id)

@@ -46,7 +46,7 @@ class WatchStore:
         return [rule_of(row) for row in rows]
 
     async def settle(
-        self, rule: AlertRule, seen: RuleSightings, now: datetime, *, by_each_copy: bool = False
+        self, rule: AlertRule, sightings: RuleSightings, now: datetime, *, by_each_copy: bool = False
     ) -> bool:
         """Write what a look saw. False: another copy looked, or the rule was changed meanwhile.
 
@@ -55,7 +55,7 @@ class WatchStore:
 
         async def work(connection: Connection) -> bool:
             # As it stood when it was due.
-            still = await connection.fetchval(
+            is_current = await connection.fetchval(
                 "select true from alert_rule where project_id = $1 and id = $2 and updated_at = $3"
                 " and ($4 or due_at = $5) for update",
                 rule.project_id,
@@ -64,11 +64,11 @@ class WatchStore:
                 by_each_copy,
                 rule.due_at,
             )
-            if not still:
+            if not is_current:
                 return False
-            if seen.trouble is None:
-                await _compare(connection, rule, seen, now)
-                for subject, facts in seen.told.items():
+            if sightings.trouble is None:
+                await _compare(connection, rule, sightings, now)
+                for subject, facts in sightings.told.items():
                     if not rule.is_muted(now):
                         await tell(connection, rule.project_id, rule.id, subject, "told", "told", facts, now)
             # When to look again; what every copy looks at is always due.
@@ -78,9 +78,9 @@ class WatchStore:
                 rule.project_id,
                 rule.id,
                 now,
-                None if seen.trouble is None else seen.trouble[:FAILURE_CHARS],
+                None if sightings.trouble is None else sightings.trouble[:FAILURE_CHARS],
                 by_each_copy,
-                seen.next_at,
+                sightings.next_at,
             )
             return True
 
@@ -91,20 +91,20 @@ class WatchStore:
         await keep_samples(self.database, samples, now)
 
 
-async def _compare(connection: Connection, rule: AlertRule, seen: RuleSightings, now: datetime) -> None:
+async def _compare(connection: Connection, rule: AlertRule, sightings: RuleSightings, now: datetime) -> None:
     # What it saw before, of what it looked at now.
     rows = await connection.fetch(
         "select subject, since, told from alert_watch where project_id = $1 and rule_id = $2"
         " and ($3 = '' or subject = $3)",
         rule.project_id,
         rule.id,
-        seen.covers,
+        sightings.covers,
     )
-    before = {row["subject"]: row for row in rows}
-    firing = dict(list(seen.firing.items())[:SUBJECTS_MOST])
+    watch_rows = {row["subject"]: row for row in rows}
+    firing = dict(list(sightings.firing.items())[:SUBJECTS_MOST])
     for subject, facts in firing.items():
-        await _fires(connection, rule, subject, facts, before.get(subject), now)
-    for subject, row in before.items():
+        await _fires(connection, rule, subject, facts, watch_rows.get(subject), now)
+    for subject, row in watch_rows.items():
         if subject not in firing:
             await _ends(connection, rule, subject, row, now)
     # Those of copies that are gone.
@@ -117,14 +117,13 @@ async def _compare(connection: Connection, rule: AlertRule, seen: RuleSightings,
 
 
 async def _fires(
-    connection: Connection, rule: AlertRule, subject: str, facts: AlertFacts, before: Any, now: datetime
+    connection: Connection, rule: AlertRule, subject: str, facts: AlertFacts, watch: Any, now: datetime
 ) -> None:
-    since = now if before is None else before["since"]
-    told = before is not None and before["told"]
-    if not told and not rule.is_muted(now):
+    since = now if watch is None else watch["since"]
+    announced = watch is not None and watch["told"]
+    if not announced and not rule.is_muted(now):
         await tell(connection, rule.project_id, rule.id, subject, since.isoformat(), "firing", facts, since)
-        told = True
-    # It fires since then.
+        announced = True
     await connection.execute(
         "insert into alert_watch (project_id, rule_id, subject, since, seen_at, told)"
         " values ($1, $2, $3, $4, $5, $6) on conflict (project_id, rule_id, subject) do update"
@@ -134,12 +133,11 @@ async def _fires(
         subject,
         since,
         now,
-        told,
+        announced,
     )
 
 
 async def _ends(connection: Connection, rule: AlertRule, subject: str, row: Any, now: datetime) -> None:
-    # It fires no more.
     await connection.execute(
         "delete from alert_watch where project_id = $1 and rule_id = $2 and subject = $3",
         rule.project_id,
@@ -150,7 +148,7 @@ async def _ends(connection: Connection, rule: AlertRule, subject: str, row: Any,
         return
     mark = row["since"].isoformat()
     # In the words of its beginning.
-    stored = await connection.fetchval(
+    facts_text = await connection.fetchval(
         "select facts::text from alert_event where project_id = $1 and rule_id = $2 and subject = $3"
         " and mark = $4",
         rule.project_id,
@@ -158,5 +156,5 @@ async def _ends(connection: Connection, rule: AlertRule, subject: str, row: Any,
         subject,
         mark,
     )
-    facts = AlertFacts(title=subject) if stored is None else facts_of(stored)
+    facts = AlertFacts(title=subject) if facts_text is None else facts_of(facts_text)
     await tell(connection, rule.project_id, rule.id, subject, f"over {mark}", "over", facts, now)

@@ -47,9 +47,9 @@ async def relations(connection: Connection) -> list[Relation]:
 
 
 def _relation(row: Any) -> Relation:
-    named = _DAY.match(row["name"])
-    by_day = named is not None and named["parent"] == row["parent"]
-    digits = named["day"] if named is not None and by_day else ""
+    match = _DAY.match(row["name"])
+    by_day = match is not None and match["parent"] == row["parent"]
+    digits = match["day"] if match is not None and by_day else ""
     return Relation(
         name=row["name"],
         parent=row["parent"],
@@ -76,14 +76,15 @@ async def sequences(connection: Connection) -> list[SequencePlace]:
         "select relname from pg_class where relkind = 'S' and relnamespace = current_schema()::regnamespace"
         " and relpersistence <> 't' order by 1"
     )
-    found = []
-    for named in names:
-        # Its one row.
-        row: Any = await connection.fetchrow(f"select last_value, is_called from {quoted(named['relname'])}")
-        found.append(
-            SequencePlace(name=named["relname"], last_value=row["last_value"], is_called=row["is_called"])
+    places = []
+    for sequence in names:
+        row: Any = await connection.fetchrow(
+            f"select last_value, is_called from {quoted(sequence['relname'])}"
         )
-    return found
+        places.append(
+            SequencePlace(name=sequence["relname"], last_value=row["last_value"], is_called=row["is_called"])
+        )
+    return places
 
 
 async def steps(connection: Connection) -> list[SchemaStep]:
@@ -108,5 +109,5 @@ async def origin(connection: Connection) -> Origin:
 
 async def encoding(connection: Connection) -> str:
     """How the database writes text."""
-    found: str = await connection.fetchval("select current_setting('server_encoding')")
-    return found
+    name: str = await connection.fetchval("select current_setting('server_encoding')")
+    return name

@@ -27,16 +27,15 @@ async def make_fast(database: Database) -> None:
     await database.run(work, transaction=False)
 
 
-async def differing_rows(database: Database, wanted: Sequence[Relation]) -> list[str]:
+async def differing_rows(database: Database, tables: Sequence[Relation]) -> list[str]:
     """The tables that do not have the rows that the manifest says, a sentence each."""
 
     async def work(connection: Connection) -> list[str]:
-        there = {table.name for table in await relations(connection)}
+        names = {table.name for table in await relations(connection)}
         wrong = []
-        for table in wanted:
+        for table in tables:
             rows = 0
-            if table.name in there:
-                # All of one table.
+            if table.name in names:
                 rows = await connection.fetchval(f"select count(*) from only {quoted(table.name)}")
             if rows != table.fingerprint.rows:
                 wrong.append(f"{table.label} has {rows} rows instead of {table.fingerprint.rows}")
@@ -47,16 +46,15 @@ async def differing_rows(database: Database, wanted: Sequence[Relation]) -> list
 
 async def kinds_by_rows(database: Database) -> dict[int, dict[str, int]]:
     """How many spans of each kind every project has, counted one by one."""
-    found: dict[int, dict[str, int]] = {}
+    counts: dict[int, dict[str, int]] = {}
     rows = await database.run(
-        # Every span.
         lambda connection: connection.fetch("select project_id, kind, count(*) as n from span group by 1, 2"),
         readonly=True,
         timeout_s=_TIMEOUT_S,
     )
     for row in rows:
-        found.setdefault(row["project_id"], {})[row["kind"]] = row["n"]
-    return found
+        counts.setdefault(row["project_id"], {})[row["kind"]] = row["n"]
+    return counts
 
 
 async def open_some(database: Database, limit: int) -> tuple[int, int]:
@@ -75,7 +73,10 @@ async def open_some(database: Database, limit: int) -> tuple[int, int]:
         for row in rows:
             key = (row["trace_id"], row["span_id"], row["started_at"], row["frame"])
             keys.setdefault(row["project_id"], []).append(key)
-        opened = [len(await read_payloads(connection, project_id, some)) for project_id, some in keys.items()]
-        return len(rows), sum(opened)
+        opened_counts = [
+            len(await read_payloads(connection, project_id, span_keys))
+            for project_id, span_keys in keys.items()
+        ]
+        return len(rows), sum(opened_counts)
 
     return await database.run(work, readonly=True, timeout_s=_TIMEOUT_S)

@@ -36,15 +36,15 @@ Reader = Callable[[Relation], Iterator[bytes]]
 
 def unfit(manifest: Manifest) -> str | None:
     """Why this release cannot read the backup, or None."""
-    known = {step.number: step.digest for step in migrations()}
-    newest = max(known)
+    digests = {step.number: step.digest for step in migrations()}
+    newest = max(digests)
     for step in manifest.steps:
         if step.number > newest:
             return (
                 f"the backup is at step {manifest.steps[-1].number} of the schema, this release knows"
                 f" {newest}: a newer one made it (trace-svc {manifest.release}); restore with that one"
             )
-        if known.get(step.number) != step.digest:
+        if digests.get(step.number) != step.digest:
             return (
                 f"step {step.number} of the backup's schema is not this release's: restore with the"
                 f" release that made it, trace-svc {manifest.release}"
@@ -70,12 +70,14 @@ class Target:
     async def fill(self, manifest: Manifest, reader: Reader) -> int:
         """Everything of the backup, and the schema brought up to date. Returns how many rows there are."""
         await apply_to_empty(self.database, [step.number for step in manifest.steps])
-        there = {table.name: table for table in await self.database.run(relations, readonly=True)}
-        await self._emptied(there)
-        days = [table for table in manifest.relations if _is_day(table, there)]
-        made = {table.name for table in days}
-        rest = [table for table in manifest.relations if table.name not in made]
-        missing = [table.name for table in rest if table.name not in there and table.file is not None]
+        tables = {table.name: table for table in await self.database.run(relations, readonly=True)}
+        await self._emptied(tables)
+        days = [table for table in manifest.relations if _is_day(table, tables)]
+        day_names = {table.name for table in days}
+        other_tables = [table for table in manifest.relations if table.name not in day_names]
+        missing = [
+            table.name for table in other_tables if table.name not in tables and table.file is not None
+        ]
         if missing:
             raise BackupRefused(
                 f"the backup has tables that no step of this release makes: {', '.join(missing)};"
@@ -84,10 +86,10 @@ class Target:
         for table in days:
             await self._filled(table, reader, day=True)
         order = await self.database.run(_order, readonly=True)
-        rest.sort(key=lambda table: order.get(table.name, -1))
-        for table in rest:
-            if table.name in there and table.file is not None:
-                _same_columns(table, there[table.name].columns)
+        other_tables.sort(key=lambda table: order.get(table.name, -1))
+        for table in other_tables:
+            if table.name in tables and table.file is not None:
+                _same_columns(table, tables[table.name].columns)
                 await self._filled(table, reader, day=False)
         await self._counted(manifest)
         return sum(table.fingerprint.rows for table in manifest.relations)
@@ -123,11 +125,11 @@ class Target:
         await connection.execute(f"create table if not exists {RESTORING} (begun_at timestamptz not null)")
         await connection.execute(f"insert into {RESTORING} values (now())")
 
-    async def _emptied(self, there: Mapping[str, Relation]) -> None:
+    async def _emptied(self, tables: Mapping[str, Relation]) -> None:
         """Throw away what steps put into their tables: the backup has its own."""
 
         async def work(connection: Connection) -> None:
-            names = [quoted(name) for name in there if name not in (RESTORING, "schema_migration")]
+            names = [quoted(name) for name in tables if name not in (RESTORING, "schema_migration")]
             await connection.execute(f"truncate {', '.join(names)} cascade")
 
         await self.database.run(work)
@@ -150,14 +152,14 @@ class Target:
 
     async def _counted(self, manifest: Manifest) -> None:
         async def work(connection: Connection) -> None:
-            for place in manifest.sequences:
-                if await connection.fetchval("select to_regclass($1)", quoted(place.name)) is not None:
+            for sequence in manifest.sequences:
+                if await connection.fetchval("select to_regclass($1)", quoted(sequence.name)) is not None:
                     # Where the next number comes from.
                     await connection.execute(
                         "select setval(to_regclass($1), $2, $3)",
-                        quoted(place.name),
-                        place.last_value,
-                        place.is_called,
+                        quoted(sequence.name),
+                        sequence.last_value,
+                        sequence.is_called,
                     )
 
         await self.database.run(work)
@@ -169,14 +171,14 @@ def without(manifest: Manifest, names: Iterable[str]) -> Manifest:
     unknown = left_out - {table.name for table in manifest.relations}
     if unknown:
         raise BackupRefused(f"the backup has no table {', '.join(sorted(unknown))}")
-    kept = tuple(table for table in manifest.relations if table.name not in left_out)
-    return msgspec.structs.replace(manifest, relations=kept)
+    selection = tuple(table for table in manifest.relations if table.name not in left_out)
+    return msgspec.structs.replace(manifest, relations=selection)
 
 
 async def _drop_some(connection: Connection) -> bool:
     names = [table.name for table in await relations(connection) if table.name != RESTORING]
     # The partitioned ones, which stay behind when their days have gone, and what their triggers call.
-    rest = await connection.fetch(
+    other_rows = await connection.fetch(
         "select format('table %I', relname) as thing from pg_class"
         " where relkind = 'p' and relnamespace = current_schema()::regnamespace"
         " union all select format('routine %s', p.oid::regprocedure) from pg_proc p"
@@ -184,21 +186,21 @@ async def _drop_some(connection: Connection) -> bool:
         "  select from pg_depend d where d.classid = 'pg_proc'::regclass and d.objid = p.oid"
         "  and d.deptype = 'e')"
     )
-    things = [f"table {quoted(name)}" for name in names[:50]] or [row["thing"] for row in rest]
+    things = [f"table {quoted(name)}" for name in names[:50]] or [row["thing"] for row in other_rows]
     for thing in things:
         await connection.execute(f"drop {thing} cascade")
     return bool(things)
 
 
-def _is_day(table: Relation, there: Mapping[str, Relation]) -> bool:
+def _is_day(table: Relation, tables: Mapping[str, Relation]) -> bool:
     """Whether it is a day that the steps do not make, of a table that is kept by the day."""
-    if table.day is None or table.parent not in DAILY or table.name in there:
+    if table.day is None or table.parent not in DAILY or table.name in tables:
         return False
     return table.name == partition(table.parent, date.fromisoformat(table.day))
 
 
-def _same_columns(table: Relation, there: Sequence[ColumnType]) -> None:
-    if set(table.columns) != set(there):
+def _same_columns(table: Relation, columns: Sequence[ColumnType]) -> None:
+    if set(table.columns) != set(columns):
         raise BackupRefused(
             f"the columns of {table.name} are not those of this release's schema; restore with the release"
             " that made the backup"
@@ -215,7 +217,7 @@ async def _order(connection: Connection) -> dict[str, int]:
     sorter: TopologicalSorter[str] = TopologicalSorter()
     for row in rows:
         sorter.add(row["name"], row["needs"])
-    return {name: place for place, name in enumerate(sorter.static_order())}
+    return {name: position for position, name in enumerate(sorter.static_order())}
 
 
 async def _load_day(connection: Connection, table: Relation, reader: Reader) -> None:
@@ -226,8 +228,8 @@ async def _load_day(connection: Connection, table: Relation, reader: Reader) -> 
     name, parent = quoted(table.name), quoted(table.parent)
     # Its indexes are built when it is attached, which is sorting once and not a search for each row.
     await connection.execute(f"create table {name} (like {parent} including all excluding indexes)")
-    made = {one.name: one for one in await relations(connection)}[table.name]
-    _same_columns(table, made.columns)
+    day_table = {relation.name: relation for relation in await relations(connection)}[table.name]
+    _same_columns(table, day_table.columns)
     if table.file is not None:
         # Nobody saw the table without these rows, so they are written as settled ones.
         await _copy(connection, table, reader, freeze=True)

@@ -25,12 +25,12 @@ async def looked_at(database: Database) -> tuple[Origin, tuple[SchemaStep, ...]]
     """
 
     async def look(connection: Connection) -> tuple[Origin, tuple[SchemaStep, ...]]:
-        applied = await steps(connection)
-        if not applied or await connection.fetchval("select to_regclass($1)", RESTORING) is not None:
+        applied_steps = await steps(connection)
+        if not applied_steps or await connection.fetchval("select to_regclass($1)", RESTORING) is not None:
             raise BackupRefused(
                 "there is no whole database to back up: it has no schema yet, or a restore of it was cut off"
             )
-        return await origin(connection), tuple(applied)
+        return await origin(connection), tuple(applied_steps)
 
     async def note_changes(connection: Connection) -> None:
         # It costs those who never copy the cluster nothing.
@@ -38,9 +38,9 @@ async def looked_at(database: Database) -> tuple[Origin, tuple[SchemaStep, ...]]
             await connection.execute("alter system set summarize_wal = on")
             await connection.execute("select pg_reload_conf()")
 
-    found = await database.run(look, readonly=True)
+    origin_and_steps = await database.run(look, readonly=True)
     await database.run(note_changes, transaction=False)
-    return found
+    return origin_and_steps
 
 
 @asynccontextmanager
@@ -63,7 +63,6 @@ async def read_all(database: Database) -> int:
     async def work(connection: Connection) -> int:
         rows = 0
         for table in await relations(connection):
-            # All of one table.
             rows += await connection.fetchval(f"select count(*) from only {quoted(table.name)}")
         return rows
 

@@ -40,7 +40,7 @@ class TableWriter(Protocol):
 class BackupSink(Protocol):
     """What takes a backup in."""
 
-    def begun(self, found: Origin, size: int) -> None:
+    def begun(self, source: Origin, size: int) -> None:
         """Hear which database it is, and of how many tables."""
         ...
 
@@ -83,10 +83,10 @@ async def read_database(
 async def _contents(connection: Connection, destination: BackupSink, locked: Callable[[], None]) -> Contents:
     # Two reads of an unchanged table are to give the same bytes; a lock that does not come is an outage.
     await connection.execute("set local synchronize_seqscans = off; set local lock_timeout = '60s'")
-    found = await origin(connection)
+    source = await origin(connection)
     tables = [table for table in await relations(connection) if table.name not in NOT_COPIED]
-    applied = await steps(connection)
-    if not applied or await connection.fetchval("select to_regclass($1)", RESTORING) is not None:
+    applied_steps = await steps(connection)
+    if not applied_steps or await connection.fetchval("select to_regclass($1)", RESTORING) is not None:
         raise BackupRefused(
             "there is no whole database to back up: it has no schema yet, or a restore of it was cut off"
         )
@@ -95,9 +95,9 @@ async def _contents(connection: Connection, destination: BackupSink, locked: Cal
         names = ", ".join(f"only {quoted(table.name)}" for table in tables)
         await connection.execute(f"lock table {names} in access share mode")
     locked()
-    destination.begun(found, len(tables))
-    copied = [await _copied(connection, table, destination) for table in tables]
-    return Contents(found, tuple(applied), tuple(copied), tuple(await sequences(connection)))
+    destination.begun(source, len(tables))
+    copies = [await _copied(connection, table, destination) for table in tables]
+    return Contents(source, tuple(applied_steps), tuple(copies), tuple(await sequences(connection)))
 
 
 async def _copied(connection: Connection, table: Relation, destination: BackupSink) -> Relation:
@@ -105,9 +105,9 @@ async def _copied(connection: Connection, table: Relation, destination: BackupSi
     table = msgspec.structs.replace(table, fingerprint=state)
     if not state.rows:
         return table
-    kept = destination.kept(table)
-    if kept is not None:
-        return msgspec.structs.replace(table, file=kept)
+    file = destination.kept(table)
+    if file is not None:
+        return msgspec.structs.replace(table, file=file)
     writer = destination.writer(table)
 
     async def take(data: bytes) -> None:

@@ -24,23 +24,25 @@ _TIMEOUT_S: Final = 6 * 3600.0
 
 
 async def copy_some(
-    source: Database, target: Database, share: float, folder: Path, told: Callable[[str], None]
+    source: Database, target: Database, share: float, folder: Path, report: Callable[[str], None]
 ) -> int:
     """Put so much of `source` into `target`, table by table, by way of a file. Returns how many rows.
 
     The target has the steps of the source and no rows; its own role is a superuser.
     """
-    found = [table for table in await source.run(relations, readonly=True) if table.name not in NOT_COPIED]
-    days = {table.day for table in found if _is_day(table)}
+    source_tables = [
+        table for table in await source.run(relations, readonly=True) if table.name not in NOT_COPIED
+    ]
+    days = {table.day for table in source_tables if _is_day(table)}
     for day in sorted(day for day in days if day is not None):
         await target.run(lambda connection, day=day: make_day(connection, date.fromisoformat(day)))  # type: ignore[misc]
-    there = {table.name for table in await target.run(relations, readonly=True)}
+    names = {table.name for table in await target.run(relations, readonly=True)}
     file, rows = folder / "rows", 0
-    for table in found:
-        if table.name in there:
-            chosen = await _chosen(source, table, share)
+    for table in source_tables:
+        if table.name in names:
+            query = await _chosen(source, table, share)
             await source.run(
-                lambda connection, sql=chosen: connection.copy_from_query(sql, output=file, format="binary"),  # type: ignore[misc]
+                lambda connection, sql=query: connection.copy_from_query(sql, output=file, format="binary"),  # type: ignore[misc]
                 readonly=True,
                 timeout_s=_TIMEOUT_S,
             )
@@ -49,7 +51,7 @@ async def copy_some(
                 timeout_s=_TIMEOUT_S,
             )
             file.unlink()
-            told(f"copied: {table.label}")
+            report(f"copied: {table.label}")
     # What the planner knows, as the real one has it.
     await target.run(
         lambda connection: connection.execute("analyze"), transaction=False, timeout_s=_TIMEOUT_S
@@ -67,23 +69,22 @@ def _is_day(table: Relation) -> bool:
 
 async def _chosen(source: Database, table: Relation, share: float) -> str:
     columns = ", ".join(quoted(column.name) for column in table.columns)
-    # All of one table.
-    every = f"select {columns} from only {quoted(table.name)}"
+    select = f"select {columns} from only {quoted(table.name)}"
     if share >= 1:
-        return every
+        return select
     # Whether the table, with all its days, is a small one.
-    whole = quoted(table.parent or table.name)
+    parent_table = quoted(table.parent or table.name)
     (row,) = await source.fetch(
-        f"select count(*) as n from (select from {whole} limit {SMALL_ROWS + 1}) as first"
+        f"select count(*) as n from (select from {parent_table} limit {SMALL_ROWS + 1}) as first"
     )
     if row["n"] <= SMALL_ROWS:
-        return every
+        return select
     if any(column.name == "trace_id" for column in table.columns):
         return (
-            f"{every} where (hashtext(encode(trace_id, 'hex')) & 2147483647) % {_PARTS}"
+            f"{select} where (hashtext(encode(trace_id, 'hex')) & 2147483647) % {_PARTS}"
             f" < {round(share * _PARTS)}"
         )
-    return f"{every} tablesample bernoulli ({share * 100:g})"
+    return f"{select} tablesample bernoulli ({share * 100:g})"
 
 
 async def _filled(connection: Connection, table: Relation, file: Path) -> int:

@@ -29,7 +29,7 @@ from svc.store.postgres.database import READ_TIMEOUT_S, Database
 SUBJECTS: Final = 500
 #: How long one may take before the rest is left out.
 TIME_S: Final = 20.0
-#: Alarms that are told, the newest.
+#: Alarms that a backtest lists, the newest.
 ALARMS: Final = 1_000
 
 # How far what was counted reaches, and from where it stands slot by slot.
@@ -96,7 +96,7 @@ class BacktestStore:
             judgement = await self._judged(project_id, bucket, first, until, months, tuning)
             states.append(judgement.state)
             alarms += [(bucket, change) for change in judgement.changes if change.fired >= since]
-        alarms.sort(key=lambda one: (-one[1].fired, one[0]))
+        alarms.sort(key=lambda alarm: (-alarm[1].fired, alarm[0]))
         implied = await trio.to_thread.run_sync(implied_alarms, states, months, tuning)
         return Backtest(len(states), left_out, implied, alarms)
 
@@ -104,17 +104,19 @@ class BacktestStore:
         self, project_id: int, detector: Detector, first: int, until: int
     ) -> tuple[list[tuple[Watched, int]], int]:
         """The busiest subjects of all measures with their first slots, and how many there are beyond."""
-        found: list[tuple[int, Watched, int]] = []
-        there = 0
+        busiest: list[tuple[int, Watched, int]] = []
+        total = 0
         for measure in detector.measures:
             # Down the keys of the measure's subjects.
             rows = await self.database.fetch(
                 _SUBJECTS, project_id, measure, first, until, SUBJECTS, timeout_s=READ_TIMEOUT_S
             )
-            found += [(row["units"], Watched(measure, row["subject"]), row["first"]) for row in rows]
-            there += rows[0]["subjects"] if rows else 0
-        found.sort(key=lambda one: (-one[0], one[1]))
-        return [(bucket, at) for _, bucket, at in found[:SUBJECTS]], there - min(len(found), SUBJECTS)
+            busiest += [(row["units"], Watched(measure, row["subject"]), row["first"]) for row in rows]
+            total += rows[0]["subjects"] if rows else 0
+        busiest.sort(key=lambda entry: (-entry[0], entry[1]))
+        return [(bucket, first_slot) for _, bucket, first_slot in busiest[:SUBJECTS]], total - min(
+            len(busiest), SUBJECTS
+        )
 
     async def _judged(
         self,

@@ -47,37 +47,39 @@ class BucketReports:
     ) -> list[BucketReported]:
         """Every bucket of a detector that has something to say, by name; there are at most `STATES_READ`."""
         states, health = BucketStates(self.database), DetectorHealthStore(self.database)
-        kept = await states.all(project_id, detector)
+        by_bucket = await states.all(project_id, detector)
         muted = await health.muted(project_id, detector, now)
         newest = await health.newest_slot(project_id)
         months = budget_months(await states.armed(project_id), false_alarms_per_month)
         tuning = (await DetectorSettingStore(self.database).of(project_id))[detector].tuning
-        return await trio.to_thread.run_sync(_told, kept, newest, months, tuning, muted, limiter=_listing)
+        return await trio.to_thread.run_sync(
+            _reports, by_bucket, newest, months, tuning, muted, limiter=_listing
+        )
 
     async def implied(
         self, project_id: int, detector: str, tuning: Mapping[str, float], *, false_alarms_per_month: float
     ) -> float:
         """Alarms a month that chance alone raises over the buckets of a detector, tuned so."""
         states = BucketStates(self.database)
-        kept = await states.all(project_id, detector)
+        by_bucket = await states.all(project_id, detector)
         months = budget_months(await states.armed(project_id), false_alarms_per_month)
         return await trio.to_thread.run_sync(
-            implied_alarms, list(kept.values()), months, tuning, limiter=_listing
+            implied_alarms, list(by_bucket.values()), months, tuning, limiter=_listing
         )
 
 
-def _told(
-    kept: Mapping[Watched, BucketState],
+def _reports(
+    by_bucket: Mapping[Watched, BucketState],
     newest: int | None,
     months: float,
     tuning: Mapping[str, float],
     muted: Collection[str],
 ) -> list[BucketReported]:
-    found = []
-    for bucket, state in sorted(kept.items()):
+    reports = []
+    for bucket, state in sorted(by_bucket.items()):
         # The watermark of the project; a bucket may have been judged past it before the newest went.
         now = state.cursor if newest is None else max(state.cursor, newest - LATENESS_S // SLOT_S)
         report = state.reported(now, months, tuning, muted=bucket.reference in muted)
         if report is not None:
-            found.append(BucketReported(bucket, state.cursor, report))
-    return found
+            reports.append(BucketReported(bucket, state.cursor, report))
+    return reports

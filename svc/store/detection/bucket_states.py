@@ -87,7 +87,10 @@ async def write_state(
     await connection.execute(_FORGET, *key, since)
     if checkpoints:
         await connection.execute(
-            _CHECKPOINT, *key, [one.cursor for one in checkpoints], [_encode(one) for one in checkpoints]
+            _CHECKPOINT,
+            *key,
+            [checkpoint.cursor for checkpoint in checkpoints],
+            [_encode(checkpoint) for checkpoint in checkpoints],
         )
         await connection.execute(_THIN, *key, state.cursor - CHECKPOINT_DAYS * SLOTS_PER_DAY)
     await connection.execute(_PUT, *key, state.cursor, _encode(state))
@@ -113,7 +116,6 @@ class BucketStates:
 
     async def all(self, project_id: int, detector: str) -> Mapping[Watched, BucketState]:
         """The state of every subject of a detector, at most `STATES_READ`, by name."""
-        # Along the key.
         rows = await self.database.fetch(
             "select measure, subject, body from bucket_state where project_id = $1 and detector = $2"
             f" order by measure, subject limit {STATES_READ}",
@@ -125,7 +127,6 @@ class BucketStates:
 
     async def armed(self, project_id: int) -> int:
         """How many subjects have been judged, over all detectors."""
-        # Down the key.
         rows: list[Any] = await self.database.fetch(
             "select count(*) as n from bucket_state where project_id = $1", project_id
         )

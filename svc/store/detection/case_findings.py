@@ -67,7 +67,7 @@ class CaseFindings:
         async def work(connection: Connection) -> bool:
             await take_turn(connection, project_id)
             # Both, if they live, and where the finding stands now.
-            found = await connection.fetchrow(
+            finding = await connection.fetchrow(
                 "select f.title, l.case_id, exists (select from detection_case o where l.case_id <> c.id"
                 " and o.project_id = l.project_id and o.id = l.case_id and o.state <> 'resolved')"
                 " as elsewhere from detection_case c"
@@ -78,11 +78,11 @@ class CaseFindings:
                 case_id,
                 finding_id,
             )
-            if found is None or found["elsewhere"]:
+            if finding is None or finding["elsewhere"]:
                 return False
             await _list(connection, project_id, case_id, finding_id, role, explained_share, now)
-            if found["case_id"] != case_id:
-                await note(connection, project_id, case_id, "joined", by.name, found["title"], now)
+            if finding["case_id"] != case_id:
+                await note(connection, project_id, case_id, "joined", by.name, finding["title"], now)
             return True
 
         return await self.database.run(work)
@@ -92,9 +92,9 @@ async def opened_in(
     connection: Connection, project_id: int, finding_id: UUID, by: Author, now: datetime
 ) -> Opened | NotOpened:
     """`CaseFindings.open` within the caller's transaction."""
-    last = await take_turn(connection, project_id)
+    last_number = await take_turn(connection, project_id)
     # The finding, and the case that lists it.
-    found = await connection.fetchrow(
+    finding = await connection.fetchrow(
         "select f.*, l.role, c.id as case_id, c.number, c.state from finding f"
         " left join case_finding l on l.project_id = f.project_id and l.finding_id = f.id"
         " left join detection_case c on c.project_id = l.project_id and c.id = l.case_id"
@@ -102,28 +102,28 @@ async def opened_in(
         project_id,
         finding_id,
     )
-    if found is None:
+    if finding is None:
         return NotOpened("NOT_FOUND")
-    if found["case_id"] is not None and found["state"] != "resolved":
-        return Opened(found["case_id"], f"C-{found['number']}", "known")
-    if found["status"] != "confirmed":
-        return NotOpened("CLOSED" if found["closed_at"] is not None else "NOT_CONFIRMED")
-    earlier = await _earlier(connection, project_id, found)
-    how: Literal["opened", "reopened", "known"] = "opened"
+    if finding["case_id"] is not None and finding["state"] != "resolved":
+        return Opened(finding["case_id"], f"C-{finding['number']}", "known")
+    if finding["status"] != "confirmed":
+        return NotOpened("CLOSED" if finding["closed_at"] is not None else "NOT_CONFIRMED")
+    earlier = await _earlier(connection, project_id, finding)
+    outcome: Literal["opened", "reopened", "known"] = "opened"
     if earlier is None:
-        number = last + 1
-        case_id = await _insert(connection, project_id, number, found, now)
+        number = last_number + 1
+        case_id = await _insert(connection, project_id, number, finding, now)
     else:
         case_id, number = earlier["id"], earlier["number"]
-        how = "reopened" if earlier["state"] == "resolved" else "known"
-        await _return(connection, project_id, case_id, found, how == "reopened", now)
+        outcome = "reopened" if earlier["state"] == "resolved" else "known"
+        await _return(connection, project_id, case_id, finding, outcome == "reopened", now)
     await _list(connection, project_id, case_id, finding_id, "cause", None, now)
-    if how != "known":
-        await note(connection, project_id, case_id, how, by.name, found["title"], now)
-    return Opened(case_id, f"C-{number}", how)
+    if outcome != "known":
+        await note(connection, project_id, case_id, outcome, by.name, finding["title"], now)
+    return Opened(case_id, f"C-{number}", outcome)
 
 
-async def _earlier(connection: Connection, project_id: int, found: Any) -> Any:
+async def _earlier(connection: Connection, project_id: int, finding: Any) -> Any:
     """The newest case that listed the cause before and is this one's too, or None."""
     # Through the findings that the cause had; a finding knows its cause by four columns.
     return await connection.fetchrow(
@@ -135,16 +135,15 @@ async def _earlier(connection: Connection, project_id: int, found: Any) -> Any:
         " and c.resolution in ('resolved', 'recovered')))"
         " order by f.last_seen_at desc, c.number desc limit 1",
         project_id,
-        found["detector"],
-        found["cause_kind"],
-        found["cause_key"],
-        found["id"],
-        found["onset_at"] - REOPENS_WITHIN,
+        finding["detector"],
+        finding["cause_kind"],
+        finding["cause_key"],
+        finding["id"],
+        finding["onset_at"] - REOPENS_WITHIN,
     )
 
 
-async def _insert(connection: Connection, project_id: int, number: int, found: Any, now: datetime) -> UUID:
-    # The number is taken.
+async def _insert(connection: Connection, project_id: int, number: int, finding: Any, now: datetime) -> UUID:
     await connection.execute(
         "update case_counter set last_number = $2 where project_id = $1", project_id, number
     )
@@ -158,16 +157,16 @@ async def _insert(connection: Connection, project_id: int, number: int, found: A
         " baseline_value, delta, $5, last_seen_at, id from finding where project_id = $1 and id = $2"
         " returning id",
         project_id,
-        found["id"],
+        finding["id"],
         number,
-        band(found["severity"]),
+        band(finding["severity"]),
         now,
     )
     return case_id
 
 
 async def _return(
-    connection: Connection, project_id: int, case_id: UUID, found: Any, reopened: bool, now: datetime
+    connection: Connection, project_id: int, case_id: UUID, finding: Any, reopened: bool, now: datetime
 ) -> None:
     """Make a finding the first cause of a case that its cause had before, and open it if it was resolved."""
     # Its words and values are those of the cause as it is now.
@@ -180,8 +179,8 @@ async def _return(
         " and f.project_id = c.project_id and f.id = $3",
         project_id,
         case_id,
-        found["id"],
-        band(found["severity"]),
+        finding["id"],
+        band(finding["severity"]),
     )
     if reopened:
         await unresolve(connection, project_id, case_id, now)

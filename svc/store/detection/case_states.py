@@ -42,17 +42,16 @@ class CaseStates:
     async def mute(
         self, project_id: int, case_id: UUID, by: Author, now: datetime, until: datetime | None = None
     ) -> Moved:
-        """Keep an open case out of sight until somebody unmutes it, or until a moment."""
-        said = "" if until is None else f"until {until:%Y-%m-%d %H:%M} UTC"
+        """Mute an open case until somebody unmutes it, or until a moment."""
+        summary = "" if until is None else f"until {until:%Y-%m-%d %H:%M} UTC"
 
         async def work(connection: Connection, case: Any) -> Moved:
             if case["state"] == "resolved":
                 return _resolved(case)
             if case["state"] == "muted":
-                if _same(case, "muted", by, said):
+                if _same(case, "muted", by, summary):
                     return _moved(case, "muted")
                 return CaseRefusal("ALREADY_MUTED", case["muted_by"], case["muted_at"])
-            # Out of sight.
             await connection.execute(
                 "update detection_case set state = 'muted', muted_at = $3, muted_by = $4, muted_until = $5"
                 " where project_id = $1 and id = $2",
@@ -62,13 +61,13 @@ class CaseStates:
                 by.name,
                 until,
             )
-            await _told(connection, project_id, case_id, "muted", "case.mute", by, said, now)
+            await _note_and_audit(connection, project_id, case_id, "muted", "case.mute", by, summary, now)
             return _moved(case, "muted")
 
         return await self._act(project_id, case_id, now, work)
 
     async def unmute(self, project_id: int, case_id: UUID, by: Author, now: datetime) -> Moved:
-        """Bring a muted case back into sight."""
+        """Unmute a case: it is open again."""
 
         async def work(connection: Connection, case: Any) -> Moved:
             if case["state"] != "muted":
@@ -76,7 +75,7 @@ class CaseStates:
                     return _moved(case, "open")
                 return _resolved(case) if case["state"] == "resolved" else CaseRefusal("NOT_MUTED")
             await _unmute(connection, project_id, [case_id])
-            await _told(connection, project_id, case_id, "unmuted", "case.unmute", by, "", now)
+            await _note_and_audit(connection, project_id, case_id, "unmuted", "case.unmute", by, "", now)
             return _moved(case, "open")
 
         return await self._act(project_id, case_id, now, work)
@@ -95,20 +94,20 @@ class CaseStates:
                 return 0
             await take_turn(connection, project_id)
             # Those that have ended, the first first.
-            ended = await connection.fetch(
+            rows = await connection.fetch(
                 "select id, muted_until from detection_case where project_id = $1 and state = 'muted'"
                 " and muted_until <= $2 order by muted_until limit $3",
                 project_id,
                 now,
                 MUTES_ENDED,
             )
-            await _unmute(connection, project_id, [row["id"] for row in ended])
-            for row in ended:
+            await _unmute(connection, project_id, [row["id"] for row in rows])
+            for row in rows:
                 await note(
                     connection, project_id, row["id"], "unmuted", SYSTEM.name, "its time was over",
                     row["muted_until"],
                 )  # fmt: skip
-            return len(ended)
+            return len(rows)
 
         return await self.database.run(work)
 
@@ -120,8 +119,8 @@ class CaseStates:
 
         async def work(connection: Connection, case: Any) -> Moved:
             if case["state"] == "resolved":
-                done = _same(case, "resolved", by, reason)
-                return _moved(case, "resolved") if done else _resolved(case)
+                repeated = _same(case, "resolved", by, reason)
+                return _moved(case, "resolved") if repeated else _resolved(case)
             await _end(connection, project_id, case_id, "resolved", reason, by, now)
             await audit(connection, "case.resolve", project_id, ("case", case_id), by, {"reason": reason})
             return _moved(case, "resolved")
@@ -134,8 +133,8 @@ class CaseStates:
 
         async def work(connection: Connection, case: Any) -> Moved:
             if case["state"] == "resolved":
-                done = _same(case, "absorbed", by, reason or "absorbed")
-                return _moved(case, "resolved") if done else _resolved(case)
+                repeated = _same(case, "absorbed", by, reason or "absorbed")
+                return _moved(case, "resolved") if repeated else _resolved(case)
             live = await _live(connection, project_id, case_id)
             movable = [row["id"] for row in live if row["reference"] is not None]
             if not movable:
@@ -155,8 +154,8 @@ class CaseStates:
 
         async def work(connection: Connection, case: Any) -> Moved:
             if case["state"] == "resolved":
-                done = _same(case, "rejected", by, reason)
-                return _moved(case, "resolved") if done else _resolved(case)
+                repeated = _same(case, "rejected", by, reason)
+                return _moved(case, "resolved") if repeated else _resolved(case)
             live = [row["id"] for row in await _live(connection, project_id, case_id)]
             await reject(connection, project_id, live, reason, by, now)
             await resolve(connection, project_id, case_id, "rejected", reason, by, now)
@@ -173,8 +172,8 @@ class CaseStates:
 
         async def work(connection: Connection, case: Any) -> Moved:
             if case["state"] != "resolved":
-                done = _same(case, "reopened", by, "")
-                return _moved(case, case["state"]) if done else CaseRefusal("NOT_RESOLVED")
+                repeated = _same(case, "reopened", by, "")
+                return _moved(case, case["state"]) if repeated else CaseRefusal("NOT_RESOLVED")
             # The findings that closed with it.
             closed = await connection.fetch(
                 "select f.id from case_finding l"
@@ -191,7 +190,7 @@ class CaseStates:
             await revive(connection, project_id, ids, now)
             await unresolve(connection, project_id, case_id, now)
             await _unmute(connection, project_id, [case_id])
-            await _told(connection, project_id, case_id, "reopened", "case.reopen", by, "", now)
+            await _note_and_audit(connection, project_id, case_id, "reopened", "case.reopen", by, "", now)
             return _moved(case, "open")
 
         return await self._act(project_id, case_id, now, work)
@@ -254,7 +253,7 @@ def _same(case: Any, kind: str, by: Author, summary: str) -> bool:
     return (case["kind"], case["actor"], case["summary"]) == (kind, by.name, summary)
 
 
-async def _told(
+async def _note_and_audit(
     connection: Connection,
     project_id: int,
     case_id: UUID,
@@ -269,7 +268,6 @@ async def _told(
 
 
 async def _unmute(connection: Connection, project_id: int, case_ids: list[UUID]) -> None:
-    # In sight again.
     await connection.execute(
         "update detection_case set state = 'open', muted_at = null, muted_by = null, muted_until = null"
         " where project_id = $1 and id = any($2::uuid[])",

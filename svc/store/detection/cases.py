@@ -95,7 +95,7 @@ class CaseStore:
         keyset = _ORDERS[state]
         names = [name for name, _ in keyset.columns]
         where = Where.of(project_id, "c.")
-        at = where.value(now)
+        moment = where.value(now)
         where.equal("c.detector", detector)
         where.equal("c.call_site_id", call_site_id)
         where.after([f"c.{name}" for name in names], keyset.place(cursor))
@@ -103,8 +103,8 @@ class CaseStore:
         # that the index on resolved cases serves; mutes that have ended, a few, come by an index of theirs.
         order = f"order by {', '.join(f'c.{name} desc' for name in names)} limit {where.value(limit + 1)}"
         parts = [
-            f"(select {_COLUMNS.format(now=at)}, c.severity_rank, {_RCA} from detection_case c"
-            f" where {where.sql()} and {part.format(now=at)} {order})"
+            f"(select {_COLUMNS.format(now=moment)}, c.severity_rank, {_RCA} from detection_case c"
+            f" where {where.sql()} and {part.format(now=moment)} {order})"
             for part in _PARTS[state]
         ]
         sql = f"select * from ({' union all '.join(parts)}) c {order}"
@@ -117,7 +117,7 @@ class CaseStore:
 
         Secrets: the answer holds `ruling`, which MCP must not show.
         """
-        column, value = _named(name)
+        column, value = _key_of(name)
         if column is None:
             return None
 
@@ -132,7 +132,7 @@ class CaseStore:
             )
             if case is None:
                 return None
-            # Its trail: the newest steps, told in their order.
+            # Its trail: the newest steps, oldest first.
             events = await connection.fetch(
                 "select id, kind, actor, summary, created_at from (select * from case_event"
                 " where project_id = $1 and case_id = $2 order by id desc limit $3) e order by id",
@@ -160,41 +160,42 @@ class CaseStore:
         """The references before and behind a case in the list of a state, whether it still stands there."""
         keyset = _ORDERS[state]
         names = [name for name, _ in keyset.columns]
-        column, value = _named(reference)
+        column, value = _key_of(reference)
         if column is None:
             return None, None
-        # Its place in the order.
-        found = await self.database.fetch(
+        positions = await self.database.fetch(
             f"select {', '.join(names)} from detection_case where project_id = $1 and {column} = $2",
             project_id,
             value,
         )
-        if not found or None in tuple(found[0]):
+        if not positions or None in tuple(positions[0]):
             return None, None
-        place = [found[0][name] for name in names]
-        beside: list[str | None] = []
+        position = [positions[0][name] for name in names]
+        neighbours: list[str | None] = []
         for direction in ("asc", "desc"):
             where = Where.of(project_id, "c.")
-            at = where.value(now)
-            where.after([f"c.{name}" for name in names], place, ascending=direction == "asc")
+            moment = where.value(now)
+            where.after([f"c.{name}" for name in names], position, ascending=direction == "asc")
             # The one row next to it, down the index of this order.
             order = f"order by {', '.join(f'c.{name} {direction}' for name in names)} limit 1"
             parts = [
                 f"(select c.number, {', '.join(f'c.{name}' for name in names)} from detection_case c"
-                f" where {where.sql()} and {part.format(now=at)} {order})"
+                f" where {where.sql()} and {part.format(now=moment)} {order})"
                 for part in _PARTS[state]
             ]
-            sql = f"select * from ({' union all '.join(parts)}) c where {at}::timestamptz is not null {order}"
+            sql = (
+                f"select * from ({' union all '.join(parts)}) c"
+                f" where {moment}::timestamptz is not null {order}"
+            )
             rows = await self.database.fetch(sql, *where.values, timeout_s=READ_TIMEOUT_S)
-            beside.append(f"C-{rows[0]['number']}" if rows else None)
-        return beside[0], beside[1]
+            neighbours.append(f"C-{rows[0]['number']}" if rows else None)
+        return neighbours[0], neighbours[1]
 
     async def id_of(self, project_id: int, name: str) -> UUID | None:
         """The stored id of a case by that or by its reference; None when there is none."""
-        column, value = _named(name)
+        column, value = _key_of(name)
         if column is None:
             return None
-        # By one of its two keys.
         rows = await self.database.fetch(
             f"select id from detection_case where project_id = $1 and {column} = $2", project_id, value
         )
@@ -218,8 +219,8 @@ _ORDERS: Final[dict[CaseState, Keyset]] = {
 }  # fmt: skip
 
 
-def _named(name: str) -> tuple[str | None, Any]:
-    """The column and value that a case is asked for by."""
+def _key_of(name: str) -> tuple[str | None, Any]:
+    """The key column and value that a name of a case stands for."""
     match = _REFERENCE.fullmatch(name.strip())
     if match is not None:
         return "number", int(match[1])
@@ -290,8 +291,8 @@ async def _beside(connection: Connection, project_id: int, case: Any) -> dict[st
     """What the other engine found, where both have looked; while an agent looks, what the rule found."""
     for report in await reports_in(connection, project_id, case["id"]):
         if report["engine"] != (case["rca_engine"] or report["engine"]):
-            named = {"id": str(report["id"]), "engine": report["engine"], "report": report["report"]}
-            return {**named, "finished_at": plain(report["finished_at"])}
+            report_row = {"id": str(report["id"]), "engine": report["engine"], "report": report["report"]}
+            return {**report_row, "finished_at": plain(report["finished_at"])}
     return None
 
 

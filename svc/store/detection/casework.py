@@ -154,7 +154,6 @@ class CaseworkStore:
         self, project_id: int, bucket: Watched, traces: Collection[bytes], first: int
     ) -> Sequence[tuple[int, int, int]]:
         """What these traces were counted as in a bucket: bin, units and failures of each count."""
-        # By the unique key.
         rows = await self.database.fetch(
             "select id from tally_bucket where project_id = $1 and measure = $2 and subject = $3",
             project_id,

@@ -7,11 +7,11 @@ grows with the steps drawn and not with the traffic. Never judges.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Final, Literal
 
 import attrs
 
-from svc.domain.detect.axis import UNIT_MS
+from svc.domain.detect.axis import UNIT_DOLLARS, UNIT_MS
 from svc.domain.detect.histogram import Histogram
 from svc.domain.detect.observed import MEASURES
 from svc.store.postgres.database import READ_TIMEOUT_S, Database
@@ -72,26 +72,26 @@ class ChartReads:
 
     database: Database
 
-    async def lines(self, project_id: int, asked: Sequence[LineAsked]) -> list[list[float | None]]:
+    async def lines(self, project_id: int, requests: Sequence[LineAsked]) -> list[list[float | None]]:
         """The values of each line, step by step: shares, mean logarithms of sizes, or numbers of events."""
-        if not asked:
+        if not requests:
             return []
-        asked = asked[:LINES]
+        requests = requests[:LINES]
         rows = await self.database.fetch(
             _LINES,
             project_id,
-            [one.measure for one in asked],
-            [one.subject for one in asked],
-            [one.first for one in asked],
-            [one.first + one.steps * one.width for one in asked],
-            [one.width for one in asked],
+            [line.measure for line in requests],
+            [line.subject for line in requests],
+            [line.first for line in requests],
+            [line.first + line.steps * line.width for line in requests],
+            [line.width for line in requests],
             timeout_s=READ_TIMEOUT_S,
         )
         drawn: list[list[float | None]] = [
-            [0.0 if is_counted(one.measure) else None] * one.steps for one in asked
+            [0.0 if is_counted(line.measure) else None] * line.steps for line in requests
         ]
         for row in rows:
-            measure, units = asked[row["place"] - 1].measure, row["units"]
+            measure, units = requests[row["place"] - 1].measure, row["units"]
             if is_size(measure):
                 value = row["bins"] / units
             else:
@@ -113,23 +113,25 @@ class ChartReads:
             width,
             timeout_s=READ_TIMEOUT_S,
         )
-        found: dict[int, list[tuple[int, int, int]]] = {}
+        bins: dict[int, list[tuple[int, int, int]]] = {}
         for row in rows:
-            found.setdefault(row["step"], []).append((row["bin"], row["units"], row["failures"]))
-        return [_step(measure, found.get(place, ())) for place in range(steps)]
+            bins.setdefault(row["step"], []).append((row["bin"], row["units"], row["failures"]))
+        return [_step(measure, bins.get(index, ())) for index in range(steps)]
 
     async def sizes(
         self, project_id: int, measure: str, subject: str, spans: Mapping[str, tuple[int, int]]
     ) -> dict[str, Histogram]:
         """The distributions of one bucket over stretches of slots, by their names."""
-        told = {}
+        histograms = {}
         for name, (first, end) in spans.items():
             rows = await self.database.fetch(
                 _STEPS, project_id, measure, subject, first, end, max(end - first, 1),
                 timeout_s=READ_TIMEOUT_S,
             )  # fmt: skip
-            told[name] = Histogram(tuple(row["bin"] for row in rows), tuple(row["units"] for row in rows))
-        return told
+            histograms[name] = Histogram(
+                tuple(row["bin"] for row in rows), tuple(row["units"] for row in rows)
+            )
+        return histograms
 
 
 def is_size(measure: str) -> bool:
@@ -140,6 +142,15 @@ def is_size(measure: str) -> bool:
 def is_counted(measure: str) -> bool:
     """Whether a measure only counts what was seen, so that a step without it is a zero."""
     return measure in MEASURES and MEASURES[measure].details
+
+
+def drawn_unit(measure: str) -> Literal["share", "ms", "usd", "count"]:
+    """The unit of the values of `ChartStep`, as `svc.domain.quantities.WRITERS` names it."""
+    if is_counted(measure):
+        return "count"
+    if not is_size(measure):
+        return "share"
+    return "usd" if unit_of(measure) == UNIT_DOLLARS else "ms"
 
 
 def unit_of(measure: str) -> float:
@@ -156,6 +167,6 @@ def _step(measure: str, rows: Sequence[tuple[int, int, int]]) -> ChartStep:
         return ChartStep()
     if not is_size(measure):
         return ChartStep(units, failures, failures / units)
-    whole = Histogram(tuple(row[0] for row in rows), tuple(row[1] for row in rows))
+    histogram = Histogram(tuple(row[0] for row in rows), tuple(row[1] for row in rows))
     unit = unit_of(measure)
-    return ChartStep(units, failures, whole.quantile(0.5, unit), whole.quantile(0.95, unit))
+    return ChartStep(units, failures, histogram.quantile(0.5, unit), histogram.quantile(0.95, unit))

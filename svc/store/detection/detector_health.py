@@ -67,13 +67,12 @@ class DetectorHealthStore:
                 f" limit {WAITING_COUNTED}) w",
                 project_id,
             )
-            # The newest event time.
             newest = await connection.fetchval(
                 "select newest_slot from fold_state where project_id = $1", project_id
             )
-            found: dict[str, dict[str, Any]] = {}
+            by_detector: dict[str, dict[str, Any]] = {}
             for row in await connection.fetch(_JUDGED, project_id):
-                found[row["detector"]] = {
+                by_detector[row["detector"]] = {
                     name: row[name] for name in ("judged_at", "until_slot", "failing", "buckets")
                 }
             # What each said within a day, along the index of time.
@@ -83,24 +82,23 @@ class DetectorHealthStore:
                 project_id,
                 now - _LATELY,
             ):
-                said = found.setdefault(row["classifier_id"], {})
-                said |= {"events": row["n"], "last_event_at": row["last"]}
+                fields = by_detector.setdefault(row["classifier_id"], {})
+                fields |= {"events": row["n"], "last_event_at": row["last"]}
             # What lives, along the index of live causes.
             for row in await connection.fetch(
                 "select detector, count(*) as n from finding where project_id = $1 and closed_at is null"
                 " group by 1",
                 project_id,
             ):
-                found.setdefault(row["detector"], {})["live_findings"] = row["n"]
+                by_detector.setdefault(row["detector"], {})["live_findings"] = row["n"]
             return DetectionHealth(
-                waiting, newest, {name: DetectorHealth(**known) for name, known in found.items()}
+                waiting, newest, {name: DetectorHealth(**fields) for name, fields in by_detector.items()}
             )
 
         return await self.database.run(work, readonly=True, snapshot=True, timeout_s=READ_TIMEOUT_S)
 
     async def newest_slot(self, project_id: int) -> int | None:
         """The newest slot that was counted, None before anything was."""
-        # By its key.
         rows = await self.database.fetch(
             "select newest_slot from fold_state where project_id = $1", project_id
         )

@@ -20,7 +20,7 @@ from svc.domain.detect.table import DETECTORS
 from svc.store.accounts.audit import record
 from svc.store.postgres.database import READ_TIMEOUT_S, Connection, Database
 
-#: The mode of a detector that nobody has set.
+#: The mode of a detector without a setting.
 DEFAULT_MODE: Final[DetectorMode] = "discovery"
 
 
@@ -33,10 +33,10 @@ class DetectorSetting:
     mode: DetectorMode = DEFAULT_MODE
 
 
-def tuned(detector: Detector, given: Mapping[str, float]) -> dict[str, float]:
+def tuned(detector: Detector, tuning: Mapping[str, float]) -> dict[str, float]:
     """Every tunable of a detector within its bounds: as it is given, else its default."""
     return {
-        name: tunable.clamped(float(given.get(name, tunable.default)))
+        name: tunable.clamped(float(tuning.get(name, tunable.default)))
         for name, tunable in detector.tuning.items()
     }
 
@@ -56,10 +56,10 @@ class DetectorSettingStore:
             project_id,
             timeout_s=READ_TIMEOUT_S,
         )
-        stored = {row["detector"]: row for row in rows}
+        rows_by_detector = {row["detector"]: row for row in rows}
         return {
             name: DetectorSetting(tuned(detector, {}))
-            if (row := stored.get(name)) is None
+            if (row := rows_by_detector.get(name)) is None
             else _setting(detector, row)
             for name, detector in DETECTORS.items()
         }
@@ -79,9 +79,9 @@ class DetectorSettingStore:
     ) -> DetectorSetting:
         """Replace the tuning of a detector, clamped; what is not named has its default again."""
         row = DETECTORS[detector]
-        kept = {name: value for name, value in tuned(row, tuning).items() if name in tuning}
-        stored = msgspec.json.encode(kept).decode()
-        return await self._set(project_id, detector, "tuning", stored, {"tuning": kept}, actor)
+        overrides = {name: value for name, value in tuned(row, tuning).items() if name in tuning}
+        body = msgspec.json.encode(overrides).decode()
+        return await self._set(project_id, detector, "tuning", body, {"tuning": overrides}, actor)
 
     async def _set(
         self, project_id: int, detector: str, column: str, value: Any, details: Mapping[str, Any], actor: str
@@ -91,7 +91,7 @@ class DetectorSettingStore:
 
         async def work(connection: Connection) -> DetectorSetting:
             # One column of the row, whose name is one of three above.
-            stored = await connection.fetchrow(
+            setting_row = await connection.fetchrow(
                 f"insert into detector_setting (project_id, detector, {column}) values ($1, $2, {cast})"
                 f" on conflict (project_id, detector) do update set {column} = excluded.{column}"
                 " returning enabled, mode, tuning::text as tuning",
@@ -107,7 +107,7 @@ class DetectorSettingStore:
                 subject=("detector", detector),
                 details=details,
             )
-            return _setting(row, stored)
+            return _setting(row, setting_row)
 
         return await self.database.run(work)
 

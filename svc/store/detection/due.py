@@ -131,7 +131,7 @@ where d.project_id = $1 and d.detector = $2 and d.bucket_id = n.bucket_id and d.
   and d.from_slot < $5
 """
 
-# Buckets of which nothing is left are nobody's business any more.
+# Buckets of which nothing is left need no judge.
 _GONE: Final = """
 delete from tally_due d where d.project_id = $1 and d.detector = $2
 and not exists (select from tally_bucket b where b.project_id = d.project_id and b.id = d.bucket_id)
@@ -142,10 +142,10 @@ async def note_changes(connection: Connection, project_id: int, entries: Iterabl
     """Note what was counted, and what no longer is, for those who judge. The caller holds the project."""
     reached: dict[int, tuple[int, int]] = {}
     for bucket_id, slot, _, _, _ in entries:
-        if (known := reached.get(bucket_id)) is None:
+        if (bounds := reached.get(bucket_id)) is None:
             reached[bucket_id] = slot, slot
-        elif not known[0] <= slot <= known[1]:
-            reached[bucket_id] = min(known[0], slot), max(known[1], slot)
+        elif not bounds[0] <= slot <= bounds[1]:
+            reached[bucket_id] = min(bounds[0], slot), max(bounds[1], slot)
     if not reached:
         return
     await connection.execute(
@@ -153,14 +153,14 @@ async def note_changes(connection: Connection, project_id: int, entries: Iterabl
         project_id,
         list(reached),
         [first for first, _ in reached.values()],
-        [last for _, last in reached.values()],
+        [last_slot for _, last_slot in reached.values()],
         [measure for measure, _ in JUDGES],
         [detector for _, detector in JUDGES],
     )
     await connection.execute(
         _TOUCH,
         project_id,
-        max(last for _, last in reached.values()),
+        max(last_slot for _, last_slot in reached.values()),
         min(first for first, _ in reached.values()),
     )
 
@@ -219,8 +219,8 @@ class DueStore:
 
         `at_once` waits for no watermark; `after` names a detector that judges a subject first.
         """
-        held = await self.database.fetch(_HOLD, project_id, detector, self.holder, HELD_S)
-        if not held:
+        hold_rows = await self.database.fetch(_HOLD, project_id, detector, self.holder, HELD_S)
+        if not hold_rows:
             return None
         rows = await self.database.fetch(_REACH, project_id)
         if not rows or (newest := rows[0]["newest_slot"]) is None:
@@ -228,10 +228,10 @@ class DueStore:
         now, recent = slot_at(rows[0]["now_s"]), rows[0]["recent"]
         if (waiting_s := rows[0]["waiting_s"]) is not None:
             recent = min(slot_at(waiting_s), slot_at(waiting_s) if recent is None else recent)
-        # Clocks ahead of ours say nothing of how far events reach.
+        # Event times ahead of our clock do not count.
         until = newest + 1 if at_once else min(newest, now) + watermark(0.0)
         quiet = True
-        if recent is not None and recent < until and not at_once and held[0]["waited_s"] < PATIENCE_S:
+        if recent is not None and recent < until and not at_once and hold_rows[0]["waited_s"] < PATIENCE_S:
             until, quiet = recent, False
         due: dict[Watched, list[DueBucket]] = {}
         for row in await self.database.fetch(_DUE, project_id, detector, until, SUBJECTS, after):
@@ -260,21 +260,21 @@ class DueStore:
 
         async def work(connection: Connection) -> bool:
             # Still ours, until the end of this transaction.
-            mine = await connection.fetchval(
+            is_holder = await connection.fetchval(
                 "select true from judge_state where project_id = $1 and detector = $2 and holder = $3"
                 " for update",
                 project_id,
                 detector,
                 self.holder,
             )
-            if not mine:
+            if not is_holder:
                 return False
             if write is not None:
                 await write_state(
                     connection, project_id, detector, write.bucket, write.state, since=write.since,
                     checkpoints=write.checkpoints,
                 )  # fmt: skip
-            ids, turns = [one.id for one in judged], [one.turn for one in judged]
+            ids, turns = [bucket.id for bucket in judged], [bucket.turn for bucket in judged]
             for statement in (_SETTLE, _REST):
                 await connection.execute(statement, project_id, detector, ids, turns, until)
             return True
@@ -315,7 +315,6 @@ class DueStore:
 
     async def health(self, project_id: int) -> Mapping[str, Any]:
         """When each detector judged the project last, up to which slot, and what went wrong then."""
-        # By the key.
         rows = await self.database.fetch(
             "select detector, judged_at, until_slot, failed_at, failure from judge_state"
             " where project_id = $1",

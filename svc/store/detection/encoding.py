@@ -76,11 +76,11 @@ class EncodeStore:
         """The oldest traces that wait, as samples; those that have nothing to ask about have none."""
 
         async def work(connection: Connection) -> EncodeBatch:
-            queued = await connection.fetch(_DUE, project_id, detector, ROUND_TRACES)
-            ids = list(dict.fromkeys(row["trace_id"] for row in queued))
+            queue_rows = await connection.fetch(_DUE, project_id, detector, ROUND_TRACES)
+            ids = list(dict.fromkeys(row["trace_id"] for row in queue_rows))
             traces = await settled_traces(connection, project_id, ids, frozenset({"llm", "retrieval"}))
             # Those that are there but did not fit into this round stay for the next.
-            there = {
+            sessions = {
                 row["trace_id"]: row["session_id"]
                 for row in await connection.fetch(
                     "select trace_id, session_id from trace"
@@ -89,12 +89,20 @@ class EncodeStore:
                     ids,
                 )
             }
-            read = {trace.trace_id for trace in traces}
+            settled_ids = {trace.trace_id for trace in traces}
             sample, _ = ENCODED[detector]
             samples = [(trace.trace_id, sample(trace.rows, _payloads(trace))) for trace in traces]
             return EncodeBatch(
-                [r["place"] for r in queued if r["trace_id"] in read or r["trace_id"] not in there],
-                [(trace_id, there.get(trace_id), one) for trace_id, one in samples if one is not None],
+                [
+                    r["place"]
+                    for r in queue_rows
+                    if r["trace_id"] in settled_ids or r["trace_id"] not in sessions
+                ],
+                [
+                    (trace_id, sessions.get(trace_id), sample)
+                    for trace_id, sample in samples
+                    if sample is not None
+                ],
             )
 
         return await self.database.run(work, readonly=True, snapshot=True)
@@ -108,9 +116,9 @@ class EncodeStore:
             if firings:
                 await write_firings(connection, project_id, firings, now)
             status: Any = await connection.execute(_DONE, project_id, detector, list(places))
-            asked = int(status.rpartition(" ")[2])
-            if asked:
-                await note_evals(connection, project_id, {detector: asked}, now)
+            evaluations = int(status.rpartition(" ")[2])
+            if evaluations:
+                await note_evals(connection, project_id, {detector: evaluations}, now)
             await connection.execute(_TRIM, project_id, detector, WAITING_TRACES)
 
         await self.database.run(work)

@@ -72,11 +72,10 @@ async def append(connection: Connection, project_id: int, finding_id: UUID, refs
             [ref.trace_id for ref in batch],
             [ref.span_id for ref in batch],
         )
-        for found in added:
-            position = max(position, found["last"] + 1)
-            recorded[EVIDENCE_ROLES[found["role"] - 1]] += found["n"]
+        for group in added:
+            position = max(position, group["last"] + 1)
+            recorded[EVIDENCE_ROLES[group["role"] - 1]] += group["n"]
     if position != row["next_position"]:
-        # What is recorded grew with it.
         await connection.execute(
             "update finding set next_position = $3, recorded_counts = $4::text::jsonb"
             " where project_id = $1 and id = $2",
@@ -89,7 +88,6 @@ async def append(connection: Connection, project_id: int, finding_id: UUID, refs
 
 async def cited(connection: Connection, project_id: int, finding_id: UUID) -> frozenset[bytes]:
     """The traces that a finding names as witnesses."""
-    # Along the key.
     rows = await connection.fetch(
         "select distinct trace_id from finding_evidence where project_id = $1 and finding_id = $2"
         f" and role = {EVIDENCE_ROLES.index('witness') + 1} and trace_id is not null",
@@ -152,10 +150,10 @@ class EvidenceStore:
                 ),
             )
 
-        found = await self.database.run(work, readonly=True, snapshot=True, timeout_s=READ_TIMEOUT_S)
-        if found is None:
+        reading = await self.database.run(work, readonly=True, snapshot=True, timeout_s=READ_TIMEOUT_S)
+        if reading is None:
             return None
-        recorded, counted, rows = found
+        recorded, counted, rows = reading
         page, next_cursor = EVIDENCE_ORDER.page(rows, limit)
         none: dict[str, int] = dict.fromkeys(EVIDENCE_ROLES, 0)
         return {
@@ -170,5 +168,5 @@ def _ref(row: Any) -> dict[str, Any]:
     """`{role, grain, session_id?, trace_id?, span_id?, rank?}` (spec): what is not there is left out."""
     grain = "span" if row["span_id"] is not None else "trace" if row["trace_id"] is not None else "session"
     ids = {name: plain(row[name]) for name in ("session_id", "trace_id", "span_id", "rank")}
-    known = {name: value for name, value in ids.items() if value is not None}
-    return {"role": EVIDENCE_ROLES[row["role"] - 1], "grain": grain, **known}
+    identifiers = {name: value for name, value in ids.items() if value is not None}
+    return {"role": EVIDENCE_ROLES[row["role"] - 1], "grain": grain, **identifiers}

@@ -74,7 +74,7 @@ class FindingStates:
     async def fire(
         self,
         project_id: int,
-        seen: Detection,
+        detection: Detection,
         refs: Iterable[Ref],
         *,
         note: Firing | None = None,
@@ -91,21 +91,23 @@ class FindingStates:
         refs = tuple(refs)
 
         async def work(connection: Connection) -> Fired:
-            fired = await _told(connection, project_id, seen)
+            fired = await _open_or_raise(connection, project_id, detection)
             if fired.did in ("closed", "waits"):
                 return fired
             fresh: list[Sight] = []
             if sights:
-                there = await cited(connection, project_id, fired.finding_id)
-                fresh = [one for one in sights if one.trace_id not in there]
+                cited_traces = await cited(connection, project_id, fired.finding_id)
+                fresh = [sight for sight in sights if sight.trace_id not in cited_traces]
             if fresh or not sights:
-                shown = (*refs, *(ref for one in fresh for ref in one.refs))
-                await append(connection, project_id, fired.finding_id, shown)
-            firings = [one.firing for one in fresh]
+                fresh_refs = (*refs, *(ref for sight in fresh for ref in sight.refs))
+                await append(connection, project_id, fired.finding_id, fresh_refs)
+            firings = [sight.firing for sight in fresh]
             if note is not None and fired.did in ("opened", "raised"):
                 firings.append(note)
             if firings:
-                await write_firings(connection, project_id, firings, seen.seen_at or seen.detected_at)
+                await write_firings(
+                    connection, project_id, firings, detection.seen_at or detection.detected_at
+                )
             return fired
 
         return await self.database.run(work)
@@ -129,16 +131,16 @@ class FindingStates:
         """Close a live finding because it tells the new normal: its detector's reference has to move."""
 
         async def work(connection: Connection) -> Ruled | FindingRefusal:
-            found = await _living(connection, project_id, finding_id, by, "absorbed")
-            if isinstance(found, Ruled | FindingRefusal):
-                return found
-            if found["reference"] is None:
+            finding = await _living(connection, project_id, finding_id, by, "absorbed")
+            if isinstance(finding, Ruled | FindingRefusal):
+                return finding
+            if finding["reference"] is None:
                 return FindingRefusal("NOT_ABSORBABLE")
             await ask_for_move(connection, project_id, [finding_id], by, now)
             await _close(connection, project_id, finding_id, "absorbed", by, now)
-            await settle(connection, project_id, found["case_id"], "absorbed", by, now)
+            await settle(connection, project_id, finding["case_id"], "absorbed", by, now)
             await audit(connection, "finding.expect", project_id, ("finding", finding_id), by, {})
-            return Ruled("closed", found["case_id"])
+            return Ruled("closed", finding["case_id"])
 
         return await self.database.run(work)
 
@@ -153,7 +155,7 @@ class FindingStates:
         async def work(connection: Connection) -> Ruled | FindingRefusal:
             await take_turn(connection, project_id)
             # The finding, how it was closed, and whether its case is resolved.
-            found = await connection.fetchrow(
+            finding = await connection.fetchrow(
                 "select f.closed_as, l.case_id, c.state from finding f"
                 " left join case_finding l on l.project_id = f.project_id and l.finding_id = f.id"
                 " left join detection_case c on c.project_id = l.project_id and c.id = l.case_id"
@@ -161,11 +163,11 @@ class FindingStates:
                 project_id,
                 finding_id,
             )
-            if found is None:
+            if finding is None:
                 return FindingRefusal("NOT_FOUND")
-            if found["closed_as"] not in ("rejected", "absorbed"):
+            if finding["closed_as"] not in ("rejected", "absorbed"):
                 return FindingRefusal("NOT_DECIDED")
-            if found["state"] == "resolved":
+            if finding["state"] == "resolved":
                 return FindingRefusal("CASE_RESOLVED")
             if await superseded(connection, project_id, [finding_id]):
                 return FindingRefusal("SUPERSEDED")
@@ -175,29 +177,29 @@ class FindingStates:
             status: FindingStatus = await connection.fetchval(
                 "select status from finding where project_id = $1 and id = $2", project_id, finding_id
             )
-            return Ruled(status, found["case_id"])
+            return Ruled(status, finding["case_id"])
 
         return await self.database.run(work)
 
-    async def recover(self, project_id: int, finding_id: UUID, at: datetime) -> Ruled | FindingRefusal:
+    async def recover(self, project_id: int, finding_id: UUID, moment: datetime) -> Ruled | FindingRefusal:
         """Close a live finding whose cause has gone; with the last of its causes its case is resolved."""
 
         async def work(connection: Connection) -> Ruled | FindingRefusal:
-            found = await _living(connection, project_id, finding_id, SYSTEM, "recovered")
-            if isinstance(found, Ruled | FindingRefusal):
-                return found
-            await _close(connection, project_id, finding_id, "recovered", SYSTEM, at)
-            await settle(connection, project_id, found["case_id"], "recovered", SYSTEM, at)
-            return Ruled("closed", found["case_id"])
+            finding = await _living(connection, project_id, finding_id, SYSTEM, "recovered")
+            if isinstance(finding, Ruled | FindingRefusal):
+                return finding
+            await _close(connection, project_id, finding_id, "recovered", SYSTEM, moment)
+            await settle(connection, project_id, finding["case_id"], "recovered", SYSTEM, moment)
+            return Ruled("closed", finding["case_id"])
 
         return await self.database.run(work)
 
 
-async def _told(connection: Connection, project_id: int, seen: Detection) -> Fired:
+async def _open_or_raise(connection: Connection, project_id: int, detection: Detection) -> Fired:
     """The finding of a cause, opened or brought up to date, in the project's turn."""
     await take_turn(connection, project_id)
     # The live finding of the cause, or the one that was seen last.
-    known = await connection.fetchrow(
+    finding = await connection.fetchrow(
         "select f.id, f.closed_at, f.closed_as, f.last_seen_at, f.recovered_at, f.recurrences,"
         " f.onset_at, f.onset_low_at, f.onset_high_at, l.case_id"
         " from finding f"
@@ -205,19 +207,19 @@ async def _told(connection: Connection, project_id: int, seen: Detection) -> Fir
         " where f.project_id = $1 and f.detector = $2 and f.cause_kind = $3 and f.cause_key = $4"
         " order by f.closed_at is null desc, f.last_seen_at desc limit 1",
         project_id,
-        seen.cause.detector,
-        seen.cause.kind,
-        seen.cause.key,
+        detection.cause.detector,
+        detection.cause.kind,
+        detection.cause.key,
     )
-    if known is not None and known["closed_at"] is None:
-        over = known["recovered_at"]
-        if over is not None and seen.onset_at > over:
-            return Fired(known["id"], "waits", known["case_id"])
-        return await _raise(connection, project_id, known, seen)
-    if known is not None and seen.onset_at <= known["last_seen_at"]:
-        return Fired(known["id"], "closed", known["case_id"])
-    began = seen if known is None else _since_first(known, seen)
-    finding_id = await _insert(connection, project_id, began, None if known is None else known["id"])
+    if finding is not None and finding["closed_at"] is None:
+        recovered_at = finding["recovered_at"]
+        if recovered_at is not None and detection.onset_at > recovered_at:
+            return Fired(finding["id"], "waits", finding["case_id"])
+        return await _raise(connection, project_id, finding, detection)
+    if finding is not None and detection.onset_at <= finding["last_seen_at"]:
+        return Fired(finding["id"], "closed", finding["case_id"])
+    began = detection if finding is None else _since_first(finding, detection)
+    finding_id = await _insert(connection, project_id, began, None if finding is None else finding["id"])
     return Fired(finding_id, "opened")
 
 
@@ -226,13 +228,13 @@ async def ruled_in(
 ) -> Ruled | FindingRefusal:
     """`FindingStates.rule` within the caller's transaction."""
     closing: Resolution | None = "rejected" if ruling.verdict == "negative" else None
-    found = await _living(connection, project_id, finding_id, by, closing)
-    if isinstance(found, Ruled | FindingRefusal):
-        return found
-    if found["decided_by"] and _RANK[by.kind] < _RANK[found["decided_by"]]:
-        return FindingRefusal("OVERRULED", found["ruled_by"], found["triaged_at"])
-    after: dict[str, FindingStatus] = {"positive": "confirmed", "negative": "rejected"}
-    status: FindingStatus = after.get(ruling.verdict, found["status"])
+    finding = await _living(connection, project_id, finding_id, by, closing)
+    if isinstance(finding, Ruled | FindingRefusal):
+        return finding
+    if finding["decided_by"] and _RANK[by.kind] < _RANK[finding["decided_by"]]:
+        return FindingRefusal("OVERRULED", finding["ruled_by"], finding["triaged_at"])
+    statuses: dict[str, FindingStatus] = {"positive": "confirmed", "negative": "rejected"}
+    status: FindingStatus = statuses.get(ruling.verdict, finding["status"])
     # The five hidden fields, the one that says that they are there, and what follows of them; what a
     # rejection overwrites is kept.
     await connection.execute(
@@ -259,12 +261,12 @@ async def ruled_in(
         status,
     )
     if status == "rejected":
-        await settle(connection, project_id, found["case_id"], "rejected", by, now)
-    if status != found["status"]:
+        await settle(connection, project_id, finding["case_id"], "rejected", by, now)
+    if status != finding["status"]:
         action: Any = "finding.confirm" if status == "confirmed" else "finding.reject"
-        said = {"reason": ruling.summary} if status == "rejected" else {}
-        await audit(connection, action, project_id, ("finding", finding_id), by, said)
-    return Ruled(status, found["case_id"])
+        detail = {"reason": ruling.summary} if status == "rejected" else {}
+        await audit(connection, action, project_id, ("finding", finding_id), by, detail)
+    return Ruled(status, finding["case_id"])
 
 
 async def _living(
@@ -276,7 +278,7 @@ async def _living(
     """
     await take_turn(connection, project_id)
     # The finding and the case that lists it.
-    found = await connection.fetchrow(
+    finding = await connection.fetchrow(
         "select f.status, f.reference, f.ruled_by, f.triaged_at, f.closed_at, f.closed_by, f.closed_as,"
         " case when f.triage_verdict <> 'unclear' then f.ruled_by_kind end as decided_by, l.case_id"
         " from finding f"
@@ -285,25 +287,25 @@ async def _living(
         project_id,
         finding_id,
     )
-    if found is None:
+    if finding is None:
         return FindingRefusal("NOT_FOUND")
-    if found["closed_at"] is not None:
-        if (found["closed_by"], found["closed_as"]) == (by.name, closing):
-            return Ruled(found["status"], found["case_id"])
-        return FindingRefusal("CLOSED", found["closed_by"], found["closed_at"])
-    return found
+    if finding["closed_at"] is not None:
+        if (finding["closed_by"], finding["closed_as"]) == (by.name, closing):
+            return Ruled(finding["status"], finding["case_id"])
+        return FindingRefusal("CLOSED", finding["closed_by"], finding["closed_at"])
+    return finding
 
 
-def _since_first(known: Any, seen: Detection) -> Detection:
+def _since_first(previous: Any, detection: Detection) -> Detection:
     """What comes back so soon after its recovery was never over: it began when it first did."""
-    over = known["recovered_at"] or known["closed_at"]
-    if known["closed_as"] != "recovered" or seen.onset_at - over > LASTED_WITHIN:
-        return seen
+    ended_at = previous["recovered_at"] or previous["closed_at"]
+    if previous["closed_as"] != "recovered" or detection.onset_at - ended_at > LASTED_WITHIN:
+        return detection
     return attrs.evolve(
-        seen,
-        onset_at=known["onset_at"],
-        onset_low_at=known["onset_low_at"],
-        onset_high_at=known["onset_high_at"],
+        detection,
+        onset_at=previous["onset_at"],
+        onset_low_at=previous["onset_low_at"],
+        onset_high_at=previous["onset_high_at"],
     )
 
 
@@ -322,12 +324,13 @@ async def _close(
     )
 
 
-def _seen(seen: Detection) -> list[Any]:
-    return [getattr(seen, name) for name in _SEEN]
+def _renewed_values(detection: Detection) -> list[Any]:
+    return [getattr(detection, name) for name in _SEEN]
 
 
-async def _insert(connection: Connection, project_id: int, seen: Detection, previous_id: UUID | None) -> UUID:
-    # A new finding, withheld.
+async def _insert(
+    connection: Connection, project_id: int, detection: Detection, previous_id: UUID | None
+) -> UUID:
     finding_id: UUID = await connection.fetchval(
         "insert into finding (project_id, detector, cause_kind, cause_key, status, confirmed, triage_source,"
         " subject_kind, subject_id, metric, reference, onset_at, first_seen_at, last_seen_at, previous_id,"
@@ -336,34 +339,34 @@ async def _insert(connection: Connection, project_id: int, seen: Detection, prev
         f" $14::text::jsonb, $15, $16, $17, $18, {', '.join(f'${19 + n}' for n in range(len(_SEEN)))})"
         " returning id",
         project_id,
-        seen.cause.detector,
-        seen.cause.kind,
-        seen.cause.key,
-        seen.triage_source,
-        seen.subject_kind,
-        seen.subject_id,
-        seen.metric,
-        seen.reference,
-        seen.onset_at,
-        seen.detected_at,
-        seen.seen_at or seen.detected_at,
+        detection.cause.detector,
+        detection.cause.kind,
+        detection.cause.key,
+        detection.triage_source,
+        detection.subject_kind,
+        detection.subject_id,
+        detection.metric,
+        detection.reference,
+        detection.onset_at,
+        detection.detected_at,
+        detection.seen_at or detection.detected_at,
         previous_id,
-        msgspec.json.encode(seen.payload).decode(),
-        seen.recurrences,
-        seen.recovered_at,
-        seen.onset_low_at,
-        seen.onset_high_at,
-        *_seen(seen),
+        msgspec.json.encode(detection.payload).decode(),
+        detection.recurrences,
+        detection.recovered_at,
+        detection.onset_low_at,
+        detection.onset_high_at,
+        *_renewed_values(detection),
     )
     return finding_id
 
 
-async def _raise(connection: Connection, project_id: int, known: Any, seen: Detection) -> Fired:
+async def _raise(connection: Connection, project_id: int, finding: Any, detection: Detection) -> Fired:
     """Bring a live finding up to date, unless it was measured later already."""
-    finding_id: UUID = known["id"]
-    seen_at = seen.seen_at or seen.detected_at
-    renews = seen_at >= known["last_seen_at"]
-    again = seen.recurrences > known["recurrences"]
+    finding_id: UUID = finding["id"]
+    seen_at = detection.seen_at or detection.detected_at
+    renews = seen_at >= finding["last_seen_at"]
+    is_recurrence = detection.recurrences > finding["recurrences"]
     if renews:
         # What it says now. Onset and subject stay: they tell which finding it is.
         await connection.execute(
@@ -373,12 +376,12 @@ async def _raise(connection: Connection, project_id: int, known: Any, seen: Dete
             " where project_id = $1 and id = $2",
             project_id,
             finding_id,
-            seen.recurrences,
+            detection.recurrences,
             seen_at,
-            seen.recovered_at,
-            msgspec.json.encode(seen.payload).decode(),
-            *_seen(seen),
+            detection.recovered_at,
+            msgspec.json.encode(detection.payload).decode(),
+            *_renewed_values(detection),
         )
-    if renews and known["case_id"] is not None:
-        await escalate(connection, project_id, known["case_id"], finding_id, seen)
-    return Fired(finding_id, "raised" if renews and again else "repeated", known["case_id"])
+    if renews and finding["case_id"] is not None:
+        await escalate(connection, project_id, finding["case_id"], finding_id, detection)
+    return Fired(finding_id, "raised" if renews and is_recurrence else "repeated", finding["case_id"])

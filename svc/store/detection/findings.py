@@ -116,14 +116,14 @@ class FindingStore:
         where.equal("status", status)
         where.equal("call_site_id", call_site_id)
         where.equal("detector", detector)
-        shown = f"{where.sql()} and confirmed" if confirmed_only else where.sql()
+        condition = f"{where.sql()} and confirmed" if confirmed_only else where.sql()
 
         async def work(connection: Connection) -> tuple[list[Any], int]:
             rows: list[Any] = []
             for source in TRIAGE_SOURCES:
                 # The newest of one source, down its index.
                 rows += await connection.fetch(
-                    f"select {_COLUMNS} from finding where {shown} and triage_source = '{source}'"
+                    f"select {_COLUMNS} from finding where {condition} and triage_source = '{source}'"
                     f" order by last_seen_at desc, id desc limit {FINDINGS_SHOWN}",
                     *where.values,
                 )
@@ -146,7 +146,6 @@ class FindingStore:
 
         Secrets: it holds the triage ruling, which MCP must not show.
         """
-        # The finding, by its key.
         rows = await self.database.fetch(
             f"select {_COLUMNS}, {', '.join(_MEASURED)}, evidence::text from finding"
             " where project_id = $1 and id = $2",

@@ -103,8 +103,8 @@ class FiringReads:
         fired, looked_at = await self.database.run(
             work, readonly=True, snapshot=True, timeout_s=READ_TIMEOUT_S
         )
-        found = [_day(first + timedelta(days=n)) for n in range(days)]
-        by_day = {day["day"]: day for day in found}
+        day_rows = [_day(first + timedelta(days=n)) for n in range(days)]
+        by_day = {day["day"]: day for day in day_rows}
         for row in looked_at:
             if (day := by_day.get(plain(row["day"]))) is not None:
                 day["evaluated"] = row["n"]
@@ -115,7 +115,7 @@ class FiringReads:
                     key = row["classifier_id" if name == "classifier" else name]
                     counts = day[f"by_{name}"]
                     counts[key] = counts.get(key, 0) + row["n"]
-        return found
+        return day_rows
 
 
 def _day(start: datetime) -> dict[str, Any]:

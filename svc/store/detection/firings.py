@@ -63,5 +63,5 @@ class ClassifierEventStore:
 
     async def record(self, project_id: int, firings: Iterable[Firing], now: datetime) -> None:
         """Write firings in one transaction, in their order."""
-        given = list(firings)
-        await self.database.run(lambda connection: write_firings(connection, project_id, given, now))
+        batch = list(firings)
+        await self.database.run(lambda connection: write_firings(connection, project_id, batch, now))

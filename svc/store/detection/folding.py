@@ -134,7 +134,7 @@ class FoldStore:
     """Implements the `FoldShelf` port. Each is a holder of its own. All verbs raise `Outage`."""
 
     database: Database
-    #: The key under which secrets are told apart.
+    #: The key of the digests by which secrets are distinguished.
     secret_key: bytes = attrs.field(default=b"", repr=False)
     #: Detectors that ask an encoder about each new trace.
     encoded: Sequence[str] = ()
@@ -155,33 +155,33 @@ class FoldStore:
         if not due.places:
             await self.database.fetch(_GIVE_UP, project_id, self.holder)
             return Folded()
-        found = await _look(due.traces, context)
-        await self._look_again(project_id, found, context)
-        looked = list(found.values())
-        done = await self.database.run(lambda connection: self._write(connection, project_id, due, looked))
+        looked_by_trace = await _look(due.traces, context)
+        await self._look_again(project_id, looked_by_trace, context)
+        looked = list(looked_by_trace.values())
+        folded = await self.database.run(lambda connection: self._write(connection, project_id, due, looked))
         return attrs.evolve(
-            done,
+            folded,
             more=due.more,
-            unread=sum(one.due.unread for one in looked),
-            failures=dict(Counter(name for one in looked for name in one.failed)),
+            unread=sum(trace.due.unread for trace in looked),
+            failures=dict(Counter(name for trace in looked for name in trace.failed)),
         )
 
     async def _look_again(self, project_id: int, looked: dict[bytes, _Looked], context: Context) -> None:
         """Look at whole traces where lean ones do not tell; one that is gone meanwhile was never there."""
-        unsure = [trace_id for trace_id, one in looked.items() if not one.sure]
+        unsure = [trace_id for trace_id, trace in looked.items() if not trace.sure]
 
         async def read(connection: Connection) -> Sequence[DueTrace]:
             return await settled_traces(connection, project_id, unsure, TEXTUAL)
 
         while unsure:
             traces = await self.database.run(read, readonly=True, snapshot=True)
-            whole = await _look(traces, context)
-            looked.update(whole)
-            if not whole:
+            outcomes = await _look(traces, context)
+            looked.update(outcomes)
+            if not outcomes:
                 for trace_id in unsure:
                     del looked[trace_id]
                 return
-            unsure = [trace_id for trace_id in unsure if trace_id not in whole]
+            unsure = [trace_id for trace_id in unsure if trace_id not in outcomes]
 
     async def to_hours(self, project_id: int) -> bool:
         """Bring some of a project's old tallies to hours. Whether there is more to do."""
@@ -200,8 +200,8 @@ class FoldStore:
         return due, Context(schemas=schemas, secret_key=self.secret_key)
 
     def _compiled(self, text: str, digest: str) -> Schema | None:
-        if (known := self._schemas.get(digest)) is not None:
-            return known
+        if (schema := self._schemas.get(digest)) is not None:
+            return schema
         if len(self._schemas) >= _SCHEMAS_BOUND:
             self._schemas.clear()
         if (compiled := compiled_schema(text)) is not None:
@@ -211,21 +211,25 @@ class FoldStore:
     async def _write(
         self, connection: Connection, project_id: int, due: Due, looked: Sequence[_Looked]
     ) -> Folded:
-        held = await connection.fetchrow(_STILL, project_id, self.holder)
-        if held is None:
+        state = await connection.fetchrow(_STILL, project_id, self.holder)
+        if state is None:
             return Folded(held=False)
-        horizon = Horizon(held["hours_before"], held["gone_before"])
-        places = [place for at in due.places.values() for place in at]
-        taken = {row["trace_id"] for row in await connection.fetch(_TAKE, project_id, places)}
-        before = {row["trace_id"]: row for row in await connection.fetch(_FOLDED, project_id, sorted(taken))}
+        horizon = Horizon(state["hours_before"], state["gone_before"])
+        places = [position for positions in due.places.values() for position in positions]
+        trace_ids = {row["trace_id"] for row in await connection.fetch(_TAKE, project_id, places)}
+        earlier = {
+            row["trace_id"]: row for row in await connection.fetch(_FOLDED, project_id, sorted(trace_ids))
+        }
         fresh = [
-            one
-            for one in looked
-            if one.due.trace_id in taken and not _aged(before.get(one.due.trace_id), one)
+            trace
+            for trace in looked
+            if trace.due.trace_id in trace_ids and not _aged(earlier.get(trace.due.trace_id), trace)
         ]
-        resolved = await resolve(connection, project_id, (seen for one in fresh for seen in one.observations))
-        entries = {one.due.trace_id: _folded(one.observations, resolved) for one in fresh}
-        old = {trace_id: unpacked(before[trace_id]["body"]) for trace_id in entries if trace_id in before}
+        resolved = await resolve(
+            connection, project_id, (observation for trace in fresh for observation in trace.observations)
+        )
+        entries = {trace.due.trace_id: _folded(trace.observations, resolved) for trace in fresh}
+        old = {trace_id: unpacked(earlier[trace_id]["body"]) for trace_id in entries if trace_id in earlier}
         new_entries = [entry for of_trace in entries.values() for entry in of_trace]
         old_entries = [entry for of_trace in old.values() for entry in of_trace]
         await drop_witnesses(connection, project_id, _flat(old))
@@ -241,12 +245,14 @@ class FoldStore:
         await _note(connection, project_id, fresh, entries)
         if fresh:
             await note_evals(connection, project_id, _looked_at(fresh))
-        if self.encoded and (new := [one.due.trace_id for one in fresh if one.due.trace_id not in before]):
+        if self.encoded and (
+            new := [trace.due.trace_id for trace in fresh if trace.due.trace_id not in earlier]
+        ):
             await connection.execute(_ENCODE, project_id, list(self.encoded), new)
         await connection.execute(_GIVE_UP, project_id, self.holder)
         return Folded(
             traces=len(fresh),
-            spans=sum(len(one.due.rows) for one in fresh),
+            spans=sum(len(trace.due.rows) for trace in fresh),
             again=len(old),
             left_out=resolved.left_out,
         )
@@ -269,54 +275,56 @@ async def _look(traces: Iterable[DueTrace], context: Context) -> dict[bytes, _Lo
 def _looked(trace: DueTrace, context: Context) -> _Looked:
     texts: dict[bytes, SpanTexts] = {}
     sure = True
-    whole = True
+    complete = True
     span: WireSpan | None
     for row, span, spared in trace.payloads():
-        texts[row.span_id] = read = texts_of(span, row.kind, spared)
+        texts[row.span_id] = span_texts = texts_of(span, row.kind, spared)
         # Freed before the next is opened, in whose place it lies.
         span = None
-        sure &= read.sure
-        whole &= spared is None
-    seen = observe(SettledTrace.of(trace.rows, trace.call_site_id, texts), context)
-    if sure and not whole:
-        # Whether the user said a secret first, nobody has read.
-        sure = all([one.measure != "secret_high" for one in seen.observations])
+        sure &= span_texts.sure
+        complete &= spared is None
+    outcome = observe(SettledTrace.of(trace.rows, trace.call_site_id, texts), context)
+    if sure and not complete:
+        # The user may have sent the secret first: that payload was not read.
+        sure = all([observation.measure != "secret_high" for observation in outcome.observations])
     slot = slot_of(trace.rows[0].started_at)
-    return _Looked(trace, slot, len(texts), seen.observations, seen.failed.keys(), sure)
+    return _Looked(trace, slot, len(texts), outcome.observations, outcome.failed.keys(), sure)
 
 
-def _aged(before: Any, looked: _Looked) -> bool:
+def _aged(earlier: Any, looked: _Looked) -> bool:
     """Whether some of what the trace was folded from is gone."""
-    return before is not None and (len(looked.due.rows) < before["spans"] or looked.texts < before["texts"])
+    return earlier is not None and (
+        len(looked.due.rows) < earlier["spans"] or looked.texts < earlier["texts"]
+    )
 
 
-def _name(seen: Observation) -> BucketName:
-    return seen.measure, seen.subject, seen.detail
+def _name(observation: Observation) -> BucketName:
+    return observation.measure, observation.subject, observation.detail
 
 
 def _folded(observations: Iterable[Observation], resolved: Resolved) -> list[Entry]:
     """What a trace is counted as, one entry a cell, in order."""
     cells: dict[tuple[int, int, int], Entry] = {}
     ids = resolved.ids
-    for seen in observations:
-        if (bucket_id := ids.get((seen.measure, seen.subject, seen.detail))) is not None:
-            slot = seen.slot
-            bin_ = 0 if seen.value is None else seen.bin
+    for observation in observations:
+        if (bucket_id := ids.get((observation.measure, observation.subject, observation.detail))) is not None:
+            slot = observation.slot
+            bin_ = 0 if observation.value is None else observation.bin
             key = bucket_id, slot, bin_
-            if (known := cells.get(key)) is None:
-                cells[key] = bucket_id, slot, bin_, 1, int(seen.failed)
+            if (entry := cells.get(key)) is None:
+                cells[key] = bucket_id, slot, bin_, 1, int(observation.failed)
             else:
-                cells[key] = bucket_id, slot, bin_, known[3] + 1, known[4] + seen.failed
+                cells[key] = bucket_id, slot, bin_, entry[3] + 1, entry[4] + observation.failed
     return sorted(cells.values())
 
 
 def _looked_at(looked: Sequence[_Looked]) -> Mapping[str, int]:
     """How many traces each detector looked at; one that raised did not."""
-    failed = Counter(name for one in looked for name in one.failed)
+    failures = Counter(name for trace in looked for name in trace.failed)
     return {
-        name: len(looked) - failed[name]
+        name: len(looked) - failures[name]
         for name, detector in DETECTORS.items()
-        if detector.observe is not None and failed[name] < len(looked)
+        if detector.observe is not None and failures[name] < len(looked)
     }
 
 
@@ -325,16 +333,16 @@ def _flat(entries: Mapping[bytes, Sequence[Entry]]) -> Iterable[tuple[bytes, Ent
 
 
 def _witnesses(looked: Sequence[_Looked], resolved: Resolved, horizon: Horizon) -> list[Witness]:
-    found: dict[tuple[int, int, bytes], Witness] = {}
-    for one in looked:
-        for seen in one.observations:
-            if not seen.failed:
+    witnesses: dict[tuple[int, int, bytes], Witness] = {}
+    for trace in looked:
+        for observation in trace.observations:
+            if not observation.failed:
                 continue
-            bucket_id = resolved.ids.get(_name(seen))
-            if bucket_id is not None and horizon.place(seen.slot) is not None:
-                key = (bucket_id, seen.slot, one.due.trace_id)
-                found.setdefault(key, (*key, seen.witnesses, seen.signature))
-    return list(found.values())
+            bucket_id = resolved.ids.get(_name(observation))
+            if bucket_id is not None and horizon.place(observation.slot) is not None:
+                key = (bucket_id, observation.slot, trace.due.trace_id)
+                witnesses.setdefault(key, (*key, observation.witnesses, observation.signature))
+    return list(witnesses.values())
 
 
 async def _note(
@@ -347,9 +355,9 @@ async def _note(
         await connection.execute(
             _NOTE,
             project_id,
-            [one.due.trace_id for one in looked],
-            [one.slot for one in looked],
-            [len(one.due.rows) for one in looked],
-            [one.texts for one in looked],
-            [packed(entries[one.due.trace_id]) for one in looked],
+            [trace.due.trace_id for trace in looked],
+            [trace.slot for trace in looked],
+            [len(trace.due.rows) for trace in looked],
+            [trace.texts for trace in looked],
+            [packed(entries[trace.due.trace_id]) for trace in looked],
         )

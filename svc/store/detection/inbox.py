@@ -16,6 +16,7 @@ import msgspec
 
 from svc.store.detection.rca import TOP_FIRST
 from svc.store.postgres.database import READ_TIMEOUT_S, Connection, Database
+from svc.store.spans.availability import TRACE_AVAILABLE
 
 #: Resolved cases that are counted; beyond it does not matter how many they are.
 RESOLVED_COUNTED: Final = 1_000
@@ -142,7 +143,7 @@ class InboxReads:
     async def around(self, project_id: int, case_ids: Sequence[str]) -> dict[str, CaseAround]:
         """What stands beside each of these cases, by its id."""
         rows = await self.database.fetch(
-            _AROUND, project_id, [UUID(one) for one in case_ids], timeout_s=READ_TIMEOUT_S
+            _AROUND, project_id, [UUID(case_id) for case_id in case_ids], timeout_s=READ_TIMEOUT_S
         )
         return {
             str(row["id"]): CaseAround(
@@ -178,13 +179,14 @@ class InboxReads:
 
     async def cited(self, project_id: int, trace_ids: Sequence[str]) -> dict[str, CitedTrace]:
         """Those of these traces that can still be opened, by their ids; at most `TRACES_LOOKED_UP`."""
-        wanted = [bytes.fromhex(one) for one in trace_ids[:TRACES_LOOKED_UP]]
+        ids = [bytes.fromhex(trace_id) for trace_id in trace_ids[:TRACES_LOOKED_UP]]
         # Each by its key.
         rows = await self.database.fetch(
-            "select trace_id, name, input_preview, started_at, ended_at from trace"
-            " where project_id = $1 and trace_id = any($2::bytea[])",
+            "select trace_id, name, started_at, ended_at,"
+            f" case when {TRACE_AVAILABLE} then input_preview end as input_preview"
+            " from trace t where project_id = $1 and trace_id = any($2::bytea[])",
             project_id,
-            wanted,
+            ids,
             timeout_s=READ_TIMEOUT_S,
         )
         return {

@@ -63,12 +63,12 @@ ALL_HOURS: Final = ComparedHours(list(range(BLOCKS)))
 def hours_like(used: Collection[int]) -> list[ComparedHours]:
     """Hours like those that were used, the most alike first: of the week, then of weekdays or weekends."""
     kinds = {(block % 4, block // 4 >= 5) for block in used}
-    alike = [block for block in range(BLOCKS) if (block % 4, block // 4 >= 5) in kinds]
-    found = [
+    similar_blocks = [block for block in range(BLOCKS) if (block % 4, block // 4 >= 5) in kinds]
+    choices = [
         ComparedHours(sorted(used), "The same hours of the week as since."),
-        ComparedHours(alike, "The same hours of weekdays or weekends as since."),
+        ComparedHours(similar_blocks, "The same hours of weekdays or weekends as since."),
     ]
-    return [hours for hours in found if len(hours.blocks) < BLOCKS]
+    return [hours for hours in choices if len(hours.blocks) < BLOCKS]
 
 
 @attrs.frozen(eq=False)
@@ -102,11 +102,11 @@ async def ask(connection: Connection, project_id: int, case_id: UUID, now: datet
         evidence.setdefault(EVIDENCE_ROLES[row["role"] - 1], []).append(row["trace_id"])
     rows = await connection.fetch(_BUCKETS, project_id, subject, TELLING)
     names: dict[int, BucketOf] = {row["id"]: (row["measure"], row["subject"], row["detail"]) for row in rows}
-    counted = {bucket for bucket, name in names.items() if name == (measure, subject, "")}
-    known = bool(counted)
-    if not known:
-        counted = {bucket for bucket, name in names.items() if name[1] == subject}
-    unit = MEASURES[measure].unit if known else None  # type: ignore[index]
+    counted_ids = {bucket for bucket, name in names.items() if name == (measure, subject, "")}
+    counts_known = bool(counted_ids)
+    if not counts_known:
+        counted_ids = {bucket for bucket, name in names.items() if name[1] == subject}
+    unit = MEASURES[measure].unit if counts_known else None  # type: ignore[index]
     onset = slot_of(finding["onset_at"])
     end = max(slot_of(finding["closed_at"] or now), onset) + 1
     claim = Claim(
@@ -123,8 +123,8 @@ async def ask(connection: Connection, project_id: int, case_id: UUID, now: datet
     signature = payload.get("signature")
     return CaseQuestion(
         claim,
-        frozenset(counted),
-        None if known else witnesses,
+        frozenset(counted_ids),
+        None if counts_known else witnesses,
         signature if finding["detector"] == "new_signature" and isinstance(signature, str) else None,
         finding["detector"] == "secret_leak",
         names,
@@ -140,28 +140,28 @@ def _measure(detector: str) -> str | None:
 
 def _subject(finding: Any, payload: Mapping[str, Any]) -> str:
     """What the finding is about as tallies name it."""
-    for said in (payload.get("subject"), finding["reference"], finding["subject_id"]):
-        if isinstance(said, str) and said.startswith((SITE, TOOL)):
-            return said
+    for name in (payload.get("subject"), finding["reference"], finding["subject_id"]):
+        if isinstance(name, str) and name.startswith((SITE, TOOL)):
+            return name
     if finding["subject_kind"] == "tool":
         return f"{TOOL}{finding['subject_id']}"
     return f"{SITE}{finding['call_site_id'] or finding['subject_id']}"
 
 
-def _reference(told: Any, end: int) -> tuple[int, int]:
+def _reference(bounds: Any, end: int) -> tuple[int, int]:
     """The slots of the reference, given as slots or as instants, never beyond the onset."""
     try:
-        first, last = (_slot(moment) for moment in told)
+        first, end_slot = (_slot(moment) for moment in bounds)
     except (TypeError, ValueError):
-        first, last = end - REFERENCE_SLOTS, end
-    last = min(last, end)
-    return (first, last) if first < last else (end - REFERENCE_SLOTS, end)
+        first, end_slot = end - REFERENCE_SLOTS, end
+    end_slot = min(end_slot, end)
+    return (first, end_slot) if first < end_slot else (end - REFERENCE_SLOTS, end)
 
 
-def _slot(said: Any) -> int:
-    if isinstance(said, int):
-        return said
-    moment = datetime.fromisoformat(said)
+def _slot(point: Any) -> int:
+    if isinstance(point, int):
+        return point
+    moment = datetime.fromisoformat(point)
     if moment.tzinfo is None:
         raise ValueError("an instant without a zone")
     return slot_of(moment)

@@ -92,63 +92,65 @@ async def facts_of(
     connection: Connection, project_id: int, trace_ids: Sequence[bytes], *, payloads: bool
 ) -> dict[bytes, Facts]:
     """The facts of these traces, of those that are still there; with what payloads say if asked to."""
-    found: dict[bytes, Facts] = {}
+    facts_by_trace: dict[bytes, Facts] = {}
     rows = await connection.fetch(_TRACES, project_id, trace_ids)
     if not rows:
-        return found
+        return facts_by_trace
     for row in rows:
-        facts = found[row["trace_id"]] = Facts(cost=row["cost"])
+        facts = facts_by_trace[row["trace_id"]] = Facts(cost=row["cost"])
         if row["user_id"] is not None:
             facts.attributes["user"] = row["user_id"]
         if row["earlier"] is not None:
             facts.attributes["session_turn"] = turn_word(row["earlier"] + 1)
     within = (
         project_id,
-        list(found),
+        list(facts_by_trace),
         min(row["first_started_at"] for row in rows),
         max(row["last_started_at"] for row in rows),
     )
     for row in await connection.fetch(_CALLS, *within, sorted(MODEL_CALLS)):
-        facts = found[row["trace_id"]]
+        facts = facts_by_trace[row["trace_id"]]
         facts.calls, facts.tokens, facts.cached_tokens = row["calls"], row["tokens"], row["cached"]
         facts.model_ms = row["ms"] or 0.0
         if providers := [provider for provider in row["providers"] if provider is not None]:
             facts.attributes["provider"] = joined(providers)
-    await _read_tools(connection, within, found)
+    await _read_tools(connection, within, facts_by_trace)
     if payloads:
-        await _read_payloads(connection, within, found)
-    return found
+        await _read_payloads(connection, within, facts_by_trace)
+    return facts_by_trace
 
 
-async def _read_tools(connection: Connection, within: tuple[Any, ...], found: Mapping[bytes, Facts]) -> None:
-    took = {
+async def _read_tools(
+    connection: Connection, within: tuple[Any, ...], facts_by_trace: Mapping[bytes, Facts]
+) -> None:
+    durations = {
         (row["trace_id"], row["span_id"]): row["ms"] or 0.0
         for row in await connection.fetch(_TOOLS, *within, sorted(CALLED))
     }
-    called: Counter[tuple[bytes, str]] = Counter()
+    calls: Counter[tuple[bytes, str]] = Counter()
     for row in await connection.fetch(_NAMES, *within):
-        facts, bare = found[row["trace_id"]], tool(row["name"]).removeprefix(TOOL)
-        called[row["trace_id"], bare] += 1
-        facts.repeats = max(facts.repeats, called[row["trace_id"], bare])
-        ms = took.get((row["trace_id"], row["span_id"]), 0.0)
+        facts, bare = facts_by_trace[row["trace_id"]], tool(row["name"]).removeprefix(TOOL)
+        calls[row["trace_id"], bare] += 1
+        facts.repeats = max(facts.repeats, calls[row["trace_id"], bare])
+        ms = durations.get((row["trace_id"], row["span_id"]), 0.0)
         facts.tool_ms[bare] = facts.tool_ms.get(bare, 0.0) + ms
 
 
 async def _read_payloads(
-    connection: Connection, within: tuple[Any, ...], found: Mapping[bytes, Facts]
+    connection: Connection, within: tuple[Any, ...], facts_by_trace: Mapping[bytes, Facts]
 ) -> None:
-    told = await connection.fetch(_TOLD, *within)
-    kinds = {(row["trace_id"], row["span_id"]): row["kind"] for row in told}
-    keys = [(row["trace_id"], row["span_id"], row["started_at"], row["frame"]) for row in told]
-    for identity, whole in (await read_envelopes(connection, within[0], keys, BYTES)).items():
+    rows = await connection.fetch(_TOLD, *within)
+    kinds = {(row["trace_id"], row["span_id"]): row["kind"] for row in rows}
+    keys = [(row["trace_id"], row["span_id"], row["started_at"], row["frame"]) for row in rows]
+    for identity, envelope in (await read_envelopes(connection, within[0], keys, BYTES)).items():
         # Of what is too long only the length is there.
-        if not isinstance(whole, bytes):
+        if not isinstance(envelope, bytes):
             continue
         try:
-            span = open_envelope(whole)
+            span = open_envelope(envelope)
         except Unreadable:
             continue
-        facts = found[identity[0]]
+        facts = facts_by_trace[identity[0]]
         facts.attributes |= attributes_of_span(span)
         if kinds[identity] == "llm" and (size := message_size(span)) is not None:
             facts.attributes["message_size"] = size

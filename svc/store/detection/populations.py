@@ -106,13 +106,13 @@ class PopulationStore:
         if isinstance(question, str):
             return question
         # The later side first: it tells which hours of the week to compare with.
-        after, seen = await self._side(project_id, question, question.after, "asc", ALL_HOURS)
-        used = {int(block_of_week(unit.slot)) for unit in after.units}
-        hours = await self._alike(project_id, question, used)
-        before, _ = await self._side(project_id, question, question.before, "desc", hours)
-        rows = await self.database.fetch(_FIRST, project_id, sorted(seen), timeout_s=READ_TIMEOUT_S)
+        later, buckets = await self._side(project_id, question, question.after, "asc", ALL_HOURS)
+        used_blocks = {int(block_of_week(unit.slot)) for unit in later.units}
+        hours = await self._alike(project_id, question, used_blocks)
+        earlier, _ = await self._side(project_id, question, question.before, "desc", hours)
+        rows = await self.database.fetch(_FIRST, project_id, sorted(buckets), timeout_s=READ_TIMEOUT_S)
         first = {question.names[row["id"]]: row["slot"] for row in rows if row["slot"] is not None}
-        return Populations(question.claim, before, after, marks_of(first))
+        return Populations(question.claim, earlier, later, marks_of(first))
 
     async def _alike(self, project_id: int, question: CaseQuestion, used: Collection[int]) -> ComparedHours:
         """The hours most like those of the later side that had traces enough before."""
@@ -140,15 +140,15 @@ class PopulationStore:
         hours: ComparedHours,
     ) -> tuple[Population, set[int]]:
         """One side, and the telling buckets of its call sites."""
-        folded, total, noted = await self.database.run(
+        folded, total, notes = await self.database.run(
             lambda connection: _folded(connection, project_id, question, range_, order, hours.blocks),
             readonly=True,
             snapshot=True,
             timeout_s=READ_TIMEOUT_S,
         )
-        chosen = await trio.to_thread.run_sync(_chosen, question, folded)
-        ids = [unit.trace_id for unit, _ in chosen]
-        failed = [unit.trace_id for unit, _ in chosen if unit.failed]
+        sample = await trio.to_thread.run_sync(_chosen, question, folded)
+        ids = [unit.trace_id for unit, _ in sample]
+        failed_ids = [unit.trace_id for unit, _ in sample if unit.failed]
         signatures = {
             row["trace_id"]: row["signature"]
             for row in await self.database.fetch(
@@ -156,37 +156,37 @@ class PopulationStore:
                 project_id,
                 sorted(question.counted),
                 *range_,
-                failed,
+                failed_ids,
                 timeout_s=READ_TIMEOUT_S,
             )
         }
         facts = await self._facts(project_id, ids)
         units = [
-            _known(question, unit, signatures.get(unit.trace_id), facts[unit.trace_id])
-            for unit, _ in chosen
+            _with_facts(question, unit, signatures.get(unit.trace_id), facts[unit.trace_id])
+            for unit, _ in sample
             if unit.trace_id in facts
         ]
-        telling = {bucket for _, buckets in chosen for bucket in buckets}
+        telling = {bucket for _, buckets in sample for bucket in buckets}
         sites = {question.names[bucket][:2] for bucket in telling}
-        seen = {bucket for bucket, name in question.names.items() if name[:2] in sites}
+        site_buckets = {bucket for bucket, name in question.names.items() if name[:2] in sites}
         if hours.words is not None:
-            noted.append(hours.words)
+            notes.append(hours.words)
         if question.by_witness is not None:
-            noted.append("Of failures only those are known that the finding cites.")
-        if len(chosen) == UNITS:
-            noted.append("A sample by a hash of the trace ids.")
+            notes.append("Of failures only those are known that the finding cites.")
+        if len(sample) == UNITS:
+            notes.append("A sample by a hash of the trace ids.")
         first, end = range_
-        population = Population(tuple(units), first, end, max(total, len(units)), " ".join(noted) or None)
-        return population, seen
+        population = Population(tuple(units), first, end, max(total, len(units)), " ".join(notes) or None)
+        return population, site_buckets
 
     async def _facts(self, project_id: int, trace_ids: Sequence[bytes]) -> dict[bytes, Facts]:
         """What rows say of all, and payloads of the first of them by hash."""
-        found: dict[bytes, Facts] = {}
-        opened, others = trace_ids[:OPENED], trace_ids[OPENED:]
+        facts: dict[bytes, Facts] = {}
+        opened, other_ids = trace_ids[:OPENED], trace_ids[OPENED:]
         steps = [(opened[n : n + PAYLOADS], True) for n in range(0, len(opened), PAYLOADS)]
-        steps += [(others[n : n + FACTS], False) for n in range(0, len(others), FACTS)]
+        steps += [(other_ids[n : n + FACTS], False) for n in range(0, len(other_ids), FACTS)]
         for ids, payloads in steps:
-            found |= await self.database.run(
+            facts |= await self.database.run(
                 lambda connection, ids=ids, payloads=payloads: facts_of(  # type: ignore[misc]
                     connection, project_id, ids, payloads=payloads
                 ),
@@ -194,7 +194,7 @@ class PopulationStore:
                 snapshot=True,
                 timeout_s=READ_TIMEOUT_S,
             )
-        return found
+        return facts
 
 
 #: A slot, a trace, and what it was folded as.
@@ -214,29 +214,29 @@ async def _folded(
     reach: Any = await connection.fetchrow(_REACH.format(order=order), project_id, *range_, blocks)
     if not reach["n"]:
         return [], 0, []
-    first, last = reach["first"], reach["last"]
-    noted = [f"Only the {count(SCANNED)} traces nearest to the onset."] if reach["n"] >= SCANNED else []
+    first, last_slot = reach["first"], reach["last"]
+    notes = [f"Only the {count(SCANNED)} traces nearest to the onset."] if reach["n"] >= SCANNED else []
     total: int = await connection.fetchval(
-        _COUNTED, project_id, sorted(question.counted), first, last, blocks
+        _COUNTED, project_id, sorted(question.counted), first, last_slot, blocks
     )
     # Twice as many as are taken, since a trace may have been counted more than once.
     share = min(2 * UNITS / max(total, 1), 1.0)
-    rows = await connection.fetch(_FOLDED, project_id, first, last, blocks, math.ceil(share * _HASHED))
-    return [(row["slot"], row["trace_id"], row["body"]) for row in rows], min(total, reach["n"]), noted
+    rows = await connection.fetch(_FOLDED, project_id, first, last_slot, blocks, math.ceil(share * _HASHED))
+    return [(row["slot"], row["trace_id"], row["body"]) for row in rows], min(total, reach["n"]), notes
 
 
 def _chosen(question: CaseQuestion, rows: Sequence[_Row]) -> list[tuple[Unit, tuple[int, ...]]]:
     """The units among these rows, by the hash of their ids, each with the telling buckets that count it."""
-    found: list[tuple[Unit, tuple[int, ...]]] = []
+    sample: list[tuple[Unit, tuple[int, ...]]] = []
     for slot, trace_id, body in sorted(rows, key=_hash):
         entries = unpacked(body)
-        own = [entry for entry in entries if entry[0] in question.counted]
-        if not own:
+        own_entries = [entry for entry in entries if entry[0] in question.counted]
+        if not own_entries:
             continue
         if question.by_witness is not None:
             failed = trace_id in question.by_witness
         else:
-            failed = question.unit is None and any(entry[4] for entry in own)
+            failed = question.unit is None and any(entry[4] for entry in own_entries)
         telling = tuple(
             entry[0]
             for entry in entries
@@ -244,23 +244,25 @@ def _chosen(question: CaseQuestion, rows: Sequence[_Row]) -> list[tuple[Unit, tu
         )
         size = None
         if question.unit is not None:
-            units = sum(entry[3] for entry in own)
-            size = question.unit * math.exp(sum(CENTRES[entry[2]] * entry[3] for entry in own) / units)
+            units = sum(entry[3] for entry in own_entries)
+            size = question.unit * math.exp(
+                sum(CENTRES[entry[2]] * entry[3] for entry in own_entries) / units
+            )
         buckets = [question.names[bucket] for bucket in telling]
-        found.append((Unit(trace_id, slot, failed, size, attributes_of_buckets(buckets)), telling))
-        if len(found) == UNITS:
+        sample.append((Unit(trace_id, slot, failed, size, attributes_of_buckets(buckets)), telling))
+        if len(sample) == UNITS:
             break
-    return found
+    return sample
 
 
 def _hash(row: _Row) -> bytes:
     return hashlib.md5(row[1], usedforsecurity=False).digest()
 
 
-def _known(question: CaseQuestion, unit: Unit, signature: str | None, facts: Facts) -> Unit:
+def _with_facts(question: CaseQuestion, unit: Unit, signature: str | None, facts: Facts) -> Unit:
     failed = unit.failed and (question.signature is None or signature == question.signature)
     if signature is not None and question.secret:
-        # Of a secret only its form is told, not what tells it from others.
+        # Of a secret only its form is shown, never its digest.
         signature = signature.partition(":")[0]
     return attrs.evolve(
         unit,

@@ -116,7 +116,7 @@ class RcaStore:
         async def work(connection: Connection) -> RcaLease | None:
             while True:
                 # The oldest that is free; one that somebody is claiming right now is passed over.
-                found = await connection.fetchrow(
+                report = await connection.fetchrow(
                     "select r.project_id, r.id, r.case_id, r.attempts from rca_report r"
                     " where r.status = 'running' and r.engine = $1"
                     " and (r.lease_until is null or r.lease_until <= now())"
@@ -124,17 +124,17 @@ class RcaStore:
                     " and p.deleted_at is not null) order by r.started_at limit 1 for update skip locked",
                     engine,
                 )
-                if found is None:
+                if report is None:
                     return None
-                if found["attempts"] < ATTEMPTS:
-                    return await _hold(connection, found)
-                await _give_up(connection, found, now)
+                if report["attempts"] < ATTEMPTS:
+                    return await _hold(connection, report)
+                await _give_up(connection, report, now)
 
         return await self.database.run(work)
 
     async def renew(self, lease: RcaLease) -> RcaLease | None:
         """Hold on to a report for another `LEASE_S`; None: it is lost or ended, its work is for nothing."""
-        # As long as the token is known, even late: nobody has taken over.
+        # While the token is the same, even late, no other process has taken over.
         rows = await self.database.fetch(
             "update rca_report set lease_until = now() + $4 * interval '1 second'"
             " where project_id = $1 and id = $2 and lease_token = $3 and status = 'running'"
@@ -148,7 +148,7 @@ class RcaStore:
 
     async def release(self, lease: RcaLease, *, refund: bool) -> bool:
         """Let go of a report, for the next to claim; `refund` gives the attempt back. False: it was lost."""
-        # Held by nobody, if it is held by this one.
+        # Released, if this token holds it.
         rows = await self.database.fetch(
             "update rca_report set lease_token = null, lease_until = null,"
             " attempts = attempts - case when $4 then 1 else 0 end"
@@ -234,7 +234,7 @@ async def started_in(
         )
     if case["running"] is not None:
         return RcaStarted(case["running"], new=False)
-    # The report, held by nobody yet.
+    # The report, without a lease.
     report_id: UUID = await connection.fetchval(
         "insert into rca_report (project_id, case_id, status, started_at, engine)"
         " values ($1, $2, 'running', $3, $4) returning id",
@@ -334,36 +334,36 @@ async def reports_in(connection: Connection, project_id: int, case_id: UUID) -> 
     return [{**dict(row.items()), "report": msgspec.json.decode(row["report"])} for row in rows]
 
 
-async def _hold(connection: Connection, found: Any) -> RcaLease:
+async def _hold(connection: Connection, report: Any) -> RcaLease:
     # A token that nobody had before.
     row: Any = await connection.fetchrow(
         "update rca_report set lease_token = gen_random_uuid(), attempts = attempts + 1,"
         " lease_until = now() + $3 * interval '1 second' where project_id = $1 and id = $2"
         " returning lease_token, lease_until, attempts",
-        found["project_id"],
-        found["id"],
+        report["project_id"],
+        report["id"],
         LEASE_S,
     )
     return RcaLease(
-        project_id=found["project_id"],
-        report_id=found["id"],
-        case_id=found["case_id"],
+        project_id=report["project_id"],
+        report_id=report["id"],
+        case_id=report["case_id"],
         token=row["lease_token"],
         until=row["lease_until"],
         attempt=row["attempts"],
     )
 
 
-async def _give_up(connection: Connection, found: Any, now: datetime) -> None:
-    said = f"given up after {found['attempts']} attempts, none of which came to an end"
+async def _give_up(connection: Connection, report: Any, now: datetime) -> None:
+    failure = f"given up after {report['attempts']} attempts, none of which came to an end"
     # Failed; whoever held it last writes nothing any more.
     await connection.execute(
         "update rca_report set status = 'failed', failure = $3, finished_at = $4, lease_token = null,"
         " lease_until = null where project_id = $1 and id = $2",
-        found["project_id"],
-        found["id"],
-        said,
+        report["project_id"],
+        report["id"],
+        failure,
         now,
     )
-    await _name_top(connection, found["project_id"], found["case_id"])
-    await note(connection, found["project_id"], found["case_id"], "rca_failed", SYSTEM.name, said, now)
+    await _name_top(connection, report["project_id"], report["case_id"])
+    await note(connection, report["project_id"], report["case_id"], "rca_failed", SYSTEM.name, failure, now)

@@ -60,11 +60,16 @@ class RuleReports:
 
         Cancellation: waits for the thread.
         """
-        found = await self._populations.of_case(lease.project_id, lease.case_id, now)
-        if isinstance(found, str):
-            return found
+        populations = await self._populations.of_case(lease.project_id, lease.case_id, now)
+        if isinstance(populations, str):
+            return populations
         return await trio.to_thread.run_sync(
-            report_of, found.claim, found.before, found.after, found.marks, limiter=_computing
+            report_of,
+            populations.claim,
+            populations.before,
+            populations.after,
+            populations.marks,
+            limiter=_computing,
         )
 
     async def finish(self, lease: RcaLease, outcome: dict[str, Any] | str, now: datetime) -> bool:

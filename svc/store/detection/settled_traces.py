@@ -26,6 +26,8 @@ from svc.store.spans.payloads import PackedSpans, Place, read_packed
 ROUND_TRACES: Final = 1_000
 ROUND_SPANS: Final = 10_000
 ROUND_BYTES: Final = 8 * 1024 * 1024
+#: A round reads at most so many tool calls.
+ROUND_CALLS: Final = 100_000
 #: Of one trace at most so many spans are read, the first ones by start, and of them so many payloads.
 TRACE_SPANS: Final = 20_000
 TRACE_TEXTS: Final = 1_000
@@ -46,13 +48,18 @@ _SPANS: Final = (
     " where project_id = $1 and trace_id = any($2::bytea[]) and started_at between $3 and $4"
     " order by trace_id, started_at, span_id"
 )
+# Of a single one, as many as are read: it may have any number.
+_FIRST_SPANS: Final = f"{_SPANS} limit $5"
 
 # Their tool calls: what a `ToolCall` holds, in its order, behind the span.
 _CALLS: Final = (
     "select trace_id, span_id, index, name, call_id, status, error_type, error_message from tool_call"
-    " where project_id = $1 and trace_id = any($2::bytea[]) and started_at between $3 and $4"
-    " order by trace_id, span_id, index"
+    " where project_id = $1 and trace_id = any($2::bytea[]) and started_at between $3 and $4{spans}"
+    f" order by trace_id, span_id, index limit {ROUND_CALLS}"
 )
+# All of them, or those of some spans.
+_ALL_CALLS: Final = _CALLS.format(spans="")
+_CALLS_OF_SPANS: Final = _CALLS.format(spans=" and span_id = any($5::bytea[])")
 
 # How large frames are; their length stands beside them, none is fetched.
 _SIZES: Final = (
@@ -105,15 +112,15 @@ class DueTrace:
         """The payloads that are there, each opened when its turn comes, and how much was spared it; None for
         a whole one.
         """
-        last: Place | None = None
+        previous: Place | None = None
         frame: Frame | None = None
         messages: Mapping[bytes, bytes] = {}
         lean = self._lean
-        for row, place in self._wanted:
+        for row, location in self._wanted:
             # Most lie where the one before does.
-            if place is not last:
-                frame, messages = self._packed.of(place)
-                last = place
+            if location is not previous:
+                frame, messages = self._packed.of(location)
+                previous = location
             if frame is None:
                 continue
             try:
@@ -142,23 +149,23 @@ async def due_traces(connection: Connection, project_id: int) -> Due:
     places: dict[bytes, list[int]] = {}
     for row in queued:
         places.setdefault(row["trace_id"], []).append(row["place"])
-    found = await connection.fetch(_TRACES, project_id, list(places))
-    known = {row["trace_id"]: row for row in found}
+    rows = await connection.fetch(_TRACES, project_id, list(places))
+    rows_by_id = {row["trace_id"]: row for row in rows}
     chosen: list[Any] = []
     later: set[bytes] = set()
     spans = 0
     for trace_id in places:
         # Of one that has gone only the place is left to be cleared.
-        if (trace := known.get(trace_id)) is not None:
+        if (trace := rows_by_id.get(trace_id)) is not None:
             if chosen and spans + trace["span_count"] > ROUND_SPANS:
                 later.add(trace_id)
             else:
                 spans += trace["span_count"]
                 chosen.append(trace)
-    traces = await _read(connection, project_id, chosen, lean=True)
+    traces = await _read_traces(connection, project_id, chosen, lean=True)
     later |= {row["trace_id"] for row in chosen} - {trace.trace_id for trace in traces}
-    taken = {trace_id: at for trace_id, at in places.items() if trace_id not in later}
-    return Due(taken, traces, more=bool(later) or len(queued) == ROUND_TRACES)
+    due = {trace_id: location for trace_id, location in places.items() if trace_id not in later}
+    return Due(due, traces, more=bool(later) or len(queued) == ROUND_TRACES)
 
 
 async def settled_traces(
@@ -167,18 +174,18 @@ async def settled_traces(
     """These traces, as far as they are there, with the payloads of spans of these kinds; within the bounds of
     a round.
     """
-    found = await connection.fetch(_TRACES, project_id, list(trace_ids))
+    rows = await connection.fetch(_TRACES, project_id, list(trace_ids))
     chosen: list[Any] = []
     spans = 0
-    for row in found:
+    for row in rows:
         spans += row["span_count"]
         if chosen and spans > ROUND_SPANS:
             break
         chosen.append(row)
-    return await _read(connection, project_id, chosen, kinds)
+    return await _read_traces(connection, project_id, chosen, kinds)
 
 
-async def _read(
+async def _read_traces(
     connection: Connection,
     project_id: int,
     chosen: Sequence[Any],
@@ -190,102 +197,115 @@ async def _read(
         return []
     bounds = (min(row["first_started_at"] for row in chosen), max(row["last_started_at"] for row in chosen))
     rows: dict[bytes, list[_Row]] = {row["trace_id"]: [] for row in chosen}
-    cursor = await connection.cursor(_SPANS, project_id, list(rows), *bounds)
-    # A trace may have any number of spans.
+    # One that is larger than a round is alone in it.
+    statement, limit = (_SPANS, ()) if len(chosen) > 1 else (_FIRST_SPANS, (TRACE_SPANS,))
+    cursor = await connection.cursor(statement, project_id, list(rows), *bounds, *limit)
     while records := await cursor.fetch(ROUND_SPANS):
         for record in records:
-            if len(of_trace := rows[record[0]]) < TRACE_SPANS:
-                of_trace.append(_Row(*record))
+            rows[record[0]].append(_Row(*record))
     calls: dict[bytes, dict[bytes, list[ToolCall]]] = {}
-    for trace_id, span_id, *fields in await connection.fetch(_CALLS, project_id, list(rows), *bounds):
+    for trace_id, span_id, *fields in await _calls(connection, project_id, rows, bounds):
         calls.setdefault(trace_id, {}).setdefault(span_id, []).append(ToolCall(*fields))
-    wanted: dict[bytes, list[_Wanted]] = {}
+    candidates: dict[bytes, list[_Wanted]] = {}
     for trace_id, of_trace in rows.items():
         if (called := calls.get(trace_id)) is not None:
             for row in of_trace:
                 if (of_span := called.get(row.span_id)) is not None:
                     row.tool_calls = tuple(of_span)
-        wanted[trace_id] = _placed(trace_id, [row for row in of_trace if row.kind in kinds])
-    read = await _affordable(connection, project_id, wanted)
-    asked: dict[Place, list[bytes]] = {}
-    for of_trace_wanted in read.values():
-        last: Place | None = None
-        for row, place in of_trace_wanted:
-            if place is not last:
-                span_ids = asked.setdefault(place, [])
-                last = place
+        candidates[trace_id] = _placed(trace_id, [row for row in of_trace if row.kind in kinds])
+    affordable = await _affordable(connection, project_id, candidates)
+    span_ids_at: dict[Place, list[bytes]] = {}
+    for of_trace_wanted in affordable.values():
+        previous: Place | None = None
+        for row, location in of_trace_wanted:
+            if location is not previous:
+                span_ids = span_ids_at.setdefault(location, [])
+                previous = location
             span_ids.append(row.span_id)
-    packed = await read_packed(connection, project_id, asked, lean=lean)
+    packed = await read_packed(connection, project_id, span_ids_at, lean=lean)
     return [
         DueTrace(
             row["trace_id"],
             row["call_site_id"],
             rows[row["trace_id"]],
-            len(wanted[row["trace_id"]]) - len(read[row["trace_id"]]),
+            len(candidates[row["trace_id"]]) - len(affordable[row["trace_id"]]),
             lean,
-            read[row["trace_id"]],
+            affordable[row["trace_id"]],
             packed,
         )
         for row in chosen
-        if row["trace_id"] in read
+        if row["trace_id"] in affordable
     ]
+
+
+async def _calls(
+    connection: Connection,
+    project_id: int,
+    rows: Mapping[bytes, Sequence[_Row]],
+    bounds: tuple[datetime, datetime],
+) -> list[Any]:
+    (first, *other_traces) = rows.values()
+    if other_traces or len(first) < TRACE_SPANS:
+        return await connection.fetch(_ALL_CALLS, project_id, list(rows), *bounds)
+    span_ids = [row.span_id for row in first]
+    return await connection.fetch(_CALLS_OF_SPANS, project_id, list(rows), *bounds, span_ids)
 
 
 def _placed(trace_id: bytes, rows: Sequence[_Row]) -> list[_Wanted]:
     # Most rows of a trace share a frame, and then its place.
     places: dict[tuple[int, int], Place] = {}
-    wanted: list[_Wanted] = []
+    candidates: list[_Wanted] = []
     frame = day = -1
-    place: Place | None = None
+    location: Place | None = None
     for row in rows:
-        if row.frame != frame or row.started_at.toordinal() != day or place is None:
+        if row.frame != frame or row.started_at.toordinal() != day or location is None:
             frame, day = key = row.frame, row.started_at.toordinal()
-            if (place := places.get(key)) is None:
-                place = places[key] = (trace_id, day_of(row.started_at), frame)
-        wanted.append((row, place))
-    return wanted
+            if (location := places.get(key)) is None:
+                location = places[key] = (trace_id, day_of(row.started_at), frame)
+        candidates.append((row, location))
+    return candidates
 
 
 async def _affordable(
-    connection: Connection, project_id: int, wanted: Mapping[bytes, Sequence[_Wanted]]
+    connection: Connection, project_id: int, candidates: Mapping[bytes, Sequence[_Wanted]]
 ) -> dict[bytes, Sequence[_Wanted]]:
     """The payloads to read, by trace: whole traces up to the budget of a round, of each what fits into it."""
-    asked: dict[Place, None] = {}
-    last: Place | None = None
-    for of_trace in wanted.values():
-        for _, place in of_trace:
-            if place is not last:
-                asked[place] = None
-                last = place
-    if not asked:
-        return {trace_id: [] for trace_id in wanted}
+    locations: dict[Place, None] = {}
+    previous: Place | None = None
+    for of_trace in candidates.values():
+        for _, location in of_trace:
+            if location is not previous:
+                locations[location] = None
+                previous = location
+    if not locations:
+        return {trace_id: [] for trace_id in candidates}
     rows = await connection.fetch(
         _SIZES,
         project_id,
-        [trace for trace, _, _ in asked],
-        [day for _, day, _ in asked],
-        [frame for _, _, frame in asked],
-        min(day for _, day, _ in asked),
-        max(day for _, day, _ in asked),
+        [trace for trace, _, _ in locations],
+        [day for _, day, _ in locations],
+        [frame for _, _, frame in locations],
+        min(day for _, day, _ in locations),
+        max(day for _, day, _ in locations),
     )
     sizes = {(row["trace_id"], row["started_at"], row["frame"]): row["bytes"] for row in rows}
-    read: dict[bytes, Sequence[_Wanted]] = {}
+    affordable: dict[bytes, Sequence[_Wanted]] = {}
     spent = 0
-    for trace_id, of_trace in wanted.items():
-        kept = 0
-        last = None
+    for trace_id, of_trace in candidates.items():
+        count = 0
+        previous = None
         opened: set[Place] = set()
         used = 0
-        for _, place in of_trace[:TRACE_TEXTS]:
-            if place is not last and place not in opened:
-                used += sizes.get(place, 0)
+        for _, location in of_trace[:TRACE_TEXTS]:
+            if location is not previous and location not in opened:
+                used += sizes.get(location, 0)
                 if used > ROUND_BYTES:
                     break
-                opened.add(place)
-            last = place
-            kept += 1
+                opened.add(location)
+            previous = location
+            count += 1
         spent += min(used, ROUND_BYTES)
-        if read and spent > ROUND_BYTES:
+        if affordable and spent > ROUND_BYTES:
             break
-        read[trace_id] = of_trace[:kept]
-    return read
+        affordable[trace_id] = of_trace[:count]
+    return affordable

@@ -21,7 +21,7 @@ _ROUNDING: Final = 1e-9
 
 
 async def escalate(
-    connection: Connection, project_id: int, case_id: UUID, finding_id: UUID, seen: Detection
+    connection: Connection, project_id: int, case_id: UUID, finding_id: UUID, detection: Detection
 ) -> None:
     """Bring an unresolved case up to date with a firing of one of its findings; say when it grew worse."""
     # What it was, and how bad the worst of its live findings is now.
@@ -44,7 +44,7 @@ async def escalate(
         " where project_id = $1 and id = $2",
         project_id,
         case_id,
-        seen.seen_at or seen.detected_at,
+        detection.seen_at or detection.detected_at,
         worst,
         band(worst),
         worse,
@@ -56,16 +56,22 @@ async def escalate(
             " delta = $7 where project_id = $1 and id = $2",
             project_id,
             case_id,
-            seen.title,
-            seen.basis,
-            seen.current_value,
-            seen.baseline_value,
-            seen.delta,
+            detection.title,
+            detection.basis,
+            detection.current_value,
+            detection.baseline_value,
+            detection.delta,
         )
     if worse:
         summary = f"severity {count(case['severity_told'])} to {count(worst)}"
         await note(
-            connection, project_id, case_id, "escalated", seen.cause.detector, summary, seen.detected_at
+            connection,
+            project_id,
+            case_id,
+            "escalated",
+            detection.cause.detector,
+            summary,
+            detection.detected_at,
         )
 
 

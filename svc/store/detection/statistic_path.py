@@ -64,8 +64,8 @@ class StatisticReads:
         self, project_id: int, measure: str, subject: str, until: int, *, false_alarms_per_month: float
     ) -> list[tuple[int, float]] | None:
         """Slots with the statistic over its bar as of each; None for what no engine judges slot by slot."""
-        known = MEASURES.get(cast(MeasureName, measure))
-        if known is None or known.details:
+        definition = MEASURES.get(cast(MeasureName, measure))
+        if definition is None or definition.details:
             return None
         # One row, without a slot when nothing was counted.
         rows = await self.database.fetch(_FIRST, project_id, measure, subject, timeout_s=READ_TIMEOUT_S)
@@ -75,7 +75,7 @@ class StatisticReads:
         months = budget_months(await BucketStates(self.database).armed(project_id), false_alarms_per_month)
         name = (cast(MeasureName, measure), subject, "")
         tallies = TallyStore(self.database)
-        if known.unit is not None:
+        if definition.unit is not None:
             sizes = await tallies.sizes(project_id, name, first, until)
             return await trio.to_thread.run_sync(_of_sizes, sizes, first, until, months, limiter=_looking)
         rates = await tallies.rates(project_id, name, first, until)
@@ -84,28 +84,28 @@ class StatisticReads:
     async def marks(self, project_id: int, first: int, end: int) -> list[SeenFirst]:
         """What was new at call sites that had had another one before, between two slots, oldest first."""
         rows = await self.database.fetch(_MARKS, project_id, timeout_s=READ_TIMEOUT_S)
-        before: set[tuple[str, str]] = set()
-        found = []
+        keys: set[tuple[str, str]] = set()
+        firsts = []
         for row in rows:
             key = (row["measure"], row["subject"])
-            if key in before and first <= row["slot"] < end:
-                found.append(SeenFirst(*key, row["detail"], row["slot"]))
-            before.add(key)
-        return found
+            if key in keys and first <= row["slot"] < end:
+                firsts.append(SeenFirst(*key, row["detail"], row["slot"]))
+            keys.add(key)
+        return firsts
 
 
 def _of_rates(rates: RateTallies, first: int, until: int, months: float) -> list[tuple[int, float]]:
     settings = RateSettings(months=months)
     judged = judge_rates(rates, settings, RateState.start(day_start(first)), until, path=True)
-    drawn = judged.path
-    return [] if drawn is None else _pairs((drawn.slots, drawn.rise))
+    path = judged.path
+    return [] if path is None else _pairs((path.slots, path.rise))
 
 
 def _of_sizes(sizes: SizeTallies, first: int, until: int, months: float) -> list[tuple[int, float]]:
     settings = DriftSettings(months=months, floor=FLOOR)
     judged = judge_drift(sizes, settings, DriftState.start(day_start(first)), until, path=True)
-    drawn = judged.path
-    return [] if drawn is None else _pairs((drawn.windows, drawn.up), (drawn.slots, drawn.tail))
+    path = judged.path
+    return [] if path is None else _pairs((path.windows, path.up), (path.slots, path.tail))
 
 
 def _pairs(*drawn: tuple[Any, Any]) -> list[tuple[int, float]]:

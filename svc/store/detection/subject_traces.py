@@ -59,19 +59,19 @@ class SubjectTraceStore:
     ) -> Sequence[tuple[int, bytes]]:
         """Slot and id of the first traces that a subject counts, or those of some of its details."""
         ids = await self._ids(project_id, bucket, details)
-        found: list[tuple[int, bytes]] = []
-        place: tuple[int, bytes] = first, b""
+        traces: list[tuple[int, bytes]] = []
+        position: tuple[int, bytes] = first, b""
         for _ in range(PAGES):
-            page = await self._read(_FOLDS, project_id, first, end, *place)
-            found += [
+            page = await self._read(_FOLDS, project_id, first, end, *position)
+            traces += [
                 (row["slot"], row["trace_id"])
                 for row in page
                 if any(entry[0] in ids for entry in unpacked(row["body"]))
             ]
-            if len(page) < PAGE or len(found) >= limit:
+            if len(page) < PAGE or len(traces) >= limit:
                 break
-            place = page[-1]["slot"], page[-1]["trace_id"]
-        return found[:limit]
+            position = page[-1]["slot"], page[-1]["trace_id"]
+        return traces[:limit]
 
     async def newest(
         self,
@@ -86,15 +86,15 @@ class SubjectTraceStore:
         """The newest trace that fails, or is counted at all; with `details` what has one of them fails."""
         ids = await self._ids(project_id, bucket, details if failing else None)
         flagged = failing and details is None
-        place: tuple[int, bytes] = end, b""
+        position: tuple[int, bytes] = end, b""
         for _ in range(PAGES):
-            page = await self._read(_FOLDS_BACK, project_id, first, *place)
+            page = await self._read(_FOLDS_BACK, project_id, first, *position)
             for row in page:
                 if any(entry[0] in ids and (entry[4] or not flagged) for entry in unpacked(row["body"])):
                     return bytes(row["trace_id"])
             if len(page) < PAGE:
                 break
-            place = page[-1]["slot"], page[-1]["trace_id"]
+            position = page[-1]["slot"], page[-1]["trace_id"]
         return None
 
     async def _ids(self, project_id: int, bucket: Watched, details: frozenset[str] | None) -> set[int]:
@@ -111,16 +111,16 @@ class SubjectTraceStore:
         self, project_id: int, bucket: Watched, first: int, end: int, details: frozenset[str] | None = None
     ) -> Breadth:
         """How widely a subject is seen, or some of its details, by its first `SESSIONS_OF` traces."""
-        seen = await self.members(project_id, bucket, first, end, SESSIONS_OF, details)
+        traces = await self.members(project_id, bucket, first, end, SESSIONS_OF, details)
         # By key, one after the other; a trace outside any session is one of its own.
         sessions = await self._read(
             "select count(distinct coalesce(t.session_id, encode(n.trace_id, 'hex'))) as n"
             " from unnest($2::bytea[]) as n (trace_id)"
             " left join trace t on t.project_id = $1 and t.trace_id = n.trace_id",
             project_id,
-            [trace_id for _, trace_id in seen],
+            [trace_id for _, trace_id in traces],
         )
-        return Breadth(len({slot for slot, _ in seen}), len(seen), sessions[0]["n"])
+        return Breadth(len({slot for slot, _ in traces}), len(traces), sessions[0]["n"])
 
     async def cost_factors(
         self, project_id: int, bucket: Watched, before: tuple[int, int], after: tuple[int, int]
@@ -137,7 +137,9 @@ class SubjectTraceStore:
             async def read(
                 connection: Connection, ids: Sequence[tuple[int, bytes]] = ids
             ) -> tuple[Unit, ...]:
-                facts = await facts_of(connection, project_id, [one for _, one in ids], payloads=False)
+                facts = await facts_of(
+                    connection, project_id, [trace_id for _, trace_id in ids], payloads=False
+                )
                 return tuple(
                     Unit(
                         trace_id,

@@ -84,13 +84,15 @@ class Resolved:
     left_out: int
 
 
-async def resolve(connection: Connection, project_id: int, seen: Iterable[Observation]) -> Resolved:
+async def resolve(connection: Connection, project_id: int, observations: Iterable[Observation]) -> Resolved:
     """The buckets of these observations, made where they are missing. The caller holds the project."""
-    wanted = Counter([(one.measure, one.subject, one.detail) for one in seen])
-    if not wanted:
+    names = Counter(
+        [(observation.measure, observation.subject, observation.detail) for observation in observations]
+    )
+    if not names:
         return Resolved({}, 0)
-    ids = await _known(connection, project_id, list(wanted))
-    missing = sorted(wanted.keys() - ids.keys())
+    ids = await _bucket_ids(connection, project_id, list(names))
+    missing = sorted(names.keys() - ids.keys())
     if not missing:
         return Resolved(ids, 0)
     # How many there are, in all and of each of these subjects.
@@ -107,31 +109,30 @@ async def resolve(connection: Connection, project_id: int, seen: Iterable[Observ
     )
     details = Counter({(row["measure"], row["subject"]): row["n"] for row in rows})
     alias: dict[BucketName, BucketName] = {}
-    made: list[BucketName] = []
+    new_names: list[BucketName] = []
     for measure, subject, detail in missing:
         name: BucketName = (measure, subject, detail)
         if detail and details[measure, subject] >= DETAILS:
             alias[name] = (measure, subject, OTHER)
             name = alias[name]
-        if name not in ids and name not in made and len(made) < room:
-            made.append(name)
+        if name not in ids and name not in new_names and len(new_names) < room:
+            new_names.append(name)
             details[measure, subject] += 1
     # The new ones; one that was asked for as `OTHER` may be there already.
     await connection.execute(
         "insert into tally_bucket (project_id, measure, subject, detail)"
         " select $1, * from unnest($2::text[], $3::text[], $4::text[]) on conflict do nothing",
         project_id,
-        *_columns(made, 3),
+        *_columns(new_names, 3),
     )
-    ids |= await _known(connection, project_id, [*made, *alias.values()])
-    ids |= {name: ids[other] for name, other in alias.items() if other in ids}
-    return Resolved(ids, sum(n for name, n in wanted.items() if name not in ids))
+    ids |= await _bucket_ids(connection, project_id, [*new_names, *alias.values()])
+    ids |= {name: ids[target] for name, target in alias.items() if target in ids}
+    return Resolved(ids, sum(n for name, n in names.items() if name not in ids))
 
 
-async def _known(
+async def _bucket_ids(
     connection: Connection, project_id: int, names: Sequence[BucketName]
 ) -> dict[BucketName, int]:
-    # Each by its key.
     rows = await connection.fetch(
         "select b.id, b.measure, b.subject, b.detail from tally_bucket b"
         " join (select distinct * from unnest($2::text[], $3::text[], $4::text[])) as n"
@@ -159,19 +160,19 @@ async def change(
     deltas: dict[tuple[int, int, int], list[int]] = {}
     for sign, entries in ((1, add), (-1, subtract)):
         for bucket_id, slot, bin_, units, failures in entries:
-            place = horizon.place(slot)
-            if place is not None:
-                delta = deltas.setdefault((bucket_id, place, bin_), [0, 0])
+            cell_slot = horizon.place(slot)
+            if cell_slot is not None:
+                delta = deltas.setdefault((bucket_id, cell_slot, bin_), [0, 0])
                 delta[0] += sign * units
                 delta[1] += sign * failures
-    changed = [(key, delta) for key, delta in sorted(deltas.items()) if delta != [0, 0]]
-    if not changed:
+    changes = [(key, delta) for key, delta in sorted(deltas.items()) if delta != [0, 0]]
+    if not changes:
         return 0
-    await connection.execute(_ADD, project_id, *_columns([(*key, *delta) for key, delta in changed], 5))
-    shrunk = [key for key, delta in changed if min(delta) < 0]
+    await connection.execute(_ADD, project_id, *_columns([(*key, *delta) for key, delta in changes], 5))
+    shrunk = [key for key, delta in changes if min(delta) < 0]
     if shrunk:
         await connection.execute(_EMPTY, project_id, *_columns(shrunk, 3))
-    return len(changed)
+    return len(changes)
 
 
 async def add_witnesses(connection: Connection, project_id: int, witnesses: Sequence[Witness]) -> None:
@@ -188,15 +189,14 @@ async def drop_witnesses(
     connection: Connection, project_id: int, entries: Iterable[tuple[bytes, Entry]]
 ) -> None:
     """Forget what these traces showed, by the entries with failures that they were folded as."""
-    failed = [(bucket_id, slot, trace_id) for trace_id, (bucket_id, slot, _, _, n) in entries if n]
-    if failed:
-        # Each by its key.
+    failures = [(bucket_id, slot, trace_id) for trace_id, (bucket_id, slot, _, _, n) in entries if n]
+    if failures:
         await connection.execute(
             "delete from tally_witness w using unnest($2::bigint[], $3::integer[], $4::bytea[])"
             " as gone (bucket_id, slot, trace_id) where w.project_id = $1"
             " and w.bucket_id = gone.bucket_id and w.slot = gone.slot and w.trace_id = gone.trace_id",
             project_id,
-            *_columns(failed, 3),
+            *_columns(failures, 3),
         )
 
 
@@ -234,7 +234,6 @@ class TallyStore:
 
     async def names(self, project_id: int, measure: MeasureName) -> list[tuple[str, str]]:
         """Subjects and details of a measure, in order."""
-        # By the unique key.
         rows = await self.database.fetch(
             "select subject, detail from tally_bucket where project_id = $1 and measure = $2 order by 1, 2",
             project_id,
@@ -289,10 +288,10 @@ class TallyStore:
             *(after or (first, b"")),
             timeout_s=READ_TIMEOUT_S,
         )
-        found = [
+        traces = [
             (row["slot"], row["trace_id"])
             for row in rows
             if any(entry[0] == row["id"] for entry in unpacked(row["body"]))
         ]
-        last = rows[-1] if len(rows) == MEMBERS_PAGE else None
-        return found, None if last is None else (last["slot"], last["trace_id"])
+        last_row = rows[-1] if len(rows) == MEMBERS_PAGE else None
+        return traces, None if last_row is None else (last_row["slot"], last_row["trace_id"])

@@ -68,10 +68,10 @@ class TallySums:
         rows = await self.database.fetch(
             _BY_SUBJECT, project_id, "tool_error_rate", first, end, limit, timeout_s=READ_TIMEOUT_S
         )
-        told = []
+        rates = []
         for row in rows:
             low, high = beta.interval(row["failures"], row["units"])
-            told.append(
+            rates.append(
                 {
                     "tool": row["subject"].removeprefix(TOOL),
                     "traces": row["units"],
@@ -82,7 +82,7 @@ class TallySums:
                     "last_called_at": plain(instant(row["last"])),
                 }
             )
-        return told
+        return rates
 
 
 def _summed(rows: list[Any], unit: float | None) -> dict[str, Any]:
@@ -92,8 +92,8 @@ def _summed(rows: list[Any], unit: float | None) -> dict[str, Any]:
         return {"units": units, "failures": failures, "rate": failures / units if units else None}
     # A trace that is on its way between two places may have left one too few for a moment.
     bins = [(row["bin"], row["units"]) for row in rows if row["units"] > 0]
-    whole = Histogram(tuple(bin_ for bin_, _ in bins), tuple(n for _, n in bins))
-    if not whole.total:
+    histogram = Histogram(tuple(bin_ for bin_, _ in bins), tuple(n for _, n in bins))
+    if not histogram.total:
         return {"units": units}
     # Quantiles come in the measure's own unit: milliseconds, or dollars.
-    return {"units": units, "p50": whole.quantile(0.5, unit), "p95": whole.quantile(0.95, unit)}
+    return {"units": units, "p50": histogram.quantile(0.5, unit), "p95": histogram.quantile(0.95, unit)}

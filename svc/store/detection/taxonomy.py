@@ -95,7 +95,7 @@ class TaxonomyStore:
         async def work(connection: Connection) -> bool:
             # Two imports take turns.
             await connection.execute("select from project where id = $1 for no key update", project_id)
-            if instead_of is not None and await _read(connection, project_id) != instead_of:
+            if instead_of is not None and await _read_taxonomy(connection, project_id) != instead_of:
                 return False
             for table, (columns, fields) in _TABLES.items():
                 # The old entries; the table name comes from the closed list.
@@ -117,7 +117,7 @@ class TaxonomyStore:
     async def whole(self, project_id: int) -> Taxonomy:
         """The project's taxonomy as a file would say it, each list by id."""
         return await self.database.run(
-            lambda connection: _read(connection, project_id), readonly=True, snapshot=True
+            lambda connection: _read_taxonomy(connection, project_id), readonly=True, snapshot=True
         )
 
     async def failure_modes(self, project_id: int, asked: ModeFilter) -> list[dict[str, Any]]:
@@ -138,7 +138,7 @@ class TaxonomyStore:
         return [shown(row, _MODE_COLUMNS) for row in rows]
 
 
-async def _read(connection: Connection, project_id: int) -> Taxonomy:
+async def _read_taxonomy(connection: Connection, project_id: int) -> Taxonomy:
     lists: dict[str, list[dict[str, Any]]] = {}
     for table, (columns, fields) in _TABLES.items():
         # The entries of one kind; a taxonomy is written by hand.

@@ -90,27 +90,27 @@ async def to_hours(database: Database, project_id: int, clock: Clock = server_cl
         state: Any = await connection.fetchrow(_STATE, project_id)
         if state is None:
             return False
-        hours, after = state["hours_before"], state["tidied_bucket"]
+        hours, bucket_id = state["hours_before"], state["tidied_bucket"]
         if state["tidied_before"] == hours:
             fine_from = day_start(slot_at((await clock(connection) - FINE).timestamp()))
             if fine_from - hours < SLOTS_PER_DAY:
                 return False
-            hours, after = fine_from, 0
-        buckets = [row["id"] for row in await connection.fetch(_NEXT, project_id, after, STEP_BUCKETS)]
+            hours, bucket_id = fine_from, 0
+        buckets = [row["id"] for row in await connection.fetch(_NEXT, project_id, bucket_id, STEP_BUCKETS)]
         # What was told since the horizon moved stands in its hour already.
         for statement in (_TO_HOURS, _CANCELLED):
             await connection.execute(statement, project_id, buckets, state["tidied_before"], hours)
-        done = len(buckets) < STEP_BUCKETS
+        finished = len(buckets) < STEP_BUCKETS
         # How far it is.
         await connection.execute(
             "update fold_state set hours_before = $2, tidied_before = $3, tidied_bucket = $4"
             " where project_id = $1",
             project_id,
             hours,
-            hours if done else state["tidied_before"],
-            0 if done else buckets[-1],
+            hours if finished else state["tidied_before"],
+            0 if finished else buckets[-1],
         )
-        return not done
+        return not finished
 
     return await database.run(work)
 

@@ -27,10 +27,10 @@ async def take_turn(connection: Connection, project_id: int) -> int:
         "insert into case_counter (project_id, last_number) values ($1, 0) on conflict do nothing", project_id
     )
     # Locked until the commit.
-    last: int = await connection.fetchval(
+    last_number: int = await connection.fetchval(
         "select last_number from case_counter where project_id = $1 for update", project_id
     )
-    return last
+    return last_number
 
 
 async def note(

@@ -171,18 +171,18 @@ class WitnessStore:
         if measure.details:
             return await self.details(project_id, bucket, first, end)
         tallies = TallyStore(self.database)
-        read = tallies.rates if measure.unit is None else tallies.sizes
-        return await read(project_id, bucket.whole, first, end)
+        count = tallies.rates if measure.unit is None else tallies.sizes
+        return await count(project_id, bucket.whole, first, end)
 
     async def details(
         self, project_id: int, bucket: Watched, first: int, end: int
     ) -> Mapping[str, RateTallies]:
         """The counts of each detail of a subject."""
         rows = await self._read(_DETAILS, project_id, bucket.measure, bucket.subject, first, end)
-        found: dict[str, list[tuple[int, int, int]]] = {}
+        counts: dict[str, list[tuple[int, int, int]]] = {}
         for row in rows:
-            found.setdefault(row["detail"], []).append((row["slot"], row["units"], row["failures"]))
-        return {detail: RateTallies.of(of_detail) for detail, of_detail in found.items()}
+            counts.setdefault(row["detail"], []).append((row["slot"], row["units"], row["failures"]))
+        return {detail: RateTallies.of(of_detail) for detail, of_detail in counts.items()}
 
     async def spread(self, project_id: int, bucket: Watched, first: int, end: int) -> Breadth:
         """How widely the failures of a subject are spread."""
@@ -234,32 +234,34 @@ class WitnessStore:
         async def work(connection: Connection) -> bool:
             await take_turn(connection, project_id)
             # How far it is gathered.
-            at = await connection.fetchrow(
+            progress = await connection.fetchrow(
                 "select gathered_slot, gathered_id from finding where project_id = $1 and id = $2",
                 project_id,
                 want.finding_id,
             )
-            if at is None:
+            if progress is None:
                 return False
             rows = await connection.fetch(_BUCKETS, project_id, want.bucket.measure, want.bucket.subject)
             ids = [row["id"] for row in rows]
             failing = [r["id"] for r in rows if want.details is None or r["detail"] in want.details]
             refs: list[Ref] = []
-            if not at["gathered_slot"]:
+            if not progress["gathered_slot"]:
                 refs += await _firsts(connection, project_id, want, failing)
-            place = max(at["gathered_slot"], want.first), at["gathered_id"]
-            page = await connection.fetch(_FOLDS, project_id, place[0], want.end, *place)
+            position = max(progress["gathered_slot"], want.first), progress["gathered_id"]
+            page = await connection.fetch(_FOLDS, project_id, position[0], want.end, *position)
             full = len(page) == PAGE
             end = page[-1]["slot"] if full else want.end
             if want.details is None:
-                rows = await connection.fetch(_FAILING, project_id, failing, place[0], end + full)
+                rows = await connection.fetch(_FAILING, project_id, failing, position[0], end + full)
             else:
                 rows = _misfits(page, set(failing))
-            refs += [ref for row in rows for ref in _shown(row)]
+            refs += [ref for row in rows for ref in _refs(row)]
             if want.members:
-                known = set(ids)
+                bucket_ids = set(ids)
                 refs += [
-                    Ref("member", trace_id=row["trace_id"]) for row in page if _counted(row["body"], known)
+                    Ref("member", trace_id=row["trace_id"])
+                    for row in page
+                    if _counted(row["body"], bucket_ids)
                 ]
             await append(connection, project_id, want.finding_id, refs)
             # So far.
@@ -294,7 +296,7 @@ def _misfits(page: Sequence[Any], ids: set[int]) -> list[Any]:
     ]
 
 
-def _shown(row: Any, role: Any = "witness") -> list[Ref]:
+def _refs(row: Any, role: Any = "witness") -> list[Ref]:
     """The spans that show a failure, or its trace where none was named."""
     spans = [Ref(role, trace_id=row["trace_id"], span_id=span_id) for span_id in row["spans"]]
     return spans or [Ref(role, trace_id=row["trace_id"])]
@@ -309,13 +311,13 @@ async def _firsts(connection: Connection, project_id: int, want: Gather, failing
         page = _misfits(
             await connection.fetch(_FOLDS, project_id, want.first, want.end, want.first, b""), set(failing)
         )
-    seen: set[str | None] = set()
+    signatures: set[str | None] = set()
     for row in page:
         if not refs:
-            refs += _shown(row, "changepoint")[:1]
-        if row["signature"] not in seen and len(seen) < EXEMPLARS:
-            seen.add(row["signature"])
-            refs.append(attrs.evolve(_shown(row, "exemplar")[0], rank=len(seen)))
+            refs += _refs(row, "changepoint")[:1]
+        if row["signature"] not in signatures and len(signatures) < EXEMPLARS:
+            signatures.add(row["signature"])
+            refs.append(attrs.evolve(_refs(row, "exemplar")[0], rank=len(signatures)))
     ids = {
         row["id"]
         for row in await connection.fetch(_BUCKETS, project_id, want.bucket.measure, want.bucket.subject)
@@ -324,13 +326,13 @@ async def _firsts(connection: Connection, project_id: int, want: Gather, failing
         refs += await _nearest(connection, project_id, want, ids)
     if want.baseline is not None and want.members:
         first, end = want.baseline
-        place: tuple[int, bytes] = first, b""
+        position: tuple[int, bytes] = first, b""
         while True:
-            rows = await connection.fetch(_FOLDS, project_id, first, end, *place)
+            rows = await connection.fetch(_FOLDS, project_id, first, end, *position)
             refs += [Ref("baseline", trace_id=row["trace_id"]) for row in rows if _counted(row["body"], ids)]
             if len(rows) < PAGE:
                 break
-            place = rows[-1]["slot"], rows[-1]["trace_id"]
+            position = rows[-1]["slot"], rows[-1]["trace_id"]
     return refs
 
 
@@ -349,9 +351,11 @@ async def _nearest(connection: Connection, project_id: int, want: Gather, ids: s
     ]
     refs: list[Ref] = []
     for rank, near in enumerate(want.near, start=1):
-        left = [value for value in values if value[1] not in {ref.trace_id for ref in refs}]
-        if left:
-            refs.append(Ref("exemplar", trace_id=min(left, key=lambda v: abs(v[0] - near))[1], rank=rank))
+        candidates = [value for value in values if value[1] not in {ref.trace_id for ref in refs}]
+        if candidates:
+            refs.append(
+                Ref("exemplar", trace_id=min(candidates, key=lambda v: abs(v[0] - near))[1], rank=rank)
+            )
     # The first one after the change.
     for row in await connection.fetch(_FOLDS, project_id, want.first, want.end, want.first, b""):
         if _counted(row["body"], ids):

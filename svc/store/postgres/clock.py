@@ -18,5 +18,5 @@ Clock = Callable[[Connection], Awaitable[datetime]]
 async def server_clock(connection: Connection) -> datetime:
     """The time of the server, now, not of the beginning of the transaction."""
     # The server's clock.
-    found: datetime = await connection.fetchval("select clock_timestamp()")
-    return found
+    now: datetime = await connection.fetchval("select clock_timestamp()")
+    return now

@@ -40,12 +40,12 @@ class Index:
     @staticmethod
     def of(statement: str) -> Index:
         """Read `create index …`. Raises `ValueError` for any other statement."""
-        found = _CREATE.fullmatch(statement)
-        if found is None:
+        match = _CREATE.fullmatch(statement)
+        if match is None:
             raise ValueError(
                 f"only `create index name on table …` is done concurrently, not: {statement[:80]}"
             )
-        return Index(found[2], found[3], " ".join(found[4].split()), found[1] is not None)
+        return Index(match[2], match[3], " ".join(match[4].split()), match[1] is not None)
 
     def create(self, how: str) -> str:
         """The statement; `how` says where, and how."""

@@ -80,5 +80,5 @@ class Keyset:
 
     def page(self, rows: Sequence[Any], limit: int) -> tuple[Sequence[Any], str | None]:
         """The page of rows that were read with one row more, and the cursor behind it if there is more."""
-        shown = rows[:limit]
-        return shown, self.cursor(shown[-1]) if len(rows) > limit else None
+        page_rows = rows[:limit]
+        return page_rows, self.cursor(page_rows[-1]) if len(rows) > limit else None

@@ -99,16 +99,16 @@ class Migration:
         return [Index.of(statement) for statement in statements(self.sql)]
 
     def _head(self) -> tuple[str, int | None]:
-        found = _HEAD.fullmatch(self.sql.partition("\n")[0].rstrip())
-        if found is None:
+        match = _HEAD.fullmatch(self.sql.partition("\n")[0].rstrip())
+        if match is None:
             raise ValueError(f"step {self.number} ({self.name}) does not say its kind on line one")
-        return found[1] or found[2], None if found[3] is None else int(found[3])
+        return match[1] or match[2], None if match[3] is None else int(match[3])
 
     @property
     def digest(self) -> str:
         """SHA-256 of the statements, hex; what stands in comments and how lines are broken does not count."""
-        said = " ".join(line for line in self.sql.split("\n") if not line.lstrip().startswith("--"))
-        return sha256(" ".join(said.split()).encode()).hexdigest()
+        code = " ".join(line for line in self.sql.split("\n") if not line.lstrip().startswith("--"))
+        return sha256(" ".join(code.split()).encode()).hexdigest()
 
 
 def migrations() -> list[Migration]:
@@ -146,17 +146,17 @@ async def _applied(database: Database, steps: Sequence[Migration], *, restoring:
     async def begin(connection: Connection) -> list[int]:
         return await _begin(connection, restoring=restoring)
 
-    there = set(await database.run(begin))
-    return [step.number for step in steps if step.number not in there and await _patiently(database, step)]
+    existing = set(await database.run(begin))
+    return [step.number for step in steps if step.number not in existing and await _patiently(database, step)]
 
 
 async def _patiently(database: Database, step: Migration) -> bool:
     """Do one step, giving way to whoever holds what it wants. Returns whether it was done here."""
     give_up_s = trio.current_time() + PATIENCE_S
-    told = False
+    is_logged = False
     while True:
         try:
-            done = await _done(database, step)
+            applied = await _apply_step(database, step)
         except Outage as outage:
             if not isinstance(outage.__cause__, asyncpg.LockNotAvailableError):
                 raise
@@ -166,15 +166,15 @@ async def _patiently(database: Database, step: Migration) -> bool:
                     f"{PATIENCE_S:.0f} s; end what runs long on the database and start again"
                 ) from None
         else:
-            if done is not None:
-                return done
-        if not told:
-            told = True
+            if applied is not None:
+                return applied
+        if not is_logged:
+            is_logged = True
             log.warning("step %d (%s) of the schema waits for a lock", step.number, step.name)
         await trio.sleep(_REST_S)
 
 
-async def _done(database: Database, step: Migration) -> bool | None:
+async def _apply_step(database: Database, step: Migration) -> bool | None:
     """Do it. Returns whether it was done here, None while another process builds the indexes of one."""
     if not step.concurrent:
         return await database.run(lambda connection: _apply(connection, step), timeout_s=inf)
@@ -195,28 +195,42 @@ async def _begin(connection: Connection, *, restoring: bool) -> list[int]:
         " number integer primary key, name text not null, digest text not null,"
         " applied_at timestamptz not null default now(), reads_from integer)"
     )
-    # Whether it is the table of a start before there were kinds.
-    if not await connection.fetchval(
-        "select exists (select from pg_attribute where attrelid = 'schema_migration'::regclass"
-        " and attname = 'reads_from')"
-    ):
+    if not await _knows_kinds(connection):
         await connection.execute("alter table schema_migration add column reads_from integer")
     return await _applied_steps(connection)
+
+
+async def _knows_kinds(connection: Connection) -> bool:
+    # Whether the table of steps was made since there are kinds of them.
+    knows: bool = await connection.fetchval(
+        "select exists (select from pg_attribute where attrelid = 'schema_migration'::regclass"
+        " and attname = 'reads_from')"
+    )
+    return knows
 
 
 async def steps_ahead(database: Database) -> tuple[list[int], list[Migration]]:
     """The numbers of the steps that the database has, and the steps of this release that it has not.
 
-    Changes nothing. Raises as `migrate` does; a database without a schema has no steps.
+    Changes nothing. Raises as `migrate` does, and `SchemaDiffers` for tables like ours without a table of
+    steps; an empty database has no steps.
     """
 
     async def work(connection: Connection) -> list[int]:
-        # Whether there is a schema, and the table in the form in which this release reads it.
-        there = await connection.fetchval(
-            "select exists (select from pg_attribute where attrelid = to_regclass('schema_migration')"
-            " and attname = 'reads_from')"
+        # Whether there is a table of steps, and tables that every release had.
+        [(steps, tables)] = await connection.fetch(
+            "select to_regclass('schema_migration') is not null, coalesce(to_regclass('span'),"
+            " to_regclass('trace')) is not null"
         )
-        return await _applied_steps(connection) if there else []
+        if steps:
+            return await _applied_steps(connection)
+        if tables:
+            raise SchemaDiffers(
+                "the database has tables of spans or traces and no table of the steps that made them"
+                " (schema_migration), so no release can upgrade it: restore a backup of it into an empty"
+                " database, or name another database"
+            )
+        return []
 
     applied = await database.run(work, readonly=True)
     return applied, [step for step in migrations() if step.number not in applied]
@@ -225,14 +239,14 @@ async def steps_ahead(database: Database) -> tuple[list[int], list[Migration]]:
 async def _applied_steps(connection: Connection) -> list[int]:
     """What was applied. Raises `SchemaTooNew` and `SchemaDiffers`."""
     # By which text, and who can live with it; who does not say, with nobody older.
+    least = "coalesce(reads_from, number)" if await _knows_kinds(connection) else "number"
     rows = await connection.fetch(
-        "select number, digest, coalesce(reads_from, number) as reads_from from schema_migration"
-        " order by number"
+        f"select number, digest, {least} as reads_from from schema_migration order by number"
     )
-    known = {step.number: step for step in migrations()}
-    newest = max(known)
+    by_number = {step.number: step for step in migrations()}
+    newest = max(by_number)
     for row in rows:
-        step = known.get(row["number"])
+        step = by_number.get(row["number"])
         if row["number"] > newest and row["reads_from"] > newest:
             raise SchemaTooNew(
                 f"the database is at step {rows[-1]['number']}, this release knows {newest} and cannot live"
@@ -265,11 +279,11 @@ async def _build(connection: Connection, step: Migration) -> bool | None:
     """
     if not await connection.fetchval("select pg_try_advisory_lock($1)", _BUILD_LOCK):
         return None
-    done = await _is_done(connection, step)
-    if not done:
+    is_done = await _is_done(connection, step)
+    if not is_done:
         await build_indexes(connection, step)
     await connection.execute("select pg_advisory_unlock($1)", _BUILD_LOCK)
-    return not done
+    return not is_done
 
 
 async def build_indexes(connection: Connection, step: Migration) -> None:
@@ -281,10 +295,10 @@ async def build_indexes(connection: Connection, step: Migration) -> None:
 
 async def _is_done(connection: Connection, step: Migration) -> bool:
     # Whether the step is in the table of steps.
-    found: bool = await connection.fetchval(
+    exists: bool = await connection.fetchval(
         "select exists (select from schema_migration where number = $1)", step.number
     )
-    return found
+    return exists
 
 
 async def note_step(connection: Connection, step: Migration) -> None:

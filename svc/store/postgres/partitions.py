@@ -71,17 +71,17 @@ class DayPartitions:
         if any(day - today < timedelta(days=AHEAD.start) for day in missing):
             back_days = await self.database.run(self._longest_term)
             missing = [day for day in missing if in_window(day, today, back_days)]
-        made = 0
+        count = 0
         for day in missing:
             try:
-                made += await self.database.run(lambda connection, day=day: make_day(connection, day))  # type: ignore[misc]
+                count += await self.database.run(lambda connection, day=day: make_day(connection, day))  # type: ignore[misc]
             except asyncpg.CheckViolationError:
                 # Between the move and the attaching somebody wrote rows of that day to the default partition.
                 # Ours go there too; `bring_home` fetches them all.
                 log.info("the day %s is made later: rows of it came meanwhile", day)
                 continue
             self._known.add(day)
-        return made
+        return count
 
     async def ensure_some(self, days: Iterable[date], now: datetime) -> int:
         """Within a write: make a few of these days, the newest first, and none that has rows to be moved.
@@ -89,12 +89,12 @@ class DayPartitions:
         Rows of the others go to the default partition, from where `bring_home` fetches them.
         """
         today = now.date()
-        wanted = sorted((day for day in self.unknown(days) if in_window(day, today)), reverse=True)
-        there = await self.database.run(_there) if wanted else set()
-        self._known |= there
-        lying = await self.database.run(lambda connection: _lying(connection, wanted)) if wanted else set()
+        missing = sorted((day for day in self.unknown(days) if in_window(day, today)), reverse=True)
+        existing_days = await self.database.run(_existing_days) if missing else set()
+        self._known |= existing_days
+        lying = await self.database.run(lambda connection: _lying(connection, missing)) if missing else set()
         near = {today + timedelta(days=offset) for offset in AHEAD}
-        makable = [day for day in wanted if day not in there and (day in near or day not in lying)]
+        makable = [day for day in missing if day not in existing_days and (day in near or day not in lying)]
         return await self.ensure(makable[:MADE_BY_A_WRITE], now)
 
     async def bring_home(self, today: datetime) -> bool:
@@ -105,12 +105,12 @@ class DayPartitions:
 
         async def oldest(connection: Connection) -> datetime | None:
             # The day that will expire first.
-            found: datetime | None = await connection.fetchval(
+            oldest: datetime | None = await connection.fetchval(
                 "select min(started_at) from span_default where started_at >= $1 and started_at < $2",
                 low,
                 high,
             )
-            return found
+            return oldest
 
         lying = await self.database.run(oldest, readonly=True)
         if lying is None:
@@ -154,7 +154,7 @@ async def existing(connection: Connection) -> list[tuple[str, date]]:
     return [(row["parent"], date.fromisoformat(row["day"])) for row in rows]
 
 
-async def _there(connection: Connection) -> set[date]:
+async def _existing_days(connection: Connection) -> set[date]:
     return {day for table, day in await existing(connection) if table == DAILY[0]}
 
 
@@ -190,7 +190,7 @@ async def columns_of(connection: Connection, table: str) -> str:
 async def make_day(connection: Connection, day: date) -> int:
     """Make the tables of a day that are missing, with the rows that lie in the default ones."""
     await lock_days(connection)
-    made = 0
+    count = 0
     for table in DAILY:
         name = partition(table, day)
         if await connection.fetchval("select to_regclass($1)", name) is not None:
@@ -211,5 +211,5 @@ async def make_day(connection: Connection, day: date) -> int:
             f"alter table {table} attach partition {name}"
             f" for values from ('{low.isoformat()}') to ('{high.isoformat()}')"
         )
-        made += 1
-    return made
+        count += 1
+    return count

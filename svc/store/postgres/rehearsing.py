@@ -45,7 +45,7 @@ async def rehearse(database: Database, step: Migration) -> StepRun:
 async def _tried(connection: Connection, step: Migration) -> StepRun:
     tables = {row["oid"]: row for row in await connection.fetch(_TABLES)}
     files = {oid: row["file"] for oid, row in tables.items()}
-    before = await _size(connection)
+    size_before = await _size(connection)
     strongest: dict[str, str] = {}
     runs = []
     for text in statements(step.sql):
@@ -58,19 +58,19 @@ async def _tried(connection: Connection, step: Migration) -> StepRun:
         anew = {tables[oid]["root"] for oid, file in files.items() if oid in now and now[oid] != file}
         files = {oid: now.get(oid, file) for oid, file in files.items()}
         runs.append(StatementRun(_short(text), took_s, written, locks, sorted(anew)))
-    grown = await _size(connection) - before
+    grown = await _size(connection) - size_before
     await note_step(connection, step)
     return _run(step, runs, grown)
 
 
 async def _built(connection: Connection, step: Migration) -> StepRun:
-    before, log_at = await _size(connection), await _log_place(connection)
+    size_before, log_at = await _size(connection), await _log_place(connection)
     began_s = time.perf_counter()
     await build_indexes(connection, step)
     took_s = time.perf_counter() - began_s
     written = await _log_place(connection) - log_at
     run = StatementRun(_short(statements(step.sql)[0]), took_s, written, {}, ())
-    return _run(step, [run], await _size(connection) - before)
+    return _run(step, [run], await _size(connection) - size_before)
 
 
 def _run(step: Migration, runs: Sequence[StatementRun], grown: int) -> StepRun:
@@ -97,8 +97,8 @@ async def _size(connection: Connection) -> int:
 
 async def _log_place(connection: Connection) -> int:
     # How far the log has been written.
-    place: int = await connection.fetchval("select (pg_current_wal_insert_lsn() - '0/0'::pg_lsn)::bigint")
-    return place
+    position: int = await connection.fetchval("select (pg_current_wal_insert_lsn() - '0/0'::pg_lsn)::bigint")
+    return position
 
 
 def _short(text: str) -> str:

@@ -87,10 +87,10 @@ class ReplicaFirst(Database):
         timeout_s: float = WORK_TIMEOUT_S,
     ) -> T:
         """As `Database.run`. `work` may run twice: on the replica, and when that fails on the primary."""
-        how: Any = {"transaction": transaction, "readonly": readonly, "snapshot": snapshot}
+        options: Any = {"transaction": transaction, "readonly": readonly, "snapshot": snapshot}
         if self.state == "near":
             try:
-                done = await super().run(work, **how, timeout_s=timeout_s)
+                rows = await super().run(work, **options, timeout_s=timeout_s)
             except Slow:
                 raise
             except Outage as outage:
@@ -99,11 +99,11 @@ class ReplicaFirst(Database):
                     self._state = "away"
             else:
                 self.by_replica += 1
-                if done is not None and done != []:
-                    return done
+                if rows is not None and rows != []:
+                    return rows
                 # What came a moment ago may be there, and what is nowhere costs one look more.
         self.by_primary += 1
-        return await self._primary.run(work, **how, timeout_s=timeout_s)
+        return await self._primary.run(work, **options, timeout_s=timeout_s)
 
     async def look(self) -> float:
         """Look at both. Returns the seconds to rest until the next look; raises nothing for an outage."""

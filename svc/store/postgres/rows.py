@@ -20,6 +20,9 @@ from svc.domain.rollup import MODEL_CALLS
 from svc.domain.span import TOKEN_BUCKETS
 from svc.domain.values import MESSAGE_CHARS
 
+#: The beginning of what was asked and answered.
+PREVIEWS: Final = ("input_preview", "output_preview")
+
 TRACE_COLUMNS: Final = (
     "trace_id",
     "name",
@@ -37,8 +40,7 @@ TRACE_COLUMNS: Final = (
     "output_cost",
     "total_cost",
     "unpriced_spans",
-    "input_preview",
-    "output_preview",
+    *PREVIEWS,
 )
 
 SPAN_COLUMNS: Final = (
@@ -60,16 +62,14 @@ SPAN_COLUMNS: Final = (
     "created_at",
     "total_cost",
     "cost_source",
-    "input_preview",
-    "output_preview",
+    *PREVIEWS,
 )
 #: Shown beside those of the contract, where there is something to show.
 SPAN_EXTRAS: Final = ("error_message", *TOKEN_BUCKETS, "price_book", "usage_repeats")
 
 #: Columns that hold what somebody said, and how much of it at most.
 _SAID: Final = {
-    "input_preview": PREVIEW_CHARS,
-    "output_preview": PREVIEW_CHARS,
+    **dict.fromkeys(PREVIEWS, PREVIEW_CHARS),
     "error_message": MESSAGE_CHARS,
 }
 
@@ -90,7 +90,7 @@ class _Printers(dict[type, Callable[[Any], Any] | None]):
             bytes: bytes.hex,
             UUID: str,
         }
-        self[kind] = next((printer for known, printer in printers.items() if issubclass(kind, known)), None)
+        self[kind] = next((printer for parent, printer in printers.items() if issubclass(kind, parent)), None)
         return self[kind]
 
 
@@ -128,13 +128,19 @@ def printed(row: Any, column: str) -> Any:
     return masked_head(value, _SAID[column]) if value and column in _SAID else plain(value)
 
 
-def trace_row(row: Any) -> dict[str, Any]:
+def trace_row(row: Any, *, payload_available: bool) -> dict[str, Any]:
     """A trace. The row has `next_at` as well: a trace is settled when nobody will look at it again."""
     return {
-        **shown(row, TRACE_COLUMNS),
+        **without_aged_out(shown(row, TRACE_COLUMNS), available=payload_available),
         "latency_ms": latency_ms(row["started_at"], row["ended_at"]),
         "is_settled": row["next_at"] is None,
+        "payload_available": payload_available,
     }
+
+
+def without_aged_out(fields: dict[str, Any], *, available: bool) -> dict[str, Any]:
+    """The fields of a row, without previews where the payload that they are taken from is gone."""
+    return fields if available else fields | dict.fromkeys(PREVIEWS)
 
 
 def call_flag(row: Any) -> dict[str, bool]:
@@ -148,18 +154,18 @@ def span_row(row: Any) -> dict[str, Any]:
     Usage that repeats another span's is not shown as this span's own, nor is its cost, so that the spans of a
     trace add up to the trace; `provided_usage` in the payload holds what was reported (contract §3).
     """
-    fields = shown(row, SPAN_COLUMNS)
+    fields = without_aged_out(shown(row, SPAN_COLUMNS), available=row["payload_available"])
     extras = {name: value for name, value in shown(row, SPAN_EXTRAS).items() if value is not None}
     if row["usage_repeats"] is not None:
         fields["total_cost"] = None
         extras = {name: value for name, value in extras.items() if name not in TOKEN_BUCKETS}
-    known = [extras[bucket] for bucket in TOKEN_BUCKETS if bucket in extras]
+    counts = [extras[bucket] for bucket in TOKEN_BUCKETS if bucket in extras]
     return {
         **fields,
         **extras,
         **call_flag(row),
         "latency_ms": latency_ms(row["started_at"], row["ended_at"]),
-        "total_tokens": sum(known) if known else None,
+        "total_tokens": sum(counts) if counts else None,
         "payload_available": row["payload_available"],
     }
 

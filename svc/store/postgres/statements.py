@@ -16,12 +16,12 @@ _PIECE: Final = re.compile(
 
 def statements(sql: str) -> list[str]:
     """Its statements, in order, without comments between words and without the semicolon."""
-    found, held = [], ""
+    pieces, statement = [], ""
     for match in _PIECE.finditer(sql):
         piece = match[0]
         if piece == ";":
-            found.append(held.strip())
-            held = ""
+            pieces.append(statement.strip())
+            statement = ""
         else:
-            held += " " if piece.startswith(("--", "/*")) else piece
-    return [text for text in (*found, held.strip()) if text]
+            statement += " " if piece.startswith(("--", "/*")) else piece
+    return [text for text in (*pieces, statement.strip()) if text]

@@ -55,15 +55,17 @@ class AlertBacktest:
         history = AlertHistory(self.database)
         match params:
             case CaseParams():
-                return _found(await history.case_steps(project_id, kind, params, since), since, _CASES)
+                return _would_have_fired(
+                    await history.case_steps(project_id, kind, params, since), since, _CASES
+                )
             case DigestParams():
-                return _found(digests_since(params, since, now), since, _DIGESTS)
+                return _would_have_fired(digests_since(params, since, now), since, _DIGESTS)
             case SilentParams():
-                heard = await history.heard(project_id)
-                return _found(silences(params, heard, since, now), since, _SILENCES)
+                arrivals = await history.heard(project_id)
+                return _would_have_fired(silences(params, arrivals, since, now), since, _SILENCES)
             case LettersParams():
                 buried = await history.buried(project_id, since)
-                return _found(_reached(buried, params.spans), since, _LETTERS)
+                return _would_have_fired(_reached(buried, params.spans), since, _LETTERS)
             case MetricParams():
                 return await self._metric(project_id, params, since, now)
             case DiskParams() | BackupParams() | CertificateParams():
@@ -78,7 +80,7 @@ class AlertBacktest:
             return WouldHaveFired(judged=False, fired=0, instants=[], since=since, note=_NO_SAMPLE)
         first = samples[0][0]
         known_since = since if first - since < timedelta(hours=2) else first
-        return _found(sampled_firings(params, samples), known_since, _SAMPLES)
+        return _would_have_fired(sampled_firings(params, samples), known_since, _SAMPLES)
 
     async def _metric(
         self, project_id: int, params: MetricParams, since: datetime, now: datetime
@@ -88,10 +90,10 @@ class AlertBacktest:
             reach += timedelta(days=DAYS_BEFORE)
         first = hour_of(since - reach)
         hours = await AlertFigures(self.database).hours(project_id, params, first, hour_of(now))
-        return _found(firings(params, hours, first, since), since, _FIGURES)
+        return _would_have_fired(firings(params, hours, first, since), since, _FIGURES)
 
 
-def _found(instants: Sequence[datetime], since: datetime, note: str) -> WouldHaveFired:
+def _would_have_fired(instants: Sequence[datetime], since: datetime, note: str) -> WouldHaveFired:
     newest = list(reversed(instants[-INSTANTS_SHOWN:]))
     return WouldHaveFired(judged=True, fired=len(instants), instants=newest, since=since, note=note)
 
@@ -99,8 +101,8 @@ def _found(instants: Sequence[datetime], since: datetime, note: str) -> WouldHav
 def _reached(buried: Sequence[tuple[datetime, int]], bound: int) -> list[datetime]:
     """When so many waited for the first time."""
     waiting = 0
-    for at, spans in buried:
+    for buried_at, spans in buried:
         waiting += spans
         if waiting >= bound:
-            return [at]
+            return [buried_at]
     return []

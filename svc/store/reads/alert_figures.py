@@ -82,7 +82,7 @@ class AlertFigures:
         self, project_id: int, params: MetricParams, first: datetime, end: datetime
     ) -> Sequence[HourFigures]:
         """Whole hours, from the first on, none left out."""
-        starts = [first + at * _HOUR for at in range((end - first) // _HOUR)]
+        starts = [first + index * _HOUR for index in range((end - first) // _HOUR)]
         if params.dataset in COUNTED_DATASETS:
             question = ask(project_id, params.dataset, (first, end), params.filters)
             series = await QueryStore(self.database).timeseries(question, "hour")
@@ -93,7 +93,7 @@ class AlertFigures:
     async def _vitals(
         self, project_id: int, params: MetricParams, start: datetime, end: datetime
     ) -> Mapping[datetime, HourFigures]:
-        what: What = VITAL_DATASETS[params.dataset]  # type: ignore[assignment] # both tables name the same
+        dataset: What = VITAL_DATASETS[params.dataset]  # type: ignore[assignment] # both tables name the same
         subject = params.filters.get(VITAL_FIELDS[params.dataset])
         low = hour_of(start) if start == hour_of(start) else hour_of(start) + _HOUR
         high = hour_of(end)
@@ -105,7 +105,7 @@ class AlertFigures:
                 " and dataset = $2 and hour >= $3 and hour < p.built_until order by hour) as dirty"
                 " from cube_progress p where project_id = $1 and dataset = $2",
                 project_id,
-                SOURCES[what].dataset.name,
+                SOURCES[dataset].dataset.name,
                 low,
             )
             until = low if row is None or low >= high else min(max(low, row["built_until"]), high)
@@ -114,9 +114,9 @@ class AlertFigures:
             edges = [(start, end)] if until == low else [(start, low), (until, end)]
             raw = [(a, b) for a, b in [*edges, *((hour, hour + _HOUR) for hour in dirty)] if a < b]
             return await connection.fetch(
-                _OF[what],
+                _OF[dataset],
                 project_id,
-                what,
+                dataset,
                 low,
                 until,
                 dirty,

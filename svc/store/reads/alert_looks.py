@@ -47,13 +47,13 @@ class StoredLooks:
         figures = AlertFigures(self.database)
         try:
             window = await figures.window(rule.project_id, params, now)
-            before = []
+            earlier = []
             if params.bound in ("rises", "falls"):
                 for day in range(1, DAYS_BEFORE + 1):
-                    before.append(await figures.window(rule.project_id, params, now - timedelta(days=day)))
+                    earlier.append(await figures.window(rule.project_id, params, now - timedelta(days=day)))
         except Refused as refused:
             return RuleSightings(now + OFTEN, trouble=refused.refusal.message)
-        return saw_metric(params, judge(params, window, before), now)
+        return saw_metric(params, judge(params, window, earlier), now)
 
     async def digest(self, rule: AlertRule, now: datetime) -> RuleSightings:
         """What happened in the period that ended when it was due."""
@@ -65,11 +65,11 @@ class StoredLooks:
     async def silence(self, rule: AlertRule, now: datetime) -> RuleSightings:
         """Services by the days on which they were heard."""
         params = cast(SilentParams, read_params(rule.kind, rule.params))
-        heard = await AlertHistory(self.database).heard(rule.project_id)
-        return saw_silent(params, silent(params, heard, now), now)
+        arrivals = await AlertHistory(self.database).heard(rule.project_id)
+        return saw_silent(params, silent(params, arrivals, now), now)
 
     async def letters(self, rule: AlertRule, now: datetime) -> RuleSightings:
         """The dead letters that wait."""
         params = cast(LettersParams, read_params(rule.kind, rule.params))
-        found = await AlertHistory(self.database).letters(rule.project_id)
-        return saw_letters(params, found.spans, found.oldest_at, found.reason, now)
+        letters = await AlertHistory(self.database).letters(rule.project_id)
+        return saw_letters(params, letters.spans, letters.oldest_at, letters.reason, now)

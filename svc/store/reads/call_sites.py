@@ -12,7 +12,10 @@ import msgspec
 from svc.store.postgres.database import READ_TIMEOUT_S, Database
 from svc.store.postgres.rows import plain
 
-SITES_SHOWN: Final = 1_000
+#: What an answer shows, whichever is reached first: a program that makes up names has thousands of call
+#: sites, and an agent reads them all.
+SITES_SHOWN: Final = 200
+SITES_BYTES: Final = 64 * 1024
 #: What `observed` is measured over: at most this many of the newest spans, none older than the window.
 OBSERVED_SPANS: Final = 100
 OBSERVED_WINDOW: Final = timedelta(days=7)
@@ -21,12 +24,13 @@ OBSERVED_WINDOW: Final = timedelta(days=7)
 # one walk down the index on (project_id, call_site_id, created_at); the bound on started_at leaves out the
 # days before the window.
 _SITES: Final = f"""
-select c.id, c.tagged, c.model, c.provider, i.intent, coalesce(i.shape, o.kind) as shape,
+select (select count(*) from call_site where project_id = $1) as total,
+       c.id, c.tagged, c.model, c.provider, i.intent, coalesce(i.shape, o.kind) as shape,
        i.output_schema::text, o.error_rate,
        o.p50_latency_ms, o.p95_latency_ms, o.cost_per_call
 from (select s.*, busy.place from call_site s
       left join unnest($4::text[]) with ordinality as busy (id, place) using (id)
-      where s.project_id = $1 order by busy.place, s.id limit {SITES_SHOWN} + 1) c
+      where s.project_id = $1 order by busy.place, s.id limit {SITES_SHOWN}) c
 left join call_site_intent i on i.project_id = $1 and i.call_site_id = c.id
 cross join lateral (
     select mode() within group (order by kind) as kind,
@@ -53,16 +57,25 @@ class CallSiteReads:
 
     async def page(
         self, project_id: int, now: datetime, busiest: Sequence[str]
-    ) -> tuple[list[dict[str, Any]], bool]:
-        """At most 1,000 call sites, the busiest first and the others by id, and whether there are more.
+    ) -> tuple[list[dict[str, Any]], int]:
+        """Some call sites, the busiest first and the others by id, and how many are left out.
 
-        Nulls where nothing was observed; `output_schema` only where one was imported.
+        At most `SITES_SHOWN`, and `SITES_BYTES` of JSON unless a single one is longer. Nulls where nothing
+        was observed; `output_schema` only where one was imported.
         """
         since = now - OBSERVED_WINDOW
         rows = await self.database.fetch(
             _SITES, project_id, since, since - timedelta(days=1), list(busiest), timeout_s=READ_TIMEOUT_S
         )
-        return [_site(row) for row in rows[:SITES_SHOWN]], len(rows) > SITES_SHOWN
+        sites: list[dict[str, Any]] = []
+        left_bytes = SITES_BYTES
+        for row in rows:
+            site = _site(row)
+            left_bytes -= len(msgspec.json.encode(site))
+            if sites and left_bytes < 0:
+                break
+            sites.append(site)
+        return sites, rows[0]["total"] - len(sites) if rows else 0
 
 
 def _site(row: Any) -> dict[str, Any]:

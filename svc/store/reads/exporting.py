@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Any, Final
 
 import attrs
@@ -22,6 +23,7 @@ from svc.store.postgres.rows import (
     span_row,
     trace_row,
 )
+from svc.store.spans.availability import TRACE_BOUNDS, bounds, traces_with_payloads
 from svc.store.spans.payloads import SpanKey, read_envelopes
 
 CHUNK_ROWS: Final = 500
@@ -44,10 +46,10 @@ class ExportReads:
     ) -> AsyncIterator[Sequence[ExportedSpan]]:
         """Spans that were stored in the range, in that order, with their payloads."""
         columns = ", ".join(dict.fromkeys((*SPAN_COLUMNS, *SPAN_EXTRAS, "frame")))
-        place: tuple[Any, ...] = (low, b"", b"")
+        cursor: tuple[Any, ...] = (low, b"", b"")
         while True:
 
-            async def work(connection: Connection, after: tuple[Any, ...] = place) -> tuple[Any, ...]:
+            async def work(connection: Connection, after: tuple[Any, ...] = cursor) -> tuple[Any, ...]:
                 # A stretch along the index on what was stored when.
                 rows = await connection.fetch(
                     f"select {columns} from span where project_id = $1 and created_at >= $2"
@@ -59,22 +61,28 @@ class ExportReads:
                     *after[1:],
                     CHUNK_ROWS,
                 )
-                return rows, await _whole(connection, project_id, rows)
+                return rows, await _full_rows(connection, project_id, rows)
 
             rows, envelopes = await self.database.run(work, readonly=True, timeout_s=_TIMEOUT_S)
             if rows:
                 yield [_span(row, envelopes.get((row["trace_id"], row["span_id"]))) for row in rows]
             if len(rows) < CHUNK_ROWS:
                 return
-            place = tuple(rows[-1][key] for key in ("created_at", "trace_id", "span_id"))
+            cursor = tuple(rows[-1][key] for key in ("created_at", "trace_id", "span_id"))
 
     async def traces(
         self, project_id: int, low: datetime, high: datetime
     ) -> AsyncIterator[list[dict[str, Any]]]:
         """Traces that started in the range."""
-        columns = ", ".join((*TRACE_COLUMNS, "next_at"))
+        columns = ", ".join((*TRACE_COLUMNS, "next_at", *TRACE_BOUNDS))
         async for rows in self._rows(f"select {columns} from trace", "trace_id", b"", project_id, low, high):
-            yield [trace_row(row) for row in rows]
+            traces = [bounds(row) for row in rows]
+            available = await self.database.run(
+                partial(traces_with_payloads, project_id=project_id, traces=traces),
+                readonly=True,
+                timeout_s=_TIMEOUT_S,
+            )
+            yield [trace_row(row, payload_available=row["trace_id"] in available) for row in rows]
 
     async def sessions(
         self, project_id: int, low: datetime, high: datetime
@@ -87,10 +95,10 @@ class ExportReads:
     async def _rows(
         self, select: str, key: str, first: bytes | str, project_id: int, low: datetime, high: datetime
     ) -> AsyncIterator[list[Any]]:
-        place: tuple[Any, ...] = (low, first)
+        cursor: tuple[Any, ...] = (low, first)
         while True:
 
-            async def work(connection: Connection, after: tuple[Any, ...] = place) -> list[Any]:
+            async def work(connection: Connection, after: tuple[Any, ...] = cursor) -> list[Any]:
                 # A stretch by when they started.
                 return await connection.fetch(
                     f"{select} where project_id = $1 and started_at >= $2 and started_at < $3"
@@ -107,26 +115,26 @@ class ExportReads:
                 yield rows
             if len(rows) < CHUNK_ROWS:
                 return
-            place = (rows[-1]["started_at"], rows[-1][key])
+            cursor = (rows[-1]["started_at"], rows[-1][key])
 
 
-async def _whole(
+async def _full_rows(
     connection: Connection, project_id: int, rows: Sequence[Any]
 ) -> dict[tuple[bytes, bytes], bytes]:
     keys: dict[tuple[bytes, bytes], SpanKey] = {
         (row["trace_id"], row["span_id"]): (row["trace_id"], row["span_id"], row["started_at"], row["frame"])
         for row in rows
     }
-    found: dict[tuple[bytes, bytes], bytes] = {}
-    told = await read_envelopes(connection, project_id, list(keys.values()), CHUNK_BYTES)
-    for identity, whole in told.items():
-        if not isinstance(whole, bytes):
+    envelopes: dict[tuple[bytes, bytes], bytes] = {}
+    sized = await read_envelopes(connection, project_id, list(keys.values()), CHUNK_BYTES)
+    for identity, envelope in sized.items():
+        if not isinstance(envelope, bytes):
             # It had no room beside the others.
             alone = await read_envelopes(connection, project_id, [keys[identity]])
-            whole = alone.get(identity, 0)
-        if isinstance(whole, bytes):
-            found[identity] = whole
-    return found
+            envelope = alone.get(identity, 0)
+        if isinstance(envelope, bytes):
+            envelopes[identity] = envelope
+    return envelopes
 
 
 def _span(row: Any, envelope: bytes | None) -> ExportedSpan:

@@ -24,11 +24,11 @@ from protocol.text import clean_value
 from svc.domain.detect.masking import masked_value
 from svc.domain.payload import payload_of
 from svc.domain.weight import fields_within
+from svc.store.postgres.rows import PREVIEWS
 from svc.store.spans.payloads import Envelopes
 
 #: What a page shows of a payload, in place of the previews.
 PAYLOAD_FIELDS: Final = ("input", "output", "attributes", "provided_usage", "events", "links")
-PREVIEWS: Final = ("input_preview", "output_preview")
 
 #: Fields of all envelopes that are opened for one answer; each becomes an object or two.
 MOST_FIELDS: Final = 100_000
@@ -40,9 +40,31 @@ ROOM_BYTES: Final = 8 * 1024 * 1024
 _openers: Final = trio.CapacityLimiter(2)
 
 
+@attrs.define
+class Opening:
+    """How many bytes of payloads may still be opened, for one answer or for all of a batch.
+
+    What is opened and then has no room costs as much as what is shown (a second for 4 MiB of short messages,
+    November 2026), and leaves nothing in the answer to count it by.
+    """
+
+    left_bytes: int = ROOM_BYTES
+
+    def take(self, size_bytes: int) -> bool:
+        """Whether so much may be opened; then it is counted."""
+        allowed = size_bytes <= self.left_bytes
+        self.left_bytes -= size_bytes * allowed
+        return allowed
+
+
 def answer_bytes(encoded: bytes) -> int:
     """What JSON takes in an answer of a tool, where it stands twice: as it is and quoted inside a text."""
     return 2 * len(encoded) + encoded.count(b'"') + encoded.count(b"\\")
+
+
+def openable_bytes(room_bytes: int) -> int:
+    """How long payloads may be, together, that such a room shows: what they say stands there twice."""
+    return room_bytes // 2
 
 
 @attrs.frozen
@@ -53,17 +75,21 @@ class PayloadRows:
     fields: Callable[[Any, bool], dict[str, Any]]
     envelopes: Envelopes
 
-    async def shown(self, room_bytes: int, *, every_field: bool = False) -> list[dict[str, Any]]:
+    async def shown(
+        self, room_bytes: int, *, every_field: bool = False, opening: Opening | None = None
+    ) -> list[dict[str, Any]]:
         """The rows with their payloads, in their order, as far as there is room.
 
-        `every_field` shows everything that is known of a payload and keeps the previews. Cancellation: is
-        waited for by the thread, which ends with the room.
+        `every_field` shows everything that is known of a payload and keeps the previews; one that is longer
+        than half the room is opened as well, for those of its fields that fit. Cancellation: is waited for by
+        the thread, which ends with the room.
         """
-        return await trio.to_thread.run_sync(self._shown, room_bytes, every_field, limiter=_openers)
+        opening = opening or Opening(room_bytes)
+        return await trio.to_thread.run_sync(self._shown, room_bytes, every_field, opening, limiter=_openers)
 
-    def _shown(self, room_bytes: int, every_field: bool) -> list[dict[str, Any]]:
+    def _shown(self, room_bytes: int, every_field: bool, opening: Opening) -> list[dict[str, Any]]:
         shown: list[dict[str, Any]] = []
-        room = _Room(room_bytes)
+        room = _Room(room_bytes, opening)
         for row in self.rows:
             whole = self.envelopes.get((row["trace_id"], row["span_id"]))
             fields = self.fields(row, whole is not None)
@@ -82,8 +108,8 @@ class PayloadRows:
 class _Room:
     """What is left of one answer."""
 
-    def __init__(self, size_bytes: int) -> None:
-        self._bytes, self._fields = size_bytes, MOST_FIELDS
+    def __init__(self, size_bytes: int, opening: Opening) -> None:
+        self._bytes, self._fields, self._opening = size_bytes, MOST_FIELDS, opening
 
     def take(self, value: Any) -> bool:
         """Whether a value fits; then it is counted."""
@@ -96,9 +122,12 @@ class _Room:
     def payload(self, whole: bytes | int, every_field: bool) -> dict[str, Any]:
         """The payload of an envelope, null where there is no room."""
         size = whole if isinstance(whole, int) else len(whole)
-        fields = None if isinstance(whole, int) else fields_within(whole, self._fields)
-        if isinstance(whole, int) or fields is None or size > self._bytes:
-            return _cut(dict.fromkeys(PAYLOAD_FIELDS), PAYLOAD_FIELDS, size)
+        nothing = _cut(dict.fromkeys(PAYLOAD_FIELDS), PAYLOAD_FIELDS, size)
+        if isinstance(whole, int) or size > (self._bytes if every_field else openable_bytes(self._bytes)):
+            return nothing
+        fields = fields_within(whole, self._fields)
+        if fields is None or not self._opening.take(size):
+            return nothing
         self._fields -= fields
         try:
             said = said_in(whole)

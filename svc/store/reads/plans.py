@@ -50,8 +50,8 @@ class _Explaining(Database):
 
     async def run(self, work: Callable[[Connection], Awaitable[T]], **_options: Any) -> T:
         async def explained(connection: Connection) -> T:
-            seen: Any = _Seen(connection, self.plans)
-            return await work(seen)
+            recorder: Any = _Seen(connection, self.plans)
+            return await work(recorder)
 
         return await self._database.run(explained, readonly=True, timeout_s=_TIMEOUT_S)
 
@@ -67,14 +67,14 @@ class _Seen:
         self._connection, self._plans = connection, plans
 
     def __getattr__(self, verb: str) -> Any:
-        found = getattr(self._connection, verb)
+        attribute = getattr(self._connection, verb)
         if verb not in _READS:
-            return found
+            return attribute
 
         async def asked(sql: str, *values: Any) -> Any:
             plan = await self._connection.fetch(f"explain (analyze, buffers) {sql}", *values)
             self._plans.append(_VALUE.sub("'…'", "\n".join(row[0] for row in plan)))
-            return await found(sql, *values)
+            return await attribute(sql, *values)
 
         return asked
 
@@ -84,7 +84,7 @@ async def measured_plans(database: Database, now: datetime) -> list[QuestionPlan
     project_id = await database.run(_largest, readonly=True)
     if project_id is None:
         return []
-    found = []
+    plans = []
     for name, question in _questions(project_id, now).items():
         explaining = _Explaining(database)
         began_s = time.perf_counter()
@@ -93,17 +93,17 @@ async def measured_plans(database: Database, now: datetime) -> list[QuestionPlan
         except Outage:
             explaining.plans.append("did not answer in time")
         took_ms = (time.perf_counter() - began_s) * 1000
-        found.append(QuestionPlans(name, round(took_ms, 1), tuple(explaining.plans)))
-    return sorted(found, key=lambda one: -one.took_ms)
+        plans.append(QuestionPlans(name, round(took_ms, 1), tuple(explaining.plans)))
+    return sorted(plans, key=lambda question: -question.took_ms)
 
 
 async def _largest(connection: Connection) -> int | None:
     # The project with the most traces, by the kept counts.
-    found: int | None = await connection.fetchval(
+    project_id: int | None = await connection.fetchval(
         "select p.id from project p left join project_count c on c.project_id = p.id and c.counted = 'trace'"
         " where p.deleted_at is null group by p.id order by sum(c.n) desc nulls last limit 1"
     )
-    return found
+    return project_id
 
 
 def _questions(project_id: int, now: datetime) -> dict[str, Callable[[Database], Awaitable[Any]]]:

@@ -6,9 +6,10 @@ parameter. Raises `Refused` for questions that cannot be answered, `Outage` when
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from functools import partial
 from typing import Any, Final
 
 import attrs
@@ -34,9 +35,10 @@ from svc.store.aggregates.values import PLACED
 from svc.store.postgres.clauses import Where
 from svc.store.postgres.database import Connection, Database
 from svc.store.postgres.keyset import Keyset, KeyType
-from svc.store.postgres.rows import call_flag, printed
+from svc.store.postgres.rows import call_flag, printed, without_aged_out
 from svc.store.reads.buckets import INTERVALS, bucket_starts
 from svc.store.reads.search import Page, newest_rows, stretches, stretches_with
+from svc.store.spans.availability import spans_with_payloads
 
 QUERY_TIMEOUT_S: Final = 30.0
 
@@ -107,14 +109,14 @@ def ask(
     filters: Mapping[str, FilterValue] | None,
 ) -> Question:
     """Check the parts that all questions share. Raises `Refused` naming the offender."""
-    known = DATASETS.get(dataset)
-    if known is None:
+    source = DATASETS.get(dataset)
+    if source is None:
         raise Refused(UNKNOWN_DATASET.saying(f"unknown dataset '{dataset[:100]}'", allowed=list(DATASETS)))
-    checked = tuple((_field(known, name), value) for name, value in (filters or {}).items())
+    checked = tuple((_field(source, name), value) for name, value in (filters or {}).items())
     low, high = bounds
     if low is not None and high is not None and low > high:
         raise Refused(INVALID_RANGE.saying("'range.from' is after 'range.to'"))
-    return Question(project_id, known, low, high, checked)
+    return Question(project_id, source, low, high, checked)
 
 
 def _field(dataset: Dataset, name: str, *, facet: bool = False) -> Field:
@@ -157,8 +159,10 @@ class QueryStore:
             raise Refused(INVALID_RANGE.saying("'range.from' and 'range.to' are both required"))
         starts = bucket_starts(question.low, question.high, interval)
         column = question.dataset.time_column
-        at, by_hour, by_day = (f"date_trunc('{interval}', {name}, 'UTC')" for name in (column, "hour", "day"))
-        key = _Key(at, by_hour, None if interval == "hour" else by_day)
+        time, by_hour, by_day = (
+            f"date_trunc('{interval}', {name}, 'UTC')" for name in (column, "hour", "day")
+        )
+        key = _Key(time, by_hour, None if interval == "hour" else by_day)
         counted = {row["key"]: row["n"] for row in await self._aggregate(question, key, None)}
         return {
             "buckets": [
@@ -189,9 +193,9 @@ class QueryStore:
         where.contains(dataset.searched, text)
         newest = _newest(dataset)
         keys = [name for name, _ in newest.columns]
-        after = newest.place(cursor)
-        where.after(keys, after)
-        columns = ", ".join(dict.fromkeys((*keys, *dataset.shown)))
+        position = newest.place(cursor)
+        where.after(keys, position)
+        columns = ", ".join(dict.fromkeys((*keys, *dataset.shown, *(["frame"] if dataset is SPANS else []))))
         order = ", ".join(f"{key} desc" for key in keys)
         # One page and one row more, which tells whether there is another page.
         narrow = any(field.name in _NARROW for field, _ in question.filters)
@@ -204,33 +208,44 @@ class QueryStore:
         }
         page = Page(dataset.table, columns, where.sql(), where.values, order, limit + 1)
         if dataset in CUBED and not narrow and (text is not None or placed):
-            rows = await self._found(question, text, placed, after, page)
+            rows = await self._found(question, text, placed, position, page)
         else:
             rows = await self.database.fetch(page.sql(), *page.values, page.size, timeout_s=QUERY_TIMEOUT_S)
-        shown, next_cursor = newest.page(rows, limit)
-        return {"rows": [_shown(row, dataset) for row in shown], "next_cursor": next_cursor}
+        page_rows, next_cursor = newest.page(rows, limit)
+        available = await self._available(question.project_id, page_rows) if dataset is SPANS else frozenset()
+        return {"rows": [_row_view(row, dataset, available) for row in page_rows], "next_cursor": next_cursor}
+
+    async def _available(self, project_id: int, rows: Sequence[Any]) -> Set[tuple[bytes, bytes]]:
+        spans = [(row["trace_id"], row["span_id"], row["started_at"], row["frame"]) for row in rows]
+        return await self.database.run(
+            partial(spans_with_payloads, project_id=project_id, spans=spans),
+            transaction=False,
+            readonly=True,
+            snapshot=True,
+            timeout_s=QUERY_TIMEOUT_S,
+        )
 
     async def _found(
         self,
         question: Question,
         text: str | None,
         values: Mapping[str, str],
-        after: list[Any] | None,
+        position: list[Any] | None,
         page: Page,
     ) -> list[Any]:
         """The rows of a page that is narrowed by a text or by values without an index of their own."""
         low, high, about = question.low, question.high, (question.dataset, question.project_id)
-        if after is not None:
-            behind = later(after[0], timedelta(microseconds=1))
+        if position is not None:
+            behind = later(position[0], timedelta(microseconds=1))
             high = behind if high is None else min(high, behind)
         enough = page.size if len(values) == len(question.filters) == 1 else None
 
         async def work(connection: Connection) -> list[Any]:
             if text is not None:
-                found = await stretches(connection, *about, text, low, high)
+                near = await stretches(connection, *about, text, low, high)
             else:
-                found = await stretches_with(connection, *about, values, low, high, enough=enough)
-            return await newest_rows(connection, found, page)
+                near = await stretches_with(connection, *about, values, low, high, enough=enough)
+            return await newest_rows(connection, near, page)
 
         return await self.database.run(work, readonly=True, snapshot=True, timeout_s=QUERY_TIMEOUT_S)
 
@@ -275,16 +290,20 @@ def _cube_field(question: Question, key: _Key) -> str | None:
     """The field of the cube that answers the question, '' for the total, None when none does."""
     if question.dataset not in CUBED:
         return None
-    rest = _but_failed(question)
+    kept_filters = _but_failed(question)
     # One filter on a facet is answered by the facet itself, what failed as well.
-    kind = FAILED if len(rest) < len(question.filters) and (rest or key.facet is not None) else ""
-    filters = rest if kind else question.filters
+    kind = (
+        FAILED
+        if len(kept_filters) < len(question.filters) and (kept_filters or key.facet is not None)
+        else ""
+    )
+    filters = kept_filters if kind else question.filters
     if key.facet is not None:
         return None if filters else kind + key.facet
     if not filters:
         return kind
-    ((field, _value), *others) = filters
-    return kind + field.name if field.facetable and not others else None
+    ((field, _value), *other_filters) = filters
+    return kind + field.name if field.facetable and not other_filters else None
 
 
 def _but_failed(question: Question) -> tuple[tuple[Field, FilterValue], ...]:
@@ -300,17 +319,17 @@ def _cubed(question: Question, key: _Key, field: str, split: Split) -> tuple[str
     cubed = f"project_id = $1 and dataset = {dataset} and field = {name}"
     filters = _but_failed(question) if field.startswith(FAILED) else question.filters
     if filters:
-        ((field_asked, asked),) = filters
-        if asked is None:
+        ((field_asked, filter_value),) = filters
+        if filter_value is None:
             cubed += " and value is null"
         else:
-            cubed += f" and value = {where.value(_stored(field_asked, _text(asked)))}"
-    first, last, partly = split.days()
-    by_day = key.day if first < last and field.removeprefix(FAILED) not in ONLY_HOURS else None
+            cubed += f" and value = {where.value(_stored(field_asked, _text(filter_value)))}"
+    first, last_day, partly = split.days()
+    by_day = key.day if first < last_day and field.removeprefix(FAILED) not in ONLY_HOURS else None
     parts = []
     if by_day is not None:
         # Whole days.
-        low, high, without = where.value(first), where.value(last), where.value(list(partly))
+        low, high, without = where.value(first), where.value(last_day), where.value(list(partly))
         parts.append(
             f"select {by_day} as key, n from cube_day where {cubed}"
             f" and day >= {low} and day < {high} and day <> all({without}::timestamptz[])"
@@ -350,9 +369,15 @@ def _measure(question: Question) -> str:
     return "sum(value)" if question.dataset.measure == "sum" else "count(*)"
 
 
-def _shown(row: Any, dataset: Dataset) -> dict[str, Any]:
+def _row_view(row: Any, dataset: Dataset, available: Set[tuple[bytes, bytes]]) -> dict[str, Any]:
     fields = {name: _field_value(row, name) for name in dataset.shown}
-    fields |= call_flag(row) if dataset is SPANS else {}
+    if dataset is SPANS:
+        has_payload = (row["trace_id"], row["span_id"]) in available
+        fields = (
+            without_aged_out(fields, available=has_payload)
+            | call_flag(row)
+            | {"payload_available": has_payload}
+        )
     identity = ":".join(str(jsonable(row[name])) for name in dataset.identity)
     return {"id": identity, "created_at": timestamp(row[dataset.time_column]), "fields": fields}
 

@@ -116,18 +116,18 @@ async def stretches(
     None when the index cannot narrow the range. Under one snapshot with the reading of the rows.
     """
     split = await split_range(connection, project_id, dataset, low, high)
-    asked = None if split is None else await _asked(connection, dataset, project_id, q, split)
-    if split is None or asked is None:
+    values = None if split is None else await _block_arguments(connection, dataset, project_id, q, split)
+    if split is None or values is None:
         return None
-    newest: list[Any] = await connection.fetch(NEWEST_BLOCKS, *asked, _NEWEST)
+    newest: list[Any] = await connection.fetch(NEWEST_BLOCKS, *values, _NEWEST)
     near = [_block(row) for row in newest if row["may"]]
     if _COMMON * len(near) < len(newest):
-        return await _blocks(connection, split, asked, _END)
+        return await _blocks(connection, split, values, _END)
     # Down to the oldest of these; what lies below it is another look.
     cut = min((row["low"] for row in newest), default=_BEGINNING)
     return Stretches(
         [stretch for stretch in beside(split, near) if stretch.low >= cut],
-        rest=lambda: _blocks(connection, split, asked, cut),
+        rest=lambda: _blocks(connection, split, values, cut),
     )
 
 
@@ -138,14 +138,14 @@ async def every_stretch(
 
     As `stretches`.
     """
-    asked = await _asked(connection, dataset, project_id, q, split)
-    if asked is None:
+    values = await _block_arguments(connection, dataset, project_id, q, split)
+    if values is None:
         return None
-    rows: list[Any] = await connection.fetch(BLOCKS_WITH_IDS, *asked, _END, most_blocks + 1)
+    rows: list[Any] = await connection.fetch(BLOCKS_WITH_IDS, *values, _END, most_blocks + 1)
     return None if len(rows) > most_blocks else beside(split, [_block(row) for row in rows])
 
 
-async def _asked(
+async def _block_arguments(
     connection: Connection, dataset: Dataset, project_id: int, q: str, split: Split
 ) -> tuple[Any, ...] | None:
     """What the statements over blocks take; None for a question without a piece."""
@@ -161,15 +161,15 @@ async def _asked(
     return project_id, dataset.name, *split.cubed, list(split.dirty), grams
 
 
-async def _blocks(connection: Connection, split: Split, asked: Sequence[Any], below: datetime) -> Stretches:
-    rows: list[Any] = await connection.fetch(BLOCKS, *asked, below)
-    every = beside(split, [_block(row) for row in rows])
-    return Stretches([stretch for stretch in every if stretch.low < below], few=FEW_BLOCKS)
+async def _blocks(connection: Connection, split: Split, values: Sequence[Any], below: datetime) -> Stretches:
+    rows: list[Any] = await connection.fetch(BLOCKS, *values, below)
+    blocks = beside(split, [_block(row) for row in rows])
+    return Stretches([stretch for stretch in blocks if stretch.low < below], few=FEW_BLOCKS)
 
 
 def _block(row: Any) -> Stretch:
-    first, last = row["first_started_at"], row["last_started_at"]
-    return Stretch(row["low"], row["high"], first or _BEGINNING, last or _END)
+    first, last_at = row["first_started_at"], row["last_started_at"]
+    return Stretch(row["low"], row["high"], first or _BEGINNING, last_at or _END)
 
 
 async def stretches_with(
@@ -210,7 +210,7 @@ async def stretches_with(
         f" where fields = {where.value(len(values))} order by hour desc, n",
         *where.values,
     )
-    return Stretches(beside(split, [place for row in rows for place in places(row)]))
+    return Stretches(beside(split, [stretch for row in rows for stretch in places(row)]))
 
 
 #: What `places` wants of `search_value`.
@@ -223,7 +223,7 @@ def places(row: Any) -> list[Stretch]:
     if row["created_at"] is None:
         return [Stretch(hour, hour + HOUR, _BEGINNING, row["last_started_at"])]
     pairs = sorted(zip(row["created_at"], row["started_at"], strict=True), reverse=True)
-    moments = ((moment, [started for _, started in some]) for moment, some in groupby(pairs, _moment))
+    moments = ((moment, [started for _, started in group]) for moment, group in groupby(pairs, _moment))
     return [Stretch(moment, moment + _STEP, min(starts), max(starts), few=True) for moment, starts in moments]
 
 
@@ -231,10 +231,10 @@ def _moment(pair: tuple[datetime, datetime]) -> datetime:
     return pair[0]
 
 
-def beside(split: Split, found: list[Stretch]) -> list[Stretch]:
+def beside(split: Split, stretches_: list[Stretch]) -> list[Stretch]:
     """What was found in the cubes and what they do not cover, newest first."""
     raw = [Stretch(low or _BEGINNING, high or _END) for low, high in split.raw]
-    return sorted(found + raw, reverse=True)
+    return sorted(stretches_ + raw, reverse=True)
 
 
 @attrs.frozen
@@ -257,7 +257,7 @@ class Page:
 
     def sql_in_stretches(self) -> str:
         """The page in stretches; four more values are the columns of these."""
-        limit, *columns = (f"${len(self.values) + place}" for place in range(1, 6))
+        limit, *columns = (f"${len(self.values) + offset}" for offset in range(1, 6))
         return (
             "select found.* from"
             f" unnest({', '.join(f'{column}::timestamptz[]' for column in columns)})"
@@ -287,40 +287,40 @@ async def newest_rows(
     return await walked(
         found,
         page.size,
-        lambda some: connection.fetch(sql, *page.values, page.size, *columns(some)),
+        lambda batch: connection.fetch(sql, *page.values, page.size, *columns(batch)),
     )
 
 
-async def walked(found: Stretches, wanted: int, look: Look) -> list[Any]:
-    """The first `wanted` rows in these stretches, looking into a few of them, then into more at a time."""
+async def walked(stretches_: Stretches, size: int, look: Look) -> list[Any]:
+    """The first `size` rows in these stretches, looking into a few of them, then into more at a time."""
     rows: list[Any] = []
-    first = len(found.near) if len(found.near) <= found.few else _FIRST_STRETCHES
-    for some in batches(found.near, first):
-        if len(rows) >= wanted:
+    first = len(stretches_.near) if len(stretches_.near) <= stretches_.few else _FIRST_STRETCHES
+    for batch in batches(stretches_.near, first):
+        if len(rows) >= size:
             break
-        rows += await look(some)
-    if len(rows) < wanted and found.rest is not None:
-        rows += await walked(await found.rest(), wanted - len(rows), look)
-    return rows[:wanted]
+        rows += await look(batch)
+    if len(rows) < size and stretches_.rest is not None:
+        rows += await walked(await stretches_.rest(), size - len(rows), look)
+    return rows[:size]
 
 
-def columns(some: Sequence[Stretch]) -> list[list[datetime]]:
+def columns(stretches_: Sequence[Stretch]) -> list[list[datetime]]:
     """The stretches as four columns: low, high, first, last."""
     return [
-        [stretch.low for stretch in some],
-        [stretch.high for stretch in some],
-        [stretch.first for stretch in some],
-        [stretch.last for stretch in some],
+        [stretch.low for stretch in stretches_],
+        [stretch.high for stretch in stretches_],
+        [stretch.first for stretch in stretches_],
+        [stretch.last for stretch in stretches_],
     ]
 
 
 def batches(near: Sequence[Stretch], first: int, growth: int = 4) -> Iterator[Sequence[Stretch]]:
     """The stretches, `first` of them, then more each time; those of few rows count for less."""
-    at, size = 0, first
-    while at < len(near):
-        end, cost = at, 0
+    start, size = 0, first
+    while start < len(near):
+        end, cost = start, 0
         while end < len(near) and cost < size * _FEW_FOR_ONE:
             cost += 1 if near[end].few else _FEW_FOR_ONE
             end += 1
-        yield near[at:end]
-        at, size = end, min(size * growth, _MOST_STRETCHES)
+        yield near[start:end]
+        start, size = end, min(size * growth, _MOST_STRETCHES)

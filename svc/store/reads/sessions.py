@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import Any, Final
 
 import attrs
@@ -11,12 +11,15 @@ from svc.store.postgres.clauses import Where
 from svc.store.postgres.database import READ_TIMEOUT_S, Connection, Database
 from svc.store.postgres.keyset import Keyset
 from svc.store.postgres.rows import SESSION_COLUMNS, TRACE_COLUMNS, plain, session_row, trace_row
+from svc.store.spans.availability import TRACE_BOUNDS, bounds, traces_with_payloads
 
 LATEST_SESSIONS: Final = Keyset("sessions", (("last_activity_at", "moment"), ("id", "text")))
 TRACES_SHOWN: Final = 1_000
 
 _COLUMNS: Final = ", ".join(SESSION_COLUMNS)
-_TRACE_COLUMNS: Final = ", ".join((*TRACE_COLUMNS, "next_at"))
+#: What is wanted of the first trace of a session that shows what was asked.
+_FIRST: Final = ("input_preview", "trace_id", *TRACE_BOUNDS)
+_TRACE_COLUMNS: Final = ", ".join((*TRACE_COLUMNS, "next_at", *TRACE_BOUNDS))
 
 
 @attrs.define(eq=False)
@@ -71,16 +74,20 @@ class SessionReads:
                 session_id,
                 TRACES_SHOWN + 1,
             )
-            return session, totals, traces
+            available = await traces_with_payloads(connection, project_id, [bounds(row) for row in traces])
+            return session, totals, traces, available
 
-        found = await self.database.run(work, readonly=True, snapshot=True, timeout_s=READ_TIMEOUT_S)
-        if found is None:
+        session_parts = await self.database.run(work, readonly=True, snapshot=True, timeout_s=READ_TIMEOUT_S)
+        if session_parts is None:
             return None
-        session, totals, traces = found
+        session, totals, traces, available = session_parts
         return {
             **session_row(session),
             **{name: plain(value) for name, value in totals.items()},
-            "traces": [trace_row(row) for row in traces[:TRACES_SHOWN]],
+            "traces": [
+                trace_row(row, payload_available=row["trace_id"] in available)
+                for row in traces[:TRACES_SHOWN]
+            ],
             "traces_truncated": len(traces) > TRACES_SHOWN,
         }
 
@@ -96,16 +103,35 @@ class SessionReads:
         return bool(rows)
 
     async def summaries(self, project_id: int, ids: Sequence[str]) -> dict[str, dict[str, Any]]:
-        """What the traces of these sessions add up to, and the first text that was asked in each."""
-        rows = await self.database.fetch(
-            # Sums by the index on session; the first text by the same.
-            "select session_id, count(*) as traces, count(next_at) as unsettled,"
-            " count(*) filter (where status = 'error') as failed, sum(total_tokens)::bigint as total_tokens,"
-            " sum(total_cost) as total_cost, coalesce(sum(unpriced_spans), 0)::bigint as unpriced_spans,"
-            " (array_agg(input_preview order by started_at) filter (where input_preview is not null))[1]"
-            " as asked from trace where project_id = $1 and session_id = any($2::text[]) group by 1",
-            project_id,
-            list(ids),
-            timeout_s=READ_TIMEOUT_S,
+        """What the traces of these sessions add up to, and the first text that was asked in each.
+
+        `asked` is null, and `asked_available` false, where that text has aged out.
+        """
+
+        async def work(connection: Connection) -> tuple[list[Any], Set[bytes]]:
+            # Sums by the index on session; the trace with the first text by the same.
+            rows = await connection.fetch(
+                "select session_id, count(*) as traces, count(next_at) as unsettled,"
+                " count(*) filter (where status = 'error') as failed,"
+                " sum(total_tokens)::bigint as total_tokens, sum(total_cost) as total_cost,"
+                " coalesce(sum(unpriced_spans), 0)::bigint as unpriced_spans,"
+                f" (array_agg(row({', '.join(_FIRST)}) order by started_at)"
+                " filter (where input_preview is not null))[1] as first"
+                " from trace where project_id = $1 and session_id = any($2::text[]) group by 1",
+                project_id,
+                list(ids),
+            )
+            firsts = [tuple(row["first"])[1:] for row in rows if row["first"] is not None]
+            return rows, await traces_with_payloads(connection, project_id, firsts)
+
+        rows, available = await self.database.run(
+            work, transaction=False, readonly=True, snapshot=True, timeout_s=READ_TIMEOUT_S
         )
-        return {row["session_id"]: {name: plain(value) for name, value in row.items()} for row in rows}
+        return {row["session_id"]: _summary(row, available) for row in rows}
+
+
+def _summary(row: Any, available: Set[bytes]) -> dict[str, Any]:
+    input_, trace_id = (None, None) if row["first"] is None else tuple(row["first"])[:2]
+    has_payload = trace_id is None or trace_id in available
+    fields = {name: plain(value) for name, value in row.items() if name != "first"}
+    return {**fields, "asked": input_ if has_payload else None, "asked_available": has_payload}

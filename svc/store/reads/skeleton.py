@@ -24,6 +24,7 @@ import msgspec
 from svc.store.postgres.clauses import Where
 from svc.store.postgres.database import Connection, Database
 from svc.store.postgres.rows import TRACE_COLUMNS, trace_row
+from svc.store.spans.availability import SPAN_AVAILABLE, TRACE_AVAILABLE
 
 #: Spans of one document; more are reached by a narrower range.
 MOST_SPANS: Final = 100_000
@@ -86,10 +87,8 @@ class SkeletonReads:
         """The trace, or None."""
         rows = await self.database.fetch(
             # The roll-up by its key, and a look at whether its days still hold a payload of it.
-            f"select {_COLUMNS}, md5(t::text) as version, exists (select from span_payload p"
-            " where p.project_id = $1 and p.trace_id = $2 and p.started_at"
-            " between date_trunc('day', t.first_started_at, 'UTC') and t.last_started_at)"
-            " as payload_available from trace t where project_id = $1 and trace_id = $2",
+            f"select {_COLUMNS}, md5(t::text) as version, {TRACE_AVAILABLE} as payload_available"
+            " from trace t where project_id = $1 and trace_id = $2",
             project_id,
             trace_id,
             timeout_s=TIMEOUT_S,
@@ -98,7 +97,7 @@ class SkeletonReads:
             return None
         row = rows[0]
         return TraceHead(
-            trace_row(row),
+            trace_row(row, payload_available=row["payload_available"]),
             row["first_started_at"],
             row["last_started_at"],
             row["root_seen"],
@@ -138,12 +137,14 @@ class SkeletonReads:
     async def previews(
         self, project_id: int, trace_id: bytes, head: TraceHead, span_ids: Sequence[bytes]
     ) -> dict[str, tuple[str | None, str | None]]:
-        """What some spans were asked and answered, in short, by hexadecimal id."""
+        """What some spans were asked and answered, in short, by hexadecimal id; null where it aged out."""
         where = _where(project_id, trace_id, head)
         where.add(f"span_id = any({where.value(list(span_ids[:MOST_PREVIEWS]))}::bytea[])")
         rows = await self.database.fetch(
             # Each by its key.
-            f"select span_id, input_preview, output_preview from span where {where.sql()}",
+            "select span_id, case when payload_available then input_preview end as input_preview,"
+            f" case when payload_available then output_preview end as output_preview from (select s.*,"
+            f" {SPAN_AVAILABLE} from (select * from span where {where.sql()}) s) s",
             *where.values,
             timeout_s=TIMEOUT_S,
         )

@@ -21,8 +21,8 @@ from svc.store.aggregates.span_ids import hours_with
 from svc.store.postgres.clauses import Where
 from svc.store.postgres.database import READ_TIMEOUT_S, Connection, Database
 from svc.store.postgres.keyset import Keyset
-from svc.store.postgres.rows import SPAN_COLUMNS, SPAN_EXTRAS, span_row
-from svc.store.reads.payloads import PREVIEWS, ROOM_BYTES, PayloadRows
+from svc.store.postgres.rows import PREVIEWS, SPAN_COLUMNS, SPAN_EXTRAS, span_row
+from svc.store.reads.payloads import ROOM_BYTES, Opening, PayloadRows, openable_bytes
 from svc.store.reads.search import (
     PLAN_ONCE,
     Page,
@@ -33,6 +33,7 @@ from svc.store.reads.search import (
     stretches,
     stretches_with,
 )
+from svc.store.spans.availability import SPAN_AVAILABLE
 from svc.store.spans.payloads import Envelopes, SpanKey, read_envelopes
 
 NEWEST_SPANS: Final = Keyset("spans", (("created_at", "moment"), ("trace_id", "bytes"), ("span_id", "bytes")))
@@ -44,12 +45,6 @@ _COLUMNS: Final = ", ".join((*SPAN_COLUMNS, *SPAN_EXTRAS, "frame"))
 _STEP: Final = timedelta(microseconds=1)
 #: Hours that are looked into for an id, before the keys of all traces are.
 _MOST_HOURS: Final = 24
-#: Whether the payload of a span is still there, by its key; `offset 0` keeps it a look-up for each row.
-_AVAILABLE: Final = (
-    "exists (select from span_payload p where p.project_id = $1 and p.trace_id = s.trace_id"
-    " and p.started_at = date_trunc('day', s.started_at, 'UTC') and p.frame = s.frame offset 0)"
-    " as payload_available"
-)
 
 
 @attrs.frozen
@@ -75,11 +70,11 @@ class SpanPage:
     rows: Sequence[Any]
     envelopes: Envelopes | None
 
-    async def shown(self, room_bytes: int) -> list[dict[str, Any]]:
+    async def shown(self, room_bytes: int, opening: Opening | None) -> list[dict[str, Any]]:
         """The rows as they are shown: with previews, or with the payload in their place."""
         if self.envelopes is None:
             return [span_row(row) for row in self.rows]
-        return await PayloadRows(self.rows, _fields, self.envelopes).shown(room_bytes)
+        return await PayloadRows(self.rows, _fields, self.envelopes).shown(room_bytes, opening=opening)
 
 
 @attrs.define(eq=False)
@@ -97,6 +92,7 @@ class SpanReads:
         limit: int,
         cursor: str | None,
         room_bytes: int = ROOM_BYTES,
+        opening: Opening | None = None,
     ) -> dict[str, Any]:
         """`{spans, next_cursor}`, newest first by `created_at`."""
         where = self._where(project_id, asked)
@@ -118,7 +114,7 @@ class SpanReads:
         page, next_cursor = await self.database.run(
             work, transaction=several, readonly=True, snapshot=True, timeout_s=READ_TIMEOUT_S
         )
-        return {"spans": await page.shown(room_bytes), "next_cursor": next_cursor}
+        return {"spans": await page.shown(room_bytes, opening), "next_cursor": next_cursor}
 
     def _where(self, project_id: int, asked: SpanFilter) -> Where:
         where = Where.of(project_id)
@@ -136,14 +132,21 @@ class SpanReads:
         return where
 
     async def one(
-        self, project_id: int, trace_id: bytes, span_id: bytes, *, room_bytes: int = ROOM_BYTES
+        self,
+        project_id: int,
+        trace_id: bytes,
+        span_id: bytes,
+        *,
+        room_bytes: int = ROOM_BYTES,
+        opening: Opening | None = None,
     ) -> dict[str, Any] | None:
         """A span with its payload, as far as there is room, or None."""
         found = await self._found(project_id, trace_id, span_id, room_bytes)
         if found is None:
             return None
         row, envelopes = found
-        (shown,) = await PayloadRows([row], _fields, envelopes).shown(room_bytes, every_field=True)
+        payloads = PayloadRows([row], _fields, envelopes)
+        (shown,) = await payloads.shown(room_bytes, every_field=True, opening=opening)
         return shown
 
     async def trace_of(self, project_id: int, span_id: bytes, *, timeout_s: float) -> bytes | None:
@@ -190,7 +193,7 @@ class SpanReads:
             await _narrow(connection, where, project_id, trace_id)
             # The span, by its key; a re-sent one stands once.
             row = await connection.fetchrow(
-                f"select s.*, {_AVAILABLE} from (select {_COLUMNS} from span where {where.sql()}) s",
+                f"select s.*, {SPAN_AVAILABLE} from (select {_COLUMNS} from span where {where.sql()}) s",
                 *where.values,
             )
             if row is None:
@@ -206,7 +209,7 @@ class SpanReads:
         """The oldest spans of a trace row, at most `limit`; with payloads when there is room for them."""
         # Its bounds name the days to look into.
         rows = await connection.fetch(
-            f"select s.*, {_AVAILABLE} from (select {_COLUMNS} from span"
+            f"select s.*, {SPAN_AVAILABLE} from (select {_COLUMNS} from span"
             " where project_id = $1 and trace_id = $2 and started_at between $3 and $4"
             " order by started_at, span_id limit $5) s order by started_at, span_id",
             project_id,
@@ -230,7 +233,7 @@ async def _newest(
     page = Page("span", _COLUMNS, where.sql(), where.values, order, size)
 
     def around(sql: str) -> str:
-        return f"select s.*, {_AVAILABLE} from ({sql}) s order by {order}"
+        return f"select s.*, {SPAN_AVAILABLE} from ({sql}) s order by {order}"
 
     found = None
     if _by_stretches(asked):
@@ -274,7 +277,7 @@ async def _page(
     if room_bytes is None:
         return SpanPage(rows, None)
     keys = [_key(row) for row in rows]
-    return SpanPage(rows, await read_envelopes(connection, project_id, keys, room_bytes))
+    return SpanPage(rows, await read_envelopes(connection, project_id, keys, openable_bytes(room_bytes)))
 
 
 def _key(row: Any) -> SpanKey:
@@ -295,4 +298,4 @@ async def _narrow(connection: Connection, where: Where, project_id: int, trace_i
 
 
 def _fields(row: Any, available: bool) -> dict[str, Any]:
-    return {**span_row(row), "payload_available": available}
+    return span_row({**row, "payload_available": available})

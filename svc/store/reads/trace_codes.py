@@ -21,14 +21,14 @@ Sign = Literal[">=", "<=", "=", "<>"]
 
 def _no_less(code: str) -> str:
     """Those whose number is at least this one, which is one or more."""
-    told = "every"
+    bits_left = "every"
     for plane in range(PLANES):
         bits, unset = f"coalesce(planes[{plane + 1}], none)", f"{code} & {1 << plane} = 0"
-        told = (
-            f"(({told} | case when {unset} then {bits} else none end)"
+        bits_left = (
+            f"(({bits_left} | case when {unset} then {bits} else none end)"
             f" & case when {unset} then every else {bits} end)"
         )
-    return f"case when {code} > most then none when {code} = 1 then known else {told} end"
+    return f"case when {code} > most then none when {code} = 1 then known else {bits_left} end"
 
 
 def _equal(code: str) -> str:
@@ -57,11 +57,11 @@ def meeting(where: Where, field: str, sign: Sign, value: object, within: str) ->
     `within` is more of a clause, over the groups' `began`. The parameters are added to those of `where`.
     """
     values, kind = ("numbers", "numeric") if CODED[field].number else ("texts", "text")
-    asked = f"{where.value(value)}::{kind}" + ("" if CODED[field].number else f" {BYTEWISE}")
+    literal = f"{where.value(value)}::{kind}" + ("" if CODED[field].number else f" {BYTEWISE}")
 
-    def place(of: str) -> tuple[str, str]:
-        upto = f"width_bucket({asked}, {of}.{values})"
-        return upto, f"({of}.{values}[{upto}] = {asked}) is true"
+    def place(table: str) -> tuple[str, str]:
+        upto = f"width_bucket({literal}, {table}.{values})"
+        return upto, f"({table}.{values}[{upto}] = {literal}) is true"
 
     (beside, same), (paged, same_of_page) = place("c"), place("p")
     # The codes and the page of the dictionary by their keys; `offset 0` keeps that one a look-up for each

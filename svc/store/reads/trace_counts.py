@@ -76,9 +76,9 @@ class TraceCounts:
 
         Where neither these nor an index tell, the newest are read for about `budget_s`.
         """
-        found = await self._histogram(project_id, asked, width, timeout_s, budget_s, walks=True)
-        assert found is not None, "reading them counts anything"
-        return found
+        histogram = await self._histogram(project_id, asked, width, timeout_s, budget_s, walks=True)
+        assert histogram is not None, "reading them counts anything"
+        return histogram
 
     async def quick_histogram(
         self, project_id: int, asked: TraceFilter, width: timedelta, *, timeout_s: float, budget_s: float
@@ -106,7 +106,7 @@ class TraceCounts:
                     raw = clause, where.values
                     rows = await buckets_left(connection, asked, built, raw, width, ORIGIN, MOST_BUCKETS)
                     return TraceHistogram(width, [TraceBucket.of(row) for row in rows])
-            return await _read(connection, project_id, asked, width, until_s, walks=walks)
+            return await _read_histogram(connection, project_id, asked, width, until_s, walks=walks)
 
         return await self.database.run(work, readonly=True, snapshot=True, timeout_s=timeout_s)
 
@@ -117,13 +117,13 @@ class TraceCounts:
 
         async def work(connection: Connection) -> list[Any]:
             await connection.execute(PLAN_ONCE)
-            these, values = await _these(connection, project_id, asked, FACETED)
+            condition, values = await _selection(connection, project_id, asked, FACETED)
             # The newest by the index on started_at or by their keys, counted by each field apart, the most
             # frequent kept; of the very newest the models, by the keys of their spans: `offset 0` keeps it a
             # look-up for each.
             return await connection.fetch(
                 f"with t as materialized (select {columns}, trace_id, started_at, first_started_at,"
-                f" last_started_at from trace t where {these} order by started_at desc limit {FACETED}),"
+                f" last_started_at from trace t where {condition} order by started_at desc limit {FACETED}),"
                 f" counted as (select {name} as field, {value} as value, count(*) as n from t"
                 f" group by grouping sets ({sets}, ()) union all select 'model', model, count(*) from"
                 f" (select * from t order by started_at desc limit {MODELLED}) as t cross join lateral"
@@ -178,12 +178,12 @@ def _clause(project_id: int, asked: TraceFilter) -> tuple[Where, str, str]:
     """The whole clause over a trace `t`, that of its text, and the parameters of both."""
     where = narrowed_by_index(project_id, asked)
     near = where.sql()
-    said, held = asked_for(where, asked.q, held_by_spans(asked))
+    text, values = asked_for(where, asked.q, held_by_spans(asked))
     own = of_its_own(where, asked)
-    return where, both(near, said, own, *(value.clause() for value in held)), said
+    return where, both(near, text, own, *(value.clause() for value in values)), text
 
 
-async def _read(
+async def _read_histogram(
     connection: Connection,
     project_id: int,
     asked: TraceFilter,
@@ -193,7 +193,7 @@ async def _read(
     walks: bool,
 ) -> TraceHistogram | None:
     """The drawing of what groups alone do not tell; without `walks`, of a text only if one look does."""
-    where, clause, said = _clause(project_id, asked)
+    where, clause, text = _clause(project_id, asked)
     near, built = narrowed_by_index(project_id, asked), None
     one_look = asked.q is not None and not walks
     ids = None if asked.q is None else await speaking(connection, project_id, asked.q)
@@ -204,16 +204,16 @@ async def _read(
     # To ask the groups takes as long as to read thousands of rows.
     first = FACETED if one_look and built is None else FIRST_ROWS
     until_s = 0.0 if one_look else until_s
-    looked = Looked(asked, near, clause, said, built, where.values, width, first, until_s)
+    looked = Looked(asked, near, clause, text, built, where.values, width, first, until_s)
     if ids is not None:
         return await all_counted(connection, looked)
     if one_look and built is None and await edge_of(connection, near, None, first) is not None:
         return None
-    found = await newest_counted(connection, looked)
-    return None if one_look and found.since is not None else found
+    histogram = await newest_counted(connection, looked)
+    return None if one_look and histogram.since is not None else histogram
 
 
-async def _these(
+async def _selection(
     connection: Connection, project_id: int, asked: TraceFilter, most: int
 ) -> tuple[str, Sequence[Any]]:
     """A clause over traces `t` and its parameters: the newest `most` of a filter, and more.
@@ -221,22 +221,25 @@ async def _these(
     They are named by their keys where that is quicker.
     """
     where, clause, _ = _clause(project_id, asked)
-    named = None
+    by_id = None
     if asked.q is not None:
         ids = await speaking(connection, project_id, asked.q)
-        if ids is None and (left := await _left(connection, project_id, asked, RARE + 1)) is not None:
+        if (
+            ids is None
+            and (narrowed := await _group_selection(connection, project_id, asked, RARE + 1)) is not None
+        ):
             # Those that all but the text leaves, if they are few.
-            found = await connection.fetch(f"select t.trace_id from trace t where {left[0]}", *left[1])
-            ids = [row["trace_id"] for row in found] if len(found) <= RARE else None
+            rows = await connection.fetch(f"select t.trace_id from trace t where {narrowed[0]}", *narrowed[1])
+            ids = [row["trace_id"] for row in rows] if len(rows) <= RARE else None
         if ids is not None:
-            named = f"t.trace_id = any({where.value(ids)}::bytea[])"
-    elif (left := await _left(connection, project_id, asked, most)) is not None:
+            by_id = f"t.trace_id = any({where.value(ids)}::bytea[])"
+    elif (narrowed := await _group_selection(connection, project_id, asked, most)) is not None:
         # Nothing more is asked of them.
-        return left
-    return (clause if named is None else both(clause, named)), where.values
+        return narrowed
+    return (clause if by_id is None else both(clause, by_id)), where.values
 
 
-async def _left(
+async def _group_selection(
     connection: Connection, project_id: int, asked: TraceFilter, most: int
 ) -> tuple[str, Sequence[Any]] | None:
     """A clause that names the newest traces that all of a filter but its text leaves, `most` and more.

@@ -107,7 +107,7 @@ async def all_counted(connection: Connection, looked: Looked) -> TraceHistogram:
 
 async def newest_counted(connection: Connection, looked: Looked) -> TraceHistogram:
     """The drawing, of all or of the newest. Wants one snapshot for all that is read."""
-    found: dict[datetime, TraceBucket] = {}
+    by_start: dict[datetime, TraceBucket] = {}
     since, size, left_s = None, looked.first, 0.0
     while size >= looked.first:
         began_s = monotonic()
@@ -118,7 +118,7 @@ async def newest_counted(connection: Connection, looked: Looked) -> TraceHistogr
                 raise
             break
         for bucket in buckets:
-            found[bucket.start] = _sum(found.get(bucket.start), bucket)
+            by_start[bucket.start] = _sum(by_start.get(bucket.start), bucket)
         since = low
         if since is None:
             break
@@ -127,7 +127,7 @@ async def newest_counted(connection: Connection, looked: Looked) -> TraceHistogr
         ended_s = monotonic()
         left_s = looked.until_s - ended_s
         size = min(_GROWTH * size, int(size * left_s / max(ended_s - began_s, 1e-6)))
-    return TraceHistogram(looked.width, [found[start] for start in sorted(found)], since)
+    return TraceHistogram(looked.width, [by_start[start] for start in sorted(by_start)], since)
 
 
 async def _many_left(connection: Connection, looked: Looked, since: datetime) -> bool:
@@ -148,7 +148,7 @@ async def _look(
             limit_ms = max(1, round(_LONGEST * left_s * 1000))
             await connection.execute(f"set local statement_timeout = {limit_ms}")
         if looked.built is not None:
-            return await _named(connection, looked, looked.built, high, size)
+            return await _group_ids(connection, looked, looked.built, high, size)
         edge = await edge_of(connection, looked.near, high, size)
         # At a whole second, which can be named, and none of those that are left out began then.
         low = None if edge is None else after(edge.replace(microsecond=0), _STEP)
@@ -172,16 +172,16 @@ async def edge_of(connection: Connection, near: Where, high: datetime | None, si
     return edge
 
 
-async def _named(
+async def _group_ids(
     connection: Connection, looked: Looked, built: Covered, high: datetime | None, size: int
 ) -> tuple[datetime | None, list[TraceBucket]]:
     """The same of those that the groups leave, and of those that no group tells of."""
     where = Where([], list(looked.values))
-    before, limit = looked.asked, where.value(size)
+    filter_, limit = looked.asked, where.value(size)
     if high is not None:
-        before = attrs.evolve(before, high=high - _MOMENT)
+        filter_ = attrs.evolve(filter_, high=high - _MOMENT)
         where.add(f"t.started_at < {where.value(high)}")
-    newest = ids_left(where, before, built, size)
+    newest = ids_left(where, filter_, built, size)
     # The bits of the groups; their traces by key, the others by the index on created_at; `offset 0` keeps
     # these look-ups.
     rows: list[Any] = await connection.fetch(
@@ -229,10 +229,10 @@ def _sums(where: Where, width: timedelta) -> str:
     )
 
 
-def _sum(one: TraceBucket | None, other: TraceBucket) -> TraceBucket:
+def _sum(first: TraceBucket | None, second: TraceBucket) -> TraceBucket:
     """A bucket that two looks have a part of."""
-    if one is None:
-        return other
+    if first is None:
+        return second
     return TraceBucket(
-        one.start, one.count + other.count, one.failed + other.failed, one.failing + other.failing
+        first.start, first.count + second.count, first.failed + second.failed, first.failing + second.failing
     )

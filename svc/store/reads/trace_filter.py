@@ -58,8 +58,8 @@ class TraceFilter:
     @property
     def by_span(self) -> bool:
         """Whether it asks for what spans of a trace hold, which is a look into them for each trace."""
-        held = any(getattr(self, name) is not None for name in HELD)
-        return held or any(field in HELD for field, _ in self.without)
+        by_value = any(getattr(self, name) is not None for name in HELD)
+        return by_value or any(field in HELD for field, _ in self.without)
 
 
 @attrs.frozen
@@ -95,9 +95,9 @@ def asked_for(
 
     Their parameters are added to those of `near`.
     """
-    said = Where([], near.values)
-    said.contains((*(f"coalesce({column}, '')" for column in TEXTS), "encode(trace_id, 'hex')"), q)
-    return said.sql(), [
+    text = Where([], near.values)
+    text.contains((*(f"coalesce({column}, '')" for column in TEXTS), "encode(trace_id, 'hex')"), q)
+    return text.sql(), [
         HeldValue(fields, value, near.value(value)) for fields, value in held if value is not None
     ]
 
@@ -126,15 +126,15 @@ def of_its_own(near: Where, asked: TraceFilter) -> str:
         own.add("unpriced_spans > 0" if asked.unpriced else "unpriced_spans = 0")
     if asked.failed_spans is not None:
         own.add("error_count > 0" if asked.failed_spans else "error_count = 0")
-    held = []
+    conditions = []
     for field, value in asked.without:
         if field in HELD:
-            held.append(HeldValue(HELD[field], value, own.value(value)).condition)
+            conditions.append(HeldValue(HELD[field], value, own.value(value)).condition)
         else:
             own.add(f"{_OWN[field]} is distinct from {own.value(value)}")
-    if held:
+    if conditions:
         # One look for all of them: to begin to look costs 2 ms over the days of a month.
-        own.add(f"not {_holding(' or '.join(held))}")
+        own.add(f"not {_holding(' or '.join(conditions))}")
     return own.sql()
 
 

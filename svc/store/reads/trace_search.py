@@ -86,10 +86,11 @@ class Search:
 
     def where(self, known: HeldValue | None = None) -> str:
         """The whole clause; what is known of the traces is not asked again, and its parameter only named."""
-        held = (
-            f"{each.placeholder}::text is not null" if each is known else each.clause() for each in self.held
+        conditions = (
+            f"{value.placeholder}::text is not null" if value is known else value.clause()
+            for value in self.held
         )
-        return " and ".join((self.near, *([self.said] if self.said else []), *held))
+        return " and ".join((self.near, *([self.said] if self.said else []), *conditions))
 
 
 @attrs.frozen
@@ -121,21 +122,21 @@ async def newest_traces(connection: Connection, search: Search) -> list[Any]:
     if len(rows) == search.size:
         return rows
     # Whether there are more than these.
-    more = await connection.fetchval(
+    has_more = await connection.fetchval(
         f"select true from trace where {search.near} order by {search.order} offset {NEAR} limit 1",
         *search.values[: search.narrowed],
     )
-    if not more:
+    if not has_more:
         return rows
     split = None
     if search.q is not None or search.held:
         split = await _split(connection, search.project_id)
-    if split is not None and (found := await _lead_of_text(connection, search, split)) is not None:
-        return found
-    if (found := await _lead_of_groups(connection, search)) is not None:
-        return found
-    if split is not None and (found := await _lead_of_values(connection, search, split)) is not None:
-        return found
+    if split is not None and (lead_rows := await _lead_of_text(connection, search, split)) is not None:
+        return lead_rows
+    if (lead_rows := await _lead_of_groups(connection, search)) is not None:
+        return lead_rows
+    if split is not None and (lead_rows := await _lead_of_values(connection, search, split)) is not None:
+        return lead_rows
     # All of them, down the index on started_at.
     return await connection.fetch(
         f"select {search.columns} from trace t where {search.where()} {page}", *search.values, search.size
@@ -163,11 +164,11 @@ async def _lead_of_text(connection: Connection, search: Search, split: Split) ->
     spoken = Where([], [None] * 5)
     spoken.contains(TEXTS, search.q)
     first = len(near) if len(near) <= FEW_BLOCKS else _FIRST_STRETCHES
-    found = await _followed(connection, search, _Lead(spoken.sql(), spoken.values[5:], near, first))
-    if found is None or PART_OF_AN_ID.fullmatch(search.q) is None:
-        return None if found is None else found.rows
-    named = await _named(connection, search, search.q.lower(), split)
-    return _first(search, list({row["trace_id"]: row for row in (*found.rows, *named)}.values()))
+    followed = await _followed(connection, search, _Lead(spoken.sql(), spoken.values[5:], near, first))
+    if followed is None or PART_OF_AN_ID.fullmatch(search.q) is None:
+        return None if followed is None else followed.rows
+    by_id = await _rows_by_id_part(connection, search, search.q.lower(), split)
+    return _first(search, list({row["trace_id"]: row for row in (*followed.rows, *by_id)}.values()))
 
 
 async def speaking(connection: Connection, project_id: int, q: str) -> list[bytes] | None:
@@ -187,7 +188,7 @@ async def speaking(connection: Connection, project_id: int, q: str) -> list[byte
     return None if len(ids) > RARE else sorted(ids)
 
 
-async def _named(connection: Connection, search: Search, part: str, split: Split) -> list[Any]:
+async def _rows_by_id_part(connection: Connection, search: Search, part: str, split: Split) -> list[Any]:
     """The traces of the page whose id has this part; by the blocks of ids where they tell."""
     built = await packed(connection, search.project_id, part, split.cubed[1])
     if built is None:
@@ -196,21 +197,21 @@ async def _named(connection: Connection, search: Search, part: str, split: Split
     rows: list[Any] = []
     ids = await ids_in_rows(*about)
     async with aclosing(ids_in_blocks(*about)) as blocks:
-        async for last, some in blocks:
+        async for last_at, batch in blocks:
             if len(ids) >= search.size:
                 rows += await _by_key(connection, search, ids)
                 ids = set()
-            if sum(row["started_at"] > last for row in rows) >= search.size:
+            if sum(row["started_at"] > last_at for row in rows) >= search.size:
                 break
-            ids |= some
+            ids |= batch
     return rows + await _by_key(connection, search, ids)
 
 
 async def _named_in_index(connection: Connection, search: Search, part: str) -> list[Any]:
     """The same, one by one; the index alone tells which."""
-    size, asked = len(search.values) + 1, len(search.values) + 2
-    whole = len(part) == 2 * ID_BYTES
-    has = f"trace_id = ${asked}" if whole else f"encode(trace_id, 'hex') like ${asked}"
+    size, placeholder = len(search.values) + 1, len(search.values) + 2
+    is_whole = len(part) == 2 * ID_BYTES
+    has = f"trace_id = ${placeholder}" if is_whole else f"encode(trace_id, 'hex') like ${placeholder}"
     rows: list[Any] = await connection.fetch(
         f"select {search.columns} from (select started_at as began, trace_id as id from trace"
         f" where {search.near} and {has} order by {search.order} offset 0) as named"
@@ -218,7 +219,7 @@ async def _named_in_index(connection: Connection, search: Search, part: str) -> 
         f" where {search.where()} order by began desc, id desc limit ${size}",
         *search.values,
         search.size,
-        bytes.fromhex(part) if whole else f"%{part}%",
+        bytes.fromhex(part) if is_whole else f"%{part}%",
     )
     return rows
 
@@ -233,32 +234,34 @@ async def _lead_of_groups(connection: Connection, search: Search) -> list[Any] |
     # With a text, all that are left are asked for it, if they are few.
     sizes = (search.size, _MORE * search.size) if search.q is None else (RARE + 1,)
     for size in sizes:
-        left = await newest_left(connection, search.project_id, search.asked, built, size, search.place)
-        if search.q is not None and len(left) > RARE:
+        newest = await newest_left(connection, search.project_id, search.asked, built, size, search.place)
+        if search.q is not None and len(newest) > RARE:
             return None
-        rows = await _left(connection, search, built, [trace_id for _, trace_id in left])
-        if len(left) < size:
+        rows = await _rows_left(connection, search, built, [trace_id for _, trace_id in newest])
+        if len(newest) < size:
             return rows
         # One that has changed since its hour was counted may not be among them: then it takes more.
-        if len(rows) == search.size and (rows[-1]["started_at"], rows[-1]["trace_id"]) >= left[-1]:
+        if len(rows) == search.size and (rows[-1]["started_at"], rows[-1]["trace_id"]) >= newest[-1]:
             return rows
     return None
 
 
-async def _left(connection: Connection, search: Search, built: Covered, ids: Sequence[bytes]) -> list[Any]:
+async def _rows_left(
+    connection: Connection, search: Search, built: Covered, ids: Sequence[bytes]
+) -> list[Any]:
     """The page of these traces, of those that no group tells of, and of those that are not settled."""
     where = Where([], list(search.values))
-    named, dirty = where.value(ids), where.value(list(built.dirty))
+    ids_value, dirty = where.value(ids), where.value(list(built.dirty))
     # By their keys; those of hours that are not covered by the index on created_at; and those that may have
     # changed by the index that holds nothing else.
     rows: list[Any] = await connection.fetch(
         f"select {search.columns} from (select * from (select * from trace where project_id = $1"
-        f" and trace_id = any({named}::bytea[]) offset 0) as named where {search.near}"
+        f" and trace_id = any({ids_value}::bytea[]) offset 0) as named where {search.near}"
         f" union all select those.* from {stretches_of(where, built.raw)}"
         f" cross join lateral (select * from trace where {search.near} and created_at >= stretch.low"
         " and created_at < stretch.high offset 0) as those"
         f" union all select * from (select * from trace where {search.near} and next_at is not null"
-        f" and created_at < {where.value(built.until)} and trace_id <> all({named}::bytea[])"
+        f" and created_at < {where.value(built.until)} and trace_id <> all({ids_value}::bytea[])"
         f" and date_trunc('hour', created_at, 'UTC') <> all({dirty}::timestamptz[]) offset 0) as changing) t"
         f" where {search.where()} order by {search.order} limit {where.value(search.size)}",
         *where.values,
@@ -279,46 +282,46 @@ async def worth_grouping(connection: Connection, project_id: int, asked: TraceFi
 
 
 async def _lead_of_values(connection: Connection, search: Search, split: Split) -> list[Any] | None:
-    for held in search.held:
-        condition = " or ".join(f"{field} = $6" for field in held.fields)
+    for value in search.held:
+        condition = " or ".join(f"{field} = $6" for field in value.fields)
         # The newest hours, which fill most pages, and if they do not, all.
         for most in (NEWEST_HOURS, None):
-            near, beyond = await _placed(connection, search.project_id, held, split, most)
-            lead = _Lead(f"({condition})", [held.value], near, _FIRST_STRETCHES, beyond, held)
-            found = await _followed(connection, search, lead)
-            if found is None:
+            near, beyond = await _placed(connection, search.project_id, value, split, most)
+            lead = _Lead(f"({condition})", [value.value], near, _FIRST_STRETCHES, beyond, value)
+            followed = await _followed(connection, search, lead)
+            if followed is None:
                 break
-            if found.whole:
-                return found.rows
+            if followed.whole:
+                return followed.rows
     return None
 
 
 async def _placed(
-    connection: Connection, project_id: int, held: HeldValue, split: Split, most: int | None
+    connection: Connection, project_id: int, value: HeldValue, split: Split, most: int | None
 ) -> tuple[list[Stretch], datetime | None]:
     """The stretches with spans that have the value in one of the fields, of its `most` newest hours; and when
     the spans of its other hours began, at the latest.
     """
-    these = (
+    condition = (
         "project_id = $1 and dataset = $2 and field = any($3::text[]) and value = $4 and hour >= $5"
         " and hour < $6 and hour <> all($7::timestamptz[])"
     )
     # By the key; the names of the fields are ours.
     rows: list[Any] = await connection.fetch(
-        f"with newest as materialized (select {PLACES} from search_value where {these}"
+        f"with newest as materialized (select {PLACES} from search_value where {condition}"
         " order by hour desc limit $8)"
         " select *, (select max(last_started_at) from search_value"
-        f" where {these} and hour <= (select min(hour) from newest)) as beyond from newest",
+        f" where {condition} and hour <= (select min(hour) from newest)) as beyond from newest",
         project_id,
         SPANS.name,
-        list(held.fields),
-        held.value,
+        list(value.fields),
+        value.value,
         *split.cubed,
         list(split.dirty),
         most,
     )
     beyond = rows[0]["beyond"] if len(rows) == most else None
-    return beside(split, [place for row in rows for place in places(row)]), beyond
+    return beside(split, [stretch for row in rows for stretch in places(row)]), beyond
 
 
 @attrs.frozen
@@ -332,21 +335,21 @@ class _Found:
 async def _followed(connection: Connection, search: Search, lead: _Lead) -> _Found | None:
     """The page by way of the spans that meet a condition; None when there are too many of them."""
     near = sorted(lead.near, key=lambda stretch: stretch.last, reverse=True)
-    seen: set[bytes] = set()
+    loaded: set[bytes] = set()
     rows: list[Any] = []
-    at = many = spans = 0
-    for some in batches(near, lead.first, growth=2):
-        at += len(some)
-        many += sum(not stretch.few for stretch in some)
+    index = many = spans = 0
+    for batch in batches(near, lead.first, growth=2):
+        index += len(batch)
+        many += sum(not stretch.few for stretch in batch)
         if many > MOST_STRETCHES + _MOST_DIRTY:
             return None
-        held = await _holding(connection, search.project_id, lead, some, RARE + 1 - spans)
-        spans += len(held)
+        matches = await _holding(connection, search.project_id, lead, batch, RARE + 1 - spans)
+        spans += len(matches)
         if spans > RARE:
             return None
-        rows += await _by_key(connection, search, set(held) - seen, lead.known)
-        seen.update(held)
-        bounds = [*(stretch.last for stretch in near[at : at + 1]), lead.beyond]
+        rows += await _by_key(connection, search, set(matches) - loaded, lead.known)
+        loaded.update(matches)
+        bounds = [*(stretch.last for stretch in near[index : index + 1]), lead.beyond]
         later = max((bound for bound in bounds if bound is not None), default=None)
         if later is not None and sum(row["started_at"] > later for row in rows) >= search.size:
             return _Found(_first(search, rows), whole=True)
@@ -354,7 +357,7 @@ async def _followed(connection: Connection, search: Search, lead: _Lead) -> _Fou
 
 
 async def _holding(
-    connection: Connection, project_id: int, lead: _Lead, some: Sequence[Stretch], most: int
+    connection: Connection, project_id: int, lead: _Lead, batch: Sequence[Stretch], most: int
 ) -> list[bytes]:
     """The traces of the spans that meet the condition in these stretches, one for each of at most so many."""
     rows = await connection.fetch(
@@ -365,7 +368,7 @@ async def _holding(
         " and started_at >= stretch.first and started_at <= stretch.last offset 0) as held"
         f" limit ${6 + len(lead.values)}",
         project_id,
-        *columns(some),
+        *columns(batch),
         *lead.values,
         most,
     )

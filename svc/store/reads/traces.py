@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence, Set
 from typing import Any, Final
 
 import attrs
@@ -9,16 +10,21 @@ import attrs
 from svc.store.postgres.database import READ_TIMEOUT_S, Connection, Database
 from svc.store.postgres.keyset import Keyset
 from svc.store.postgres.rows import TRACE_COLUMNS, trace_row
-from svc.store.reads.payloads import ROOM_BYTES
+from svc.store.reads.payloads import ROOM_BYTES, Opening
 from svc.store.reads.spans import SpanReads
 from svc.store.reads.trace_filter import TraceFilter as TraceFilter
 from svc.store.reads.trace_filter import asked_for, both, held_by_spans, narrowed_by_index, of_its_own
 from svc.store.reads.trace_search import Search, newest_traces
+from svc.store.spans.availability import TRACE_BOUNDS, bounds, traces_with_payloads
 
 NEWEST_TRACES: Final = Keyset("traces", (("started_at", "moment"), ("trace_id", "bytes")))
 SPANS_SHOWN: Final = 200
 
-_COLUMNS: Final = ", ".join((*TRACE_COLUMNS, "next_at", "first_started_at", "last_started_at"))
+_COLUMNS: Final = ", ".join((*TRACE_COLUMNS, "next_at", *TRACE_BOUNDS))
+
+
+def _shown(rows: Sequence[Any], available: Set[bytes]) -> list[dict[str, Any]]:
+    return [trace_row(row, payload_available=row["trace_id"] in available) for row in rows]
 
 
 @attrs.define(eq=False)
@@ -65,29 +71,34 @@ class TraceReads:
         # A session is few traces, and has an index.
         looked_for = bool(said or held or (own and asked.session_id is None))
 
-        async def work(connection: Connection) -> list[Any]:
+        async def work(connection: Connection) -> tuple[Sequence[Any], str | None, Set[bytes]]:
             if looked_for:
-                return await newest_traces(connection, search)
-            # One page and one row more, down the index on started_at.
-            return await connection.fetch(
-                f"select {_COLUMNS} from trace t where {both(search.near, own)} order by {order}"
-                f" limit ${len(where.values) + 1}",
-                *where.values,
-                limit + 1,
-            )
+                rows = await newest_traces(connection, search)
+            else:
+                # One page and one row more, down the index on started_at.
+                rows = await connection.fetch(
+                    f"select {_COLUMNS} from trace t where {both(search.near, own)} order by {order}"
+                    f" limit ${len(where.values) + 1}",
+                    *where.values,
+                    limit + 1,
+                )
+            page, next_cursor = NEWEST_TRACES.page(rows, limit)
+            available = await traces_with_payloads(connection, project_id, [bounds(row) for row in page])
+            return page, next_cursor, available
 
-        rows = await self.database.run(
-            work,
-            transaction=looked_for,
-            readonly=True,
-            snapshot=True,
-            timeout_s=timeout_s,
+        page, next_cursor, available = await self.database.run(
+            work, transaction=looked_for, readonly=True, snapshot=True, timeout_s=timeout_s
         )
-        page, next_cursor = NEWEST_TRACES.page(rows, limit)
-        return {"traces": [trace_row(row) for row in page], "next_cursor": next_cursor}
+        return {"traces": _shown(page, available), "next_cursor": next_cursor}
 
     async def one(
-        self, project_id: int, trace_id: bytes, *, payload: bool, room_bytes: int = ROOM_BYTES
+        self,
+        project_id: int,
+        trace_id: bytes,
+        *,
+        payload: bool,
+        room_bytes: int = ROOM_BYTES,
+        opening: Opening | None = None,
     ) -> dict[str, Any] | None:
         """A trace with its spans, oldest first and at most 200, or None."""
 
@@ -98,20 +109,21 @@ class TraceReads:
             )
             if trace is None:
                 return None
-            return trace, await self.spans.of_trace(
+            spans = await self.spans.of_trace(
                 connection,
                 project_id,
                 trace,
                 room_bytes=room_bytes if payload else None,
                 limit=SPANS_SHOWN + 1,
             )
+            return trace, spans, await traces_with_payloads(connection, project_id, [bounds(trace)])
 
         found = await self.database.run(work, readonly=True, snapshot=True, timeout_s=READ_TIMEOUT_S)
         if found is None:
             return None
-        trace, spans = found
+        trace, spans, available = found
         return {
-            **trace_row(trace),
-            "spans": await attrs.evolve(spans, rows=spans.rows[:SPANS_SHOWN]).shown(room_bytes),
+            **trace_row(trace, payload_available=bool(available)),
+            "spans": await attrs.evolve(spans, rows=spans.rows[:SPANS_SHOWN]).shown(room_bytes, opening),
             "spans_truncated": len(spans.rows) > SPANS_SHOWN,
         }

@@ -116,7 +116,9 @@ class VitalsReads:
 
         Where start and middle are full hours the cubes are read, else rows alone.
         """
-        by_hours = all(at.minute == at.second == at.microsecond == 0 for at in (start, middle))
+        by_hours = all(
+            moment.minute == moment.second == moment.microsecond == 0 for moment in (start, middle)
+        )
         first = hour_of(start - SKEW)
 
         async def work(connection: Connection) -> list[Any]:
@@ -142,8 +144,11 @@ class VitalsReads:
         windows: dict[str, dict[bool, Window]] = {}
         for row in rows:
             windows.setdefault(row["subject"], {})[row["now"]] = _window(row)
-        found = [Vital(name, of.get(True, NOTHING), of.get(False, NOTHING)) for name, of in windows.items()]
-        return sorted(found, key=lambda vital: (-vital.now.n, -vital.before.n, vital.subject))
+        vitals = [
+            Vital(name, periods.get(True, NOTHING), periods.get(False, NOTHING))
+            for name, periods in windows.items()
+        ]
+        return sorted(vitals, key=lambda vital: (-vital.now.n, -vital.before.n, vital.subject))
 
 
 def _window(row: Any) -> Window:

@@ -37,9 +37,9 @@ class TryStore:
                 " from unnest($2::text[], $3::bytea[], $4::text[]) with ordinality"
                 " as told (counts, name, change, place) order by place",
                 self.copy,
-                [one.limit for one in counted],
-                [one.name for one in counted],
-                [one.change for one in counted],
+                [attempt.limit for attempt in counted],
+                [attempt.name for attempt in counted],
+                [attempt.change for attempt in counted],
             )
             # What no window reaches any more.
             await connection.execute(
@@ -65,8 +65,8 @@ class TryStore:
             MOST,
         )
         places = {**seen, **{row["copy"]: row["id"] for row in rows}}
-        told = (
+        attempts = (
             ToldTry(CountedTry(row["counts"], bytes(row["name"]), row["change"]), row["age_s"])
             for row in rows
         )
-        return ToldTries(places, tuple(told))
+        return ToldTries(places, tuple(attempts))

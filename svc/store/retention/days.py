@@ -146,9 +146,9 @@ async def _drop(
             return None
 
     for _ in range(LOCK_TRIES):
-        done = await database.run(work, transaction=False, timeout_s=STEP_TIMEOUT_S)
-        if done is not None:
-            freed(done)
+        dropped = await database.run(work, transaction=False, timeout_s=STEP_TIMEOUT_S)
+        if dropped is not None:
+            freed(dropped)
             return
         await trio.sleep(LOCK_PAUSE_S)
     log.warning("%s is in use; the next sweep drops it", partition(table, day))
@@ -160,13 +160,13 @@ async def drop_day(connection: Connection, table: str, day: date, now: datetime)
     await lock_days(connection)
     name = partition(table, day)
     # What goes: its bytes, and about how many rows.
-    seen = await connection.fetchrow(
+    sizes = await connection.fetchrow(
         "select pg_total_relation_size(oid) as bytes,"
         " greatest(reltuples::bigint, pg_stat_get_live_tuples(oid), 0) as rows"
         " from pg_class where oid = to_regclass($1)",
         name,
     )
-    if seen is None:
+    if sizes is None:
         return Freed(table)
     if table in _COUNTED:
         await _mark_all_hours(connection, table, name, now)
@@ -182,7 +182,7 @@ async def drop_day(connection: Connection, table: str, day: date, now: datetime)
             f"insert into {table} ({columns}) select {columns} from {name} r where {condition}", *values
         )
         await connection.execute(f"drop table {name}")
-    return Freed(table, days=1, rows=seen["rows"], bytes=seen["bytes"])
+    return Freed(table, days=1, rows=sizes["rows"], bytes=sizes["bytes"])
 
 
 async def _kept_rows(
@@ -252,21 +252,21 @@ async def _thin(
     freed: Callable[[Freed], None],
 ) -> None:
     """Delete a project's rows that started before a moment, in small transactions along the key."""
-    after: tuple[Any, ...] | None = None
+    cursor: tuple[Any, ...] | None = None
     while True:
 
         async def work(
-            connection: Connection, place: tuple[Any, ...] | None = after
+            connection: Connection, place: tuple[Any, ...] | None = cursor
         ) -> tuple[int, tuple[Any, ...] | None]:
             return await _thinned(connection, table, relation, project_id, before, now, place)
 
         try:
-            rows, after = await database.run(work, timeout_s=STEP_TIMEOUT_S)
+            rows, cursor = await database.run(work, timeout_s=STEP_TIMEOUT_S)
         except (_Gone, asyncpg.UndefinedTableError):
             return
         if rows:
             freed(Freed(table, rows=rows))
-        if after is None:
+        if cursor is None:
             return
         await trio.sleep(BATCH_PAUSE_S)
 
@@ -329,6 +329,6 @@ async def _hashes_to_keep(
             project_id,
             before,
         )
-        found = [await _kept_hashes(connection, row["day"].date(), project_id) for row in days]
-        return [digest for hashes in found for _, digest in hashes]
+        day_hashes = [await _kept_hashes(connection, row["day"].date(), project_id) for row in days]
+        return [digest for hashes in day_hashes for _, digest in hashes]
     return [digest for _, digest in await _kept_hashes(connection, (before - HOUR).date(), project_id)]

@@ -104,15 +104,21 @@ class DiskReads:
 
         async def work(connection: Connection) -> tuple[int, list[Any], list[Any]]:
             # The files of the whole database.
-            whole: int = await connection.fetchval("select pg_database_size(current_database())")
-            return whole, await connection.fetch(_PARTS, list(DAILY)), await connection.fetch(_OTHERS)
+            database_bytes: int = await connection.fetchval("select pg_database_size(current_database())")
+            return (
+                database_bytes,
+                await connection.fetch(_PARTS, list(DAILY)),
+                await connection.fetch(_OTHERS),
+            )
 
-        whole, parts, others = await self.database.run(work, readonly=True, timeout_s=READ_TIMEOUT_S)
+        database_bytes, parts, other_rows = await self.database.run(
+            work, readonly=True, timeout_s=READ_TIMEOUT_S
+        )
         spans: dict[date | None, int] = {}
-        found: dict[str, dict[date | None, int]] = {name: {} for name in DAILY}
+        sizes_by_table: dict[str, dict[date | None, int]] = {name: {} for name in DAILY}
         for row in parts:
             day = None if row["day"] is None else date.fromisoformat(row["day"])
-            found[row["table_name"]][day] = row["bytes"]
+            sizes_by_table[row["table_name"]][day] = row["bytes"]
             if row["table_name"] == "span":
                 spans[day] = row["n"]
         tables = [
@@ -122,14 +128,14 @@ class DiskReads:
                 {day: size for day, size in sizes.items() if day is not None},
                 sizes.get(None, 0),
             )
-            for name, sizes in found.items()
+            for name, sizes in sizes_by_table.items()
         ]
-        named = [(row["table_name"], row["bytes"]) for row in others]
+        other_tables = [(row["table_name"], row["bytes"]) for row in other_rows]
         return Disk(
-            whole,
+            database_bytes,
             tables,
-            named[:OTHERS_SHOWN],
-            sum(size for _, size in named[OTHERS_SHOWN:]),
+            other_tables[:OTHERS_SHOWN],
+            sum(size for _, size in other_tables[OTHERS_SHOWN:]),
             spans,
         )
 

@@ -46,7 +46,7 @@ class DiskStore:
 
     async def measure(self) -> DiskUse:
         """What is used now."""
-        rows, whole, wal = await self.database.run(_measured, readonly=True)
+        rows, database_bytes, wal = await self.database.run(_measured, readonly=True)
         tables: dict[str, int] = {}
         days: dict[date, list[int]] = {}
         for row in rows:
@@ -58,7 +58,7 @@ class DiskStore:
                 of_day[0 if table in PAYLOADS else 1] += row["bytes"]
         spool = await trio.to_thread.run_sync(_folder_bytes, self.spool)
         return DiskUse(
-            database=whole,
+            database=database_bytes,
             wal=wal,
             spool=spool,
             tables=tuple(sorted(tables.items(), key=lambda item: -item[1])),
@@ -68,13 +68,13 @@ class DiskStore:
     async def max_wal_bytes(self) -> int:
         """How much log the server keeps for itself."""
         # In megabytes, as the server counts it.
-        found: int = await self.database.run(
+        wal_bytes: int = await self.database.run(
             lambda connection: connection.fetchval(
                 "select setting::bigint * 1024 * 1024 from pg_settings where name = 'max_wal_size'"
             ),
             readonly=True,
         )
-        return found
+        return wal_bytes
 
     async def drop(self, step: DropStep, now: datetime) -> int:
         """Do one step. Returns the bytes that are free; 0 when all that is left of the day is cited."""
@@ -87,11 +87,11 @@ class DiskStore:
                 return None
 
         for _ in range(LOCK_TRIES):
-            done = await self.database.run(work, transaction=False, timeout_s=STEP_TIMEOUT_S)
-            if done is not None:
-                if "span" in step.tables and done:
+            drops = await self.database.run(work, transaction=False, timeout_s=STEP_TIMEOUT_S)
+            if drops is not None:
+                if "span" in step.tables and drops:
                     await self._forget_traces(step.day, now)
-                return sum(freed.bytes for freed in done)
+                return sum(freed.bytes for freed in drops)
             await trio.sleep(LOCK_PAUSE_S)
         return 0
 
@@ -111,11 +111,11 @@ class DiskStore:
 async def _measured(connection: Connection) -> tuple[list[Any], int, int]:
     rows = await connection.fetch(_SIZES)
     # Everything of this database, the catalog too.
-    whole: int = await connection.fetchval("select pg_database_size(current_database())")
+    database_bytes: int = await connection.fetchval("select pg_database_size(current_database())")
     # Only some may look at the log of a served database.
     may = await connection.fetchval("select has_function_privilege('pg_ls_waldir()', 'execute')")
     wal: int = await connection.fetchval("select sum(size)::bigint from pg_ls_waldir()") if may else 0
-    return rows, whole, wal or 0
+    return rows, database_bytes, wal or 0
 
 
 async def _dropped(connection: Connection, step: DropStep, now: datetime) -> list[Freed]:
@@ -136,8 +136,8 @@ async def _dropped(connection: Connection, step: DropStep, now: datetime) -> lis
     details = {
         "day": step.day.isoformat(),
         "what": step.what,
-        "bytes": sum(one.bytes for one in freed),
-        "rows": {one.table: one.rows for one in freed if one.days},
+        "bytes": sum(table.bytes for table in freed),
+        "rows": {table.table: table.rows for table in freed if table.days},
     }
     # Everybody whose data it may have been.
     for row in await connection.fetch("select id from organization order by id"):

@@ -212,12 +212,12 @@ async def _repeat(
     freed: Callable[[Freed], None],
     project_id: int,
     before: datetime,
-    *more: Any,
+    *extra: Any,
 ) -> None:
     """Run a bounded deletion until it comes back with less than a whole batch."""
 
     async def work(connection: Connection) -> int:
-        values = [project_id, before, BATCH_ROWS, *(list(value) for value in more)]
+        values = [project_id, before, BATCH_ROWS, *(list(value) for value in extra)]
         status: str = await connection.execute(statement, *values)
         return int(status.rpartition(" ")[2])
 
@@ -238,11 +238,11 @@ async def _traces(
     now: datetime,
     freed: Callable[[Freed], None],
 ) -> None:
-    place: tuple[datetime, bytes] = (datetime(1970, 1, 1, tzinfo=UTC), b"")
+    cursor: tuple[datetime, bytes] = (datetime(1970, 1, 1, tzinfo=UTC), b"")
     while True:
 
         async def work(
-            connection: Connection, behind: tuple[datetime, bytes] = place
+            connection: Connection, behind: tuple[datetime, bytes] = cursor
         ) -> tuple[int, int, tuple[datetime, bytes] | None]:
             row: Any = await connection.fetchrow(
                 statement, project_id, before, *behind, BATCH_ROWS, future(now)
@@ -266,5 +266,5 @@ async def _traces(
             freed(Freed("session", rows=sessions))
         if next_place is None:
             return
-        place = next_place
+        cursor = next_place
         await trio.sleep(BATCH_PAUSE_S)

@@ -64,13 +64,13 @@ class PurgeStore:
 
         async def work(connection: Connection) -> int:
             # By their places: one index look-up, then no more.
-            done: str = await connection.execute(
+            command_tag: str = await connection.execute(
                 f"delete from {table} where ctid = any (array("
                 f"select ctid from {table} where project_id = $1 limit $2 for update skip locked))",
                 project_id,
                 limit,
             )
-            return int(done.rpartition(" ")[2])
+            return int(command_tag.rpartition(" ")[2])
 
         try:
             return await self.database.run(work)

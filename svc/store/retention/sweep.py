@@ -121,9 +121,11 @@ class RetentionStore:
             await self._keep(latest, now)
         days = await self.database.run(existing, readonly=True)
         for table in sorted(DAILY, key=lambda table: table not in AHEAD):
-            expired = {project_id: _of(table, cut) for project_id, cut in projects.items()}
+            expired = {project_id: _cutoff_of(table, cut) for project_id, cut in projects.items()}
             for day in (day for parent, day in days if parent == table):
-                await expiry.sweep_day(self.database, table, day, expired, _of(table, default), now, freed)
+                await expiry.sweep_day(
+                    self.database, table, day, expired, _cutoff_of(table, default), now, freed
+                )
             await expiry.sweep_default(self.database, table, expired, now, freed)
         await sweep_future(
             self.database, {project_id: cut.traces for project_id, cut in projects.items()}, now, freed
@@ -155,7 +157,7 @@ class RetentionStore:
 
         async def work(connection: Connection) -> list[Mapping[str, Any]]:
             days = await existing(connection)
-            found: list[Mapping[str, Any]] = []
+            sizes: list[Mapping[str, Any]] = []
             for table in DAILY:
                 # All its partitions together, with their indexes and the default one.
                 size = await connection.fetchval(
@@ -164,7 +166,7 @@ class RetentionStore:
                     table,
                 )
                 of_it = [day for parent, day in days if parent == table]
-                found.append(
+                sizes.append(
                     {
                         "table": table,
                         "days": len(of_it),
@@ -173,7 +175,7 @@ class RetentionStore:
                         "bytes": size or 0,
                     }
                 )
-            return found
+            return sizes
 
         return await self.database.run(work, readonly=True)
 
@@ -206,7 +208,7 @@ class RetentionStore:
         await self.database.run(work, timeout_s=expiry.STEP_TIMEOUT_S)
 
 
-def _of(table: str, cut: Cutoffs) -> datetime | None:
+def _cutoff_of(table: str, cut: Cutoffs) -> datetime | None:
     return cut.payloads if table in AHEAD else cut.traces
 
 

@@ -29,9 +29,10 @@ from svc.store.aggregates.closed_hours import mark_dirty
 from svc.store.postgres.clock import Clock, server_clock
 from svc.store.postgres.database import Connection, Database
 from svc.store.spans.call_sites import CallSites
+from svc.store.spans.large_traces import roll_trace
 from svc.store.spans.payloads import read_payloads
 from svc.store.spans.sessions import drop_empty_sessions, touch_sessions
-from svc.store.spans.traces import SPAN_FIELDS, roll_trace
+from svc.store.spans.trace_rollups import SPAN_FIELDS
 from svc.store.spans.writing import TOOL_CALL_COLUMNS, tool_call_records
 
 Kind = Literal["reprice", "remap"]

@@ -108,8 +108,8 @@ _LENGTH: Final = f"the new password must have {PASSWORD_MIN} to {PASSWORD_MAX} c
 async def post_session(visit: Visit) -> Go | Refusal:
     """End one session."""
     form: SessionForm = visit.form
-    ended = await auth.end_session(attrs.evolve(visit.call, path={"sessionId": form.id}))
-    return NO_SUCH_SESSION if isinstance(ended, Refusal) else Go("/account?done=session")
+    answer = await auth.end_session(attrs.evolve(visit.call, path={"sessionId": form.id}))
+    return NO_SUCH_SESSION if isinstance(answer, Refusal) else Go("/account?done=session")
 
 
 async def post_sessions(visit: Visit) -> Go:

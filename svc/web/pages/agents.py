@@ -25,10 +25,10 @@ class Pressing(msgspec.Struct):
 
 
 async def _case(visit: Visit) -> UUID:
-    found = await CaseStore(visit.means.questions).id_of(visit.project.id, visit.call.path["ref"])
-    if found is None:
+    case_id = await CaseStore(visit.means.questions).id_of(visit.project.id, visit.call.path["ref"])
+    if case_id is None:
         raise Refused(NO_SUCH_CASE)
-    return found
+    return case_id
 
 
 def _finding(visit: Visit) -> UUID:

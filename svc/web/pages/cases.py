@@ -23,10 +23,10 @@ async def shown(visit: Visit, refusal: Refusal | None = None) -> Html | Refusal:
     view = await view_of(visit, reference)
     if view is None:
         return NO_SUCH_CASE
-    asked = (visit.form.tab if visit.form is not None else None) or visit.query.get("in")
+    requested_tab = (visit.form.tab if visit.form is not None else None) or visit.query.get("in")
     # The list that one came from; else that in which it stands.
-    tab = cast(CaseState, asked) if asked in get_args(CaseState) else view.case["state"]
-    before, behind = await CaseStore(visit.means.questions).beside(
+    tab = cast(CaseState, requested_tab) if requested_tab in get_args(CaseState) else view.case["state"]
+    previous_case, behind = await CaseStore(visit.means.questions).beside(
         visit.project.id, reference, tab, visit.means.now()
     )
     context = {
@@ -38,7 +38,7 @@ async def shown(visit: Visit, refusal: Refusal | None = None) -> Html | Refusal:
         "whole": True,
         "back": "case",
         "tab": tab,
-        "before": before,
+        "before": previous_case,
         "behind": behind,
         "then": "",
     }

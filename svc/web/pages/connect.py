@@ -86,7 +86,7 @@ def _lights(visit: Visit, steps: Steps) -> dict[str, Any]:
 
 
 def _explained(refused: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [{**one, "advice": ADVICE.get(str(one["cause"]), "")} for one in refused[:5]]
+    return [{**refusal, "advice": ADVICE.get(str(refusal["cause"]), "")} for refusal in refused[:5]]
 
 
 async def lights(visit: Visit) -> Html:

@@ -60,24 +60,28 @@ class DetectorRow:
 
 async def detectors(visit: Visit) -> Html | Refusal:
     """The list."""
-    shown: list[ClassifierShown] = await api.get_classifiers(visit.call)
+    classifiers: list[ClassifierShown] = await api.get_classifiers(visit.call)
     health = await api.get_health(visit.call)
-    by_id = {one.id: one for one in health.classifiers}
+    by_id = {classifier.id: classifier for classifier in health.classifiers}
     rows = []
-    for one in shown:
+    for classifier in classifiers:
         states: dict[str, int] = {}
-        if one.state == "running" and by_id[one.id].buckets:
+        if classifier.state == "running" and by_id[classifier.id].buckets:
             for reported in await BucketReports(visit.means.questions).of(
                 visit.project.id,
-                one.id,
+                classifier.id,
                 false_alarms_per_month=visit.means.false_alarms_per_month,
                 now=visit.means.now(),
             ):
                 name = reported.report.state
                 states[name] = states.get(name, 0) + 1
-        rows.append(DetectorRow(one, by_id[one.id], states, case_words.WATCHES.get(one.id, one.id)))
-    running = sum(one.shown.state == "running" for one in rows)
-    firing = sum(bool(one.health.live_findings) for one in rows)
+        rows.append(
+            DetectorRow(
+                classifier, by_id[classifier.id], states, case_words.WATCHES.get(classifier.id, classifier.id)
+            )
+        )
+    running = sum(row.shown.state == "running" for row in rows)
+    firing = sum(bool(row.health.live_findings) for row in rows)
     headline = f"{words.counted(running, 'detector')} {'watches' if running == 1 else 'watch'}"
     headline += f", {firing} {'sees' if firing == 1 else 'see'} something" if firing else ", all are quiet"
     context = {
@@ -94,46 +98,49 @@ async def detectors(visit: Visit) -> Html | Refusal:
 
 async def detector(visit: Visit) -> Html | Refusal:
     """One detector."""
-    return await _one(visit)
+    return await _page(visit)
 
 
-async def _one(
+async def _page(
     visit: Visit,
     refusal: Refusal | None = None,
     test: BacktestShown | None = None,
     typed: Mapping[str, str] | None = None,
 ) -> Html | Refusal:
     path = _path(visit)
-    shown = await asked(visit, api.get_classifier, path=path)
-    if isinstance(shown, Refusal):
-        return shown
+    classifier = await asked(visit, api.get_classifier, path=path)
+    if isinstance(classifier, Refusal):
+        return classifier
     tuning = await asked(visit, api.get_tuning, path=path)
     state = visit.query.get("state")
-    wanted = BucketsQuery(
+    bucket_query = BucketsQuery(
         state=state if state in STATES else None,  # type: ignore[arg-type] # it is one of the states
         limit=BUCKETS_SHOWN,
         cursor=visit.query.get("cursor"),
     )
-    page = await asked(visit, bucket_api.get_buckets, path=path, query=wanted)
+    page = await asked(visit, bucket_api.get_buckets, path=path, query=bucket_query)
     unavailable = isinstance(page, Refusal)
     context = {
-        "shown": shown,
-        "watches": case_words.WATCHES.get(shown.id, shown.id),
+        "shown": classifier,
+        "watches": case_words.WATCHES.get(classifier.id, classifier.id),
         "tuning": tuning,
         "labels": TUNABLES,
         "states": STATES,
-        "state": wanted.state,
+        "state": bucket_query.state,
         "buckets": []
         if unavailable
-        else [(one, name_of(one), why(one, visit.means.now(), visit.look.zone)) for one in page.buckets],
+        else [
+            (bucket, name_of(bucket), why(bucket, visit.means.now(), visit.look.zone))
+            for bucket in page.buckets
+        ],
         "counts": {} if unavailable else page.states,
         "more": None
         if unavailable or page.next_cursor is None
-        else query(_here(visit, shown.id), state=wanted.state, cursor=page.next_cursor),
-        "here": _here(visit, shown.id),
+        else query(_address(visit, classifier.id), state=bucket_query.state, cursor=page.next_cursor),
+        "here": _address(visit, classifier.id),
         "refusal": refusal,
         "test": test,
-        "alarms": [] if test is None else [(one, traces_of(visit.base, one)) for one in test.alarms],
+        "alarms": [] if test is None else [(alarm, traces_of(visit.base, alarm)) for alarm in test.alarms],
         "typed": typed or {},
         "manages": visit.manages,
         "days": BACKTEST_DAYS,
@@ -141,7 +148,7 @@ async def _one(
     return Html("pages/detector", context, status=refusal.status if refusal else 200)
 
 
-def _here(visit: Visit, name: str) -> str:
+def _address(visit: Visit, name: str) -> str:
     return f"{visit.base}/detectors/{name}"
 
 
@@ -154,7 +161,7 @@ async def switch(visit: Visit) -> Html | Go | Refusal:
     fields = {"enabled": visit.form.enabled}
     answer = await asked(visit, api.put_enabled, EnabledChange, fields, path=_path(visit))
     if isinstance(answer, Refusal):
-        return answer if answer.status == 404 else await _one(visit, answer)
+        return answer if answer.status == 404 else await _page(visit, answer)
     return Go(visit.base + "/detectors")
 
 
@@ -162,8 +169,8 @@ async def tune(visit: Visit) -> Html | Go | Refusal:
     """Keep a tuning; what is blank has its default."""
     answer = await asked(visit, api.put_tuning, TuningChange, {"tuning": _typed(visit)}, path=_path(visit))
     if isinstance(answer, Refusal):
-        return answer if answer.status == 404 else await _one(visit, answer, typed=_typed(visit))
-    return Go(_here(visit, visit.call.path["name"]))
+        return answer if answer.status == 404 else await _page(visit, answer, typed=_typed(visit))
+    return Go(_address(visit, visit.call.path["name"]))
 
 
 async def backtest(visit: Visit) -> Html | Refusal:
@@ -171,8 +178,8 @@ async def backtest(visit: Visit) -> Html | Refusal:
     fields = {"days": BACKTEST_DAYS, "tuning": _typed(visit)}
     answer = await asked(visit, bucket_api.post_backtest, BacktestAsked, fields, path=_path(visit))
     if isinstance(answer, Refusal):
-        return answer if answer.status == 404 else await _one(visit, answer, typed=_typed(visit))
-    return await _one(visit, test=answer, typed=_typed(visit))
+        return answer if answer.status == 404 else await _page(visit, answer, typed=_typed(visit))
+    return await _page(visit, test=answer, typed=_typed(visit))
 
 
 def _typed(visit: Visit) -> dict[str, str]:

@@ -19,6 +19,7 @@ from protocol.storage import Slow
 from svc.domain.datasets import DATASETS, Dataset
 from svc.store.reads.buckets import INTERVALS
 from svc.store.reads.query import QueryStore, Question, ask
+from svc.web.aged_out import aged_out
 from svc.web.filters import quoted
 from svc.web.page import PROJECT, Html, PageRoute, Visit
 from svc.web.ranges import PRESETS, TimeRange
@@ -63,7 +64,7 @@ class Explored:
         return self.address(q=f"{self.bar} {typed}".strip())
 
 
-def _read(visit: Visit) -> Explored:
+def _explored(visit: Visit) -> Explored:
     """From the address. Raises `Refused` for a range that cannot be read."""
     dataset = DATASETS.get(visit.query.get("dataset", "spans"), DATASETS["spans"])
     facets = [field.name for field in dataset.fields if field.facetable]
@@ -107,7 +108,7 @@ class _Answers:
 
 async def explore(visit: Visit) -> Html:
     """The page."""
-    explored = _read(visit)
+    explored = _explored(visit)
     answers = _Answers()
     now = explored.range.now
     bounds = (explored.range.low or now - _FAR_BACK, explored.range.high or now)
@@ -128,6 +129,9 @@ async def explore(visit: Visit) -> Html:
         "filter_names": [field.name for field in explored.dataset.fields],
         "bars": _bars(answers.buckets),
         "calls": _as_calls(visit, explored, bounds),
+        "aged_out": await aged_out(
+            visit, [row["fields"].get("payload_available", True) for row in answers.rows]
+        ),
     }
     return Html("pages/explore", context, modules=("tabs", "copy"))
 
@@ -150,8 +154,8 @@ def _bars(buckets: list[dict[str, Any]]) -> list[dict[str, Any]]:
     most = max((bucket["count"] for bucket in buckets), default=0)
     width = 1 / max(1, len(buckets))
     return [
-        {**bucket, "x": at * width, "width": width, "height": bucket["count"] / most if most else 0.0}
-        for at, bucket in enumerate(buckets)
+        {**bucket, "x": index * width, "width": width, "height": bucket["count"] / most if most else 0.0}
+        for index, bucket in enumerate(buckets)
     ]
 
 

@@ -56,16 +56,16 @@ class Saying(msgspec.Struct):
 
 async def finding(visit: Visit) -> Html | Refusal:
     """The page."""
-    return await _shown(visit)
+    return await _page(visit)
 
 
 async def statistic(visit: Visit) -> Html | Refusal:
     """The statistic against its bar, which takes a moment to work out: a part of the page."""
     finding_id = _id(visit)
-    found = await FindingStore(visit.means.questions).one(visit.project.id, finding_id)
-    if found is None:
+    finding_row = await FindingStore(visit.means.questions).one(visit.project.id, finding_id)
+    if finding_row is None:
         return NO_SUCH_FINDING
-    context = {"climb": await climb_of(visit, found), "proof": _proof(found["evidence"])}
+    context = {"climb": await climb_of(visit, finding_row), "proof": _proof(finding_row["evidence"])}
     return Html("parts/finding_statistic", context, part=True)
 
 
@@ -95,56 +95,55 @@ async def _evidence(visit: Visit, finding_id: UUID, role: EvidenceRole | None) -
     cited = await InboxReads(reads).cited(
         project_id, [ref["trace_id"] for ref in page["refs"] if ref.get("trace_id")]
     )
-    here, behind = f"{visit.base}/findings/{finding_id}", page["next_cursor"]
+    address, behind = f"{visit.base}/findings/{finding_id}", page["next_cursor"]
     return {
         "roles": ROLES,
         "chosen": chosen,
         "counts": counted["counts"],
         "recorded": counted["recorded_counts"],
         "refs": [({**_NO_REF, **ref}, cited.get(ref.get("trace_id") or "")) for ref in page["refs"]],
-        "more": query(here, role=chosen, cursor=behind) if behind else None,
+        "more": query(address, role=chosen, cursor=behind) if behind else None,
     }
 
 
-async def _shown(visit: Visit, refusal: Refusal | None = None) -> Html | Refusal:
+async def _page(visit: Visit, refusal: Refusal | None = None) -> Html | Refusal:
     finding_id = _id(visit)
     role = visit.query.get("role")
     if role is not None and role not in get_args(EvidenceRole):
         return BAD_REQUEST.saying(f"role is one of {', '.join(get_args(EvidenceRole))}")
     reads, project_id = visit.means.questions, visit.project.id
-    found = await FindingStore(reads).one(project_id, finding_id)
-    if found is None:
+    finding_row = await FindingStore(reads).one(project_id, finding_id)
+    if finding_row is None:
         return NO_SUCH_FINDING
     proof = await _evidence(visit, finding_id, cast(EvidenceRole | None, role))
-    here = f"{visit.base}/findings/{finding_id}"
-    evidence = found["evidence"]
+    address = f"{visit.base}/findings/{finding_id}"
+    evidence = finding_row["evidence"]
     case, resolved = await InboxReads(reads).case_of(project_id, finding_id) or (None, False)
     context = {
-        "finding": found,
-        "title": case_words.Title.of(found["title"]),
-        "mark": case_words.SEVERITIES[found["severity"]],
-        "say": case_words.sayer(found["metric"]),
+        "finding": finding_row,
+        "title": case_words.Title.of(finding_row["title"]),
+        "mark": case_words.SEVERITIES[finding_row["severity"]],
         "size_say": words.money if evidence.get("unit") == "usd" else words.duration,
-        "figures": case_words.figures(found, evidence, found["trace_count"]),
-        "drawn": await drawn_of(visit, found),
-        "marks": await marks_of(visit, found),
+        "figures": case_words.figures(finding_row, evidence, finding_row["trace_count"]),
+        "drawn": await drawn_of(visit, finding_row),
+        "marks": await marks_of(visit, finding_row),
         "case": case,
         **proof,
         "signatures": [
-            {"signature": "", "traces": None, "since": None, **one}
-            for one in evidence.get("signatures") or ()
-            if isinstance(one, dict)
+            {"signature": "", "traces": None, "since": None, **signature}
+            for signature in evidence.get("signatures") or ()
+            if isinstance(signature, dict)
         ],
         "judged": isinstance(evidence.get("statistic"), int | float),
-        "here": here,
-        "live": found["closed_at"] is None,
+        "here": address,
+        "live": finding_row["closed_at"] is None,
         # One that closed with its case is live again when that is reopened.
-        "undoable": found["closed_as"] in ("rejected", "absorbed") and not resolved,
+        "undoable": finding_row["closed_as"] in ("rejected", "absorbed") and not resolved,
         "done": SAID.get(visit.query.get("did", "")),
         "manages": visit.manages,
         "refusal": refusal,
-        "agent": await agent_of(visit, "triage", finding_id, f"{here}/agent"),
-        "detector": case_words.WATCHES.get(found["detector"], found["detector"]),
+        "agent": await agent_of(visit, "triage", finding_id, f"{address}/agent"),
+        "detector": case_words.WATCHES.get(finding_row["detector"], finding_row["detector"]),
     }
     return Html(
         "pages/finding",
@@ -169,7 +168,7 @@ async def say(visit: Visit) -> Html | Go | Refusal:
         path={"findingId": visit.call.path["id"]},
     )
     if isinstance(answer, Refusal):
-        return answer if answer.status == 404 else await _shown(visit, answer)
+        return answer if answer.status == 404 else await _page(visit, answer)
     return Go(query(f"{visit.base}/findings/{visit.call.path['id']}", did=visit.form.action))
 
 
@@ -177,7 +176,7 @@ async def reopen(visit: Visit) -> Html | Go | Refusal:
     """Take back what was said."""
     answer = await asked(visit, api.post_reopen, path={"findingId": visit.call.path["id"]})
     if isinstance(answer, Refusal):
-        return answer if answer.status == 404 else await _shown(visit, answer)
+        return answer if answer.status == 404 else await _page(visit, answer)
     return Go(query(f"{visit.base}/findings/{visit.call.path['id']}", did="reopened"))
 
 

@@ -67,9 +67,9 @@ async def prices(visit: Visit) -> Html:
         "preview": None,
     }
     if visit.query.get("preview"):
-        found = await preview(visit.means.questions, visit.project.id, book)
-        context["preview"] = found
-        context["change"] = found.progress.after.cost - found.progress.before.cost
+        repricing = await preview(visit.means.questions, visit.project.id, book)
+        context["preview"] = repricing
+        context["change"] = repricing.progress.after.cost - repricing.progress.before.cost
     return Html("pages/prices", context, modules=("copy",))
 
 
@@ -83,11 +83,11 @@ def _snippet(missing: list[PricedModel]) -> str:
     return "\n".join(tables)
 
 
-def _priced(book: PriceBook, use: ModelUse, at: datetime) -> PricedModel:
+def _priced(book: PriceBook, use: ModelUse, moment: datetime) -> PricedModel:
     def million(bucket: str) -> Decimal | None:
         tokens: dict[str, Any] = {bucket: _ASKED}
-        found = book.price(provider=use.provider, model=use.name, at=at, **tokens)
-        return None if found.total_cost is None else found.total_cost * _MILLION
+        cost = book.price(provider=use.provider, model=use.name, at=moment, **tokens)
+        return None if cost.total_cost is None else cost.total_cost * _MILLION
 
     return PricedModel(
         use,

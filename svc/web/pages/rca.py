@@ -20,15 +20,21 @@ async def report(visit: Visit) -> Html | Refusal:
     except ValueError:
         return _NO_REPORT
     reads = InboxReads(visit.means.questions)
-    found = await reads.report(visit.project.id, report_id)
-    if found is None:
+    row = await reads.report(visit.project.id, report_id)
+    if row is None:
         return _NO_REPORT
-    said = case_words.ToldReport.of(found["report"])
-    ids = [id_ for one in said.hypotheses for id_ in one.trace_ids] if said is not None else []
+    rca_report = case_words.ToldReport.of(row["report"])
+    ids = (
+        [id_ for hypothesis in rca_report.hypotheses for id_ in hypothesis.trace_ids]
+        if rca_report is not None
+        else []
+    )
     context = {
-        "found": found,
-        "report": said,
-        "open_ids": set(await reads.cited(visit.project.id, [one for one in ids if _is_id(one)])),
+        "found": row,
+        "report": rca_report,
+        "open_ids": set(
+            await reads.cited(visit.project.id, [trace_id for trace_id in ids if _is_id(trace_id)])
+        ),
     }
     return Html("pages/rca", context)
 

@@ -26,8 +26,8 @@ class ViewForm(msgspec.Struct):
 
     def asking(self, visit: Visit) -> Asking:
         """The list. Raises `Refused` for a range that cannot be read."""
-        given = {"q": self.q, "range": self.range, "from": self.from_, "to": self.to}
-        return Asking.of(visit, {name: value for name, value in given.items() if value})
+        parameters = {"q": self.q, "range": self.range, "from": self.from_, "to": self.to}
+        return Asking.of(visit, {name: value for name, value in parameters.items() if value})
 
 
 class ColumnsForm(ViewForm):
@@ -68,8 +68,8 @@ async def columns(visit: Visit) -> Go:
     """Keep the ticked columns in this browser."""
     form: ColumnsForm = visit.form
     names = chosen([name for name in COLUMNS if getattr(form, name)])
-    kept = "" if names == USUAL else ".".join(names)
-    return Go(form.asking(visit).address(), cookies=(look_cookie(COLUMNS_COOKIE, kept),))
+    cookie_value = "" if names == USUAL else ".".join(names)
+    return Go(form.asking(visit).address(), cookies=(look_cookie(COLUMNS_COOKIE, cookie_value),))
 
 
 PAGES: Final = (

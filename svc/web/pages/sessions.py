@@ -13,6 +13,7 @@ import attrs
 from protocol.refusals import NOT_FOUND, Refusal
 from svc.store.reads.sessions import SessionReads
 from svc.web import words
+from svc.web.aged_out import aged_out
 from svc.web.page import PROJECT, Html, PageRoute, Visit
 from svc.web.render import query
 
@@ -28,6 +29,7 @@ async def sessions(visit: Visit) -> Html:
     sums = await reads.summaries(visit.project.id, [session["id"] for session in page["sessions"]])
     context = {
         "sessions": [(session, sums.get(session["id"])) for session in page["sessions"]],
+        "aged_out": await aged_out(visit, [sum_["asked_available"] for sum_ in sums.values()]),
         "more": query(visit.base + "/sessions", cursor=page["next_cursor"]) if page["next_cursor"] else None,
         "paged": "cursor" in visit.query,
     }
@@ -44,11 +46,14 @@ class Turn:
 
 async def session(visit: Visit) -> Html | Refusal:
     """One session."""
-    wanted = visit.query.get("id", "")
-    found = await SessionReads(visit.means.history).one(visit.project.id, wanted)
-    if found is None:
+    session_id = visit.query.get("id", "")
+    session_row = await SessionReads(visit.means.history).one(visit.project.id, session_id)
+    if session_row is None:
         return NOT_FOUND.saying("there is no such session in this project, or its term is over")
-    return Html("pages/session", {"session": found, "turns": _turns(found["traces"])})
+    notice = await aged_out(visit, [trace["payload_available"] for trace in session_row["traces"]])
+    return Html(
+        "pages/session", {"session": session_row, "turns": _turns(session_row["traces"]), "aged_out": notice}
+    )
 
 
 def _turns(traces: list[dict[str, Any]]) -> list[Turn]:
@@ -58,8 +63,8 @@ def _turns(traces: list[dict[str, Any]]) -> list[Turn]:
         began = words.parsed(trace["started_at"])
         pause_s = None if until is None else (began - until).total_seconds()
         turns.append(Turn(trace, pause_s if pause_s is not None and pause_s >= GAP_S else None))
-        ended = words.parsed(trace["ended_at"] or trace["started_at"])
-        until = ended if until is None else max(until, ended)
+        ended_at = words.parsed(trace["ended_at"] or trace["started_at"])
+        until = ended_at if until is None else max(until, ended_at)
     return turns
 
 

@@ -58,22 +58,22 @@ class AgentsForm(msgspec.Struct):
         }
 
 
-def _typed(found: AgentSettingsShown) -> AgentsForm:
+def _typed(settings: AgentSettingsShown) -> AgentsForm:
     form = AgentsForm(
-        triage_automatic="on" if found.triage_automatic else "",
-        run_usd="" if found.run_usd is None else words.typed(found.run_usd),
-        day_usd=words.typed(found.day_usd),
+        triage_automatic="on" if settings.triage_automatic else "",
+        run_usd="" if settings.run_usd is None else words.typed(settings.run_usd),
+        day_usd=words.typed(settings.day_usd),
     )
     for kind in RUN_KINDS:
-        chosen = getattr(found.models, kind)
+        chosen = getattr(settings.models, kind)
         if chosen is not None:
             setattr(form, f"{kind}_integration", chosen.integration_id)
             setattr(form, f"{kind}_model", chosen.model)
             setattr(form, f"{kind}_output", str(chosen.output_tokens or ""))
             setattr(form, f"{kind}_context", str(chosen.context_tokens or ""))
-    if found.repository is not None:
-        form.repo_url, form.repo_ref = found.repository.clone_url, found.repository.ref or ""
-        form.repo_integration = found.repository.integration_id or ""
+    if settings.repository is not None:
+        form.repo_url, form.repo_ref = settings.repository.clone_url, settings.repository.ref or ""
+        form.repo_integration = settings.repository.integration_id or ""
     return form
 
 
@@ -91,8 +91,8 @@ async def _page(visit: Visit, refusal: Refusal | None = None, form: AgentsForm |
         "tab": "agents",
         "lanes": LANES,
         "limits": DEFAULT_LIMITS,
-        "providers": [one for one in listed if one.kind == "model_provider"],
-        "hosts": [one for one in listed if one.kind == "git"],
+        "providers": [integration for integration in listed if integration.kind == "model_provider"],
+        "hosts": [integration for integration in listed if integration.kind == "git"],
         "form": form,
         "runs": runs["runs"],
         "more": runs["next_cursor"] is not None,

@@ -23,28 +23,28 @@ async def keep_channel(visit: Visit) -> Html | Go:
     """Add a channel, or replace one whole. Without a secret the stored one stays."""
     form: ChannelForm = visit.form
     if form.id:
-        kept = await asked(
+        answer = await asked(
             visit, alert_channels.put_channel, ChannelChange, form.fields(), path={"channelId": form.id}
         )
     else:
-        kept = await asked(visit, alert_channels.post_channel, ChannelChange, form.fields())
-    if isinstance(kept, Refusal):
-        return await shown(visit, ActShown(kept, channel=msgspec.structs.replace(form, secret="")))
-    return await _with_secret(visit, kept) if isinstance(kept, ChannelMade) else back(visit)
+        answer = await asked(visit, alert_channels.post_channel, ChannelChange, form.fields())
+    if isinstance(answer, Refusal):
+        return await shown(visit, ActShown(answer, channel=msgspec.structs.replace(form, secret="")))
+    return await _with_secret(visit, answer) if isinstance(answer, ChannelMade) else back(visit)
 
 
-async def _with_secret(visit: Visit, made: ChannelMade) -> Html | Go:
-    if made.secret is None:
+async def _with_secret(visit: Visit, answer: ChannelMade) -> Html | Go:
+    if answer.secret is None:
         return back(visit)
-    return await shown(visit, ActShown(secret=(made.channel.name, made.secret)))
+    return await shown(visit, ActShown(secret=(answer.channel.name, answer.secret)))
 
 
 async def rotate(visit: Visit) -> Html | Go:
     """Give a webhook a new signing secret."""
-    made = await asked(visit, alert_channels.rotate_channel, path={"channelId": visit.form.id})
-    if isinstance(made, Refusal):
-        return await shown(visit, ActShown(made))
-    return await _with_secret(visit, made)
+    answer = await asked(visit, alert_channels.rotate_channel, path={"channelId": visit.form.id})
+    if isinstance(answer, Refusal):
+        return await shown(visit, ActShown(answer))
+    return await _with_secret(visit, answer)
 
 
 async def test(visit: Visit) -> Html:

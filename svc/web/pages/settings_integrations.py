@@ -63,7 +63,8 @@ async def _page(
     context = {
         "tab": "integrations",
         "groups": [
-            (kind, label, [one for one in listed if one.kind == kind]) for kind, label in KINDS.items()
+            (kind, label, [integration for integration in listed if integration.kind == kind])
+            for kind, label in KINDS.items()
         ],
         "count": len(listed),
         "providers": visit.means.reach.providers,
@@ -81,7 +82,9 @@ async def keep(visit: Visit) -> Html | Go:
     form: IntegrationForm = visit.form
     kinds = visit.means.reach.providers
     fields: dict[str, Any] = {
-        "kind": next((kind for kind, of in kinds.items() if form.provider in of), form.provider),
+        "kind": next(
+            (kind for kind, providers in kinds.items() if form.provider in providers), form.provider
+        ),
         "provider": form.provider,
         "name": form.name,
         "base_url": form.base_url.strip() or None,

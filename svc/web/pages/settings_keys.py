@@ -76,16 +76,18 @@ async def revoke(visit: Visit) -> Html | Go:
 async def audit(visit: Visit) -> Html:
     """Who did what in this project; for those who administer it, in the whole organization too."""
     asks = PageQuery(visit.query.get("cursor"))
-    whole = visit.administers and visit.query.get("of") == "organization"
-    found = await asked(visit, keys.get_org_audit if whole else keys.get_project_audit, query=asks)
-    here = visit.base + "/settings/audit"
-    of = "organization" if whole else None
+    is_org_audit = visit.administers and visit.query.get("of") == "organization"
+    audit_page = await asked(
+        visit, keys.get_org_audit if is_org_audit else keys.get_project_audit, query=asks
+    )
+    address = visit.base + "/settings/audit"
+    scope = "organization" if is_org_audit else None
     context = {
         "tab": "audit",
-        "page": found,
-        "whole": whole,
+        "page": audit_page,
+        "whole": is_org_audit,
         "administers": visit.administers,
-        "more": query(here, of=of, cursor=found.next_cursor) if found.next_cursor else None,
+        "more": query(address, of=scope, cursor=audit_page.next_cursor) if audit_page.next_cursor else None,
     }
     return Html("pages/settings_audit", context)
 

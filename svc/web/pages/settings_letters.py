@@ -37,11 +37,14 @@ class ChosenForm(msgspec.Struct):
     @property
     def fields(self) -> dict[str, Any]:
         """As the REST API takes it."""
-        said = {"ids": None if self.id is None else [self.id], "reason": self.reason}
-        return {"all": bool(self.every), **{name: one for name, one in said.items() if one is not None}}
+        parameters = {"ids": None if self.id is None else [self.id], "reason": self.reason}
+        return {
+            "all": bool(self.every),
+            **{name: value for name, value in parameters.items() if value is not None},
+        }
 
 
-def _here(visit: Visit) -> str:
+def _address(visit: Visit) -> str:
     return visit.base + "/settings/dead-letters"
 
 
@@ -49,37 +52,41 @@ async def page(visit: Visit) -> Html | Refusal:
     """The letters, by reason and one by one."""
     reason = visit.query.get("reason") or None
     chosen = LettersQuery(reason=reason, cursor=visit.query.get("cursor"))
-    found = await asked(visit, api.get_letters, query=chosen)
-    if isinstance(found, Refusal):
-        return found
+    letter_page = await asked(visit, api.get_letters, query=chosen)
+    if isinstance(letter_page, Refusal):
+        return letter_page
     context = {
         "tab": "dead-letters",
-        "reasons": found.reasons,
-        "letters": found.letters,
-        "all": sum(one.letters for one in found.reasons),
+        "reasons": letter_page.reasons,
+        "letters": letter_page.letters,
+        "all": sum(group.letters for group in letter_page.reasons),
         "reason": reason,
-        "more": query(_here(visit), reason=reason, cursor=found.next_cursor) if found.next_cursor else None,
-        "said": _said(visit.query),
+        "more": query(_address(visit), reason=reason, cursor=letter_page.next_cursor)
+        if letter_page.next_cursor
+        else None,
+        "said": _outcome_text(visit.query),
         "manages": visit.manages,
-        "here": _here(visit),
+        "here": _address(visit),
         "broker": visit.means.replays.broker,
     }
     return Html("pages/settings_letters", context)
 
 
-def _said(asked: Mapping[str, str]) -> str | None:
+def _outcome_text(parameters: Mapping[str, str]) -> str | None:
     """What the last press did, as the address says it."""
-    numbers = [int(part) for part in asked.get("did", "").split("-") if part.isdigit() and len(part) < 10]
-    match asked.get("verb"), numbers:
+    numbers = [
+        int(part) for part in parameters.get("did", "").split("-") if part.isdigit() and len(part) < 10
+    ]
+    match parameters.get("verb"), numbers:
         case "replay", [letters, stored, refused, left]:
-            said = [
+            sentences = [
                 f"{words.counted(letters, 'letter')} replayed, {words.counted(stored, 'span')} stored anew."
             ]
             if refused:
-                said.append(f"{words.counted(refused, 'letter was', 'letters were')} refused once more.")
+                sentences.append(f"{words.counted(refused, 'letter was', 'letters were')} refused once more.")
             if left:
-                said.append(f"{words.counted(left, 'letter is', 'letters are')} left: press again.")
-            return " ".join(said)
+                sentences.append(f"{words.counted(left, 'letter is', 'letters are')} left: press again.")
+            return " ".join(sentences)
         case "discard", [letters]:
             return f"{words.counted(letters, 'letter is', 'letters are')} gone."
         case "fetch", [letters]:
@@ -89,12 +96,12 @@ def _said(asked: Mapping[str, str]) -> str | None:
 
 async def one(visit: Visit) -> Html | Sent | Refusal:
     """One letter: what it holds. `?form=json`: as a file."""
-    whole = visit.query.get("form") == "json"
+    as_file = visit.query.get("form") == "json"
     call = attrs.evolve(visit.call, path={**visit.call.path, "letterId": visit.call.path["id"]})
-    letter = await api.opened(call, None if whole else SPANS_SHOWN)
+    letter = await api.opened(call, None if as_file else SPANS_SHOWN)
     if isinstance(letter, Refusal):
         return letter
-    if whole:
+    if as_file:
         return Sent(msgspec.json.encode(letter), file_name=f"dead-letter-{letter.id}.json", secret=True)
     texts = [msgspec.json.format(msgspec.json.encode(span), indent=2).decode() for span in letter.holds]
     context = {
@@ -103,34 +110,34 @@ async def one(visit: Visit) -> Html | Sent | Refusal:
         "texts": [text[:SPAN_CHARS] for text in texts],
         "cut": any(len(text) > SPAN_CHARS for text in texts),
         "manages": visit.manages,
-        "here": _here(visit),
+        "here": _address(visit),
     }
     return Html("pages/settings_letter", context)
 
 
 async def replay(visit: Visit) -> Go | Refusal:
     """Write letters again."""
-    done = await asked(visit, api.post_replay, LettersChosen, visit.form.fields)
-    if isinstance(done, Refusal):
-        return done
-    did = f"{done.letters}-{done.stored}-{done.refused}-{done.left}"
-    return Go(query(_here(visit), verb="replay", did=did))
+    outcome = await asked(visit, api.post_replay, LettersChosen, visit.form.fields)
+    if isinstance(outcome, Refusal):
+        return outcome
+    did = f"{outcome.letters}-{outcome.stored}-{outcome.refused}-{outcome.left}"
+    return Go(query(_address(visit), verb="replay", did=did))
 
 
 async def discard(visit: Visit) -> Go | Refusal:
     """Delete letters for good."""
-    done = await asked(visit, api.post_discard, LettersChosen, visit.form.fields)
-    if isinstance(done, Refusal):
-        return done
-    return Go(query(_here(visit), verb="discard", did=str(done.letters)))
+    outcome = await asked(visit, api.post_discard, LettersChosen, visit.form.fields)
+    if isinstance(outcome, Refusal):
+        return outcome
+    return Go(query(_address(visit), verb="discard", did=str(outcome.letters)))
 
 
 async def fetch(visit: Visit) -> Go | Refusal:
     """In broker mode, fetch the letters that lie in its topic."""
-    done = await asked(visit, api.post_fetch)
-    if isinstance(done, Refusal):
-        return done
-    return Go(query(_here(visit), verb="fetch", did=str(done.letters)))
+    outcome = await asked(visit, api.post_fetch)
+    if isinstance(outcome, Refusal):
+        return outcome
+    return Go(query(_address(visit), verb="fetch", did=str(outcome.letters)))
 
 
 _LETTERS: Final = PROJECT + "/settings/dead-letters"

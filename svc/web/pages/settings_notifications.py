@@ -68,7 +68,7 @@ async def page(visit: Visit) -> Html:
     return await shown(visit, ActShown())
 
 
-async def shown(visit: Visit, said: ActShown) -> Html:
+async def shown(visit: Visit, act: ActShown) -> Html:
     """The page, with what an act came to."""
     asks = DeliveriesQuery(
         state="dead" if visit.query.get("state") == "dead" else None,
@@ -78,19 +78,19 @@ async def shown(visit: Visit, said: ActShown) -> Html:
     deliveries = await asked(visit, alert_rules.get_deliveries, query=asks)
     channels = await alert_channels.get_channels(visit.call)
     rules = await alert_rules.get_rules(visit.call)
-    here = visit.base + "/settings/notifications"
+    address = visit.base + "/settings/notifications"
     context = {
         "tab": "notifications",
         "channels": channels,
-        "names": {one.id: one.name for one in channels},
+        "names": {channel.id: channel.name for channel in channels},
         "rules": rules,
         "deliveries": deliveries["deliveries"],
         "dead": asks.state,
-        "more": query(here, state=asks.state, cursor=deliveries["next_cursor"])
+        "more": query(address, state=asks.state, cursor=deliveries["next_cursor"])
         if deliveries["next_cursor"]
         else None,
-        "said": said,
-        "typed": _typed(said.rule),
+        "said": act,
+        "typed": _typed(act.rule),
         "groups": GROUPS,
         "kinds": KINDS,
         "channel_kinds": CHANNEL_KINDS,
@@ -105,8 +105,8 @@ async def shown(visit: Visit, said: ActShown) -> Html:
         "mails": visit.means.alerts.mails,
         "manages": visit.manages,
     }
-    status = said.refusal.status if said.refusal else 200
-    return Html("pages/settings_notifications", context, status=status, secret=said.secret is not None)
+    status = act.refusal.status if act.refusal else 200
+    return Html("pages/settings_notifications", context, status=status, secret=act.secret is not None)
 
 
 def _typed(form: RuleForm) -> Mapping[str, Any]:
@@ -137,10 +137,10 @@ async def keep_rule(visit: Visit) -> Html | Go:
         return await shown(visit, ActShown(BAD_RULE.saying(str(error)[:300]), rule=form))
     fields = {"kind": form.kind, "name": form.name, "channels": form.channels, "params": params}
     if form.id:
-        kept = await asked(visit, alert_rules.put_rule, RuleChange, fields, path={"ruleId": form.id})
+        answer = await asked(visit, alert_rules.put_rule, RuleChange, fields, path={"ruleId": form.id})
     else:
-        kept = await asked(visit, alert_rules.post_rule, RuleChange, fields)
-    return await shown(visit, ActShown(kept, rule=form)) if isinstance(kept, Refusal) else back(visit)
+        answer = await asked(visit, alert_rules.post_rule, RuleChange, fields)
+    return await shown(visit, ActShown(answer, rule=form)) if isinstance(answer, Refusal) else back(visit)
 
 
 async def try_rule(visit: Visit) -> Html:
@@ -150,10 +150,10 @@ async def try_rule(visit: Visit) -> Html:
         fields = {"kind": form.kind, "params": form.params()}
     except BadParams as error:
         return await shown(visit, ActShown(BAD_RULE.saying(str(error)[:300]), rule=form))
-    found = await asked(visit, alert_rules.post_backtest, RuleBacktest, fields)
-    if isinstance(found, Refusal):
-        return await shown(visit, ActShown(found, rule=form))
-    return await shown(visit, ActShown(fired=found, rule=form))
+    backtest = await asked(visit, alert_rules.post_backtest, RuleBacktest, fields)
+    if isinstance(backtest, Refusal):
+        return await shown(visit, ActShown(backtest, rule=form))
+    return await shown(visit, ActShown(fired=backtest, rule=form))
 
 
 async def mute(visit: Visit) -> Html | Go:
@@ -176,14 +176,14 @@ async def replay(visit: Visit) -> Html | Go:
 
 async def fired(visit: Visit) -> Html:
     """How often one rule would have fired over the last 28 days."""
-    found: Any = None
+    backtest: Any = None
     for rule in await alert_rules.get_rules(visit.call):
         if rule.id == visit.query.get("rule"):
             fields = {"kind": rule.kind, "params": rule.params}
-            found = await asked(visit, alert_rules.post_backtest, RuleBacktest, fields)
-    if isinstance(found, Refusal):
-        found = None
-    return Html("parts/would_have_fired", {"fired": found, "named": NAMED}, part=True)
+            backtest = await asked(visit, alert_rules.post_backtest, RuleBacktest, fields)
+    if isinstance(backtest, Refusal):
+        backtest = None
+    return Html("parts/would_have_fired", {"fired": backtest, "named": NAMED}, part=True)
 
 
 NOTIFICATIONS: Final = PROJECT + "/settings/notifications"

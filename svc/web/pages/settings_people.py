@@ -1,6 +1,7 @@
 """Settings: people. Members and their roles, invitations, and who may sign up.
 
-Secrets: the link of an invitation stands in the answer to its making and nowhere else: nothing is mailed.
+Secrets: the link of an invitation stands in the answer to its making and nowhere else. A link that is mailed
+is another one.
 """
 
 from __future__ import annotations
@@ -73,6 +74,7 @@ async def _page(visit: Visit, *, link: str | None = None, refusal: Refusal | Non
         "modes": POLICY,
         "roles": ROLES,
         "link": link,
+        "mails": link is not None and await visit.means.invitation_mail.can_send(),
         "refusal": refusal,
         "administers": administers,
     }
@@ -83,26 +85,26 @@ async def _page(visit: Visit, *, link: str | None = None, refusal: Refusal | Non
 async def invite(visit: Visit) -> Html:
     """Invite an address: the link is shown once."""
     fields = {"email": visit.form.email, "role": visit.form.role}
-    made = await asked(visit, members.post_invitation, InvitationNew, fields)
-    if isinstance(made, Refusal):
-        return await _page(visit, refusal=made)
+    answer = await asked(visit, members.post_invitation, InvitationNew, fields)
+    if isinstance(answer, Refusal):
+        return await _page(visit, refusal=answer)
     host = visit.call.headers.get("host", "localhost")
     scheme = "https" if visit.call.client.secure else visit.call.client.scheme
     origin = visit.means.landing or f"{scheme}://{host}"
-    return await _page(visit, link=query(f"{origin}/signup", invitation=made.secret))
+    return await _page(visit, link=query(f"{origin}/signup", invitation=answer.secret))
 
 
 async def withdraw(visit: Visit) -> Html | Go:
     """Take an invitation back."""
-    done = await asked(visit, members.delete_invitation, path={"invitationId": visit.form.id})
-    return await _done(visit, done)
+    answer = await asked(visit, members.delete_invitation, path={"invitationId": visit.form.id})
+    return await _done(visit, answer)
 
 
 async def change(visit: Visit) -> Html | Go:
     """Give a member another role."""
     path = {"memberId": visit.form.id}
-    done = await asked(visit, members.patch_member, MemberChange, {"role": visit.form.role}, path=path)
-    return await _done(visit, done)
+    answer = await asked(visit, members.patch_member, MemberChange, {"role": visit.form.role}, path=path)
+    return await _done(visit, answer)
 
 
 async def remove(visit: Visit) -> Html | Go:

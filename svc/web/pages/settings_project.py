@@ -72,8 +72,8 @@ async def _page(visit: Visit, refusal: Refusal | None = None, **asks: Any) -> Ht
 
 async def forecast(visit: Visit) -> Html:
     """How much comes in, and what that comes to: it reads a week, so it is a part that comes later."""
-    shown = await project_settings.get_retention(visit.call)
-    terms = Terms(shown.effective.traces, shown.effective.detections)
+    project_terms = await project_settings.get_retention(visit.call)
+    terms = Terms(project_terms.effective.traces, project_terms.effective.detections)
     context = {"forecast": await forecast_of(visit, terms), "days": terms.traces}
     return Html("parts/retention_forecast", context, part=True)
 
@@ -98,10 +98,10 @@ async def retention(visit: Visit) -> Html | Go:
             fields[name] = typed.strip()
 
     async def change(call: Any) -> Any:
-        wanted = Override(call.body.traces, call.body.detections).over(visit.means.terms)
-        shown = await project_settings.get_retention(visit.call)
-        if not visit.form.sure and _shorter(wanted, shown.effective):
-            return wanted
+        new_terms = Override(call.body.traces, call.body.detections).over(visit.means.terms)
+        project_terms = await project_settings.get_retention(visit.call)
+        if not visit.form.sure and _shorter(new_terms, project_terms.effective):
+            return new_terms
         return await project_settings.put_retention(call)
 
     answer = await asked(visit, change, RetentionChange, fields)
@@ -110,17 +110,17 @@ async def retention(visit: Visit) -> Html | Go:
     return await _done(visit, answer)
 
 
-def _shorter(wanted: Terms, now: RetentionTerms) -> bool:
+def _shorter(new_terms: Terms, now: RetentionTerms) -> bool:
     """Whether either of the terms deletes more than it did; 0 keeps for ever."""
-    pairs = ((wanted.traces, now.traces), (wanted.detections, now.detections))
+    pairs = ((new_terms.traces, now.traces), (new_terms.detections, now.detections))
     return any(new and (not old or new < old) for new, old in pairs)
 
 
 async def create(visit: Visit) -> Html | Go:
     """Make another project and go there."""
-    made = await asked(visit, projects.post_project, ProjectNew, {"name": visit.form.name})
-    location = "" if isinstance(made, Refusal) else f"/orgs/{visit.org.slug}/projects/{made.slug}/connect"
-    return await _done(visit, made, location)
+    answer = await asked(visit, projects.post_project, ProjectNew, {"name": visit.form.name})
+    location = "" if isinstance(answer, Refusal) else f"/orgs/{visit.org.slug}/projects/{answer.slug}/connect"
+    return await _done(visit, answer, location)
 
 
 async def delete(visit: Visit) -> Html | Go:

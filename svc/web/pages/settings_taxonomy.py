@@ -40,8 +40,8 @@ class TaxonomyForm(msgspec.Struct):
 async def page(visit: Visit) -> Html | Sent:
     """What the taxonomy is. `?form=json`: as a file."""
     if visit.query.get("form") == "json":
-        whole = await TaxonomyStore(visit.means.questions).whole(visit.project.id)
-        body = msgspec.json.format(msgspec.json.encode(whole), indent=2)
+        taxonomy = await TaxonomyStore(visit.means.questions).whole(visit.project.id)
+        body = msgspec.json.format(msgspec.json.encode(taxonomy), indent=2)
         return Sent(body, file_name=f"taxonomy-{visit.project.slug}.json")
     return await _page(visit)
 
@@ -78,37 +78,37 @@ async def replace(visit: Visit) -> Html | Go:
         return await _page(visit, BAD_REQUEST.saying(too_long))
     text = form.text
     try:
-        wanted = await trio.to_thread.run_sync(
+        taxonomy = await trio.to_thread.run_sync(
             lambda: taxonomy_of(text, aliases=False), limiter=packers, abandon_on_cancel=False
         )
     except BadTaxonomy as bad:
         return await _page(visit, BAD_TAXONOMY.saying(str(bad)[:500]), text=form.text)
     present = await TaxonomyStore(visit.means.database).whole(visit.project.id)
     if not form.seen:
-        return await _looked(visit, wanted, present, form.text)
+        return await _preview(visit, taxonomy, present, form.text)
     if form.seen != _mark(present):
-        return await _looked(visit, wanted, present, form.text, TAXONOMY_CHANGED)
+        return await _preview(visit, taxonomy, present, form.text, TAXONOMY_CHANGED)
 
     async def keep(call: Any) -> Any:
-        return await keep_taxonomy(attrs.evolve(call, body=wanted), present)
+        return await keep_taxonomy(attrs.evolve(call, body=taxonomy), present)
 
     answer = await asked(visit, keep)
     if isinstance(answer, Refusal):
         present = await TaxonomyStore(visit.means.database).whole(visit.project.id)
-        return await _looked(visit, wanted, present, form.text, answer)
+        return await _preview(visit, taxonomy, present, form.text, answer)
     return Go(visit.base + "/settings/taxonomy")
 
 
-async def _looked(
-    visit: Visit, wanted: Taxonomy, present: Taxonomy, text: str, refusal: Refusal | None = None
+async def _preview(
+    visit: Visit, taxonomy: Taxonomy, present: Taxonomy, text: str, refusal: Refusal | None = None
 ) -> Html:
-    changes = list(changes_of(present, wanted))
+    changes = list(changes_of(present, taxonomy))
     did = Counter(change.did for change in changes)
-    told = ", ".join(
+    summary = ", ".join(
         f"{words.count(did[name])} {name}" for name in ("added", "changed", "removed") if did[name]
     )
     return await _page(
-        visit, refusal, text=text, changes=changes[:CHANGES_SHOWN], all_changes=len(changes), told=told,
+        visit, refusal, text=text, changes=changes[:CHANGES_SHOWN], all_changes=len(changes), told=summary,
         seen=_mark(present),
     )  # fmt: skip
 

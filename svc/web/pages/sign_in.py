@@ -30,6 +30,8 @@ from svc.front.auth.calls import Call
 from svc.store.accounts.projects import ProjectStore
 from svc.store.reads.onboarding import OnboardingReads
 from svc.web.page import Go, Html, PageRoute, Visit
+from svc.web.pages.invitation import invitation_page
+from svc.web.render import query
 
 #: What a sign-in at the identity provider can be told, by the code that the callback sends back.
 _FROM_PROVIDER: Final = {
@@ -98,9 +100,11 @@ async def post_login(visit: Visit) -> Html | Go:
     """Sign in and go where one was going."""
     form: LoginForm = visit.form
     going = path_here(form.next)
-    answer = await _asked(visit, auth.sign_in, SignIn, {"email": form.email, "password": form.password})
+    answer = await _answer(visit, auth.sign_in, SignIn, {"email": form.email, "password": form.password})
     if isinstance(answer, Refusal):
         return _login_page(await _mode(visit), going, form.email, answer)
+    if answer.data.invitation and not going.startswith("/signup?"):
+        going = "/invitation"
     return Go(going, cookies=answer.cookies)
 
 
@@ -131,7 +135,10 @@ async def signup(visit: Visit) -> Html | Go:
         invitation=visit.query.get("invitation", ""),
         owner=visit.query.get("owner", ""),
     )
-    return _signup_page(visit, mode, form, None)
+    login = await visit.means.callers.login(visit.call.headers, secure=visit.call.client.secure)
+    if login is not None and form.invitation:
+        return await invitation_page(visit, login.account_id, form.invitation, None)
+    return await _signup_page(visit, mode, form, None)
 
 
 async def post_signup(visit: Visit) -> Html | Go:
@@ -146,24 +153,26 @@ async def post_signup(visit: Visit) -> Html | Go:
     async def sign_up(call: Call[SignUp]) -> ApiReply | Refusal:
         return await auth.signed_up(call, owns=owns)
 
-    answer = await _asked(visit, sign_up, SignUp, fields)
+    answer = await _answer(visit, sign_up, SignUp, fields)
     if isinstance(answer, Refusal):
-        return _signup_page(visit, await _mode(visit), form, answer)
+        return await _signup_page(visit, await _mode(visit), form, answer)
     if owns:
         link.spend()
     going = path_here(form.next)
-    if going == "/" and any(place.role == "owner" for place in answer.data.organizations):
+    if going == "/" and any(membership.role == "owner" for membership in answer.data.organizations):
         org = await ProjectStore(visit.means.database).the_org()
-        there = await ProjectStore(visit.means.database).list(org.id)
-        going = f"/orgs/{org.slug}/projects/{there[0].slug}/connect" if there else "/"
-        if there and (await OnboardingReads(visit.means.database).steps(there[0].id)).done:
+        projects = await ProjectStore(visit.means.database).list(org.id)
+        going = f"/orgs/{org.slug}/projects/{projects[0].slug}/connect" if projects else "/"
+        if projects and (await OnboardingReads(visit.means.database).steps(projects[0].id)).done:
             # There is something to see already.
             going = "/"
     return Go(going, cookies=answer.cookies)
 
 
-def _signup_page(visit: Visit, mode: Mode, form: SignupForm, refusal: Refusal | None) -> Html:
+async def _signup_page(visit: Visit, mode: Mode, form: SignupForm, refusal: Refusal | None) -> Html:
     link = visit.instruments.owner_link
+    refused = refusal is not None and refusal.code == SIGNUP_REFUSED.code
+    going = query("/signup", invitation=form.invitation) if form.invitation else form.next
     context = {
         "mode": mode,
         "form": form,
@@ -173,6 +182,8 @@ def _signup_page(visit: Visit, mode: Mode, form: SignupForm, refusal: Refusal | 
         "policy": POLICY[mode.signup],
         "shortest": PASSWORD_MIN,
         "longest": PASSWORD_MAX,
+        "going": "" if going == "/" else going,
+        "mails": refused and await visit.means.invitation_mail.can_send(),
     }
     return Html(
         "pages/signup",
@@ -183,14 +194,14 @@ def _signup_page(visit: Visit, mode: Mode, form: SignupForm, refusal: Refusal | 
     )
 
 
-async def _asked(visit: Visit, handler: Any, body: type[msgspec.Struct], fields: dict[str, Any]) -> Any:
+async def _answer(visit: Visit, handler: Any, body: type[msgspec.Struct], fields: dict[str, Any]) -> Any:
     """What a handler of the REST API answers to these fields."""
     try:
-        read = msgspec.convert(fields, body)
+        request_body = msgspec.convert(fields, body)
     except msgspec.ValidationError as error:
         return BAD_EMAIL.saying(_in_words(str(error)))
     try:
-        return await handler(attrs.evolve(visit.call, body=read))
+        return await handler(attrs.evolve(visit.call, body=request_body))
     except Refused as refused:
         return refused.refusal
 

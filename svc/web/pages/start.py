@@ -37,16 +37,18 @@ async def start(visit: Visit) -> Go | Refusal:
         places = await visit.means.accounts.places(visit.call.caller.login.account_id)
         if not places:
             return NO_SUCH_PROJECT.saying("you belong to no organization; ask an owner to add you")
-        orgs = [place.org for place in places]
+        orgs = [membership.org for membership in places]
     elif visit.means.callers.disabled:
         orgs = [await projects.the_org()]
     else:
         return API_UNAUTHORIZED
     for org in orgs:
-        there = await projects.list(org.id)
-        last = next((one for one in there if (org.slug, one.slug) == visit.look.last), None)
-        if last is not None or there:
-            return Go(f"/orgs/{org.slug}/projects/{(last or there[0]).slug}/triage")
+        org_projects = await projects.list(org.id)
+        last_project = next(
+            (candidate for candidate in org_projects if (org.slug, candidate.slug) == visit.look.last), None
+        )
+        if last_project is not None or org_projects:
+            return Go(f"/orgs/{org.slug}/projects/{(last_project or org_projects[0]).slug}/triage")
     return NO_SUCH_PROJECT.saying("there is no project; trace-svc keys create makes the first one anew")
 
 
@@ -57,21 +59,21 @@ async def project(visit: Visit) -> Go:
 
 async def go(visit: Visit) -> Go:
     """What somebody typed into the palette: an id leads to its page, anything else is searched for."""
-    wanted = clean(visit.query.get("q", "").strip())
-    if _TRACE.fullmatch(wanted):
-        return Go(f"{visit.base}/traces/{wanted.lower()}")
-    if _SPAN.fullmatch(wanted):
-        trace_id = await _trace_of(visit, bytes.fromhex(wanted))
+    text = clean(visit.query.get("q", "").strip())
+    if _TRACE.fullmatch(text):
+        return Go(f"{visit.base}/traces/{text.lower()}")
+    if _SPAN.fullmatch(text):
+        trace_id = await _trace_of(visit, bytes.fromhex(text))
         if trace_id is not None:
-            return Go(f"{visit.base}/traces/{trace_id.hex()}?span={wanted.lower()}")
-    if _CASE.fullmatch(wanted):
-        return Go(f"{visit.base}/cases/{wanted.upper()}")
-    if _KEY.fullmatch(wanted):
+            return Go(f"{visit.base}/traces/{trace_id.hex()}?span={text.lower()}")
+    if _CASE.fullmatch(text):
+        return Go(f"{visit.base}/cases/{text.upper()}")
+    if _KEY.fullmatch(text):
         # Only its public beginning goes on: the rest is a secret that somebody pasted.
-        return Go(query(f"{visit.base}/settings/keys", prefix=wanted[:14]))
-    if 0 < len(wanted) <= MOST_ID_CHARS and await _is_session(visit, wanted):
-        return Go(query(f"{visit.base}/session", id=wanted))
-    return Go(query(f"{visit.base}/traces", q=wanted, range="all" if _SPAN.fullmatch(wanted) else ""))
+        return Go(query(f"{visit.base}/settings/keys", prefix=text[:14]))
+    if 0 < len(text) <= MOST_ID_CHARS and await _is_session(visit, text):
+        return Go(query(f"{visit.base}/session", id=text))
+    return Go(query(f"{visit.base}/traces", q=text, range="all" if _SPAN.fullmatch(text) else ""))
 
 
 async def _trace_of(visit: Visit, span_id: bytes) -> bytes | None:
@@ -82,8 +84,8 @@ async def _trace_of(visit: Visit, span_id: bytes) -> bytes | None:
         return None
 
 
-async def _is_session(visit: Visit, wanted: str) -> bool:
-    return await SessionReads(visit.means.history).known(visit.project.id, wanted)
+async def _is_session(visit: Visit, session_id: str) -> bool:
+    return await SessionReads(visit.means.history).known(visit.project.id, session_id)
 
 
 async def views(visit: Visit) -> Sent:
@@ -96,7 +98,7 @@ async def pulse(visit: Visit) -> Sent:
     """A few numbers, for a page that stays open."""
     around = await FrameReads(visit.means.database).pulse(visit.project.id)
     light = visit.instruments.ingest()
-    told = {
+    numbers = {
         "spans_per_s": round(light.spans_per_s, 1),
         "refused": light.refused,
         "dead_lettered": light.dead_lettered,
@@ -105,7 +107,7 @@ async def pulse(visit: Visit) -> Sent:
         "open_cases": around.open_cases,
         "newest": around.newest,
     }
-    return Sent(msgspec.json.encode(told))
+    return Sent(msgspec.json.encode(numbers))
 
 
 PAGES: Final = (

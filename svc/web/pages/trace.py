@@ -17,6 +17,7 @@ from svc.store.reads.trace_kin import TraceKin, TraceNeighbours
 from svc.store.reads.trace_numbers import TraceNumbers
 from svc.store.reads.traces import TraceReads
 from svc.store.retention.sweep import read_override
+from svc.web.aged_out import aged_out
 from svc.web.filters import read_filters
 from svc.web.one_trace import TRACE, OpenedTrace, explained, headline, opened, talk
 from svc.web.page import Go, Html, PageRoute, Visit
@@ -34,31 +35,31 @@ MODULES: Final = (
 async def trace(visit: Visit) -> Html | Go:
     """The page."""
     try:
-        found = await opened(visit)
+        opened_trace = await opened(visit)
     except Refused:
         return await _missing(visit)
     view = visit.query.get("view", "timeline")
-    context = await _context(visit, found)
+    context = await _context(visit, opened_trace)
     context |= {"view": view if view in VIEWS else "timeline", "talk": None, "spans": (), "panel": None}
     context["comparison"] = None
     if visit.query.get("against"):
-        compared = await comparison(visit, found)
+        compared = await comparison(visit, opened_trace)
         if isinstance(compared, Go):
             return compared
         context["comparison"] = compared
     elif context["view"] == "conversation":
-        context["talk"] = await talk(visit, found)
+        context["talk"] = await talk(visit, opened_trace)
     else:
         reads = TraceReads(visit.means.history, SpanReads(visit.means.history))
-        told = await reads.one(visit.project.id, found.trace_id, payload=False)
-        context["spans"] = told["spans"] if told else ()
+        document = await reads.one(visit.project.id, opened_trace.trace_id, payload=False)
+        context["spans"] = document["spans"] if document else ()
     if number := visit.query.get("explain"):
-        told_of = await explained(visit, found, number)
+        told_of = await explained(visit, opened_trace, number)
         context |= {} if isinstance(told_of, Refusal) else told_of
     if span_id := visit.query.get("span"):
-        panel = await panel_context(visit, found, span_id)
+        panel = await panel_context(visit, opened_trace, span_id)
         context["panel"] = None if isinstance(panel, Refusal) else panel
-    context["kin"] = await _neighbours(visit, found)
+    context["kin"] = await _neighbours(visit, opened_trace)
     return Html("pages/trace", context, modules=MODULES)
 
 
@@ -67,19 +68,20 @@ async def _missing(visit: Visit) -> Html:
     override = await visit.means.database.run(
         lambda connection: read_override(connection, visit.project.id), readonly=True
     )
-    named, terms = visit.call.path["traceId"][:200], override.over(visit.means.terms)
-    return Html("pages/trace_missing", {"named": named, "days": terms.traces}, status=404)
+    id_text, terms = visit.call.path["traceId"][:200], override.over(visit.means.terms)
+    return Html("pages/trace_missing", {"named": id_text, "days": terms.traces}, status=404)
 
 
-async def _context(visit: Visit, found: OpenedTrace) -> dict[str, Any]:
+async def _context(visit: Visit, opened_trace: OpenedTrace) -> dict[str, Any]:
     numbers = TraceNumbers(visit.means.history)
     return {
-        "found": found,
-        "trace": found.fields,
-        "head": found.head,
-        "models": await numbers.models(visit.project.id, found.trace_id, found.head),
-        "headline": headline(found.fields, found.head),
-        "here": found.link,
+        "found": opened_trace,
+        "trace": opened_trace.fields,
+        "head": opened_trace.head,
+        "aged_out": await aged_out(visit, [opened_trace.head.payload_available]),
+        "models": await numbers.models(visit.project.id, opened_trace.trace_id, opened_trace.head),
+        "headline": headline(opened_trace.fields, opened_trace.head),
+        "here": opened_trace.link,
         "span_id": visit.query.get("span", ""),
         "number": "",
         "listed": f"{visit.base}/traces" + (f"?{visit.query['in']}" if visit.query.get("in") else ""),
@@ -91,14 +93,16 @@ async def top(visit: Visit) -> Html:
     return Html("parts/trace_head", await _context(visit, await opened(visit)), part=True)
 
 
-async def _neighbours(visit: Visit, found: OpenedTrace) -> TraceNeighbours:
+async def _neighbours(visit: Visit, opened_trace: OpenedTrace) -> TraceNeighbours:
     """The traces beside this one in the list that the address names."""
     if "in" not in visit.query:
         return TraceNeighbours(None, None)
     try:
-        given = dict(parse_qsl(visit.query["in"], max_num_fields=20))
-        asked = read_filters(given.get("q", "")).over(TimeRange.of(given, visit.means.now()))
-        return await TraceKin(visit.means.history).neighbours(visit.project.id, found.head, asked)
+        parameters = dict(parse_qsl(visit.query["in"], max_num_fields=20))
+        trace_filter = read_filters(parameters.get("q", "")).over(TimeRange.of(parameters, visit.means.now()))
+        return await TraceKin(visit.means.history).neighbours(
+            visit.project.id, opened_trace.head, trace_filter
+        )
     except (Refused, ValueError, Slow):
         # A list that cannot be read, or takes too long, has no neighbours; the trace stands.
         return TraceNeighbours(None, None)

@@ -35,35 +35,35 @@ class TextPair:
     diff: WordDiff
 
 
-async def comparison(visit: Visit, found: OpenedTrace) -> dict[str, Any] | Go:
+async def comparison(visit: Visit, opened_trace: OpenedTrace) -> dict[str, Any] | Go:
     """What the comparison shows; where to go when the other trace is still to be named."""
     kin, view = TraceKin(visit.means.history), visit.query.get("view", "")
     against = visit.query["against"]
     if against == HEALTHY:
-        twin = await kin.twin(visit.project.id, found.trace_id, found.head)
+        twin = await kin.twin(visit.project.id, opened_trace.trace_id, opened_trace.head)
         if twin is not None:
-            return Go(found.link(view, against=twin.trace_id.hex(), of=twin.of))
+            return Go(opened_trace.link(view, against=twin.trace_id.hex(), of=twin.of))
         return {"other": None, "named": None}
     if not TRACE_ID.fullmatch(against):
         return {"other": None, "named": against[:100]}
     other_id = bytes.fromhex(against)
-    other = await SkeletonReads(visit.means.history).head(visit.project.id, other_id)
-    if other is None:
+    other_head = await SkeletonReads(visit.means.history).head(visit.project.id, other_id)
+    if other_head is None:
         return {"other": None, "named": against}
-    ours, more = await kin.outline(visit.project.id, found.trace_id, found.head)
-    theirs, more_there = await kin.outline(visit.project.id, other_id, other)
+    ours, ours_truncated = await kin.outline(visit.project.id, opened_trace.trace_id, opened_trace.head)
+    theirs, theirs_truncated = await kin.outline(visit.project.id, other_id, other_head)
     pairs = compared(ours, theirs)
     first = first_difference(pairs)
-    named = visit.query.get("pair", "")
-    chosen = next((pair for pair in pairs if pair.either.span_id.hex() == named), first)
+    span_hex = visit.query.get("pair", "")
+    chosen = next((pair for pair in pairs if pair.either.span_id.hex() == span_hex), first)
     return {
-        "other": other.fields,
+        "other": other_head.fields,
         "runs": runs(pairs, chosen),
         "count": len(pairs),
         "first": first,
         "chosen": chosen,
-        "texts": await _texts(visit, found.trace_id, other_id, chosen),
-        "cut": MOST_OUTLINED if more or more_there else None,
+        "texts": await _texts(visit, opened_trace.trace_id, other_id, chosen),
+        "cut": MOST_OUTLINED if ours_truncated or theirs_truncated else None,
         "of": visit.query.get("of", "") if visit.query.get("of", "").isdigit() else "",
     }
 
@@ -78,16 +78,21 @@ class PairRun:
 
 def runs(pairs: Sequence[SpanPair], chosen: SpanPair | None) -> list[PairRun]:
     """The pairs, equal ones that do not differ as one."""
-    found: list[PairRun] = []
+    pair_runs: list[PairRun] = []
     for pair in pairs:
-        last = found[-1].pair if found else None
-        if last is not None and not pair.differs and not last.differs and chosen not in (pair, last):
+        last_pair = pair_runs[-1].pair if pair_runs else None
+        if (
+            last_pair is not None
+            and not pair.differs
+            and not last_pair.differs
+            and chosen not in (pair, last_pair)
+        ):
             same = (pair.depth, pair.either.kind, pair.either.name)
-            if same == (last.depth, last.either.kind, last.either.name):
-                found[-1] = PairRun(last, found[-1].times + 1)
+            if same == (last_pair.depth, last_pair.either.kind, last_pair.either.name):
+                pair_runs[-1] = PairRun(last_pair, pair_runs[-1].times + 1)
                 continue
-        found.append(PairRun(pair, 1))
-    return found
+        pair_runs.append(PairRun(pair, 1))
+    return pair_runs
 
 
 async def _texts(
@@ -114,14 +119,16 @@ def _text(value: Any) -> str:
     """A side as text: of a conversation what was said, else JSON."""
     if value is None:
         return ""
-    if type(value) is list and all(type(one) is dict and type(one.get("parts")) is list for one in value):
+    if type(value) is list and all(
+        type(message) is dict and type(message.get("parts")) is list for message in value
+    ):
         lines = [
-            f"{one.get('role', '')}: "
+            f"{message.get('role', '')}: "
             + " ".join(
                 pretty(part.get("text", part)) if type(part) is dict else pretty(part)
-                for part in one["parts"]
+                for part in message["parts"]
             )
-            for one in value
+            for message in value
         ]
         return "\n".join(lines)[-_TEXT_CHARS:]
     return pretty(value)[:_TEXT_CHARS]

@@ -27,14 +27,14 @@ _SPAN_IDS: Final = re.compile(r"(?:[0-9a-f]{16})(?:,[0-9a-f]{16})*", re.ASCII)
 
 async def skeleton(visit: Visit) -> Sent:
     """The columns of the spans."""
-    found = await opened(visit)
+    opened_trace = await opened(visit)
     low, high = (visit.query.get(name) for name in ("from", "to"))
     within = TraceRange(instant(low, "from") if low else None, instant(high, "to") if high else None)
-    etag = found.head.version + (quote(f"-{low or ''}-{high or ''}") if within else "")
+    etag = opened_trace.head.version + (quote(f"-{low or ''}-{high or ''}") if within else "")
     if visit.has(etag):
         return Sent(b"", etag=etag)
     reads = SkeletonReads(visit.means.history)
-    body = await reads.document(visit.project.id, found.trace_id, found.head, within)
+    body = await reads.document(visit.project.id, opened_trace.trace_id, opened_trace.head, within)
     return Sent(body, etag=etag, packed=await trio.to_thread.run_sync(_packed, body, limiter=packers))
 
 
@@ -45,33 +45,38 @@ def _packed(body: bytes) -> bytes:
 
 async def conversation(visit: Visit) -> Html:
     """A further page of the conversation."""
-    found = await opened(visit)
-    context = {"talk": await talk(visit, found), "found": found, "trace": found.fields, "here": found.link}
+    opened_trace = await opened(visit)
+    context = {
+        "talk": await talk(visit, opened_trace),
+        "found": opened_trace,
+        "trace": opened_trace.fields,
+        "here": opened_trace.link,
+    }
     return Html("parts/trace_talk", context, part=True)
 
 
 async def previews(visit: Visit) -> Sent:
     """What some spans were asked and answered, in short."""
-    named = visit.query.get("ids", "")
-    if not _SPAN_IDS.fullmatch(named):
+    id_list = visit.query.get("ids", "")
+    if not _SPAN_IDS.fullmatch(id_list):
         return Sent(b"{}")
-    found = await opened(visit)
-    ids = [bytes.fromhex(one) for one in named.split(",")[:MOST_PREVIEWS]]
-    told = await SkeletonReads(visit.means.history).previews(
-        visit.project.id, found.trace_id, found.head, ids
+    opened_trace = await opened(visit)
+    ids = [bytes.fromhex(id_hex) for id_hex in id_list.split(",")[:MOST_PREVIEWS]]
+    texts = await SkeletonReads(visit.means.history).previews(
+        visit.project.id, opened_trace.trace_id, opened_trace.head, ids
     )
-    return Sent(msgspec.json.encode(told))
+    return Sent(msgspec.json.encode(texts))
 
 
 async def find(visit: Visit) -> Sent:
     """The spans that hold a text."""
-    found, q = await opened(visit), visit.query.get("q", "").strip()[:MOST_Q]
+    opened_trace, q = await opened(visit), visit.query.get("q", "").strip()[:MOST_Q]
     if not q:
         return Sent(b'{"ids":[],"more":false,"unread":0}')
     payloads = TracePayloads(visit.means.history)
-    told = await payloads.find(visit.project.id, found.trace_id, found.head, q)
-    ids = [span_id.hex() for span_id in told.span_ids]
-    return Sent(msgspec.json.encode({"ids": ids, "more": told.more, "unread": told.unread}))
+    matches = await payloads.find(visit.project.id, opened_trace.trace_id, opened_trace.head, q)
+    ids = [span_id.hex() for span_id in matches.span_ids]
+    return Sent(msgspec.json.encode({"ids": ids, "more": matches.more, "unread": matches.unread}))
 
 
 async def explain(visit: Visit) -> Html | Refusal:

@@ -29,30 +29,36 @@ async def export(visit: Visit) -> Sent | Refusal:
     form = visit.query.get("form", "json")
     if form not in ("json", "otlp"):
         return BAD_REQUEST.saying("form is json or otlp")
-    found = await opened(visit)
-    told = await TracePayloads(visit.means.history).export(visit.project.id, found.trace_id, found.head)
-    if isinstance(told, TooLargeToExport):
+    opened_trace = await opened(visit)
+    contents = await TracePayloads(visit.means.history).export(
+        visit.project.id, opened_trace.trace_id, opened_trace.head
+    )
+    if isinstance(contents, TooLargeToExport):
         return PAYLOAD_HOLDS_TOO_MUCH.saying(
-            f"this trace is too large for one file: {words.count(told.spans)} spans; at most"
+            f"this trace is too large for one file: {words.count(contents.spans)} spans; at most"
             f" {words.count(MOST_EXPORTED)} spans of {words.size(EXPORT_BYTES)} together are exported, and"
             " GET …/spans/{trace}/{span}/payload of the API has each span whole"
         )
-    name = f"trace-{found.trace_id.hex()}.{'otlp.' if form == 'otlp' else ''}json"
+    name = f"trace-{opened_trace.trace_id.hex()}.{'otlp.' if form == 'otlp' else ''}json"
     if form == "otlp":
-        body = await trio.to_thread.run_sync(otlp_json, told.envelopes, limiter=packers)
+        body = await trio.to_thread.run_sync(_otlp, contents, limiter=packers)
     else:
-        body = await trio.to_thread.run_sync(_json, found.fields, told, limiter=packers)
+        body = await trio.to_thread.run_sync(_json, opened_trace.fields, contents, limiter=packers)
     return Sent(body, file_name=name)
 
 
-def _json(fields: dict[str, Any], told: Exported) -> bytes:
+def _otlp(contents: Exported) -> bytes:
+    return otlp_json(contents.envelopes())
+
+
+def _json(fields: dict[str, Any], contents: Exported) -> bytes:
     pieces = []
-    for row, envelope in told.spans:
+    for row, envelope in contents.spans():
         try:
-            said = said_in(envelope) if envelope is not None else {}
+            payload = said_in(envelope) if envelope is not None else {}
         except Unreadable:
-            said = {}
-        pieces.append(msgspec.json.encode({**row, **said}, enc_hook=jsonable))
+            payload = {}
+        pieces.append(msgspec.json.encode({**row, **payload}, enc_hook=jsonable))
     head = msgspec.json.encode(fields, enc_hook=jsonable)
     return head[:-1] + b',"spans":[' + b",".join(pieces) + b"]}"
 

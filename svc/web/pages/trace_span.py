@@ -15,6 +15,7 @@ from protocol.refusals import NO_PAYLOAD, NOT_FOUND, PAYLOAD_HOLDS_TOO_MUCH, Ref
 from svc.domain.span import TOKEN_BUCKETS
 from svc.store.reads.payloads import said_in
 from svc.store.reads.spans import SpanReads
+from svc.web.aged_out import aged_out
 from svc.web.one_trace import TRACE, OpenedTrace, opened, packers
 from svc.web.page import Html, PageRoute, Sent, Visit
 from svc.web.parts import UNSAID, Room, messages, part_at, pretty
@@ -36,38 +37,45 @@ NO_SPAN: Final = NOT_FOUND.saying("there is no such span in this trace")
 
 async def panel(visit: Visit) -> Html | Refusal:
     """The panel of a span."""
-    found = await opened(visit)
-    context = await panel_context(visit, found, visit.call.path["spanId"])
+    opened_trace = await opened(visit)
+    context = await panel_context(visit, opened_trace, visit.call.path["spanId"])
     if isinstance(context, Refusal):
         return context
-    return Html("parts/trace_panel", {"panel": context, "found": found, "here": found.link}, part=True)
+    return Html(
+        "parts/trace_panel", {"panel": context, "found": opened_trace, "here": opened_trace.link}, part=True
+    )
 
 
-async def panel_context(visit: Visit, found: OpenedTrace, span_id: str) -> dict[str, Any] | Refusal:
+async def panel_context(visit: Visit, opened_trace: OpenedTrace, span_id: str) -> dict[str, Any] | Refusal:
     """What a panel shows."""
     if not _SPAN_ID.fullmatch(span_id):
         return NO_SPAN
     reads = SpanReads(visit.means.history)
     span = await reads.one(
-        visit.project.id, found.trace_id, bytes.fromhex(span_id), room_bytes=2 * PANEL_BYTES
+        visit.project.id, opened_trace.trace_id, bytes.fromhex(span_id), room_bytes=2 * PANEL_BYTES
     )
-    return NO_SPAN if span is None else await trio.to_thread.run_sync(_told, span, limiter=packers)
+    if span is None:
+        return NO_SPAN
+    panel_fields = await trio.to_thread.run_sync(_panel_fields, span, limiter=packers)
+    return {**panel_fields, "aged_out": await aged_out(visit, [span["payload_available"]])}
 
 
-def _told(span: dict[str, Any]) -> dict[str, Any]:
+def _panel_fields(span: dict[str, Any]) -> dict[str, Any]:
     span = {**UNSAID, **span}
     room = Room()
     tool = span.get("tool") or {}
     if tool:
-        asked = messages(tool.get("arguments", span.get("input")), "input", room)
-        answered = messages(tool.get("result", span.get("output")), "output", room)
+        input_messages = messages(tool.get("arguments", span.get("input")), "input", room)
+        output_messages = messages(tool.get("result", span.get("output")), "output", room)
     else:
-        asked, answered = (messages(span.get(side), side, room) for side in ("input", "output"))
+        input_messages, output_messages = (
+            messages(span.get(side), side, room) for side in ("input", "output")
+        )
     usage = [(name.removesuffix("_tokens").replace("_", " "), span.get(name)) for name in TOKEN_BUCKETS]
     return {
         "span": span,
-        "asked": asked,
-        "answered": answered,
+        "asked": input_messages,
+        "answered": output_messages,
         "attributes": _pairs(span.get("attributes"), room),
         "resource": _pairs((span.get("resource") or {}).get("attributes"), room),
         "provided": _pairs(span.get("provided_usage"), room),
@@ -90,30 +98,34 @@ def _event(event: dict[str, Any], room: Room) -> dict[str, Any]:
 
 async def text(visit: Visit) -> Html | Sent | Refusal:
     """One part of a span in full, as a fragment or as a download."""
-    found, at = await opened(visit), visit.query.get("at", "")
+    opened_trace, part_path = await opened(visit), visit.query.get("at", "")
     span_id = visit.call.path["spanId"]
-    if not _SPAN_ID.fullmatch(span_id) or not _AT.fullmatch(at):
+    if not _SPAN_ID.fullmatch(span_id) or not _AT.fullmatch(part_path):
         return NO_SPAN
     reads = SpanReads(visit.means.history)
-    envelope = await reads.envelope(visit.project.id, found.trace_id, bytes.fromhex(span_id), PART_BYTES)
+    envelope = await reads.envelope(
+        visit.project.id, opened_trace.trace_id, bytes.fromhex(span_id), PART_BYTES
+    )
     if not isinstance(envelope, bytes):
         return NO_PAYLOAD if envelope is None else PAYLOAD_HOLDS_TOO_MUCH
     try:
-        whole = await trio.to_thread.run_sync(_part, envelope, at, limiter=packers)
+        part_text = await trio.to_thread.run_sync(_part, envelope, part_path, limiter=packers)
     except LookupError:
         return NO_SPAN.saying("this span has no such part")
-    body = whole.encode("utf-8", "replace")
+    body = part_text.encode("utf-8", "replace")
     if visit.query.get("download"):
-        return Sent(body, file_name=f"{span_id}-{at}.txt")
+        return Sent(body, file_name=f"{span_id}-{part_path}.txt")
     if len(body) > SHOWN_BYTES:
         return Html(
-            "parts/trace_text", {"text": whole[:SHOWN_BYTES], "cut": len(body), "found": found}, part=True
+            "parts/trace_text",
+            {"text": part_text[:SHOWN_BYTES], "cut": len(body), "found": opened_trace},
+            part=True,
         )
-    return Html("parts/trace_text", {"text": whole, "cut": None, "found": found}, part=True)
+    return Html("parts/trace_text", {"text": part_text, "cut": None, "found": opened_trace}, part=True)
 
 
-def _part(envelope: bytes, at: str) -> str:
-    return pretty(part_at(said_in(envelope), at))
+def _part(envelope: bytes, part_path: str) -> str:
+    return pretty(part_at(said_in(envelope), part_path))
 
 
 PAGES: Final = (

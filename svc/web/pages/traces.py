@@ -21,6 +21,7 @@ from svc.store.reads.trace_counts import TraceCounts
 from svc.store.reads.trace_drawing import TraceHistogram
 from svc.store.reads.traces import TraceFilter, TraceReads
 from svc.web import words
+from svc.web.aged_out import aged_out
 from svc.web.filters import FIELDS
 from svc.web.page import PROJECT, Go, Html, PageRoute, Visit
 from svc.web.ranges import PRESETS, TimeRange, bar_width
@@ -71,23 +72,23 @@ class _Found:
 
 async def traces(visit: Visit) -> Html | Go:
     """The page. A bar that was sent beside its chips leads to the address of both."""
-    if kept := visit.query.get("kept"):
-        return Go(Asking.of(visit).address(f"{kept} {visit.query.get('q', '')}".strip()))
+    if chips := visit.query.get("kept"):
+        return Go(Asking.of(visit).address(f"{chips} {visit.query.get('q', '')}".strip()))
     asking = Asking.of(visit)
     counts = TraceCounts(visit.means.history)
-    found = _Found()
+    page_state = _Found()
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(_read_rows, visit, asking, found)
-        nursery.start_soon(_read_drawing, visit, asking, counts, found)
-    rows = found.page["traces"]
+        nursery.start_soon(_read_rows, visit, asking, page_state)
+        nursery.start_soon(_read_drawing, visit, asking, counts, page_state)
+    rows = page_state.page["traces"]
     context = {
-        **_of_rows(visit, asking, found.page),
+        **_of_rows(visit, asking, page_state.page),
         "fields": FIELDS.values(),
         "all_columns": COLUMNS.values(),
         "presets": PRESETS,
-        "narrowed_to": found.narrowed_to,
-        **_of_drawing(visit, asking, found),
-        "later": found.later and bool(rows),
+        "narrowed_to": page_state.narrowed_to,
+        **_of_drawing(visit, asking, page_state),
+        "later": page_state.later and bool(rows),
         "part": False,
         "views": await SavedViewStore(visit.means.database).list(visit.project.id),
         "saved": visit.query.get("saved", "")[:VIEW_NAME_MAX],
@@ -104,41 +105,48 @@ async def traces(visit: Visit) -> Html | Go:
     return Html("pages/traces", context, modules=MODULES)
 
 
-async def _read_rows(visit: Visit, asking: Asking, found: _Found) -> None:
+async def _read_rows(visit: Visit, asking: Asking, page_state: _Found) -> None:
     reads = TraceReads(visit.means.history, SpanReads(visit.means.history))
     cursor, range_ = visit.query.get("cursor"), asking.range
 
-    async def read(asked: TraceFilter) -> dict[str, Any]:
-        return await reads.page(visit.project.id, asked, limit=ROWS, cursor=cursor, timeout_s=ROWS_TIMEOUT_S)
+    async def read(trace_filter: TraceFilter) -> dict[str, Any]:
+        return await reads.page(
+            visit.project.id, trace_filter, limit=ROWS, cursor=cursor, timeout_s=ROWS_TIMEOUT_S
+        )
 
     try:
-        found.page = await read(asking.filters.over(range_))
+        page_state.page = await read(asking.filters.over(range_))
     except Slow:
         high = range_.high or range_.now
         low = range_.low or high - timedelta(days=90)
-        found.narrowed_to = high - (high - low) / _NARROWED
-        found.page = await read(asking.filters.between(found.narrowed_to, range_.high))
+        page_state.narrowed_to = high - (high - low) / _NARROWED
+        page_state.page = await read(asking.filters.between(page_state.narrowed_to, range_.high))
+    page_state.page["aged_out"] = await aged_out(
+        visit, [row["payload_available"] for row in page_state.page["traces"]]
+    )
 
 
 async def _read_drawing(
-    visit: Visit, asking: Asking, counts: TraceCounts, found: _Found, *, walks_s: float | None = None
+    visit: Visit, asking: Asking, counts: TraceCounts, page_state: _Found, *, walks_s: float | None = None
 ) -> None:
     low, high = asking.range.low, asking.range.high or asking.range.now
     if low is None:
         ends = await counts.ends(visit.project.id)
         low, high = (high, high) if ends is None else (ends[0], max(ends[1], ends[0]))
-    found.drawn = (low, high)
-    what = visit.project.id, asking.filters.over(asking.range), bar_width(low, high)
+    page_state.drawn = (low, high)
+    arguments = visit.project.id, asking.filters.over(asking.range), bar_width(low, high)
     try:
         if walks_s is not None:
-            found.drawing = await counts.histogram(*what, timeout_s=FACETS_TIMEOUT_S, budget_s=walks_s)
-        else:
-            found.drawing = await counts.quick_histogram(
-                *what, timeout_s=DRAWING_TIMEOUT_S, budget_s=DRAWING_BUDGET_S
+            page_state.drawing = await counts.histogram(
+                *arguments, timeout_s=FACETS_TIMEOUT_S, budget_s=walks_s
             )
-            found.later = found.drawing is None
+        else:
+            page_state.drawing = await counts.quick_histogram(
+                *arguments, timeout_s=DRAWING_TIMEOUT_S, budget_s=DRAWING_BUDGET_S
+            )
+            page_state.later = page_state.drawing is None
     except Slow:
-        found.drawing = None
+        page_state.drawing = None
 
 
 async def _nothing(visit: Visit, asking: Asking, counts: TraceCounts) -> dict[str, Any]:
@@ -151,24 +159,27 @@ async def _nothing(visit: Visit, asking: Asking, counts: TraceCounts) -> dict[st
     return {"ends": ends, "nearest": nearest}
 
 
-def _headline(visit: Visit, asking: Asking, found: _Found) -> str:
+def _headline(visit: Visit, asking: Asking, page_state: _Found) -> str:
     """The answer to the page's question, in a sentence."""
-    zone, range_, others = visit.look.zone, asking.range, ""
-    said = range_.said(zone)
-    if found.drawing is not None and found.drawing.since is not None:
-        since = words.clock(found.drawing.since, zone, range_.now)
+    zone, range_, suffix = visit.look.zone, asking.range, ""
+    range_text = range_.said(zone)
+    if page_state.drawing is not None and page_state.drawing.since is not None:
+        since = words.clock(page_state.drawing.since, zone, range_.now)
         to = "" if range_.high is None else words.minute(range_.high, zone, range_.now)
-        said, others = f"from {since} to {to}" if to else f"since {since}", "; earlier ones are not counted"
-    none = f"No {'matching ' if asking.filters.tokens or asking.filters.text else ''}traces {said}"
-    if found.later:
-        return f"Traces {said}, being counted" if found.page["traces"] else none
-    if found.drawing is None:
-        return f"Traces {said}; too many to count in time"
-    count, failed = found.drawing.count, found.drawing.failed
+        range_text, suffix = (
+            f"from {since} to {to}" if to else f"since {since}",
+            "; earlier ones are not counted",
+        )
+    none = f"No {'matching ' if asking.filters.tokens or asking.filters.text else ''}traces {range_text}"
+    if page_state.later:
+        return f"Traces {range_text}, being counted" if page_state.page["traces"] else none
+    if page_state.drawing is None:
+        return f"Traces {range_text}; too many to count in time"
+    count, failed = page_state.drawing.count, page_state.drawing.failed
     # A failed step of a trace whose root went well.
-    within = found.drawing.failing - failed
+    within = page_state.drawing.failing - failed
     if not count:
-        return none + others
+        return none + suffix
     if failed == count:
         tail = ", failed" if count == 1 else ", all of them failed"
     else:
@@ -176,17 +187,24 @@ def _headline(visit: Visit, asking: Asking, found: _Found) -> str:
         if within > 0:
             many = f"{words.count(within)}{' more' if failed else ''} hold{'s' if within == 1 else ''}"
             tail += f", {'' if failed else 'but '}{many} failed spans"
-    return f"{words.counted(count, 'trace')} {said}{tail}"
+    return f"{words.counted(count, 'trace')} {range_text}{tail}"
 
 
-def _of_drawing(visit: Visit, asking: Asking, found: _Found, *, further: bool = False) -> dict[str, Any]:
+def _of_drawing(visit: Visit, asking: Asking, page_state: _Found, *, further: bool = False) -> dict[str, Any]:
     """The drawing and what is said of it. One of the newest leads to more of it, once, and to the rest."""
-    bars = drawn(asking, found.drawing, found.drawn)
-    more = rest = None
+    bars = drawn(asking, page_state.drawing, page_state.drawn)
+    further_link = rest_link = None
     if bars is not None and bars.since is not None:
-        more = None if further else query(asking.part("drawing"), given=asking.range.preset, further=1)
-        rest = asking.ranged(bars.low, bars.since)
-    return {"headline": _headline(visit, asking, found), "bars": bars, "further": more, "rest": rest}
+        further_link = (
+            None if further else query(asking.part("drawing"), given=asking.range.preset, further=1)
+        )
+        rest_link = asking.ranged(bars.low, bars.since)
+    return {
+        "headline": _headline(visit, asking, page_state),
+        "bars": bars,
+        "further": further_link,
+        "rest": rest_link,
+    }
 
 
 def _of_rows(visit: Visit, asking: Asking, page: dict[str, Any]) -> dict[str, Any]:
@@ -195,6 +213,7 @@ def _of_rows(visit: Visit, asking: Asking, page: dict[str, Any]) -> dict[str, An
         "columns": [COLUMNS[name] for name in chosen(visit.look.columns)],
         "asking": asking,
         "rows": page["traces"],
+        "aged_out": page["aged_out"],
         "more": None if cursor is None else asking.address(kept=True, cursor=cursor),
         "more_part": None if cursor is None else query(asking.part("rows"), cursor=cursor),
     }
@@ -202,18 +221,20 @@ def _of_rows(visit: Visit, asking: Asking, page: dict[str, Any]) -> dict[str, An
 
 async def rows(visit: Visit) -> Html:
     """The rows behind a cursor, for a page that stays."""
-    asking, found = Asking.of(visit), _Found()
-    await _read_rows(visit, asking, found)
-    return Html("parts/trace_rows", {**_of_rows(visit, asking, found.page), "narrowed_to": None}, part=True)
+    asking, page_state = Asking.of(visit), _Found()
+    await _read_rows(visit, asking, page_state)
+    return Html(
+        "parts/trace_rows", {**_of_rows(visit, asking, page_state.page), "narrowed_to": None}, part=True
+    )
 
 
 async def drawing(visit: Visit) -> Html:
     """How many there are and when, where every text has to be looked through for it."""
-    asking, found, further = Asking.of(visit), _Found(), bool(visit.query.get("further"))
+    asking, page_state, further = Asking.of(visit), _Found(), bool(visit.query.get("further"))
     walks_s = FURTHER_BUDGET_S if further else DRAWING_BUDGET_S
-    await _read_drawing(visit, asking, TraceCounts(visit.means.history), found, walks_s=walks_s)
+    await _read_drawing(visit, asking, TraceCounts(visit.means.history), page_state, walks_s=walks_s)
     asking = attrs.evolve(asking, range=_as_given(visit, asking))
-    context = {"asking": asking, "part": True, **_of_drawing(visit, asking, found, further=further)}
+    context = {"asking": asking, "part": True, **_of_drawing(visit, asking, page_state, further=further)}
     return Html("parts/trace_drawing", context, part=True)
 
 
@@ -221,19 +242,19 @@ async def facets(visit: Visit) -> Html:
     """The most frequent values of the traces of the filter."""
     asking = Asking.of(visit)
     try:
-        found = await TraceCounts(visit.means.history).facets(
+        facet_counts = await TraceCounts(visit.means.history).facets(
             visit.project.id, asking.filters.over(asking.range), timeout_s=FACETS_TIMEOUT_S
         )
     except Slow:
-        found = None
+        facet_counts = None
     asking = attrs.evolve(asking, range=_as_given(visit, asking))
-    return Html("parts/trace_facets", {"asking": asking, "found": found, "facets": FACETS}, part=True)
+    return Html("parts/trace_facets", {"asking": asking, "found": facet_counts, "facets": FACETS}, part=True)
 
 
 def _as_given(visit: Visit, asking: Asking) -> TimeRange:
     """The range that links of a fragment lead to: relative where the page's own is."""
-    given = visit.query.get("given")
-    return TimeRange.of({"range": given}, asking.range.now) if given else asking.range
+    preset = visit.query.get("given")
+    return TimeRange.of({"range": preset}, asking.range.now) if preset else asking.range
 
 
 async def rail(visit: Visit) -> Html | Refusal:
@@ -246,7 +267,8 @@ async def rail(visit: Visit) -> Html | Refusal:
     trace = await reads.one(visit.project.id, trace_id, payload=False)
     if trace is None:
         return NOT_FOUND.saying("there is no such trace in this project, or its term is over")
-    return Html("parts/trace_rail", {"trace": trace, "lines": _lines(trace)}, part=True)
+    notice = await aged_out(visit, [trace["payload_available"]])
+    return Html("parts/trace_rail", {"trace": trace, "lines": _lines(trace), "aged_out": notice}, part=True)
 
 
 #: Spans that the rail draws.

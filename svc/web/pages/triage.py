@@ -58,14 +58,14 @@ async def shown(visit: Visit, refusal: Refusal | None = None) -> Html | Refusal:
     )
     rows = await rows_of(visit, page["cases"], tab, now)
     counts = await reads.counts(project_id, now)
-    wanted = visit.query.get("case") or (rows[0].case["reference"] if rows else None)
+    reference = visit.query.get("case") or (rows[0].case["reference"] if rows else None)
     context = {
-        **_around(visit, tab, [row.case["reference"] for row in rows], wanted),
+        **_around(visit, tab, [row.case["reference"] for row in rows], reference),
         "rows": rows,
         "counts": counts,
         "withheld": await reads.withheld(project_id, WITHHELD_SHOWN) if counts.withheld else [],
         "watched": await reads.watched(project_id),
-        "view": await view_of(visit, wanted) if wanted else None,
+        "view": await view_of(visit, reference) if reference else None,
         "wanted": visit.query.get("case"),
         "more": query(visit.base + "/triage", tab=tab, cursor=page["next_cursor"])
         if page["next_cursor"]
@@ -83,15 +83,15 @@ async def shown(visit: Visit, refusal: Refusal | None = None) -> Html | Refusal:
 
 async def pane(visit: Visit) -> Html | Refusal:
     """One case for the reading pane."""
-    wanted = visit.query.get("case", "")
-    context = _around(visit, visit.query.get("tab", "open"), visit.query.get("of", "").split(","), wanted)
-    return Html("parts/case_pane", {**context, "view": await view_of(visit, wanted)}, part=True)
+    reference = visit.query.get("case", "")
+    context = _around(visit, visit.query.get("tab", "open"), visit.query.get("of", "").split(","), reference)
+    return Html("parts/case_pane", {**context, "view": await view_of(visit, reference)}, part=True)
 
 
-def _around(visit: Visit, tab: str, references: list[str], wanted: str | None) -> dict[str, Any]:
+def _around(visit: Visit, tab: str, references: list[str], reference: str | None) -> dict[str, Any]:
     """What the forms of a case are told: which list it stands in, and which is next there."""
-    there = references.index(wanted) if wanted in references else -1
-    following = references[there + 1 :][:1] or references[:there][-1:] if there >= 0 else []
+    index = references.index(reference) if reference in references else -1
+    following = references[index + 1 :][:1] or references[:index][-1:] if index >= 0 else []
     return {
         "tab": tab,
         "back": "triage",
@@ -111,11 +111,11 @@ def _headline(visit: Visit, tab: str, rows: list[InboxRow], counts: Any, now: da
         return "Nothing needs you"
     began = words.minute(rows[0].case["onset_at"], visit.look.zone, now)
     if counts.open == 1:
-        return f"One thing needs you. It began {_at(began)}."
-    return f"{case_words.number(counts.open)} things need you. The worst began {_at(began)}."
+        return f"One thing needs you. It began {_time_phrase(began)}."
+    return f"{case_words.number(counts.open)} things need you. The worst began {_time_phrase(began)}."
 
 
-def _at(text: str) -> str:
+def _time_phrase(text: str) -> str:
     return f"at {text}" if text[:1].isdigit() and text[2:3] == ":" else text
 
 
@@ -124,8 +124,8 @@ def done(visit: Visit) -> dict[str, str | None] | None:
     verb, _, reference = visit.query.get("did", "").partition(":")
     if verb not in DONE or not reference.upper().startswith("C-") or len(reference) > 20:
         return None
-    said, undo = DONE[verb]
-    return {"reference": reference, "said": said, "undo": undo}
+    text, undo = DONE[verb]
+    return {"reference": reference, "said": text, "undo": undo}
 
 
 PAGES: Final = (

@@ -50,20 +50,20 @@ async def vitals(visit: Visit) -> Html | Refusal:
     name = visit.query.get("range", "24h")
     if name not in WINDOWS:
         return BAD_REQUEST.saying(f"range is one of {', '.join(WINDOWS)}")
-    found = await _read(visit, "sites", name)
-    context = {**_table(visit, "sites", name, found), "windows": WINDOWS, "name": name, "worst": None}
-    context["comparable"] = bool(found) and any(enough(vital) for vital in found or ())
-    if found is not None:
-        context["worst"] = worst(found)
+    site_vitals = await _vitals(visit, "sites", name)
+    context = {**_table(visit, "sites", name, site_vitals), "windows": WINDOWS, "name": name, "worst": None}
+    context["comparable"] = bool(site_vitals) and any(enough(vital) for vital in site_vitals or ())
+    if site_vitals is not None:
+        context["worst"] = worst(site_vitals)
     return Html("pages/vitals", context, modules=("lazy", "part"))
 
 
 async def part(visit: Visit) -> Html | Refusal:
     """Models, with the place of tools below them, or tools."""
-    what, name = visit.call.path["what"], visit.query.get("range", "24h")
-    if what not in SOURCES or name not in WINDOWS:
+    source, name = visit.call.path["what"], visit.query.get("range", "24h")
+    if source not in SOURCES or name not in WINDOWS:
         return NOT_FOUND
-    table = _table(visit, what, name, await _read(visit, what, name))
+    table = _table(visit, source, name, await _vitals(visit, source, name))
     return Html("parts/vitals_later", {**table, "name": name}, part=True)
 
 
@@ -73,7 +73,7 @@ def _since(name: str, now: datetime) -> datetime:
     return since if WINDOWS[name] < DAY else hour_of(since)
 
 
-async def _read(visit: Visit, what: What, name: str) -> list[Vital] | None:
+async def _vitals(visit: Visit, what: What, name: str) -> list[Vital] | None:
     now = visit.means.now()
     since = _since(name, now)
     try:
@@ -83,13 +83,13 @@ async def _read(visit: Visit, what: What, name: str) -> list[Vital] | None:
         return None
 
 
-def _table(visit: Visit, what: What, name: str, found: list[Vital] | None) -> dict[str, Any]:
+def _table(visit: Visit, what: What, name: str, vitals: list[Vital] | None) -> dict[str, Any]:
     return {
         "what": what,
         "unit": {"sites": "traces", "models": "calls", "tools": "calls"}[what],
         "length": words.length(WINDOWS[name]),
         "since": _since(name, visit.means.now()),
-        "rows": None if found is None else [_row(visit, what, name, vital) for vital in found],
+        "rows": None if vitals is None else [_row(visit, what, name, vital) for vital in vitals],
     }
 
 
@@ -101,24 +101,26 @@ def _row(visit: Visit, what: What, name: str, vital: Vital) -> VitalRow:
     if few < ENOUGH:
         when = "before" if vital.before.n <= vital.now.n else "now"
         short = f"needs {ENOUGH} {when}, has {few}"
-    now, before = vital.now, vital.before
+    now, past = vital.now, vital.before
     return VitalRow(
         subject or "not known",
         query(
-            f"{visit.base}/traces", q=_said(what, bar), **{"from": timestamp(_since(name, visit.means.now()))}
+            f"{visit.base}/traces",
+            q=_filter_text(what, bar),
+            **{"from": timestamp(_since(name, visit.means.now()))},
         ),
         now,
-        Mover(None) if short else _growth(visit, name, now.n, before.n),
-        Mover(None) if short else _growth(visit, name, now.cost, before.cost),
-        Mover(None) if short else moved_errors(now, before),
-        Mover(None) if short else moved(now.p50_ms, before.p50_ms),
-        Mover(None) if short else moved(now.p95_ms, before.p95_ms),
-        Mover(None) if short else moved(now.cost_each, before.cost_each),
+        Mover(None) if short else _growth(visit, name, now.n, past.n),
+        Mover(None) if short else _growth(visit, name, now.cost, past.cost),
+        Mover(None) if short else moved_errors(now, past),
+        Mover(None) if short else moved(now.p50_ms, past.p50_ms),
+        Mover(None) if short else moved(now.p95_ms, past.p95_ms),
+        Mover(None) if short else moved(now.cost_each, past.cost_each),
         short,
     )
 
 
-def _said(what: What, bar: Token | None) -> str:
+def _filter_text(what: What, bar: Token | None) -> str:
     return (
         str(bar)
         if bar is not None and bar.value
@@ -126,11 +128,11 @@ def _said(what: What, bar: Token | None) -> str:
     )
 
 
-def _growth(visit: Visit, name: str, now: float | None, before: float | None) -> Mover:
+def _growth(visit: Visit, name: str, now: float | None, past: float | None) -> Mover:
     """How a sum grew, for the time: the present window may be up to an hour longer."""
-    at = visit.means.now()
-    longer = (at - _since(name, at)) / WINDOWS[name]
-    return Mover(now / before / longer if now is not None and before else None, judged=False)
+    moment = visit.means.now()
+    longer = (moment - _since(name, moment)) / WINDOWS[name]
+    return Mover(now / past / longer if now is not None and past else None, judged=False)
 
 
 PAGES: Final = (

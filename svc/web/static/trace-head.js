@@ -59,9 +59,9 @@ export function follow(grid) {
   setTimeout(ask, wait);
 }
 
-/** What the end waited for most, beside the duration. @param {HTMLElement} root @param {import("./trace-model.js").Trace} trace */
+/** What the end waited for most, in the line that is kept for it. @param {HTMLElement} root @param {import("./trace-model.js").Trace} trace */
 export function waited(root, trace) {
   const { name, us } = trace.waitedFor();
   const place = root.querySelector("[data-waited]");
-  if (place && name && us > trace.last * 0.2) place.textContent = `, ${took(us)} of it waiting for ${name.slice(0, 60)}`;
+  if (place && name && us > trace.last * 0.2) place.textContent = `${took(us)} of ${took(trace.last)} spent waiting for ${name.slice(0, 60)}`;
 }

@@ -86,31 +86,28 @@ function up(grid, at) {
   for (let i = at - 1; i >= 0; i--) if (grid.rows.rows[i].depth < depth) return grid.choose(i, false);
 }
 
-/** What one can do here, as buttons that name their keys. @param {any} grid */
+/** Wake the buttons that name the keys: the page brought them, so that nothing moves now. @param {any} grid */
 export function hints(grid) {
   const place = grid.root.querySelector("[data-hints]");
   if (!(place instanceof HTMLElement)) return;
-  place.hidden = false;
-  const { errors } = grid.trace;
-  /** @type {[string, string, () => void][]} */
-  const ways = [["p", "critical path", () => grid.path()], ["f", "find", () => document.dispatchEvent(new CustomEvent("key:find"))]];
-  if (errors.size) ways.unshift(["e", "next error", () => grid.nextError()]);
-  for (const [key, text, run] of ways) button(place, text, run, key);
-  if (grid.shown.only) button(place, "show all", () => grid.all());
-  else if (errors.size) button(place, "only errors", () => grid.only());
+  /** @type {Record<string, () => void>} */
+  const actions = {
+    error: () => grid.nextError(),
+    path: () => grid.path(),
+    find: () => document.dispatchEvent(new CustomEvent("key:find")),
+    only: grid.shown.only ? () => grid.all() : () => grid.only(),
+  };
+  for (const hint of place.querySelectorAll("[data-hint]")) {
+    hint.addEventListener("click", actions[/** @type {HTMLElement} */ (hint).dataset.hint ?? ""]);
+  }
+  place.removeAttribute("data-scripted");
 }
 
-/** A quiet button at the end of a place. @param {Element} place @param {string} text @param {() => void} run @param {string} [key] */
-export function button(place, text, run, key) {
+/** A quiet button at the end of a place. @param {Element} place @param {string} text @param {() => void} run */
+export function button(place, text, run) {
   const one = document.createElement("button");
   one.type = "button";
   one.className = "quiet";
-  if (key) {
-    const hint = document.createElement("kbd");
-    hint.textContent = key;
-    one.append(hint, " ");
-    one.setAttribute("aria-keyshortcuts", key);
-  }
   one.append(text);
   one.addEventListener("click", run);
   place.append(one);

@@ -21,7 +21,7 @@ export function arrivals(root, drawn) {
   let fresh = null;
 
   const mark = () => (button.ariaPressed = String(following));
-  button.hidden = false;
+  button.removeAttribute("data-scripted");
   mark();
   button.addEventListener("click", () => {
     following = !following;

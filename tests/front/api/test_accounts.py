@@ -244,6 +244,28 @@ async def test_a_changed_password_ends_all_other_sessions(api: Replica) -> None:
     assert (await second.sign_in("owner@example.org", "another horse")).status == 200
 
 
+COMMON = (
+    400,
+    "AUTH.COMMON_PASSWORD",
+    "this password is one of the most common ones, which attackers try first; choose another",
+)
+
+
+@pytest.mark.parametrize("password", ["password", "Password1", "QWERTYUIOP"])
+async def test_a_common_password_is_refused_wherever_one_is_chosen(api: Replica, password: str) -> None:
+    assert (await api.browser().sign_up("first@example.org", password)).refused == COMMON
+    assert await fetch(api.database, "select from account") == []
+    owner = await api.owner()
+    invited = (await owner.post(ORG + "/invitations", {"email": "ann@example.org"})).data["secret"]
+    ann = api.browser()
+    assert (await ann.sign_up("ann@example.org", password, invitation=invited)).refused == COMMON
+    change = {"current_password": PASSWORD, "new_password": password}
+    assert (await owner.post("/auth/password", change)).refused == COMMON
+    # Nothing was spent by that: neither the invitation nor the old password.
+    assert (await ann.sign_up("ann@example.org", invitation=invited)).status == 201
+    assert (await api.browser().sign_in("owner@example.org")).status == 200
+
+
 # --- the origin rule --------------------------------------------------------------------------------------
 
 EVIL = "https://evil.example"
@@ -385,7 +407,8 @@ async def test_the_cookie_is_secure_when_it_is_served_over_https(
 REFUSED = (
     403,
     "AUTH.SIGNUP_REFUSED",
-    "this instance does not admit this address; an invitation opens with its secret, once, until it expires",
+    "this address can sign up only with an invitation; if you have one, open its link, and ask whoever"
+    " invited you, or an owner or admin, for a new one",
 )
 POLICY = ORG + "/signup-policy"
 

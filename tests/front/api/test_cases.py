@@ -63,6 +63,9 @@ async def test_findings_and_cases_are_answered_as_they_are_documented(api: Repli
     documented(finding, FindingWhole)
     # What MCP takes out stands here.
     assert (finding["triageVerdict"], finding["evidence"]) == ("positive", {"signatures": ["Timeout"]})
+    # To an admin key as well as to people.
+    keyed = api.browser(key=await api.token("admin"))
+    assert (await keyed.get(f"{FINDINGS}/{finding_id}")).data == finding
     evidence = (await owner.get(f"{FINDINGS}/{finding_id}/evidence")).data
     documented(evidence, EvidencePage)
     assert evidence["refs"] == [{"role": "witness", "grain": "session", "session_id": "s1"}]

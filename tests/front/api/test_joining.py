@@ -45,12 +45,22 @@ async def test_an_address_alone_takes_no_invitation_up(api: Replica) -> None:
     assert taken.data["organizations"][0]["role"] == "admin"
 
 
-async def test_who_names_an_invited_address_where_all_may_join_gets_none_of_its_role(api: Replica) -> None:
+@pytest.mark.parametrize("mode", ["open", "domain", "invite"])
+async def test_who_names_an_invited_address_is_told_to_use_the_link_in_every_mode(
+    api: Replica, mode: str
+) -> None:
     owner = await api.owner()
+    await owner.put(POLICY, {"mode": mode, "domains": ["example.org"] if mode == "domain" else []})
     await invited(owner, role="owner")
-    stranger = await api.browser().sign_up("ann@example.org")
-    assert stranger.data["organizations"][0]["role"] == "viewer"
+    refused = await api.browser().sign_up("ann@example.org")
+    assert refused.refused == REFUSED
+    assert "open its link" in refused.refused[2]
+    assert "ask whoever invited you" in refused.refused[2]
     assert len((await owner.get(INVITATIONS)).data) == 1
+    assert len(await fetch(api.database, "select from account")) == 1
+    # Nobody else is kept out by it.
+    status = (await api.browser().sign_up("bob@example.org")).status
+    assert status == (403 if mode == "invite" else 201)
 
 
 async def test_a_secret_serves_once(api: Replica) -> None:

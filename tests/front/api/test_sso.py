@@ -186,6 +186,21 @@ async def test_an_account_that_waits_under_a_strangers_password_becomes_the_iden
     assert row == {"actor": "victim@example.org"}
 
 
+async def test_an_identity_accepts_an_invitation_of_its_account_without_the_link(
+    api: Replica, issuer: str
+) -> None:
+    owner = await api.owner()
+    bob, _ = await signed_in(api, issuer, "bob", email="bob@example.org", email_verified=True)
+    await fetch(api.database, "delete from membership where role <> 'owner'")
+    invitation = {"email": "bob@example.org", "role": "admin"}
+    assert (await owner.post(ORG + "/invitations", invitation)).status == 201
+    again, answer = await signed_in(api, issuer, "bob", email="bob@example.org", email_verified=True)
+    assert answer.headers["location"] == "/invitation"
+    assert (await again.get("/auth/me")).data["invitation"]["needs_link"] is False
+    taken = await bob.post("/auth/invitation/accept", {})
+    assert [place["role"] for place in taken.data["organizations"]] == ["admin"]
+
+
 FAILED = (400, "AUTH.SSO_FAILED", "this sign-in was not begun in this browser, or too long ago; begin again")
 
 

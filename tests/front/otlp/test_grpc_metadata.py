@@ -12,7 +12,7 @@ import trio
 import trio_asyncio
 
 from actors.spool.memory import MemorySpool
-from protocol.refusals import BAD_GRPC_TIMEOUT, DEADLINE_PASSED, METADATA_TOO_LARGE
+from protocol.refusals import BAD_GRPC_TIMEOUT, DEADLINE_PASSED, GRPC_UNKNOWN, METADATA_TOO_LARGE
 from svc.front.otlp.grpc import METADATA_BYTES, OtlpGrpc, bounded_metadata
 from tests import wire
 from tests.e2e.hostile import EXPORT, Http2, http2, pseudo
@@ -25,6 +25,8 @@ HEADERS = (
     (b"content-type", b"application/grpc"),
     (b"authorization", b"Bearer " + TOKEN.encode()),
 )
+METRICS = b"/opentelemetry.proto.collector.metrics.v1.MetricsService/Export"
+LOGS = b"/opentelemetry.proto.collector.logs.v1.LogsService/Export"
 BODY = wire.request(wire.span()).SerializeToString()
 
 
@@ -118,3 +120,32 @@ async def test_metadata_above_its_bound_is_answered_and_below_it_is_taken() -> N
 def test_no_client_can_send_an_entry_of_our_own() -> None:
     sent = [(":path", "/x"), ("svc-grpc-timeout", "0n"), ("svc-grpc-oversized", "1"), ("grpc-timeout", "5S")]
     assert bounded_metadata(sent) == [(":path", "/x"), ("svc-grpc-timeout", "5S")]
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        (METRICS, "metrics are not accepted; this service accepts traces, by TraceService/Export"),
+        (LOGS, "logs are not accepted; this service accepts traces, by TraceService/Export"),
+        (b"/grpc.health.v1.Health/Check", GRPC_UNKNOWN),
+        (EXPORT.encode() + b"s", GRPC_UNKNOWN),
+    ],
+    ids=["metrics", "logs", "unknown service", "unknown method"],
+)
+async def test_an_unimplemented_method_is_refused_as_grpc_has_it(path: bytes, text: str) -> None:
+    """Without the content type, clients report that it is missing in place of the text."""
+
+    def work(port: int) -> dict[bytes, bytes]:
+        with http2(port) as client:
+            client.state.send_headers(1, pseudo(path, b"POST", *HEADERS))
+            client.state.send_data(1, b"\0" + len(BODY).to_bytes(4, "big") + BODY, end_stream=True)
+            client.flush()
+            head = client.receive(h2.events.ResponseReceived, 1)
+            assert isinstance(head, h2.events.ResponseReceived)
+            assert call(client, stream=3) == (0, "")
+            return {bytes(name): bytes(value) for name, value in head.headers}
+
+    said = await with_door(work)
+    assert said[b":status"] == b"200"
+    assert said[b"content-type"] == b"application/grpc+proto"
+    assert (said[b"grpc-status"], said[b"grpc-message"].decode()) == (b"12", text)

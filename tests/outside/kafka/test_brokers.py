@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from datetime import UTC, datetime, timedelta
 
 import attrs
@@ -15,7 +17,7 @@ import trio
 from protocol.broker import Arrival, Backlog, Published
 from protocol.storage import Outage
 from svc.outside.kafka.brokers import CLOSE_TIMEOUT_S, Kafka, Link
-from svc.outside.kafka.rewinding import rewind
+from svc.outside.kafka.rewinding import GroupInUse, rewind
 from svc.outside.kafka.security import Security
 from tests.kafka.broker import PASSWORD, Broker, unique
 from tests.service import free_port
@@ -264,11 +266,64 @@ async def test_a_group_that_is_set_back_reads_again_what_came_since_and_skips_no
         await published(link, b"c", key=b"1")
         await until(lambda: len(notes.arrivals) == 3)
         link.commit(notes.arrivals[0].partition, notes.arrivals[2].offset + 1)
-    assert await trio.to_thread.run_sync(rewind, ours, middle) == 1
+    told: list[str] = []
+    assert await trio.to_thread.run_sync(rewind, ours, middle, told.append) == 1
     # Later than what is committed now: nothing is skipped.
-    assert await trio.to_thread.run_sync(rewind, ours, datetime.now(UTC)) == 1
+    assert await trio.to_thread.run_sync(rewind, ours, datetime.now(UTC), told.append) == 1
+    assert told == []
     async with linked(ours) as (_, notes):
         await until(lambda: notes.values == [b"c"])
     nobody = Kafka(f"127.0.0.1:{free_port()}")
     with pytest.raises(Outage):
-        await trio.to_thread.run_sync(rewind, nobody, middle)
+        await trio.to_thread.run_sync(rewind, nobody, middle, told.append)
+
+
+#: A member of a group that says when it is one.
+MEMBER = """
+import sys
+from confluent_kafka import Consumer
+servers, group, topic = sys.argv[1:]
+consumer = Consumer({"bootstrap.servers": servers, "group.id": group, "session.timeout.ms": 6000})
+consumer.subscribe([topic], on_assign=lambda *_: print("joined", flush=True))
+while True:
+    consumer.poll(0.2)
+"""
+
+
+@contextmanager
+def member(kafka: Kafka) -> Iterator[subprocess.Popen[str]]:
+    """A process that has joined the group, and is killed at the end."""
+    words = [sys.executable, "-c", MEMBER, kafka.servers, kafka.group, kafka.batches]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "joined\n"
+            yield process
+        finally:
+            process.kill()
+
+
+async def test_a_member_that_was_killed_is_waited_for_and_the_wait_is_told(ours: Kafka) -> None:
+    async with linked(ours) as (link, notes):
+        await published(link, b"a", key=b"1")
+        await until(lambda: len(notes.arrivals) == 1)
+        link.commit(notes.arrivals[0].partition, notes.arrivals[0].offset + 1)
+    with member(ours) as process:
+        process.kill()
+    told: list[str] = []
+    long_ago = datetime.now(UTC) - timedelta(hours=1)
+    assert await trio.to_thread.run_sync(rewind, ours, long_ago, told.append) == 1
+    assert told
+    assert f"the group {ours.group} has a member, perhaps of a service that was killed" in told[0]
+
+
+async def test_a_member_that_lives_ends_the_wait_with_what_to_do(
+    ours: Kafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with linked(ours) as (link, notes):
+        await published(link, b"a", key=b"1")
+        await until(lambda: len(notes.arrivals) == 1)
+        link.commit(notes.arrivals[0].partition, notes.arrivals[0].offset + 1)
+    monkeypatch.setattr("svc.outside.kafka.rewinding.MEMBER_PATIENCE_S", 0.0)
+    with member(ours), pytest.raises(GroupInUse, match="stop every service that reads it"):
+        await trio.to_thread.run_sync(rewind, ours, datetime.now(UTC) - timedelta(hours=1), print)

@@ -10,7 +10,17 @@ import msgspec
 import pytest
 import trio
 
-from protocol.agents import ATTEMPTS, DEFAULT_LIMITS, PURPOSES, REFUNDS, NotPressed, Pressed, RunLease, Spent
+from protocol.agents import (
+    ATTEMPTS,
+    DEFAULT_LIMITS,
+    PURPOSES,
+    REFUNDS,
+    NotPressed,
+    Pressed,
+    RunAbandoned,
+    RunLease,
+    Spent,
+)
 from protocol.detection import SYSTEM
 from svc.domain.retention import Cutoffs
 from svc.store.accounts.integrations import Integration, IntegrationStore
@@ -149,7 +159,7 @@ async def test_a_holder_that_dies_again_and_again_fails_its_run(store: Database)
     for _ in range(REFUNDS + 1):
         await claimed(store)
         await holder_dies(store)
-    assert await RunStore(store).claim(NOW) is None
+    assert await RunStore(store).claim(NOW) == RunAbandoned(f"{made.run_id}.1")
     assert (await run_of(store, made.run_id))["state"] == "failed"
 
 
@@ -319,6 +329,8 @@ async def test_a_cancelled_run_ends_at_once_or_when_its_holder_hears(store: Data
     await claimed(store)
     await runs.cancel(1, third.run_id, BOB, NOW)
     await holder_dies(store)
+    # Its runner has it still, and is to be told.
+    assert await runs.claim(NOW) == RunAbandoned(f"{third.run_id}.1")
     assert await runs.claim(NOW) is None
     assert (await run_of(store, third.run_id))["state"] == "cancelled"
 
@@ -333,7 +345,7 @@ async def test_a_run_whose_holder_died_ends_with_its_key(store: Database) -> Non
     assert await runs.holds_key(lease, key.key.id)
     await runs.cancel(1, made.run_id, BOB, NOW)
     await holder_dies(store)
-    assert await runs.claim(NOW) is None
+    assert await runs.claim(NOW) == RunAbandoned(lease.name)
     assert (await run_of(store, made.run_id))["state"] == "cancelled"
     (row,) = await fetch(store, "select revoked_at is not null as revoked from api_key")
     assert row["revoked"]

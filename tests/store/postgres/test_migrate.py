@@ -15,7 +15,15 @@ from protocol.storage import StoreRefused
 from svc.domain.packing import pack_message
 from svc.store.postgres import migrate as migrate_module
 from svc.store.postgres.database import Connection, Database
-from svc.store.postgres.migrate import Migration, SchemaBusy, SchemaDiffers, SchemaTooNew, migrate, migrations
+from svc.store.postgres.migrate import (
+    Migration,
+    SchemaBusy,
+    SchemaDiffers,
+    SchemaTooNew,
+    migrate,
+    migrations,
+    steps_ahead,
+)
 from svc.store.spans.payloads import read_payloads
 from tests.wire import request
 from tests.wire import span as wire_span
@@ -113,12 +121,23 @@ async def test_the_table_of_steps_from_before_there_were_kinds_is_taken_over(
 
     await migrate(empty_database, up_to=STEPS[2])
     await empty_database.run(before)
+    applied, ahead = await steps_ahead(empty_database)
+    assert (applied, [step.number for step in ahead]) == (STEPS[:3], STEPS[3:])
     assert await migrate(empty_database) == STEPS[3:]
     rows = await empty_database.fetch("select number, reads_from from schema_migration order by number")
     assert [row["reads_from"] for row in rows][:3] == [None, None, None]
     assert {row["number"]: row["reads_from"] for row in rows if row["reads_from"]} == {
         step.number: step.reads_from for step in migrations() if step.kind == "contract"
     }
+
+
+async def test_tables_without_a_table_of_steps_are_refused_by_name_and_never_called_empty(
+    empty_database: Database,
+) -> None:
+    assert (await steps_ahead(empty_database))[0] == []
+    await empty_database.fetch("create table span (id int)")
+    with pytest.raises(SchemaDiffers, match=r"no table of the steps .* restore a backup"):
+        await steps_ahead(empty_database)
 
 
 def test_every_step_says_its_kind() -> None:

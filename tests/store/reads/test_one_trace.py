@@ -226,13 +226,13 @@ async def test_an_export_gives_every_span_as_it_came(
     reads, head = TracePayloads(store), await head_of(store)
     found = await reads.export(PROJECT, TRACE, head)
     assert not isinstance(found, TooLargeToExport)
-    assert (len(found.envelopes), len(found.spans)) == (2, 2)
+    assert (len(found.envelopes()), len(list(found.spans()))) == (2, 2)
     monkeypatch.setattr("svc.store.reads.trace_payloads.EXPORT_BYTES", 100)
     assert isinstance(await reads.export(PROJECT, TRACE, head), TooLargeToExport)
     await store.fetch("delete from span_payload")
     found = await reads.export(PROJECT, TRACE, await head_of(store))
     assert not isinstance(found, TooLargeToExport)
-    assert (len(found.envelopes), len(found.spans)) == (0, 2)
+    assert (len(found.envelopes()), len(list(found.spans()))) == (0, 2)
     assert not (await head_of(store)).payload_available
 
 

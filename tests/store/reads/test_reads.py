@@ -20,10 +20,11 @@ from svc.store.detection.taxonomy import ModeFilter, TaxonomyStore
 from svc.store.postgres.database import Connection, Database
 from svc.store.postgres.embedded.server import Served
 from svc.store.postgres.keyset import Keyset
-from svc.store.reads.call_sites import CallSiteReads
+from svc.store.reads.call_sites import SITES_BYTES, SITES_SHOWN, CallSiteReads
 from svc.store.reads.frame import FrameReads
 from svc.store.reads.models import ModelReads
 from svc.store.reads.onboarding import OnboardingReads
+from svc.store.reads.payloads import PAYLOAD_FIELDS, ROOM_BYTES, Opening
 from svc.store.reads.projects import ProjectReads
 from svc.store.reads.sessions import SessionReads
 from svc.store.reads.spans import SpanFilter, SpanReads
@@ -32,7 +33,7 @@ from svc.store.reads.traces import TraceFilter, TraceReads
 from svc.store.reads.vitals import VitalsReads
 from svc.store.spans.traces import TraceStore
 from tests.conftest import copied, filled_once
-from tests.store.spans.test_writing import NOW, PROJECT, Clock, one, rows, store_of
+from tests.store.spans.test_writing import NOW, PROJECT, TRACE, Clock, fetch, one, rows, store_of
 
 SITES = ("checkout", "search")
 
@@ -270,8 +271,8 @@ async def test_an_unsettled_trace_is_counted_in_its_session(changing: Filled) ->
 
 
 async def test_call_sites_are_measured_over_their_newest_spans(filled: Filled) -> None:
-    found, more = await CallSiteReads(filled.database).page(PROJECT, NOW, ["search"])
-    assert ([site["id"] for site in found], more) == (["search", "checkout"], False)
+    found, left_out = await CallSiteReads(filled.database).page(PROJECT, NOW, ["search"])
+    assert ([site["id"] for site in found], left_out) == (["search", "checkout"], 0)
     sites = {site["id"]: site for site in found}
     assert sites.keys() == set(SITES)
     checkout = sites["checkout"]
@@ -281,6 +282,55 @@ async def test_call_sites_are_measured_over_their_newest_spans(filled: Filled) -
     assert checkout["observed"]["cost_per_call"] > 0
     later, _ = await CallSiteReads(filled.database).page(PROJECT, NOW + timedelta(days=30), [])
     assert later[0]["observed"] == dict.fromkeys(checkout["observed"])
+
+
+async def test_call_sites_are_bounded_in_number_and_bytes_and_say_what_is_left_out(store: Database) -> None:
+    reads, many = CallSiteReads(store), SITES_SHOWN + 50
+    await fetch(
+        store,
+        "insert into call_site (project_id, id, tagged, first_seen_at)"
+        " select $1, 'site ' || lpad(n::text, 4, '0'), true, $2 from generate_series(1, $3::int) n"
+        " returning 1",
+        PROJECT,
+        NOW,
+        many,
+    )
+    found, left_out = await reads.page(PROJECT, NOW, ["site 0250", "site 0249"])
+    assert [site["id"] for site in found[:3]] == ["site 0250", "site 0249", "site 0001"]
+    assert (len(found), left_out) == (SITES_SHOWN, 50)
+    long = "x" * (SITES_BYTES // 3)
+    await fetch(store, "update call_site set model = $1 returning 1", long)
+    found, left_out = await reads.page(PROJECT, NOW, [])
+    assert (len(found), left_out) == (2, many - 2)
+    # One is shown, however long it is.
+    await fetch(store, "update call_site set model = $1 returning 1", 4 * long)
+    found, left_out = await reads.page(PROJECT, NOW, [])
+    assert (len(found), left_out) == (1, many - 1)
+
+
+async def test_payloads_that_cannot_fit_are_not_opened(store: Database) -> None:
+    """Opened, each of these takes most of a second of the processor, and leaves nothing in the answer."""
+    text = " ".join(f"word {number}" for number in range(10_000))
+    said = [
+        one(number, attributes={"gen_ai.operation.name": "chat", "gen_ai.prompt": f"{number} {text}"})
+        for number in range(1, 17)
+    ]
+    await store_of(store).write(rows(*said))
+    reads = TraceReads(store, SpanReads(store))
+    opening = Opening()
+    room_bytes = len(text) + 50_000
+    trace = await reads.one(PROJECT, TRACE, payload=True, room_bytes=room_bytes, opening=opening)
+    assert trace is not None
+    assert [span["payload_truncated"]["missing"] for span in trace["spans"]] == [list(PAYLOAD_FIELDS)] * 16
+    assert opening == Opening()
+    # Where there is room they are, for all answers of a batch together.
+    trace = await reads.one(PROJECT, TRACE, payload=True, opening=opening)
+    assert trace is not None
+    assert all("payload_truncated" not in span for span in trace["spans"])
+    assert opening.left_bytes < ROOM_BYTES - 16 * len(text)
+    trace = await reads.one(PROJECT, TRACE, payload=True, opening=Opening(2 * len(text) + 10_000))
+    assert trace is not None
+    assert ["payload_truncated" in span for span in trace["spans"]] == [False] * 2 + [True] * 14
 
 
 async def test_a_project_counts_what_it_holds(store: Database) -> None:
@@ -474,7 +524,9 @@ async def test_rare_traces_are_read_by_their_keys(store: Database, asked: dict[s
     reads = TraceReads(explaining, SpanReads(store))  # type: ignore[arg-type]
     page = await reads.page(1, TraceFilter(**asked), limit=50, cursor=None)
     assert [trace["trace_id"] for trace in page["traces"]] == [SOME_TRACE.hex()]
-    near, more, *looked = [plan for plan in explaining.plans if re.search(r" on (trace|span)", plan)]
+    near, more, *looked = [
+        plan for plan in explaining.plans if re.search(r" on (trace|span)(?!_payload)", plan)
+    ]
     # The newest of the traces by their index, then the spans by their time, and nothing else of the traces.
     for plan in (near, more):
         assert "Limit" in plan
@@ -549,7 +601,8 @@ async def test_a_part_of_an_id_is_looked_for_in_blocks_and_a_shorter_one_in_the_
         explaining.plans.clear()
         page = await reads.page(1, TraceFilter(q=part), limit=50, cursor=None)
         assert some in [trace["trace_id"] for trace in page["traces"]]
-        plans = [plan for plan in explaining.plans if "(project_id = " in plan][-2:]
+        told = [plan for plan in explaining.plans if " on span_payload" not in plan]
+        plans = [plan for plan in told if "(project_id = " in plan][-2:]
         assert not any("Seq Scan" in plan for plan in plans)
         if part == some:
             assert plans[-1].count("trace_pkey") == 2

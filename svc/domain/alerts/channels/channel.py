@@ -46,7 +46,7 @@ class ChannelType:
     write: Callable[[Any, ChannelSecret | None, Outgoing], Sending]
 
 
-def address_fault(url: str, what: str) -> str | None:
+def address_fault(url: str, subject: str) -> str | None:
     """What is wrong with an address that messages are sent to."""
     try:
         parts = urlsplit(url)
@@ -55,7 +55,7 @@ def address_fault(url: str, what: str) -> str | None:
         host, parts = None, urlsplit("")
     plain = url.isascii() and url.isprintable() and " " not in url
     if not host or parts.scheme not in ("http", "https") or "@" in parts.netloc or not plain:
-        return f"{what} must be an https address without credentials"
+        return f"{subject} must be an https address without credentials"
     return None
 
 

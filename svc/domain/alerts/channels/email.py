@@ -22,8 +22,8 @@ class EmailParams(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 def _fault(params: EmailParams, _secret: str | None) -> str | None:
-    wrong = next((one for one in params.to if not _ADDRESS.fullmatch(one)), None)
-    return None if wrong is None else f"{wrong[:100]} is no mail address"
+    fault = next((address for address in params.to if not _ADDRESS.fullmatch(address)), None)
+    return None if fault is None else f"{fault[:100]} is no mail address"
 
 
 def _write(params: EmailParams, _secret: ChannelSecret | None, outgoing: Outgoing) -> MailSending:

@@ -28,9 +28,9 @@ class NtfyParams(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 def _fault(params: NtfyParams, secret: str | None) -> str | None:
-    wrong = address_fault(params.url, "url")
-    if wrong is not None:
-        return wrong
+    fault = address_fault(params.url, "url")
+    if fault is not None:
+        return fault
     server, _, topic = params.url.rstrip("/").rpartition("/")
     if server.endswith(":/") or "?" in topic or "#" in topic:
         return "url must end with the topic, as https://ntfy.sh/my-topic"
@@ -42,7 +42,7 @@ def _fault(params: NtfyParams, secret: str | None) -> str | None:
 def _write(params: NtfyParams, secret: ChannelSecret | None, outgoing: Outgoing) -> HttpSending:
     message = outgoing.message
     server, _, topic = params.url.rstrip("/").rpartition("/")
-    said: dict[str, Any] = {
+    body: dict[str, Any] = {
         "topic": topic,
         "title": message.title,
         "message": plain_text(outgoing).encode()[:_MESSAGE_BYTES].decode(errors="ignore"),
@@ -53,7 +53,7 @@ def _write(params: NtfyParams, secret: ChannelSecret | None, outgoing: Outgoing)
     headers = {"content-type": "application/json"}
     if secret is not None:
         headers["authorization"] = f"Bearer {secret.secret}"
-    return HttpSending(server + "/", headers, msgspec.json.encode(said))
+    return HttpSending(server + "/", headers, msgspec.json.encode(body))
 
 
 CHANNEL: Final = ChannelType(

@@ -39,8 +39,10 @@ def _write(_params: SlackParams, secret: ChannelSecret | None, outgoing: Outgoin
         linked = f"*<{outgoing.link(item.path)}|{_escaped(item.subject)}>* {_escaped(item.title)}"
         text = linked + (f"\n{_escaped(item.text)}" if item.text else "")
         blocks.append({"type": "section", "text": {"type": "mrkdwn", "text": text[:_SECTION_CHARS]}})
-    more = f"and {count(message.more)} more · " if message.more else ""
-    about = f"{more}{message.org}/{message.project} · {message.rule} · <{outgoing.link(message.path)}|Open>"
+    omitted = f"and {count(message.more)} more · " if message.more else ""
+    about = (
+        f"{omitted}{message.org}/{message.project} · {message.rule} · <{outgoing.link(message.path)}|Open>"
+    )
     blocks.append({"type": "context", "elements": [{"type": "mrkdwn", "text": about[:_SECTION_CHARS]}]})
     body = msgspec.json.encode({"text": _escaped(message.title), "blocks": blocks})
     return HttpSending(secret.secret, {"content-type": "application/json"}, body)

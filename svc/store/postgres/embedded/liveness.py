@@ -134,13 +134,13 @@ async def end_by_force(pgdata: Path, alive: Callable[[], bool]) -> None:
 
 def _processes(postmaster: Postmaster, pgdata: Path) -> list[int]:
     """The server's processes, the first one first: it must make no new ones."""
-    found = [postmaster.pid]
+    pids = [postmaster.pid]
     for entry in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
             # Anybody may stand in its folder, as an operator's shell does.
             if (entry / "comm").read_text() == "postgres\n" and works_in(int(entry.name), pgdata):
-                found.append(int(entry.name))
-    return found
+                pids.append(int(entry.name))
+    return pids
 
 
 async def _end(alive: Callable[[], bool], within_s: float) -> bool:

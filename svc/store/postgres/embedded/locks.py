@@ -16,6 +16,7 @@ from typing import Final
 
 import trio
 
+from protocol.paths import path_refusal
 from svc.store.postgres.embedded.cluster import EmbeddedServerError
 
 _POLL_S: Final = 0.02
@@ -30,7 +31,7 @@ def opened(path: Path, flags: int = os.O_RDWR) -> Iterator[int]:
     try:
         fd = os.open(path, flags | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     except OSError as error:
-        raise EmbeddedServerError(f"cannot open {path}: {error.strerror}") from error
+        raise EmbeddedServerError(path_refusal(path, error, "SVC_DATA_DIR")) from error
     try:
         yield fd
     finally:

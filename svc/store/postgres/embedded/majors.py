@@ -94,30 +94,30 @@ async def bring_over(cluster: Cluster, old: Path, start_lock: int, alive: int) -
         more=passwd_entry(cluster),
         timeout_s=UPGRADE_TIMEOUT_S,
     )
-    said = await run([str(install / "bin" / "pg_controldata"), "-D", str(old)])
-    if not re.search(r"^Database cluster state: +shut down$", said, re.M):
+    control = await run([str(install / "bin" / "pg_controldata"), "-D", str(old)])
+    if not re.search(r"^Database cluster state: +shut down$", control, re.M):
         # It was killed: the programs of its own major replay its log and stop in good order.
         single = [str(install / "bin" / "postgres"), "--single", "-D", str(old), "-c", "exit_on_error=on"]
         await run([*single, "template1"])
     password = password_of(cluster)
     discard(cluster.draft)
     claim_folder(cluster.draft, 0o700, cluster.account)
-    made = cluster.draft / "data"
-    sums = re.search(r"^Data page checksum version: +0$", said, re.M) is None
-    await make_empty(cluster, made, password, start_lock, checksums=sums)
+    data = cluster.draft / "data"
+    sums = re.search(r"^Data page checksum version: +0$", control, re.M) is None
+    await make_empty(cluster, data, password, start_lock, checksums=sums)
     words = [cluster.program("pg_upgrade"), f"--old-bindir={install / 'bin'}", f"--old-datadir={old}"]
-    words += [f"--new-bindir={cluster.install / 'bin'}", f"--new-datadir={made}", f"--username={USER}"]
+    words += [f"--new-bindir={cluster.install / 'bin'}", f"--new-datadir={data}", f"--username={USER}"]
     words += [f"--socketdir={cluster.socket_dir}", f"--old-options={_LOCKS}", f"--new-options={_LOCKS}"]
-    with passfile(cluster, password) as told:
-        more, output = {**passwd_entry(cluster), **told}, cluster.log.with_name("upgrade.log")
-        run = partial(run, more=more, cwd=cluster.draft, output=output)
+    with passfile(cluster, password) as password_env:
+        env, output = {**passwd_entry(cluster), **password_env}, cluster.log.with_name("upgrade.log")
+        run = partial(run, more=env, cwd=cluster.draft, output=output)
         try:
             await run([*words, "--check"])
         except EmbeddedServerError as error:
             raise EmbeddedServerError(f"{_elsewhere(old)}; {error}") from error
         await run([*words, "--copy", "--no-sync"])
-    await run([cluster.program("initdb"), "--sync-only", f"--pgdata={made}"])
-    made.rename(cluster.pgdata)
+    await run([cluster.program("initdb"), "--sync-only", f"--pgdata={data}"])
+    data.rename(cluster.pgdata)
     sync_folder(cluster.version_dir)
     discard(cluster.draft)
     log.warning("the database is brought over", major=major, to=MAJOR, kept=str(old.parent))
@@ -125,14 +125,14 @@ async def bring_over(cluster: Cluster, old: Path, start_lock: int, alive: int) -
 
 def discard_older(home: Path) -> list[tuple[str, int]]:
     """Remove the clusters of older majors. Returns each with its bytes. The present one must have started."""
-    done = []
+    discarded = []
     for major in majors_in(home):
         if int(major) < int(MAJOR):
-            done.append((major, folder_bytes(home / major)))
+            discarded.append((major, folder_bytes(home / major)))
             shutil.rmtree(home / major)
-    if done:
+    if discarded:
         sync_folder(home)
-    return done
+    return discarded
 
 
 def folder_bytes(folder: Path) -> int:
@@ -159,10 +159,10 @@ def _major_of(install: Path) -> str | None:
     """Of which major programs are, by the first line of what `initdb` reads; not run, for whoever we are."""
     try:
         with (install / "share" / "postgresql" / "postgres.bki").open() as file:
-            found = re.match(r"# PostgreSQL (\d+)", file.readline())
+            match = re.match(r"# PostgreSQL (\d+)", file.readline())
     except OSError:
         return None
-    return found[1] if found and (install / "bin" / "pg_upgrade").exists() else None
+    return match[1] if match and (install / "bin" / "pg_upgrade").exists() else None
 
 
 def _elsewhere(old: Path) -> str:

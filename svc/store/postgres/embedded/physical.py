@@ -92,27 +92,31 @@ async def copy_cluster(server: EmbeddedServer, target: CopyTarget, earlier: byte
     words += ["--checkpoint=fast", "--no-password", f"--host={served.socket_dir}", f"--port={served.port}"]
     words += [f"--username={served.user}"]
     listing = cluster.home / "earlier-copy"
-    with disk.passfile(cluster, served.password) as told, tempfile.TemporaryFile() as complaints:
+    with disk.passfile(cluster, served.password) as password_env, tempfile.TemporaryFile() as complaints:
         if earlier is not None:
             disk.write_file(listing, earlier.decode(), 0o600, cluster.account)
             words.append(f"--incremental={listing}")
         try:
-            return await _copied(cluster, words, told, complaints, target)
+            return await _copied(cluster, words, password_env, complaints, target)
         finally:
             listing.unlink(missing_ok=True)
 
 
 async def _copied(
-    cluster: Cluster, words: list[str], told: dict[str, str], complaints: IO[bytes], target: CopyTarget
+    cluster: Cluster,
+    words: list[str],
+    password_env: dict[str, str],
+    complaints: IO[bytes],
+    target: CopyTarget,
 ) -> bytes:
     options = cluster.account.popen_options()
-    options["env"] = {**options["env"], **disk.passwd_entry(cluster), **told}
+    options["env"] = {**options["env"], **disk.passwd_entry(cluster), **password_env}
     process = await trio.to_thread.run_sync(_started, words, options, complaints)
     try:
         with trio.fail_after(COPY_TIMEOUT_S):
             assert process.stdout is not None
-            read = partial(_listing, _Copied(process.stdout, target))
-            found = await trio.to_thread.run_sync(read, abandon_on_cancel=True)
+            reader = partial(_listing, _Copied(process.stdout, target))
+            manifest = await trio.to_thread.run_sync(reader, abandon_on_cancel=True)
             code = await trio.to_thread.run_sync(
                 partial(process.wait, _END_TIMEOUT_S), abandon_on_cancel=True
             )
@@ -124,13 +128,13 @@ async def _copied(
         process.kill()
         with process:
             pass
-    if code != 0 or found is None:
+    if code != 0 or manifest is None:
         complaints.seek(0)
-        said = complaints.read(64 * 1024).decode(errors="replace")
-        last = " / ".join(line for line in said.splitlines()[-4:] if line) or f"exit status {code}"
-        fault = NoSummaries if _MISSING_SUMMARIES in said else EmbeddedServerError
-        raise fault(f"the cluster could not be copied: {last}")
-    return found
+        errors = complaints.read(64 * 1024).decode(errors="replace")
+        complaint = " / ".join(line for line in errors.splitlines()[-4:] if line) or f"exit status {code}"
+        fault = NoSummaries if _MISSING_SUMMARIES in errors else EmbeddedServerError
+        raise fault(f"the cluster could not be copied: {complaint}")
+    return manifest
 
 
 def _started(words: list[str], options: dict[str, Any], complaints: IO[bytes]) -> subprocess.Popen[bytes]:
@@ -140,17 +144,17 @@ def _started(words: list[str], options: dict[str, Any], complaints: IO[bytes]) -
 
 def _listing(copied: _Copied) -> bytes | None:
     """Read a copy to its end. Returns its listing, None of one that was cut off."""
-    found = None
+    manifest = None
     with suppress(tarfile.TarError, EOFError):
         stream: Any = copied
         with tarfile.open(fileobj=stream, mode="r|", bufsize=_CHUNK_BYTES) as tar:
             for member in tar:
                 if member.name == LISTING and member.size <= _LISTING_BYTES:
                     file = tar.extractfile(member)
-                    found = None if file is None else file.read()
+                    manifest = None if file is None else file.read()
     while copied.read(_CHUNK_BYTES):
         pass
-    return found
+    return manifest
 
 
 @asynccontextmanager
@@ -191,8 +195,8 @@ async def lay_cluster(
     disk.discard(cluster.draft)
     disk.claim_folder(cluster.draft, 0o700, cluster.account)
     places = [cluster.draft / str(number) for number in range(len(parts))]
-    for part, place in zip(parts, places, strict=True):
-        await trio.to_thread.run_sync(_unpack, part(), place, cluster)
+    for part, folder in zip(parts, places, strict=True):
+        await trio.to_thread.run_sync(_unpack, part(), folder, cluster)
     run = partial(
         disk.command,
         cluster.account,
@@ -200,25 +204,25 @@ async def lay_cluster(
         more=disk.passwd_entry(cluster),
         timeout_s=COPY_TIMEOUT_S,
     )
-    made = cluster.draft / "data"
+    data = cluster.draft / "data"
     if len(places) == 1:
-        places[0].rename(made)
+        places[0].rename(data)
     else:
         # The parts are thrown away after: what is equal need not be copied.
-        combine = [cluster.program("pg_combinebackup"), "--link", "--no-sync", f"--output={made}"]
+        combine = [cluster.program("pg_combinebackup"), "--link", "--no-sync", f"--output={data}"]
         await run([*combine, *map(str, places)])
-    (made / LISTING).unlink(missing_ok=True)
+    (data / LISTING).unlink(missing_ok=True)
     password = disk.password_of(cluster)
-    single = [cluster.program("postgres"), "--single", "-F", "-D", str(made), "-c", "exit_on_error=on"]
+    single = [cluster.program("postgres"), "--single", "-F", "-D", str(data), "-c", "exit_on_error=on"]
     # It replays the log of the copy first, and quotes no statement whatever happens.
     await run(
         [*single, "-c", "log_min_error_statement=panic", "postgres"],
         text=f"ALTER ROLE {disk.USER} PASSWORD '{password}'\n",
     )
-    await run([cluster.program("initdb"), "--sync-only", f"--pgdata={made}"])
+    await run([cluster.program("initdb"), "--sync-only", f"--pgdata={data}"])
     # From here on it is another line of history than the one that was copied.
     disk.write_file(_branch(cluster), secrets.token_hex(16), 0o600)
-    made.rename(cluster.pgdata)
+    data.rename(cluster.pgdata)
     disk.sync_folder(cluster.version_dir)
     disk.restoring(cluster).unlink()
     disk.sync_folder(cluster.home)
@@ -240,17 +244,17 @@ def _branch(cluster: Cluster) -> Path:
     return cluster.home / "branch"
 
 
-def _unpack(parts: Iterator[bytes], place: Path, cluster: Cluster) -> None:
-    place.mkdir(mode=0o700)
+def _unpack(parts: Iterator[bytes], folder: Path, cluster: Cluster) -> None:
+    folder.mkdir(mode=0o700)
     stream: Any = _Parts(parts)
     try:
         with tarfile.open(fileobj=stream, mode="r|", bufsize=_CHUNK_BYTES) as tar:
-            tar.extractall(place, filter="data")
+            tar.extractall(folder, filter="data")
     except tarfile.TarError as error:
         raise EmbeddedServerError(f"the copy of the cluster cannot be unpacked: {error}") from error
     while stream.read(_CHUNK_BYTES):
         pass
-    for path, _folders, files in os.walk(place):
+    for path, _folders, files in os.walk(folder):
         for name in (path, *(os.path.join(path, file) for file in files)):
             os.chmod(name, 0o700 if name == path else 0o600, follow_symlinks=True)
             if cluster.account.switch:

@@ -95,7 +95,7 @@ async def end_left(ended: int, folders: Sequence[Path]) -> None:
                 if not os.read(ended, 1):
                     return
             for data in folders:
-                if (left := read_postmaster(data)) is not None:
+                if (postmaster := read_postmaster(data)) is not None:
                     with suppress(ProcessLookupError):
-                        os.kill(left.pid, signal.SIGINT)
+                        os.kill(postmaster.pid, signal.SIGINT)
             await trio.sleep(LEFT_POLL_S)

@@ -59,20 +59,21 @@ async def scratch_server(
     `purpose` is a word; `remedy` ends the sentence of `NoRoom`; `filled` puts a cluster into its data folder
     first. Raises `EmbeddedServerError` too.
     """
-    with tempfile.TemporaryDirectory(prefix=f"trace-svc-{purpose}-", dir=parent) as made:
+    with tempfile.TemporaryDirectory(prefix=f"trace-svc-{purpose}-", dir=parent) as folder:
         # The database's account passes through, and lists nothing.
-        os.chmod(made, 0o711)  # noqa: S103
-        wanted, free = size_bytes * ROOM, shutil.disk_usage(made).free
-        if free < wanted:
+        os.chmod(folder, 0o711)  # noqa: S103
+        needed, free = size_bytes * ROOM, shutil.disk_usage(folder).free
+        if free < needed:
             raise NoRoom(
-                f"{Path(made).parent} has {size(free)} free, and to {purpose} wants {size(wanted)}: {remedy}"
+                f"{Path(folder).parent} has {size(free)} free, and to {purpose} wants {size(needed)}:"
+                f" {remedy}"
             )
         if filled is not None:
-            await filled(Path(made) / "data")
-        async with open_embedded(Path(made) / "data", memory_bytes=_MEMORY_BYTES) as embedded:
+            await filled(Path(folder) / "data")
+        async with open_embedded(Path(folder) / "data", memory_bytes=_MEMORY_BYTES) as embedded:
             served = embedded.served
             address = Address(
                 str(served.socket_dir), served.port, served.user, served.password, served.database
             )
             async with Database(address).opened() as database:
-                yield ScratchServer(database, Path(made))
+                yield ScratchServer(database, Path(folder))

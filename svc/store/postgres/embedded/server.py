@@ -34,6 +34,7 @@ import attrs
 import structlog
 import trio
 
+from protocol.paths import path_refusal
 from svc.store.postgres.embedded import cluster as disk
 from svc.store.postgres.embedded import majors
 from svc.store.postgres.embedded.cluster import Cluster, EmbeddedServerError
@@ -195,7 +196,8 @@ class EmbeddedServer:
             text = f"the database server was not up within {START_TIMEOUT_S:.0f} s; see {self._home / 'log'}"
             raise EmbeddedServerError(text) from error
         except OSError as error:  # a full disk, a folder taken away
-            raise EmbeddedServerError(f"cannot keep the database in {self._home}: {error}") from error
+            path = Path(os.fsdecode(error.filename or self._home))
+            raise EmbeddedServerError(path_refusal(path, error, "SVC_DATA_DIR")) from error
         self.served = Served(postmaster.socket_dir, postmaster.port, disk.USER, self._password, disk.DATABASE)
         self.cluster = cluster
         self.version, self.adopted, self._pid = cluster.version, adopted, postmaster.pid
@@ -213,15 +215,15 @@ class EmbeddedServer:
                     f"the release before is running on {old.parent}: stop it, and this one takes over"
                 )
             clear_stale_pid_file(old)
-            ended, alive = os.pipe()
+            pipe_end, alive = os.pipe()
             try:
                 await majors.bring_over(cluster, old, start, alive)
             finally:
                 os.close(alive)
                 try:
-                    await end_left(ended, (old, cluster.draft / "data"))
+                    await end_left(pipe_end, (old, cluster.draft / "data"))
                 finally:
-                    os.close(ended)
+                    os.close(pipe_end)
 
     async def _adopt_or_launch(self, cluster: Cluster) -> tuple[bool, Postmaster]:
         unseen_until = trio.current_time() + UNSEEN_TIMEOUT_S
@@ -258,7 +260,7 @@ class EmbeddedServer:
         await trio.to_thread.run_sync(disk.write_settings, cluster, self._memory_bytes, self._budget_bytes)
         await trio.to_thread.run_sync(cap_log, cluster.log)
         with opened(cluster.log, os.O_WRONLY | os.O_APPEND) as output:
-            told = os.fstat(output).st_size
+            log_size = os.fstat(output).st_size
             self._child = await trio.lowlevel.open_process(
                 [cluster.program("postgres"), "-D", str(cluster.pgdata), "-c", f"config_file={cluster.conf}"],
                 stdin=subprocess.DEVNULL,
@@ -279,7 +281,7 @@ class EmbeddedServer:
             if (code := self._child.poll()) is not None:
                 raise EmbeddedServerError(
                     f"the database server ended with exit code {code} while starting:"
-                    f" {log_tail(cluster.log, told)}"
+                    f" {log_tail(cluster.log, log_size)}"
                 )
             await still.rest()
 
