@@ -163,7 +163,15 @@ class House:
         means, provider = self.means, ambient(self.settings)
         return Mcp(
             self.keys,
-            Reads.of(self.pools.questions, queries, now, means.installed, provider, self.pools.history),
+            Reads.of(
+                self.pools.questions,
+                queries,
+                now,
+                means.installed,
+                provider,
+                self.pools.history,
+                extensions=self.settings.mcp_extensions,
+            ),
             means.turns,
             enabled=not self.settings.auth_disabled,
             surroundings=means.surroundings,

@@ -16,6 +16,7 @@ from protocol.detection import CaseState, EvidenceRole, Severity
 from protocol.rest.query import Q_MAX, FilterValue
 from protocol.taxonomy import FailureScope, Layer
 from protocol.text import clean
+from svc.domain.measures import MeasureName
 from svc.domain.span import Kind, Status
 
 DatasetName = Literal["spans", "tool_calls", "classifier_events", "metric_rollups"]
@@ -71,6 +72,19 @@ _Closed = Annotated[Between, Meta(description="ISO 8601 instants `from` and `to`
 _HalfOpen = Annotated[
     Between,
     Meta(description="ISO 8601 instants [from, to) on the dataset's time column; `to` itself is outside."),
+]
+
+
+_By = Annotated[
+    Literal["created_at", "started_at"],
+    Meta(
+        description="The time that range is on: created_at (when rows arrived, unless told) or started_at"
+        " (when it happened). Ask about yesterday or last week by started_at."
+    ),
+]
+_Measure = Annotated[
+    MeasureName,
+    Meta(description="What to work out beside the count: see measures of describe_dataset."),
 ]
 
 
@@ -208,6 +222,21 @@ class ListSpans(Arguments):
     cursor: _Cursor | UnsetType = UNSET
 
 
+class ListSpansExtended(ListSpans):
+    """list_spans with what extends the specification."""
+
+    by: (
+        Annotated[
+            Literal["created_at", "started_at"],
+            Meta(
+                description="The time of range and order: created_at (when spans arrived, unless told) or"
+                " started_at (when they ran)."
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+
+
 class GetSpan(Arguments):
     """get_span."""
 
@@ -242,6 +271,13 @@ class QueryCount(Arguments):
     filters: _Filters | UnsetType = UNSET
 
 
+class QueryCountExtended(QueryCount):
+    """query_count with what extends the specification."""
+
+    by: _By | UnsetType = UNSET
+    measure: _Measure | UnsetType = UNSET
+
+
 class QueryTimeseries(Arguments):
     """query_timeseries."""
 
@@ -254,6 +290,21 @@ class QueryTimeseries(Arguments):
     filters: _Filters | UnsetType = UNSET
 
 
+class QueryTimeseriesExtended(QueryTimeseries):
+    """query_timeseries with what extends the specification."""
+
+    interval: Literal["minute", "hour", "day", "week", "month"]  # type: ignore[assignment] # takes more
+    by: _By | UnsetType = UNSET
+    measure: _Measure | UnsetType = UNSET
+    group_by: (
+        Annotated[str, Meta(description="A facetable field: series holds its largest values beside the sum.")]
+        | UnsetType
+    ) = UNSET
+    top_n: Annotated[int, Meta(description="Series of group_by: 5 unless told, at most 20.")] | UnsetType = (
+        UNSET
+    )
+
+
 class QueryFacets(Arguments):
     """query_facets."""
 
@@ -262,6 +313,20 @@ class QueryFacets(Arguments):
     range: _HalfOpen | UnsetType = UNSET
     filters: _Filters | UnsetType = UNSET
     top_n: Annotated[int, Meta(description="Values shown: 20 unless told, at most 100.")] | UnsetType = UNSET
+
+
+class QueryFacetsExtended(QueryFacets):
+    """query_facets with what extends the specification."""
+
+    by: _By | UnsetType = UNSET
+    measure: _Measure | UnsetType = UNSET
+    sort: (
+        Annotated[
+            Literal["descending", "ascending"],
+            Meta(description="By the measure, or the count: the most first unless told."),
+        ]
+        | UnsetType
+    ) = UNSET
 
 
 class QuerySearch(Arguments):
@@ -274,6 +339,12 @@ class QuerySearch(Arguments):
     filters: _Filters | UnsetType = UNSET
     limit: _LongLimit | UnsetType = UNSET
     cursor: _Cursor | UnsetType = UNSET
+
+
+class QuerySearchExtended(QuerySearch):
+    """query_search with what extends the specification."""
+
+    by: _By | UnsetType = UNSET
 
 
 def schema_of(type_: type[Arguments]) -> dict[str, Any]:
@@ -304,10 +375,10 @@ def _plain(schema: Any, components: Mapping[str, Any]) -> Any:
 def tidied(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Arguments as they are meant: null and blank texts are absent, 20.0 is 20, U+0000 is U+FFFD."""
     tidy = {clean(name): _tidy(value) for name, value in arguments.items()}
-    found = {name: value for name, value in tidy.items() if not _blank(value)}
-    if isinstance(found.get("range"), dict):
-        found["range"] = {name: value for name, value in found["range"].items() if not _blank(value)}
-    return found
+    present = {name: value for name, value in tidy.items() if not _blank(value)}
+    if isinstance(present.get("range"), dict):
+        present["range"] = {name: value for name, value in present["range"].items() if not _blank(value)}
+    return present
 
 
 def _tidy(value: Any) -> Any:
