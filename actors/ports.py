@@ -23,6 +23,7 @@ from protocol.alerts import (
     ToldDirectly,
     Undelivered,
 )
+from protocol.attempts import CountedAttempt
 from protocol.broker import Inbox, Lane, Published
 from protocol.certificates import Challenge, ChallengeKind, Kept, Ordered, Pair
 from protocol.detection import DueCase, RcaLease, RcaStarted
@@ -53,11 +54,11 @@ from protocol.storage import (
     WriteFailed,
     Written,
 )
-from protocol.tries import CountedTry
 
 __all__ = [
     "AlertOutbox",
     "AlertWatch",
+    "AttemptStore",
     "Authority",
     "Batch",
     "BatchSink",
@@ -96,7 +97,6 @@ __all__ = [
     "StandingShelf",
     "StoreRefused",
     "TraceShelf",
-    "TryShelf",
     "WriteFailed",
     "Written",
 ]
@@ -244,10 +244,10 @@ class LeaseShelf(Protocol):
     async def release(self) -> None: ...
 
 
-class TryShelf(Protocol):
+class AttemptStore(Protocol):
     """Where copies tell one another what they counted. Raises `Outage`."""
 
-    async def tell(self, counted: Sequence[CountedTry]) -> None: ...
+    async def tell(self, counted: Sequence[CountedAttempt]) -> None: ...
 
 
 class Showcase(Protocol):

@@ -212,7 +212,7 @@ async def _read_anew(house: House) -> None:
 async def _open_doors(house: House, doors: trio.Nursery, front: _Front) -> Ready:
     settings = house.settings
     secure, tls = (None, None) if front.tls is None else front.tls
-    contain_connections(house.crowd, None if tls is None else tls.doors)
+    contain_connections(house.connection_limiter, None if tls is None else tls.doors)
     house.bound_to(front.plain.getsockname()[1])
     house.demo.url = _near(front.plain if secure is None else secure, secure is not None)
     host = settings.http_bind[0]

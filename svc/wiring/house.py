@@ -45,7 +45,7 @@ from svc.front.otlp.grpc import OtlpGrpc
 from svc.front.otlp.http import OtlpHttp
 from svc.front.otlp.intake import Intake
 from svc.front.otlp.quotas import Quotas
-from svc.front.server.crowd import Crowd
+from svc.front.server.connection_limiter import ConnectionLimiter
 from svc.front.server.door import Door
 from svc.ingest.decoder import decoder_process
 from svc.ingest.writer import Ingest
@@ -70,6 +70,7 @@ from svc.web.site import Site
 from svc.wiring.agents import RequestDesk, agent_loops, ambient, launcher_state, mcp_url
 from svc.wiring.alert_post import AlertPost
 from svc.wiring.alerts import OwnLooks, alert_loops, copy_name
+from svc.wiring.attempts import shared_attempts
 from svc.wiring.compiled import compiled_loops
 from svc.wiring.detecting import detecting_loop
 from svc.wiring.keeping import leases, optional_loops, retention_report
@@ -83,7 +84,6 @@ from svc.wiring.safekeeping import Safekeeping, safekeeping_loops
 from svc.wiring.spools import Spooling, drainers, ingest_limits, quota_sizes, sizes_for
 from svc.wiring.tee import Teeing
 from svc.wiring.tls import Tls
-from svc.wiring.tries import shared_tries
 
 
 class House:
@@ -142,7 +142,7 @@ class House:
         self.owner_link, self.demo = OwnerLink(now), DemoProcess()
         api = Api(self.means, ROUTES)
         app = App(self.keys, queries, self.health, self.metrics, api, self._pages()).build()
-        self.crowd = Crowd(connections_allowed)
+        self.connection_limiter = ConnectionLimiter(connections_allowed)
         self.door = self._door(self._mcp(queries), app)
         self.grpc = OtlpGrpc(intake=self.intake, keys=self.keys, callers=self.means.callers)
         self.metrics.watch(self._sources())
@@ -164,7 +164,7 @@ class House:
         return Mcp(
             self.keys,
             Reads.of(self.pools.questions, queries, now, means.installed, provider, self.pools.history),
-            means.turns,
+            means.concurrency,
             enabled=not self.settings.auth_disabled,
             surroundings=means.surroundings,
         )
@@ -227,8 +227,8 @@ class House:
             sign_ins=lambda: sign_ins(self.means),
             pools=self.pools.state,
             outages=self.pools.outages,
-            shed=lambda: self.crowd.shed,
-            turned_away=lambda: self.means.turns.refused,
+            shed=lambda: self.connection_limiter.shed,
+            turned_away=lambda: self.means.concurrency.refused,
             board=self.board,
             in_flight=lambda: self.door.in_flight,
             loop=self.watchdog.snapshot,
@@ -345,8 +345,8 @@ class House:
         if self.settings.embedded:
             return []
         window_s = self.settings.auth_tries_window_s
-        tries = shared_tries(self.means.tries, self.pools.admission, window_s)
-        loops = [self.shared_prices.loop(self.board), *tries.loops(self.board)]
+        attempts = shared_attempts(self.means.attempts, self.pools.admission, window_s)
+        loops = [self.shared_prices.loop(self.board), *attempts.loops(self.board)]
         return loops + replica_loops(self.pools.replica, self.board)
 
     def _looks(self) -> OwnLooks:

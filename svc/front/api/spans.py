@@ -53,7 +53,7 @@ async def get_payload(call: Call[None]) -> ApiStream | Refusal:
     if not _TRACE_ID.fullmatch(trace_id) or not _SPAN_ID.fullmatch(span_id):
         return NO_PAYLOAD
     pieces = _stream_payload(call, bytes.fromhex(trace_id), bytes.fromhex(span_id))
-    # It begins here: from now on whoever drops it gives its lane and turn back.
+    # It begins here: from now on whoever drops it gives its lane and slot back.
     await anext(pieces)
     return ApiStream(pieces, STREAM_TIMEOUT_S)
 
@@ -69,7 +69,7 @@ async def _stream_payload(call: Call[None], trace_id: bytes, span_id: bytes) -> 
     except trio.WouldBlock:
         raise Refused(TOO_MANY_PAYLOADS) from None
     try:
-        async with call.means.turns.turn(f"payload:{call.caller.label}"):
+        async with call.means.concurrency.slot(f"payload:{call.caller.label}"):
             envelope = await SpanReads(call.means.history).envelope(
                 call.project.id, trace_id, span_id, MOST_BYTES
             )

@@ -49,11 +49,11 @@ from protocol.storage import Outage, StoreRefused
 from protocol.tokens import Scope
 from svc.front.auth.bearer import authorize
 from svc.front.auth.client import Surroundings
+from svc.front.concurrency import ConcurrencyLimiter
 from svc.front.mcp.handlers import ToolError
 from svc.front.mcp.reads import Reads
 from svc.front.mcp.tools import BY_NAME, LISTED, LISTED_TO_RUNS, BadArguments, Tool, instructions
 from svc.front.server.door import AsgiScope, Body, Receive, Send, refuse, respond
-from svc.front.turns import Turns
 from svc.store.reads.payloads import ROOM_BYTES, Opening, answer_bytes
 
 log = logging.getLogger(__name__)
@@ -94,7 +94,7 @@ class Mcp:
 
     keys: Keys
     reads: Reads
-    turns: Turns
+    concurrency: ConcurrencyLimiter
     enabled: bool = True
     surroundings: Surroundings = attrs.field(factory=Surroundings)
 
@@ -238,7 +238,7 @@ class Mcp:
     ) -> Any:
         """The answer of a tool, encoded in a thread: a page of payloads would hold up the doors."""
         parsed = tool.read(arguments)
-        async with self.turns.turn(grant.key_id):
+        async with self.concurrency.slot(grant.key_id):
             reads = attrs.evolve(self.reads, room_bytes=room_bytes, opening=opening)
             answer = await tool.handler(reads, grant.project_id, parsed)
             return await trio.to_thread.run_sync(_told, answer, room_bytes)

@@ -8,44 +8,44 @@ from uuid import uuid4
 
 import attrs
 
+from actors.attempts import AttemptQueue, AttemptReporter
 from actors.news import News
 from actors.supervision import Actor, Board, Vitals
-from actors.tries import TryBook, TryTeller
-from svc.front.auth.limits import Tries
+from svc.front.auth.limits import AttemptLimiter
 from svc.store.postgres.database import Database
+from svc.store.replicas.attempts import CHANNEL, PostgresAttemptStore
 from svc.store.replicas.notices import notices
-from svc.store.replicas.tries import CHANNEL, TryStore
 
 
 @attrs.define(eq=False)
-class SharedTries:
+class SharedAttempts:
     """The counts of this copy and the way to the others."""
 
-    tries: Tries
-    store: TryStore
-    book: TryBook = attrs.field(factory=TryBook)
+    attempts: AttemptLimiter
+    store: PostgresAttemptStore
+    queue: AttemptQueue = attrs.field(factory=AttemptQueue)
     _seen: dict[str, int] = attrs.field(factory=dict)
 
     def __attrs_post_init__(self) -> None:
-        self.tries.shared(self.book.put)
+        self.attempts.shared(self.queue.put)
 
     async def look(self) -> None:
         """Count what others have counted since. Raises `Outage`."""
         news = await self.store.news(self._seen)
         self._seen = news.seen
-        for attempt in news.tries:
-            self.tries.learn(attempt)
+        for attempt in news.attempts:
+            self.attempts.learn(attempt)
 
     def loops(self, board: Board) -> list[tuple[Callable[[], Actor], Vitals]]:
         """Who tells and who hears."""
         telling, hearing = board.enrol("try-teller", spare=True), board.enrol("try-news", spare=True)
         subscribe = partial(notices, self.store.database, CHANNEL)
         return [
-            (lambda: TryTeller(book=self.book, shelf=self.store, vitals=telling), telling),
+            (lambda: AttemptReporter(queue=self.queue, shelf=self.store, vitals=telling), telling),
             (lambda: News(notices=subscribe, look=self.look, vitals=hearing), hearing),
         ]
 
 
-def shared_tries(tries: Tries, database: Database, window_s: float) -> SharedTries:
+def shared_attempts(attempts: AttemptLimiter, database: Database, window_s: float) -> SharedAttempts:
     """Through this database, under a name that no other copy has."""
-    return SharedTries(tries, TryStore(database, str(uuid4()), window_s))
+    return SharedAttempts(attempts, PostgresAttemptStore(database, str(uuid4()), window_s))
