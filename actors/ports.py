@@ -29,10 +29,10 @@ from protocol.certificates import Challenge, ChallengeKind, Kept, Ordered, Pair
 from protocol.detection import DueCase, RcaLease, RcaStarted
 from protocol.detection_rounds import Folded
 from protocol.running import (
+    RunEvents,
     RunnerAway,
     RunnerHealth,
     RunnerRefused,
-    RunNews,
     RunRequest,
     RunResult,
     RunStands,
@@ -310,7 +310,7 @@ class RunShelf(Protocol):
 
     async def cancelled(self, lease: RunLease, spent: Spent, now: datetime) -> bool: ...
 
-    def news(self) -> AbstractAsyncContextManager[AsyncIterator[str]]: ...
+    def notices(self) -> AbstractAsyncContextManager[AsyncIterator[str]]: ...
 
 
 class RunDesk(Protocol):
@@ -340,7 +340,7 @@ class RunnerLink(Protocol):
 
     async def begin(self, name: str, request: RunRequest) -> RunStands | RunnerRefused | RunnerAway: ...
 
-    async def events(self, name: str, after: int) -> RunNews | RunnerRefused | RunnerAway: ...
+    async def events(self, name: str, after: int) -> RunEvents | RunnerRefused | RunnerAway: ...
 
     async def result(self, name: str) -> RunResult | RunnerRefused | RunnerAway: ...
 

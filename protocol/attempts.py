@@ -29,7 +29,7 @@ class ReportedAttempt:
 
 @attrs.frozen
 class ReportedAttempts:
-    """News of the other copies: where they begin next time, and what is new."""
+    """What the other copies reported: where they begin next time, and what is new."""
 
     seen: dict[str, int]
     attempts: tuple[ReportedAttempt, ...]

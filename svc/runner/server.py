@@ -27,9 +27,9 @@ from protocol.running import (
     WAIT_S,
     OldAnswer,
     OldFailure,
+    RunEvents,
     RunnerError,
     RunnerHealth,
-    RunNews,
     RunRequest,
     RunResult,
     RunStands,
@@ -171,12 +171,12 @@ class RunnerDoor:
                 or run.spent != run.spent_heard
                 or any(event.seq > cursor for event in run.events)
             ):
-                await run.news.wait()
+                await run.changed.wait()
         run.read_s = trio.current_time()
         events = [event.told() for event in run.events if event.seq > cursor][:EVENTS_A_POLL]
         last_seq = events[-1]["seq"] if events else cursor
         run.spent_heard = run.spent
-        return _Reply(200, RunNews(run.state, last_seq, datetime.now(UTC).isoformat(), run.spent, events))
+        return _Reply(200, RunEvents(run.state, last_seq, datetime.now(UTC).isoformat(), run.spent, events))
 
     def _one(self, name: str) -> _Reply:
         run = self.table.find(name)

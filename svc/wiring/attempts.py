@@ -9,7 +9,7 @@ from uuid import uuid4
 import attrs
 
 from actors.attempts import AttemptQueue, AttemptReporter
-from actors.news import News
+from actors.notifications import NotificationListener
 from actors.supervision import Actor, Board, Vitals
 from svc.front.auth.limits import AttemptLimiter
 from svc.store.postgres.database import Database
@@ -29,11 +29,11 @@ class SharedAttempts:
     def __attrs_post_init__(self) -> None:
         self.attempts.shared(self.queue.put)
 
-    async def look(self) -> None:
+    async def check(self) -> None:
         """Count what others have counted since. Raises `Outage`."""
-        news = await self.store.news(self._seen)
-        self._seen = news.seen
-        for attempt in news.attempts:
+        reported = await self.store.reported(self._seen)
+        self._seen = reported.seen
+        for attempt in reported.attempts:
             self.attempts.learn(attempt)
 
     def loops(self, board: Board) -> list[tuple[Callable[[], Actor], Vitals]]:
@@ -42,7 +42,7 @@ class SharedAttempts:
         subscribe = partial(notices, self.store.database, CHANNEL)
         return [
             (lambda: AttemptReporter(queue=self.queue, shelf=self.store, vitals=telling), telling),
-            (lambda: News(notices=subscribe, look=self.look, vitals=hearing), hearing),
+            (lambda: NotificationListener(notices=subscribe, check=self.check, vitals=hearing), hearing),
         ]
 
 

@@ -19,7 +19,7 @@ from actors.detecting import Detecting
 from actors.drainer import Drainer, Tally
 from actors.exporters import ExporterWriter
 from actors.hours import CUBES_ROUND_S, ROLLUPS_ROUND_S, HourBuilder
-from actors.keys import HASHERS, MAILBOX_BOUND, KeyCache, KeyNews, Keys, Verdicts, Verify
+from actors.keys import HASHERS, MAILBOX_BOUND, KeyCache, Keys, RevocationListener, Verdicts, Verify
 from actors.keys import snapshot as keys_snapshot
 from actors.partitions import Partitioner
 from actors.ports import BatchSink, Hours
@@ -275,7 +275,7 @@ class House:
 
     def loops(self) -> list[tuple[Callable[[], Actor], Vitals]]:
         """The actors that run until they are cancelled, in the order of their start."""
-        cache, news = self.board.enrol("key-cache"), self.board.enrol("key-news")
+        cache, listener = self.board.enrol("key-cache"), self.board.enrol("key-news")
         partitioner = self.board.enrol("partitioner", spare=True)
         exporters, purger = (self.board.enrol(name, spare=True) for name in ("exporter-writer", "purger"))
         loops: list[tuple[Callable[[], Actor], Vitals]] = [
@@ -291,7 +291,7 @@ class House:
                 ),
                 cache,
             ),
-            (lambda: KeyNews(verdicts=self.verdicts, shelf=self.shelf, vitals=news), news),
+            (lambda: RevocationListener(verdicts=self.verdicts, shelf=self.shelf, vitals=listener), listener),
             self._builder(CubeStore(self.pools.upkeep), "cube-builder", CUBES_ROUND_S),
             (lambda: ExporterWriter(write=self._write_exporters, vitals=exporters), exporters),
             self._builder(RollupStore(self.pools.upkeep), "rollup-writer", ROLLUPS_ROUND_S),

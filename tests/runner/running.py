@@ -10,7 +10,7 @@ import attrs
 import trio
 
 from protocol.agents import RUN_TOOLS, RunLimits
-from protocol.running import OVER, Credential, McpPlace, RunNews, RunRequest, RunResult, RunStands
+from protocol.running import OVER, Credential, McpPlace, RunEvents, RunRequest, RunResult, RunStands
 from svc.domain.agents.schemas import SCHEMAS
 from svc.domain.pricing import PriceBook
 from svc.outside.addresses import LOCAL_NETWORKS, AddressRule
@@ -86,11 +86,11 @@ async def followed(client: RunnerClient, name: str) -> tuple[RunResult, list[dic
     events: list[dict[str, Any]] = []
     after = 0
     while True:
-        news = await client.events(name, after)
-        assert isinstance(news, RunNews), news
-        events += news.events
-        after = news.next
-        if news.state in OVER:
+        run_events = await client.events(name, after)
+        assert isinstance(run_events, RunEvents), run_events
+        events += run_events.events
+        after = run_events.next
+        if run_events.state in OVER:
             break
     result = await client.result(name)
     assert isinstance(result, RunResult), result

@@ -71,7 +71,7 @@ async def test_who_tried_is_in_no_table_and_what_is_over_goes(store: Database) -
     ]
     assert all(len(row["name"]) == 16 for row in rows)
     await store.fetch("update try_count set at = now() - interval '1 hour'")
-    assert (await copy_of(store).store.news({})).attempts == ()
+    assert (await copy_of(store).store.reported({})).attempts == ()
     await shared.store.tell([])
     assert await store.fetch("select from try_count") == []
 

@@ -50,7 +50,7 @@ class PostgresAttemptStore:
 
         await self.database.run(work)
 
-    async def news(self, seen: Mapping[str, int]) -> ReportedAttempts:
+    async def reported(self, seen: Mapping[str, int]) -> ReportedAttempts:
         """What others told that is not seen yet."""
         # Beyond the places that were reached; from a copy that is new, all within the window.
         rows = await self.database.fetch(
