@@ -35,8 +35,8 @@ from protocol.running import (
     RunStands,
 )
 from protocol.tokens import bearer
-from svc.runner.hands import Backend
 from svc.runner.runs import OtherDigest, RunnerRun, RunTable, TableFull
+from svc.runner.sandbox import SandboxBackend
 
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 Receive = Callable[[], Awaitable[dict[str, Any]]]
@@ -74,7 +74,7 @@ class RunnerDoor:
     """The application. `key` is what every call but `/healthz` has to bring."""
 
     table: RunTable
-    backend: Backend
+    backend: SandboxBackend
     key: str = attrs.field(repr=False)
     version: str
     provider_mode: str
