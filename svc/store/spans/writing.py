@@ -23,11 +23,11 @@ import msgspec
 
 from protocol.storage import Written
 from svc.domain.calendar import day_of
+from svc.domain.duplicate_calls import mark_duplicate_calls
 from svc.domain.intake import StoredSpan
 from svc.domain.rollup import TraceRollup, roll_up
 from svc.domain.span import SpanRow
 from svc.domain.tool_calls import dedupe_tool_calls
-from svc.domain.twins import mark_twins
 from svc.store.aggregates.closed_hours import CUBED, mark_dirty
 from svc.store.aggregates.rollups import hold_rollups
 from svc.store.postgres.clock import Clock, server_clock
@@ -131,7 +131,7 @@ class SpanStore:
             by_project.setdefault(span.project_id, []).append(span.row)
             by_trace.setdefault((span.project_id, span.row.trace_id), []).append(span)
         for rows in by_project.values():
-            mark_twins(rows)
+            mark_duplicate_calls(rows)
         rollups = {key: _rolled(group) for key, group in by_trace.items()}
         if self.dated is not None:
             await hold_rollups(connection, by_project)
