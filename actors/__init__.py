@@ -20,11 +20,11 @@ everyone else holds a handle or a passive object that the wiring lends.
       │   AlertDeliverer × 3 ◀─claim─ store; ──send──▶ channels of people
       │   NightlyBackup ══▶ `trace-svc backup` (a process of its own) ◀─read─ store
       │
-      ├──verify──▶ KeyCache ──look up──▶ store ──revocations──▶ KeyNews ──evict──▶ Verdicts
+      ├──verify──▶ KeyCache ──look up──▶ store ──revocations──▶ RevocationListener ──evict──▶ Verdicts
       │
       └──show◀── OwnCertificate ◀── files, AcmeCertificate ◀──▶ the certificate authority
 
-    TryBook ──▶ TryTeller ──tell──▶ store ──notices──▶ News of other copies: tries, prices, certificates
+    AttemptQueue ──▶ AttemptReporter ──▶ store ──notices──▶ NotificationListener (attempts, prices, TLS)
     LeaseKeeper ──take──▶ store; Heartbeat and AcmeCertificate ask `Leases` whether it is on this copy
 
 The arrows are the whole graph; it has no cycle, so no two actors can wait for each other.
@@ -32,7 +32,7 @@ The spool and the table of verdicts are passive: they hold state, the actors hol
 
 Read in this order: `supervision`, `ports`, `spool`, `drainer`, `decoders`, `keys`, `roller`; then the other
 spools (`disk_spool`, `broker_spool`), the quiet loops (`partitions`, `hours`, `sweeper`, `exporters`,
-`purger`, `certificates`, `leases`, `tries`, `disk_budget`, `backups`, `alerts`, `alert_outage`, all of them
-`rounds`), `tee`, `news`, and `detecting` with what runs in the other process (`folder`, `analyst`), at last
-`launcher` and `runner_child`.
+`purger`, `certificates`, `leases`, `attempts`, `disk_budget`, `backups`, `alerts`, `alert_outage`, all of
+them `rounds`), `tee`, `notifications`, and `detecting` with what runs in the other process (`folder`,
+`analyst`), at last `launcher` and `runner_child`.
 """

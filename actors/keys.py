@@ -1,8 +1,8 @@
 """The key cache: turns a bearer token into a grant, with bcrypt off the path of every known token.
 
 Owns the table of verdicts (`Verdicts`, passive, lent by the wiring) and the two actors around it:
-`KeyCache` verifies tokens that are not in the table, `KeyNews` evicts what the database says was revoked.
-Fronts hold a `Keys` handle and never see a mailbox. Nothing here writes a key.
+`KeyCache` verifies tokens that are not in the table, `RevocationListener` evicts what the database says was
+revoked. Fronts hold a `Keys` handle and never see a mailbox. Nothing here writes a key.
 
 Secrets: tokens are kept as SHA-256 digests only, for as long as a verdict lives. No token, prefix or hash
 is logged.
@@ -354,7 +354,7 @@ class KeyCache:
             await self._flush_used()
 
 
-class KeyNews:
+class RevocationListener:
     """Evicts what the database announces; after a lost connection every key has to be verified anew."""
 
     def __init__(self, *, verdicts: Verdicts, shelf: KeyShelf, vitals: Vitals) -> None:

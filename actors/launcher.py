@@ -149,8 +149,8 @@ class Launcher:
     async def _listen(self) -> None:
         while True:
             try:
-                async with self._shelf.news() as news:
-                    async for _ in news:
+                async with self._shelf.notices() as notices:
+                    async for _ in notices:
                         self._wake()
             except Outage:
                 pass
@@ -310,22 +310,24 @@ class Launcher:
         """Follow the run until it is over; what stood in the way of that."""
         cursor = tries = 0
         while True:
-            news = await link.events(hold.lease.name, cursor)
-            if isinstance(news, RunnerRefused | RunnerAway):
+            run_events = await link.events(hold.lease.name, cursor)
+            if isinstance(run_events, RunnerRefused | RunnerAway):
                 tries += 1
-                if tries >= WATCH_TRIES or (isinstance(news, RunnerRefused) and news.status < 500):
-                    return news
+                if tries >= WATCH_TRIES or (
+                    isinstance(run_events, RunnerRefused) and run_events.status < 500
+                ):
+                    return run_events
                 await trio.sleep(WATCH_PAUSE_S)
                 continue
-            tries, spent_before, hold.spent = 0, hold.spent, news.spent
+            tries, spent_before, hold.spent = 0, hold.spent, run_events.spent
             try:
-                if news.events or news.spent != spent_before:
-                    await self._shelf.progress(hold.lease, news.spent, news.events)
-                cursor = news.next
+                if run_events.events or run_events.spent != spent_before:
+                    await self._shelf.progress(hold.lease, run_events.spent, run_events.events)
+                cursor = run_events.next
             except Outage:
                 # The run goes on; what happened is told again.
                 await trio.sleep(OUTAGE_PAUSE_S)
-            if news.state in OVER:
+            if run_events.state in OVER:
                 return None
 
     async def _settle(self, hold: _Hold, course: Course) -> None:

@@ -23,15 +23,16 @@ from protocol.alerts import (
     ToldDirectly,
     Undelivered,
 )
+from protocol.attempts import CountedAttempt
 from protocol.broker import Inbox, Lane, Published
 from protocol.certificates import Challenge, ChallengeKind, Kept, Ordered, Pair
 from protocol.detection import DueCase, RcaLease, RcaStarted
 from protocol.detection_rounds import Folded
 from protocol.running import (
+    RunEvents,
     RunnerAway,
     RunnerHealth,
     RunnerRefused,
-    RunNews,
     RunRequest,
     RunResult,
     RunStands,
@@ -53,11 +54,11 @@ from protocol.storage import (
     WriteFailed,
     Written,
 )
-from protocol.tries import CountedTry
 
 __all__ = [
     "AlertOutbox",
     "AlertWatch",
+    "AttemptStore",
     "Authority",
     "Batch",
     "BatchSink",
@@ -96,7 +97,6 @@ __all__ = [
     "StandingShelf",
     "StoreRefused",
     "TraceShelf",
-    "TryShelf",
     "WriteFailed",
     "Written",
 ]
@@ -244,10 +244,10 @@ class LeaseShelf(Protocol):
     async def release(self) -> None: ...
 
 
-class TryShelf(Protocol):
+class AttemptStore(Protocol):
     """Where copies tell one another what they counted. Raises `Outage`."""
 
-    async def tell(self, counted: Sequence[CountedTry]) -> None: ...
+    async def tell(self, counted: Sequence[CountedAttempt]) -> None: ...
 
 
 class Showcase(Protocol):
@@ -310,7 +310,7 @@ class RunShelf(Protocol):
 
     async def cancelled(self, lease: RunLease, spent: Spent, now: datetime) -> bool: ...
 
-    def news(self) -> AbstractAsyncContextManager[AsyncIterator[str]]: ...
+    def notices(self) -> AbstractAsyncContextManager[AsyncIterator[str]]: ...
 
 
 class RunDesk(Protocol):
@@ -340,7 +340,7 @@ class RunnerLink(Protocol):
 
     async def begin(self, name: str, request: RunRequest) -> RunStands | RunnerRefused | RunnerAway: ...
 
-    async def events(self, name: str, after: int) -> RunNews | RunnerRefused | RunnerAway: ...
+    async def events(self, name: str, after: int) -> RunEvents | RunnerRefused | RunnerAway: ...
 
     async def result(self, name: str) -> RunResult | RunnerRefused | RunnerAway: ...
 

@@ -182,7 +182,7 @@ class RunStands(msgspec.Struct, frozen=True):
     known: bool = False
 
 
-class RunNews(msgspec.Struct, frozen=True):
+class RunEvents(msgspec.Struct, frozen=True):
     """What happened since the last look."""
 
     state: RunnerState

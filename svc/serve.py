@@ -2,7 +2,7 @@
 
 `serve` runs the whole of it. What is plugged into what is `svc.wiring.house`.
 
-Ordering of a stop, within `SVC_SHUTDOWN_DRAIN_SECONDS`: the doors refuse new requests and finish the old;
+Ordering of a stop, within `SVC_SHUTDOWN_DRAIN_SECONDS`: the listeners refuse new requests and finish the old;
 the spool closes; the drainers empty it and go home; the loops are cancelled; the pool, the embedded server
 and the asyncio loop close.
 """
@@ -70,10 +70,10 @@ async def serve(
 ) -> None:
     """Run the service until SIGTERM, SIGINT or `stop`.
 
-    Tells `task_status` when every door is open, or None when it was stopped before that.
+    Tells `task_status` when every listener is open, or None when it was stopped before that.
 
     Cancellation: a stop that comes while it starts (it may wait a minute for its database) cancels the start.
-    From the moment the doors open something may have been taken, and a stop drains.
+    From the moment the listeners open something may have been taken, and a stop drains.
     """
     stop = trio.Event() if stop is None else stop
     opening = trio.Event()
@@ -109,7 +109,7 @@ async def _live(
 
 @attrs.frozen
 class _Front:
-    """The addresses of the HTTP doors, taken and not listening yet; `tls` where this process does TLS."""
+    """The addresses of the HTTP listeners, taken and not listening yet; `tls` where this process does TLS."""
 
     plain: socket.socket
     tls: tuple[socket.socket, Tls] | None = None
@@ -149,36 +149,36 @@ async def _run(
                 replica=replica_address(settings),
                 max_lag_s=settings.read_max_lag_s,
             ) as pools,
-            trio.open_nursery() as loops,
+            trio.open_nursery() as loop_nursery,
         ):
             tls = None if front.tls is None else front.tls[1]
             house = House(settings, store, pools, prices, buried_before=buried, tls=tls)
             if settings.prices_file is not None or tls is not None:
-                loops.start_soon(_read_anew, house)
+                loop_nursery.start_soon(_read_anew, house)
             for build, vitals in house.loops():
-                await loops.start(partial(keep, build, vitals))
-            async with house.spooling.opened(loops), trio.open_nursery() as lanes:
+                await loop_nursery.start(partial(keep, build, vitals))
+            async with house.spooling.opened(loop_nursery), trio.open_nursery() as drainer_nursery:
                 for vitals in house.drainer_vitals:
-                    await lanes.start(partial(keep, partial(house.drainer, vitals), vitals))
-                async with trio.open_nursery() as doors:
+                    await drainer_nursery.start(partial(keep, partial(house.drainer, vitals), vitals))
+                async with trio.open_nursery() as server_nursery:
                     opening.set()
                     # Before anybody waits for an answer: it held the loop for 0.12 s (measured 2026-11).
                     collect_seldom()
-                    task_status.started(await _open_doors(house, doors, front))
+                    task_status.started(await _open_listeners(house, server_nursery, front))
                     with house.watchdog.watching():
                         await stop.wait()
                     # From here on everything must be over in time: requests first, then the spool.
-                    lanes.cancel_scope.deadline = trio.current_time() + settings.shutdown_drain_s
-                    await _close_doors(house, settings.shutdown_drain_s)
-                    doors.cancel_scope.cancel()
+                    drainer_nursery.cancel_scope.deadline = trio.current_time() + settings.shutdown_drain_s
+                    await _close_listeners(house, settings.shutdown_drain_s)
+                    server_nursery.cancel_scope.cancel()
                 house.spool.close()
-                await house.teeing.flushed(lanes.cancel_scope.deadline - trio.current_time())
+                await house.teeing.flushed(drainer_nursery.cancel_scope.deadline - trio.current_time())
             spool = house.spool.state()
             if spool.depth and house.spool.durable:
                 log.warning("stopped with %d batches in the spool; the next start stores them", spool.depth)
             elif spool.depth:
                 log.error("stopped with %d batches (%d bytes) not stored", spool.depth, spool.bytes)
-            loops.cancel_scope.cancel()
+            loop_nursery.cancel_scope.cancel()
 
 
 async def _signals(stop: trio.Event) -> None:
@@ -209,10 +209,10 @@ async def _read_anew(house: House) -> None:
                 log.info("prices are now %s", house.prices.version)
 
 
-async def _open_doors(house: House, doors: trio.Nursery, front: _Front) -> Ready:
+async def _open_listeners(house: House, server_nursery: trio.Nursery, front: _Front) -> Ready:
     settings = house.settings
     secure, tls = (None, None) if front.tls is None else front.tls
-    contain_connections(house.crowd, None if tls is None else tls.doors)
+    contain_connections(house.connection_limiter, None if tls is None else tls.doors)
     house.bound_to(front.plain.getsockname()[1])
     house.demo.url = _near(front.plain if secure is None else secure, secure is not None)
     host = settings.http_bind[0]
@@ -226,7 +226,7 @@ async def _open_doors(house: House, doors: trio.Nursery, front: _Front) -> Ready
         grpc_port = settings.grpc_port
     door: Any = house.door  # Hypercorn spells out ASGI's dictionaries, key by key
     config = HttpConfig(front.plain, None if secure is None or tls is None else (secure, tls.doors.https))
-    binds: list[str] = await doors.start(
+    binds: list[str] = await server_nursery.start(
         partial(serve_http, door, config, mode="asgi", shutdown_trigger=trio.sleep_forever)
     )
     url = binds[0].removesuffix("/") if tls is None else f"https://{settings.site_domain}"
@@ -240,7 +240,7 @@ def _near(door: socket.socket, secure: bool) -> str:
     return f"{'https' if secure else 'http'}://{f'[{host}]' if ':' in host else host}:{port}"
 
 
-async def _close_doors(house: House, timeout_s: float) -> None:
+async def _close_listeners(house: House, timeout_s: float) -> None:
     async with trio.open_nursery() as closing:
         closing.start_soon(_close_http, house, timeout_s)
         closing.start_soon(house.grpc.close, timeout_s)

@@ -308,8 +308,6 @@ BARE_NAMES = frozenset(
 )
 #: Which share of a room's local names may be such words.
 BARE_SHARE = 0.01
-#: Rooms that are not there yet, with the share that they must not exceed.
-BARE_STILL = {"svc/store": 0.026, "svc/front": 0.012}
 
 
 def bare_names(tree: Tree) -> list[str]:
@@ -328,7 +326,7 @@ def bare_names(tree: Tree) -> list[str]:
     return [
         f"{room}: {bare} of {len(names)} local names"
         for room, names in stores.items()
-        if (bare := sum(name in BARE_NAMES for name in names)) > BARE_STILL.get(room, BARE_SHARE) * len(names)
+        if (bare := sum(name in BARE_NAMES for name in names)) > BARE_SHARE * len(names)
     ]
 
 

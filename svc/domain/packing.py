@@ -37,7 +37,7 @@ from xxhash import xxh3_64_intdigest
 
 from protocol.inflate import Unreadable
 from protocol.otlp.reading import WireSpan, envelope, open_envelope
-from svc.domain.histories import HISTORY_KEY, said_by_others, stand_in
+from svc.domain.conversation_history import HISTORY_KEY, said_by_others, stand_in
 
 _VERSION: Final = 2
 _ONE_SPAN_VERSION: Final = 1

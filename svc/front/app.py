@@ -129,7 +129,7 @@ class App:
                 return refusal_response(grant)
             started_s = trio.current_time()
             body = cast(bytes, await request.get_data(cache=False))
-            async with self.api.means.turns.turn(grant.key_id):
+            async with self.api.means.concurrency.slot(grant.key_id):
                 data = await answer(grant, body)
             self.metrics.query_s.labels(name).observe(trio.current_time() - started_s)
             return success_response(data)

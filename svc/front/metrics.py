@@ -175,11 +175,11 @@ class _Snapshots(Collector):
         )
         sign_ins = s.sign_ins()
         yield _counter(
-            "svc_sign_ins_refused_tries", "Tries at passwords refused: too many.", sign_ins["refused_tries"]
+            "svc_sign_ins_refused_tries", "Password attempts refused: too many.", sign_ins["refused_tries"]
         )
         yield _counter(
             "svc_sign_ins_refused_full",
-            "Tries at passwords refused: too many wait.",
+            "Password attempts refused: too many wait.",
             sign_ins["refused_full"],
         )
         for name, about in _LINKS.items():

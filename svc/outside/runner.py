@@ -14,11 +14,11 @@ import msgspec
 
 from protocol.running import (
     WAIT_S,
+    RunEvents,
     RunnerAway,
     RunnerError,
     RunnerHealth,
     RunnerRefused,
-    RunNews,
     RunRequest,
     RunResult,
     RunStands,
@@ -46,10 +46,10 @@ class RunnerClient:
             return stands
         return msgspec.structs.replace(stands, known=answer.status == 200)
 
-    async def events(self, name: str, after: int) -> RunNews | RunnerRefused | RunnerAway:
-        """What happened since; waits for news."""
+    async def events(self, name: str, after: int) -> RunEvents | RunnerRefused | RunnerAway:
+        """What happened since; waits for an event."""
         path = f"/v1/runs/{name}/events?after={after}&wait={WAIT_S:g}"
-        return await self._ask("GET", path, RunNews, timeout_s=WAIT_S + CONNECT_S)
+        return await self._ask("GET", path, RunEvents, timeout_s=WAIT_S + CONNECT_S)
 
     async def result(self, name: str) -> RunResult | RunnerRefused | RunnerAway:
         """The state of a run, final or not."""

@@ -60,7 +60,7 @@ class RunnerRun:
     ended_s: float | None = None
     scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
     over: trio.Event = attrs.field(factory=trio.Event)
-    news: trio.Event = attrs.field(factory=trio.Event)
+    changed: trio.Event = attrs.field(factory=trio.Event)
     #: Whether somebody wants it to end; else a cancelled one is its time being over.
     unwanted: bool = False
 
@@ -77,8 +77,8 @@ class RunnerRun:
         self._wake()
 
     def _wake(self) -> None:
-        news, self.news = self.news, trio.Event()
-        news.set()
+        changed, self.changed = self.changed, trio.Event()
+        changed.set()
 
     def end(self, state: RunnerState, failure: RunFailure | None = None) -> None:
         """End the run; a second call does nothing."""

@@ -27,16 +27,16 @@ from protocol.running import (
     WAIT_S,
     OldAnswer,
     OldFailure,
+    RunEvents,
     RunnerError,
     RunnerHealth,
-    RunNews,
     RunRequest,
     RunResult,
     RunStands,
 )
 from protocol.tokens import bearer
-from svc.runner.hands import Backend
 from svc.runner.runs import OtherDigest, RunnerRun, RunTable, TableFull
+from svc.runner.sandbox import SandboxBackend
 
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 Receive = Callable[[], Awaitable[dict[str, Any]]]
@@ -74,7 +74,7 @@ class RunnerDoor:
     """The application. `key` is what every call but `/healthz` has to bring."""
 
     table: RunTable
-    backend: Backend
+    backend: SandboxBackend
     key: str = attrs.field(repr=False)
     version: str
     provider_mode: str
@@ -171,12 +171,12 @@ class RunnerDoor:
                 or run.spent != run.spent_heard
                 or any(event.seq > cursor for event in run.events)
             ):
-                await run.news.wait()
+                await run.changed.wait()
         run.read_s = trio.current_time()
         events = [event.told() for event in run.events if event.seq > cursor][:EVENTS_A_POLL]
         last_seq = events[-1]["seq"] if events else cursor
         run.spent_heard = run.spent
-        return _Reply(200, RunNews(run.state, last_seq, datetime.now(UTC).isoformat(), run.spent, events))
+        return _Reply(200, RunEvents(run.state, last_seq, datetime.now(UTC).isoformat(), run.spent, events))
 
     def _one(self, name: str) -> _Reply:
         run = self.table.find(name)

@@ -19,10 +19,10 @@ from hypercorn.trio import serve as serve_http
 
 from svc.domain.pricing import PriceBook
 from svc.outside.models.provider import Surrounding
-from svc.runner.brain import Brain
-from svc.runner.hands import Backend
+from svc.runner.agent_loop import AgentLoop
 from svc.runner.repository import clear_left
 from svc.runner.runs import RunTable
+from svc.runner.sandbox import SandboxBackend
 from svc.runner.sandboxes.local_cli import LocalCli
 from svc.runner.server import RunnerDoor
 
@@ -40,15 +40,15 @@ async def serve_runner(
     key: str,
     version: str,
     around: Surrounding,
-    backend: Backend,
+    backend: SandboxBackend,
     prices: PriceBook,
     cli: LocalCli | None = None,
     stop: trio.Event,
     ready: Callable[[str], None],
 ) -> None:
     """Serve until `stop`. `ready` is told the address. A `cli` does the runs that name no provider."""
-    brain = Brain(around, backend, prices, lambda: datetime.now(UTC), cli)
-    table = RunTable(brain.work)
+    agent_loop = AgentLoop(around, backend, prices, lambda: datetime.now(UTC), cli)
+    table = RunTable(agent_loop.work)
     mode = around.mode if cli is None else "local"
     door: Any = RunnerDoor(table, backend, key, version, mode, str if cli is None else cli.fault)
     await trio.to_thread.run_sync(clear_left)
@@ -67,7 +67,7 @@ async def serve_runner(
         nursery.cancel_scope.cancel()
 
 
-async def _looking(backend: Backend) -> None:
+async def _looking(backend: SandboxBackend) -> None:
     while True:
         await trio.sleep(LOOK_S)
         await backend.look()

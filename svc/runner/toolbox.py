@@ -23,8 +23,8 @@ from svc.outside.git import RepositoryAway
 from svc.outside.mcp import McpAway, McpClient, McpClosed
 from svc.outside.models.conversation import ToolAnswer, ToolOffer, ToolUse
 from svc.runner.failing import RunFailed
-from svc.runner.hands import SCRIPT_S, WORK, Backend, Hands, HandsAway, HandsDied, ScriptEnd
 from svc.runner.repository import NAMES, OFFERS, Repository
+from svc.runner.sandbox import SCRIPT_S, WORK, Sandbox, SandboxAway, SandboxBackend, SandboxDied, ScriptEnd
 
 KEPT_BYTES: Final = 64 * 1024
 #: A longer result is shown by its head; both are less where the model reads less at once.
@@ -56,7 +56,7 @@ class Toolbox:
     """The tools of one run. `tell` takes events."""
 
     mcp: McpClient
-    backend: Backend
+    backend: SandboxBackend
     files: Mapping[str, str]
     answer_schema: Mapping[str, Any]
     run_name: str
@@ -76,7 +76,7 @@ class Toolbox:
     _queries: int = 0
     _deaths: int = 0
     _offered: dict[str, ToolOffer] = attrs.field(factory=dict)
-    _hands: Hands | None = None
+    _sandbox: Sandbox | None = None
     _stack: AsyncExitStack = attrs.field(factory=AsyncExitStack)
     _put: set[str] = attrs.field(factory=set)
 
@@ -198,11 +198,11 @@ class Toolbox:
         ref = f"s{self._scripts}"
         try:
             end = await self._ran(code)
-        except HandsAway as away:
-            if self._hands is not None:
+        except SandboxAway as away:
+            if self._sandbox is not None:
                 raise RunFailed("sandbox_away", str(away)) from None
             return self._without(use, str(away))
-        except HandsDied as died:
+        except SandboxDied as died:
             self._deaths += 1
             await self._drop()
             if self._deaths > 1 and died.unstarted:
@@ -229,8 +229,8 @@ class Toolbox:
         return ToolAnswer(use.id, f"no script can be run ({why}): go on without {SCRIPT}", is_error=True)
 
     async def _ran(self, code: str) -> ScriptEnd:
-        if self._hands is None:
-            self._hands = await self._stack.enter_async_context(
+        if self._sandbox is None:
+            self._sandbox = await self._stack.enter_async_context(
                 self.backend.opened(self.run_name, self.left_s())
             )
             self._put.clear()
@@ -239,16 +239,16 @@ class Toolbox:
             await self._give(f"{WORK}/{path}", text)
         for ref, result in self.results.items():
             await self._give(f"{WORK}/data/{ref}.json", result.text)
-        return await self._hands.run(code, min(SCRIPT_S, max(self.left_s(), 1.0)))
+        return await self._sandbox.run(code, min(SCRIPT_S, max(self.left_s(), 1.0)))
 
     async def _give(self, path: str, text: str) -> None:
-        assert self._hands is not None
+        assert self._sandbox is not None
         if path not in self._put:
-            await self._hands.put(path, text.encode())
+            await self._sandbox.put(path, text.encode())
             self._put.add(path)
 
     async def _drop(self) -> None:
-        self._hands = None
+        self._sandbox = None
         stack, self._stack = self._stack, AsyncExitStack()
         await stack.aclose()
 

@@ -110,9 +110,9 @@ class RunBooks:
         """It ended as somebody wanted."""
         return await OutcomeStore(self.database).cancelled(lease, spent, moment)
 
-    def news(self) -> AbstractAsyncContextManager[AsyncIterator[str]]:
+    def notices(self) -> AbstractAsyncContextManager[AsyncIterator[str]]:
         """Hear when to look."""
-        return RunStore(self.database).news()
+        return RunStore(self.database).notices()
 
 
 @attrs.frozen

@@ -19,7 +19,7 @@ from actors.detecting import Detecting
 from actors.drainer import Drainer, Tally
 from actors.exporters import ExporterWriter
 from actors.hours import CUBES_ROUND_S, ROLLUPS_ROUND_S, HourBuilder
-from actors.keys import HASHERS, MAILBOX_BOUND, KeyCache, KeyNews, Keys, Verdicts, Verify
+from actors.keys import HASHERS, MAILBOX_BOUND, KeyCache, Keys, RevocationListener, Verdicts, Verify
 from actors.keys import snapshot as keys_snapshot
 from actors.partitions import Partitioner
 from actors.ports import BatchSink, Hours
@@ -45,7 +45,7 @@ from svc.front.otlp.grpc import OtlpGrpc
 from svc.front.otlp.http import OtlpHttp
 from svc.front.otlp.intake import Intake
 from svc.front.otlp.quotas import Quotas
-from svc.front.server.crowd import Crowd
+from svc.front.server.connection_limiter import ConnectionLimiter
 from svc.front.server.door import Door
 from svc.ingest.decoder import decoder_process
 from svc.ingest.writer import Ingest
@@ -70,6 +70,7 @@ from svc.web.site import Site
 from svc.wiring.agents import RequestDesk, agent_loops, ambient, launcher_state, mcp_url
 from svc.wiring.alert_post import AlertPost
 from svc.wiring.alerts import OwnLooks, alert_loops, copy_name
+from svc.wiring.attempts import shared_attempts
 from svc.wiring.compiled import compiled_loops
 from svc.wiring.detecting import detecting_loop
 from svc.wiring.keeping import leases, optional_loops, retention_report
@@ -83,7 +84,6 @@ from svc.wiring.safekeeping import Safekeeping, safekeeping_loops
 from svc.wiring.spools import Spooling, drainers, ingest_limits, quota_sizes, sizes_for
 from svc.wiring.tee import Teeing
 from svc.wiring.tls import Tls
-from svc.wiring.tries import shared_tries
 
 
 class House:
@@ -142,7 +142,7 @@ class House:
         self.owner_link, self.demo = OwnerLink(now), DemoProcess()
         api = Api(self.means, ROUTES)
         app = App(self.keys, queries, self.health, self.metrics, api, self._pages()).build()
-        self.crowd = Crowd(connections_allowed)
+        self.connection_limiter = ConnectionLimiter(connections_allowed)
         self.door = self._door(self._mcp(queries), app)
         self.grpc = OtlpGrpc(intake=self.intake, keys=self.keys, callers=self.means.callers)
         self.metrics.watch(self._sources())
@@ -172,7 +172,7 @@ class House:
                 self.pools.history,
                 extensions=self.settings.mcp_extensions,
             ),
-            means.turns,
+            means.concurrency,
             enabled=not self.settings.auth_disabled,
             surroundings=means.surroundings,
         )
@@ -235,8 +235,8 @@ class House:
             sign_ins=lambda: sign_ins(self.means),
             pools=self.pools.state,
             outages=self.pools.outages,
-            shed=lambda: self.crowd.shed,
-            turned_away=lambda: self.means.turns.refused,
+            shed=lambda: self.connection_limiter.shed,
+            turned_away=lambda: self.means.concurrency.refused,
             board=self.board,
             in_flight=lambda: self.door.in_flight,
             loop=self.watchdog.snapshot,
@@ -283,7 +283,7 @@ class House:
 
     def loops(self) -> list[tuple[Callable[[], Actor], Vitals]]:
         """The actors that run until they are cancelled, in the order of their start."""
-        cache, news = self.board.enrol("key-cache"), self.board.enrol("key-news")
+        cache, listener = self.board.enrol("key-cache"), self.board.enrol("key-news")
         partitioner = self.board.enrol("partitioner", spare=True)
         exporters, purger = (self.board.enrol(name, spare=True) for name in ("exporter-writer", "purger"))
         loops: list[tuple[Callable[[], Actor], Vitals]] = [
@@ -299,7 +299,7 @@ class House:
                 ),
                 cache,
             ),
-            (lambda: KeyNews(verdicts=self.verdicts, shelf=self.shelf, vitals=news), news),
+            (lambda: RevocationListener(verdicts=self.verdicts, shelf=self.shelf, vitals=listener), listener),
             self._builder(CubeStore(self.pools.upkeep), "cube-builder", CUBES_ROUND_S),
             (lambda: ExporterWriter(write=self._write_exporters, vitals=exporters), exporters),
             self._builder(RollupStore(self.pools.upkeep), "rollup-writer", ROLLUPS_ROUND_S),
@@ -353,8 +353,8 @@ class House:
         if self.settings.embedded:
             return []
         window_s = self.settings.auth_tries_window_s
-        tries = shared_tries(self.means.tries, self.pools.admission, window_s)
-        loops = [self.shared_prices.loop(self.board), *tries.loops(self.board)]
+        attempts = shared_attempts(self.means.attempts, self.pools.admission, window_s)
+        loops = [self.shared_prices.loop(self.board), *attempts.loops(self.board)]
         return loops + replica_loops(self.pools.replica, self.board)
 
     def _looks(self) -> OwnLooks:

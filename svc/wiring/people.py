@@ -21,9 +21,9 @@ from svc.front.auth.callers import Callers
 from svc.front.auth.calls import Means
 from svc.front.auth.client import Surroundings
 from svc.front.auth.cookies import Seal, derived_key
-from svc.front.auth.limits import Tries
+from svc.front.auth.limits import AttemptLimiter
+from svc.front.concurrency import ConcurrencyLimiter
 from svc.front.ports import Replays, RunnerPresence
-from svc.front.turns import Turns
 from svc.outside.addresses import LOCAL_NETWORKS, AddressRule, Network
 from svc.outside.http import HttpClient
 from svc.outside.oidc import IdentityProvider
@@ -71,7 +71,7 @@ def means(
         accounts=AccountStore(database, hashers),
         surroundings=surroundings(settings),
         reachable=not settings.local,
-        tries=Tries.of(
+        attempts=AttemptLimiter.of(
             settings.auth_tries_per_address,
             settings.auth_tries_per_account,
             settings.auth_tries_per_account_anywhere,
@@ -90,7 +90,7 @@ def means(
         false_alarms_per_month=settings.false_alarms_per_month,
         questions=questions,
         history=history or questions,
-        turns=Turns(settings.questions_per_key),
+        concurrency=ConcurrencyLimiter(settings.questions_per_key),
         runner=runner,
         landing="" if settings.frontend_url is None else _origin(settings.frontend_url),
     )
@@ -128,7 +128,7 @@ def integration_networks(settings: Settings) -> tuple[Network, ...]:
 def sign_ins(means: Means) -> Mapping[str, int]:
     """What was refused at the password doors, for metrics."""
     return {
-        "refused_tries": means.tries.refused,
+        "refused_tries": means.attempts.refused,
         "refused_full": means.accounts.refused_full,
         **_link_mails(means),
     }

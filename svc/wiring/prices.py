@@ -13,7 +13,7 @@ from pathlib import Path
 import attrs
 import trio
 
-from actors.news import News
+from actors.notifications import NotificationListener
 from actors.supervision import Actor, Board, Vitals
 from svc.domain.rates import OwnPrices
 from svc.ingest.prices import BadPrices, parse_prices, read_prices
@@ -39,7 +39,7 @@ class SharedPrices:
         self.adopt(own)
         self._seen = await self.store.publish(own.path, own.text)
 
-    async def look(self) -> None:
+    async def check(self) -> None:
         """Put in force what another copy has read since. Raises `Outage`."""
         latest = await self.store.last()
         version = 0 if latest is None else latest.version
@@ -61,8 +61,8 @@ class SharedPrices:
         """The actor that hears of them."""
         vitals = board.enrol("price-news", spare=True)
         return (
-            lambda: News(
-                notices=partial(notices, self.store.database, CHANNEL), look=self.look, vitals=vitals
+            lambda: NotificationListener(
+                notices=partial(notices, self.store.database, CHANNEL), check=self.check, vitals=vitals
             ),
             vitals,
         )

@@ -13,7 +13,7 @@ from svc.outside.engine import Engine
 from svc.outside.microvms import MicroVmHost
 from svc.outside.models.aws import CloudKeys
 from svc.outside.models.provider import Surrounding, Way
-from svc.runner.hands import Backend, NoBackend
+from svc.runner.sandbox import NoSandboxBackend, SandboxBackend
 from svc.runner.sandboxes.container import ContainerBackend
 from svc.runner.sandboxes.hosted import HostedBackend
 from svc.runner.sandboxes.local_cli import LocalCli
@@ -46,7 +46,7 @@ def surrounding(settings: Settings) -> Surrounding:
     )
 
 
-def backend(settings: Settings) -> Backend:
+def backend(settings: Settings) -> SandboxBackend:
     """Where scripts run."""
     if settings.sandbox_backend == "container":
         return ContainerBackend(
@@ -58,7 +58,7 @@ def backend(settings: Settings) -> Backend:
         return HostedBackend(
             host if key and settings.sandbox_hosted_url else None, settings.sandbox_hosted_template
         )
-    return NoBackend(settings.sandbox_backend)
+    return NoSandboxBackend(settings.sandbox_backend)
 
 
 def local_cli(settings: Settings) -> LocalCli | None:

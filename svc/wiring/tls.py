@@ -15,7 +15,7 @@ import attrs
 
 from actors.certificates import AcmeCertificate, KeptCertificate, Nudge, OwnCertificate
 from actors.leases import Leases
-from actors.news import News
+from actors.notifications import NotificationListener
 from actors.ports import CertificateShelf
 from actors.supervision import Actor, Board, Vitals
 from protocol.certificates import CertificateFacts, Pair, TlsState, other_names
@@ -82,10 +82,15 @@ class Tls:
             unseal=lambda sealed: sealer.open(sealed, PURPOSE),
         )
         self._shelf = shared
-        certificate, news = self._kept(shared), board.enrol("certificate-news", spare=True)
+        certificate, listener = self._kept(shared), board.enrol("certificate-listener", spare=True)
         return [
             (partial(self._acme, certificate, duties, vitals), vitals),
-            (lambda: News(notices=shared.news, look=certificate.refresh, vitals=news), news),
+            (
+                lambda: NotificationListener(
+                    notices=shared.notices, check=certificate.refresh, vitals=listener
+                ),
+                listener,
+            ),
         ]
 
     def _own(self, vitals: Vitals) -> OwnCertificate:

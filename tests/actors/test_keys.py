@@ -34,8 +34,8 @@ from actors.keys import (
     Busy,
     Grant,
     KeyCache,
-    KeyNews,
     Keys,
+    RevocationListener,
     Verdicts,
     Verify,
     WasRevoked,
@@ -160,8 +160,8 @@ class House:
             vitals=self.vitals,
         )
 
-    def news(self) -> KeyNews:
-        return KeyNews(verdicts=self.verdicts, shelf=self.shelf, vitals=self.vitals)
+    def listener(self) -> RevocationListener:
+        return RevocationListener(verdicts=self.verdicts, shelf=self.shelf, vitals=self.vitals)
 
     def token(self, grant: Grant = GRANT) -> str:
         """A token that the shelf knows."""
@@ -717,13 +717,13 @@ async def test_a_silent_store_holds_the_end_up_for_a_second_at_most(
     assert trio.current_time() - before == pytest.approx(1.0)
 
 
-# News.
+# Revocations.
 
 
 @asynccontextmanager
 async def listening(house: House) -> AsyncIterator[trio.Nursery]:
     async with trio.open_nursery() as nursery:
-        await nursery.start(partial(keep, house.news, house.vitals))
+        await nursery.start(partial(keep, house.listener, house.vitals))
         yield nursery
         nursery.cancel_scope.cancel()
 
@@ -822,7 +822,7 @@ def test_news_cancelled_at_any_await_hang_up() -> None:
 
         async def listen() -> None:
             with trio.move_on_after(3.0):
-                await keep(house.news, house.vitals)
+                await keep(house.listener, house.vitals)
 
         async def talk() -> None:
             await trio.sleep(1.5)

@@ -26,11 +26,11 @@ from protocol.running import (
     Credential,
     FailureKind,
     McpPlace,
+    RunEvents,
     RunFailure,
     RunnerAway,
     RunnerHealth,
     RunnerRefused,
-    RunNews,
     RunRequest,
     RunResult,
     RunStands,
@@ -232,7 +232,7 @@ class House:
         return await self._end(lease, "cancelled", None)
 
     @asynccontextmanager
-    async def news(self) -> AsyncIterator[AsyncIterator[str]]:
+    async def notices(self) -> AsyncIterator[AsyncIterator[str]]:
         async def none() -> AsyncIterator[str]:
             await trio.sleep_forever()
             yield ""
@@ -283,7 +283,7 @@ class House:
         with trio.move_on_after(25):
             await trio.sleep_until(self.under_way[name])
         over = trio.current_time() >= self.under_way[name]
-        return RunNews("done" if over else "running", 0, "", self.spends, [])
+        return RunEvents("done" if over else "running", 0, "", self.spends, [])
 
     async def result(self, name: str) -> Any:
         await trio.lowlevel.checkpoint()

@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from svc.domain.duplicate_calls import mark_duplicate_calls
 from svc.domain.rollup import roll_up
 from svc.domain.span import SpanRow, ToolCall
 from svc.domain.tool_calls import dedupe_tool_calls
-from svc.domain.twins import mark_twins
 from tests.domain import buckets, mapped
 from tests.domain.speaking import CHAT, USAGES, WRAPPERS, shared
 from tests.examples import examples
@@ -561,7 +561,7 @@ def told(number: int, trace: int, **fields: Any) -> SpanRow:
 def test_a_call_that_a_second_instrumentation_tells_in_its_own_trace_is_shown_and_not_summed() -> None:
     wrapper, native = told(1, 1, runs=(1, 5)), told(2, 2, runs=(2, 4))
     other = told(3, 3, response_id="other", runs=(2, 4))
-    mark_twins([native, other, wrapper])
+    mark_duplicate_calls([native, other, wrapper])
     assert [row.usage_repeats for row in (wrapper, native, other)] == [None, "twin", None]
     rolled = roll_up([native])
     assert (rolled.repeats, rolled.input_tokens, rolled.unpriced_spans) == ({sid(2): "twin"}, None, 0)
@@ -586,13 +586,13 @@ def test_a_twin_stays_one_however_often_its_trace_is_rolled_up() -> None:
 )
 def test_calls_that_only_look_alike_both_count(second: dict[str, Any]) -> None:
     rows = [told(1, 1, runs=(1, 5)), told(2, 2, **{"runs": (2, 4), **second})]
-    mark_twins(rows)
+    mark_duplicate_calls(rows)
     assert [row.usage_repeats for row in rows] == [None, None]
 
 
 def test_equal_calls_of_one_instrumentation_are_two_calls_whatever_their_id() -> None:
     rows = [msgspec.structs.replace(told(n, n, runs=(1, 5)), name="chat") for n in (1, 2)]
-    mark_twins(rows)
+    mark_duplicate_calls(rows)
     assert [row.usage_repeats for row in rows] == [None, None]
 
 
@@ -604,7 +604,7 @@ def test_a_tools_call_that_another_trace_tells_at_the_time_is_its_twin() -> None
         )
 
     rows = [telling(1, runs=(1, 5)), telling(2, runs=(2, 4)), telling(3, runs=(6, 7))]
-    mark_twins(rows)
+    mark_duplicate_calls(rows)
     assert [row.usage_repeats for row in rows] == [None, "twin", None]
 
 

@@ -12,7 +12,7 @@ import attrs
 import trio
 from quart.typing import TestClientProtocol
 
-from actors.keys import MAILBOX_BOUND, KeyCache, KeyNews, Keys, Verdicts, Verify
+from actors.keys import MAILBOX_BOUND, KeyCache, Keys, RevocationListener, Verdicts, Verify
 from actors.supervision import Vitals
 from protocol.storage import Eviction, Written
 from svc.config.table import read_settings
@@ -124,12 +124,12 @@ class Hearing(Verdicts):
 
     def __init__(self) -> None:
         super().__init__()
-        self.news = trio.Event()
+        self.changed = trio.Event()
 
     def evict(self, notice: Eviction) -> None:
         super().evict(notice)
-        self.news.set()
-        self.news = trio.Event()
+        self.changed.set()
+        self.changed = trio.Event()
 
 
 @attrs.define(eq=False)
@@ -299,11 +299,11 @@ async def replica(
         vitals=Vitals("key-cache"),
         hashers=hashers,
     )
-    news = KeyNews(verdicts=verdicts, shelf=KeyStore(database), vitals=Vitals("key-news"))
+    listener = RevocationListener(verdicts=verdicts, shelf=KeyStore(database), vitals=Vitals("key-news"))
     pages = Site(means, known or instruments(), PAGES, renderer())
     app = App(keys, QueryStore(database), None, Metrics(), Api(means, ROUTES), pages).build()  # type: ignore[arg-type] # no health here
     async with trio.open_nursery() as nursery:
         await nursery.start(lambda task_status: cache.run(task_status=task_status))
-        await nursery.start(lambda task_status: news.run(task_status=task_status))
+        await nursery.start(lambda task_status: listener.run(task_status=task_status))
         yield Replica(database, means, verdicts, app, hashed)
         nursery.cancel_scope.cancel()

@@ -14,7 +14,7 @@ from hypercorn.trio import serve as serve_http
 
 from protocol.certificates import AuthorityFault, ChallengeKind, Kept, NotProven, Ordered, Pair
 from svc.front.server.connection import contain_connections
-from svc.front.server.crowd import Crowd
+from svc.front.server.connection_limiter import ConnectionLimiter
 from svc.front.server.door import Door
 from svc.front.server.hypercorn import HttpConfig
 from svc.front.server.listening import bound
@@ -59,7 +59,7 @@ async def doors(ports: Ports, shelf: TlsFiles) -> AsyncIterator[TlsDoors]:
     """Both doors of ours, with nothing behind them."""
     tls = TlsDoors()
     tls.serve(self_signed(DOMAIN, datetime.now(UTC)))
-    contain_connections(Crowd(lambda: 100), tls)
+    contain_connections(ConnectionLimiter(lambda: 100), tls)
     door = Door(otlp=_nobody, mcp=_nobody, app=_nobody, plain=PlainPort(DOMAIN, shelf.answer))
     with bound("127.0.0.1", ports.plain, "PLAIN") as plain, bound("127.0.0.1", ports.tls, "TLS") as secure:
         config = HttpConfig(plain, (secure, tls.https))
@@ -77,7 +77,7 @@ async def doors(ports: Ports, shelf: TlsFiles) -> AsyncIterator[TlsDoors]:
             await nursery.start(serve)
             yield tls
             nursery.cancel_scope.cancel()
-    contain_connections(Crowd(lambda: 100))
+    contain_connections(ConnectionLimiter(lambda: 100))
 
 
 async def obtained(

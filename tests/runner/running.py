@@ -10,13 +10,13 @@ import attrs
 import trio
 
 from protocol.agents import RUN_TOOLS, RunLimits
-from protocol.running import OVER, Credential, McpPlace, RunNews, RunRequest, RunResult, RunStands
+from protocol.running import OVER, Credential, McpPlace, RunEvents, RunRequest, RunResult, RunStands
 from svc.domain.agents.schemas import SCHEMAS
 from svc.domain.pricing import PriceBook
 from svc.outside.addresses import LOCAL_NETWORKS, AddressRule
 from svc.outside.models.provider import Surrounding
 from svc.outside.runner import RunnerClient
-from svc.runner.hands import Backend, NoBackend
+from svc.runner.sandbox import NoSandboxBackend, SandboxBackend
 from svc.runner.starting import serve_runner
 from tests.runner.standin_model import Asked, Reply, StandIn, calls
 
@@ -26,7 +26,7 @@ MODEL = "claude-sonnet-4-5"
 
 @asynccontextmanager
 async def runner(
-    around: Surrounding | None = None, backend: Backend | None = None
+    around: Surrounding | None = None, backend: SandboxBackend | None = None
 ) -> AsyncIterator[RunnerClient]:
     """A runner, and a client that has its key."""
     stop, urls = trio.Event(), list[str]()
@@ -43,7 +43,7 @@ async def runner(
                 key=KEY,
                 version="0",
                 around=around or Surrounding(rule=AddressRule(LOCAL_NETWORKS)),
-                backend=backend or NoBackend("container"),
+                backend=backend or NoSandboxBackend("container"),
                 prices=PriceBook(),
                 stop=stop,
                 ready=told,
@@ -86,11 +86,11 @@ async def followed(client: RunnerClient, name: str) -> tuple[RunResult, list[dic
     events: list[dict[str, Any]] = []
     after = 0
     while True:
-        news = await client.events(name, after)
-        assert isinstance(news, RunNews), news
-        events += news.events
-        after = news.next
-        if news.state in OVER:
+        run_events = await client.events(name, after)
+        assert isinstance(run_events, RunEvents), run_events
+        events += run_events.events
+        after = run_events.next
+        if run_events.state in OVER:
             break
     result = await client.result(name)
     assert isinstance(result, RunResult), result

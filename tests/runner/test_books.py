@@ -10,7 +10,7 @@ import pytest
 import trio
 
 from protocol.agents import RunLimits, Spent
-from protocol.running import Credential, RunNews, RunStands
+from protocol.running import Credential, RunEvents, RunStands
 from tests.runner.running import Place, answer, ended, followed, kinds, looks_then, request, runner
 from tests.runner.standin_model import Asked, Reply, calls, standin
 from tests.service import Service, free_port
@@ -134,9 +134,9 @@ async def test_a_call_under_way_is_booked_at_its_worst(ends: str, place: Place) 
             after, spent = 0, Spent()
             with trio.fail_after(30):
                 while not spent.turns:
-                    news = await client.events("run.1", after)
-                    assert isinstance(news, RunNews)
-                    after, spent = news.next, news.spent
+                    run_events = await client.events("run.1", after)
+                    assert isinstance(run_events, RunEvents)
+                    after, spent = run_events.next, run_events.spent
             assert (spent.turns, spent.output) == (1, 2_000)
             assert spent.usd
             if ends == "cancelled":

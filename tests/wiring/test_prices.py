@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from actors.news import News
+from actors.notifications import NotificationListener
 from actors.supervision import Vitals
 from svc.domain.rates import OwnPrices
 from svc.ingest.prices import BadPrices
@@ -30,15 +30,15 @@ async def test_what_one_copy_reads_all_have_and_none_takes_it_twice(store: Datab
     vitals = Vitals("price-news", spare=True)
     looked = trio.Event()
 
-    async def look() -> None:
-        await other.look()
+    async def check() -> None:
+        await other.check()
         if of_other:
             looked.set()
 
     async with trio.open_nursery() as nursery:
-        news = News(notices=lambda: notices(store, CHANNEL), look=look, vitals=vitals)
-        await other.look()
-        nursery.start_soon(lambda: news.run())
+        listener = NotificationListener(notices=lambda: notices(store, CHANNEL), check=check, vitals=vitals)
+        await other.check()
+        nursery.start_soon(lambda: listener.run())
         file.write_text(PRICES.format(rate=1))
         await one.read_anew(file)
         with trio.fail_after(20):
@@ -46,8 +46,8 @@ async def test_what_one_copy_reads_all_have_and_none_takes_it_twice(store: Datab
         nursery.cancel_scope.cancel()
     assert [prices.version for prices in of_other] == [of_one[0].version]
     assert of_other[0].text == file.read_bytes()
-    await other.look()
-    await one.look()
+    await other.check()
+    await one.check()
     assert (len(of_one), len(of_other)) == (1, 1)
 
 
@@ -57,11 +57,11 @@ async def test_a_start_goes_by_its_own_file_and_hears_of_later_ones(store: Datab
     one, _ = copy_of(store)
     await one.read_anew(file)
     late, of_late = copy_of(store)
-    await late.look()
+    await late.check()
     assert of_late == []
     file.write_text(PRICES.format(rate=2))
     await one.read_anew(file)
-    await late.look()
+    await late.check()
     assert [prices.text for prices in of_late] == [file.read_bytes()]
 
 

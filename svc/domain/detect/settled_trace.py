@@ -20,9 +20,9 @@ import msgspec
 from xxhash import xxh3_128_digest
 
 from protocol.otlp.reading import WireSpan
+from svc.domain.conversation_history import STAND_IN_ROLE, shortened
 from svc.domain.detect.answers import Answer, AskedCall, canonical
 from svc.domain.dialects import Reading, read_texts
-from svc.domain.histories import STAND_IN_ROLE, shortened
 from svc.domain.messages import ROLES, normal, parts, role_of, text_of, unwrapped
 from svc.domain.rollup import Timed, by_start
 from svc.domain.span import CostSource, Kind, Repeats, Status, ToolCall

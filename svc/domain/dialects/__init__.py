@@ -19,6 +19,7 @@ import attrs
 import msgspec
 
 from protocol.otlp.reading import WireSpan
+from svc.domain.conversation_history import HISTORY_KEY
 from svc.domain.dialects import (
     anthropic_sdk,
     claude_code,
@@ -39,7 +40,6 @@ from svc.domain.dialects import (
 )
 from svc.domain.dialects.details import detail_of
 from svc.domain.dialects.dialect import Attributes, Detail, Dialect, Field, Found, Messages, Reader, holding
-from svc.domain.histories import HISTORY_KEY
 from svc.domain.values import count, money, present, text
 
 _LANGFUSE: Final = langfuse.DIALECT

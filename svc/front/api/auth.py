@@ -61,14 +61,14 @@ from svc.store.accounts.projects import ProjectStore
 
 def limited_place(call: Call[object]) -> Refusal | None:
     """Count one try of a client address; the seconds to wait when there were too many."""
-    return told_to_wait(call.means, call.means.tries.place(call.client.place))
+    return told_to_wait(call.means, call.means.attempts.place(call.client.place))
 
 
 def told_to_wait(means: Means, wait: int | None) -> Refusal | None:
     """The refusal of a try that has to wait so many seconds, counted."""
     if wait is None:
         return None
-    means.tries.refused += 1
+    means.attempts.refused += 1
     return TOO_MANY_TRIES.in_(wait)
 
 
@@ -80,11 +80,11 @@ async def _guess(call: Call[object], account: str, *, signed_in: bool = False) -
     means, address = call.means, call.client.place
     refusal = limited_place(call)
     if refusal is None:
-        wait = means.tries.guess(account, address)
+        wait = means.attempts.guess(account, address)
         if wait is None:
             return False
         if signed_in or await means.callers.logins.known.is_known(account, address):
-            wait = means.tries.guess_known(account, address)
+            wait = means.attempts.guess_known(account, address)
         refusal = told_to_wait(means, wait)
     if refusal is not None:
         raise Refused(refusal)
@@ -151,7 +151,7 @@ async def signed_up(call: Call[SignUp], *, owns: bool) -> ApiReply | Refusal:
         return BAD_EMAIL
     if is_common(call.body.password):
         return COMMON_PASSWORD
-    refusal = limited_place(call) or told_to_wait(means, means.tries.sign_up(key, call.client.place))
+    refusal = limited_place(call) or told_to_wait(means, means.attempts.sign_up(key, call.client.place))
     if refusal is not None:
         return refusal
     email, password, secret = email_written(call.body.email), call.body.password, call.body.invitation
@@ -187,7 +187,7 @@ async def sign_in(call: Call[SignIn]) -> ApiReply | Refusal:
     account = await means.accounts.sign_in(key, call.body.password)
     if account is None:
         return BAD_CREDENTIALS
-    means.tries.succeeded(key, call.client.place, as_known=is_known)
+    means.attempts.succeeded(key, call.client.place, as_known=is_known)
     return await signed_in(call, account)
 
 
@@ -266,7 +266,7 @@ async def change_password(call: Call[PasswordChange]) -> Ended | Refusal:
     )
     if ended_count is None:
         return BAD_CREDENTIALS.saying("the current password is wrong")
-    call.means.tries.succeeded(login.email_key, call.client.place, as_known=is_known)
+    call.means.attempts.succeeded(login.email_key, call.client.place, as_known=is_known)
     return Ended(ended_count)
 
 

@@ -34,7 +34,7 @@ from protocol.rest.dead_letters import (
     LetterWhole,
 )
 from protocol.rest.query import timestamp
-from svc.domain.letters import held_in, service_of
+from svc.domain.dead_letter_view import service_of, view_of
 from svc.front.api.routes import PROJECT, Route
 from svc.front.auth.calls import Call
 from svc.store.postgres.keyset import Keyset
@@ -110,7 +110,7 @@ async def opened(call: Call[None], most: int | None = None) -> LetterWhole | Ref
 
 
 def _letter_view(letter: LetterRow, most: int | None) -> LetterWhole:
-    contents = held_in(letter.body, most)
+    contents = view_of(letter.body, most)
     return LetterWhole(
         letter.id,
         letter.reason,

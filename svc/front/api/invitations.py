@@ -51,7 +51,7 @@ async def post_link(call: Call[LinkWanted]) -> LinkAsked | Refusal:
     key = email_key(call.body.email)
     if key is None:
         return BAD_EMAIL
-    wait = limited_place(call) or told_to_wait(means, means.tries.sign_up(key, call.client.place))
+    wait = limited_place(call) or told_to_wait(means, means.attempts.sign_up(key, call.client.place))
     if wait is not None:
         return wait
     if not await means.invitation_mail.can_send():

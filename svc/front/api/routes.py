@@ -178,13 +178,13 @@ class Api:
             call = attrs.evolve(call, query=_read_query(route.query, request.args.to_dict()))
         match call.caller:
             case Nobody():
-                # They are limited by their tries.
+                # They are limited by their attempts.
                 return await route.handler(call)
             case KeyHolder(grant):
-                turn = self.means.turns.turn(grant.key_id)
+                slot = self.means.concurrency.slot(grant.key_id)
             case Person() | SingleUser() as caller:
-                turn = self.means.turns.turn(f"person:{caller.label}", "this person")
-        async with turn:
+                slot = self.means.concurrency.slot(f"person:{caller.label}", "this person")
+        async with slot:
             return await route.handler(call)
 
 

@@ -21,7 +21,7 @@ from protocol.inflate import Unreadable
 from protocol.refusals import NO_PAYLOAD, PAYLOAD_HOLDS_TOO_MUCH, TOO_MANY_PAYLOADS, Refusal, Refused
 from protocol.rest.answers import SpanPayload
 from protocol.rest.query import jsonable
-from svc.domain.weight import fields_within
+from svc.domain.envelope_size import fields_within
 from svc.front.api.routes import PROJECT, ApiStream, Route
 from svc.front.auth.calls import Call
 from svc.store.reads.payloads import said_in
@@ -53,7 +53,7 @@ async def get_payload(call: Call[None]) -> ApiStream | Refusal:
     if not _TRACE_ID.fullmatch(trace_id) or not _SPAN_ID.fullmatch(span_id):
         return NO_PAYLOAD
     pieces = _stream_payload(call, bytes.fromhex(trace_id), bytes.fromhex(span_id))
-    # It begins here: from now on whoever drops it gives its lane and turn back.
+    # It begins here: from now on whoever drops it gives its lane and slot back.
     await anext(pieces)
     return ApiStream(pieces, STREAM_TIMEOUT_S)
 
@@ -69,7 +69,7 @@ async def _stream_payload(call: Call[None], trace_id: bytes, span_id: bytes) -> 
     except trio.WouldBlock:
         raise Refused(TOO_MANY_PAYLOADS) from None
     try:
-        async with call.means.turns.turn(f"payload:{call.caller.label}"):
+        async with call.means.concurrency.slot(f"payload:{call.caller.label}"):
             envelope = await SpanReads(call.means.history).envelope(
                 call.project.id, trace_id, span_id, MOST_BYTES
             )

@@ -32,9 +32,9 @@ from svc.domain.retention import Terms
 from svc.front.auth.callers import NOBODY, Caller, Callers, KeyHolder, Nobody, Person, SingleUser
 from svc.front.auth.client import Client, Surroundings
 from svc.front.auth.cookies import Seal
-from svc.front.auth.limits import Tries
+from svc.front.auth.limits import AttemptLimiter
+from svc.front.concurrency import ConcurrencyLimiter
 from svc.front.ports import AlertDoor, InvitationMail, Reach, Replays, RunnerPresence, Seals, SignOn
-from svc.front.turns import Turns
 from svc.store.accounts.accounts import AccountStore
 from svc.store.accounts.orgs import OrgStore
 from svc.store.accounts.projects import Org, Project
@@ -55,8 +55,8 @@ class Means:
     surroundings: Surroundings
     #: Whether other machines than this can reach the service.
     reachable: bool
-    #: Tries at passwords.
-    tries: Tries
+    #: Password attempts.
+    attempts: AttemptLimiter
     #: Whether people sign up and in with a password.
     passwords: bool
     #: The external identity provider, if there is one; what seals its cookie; where people land after it.
@@ -82,7 +82,7 @@ class Means:
     #: Where spans, traces and sessions are read: perhaps a replica, a few seconds late. Nothing that people
     #: write is read there.
     history: Database
-    turns: Turns
+    concurrency: ConcurrencyLimiter
     #: Whether a runner for agents was started; None where it is a child, which is started when it is needed.
     runner: RunnerPresence | None = None
 

@@ -17,7 +17,7 @@ from typing import Final
 import attrs
 import trio
 
-from protocol.tries import Change, CountedTry, ToldTry
+from protocol.attempts import Change, CountedAttempt, ReportedAttempt
 
 #: Names counted at once, oldest out first.
 NAMES_BOUND: Final = 10_000
@@ -25,37 +25,39 @@ NAMES_BOUND: Final = 10_000
 
 @attrs.define(eq=False)
 class Limit:
-    """At most `most` tries of one name within `window_s`; 0 means any number."""
+    """At most `most` attempts of one name within `window_s`; 0 means any number."""
 
     most: int
     window_s: float
     clock: Callable[[], float] = trio.current_time
     #: Hears of each change of a count.
     told: Callable[[str, Change], None] = attrs.field(default=lambda _name, _change: None)
-    _tries: OrderedDict[str, deque[float]] = attrs.field(factory=OrderedDict)
+    _attempts: OrderedDict[str, deque[float]] = attrs.field(factory=OrderedDict)
 
-    def try_(self, name: str) -> int | None:
-        """Count one try. None when it may go on, else the seconds to wait; a refused try is not counted."""
+    def count(self, name: str) -> int | None:
+        """Count one attempt. None when it may go on, else the seconds to wait; a refused one is not
+        counted.
+        """
         if not self.most:
             return None
         now = self.clock()
-        tries = self._recent(name, now)
-        if len(tries) >= self.most:
-            return max(1, ceil(tries[0] + self.window_s - now))
-        tries.append(now)
+        attempts = self._recent(name, now)
+        if len(attempts) >= self.most:
+            return max(1, ceil(attempts[0] + self.window_s - now))
+        attempts.append(now)
         self.told(name, "counted")
         return None
 
     def forget(self, name: str) -> None:
-        """A try that succeeded clears its name."""
-        if self._tries.pop(name, None) is not None:
+        """An attempt that succeeded clears its name."""
+        if self._attempts.pop(name, None) is not None:
             self.told(name, "forgotten")
 
     def take_back(self, name: str) -> None:
-        """A try that succeeded does not count; those before it do."""
-        tries = self._tries.get(name)
-        if tries:
-            tries.pop()
+        """An attempt that succeeded does not count; those before it do."""
+        attempts = self._attempts.get(name)
+        if attempts:
+            attempts.pop()
             self.told(name, "taken_back")
 
     def learn(self, name: str, change: Change, age_s: float) -> None:
@@ -64,32 +66,32 @@ class Limit:
             return
         now = self.clock()
         if change == "forgotten":
-            self._tries.pop(name, None)
-        elif change == "taken_back" and self._tries.get(name):
-            self._tries[name].pop()
+            self._attempts.pop(name, None)
+        elif change == "taken_back" and self._attempts.get(name):
+            self._attempts[name].pop()
         elif change == "counted" and age_s < self.window_s:
-            tries = self._recent(name, now)
-            insort(tries, now - age_s)
-            while len(tries) > 2 * self.most:
-                tries.popleft()
+            attempts = self._recent(name, now)
+            insort(attempts, now - age_s)
+            while len(attempts) > 2 * self.most:
+                attempts.popleft()
 
     def _recent(self, name: str, now: float) -> deque[float]:
-        tries = self._tries.setdefault(name, deque())
-        self._tries.move_to_end(name)
-        while tries and tries[0] <= now - self.window_s:
-            tries.popleft()
-        while len(self._tries) > NAMES_BOUND:
-            self._tries.popitem(last=False)
-        return tries
+        attempts = self._attempts.setdefault(name, deque())
+        self._attempts.move_to_end(name)
+        while attempts and attempts[0] <= now - self.window_s:
+            attempts.popleft()
+        while len(self._attempts) > NAMES_BOUND:
+            self._attempts.popitem(last=False)
+        return attempts
 
 
-#: How many times as many tries at its password a place has that an account signed in from before.
+#: How many times as many attempts at its password a place has that an account signed in from before.
 KNOWN_FACTOR: Final = 3
 
 
 @attrs.define(eq=False)
-class Tries:
-    """The limits on tries at passwords. A place is a client address (`Client.place`).
+class AttemptLimiter:
+    """The limits on password attempts. A place is a client address (`Client.place`).
 
     Guesses count by place, by account and place, and more widely by account from everywhere. The last two do
     not hold for a place that the account is known at, which has a limit of its own: so a stranger locks
@@ -103,7 +105,7 @@ class Tries:
     refused: int = 0
 
     @classmethod
-    def of(cls, per_place: int, per_account_here: int, per_account: int, window_s: float) -> Tries:
+    def of(cls, per_place: int, per_account_here: int, per_account: int, window_s: float) -> AttemptLimiter:
         """The limits of the settings; 0 is no limit."""
         return cls(
             Limit(per_place, window_s),
@@ -112,16 +114,16 @@ class Tries:
             Limit(per_account_here * KNOWN_FACTOR, window_s),
         )
 
-    def shared(self, tell: Callable[[CountedTry], None]) -> None:
+    def shared(self, tell: Callable[[CountedAttempt], None]) -> None:
         """From now on tell each change of a count; names go out as digests."""
         for label, limit in self._limits().items():
 
             def told(name: str, change: Change, label: str = label) -> None:
-                tell(CountedTry(label, bytes.fromhex(name), change))
+                tell(CountedAttempt(label, bytes.fromhex(name), change))
 
             limit.told = told
 
-    def learn(self, told: ToldTry) -> None:
+    def learn(self, told: ReportedAttempt) -> None:
         """What another copy counted."""
         limit = self._limits().get(told.what.limit)
         if limit is not None:
@@ -136,24 +138,24 @@ class Tries:
         }
 
     def place(self, place: str) -> int | None:
-        """Count a try of a place, before anything else: a place that is refused counts against no account.
+        """Count an attempt of a place, before anything else: a place refused counts against no account.
 
-        Like all verbs here it returns None when the try may go on, else the seconds to wait.
+        Like all verbs here it returns None when the attempt may go on, else the seconds to wait.
         """
-        return self.by_place.try_(_digest(place))
+        return self.by_place.count(_digest(place))
 
     def sign_up(self, account: str, place: str) -> int | None:
         """Count a sign-up, apart from the guesses at the account's password."""
-        return self.by_account_here.try_(_pair_digest(f"new {account}", place))
+        return self.by_account_here.count(_pair_digest(f"new {account}", place))
 
     def guess(self, account: str, place: str) -> int | None:
         """Count a guess at an account's password from a place of which nothing is known."""
-        wait = self.by_account_here.try_(_pair_digest(account, place))
-        return self.by_account.try_(_digest(account)) if wait is None else wait
+        wait = self.by_account_here.count(_pair_digest(account, place))
+        return self.by_account.count(_digest(account)) if wait is None else wait
 
     def guess_known(self, account: str, place: str) -> int | None:
         """Count a guess that `guess` told to wait, from a place that the account is known at."""
-        return self.by_account_known.try_(_pair_digest(account, place))
+        return self.by_account_known.count(_pair_digest(account, place))
 
     def succeeded(self, account: str, place: str, *, as_known: bool) -> None:
         """The guess was right: this place begins anew. What came from elsewhere stays counted."""

@@ -19,10 +19,13 @@ async def with_places(
 ) -> None:
     """Add `whole` to every `payload_truncated`: GET it with the same key. `slugs`: organization, project."""
     cut = [span for span in spans if "payload_truncated" in span]
-    place = await slugs() if cut else None
-    if place is None:
+    project_slugs = await slugs() if cut else None
+    if project_slugs is None:
         return
     for span in cut:
         span["payload_truncated"]["whole"] = PAYLOAD_PATH.format(
-            orgSlug=place[0], projectSlug=place[1], trace_id=span["trace_id"], span_id=span["span_id"]
+            orgSlug=project_slugs[0],
+            projectSlug=project_slugs[1],
+            trace_id=span["trace_id"],
+            span_id=span["span_id"],
         )

@@ -49,11 +49,11 @@ from protocol.storage import Outage, StoreRefused
 from protocol.tokens import Scope
 from svc.front.auth.bearer import authorize
 from svc.front.auth.client import Surroundings
+from svc.front.concurrency import ConcurrencyLimiter
 from svc.front.mcp.given import ToolError
 from svc.front.mcp.reads import Reads
 from svc.front.mcp.tools import BadArguments, Catalogue, Tool, catalogue, instructions
 from svc.front.server.door import AsgiScope, Body, Receive, Send, refuse, respond
-from svc.front.turns import Turns
 from svc.store.reads.payloads import ROOM_BYTES, Opening, answer_bytes
 
 log = logging.getLogger(__name__)
@@ -94,7 +94,7 @@ class Mcp:
 
     keys: Keys
     reads: Reads
-    turns: Turns
+    concurrency: ConcurrencyLimiter
     enabled: bool = True
     surroundings: Surroundings = attrs.field(factory=Surroundings)
 
@@ -103,10 +103,10 @@ class Mcp:
         body = Body(receive)
         answer = await self._answer(scope, body)
         # A client that never ends its body loses its connection; any other can go on using it.
-        ended = await body.drain()
+        body_ended = await body.drain()
         if isinstance(answer, Refusal) and answer.status in (404, 405):
             allow = [(b"allow", b"POST")] if answer.status == 405 else []
-            await refuse(send, answer, close=not ended, headers=allow)
+            await refuse(send, answer, close=not body_ended, headers=allow)
             return
         if isinstance(answer, Refusal):
             # Too large, too slow, or no time to look at the key: whoever asked reads JSON-RPC.
@@ -115,7 +115,7 @@ class Mcp:
         if answer.status == 204:
             await _respond_empty(send)
             return
-        close = [] if ended else [(b"connection", b"close")]
+        close = [] if body_ended else [(b"connection", b"close")]
         await respond(send, answer.status, _JSON, answer.body, [*answer.headers, *close])
 
     async def _answer(self, scope: AsgiScope, body: Body) -> _Reply | Refusal:
@@ -152,20 +152,20 @@ class Mcp:
     async def _batch(self, grant: Grant, messages: list[Message]) -> list[bytes]:
         """The responses to the messages of a batch, one after the other, within one room and one time."""
         answers: list[bytes] = []
-        left, opening = BATCH_BYTES, Opening()
+        room_left, opening = BATCH_BYTES, Opening()
         deadline = trio.current_time() + BATCH_TIMEOUT_S
         for message in messages:
             answer: bytes | None = None
-            if left < LEAST_ROOM_BYTES:
+            if room_left < LEAST_ROOM_BYTES:
                 answer = _over(message, BATCH_FULL.format(most_mib=BATCH_BYTES // MIB))
             else:
                 with trio.move_on_at(deadline) as time_left:
-                    answer = await self._one(grant, message, min(ROOM_BYTES, left), opening)
+                    answer = await self._one(grant, message, min(ROOM_BYTES, room_left), opening)
                 if time_left.cancelled_caught:
                     answer = _over(message, BATCH_TOO_SLOW.format(seconds=round(BATCH_TIMEOUT_S)))
             if answer is not None:
                 answers.append(answer)
-                left -= len(answer)
+                room_left -= len(answer)
         return answers
 
     async def _one(self, grant: Grant, message: Message, room_bytes: int, opening: Opening) -> bytes | None:
@@ -246,10 +246,10 @@ class Mcp:
         self, tool: Tool, grant: Grant, arguments: dict[str, Any], room_bytes: int, opening: Opening
     ) -> Any:
         """The answer of a tool, encoded in a thread: a page of payloads would hold up the doors."""
-        asked = tool.read(arguments)
-        async with self.turns.turn(grant.key_id):
+        parsed = tool.read(arguments)
+        async with self.concurrency.slot(grant.key_id):
             reads = attrs.evolve(self.reads, room_bytes=room_bytes, opening=opening)
-            answer = await tool.handler(reads, grant.project_id, asked)
+            answer = await tool.handler(reads, grant.project_id, parsed)
             return await trio.to_thread.run_sync(_told, answer, room_bytes)
 
 
@@ -272,8 +272,8 @@ async def _read(headers: dict[str, str], body: Body) -> bytes | Refusal:
 
 def _initializes(messages: Message | list[Message]) -> bool:
     """Whether the version is negotiated here, so that a header cannot name it yet."""
-    some = messages if isinstance(messages, list) else [messages]
-    return any(isinstance(message, Request) and message.method == "initialize" for message in some)
+    batch = messages if isinstance(messages, list) else [messages]
+    return any(isinstance(message, Request) and message.method == "initialize" for message in batch)
 
 
 def _credential(refusal: Refusal) -> _Reply | Refusal:

@@ -21,7 +21,7 @@ from hypercorn.events import Closed, Event, RawData, Updated
 from hypercorn.trio.task_group import TaskGroup
 from hypercorn.trio.tcp_server import TCPServer
 
-from svc.front.server.crowd import Crowd
+from svc.front.server.connection_limiter import ConnectionLimiter
 from svc.front.server.streams import Streams
 from svc.front.server.tls import TlsDoors
 
@@ -44,7 +44,7 @@ class Connection(TCPServer):
 
     _left = False
     #: Set for the process by `contain_connections`.
-    crowd: Crowd
+    connection_limiter: ConnectionLimiter
     #: None unless this process does TLS.
     tls: TlsDoors | None = None
 
@@ -54,7 +54,7 @@ class Connection(TCPServer):
 
     async def run(self) -> None:
         """Serve until the connection closes, in whatever way."""
-        if not self.crowd.enter(self):
+        if not self.connection_limiter.enter(self):
             self.leave()
             return
         try:
@@ -63,7 +63,7 @@ class Connection(TCPServer):
         except* Exception as group:
             log.warning("a connection was dropped: %s", ", ".join(sorted(_kinds(group))))
         finally:
-            self.crowd.gone(self)
+            self.connection_limiter.gone(self)
 
     async def _proves(self) -> bool:
         """Whether the connection was a certificate authority's, and is over."""
@@ -145,7 +145,7 @@ class KeepAlive:
     async def restart(self, group: TaskGroup, _action: object) -> None:
         """The connection is idle from now on."""
         self._idle = True
-        self._connection.crowd.silent(self._connection)
+        self._connection.connection_limiter.silent(self._connection)
         if self._patience is None:
             assert group._nursery is not None
             self._patience = trio.CancelScope()
@@ -155,7 +155,7 @@ class KeepAlive:
     async def stop(self) -> None:
         """The connection is busy."""
         self._idle = False
-        self._connection.crowd.busy(self._connection)
+        self._connection.connection_limiter.busy(self._connection)
         if self._patience is not None:
             self._patience.deadline = inf
 
@@ -181,8 +181,8 @@ def _kinds(error: BaseException) -> set[str]:
     return {type(error).__name__}
 
 
-def contain_connections(crowd: Crowd, tls: TlsDoors | None = None) -> None:
+def contain_connections(connection_limiter: ConnectionLimiter, tls: TlsDoors | None = None) -> None:
     """Make Hypercorn's Trio worker use `Connection` and `Streams`; it offers no other way in."""
-    Connection.crowd, Connection.tls = crowd, tls
+    Connection.connection_limiter, Connection.tls = connection_limiter, tls
     worker.TCPServer = Connection  # type: ignore[attr-defined,assignment]
     protocols.H2Protocol = Streams  # type: ignore[attr-defined,assignment]

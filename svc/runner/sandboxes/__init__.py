@@ -1,1 +1,1 @@
-"""The kinds of sandboxes, each an implementation of the ports in `svc/runner/hands.py`."""
+"""The kinds of sandboxes, each an implementation of the ports in `svc/runner/sandbox.py`."""

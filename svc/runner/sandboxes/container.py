@@ -19,7 +19,7 @@ import msgspec
 import trio
 
 from svc.outside.engine import Engine, EngineAnswer, EngineAway, ExecRefused, pull_query
-from svc.runner.hands import FILES_BYTES, OUT_BYTES, WORK, HandsAway, HandsDied, ScriptEnd
+from svc.runner.sandbox import FILES_BYTES, OUT_BYTES, WORK, SandboxAway, SandboxDied, ScriptEnd
 from svc.runner.sandboxes import leftovers
 
 log = logging.getLogger(__name__)
@@ -33,7 +33,7 @@ PING_S: Final = 5.0
 
 @attrs.define(eq=False)
 class ContainerBackend:
-    """Implements `Backend` over an engine."""
+    """Implements `SandboxBackend` over an engine."""
 
     engine: Engine
     image: str
@@ -66,7 +66,7 @@ class ContainerBackend:
 
     @asynccontextmanager
     async def opened(self, run: str, seconds: float) -> AsyncIterator[_Container]:
-        """A container for a run. Raises `HandsAway`."""
+        """A container for a run. Raises `SandboxAway`."""
         self._opened += 1
         # One of a run may still be on its way out.
         name = f"{self.volume}-{run}-{self._opened}"
@@ -78,7 +78,7 @@ class ContainerBackend:
                 # Until the next look nobody else need try.
                 self.scripts, self.fault = False, f"no container can be made: {away}"
                 log.warning("scripts are not run: %s", away)
-                raise HandsAway(str(away)) from None
+                raise SandboxAway(str(away)) from None
             yield _Container(self.engine, name)
         finally:
             # Also what was half made.
@@ -171,7 +171,7 @@ def _fine(answer: EngineAnswer, status: int) -> EngineAnswer:
 
 @attrs.define(eq=False)
 class _Container:
-    """Implements `Hands` in one container."""
+    """Implements `Sandbox` in one container."""
 
     engine: Engine
     id: str
@@ -193,7 +193,7 @@ class _Container:
             "PUT", f"/containers/{self.id}/archive", query={"path": WORK}, raw=archive.getvalue()
         )
         if answer.status != 200:
-            raise HandsDied
+            raise SandboxDied
 
     async def run(self, code: str, seconds: float) -> ScriptEnd:
         """A script, to its end or to the end of its time."""
@@ -203,7 +203,7 @@ class _Container:
         exec_ = {"AttachStdout": True, "AttachStderr": True, "Cmd": ["python3", name], "WorkingDir": WORK}
         answer = await self._ask("POST", f"/containers/{self.id}/exec", exec_)
         if answer.status != 201:
-            raise HandsDied(f"the engine answers {answer.status}")
+            raise SandboxDied(f"the engine answers {answer.status}")
         started = answer.read()["Id"]
         try:
             out, cut = await self.engine.output(
@@ -212,12 +212,12 @@ class _Container:
         except trio.TooSlowError:
             return ScriptEnd.stopped(seconds)
         except ExecRefused as refused:
-            raise HandsDied(str(refused), unstarted=True) from None
+            raise SandboxDied(str(refused), unstarted=True) from None
         except EngineAway as away:
             raise await self._lost(away) from None
         inspection = await self._ask("GET", f"/exec/{started}/json")
         if inspection.status != 200:
-            raise HandsDied
+            raise SandboxDied
         fields = inspection.read()
         # Some engines forget the process once it has ended, so the stream has to say so, too.
         if fields.get("Pid") == 0 and fields.get("ExitCode") != 0 and out.startswith(b"OCI runtime"):
@@ -225,7 +225,7 @@ class _Container:
             # used it up.
             missing = b"executable file not found" in out
             why = "its image has no python3" if missing else "no process can be begun in it"
-            raise HandsDied(why, unstarted=True)
+            raise SandboxDied(why, unstarted=True)
         code_ = fields.get("ExitCode")
         return ScriptEnd.said(code_ if isinstance(code_, int) else -1, out, cut=cut)
 
@@ -235,10 +235,10 @@ class _Container:
         except EngineAway as away:
             raise await self._lost(away) from None
 
-    async def _lost(self, away: EngineAway) -> HandsAway | HandsDied:
+    async def _lost(self, away: EngineAway) -> SandboxAway | SandboxDied:
         """Whose fault it is that no answer came: of this container alone where the engine answers others."""
         try:
             answer = await self.engine.ask("GET", "/_ping", timeout_s=PING_S)
         except EngineAway:
-            return HandsAway(str(away))
-        return HandsDied(str(away), unstarted=True) if answer.status == 200 else HandsAway(str(away))
+            return SandboxAway(str(away))
+        return SandboxDied(str(away), unstarted=True) if answer.status == 200 else SandboxAway(str(away))

@@ -17,7 +17,7 @@ import trio
 
 from protocol.running import CAPACITY
 from svc.outside.microvms import HostAway, Machine, MachineDied, MicroVmHost
-from svc.runner.hands import OUT_BYTES, WORK, HandsAway, HandsDied, ScriptEnd
+from svc.runner.sandbox import OUT_BYTES, WORK, SandboxAway, SandboxDied, ScriptEnd
 from svc.runner.sandboxes import leftovers
 
 log = logging.getLogger(__name__)
@@ -32,7 +32,7 @@ _OURS: Final = {"trace-svc": "sandbox"}
 
 @attrs.define(eq=False)
 class HostedBackend:
-    """Implements `Backend` over a host of microVMs; None while its key is not set."""
+    """Implements `SandboxBackend` over a host of microVMs; None while its key is not set."""
 
     host: MicroVmHost | None
     template: str
@@ -65,17 +65,17 @@ class HostedBackend:
 
     @asynccontextmanager
     async def opened(self, run: str, seconds: float) -> AsyncIterator[_MicroVm]:
-        """A machine for a run. Raises `HandsAway`."""
+        """A machine for a run. Raises `SandboxAway`."""
         try:
-            hands = await self._begun(run, seconds)
+            sandbox = await self._begun(run, seconds)
         except HostAway as away:
             self._away(away)
-            raise HandsAway(str(away)) from None
+            raise SandboxAway(str(away)) from None
         try:
-            yield hands
+            yield sandbox
         finally:
             with trio.move_on_after(leftovers.CLOSE_S, shield=True):
-                await self._end(hands.machine.id)
+                await self._end(sandbox.machine.id)
 
     async def _begun(self, run: str, seconds: float) -> _MicroVm:
         host = self.host
@@ -92,15 +92,15 @@ class HostedBackend:
                 machine = await host.begin(
                     self.template, round(max(seconds, 1.0) + leftovers.OVERTIME_S), notes
                 )
-                hands = _MicroVm(host, machine)
-                await hands.prepare()
+                sandbox = _MicroVm(host, machine)
+                await sandbox.prepare()
             except BaseException as error:
                 with trio.move_on_after(leftovers.CLOSE_S, shield=True):
                     await self._undo(host, machine, notes)
                 if isinstance(error, MachineDied):
                     raise HostAway("a microVM died at its birth") from None
                 raise
-        return hands
+        return sandbox
 
     async def _undo(self, host: MicroVmHost, vm: Machine | None, notes: dict[str, str]) -> None:
         """End what was half made, also what was made and never told."""
@@ -124,7 +124,7 @@ class HostedBackend:
 
 @attrs.define(eq=False)
 class _MicroVm:
-    """Implements `Hands` in one machine."""
+    """Implements `Sandbox` in one machine."""
 
     host: MicroVmHost
     machine: Machine
@@ -147,9 +147,9 @@ class _MicroVm:
         try:
             await self.host.put(self.machine, path, data, USER)
         except HostAway as away:
-            raise HandsAway(str(away)) from None
+            raise SandboxAway(str(away)) from None
         except MachineDied:
-            raise HandsDied from None
+            raise SandboxDied from None
 
     async def run(self, code: str, seconds: float) -> ScriptEnd:
         """A script, to its end or to the end of its time."""
@@ -162,7 +162,7 @@ class _MicroVm:
         except trio.TooSlowError:
             return ScriptEnd.stopped(seconds)
         except HostAway as away:
-            raise HandsAway(str(away)) from None
+            raise SandboxAway(str(away)) from None
         except MachineDied:
-            raise HandsDied from None
+            raise SandboxDied from None
         return ScriptEnd.said(output.exit_code, output.out, cut=output.cut)

@@ -1,4 +1,4 @@
-"""The host's own agent CLI as the brain of a run: logged in by whoever owns the machine, with MCP only.
+"""The host's own agent CLI as the agent loop of a run: logged in by whoever owns the machine, with MCP only.
 
 Owns `LocalCli`. For development: its budget is checked by the CLI, after each call and not before. It gets
 a folder of its own, a clean environment and a group of its own, and is ended with all that it began.

@@ -17,7 +17,7 @@ from uuid import UUID
 import attrs
 
 from svc.domain.access import Joining, Role, UnreadablePolicy, admits, read_policy
-from svc.domain.likeness import likenesses
+from svc.domain.lookalike_addresses import likenesses
 from svc.store.accounts.audit import record
 from svc.store.accounts.invitations import drop_pending, pending
 from svc.store.accounts.projects import the_org

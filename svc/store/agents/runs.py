@@ -267,7 +267,7 @@ class RunStore:
         return await self.database.run(work)
 
     @asynccontextmanager
-    async def news(self) -> AsyncIterator[trio.MemoryReceiveChannel[str]]:
+    async def notices(self) -> AsyncIterator[trio.MemoryReceiveChannel[str]]:
         """Hear when a run may be due or is to be cancelled, from any process. Raises `Outage`."""
         async with self.database.listening(CHANNEL) as payloads:
             yield payloads

@@ -22,8 +22,8 @@ from protocol.otlp.reading import open_envelope
 from protocol.rest.query import jsonable
 from protocol.text import clean_value
 from svc.domain.detect.masking import masked_value
+from svc.domain.envelope_size import fields_within
 from svc.domain.payload import payload_of
-from svc.domain.weight import fields_within
 from svc.store.postgres.rows import PREVIEWS
 from svc.store.spans.payloads import Envelopes
 
@@ -88,21 +88,23 @@ class PayloadRows:
         return await trio.to_thread.run_sync(self._shown, room_bytes, every_field, opening, limiter=_openers)
 
     def _shown(self, room_bytes: int, every_field: bool, opening: Opening) -> list[dict[str, Any]]:
-        shown: list[dict[str, Any]] = []
+        answers: list[dict[str, Any]] = []
         room = _Room(room_bytes, opening)
         for row in self.rows:
-            whole = self.envelopes.get((row["trace_id"], row["span_id"]))
-            fields = self.fields(row, whole is not None)
+            envelope = self.envelopes.get((row["trace_id"], row["span_id"]))
+            fields = self.fields(row, envelope is not None)
             room.take(fields)
-            shown.append(fields)
-        for row, fields in zip(self.rows, shown, strict=True):
-            whole = self.envelopes.get((row["trace_id"], row["span_id"]))
-            said = dict.fromkeys(PAYLOAD_FIELDS) if whole is None else room.payload(whole, every_field)
-            fields |= said
-            if not every_field and "payload_truncated" not in said:
+            answers.append(fields)
+        for row, fields in zip(self.rows, answers, strict=True):
+            envelope = self.envelopes.get((row["trace_id"], row["span_id"]))
+            payload = (
+                dict.fromkeys(PAYLOAD_FIELDS) if envelope is None else room.payload(envelope, every_field)
+            )
+            fields |= payload
+            if not every_field and "payload_truncated" not in payload:
                 for name in PREVIEWS:
                     del fields[name]
-        return shown
+        return answers
 
 
 class _Room:
@@ -119,28 +121,28 @@ class _Room:
             self._bytes -= size
         return fits
 
-    def payload(self, whole: bytes | int, every_field: bool) -> dict[str, Any]:
+    def payload(self, envelope: bytes | int, every_field: bool) -> dict[str, Any]:
         """The payload of an envelope, null where there is no room."""
-        size = whole if isinstance(whole, int) else len(whole)
+        size = envelope if isinstance(envelope, int) else len(envelope)
         nothing = _cut(dict.fromkeys(PAYLOAD_FIELDS), PAYLOAD_FIELDS, size)
-        if isinstance(whole, int) or size > (self._bytes if every_field else openable_bytes(self._bytes)):
+        if isinstance(envelope, int) or size > (self._bytes if every_field else openable_bytes(self._bytes)):
             return nothing
-        fields = fields_within(whole, self._fields)
+        fields = fields_within(envelope, self._fields)
         if fields is None or not self._opening.take(size):
             return nothing
         self._fields -= fields
         try:
-            said = said_in(whole)
+            values = said_in(envelope)
         except Unreadable:
             return {**dict.fromkeys(PAYLOAD_FIELDS), "payload_available": False}
-        names = tuple(said) if every_field else PAYLOAD_FIELDS
-        shown, missing = {}, []
+        names = tuple(values) if every_field else PAYLOAD_FIELDS
+        payload, missing = {}, []
         for name in names:
-            fits = self.take({name: said[name]})
-            shown[name] = said[name] if fits else None
+            fits = self.take({name: values[name]})
+            payload[name] = values[name] if fits else None
             if not fits:
                 missing.append(name)
-        return _cut(shown, missing, size) if missing else shown
+        return _cut(payload, missing, size) if missing else payload
 
 
 def said_in(envelope: bytes) -> dict[str, Any]:

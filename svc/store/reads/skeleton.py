@@ -123,16 +123,16 @@ class SkeletonReads:
             (row,) = await connection.fetch(sql, *where.values)
             if row["n"] < most and not within:
                 return row["document"], row["n"]
-            whole = _where(project_id, trace_id, head)
+            all_spans = _where(project_id, trace_id, head)
             # All of its spans, by the key.
             total: int = await connection.fetchval(
-                f"select count(*) from span where {whole.sql()}", *whole.values
+                f"select count(*) from span where {all_spans.sql()}", *all_spans.values
             )
             return row["document"], total
 
         document, total = await self.database.run(work, readonly=True, snapshot=True, timeout_s=TIMEOUT_S)
-        said = {"v": 1, "total": total, "settled": head.settled}
-        return msgspec.json.encode(said)[:-1] + b"," + document.encode()[1:]
+        head_fields = {"v": 1, "total": total, "settled": head.settled}
+        return msgspec.json.encode(head_fields)[:-1] + b"," + document.encode()[1:]
 
     async def previews(
         self, project_id: int, trace_id: bytes, head: TraceHead, span_ids: Sequence[bytes]

@@ -112,15 +112,15 @@ class SpanReads:
         """`{spans, next_cursor}`, newest first."""
         where = self._where(project_id, asked)
         names = [name for name, _ in asked.keyset.columns]
-        place = asked.keyset.place(cursor)
-        where.after(names, place)
+        cursor_key = asked.keyset.place(cursor)
+        where.after(names, cursor_key)
         order = ", ".join(f"{name} desc" for name in names)
 
         async def work(connection: Connection) -> tuple[SpanPage, str | None]:
             if asked.trace_id is not None:
                 await _narrow(connection, where, project_id, asked.trace_id)
             # One page and one row more; the payload is looked up for these rows only.
-            rows = await _newest(connection, project_id, asked, place, where, order, limit + 1)
+            rows = await _newest(connection, project_id, asked, cursor_key, where, order, limit + 1)
             page, next_cursor = asked.keyset.page(rows, limit)
             return await _page(connection, project_id, page, room_bytes if payload else None), next_cursor
 
@@ -156,30 +156,30 @@ class SpanReads:
         opening: Opening | None = None,
     ) -> dict[str, Any] | None:
         """A span with its payload, as far as there is room, or None."""
-        found = await self._found(project_id, trace_id, span_id, room_bytes)
-        if found is None:
+        stored = await self._found(project_id, trace_id, span_id, room_bytes)
+        if stored is None:
             return None
-        row, envelopes = found
+        row, envelopes = stored
         payloads = PayloadRows([row], _fields, envelopes)
-        (shown,) = await payloads.shown(room_bytes, every_field=True, opening=opening)
-        return shown
+        (span,) = await payloads.shown(room_bytes, every_field=True, opening=opening)
+        return span
 
     async def trace_of(self, project_id: int, span_id: bytes, *, timeout_s: float) -> bytes | None:
         """A trace that has a span of this id, or None. Raises `Slow` when it takes longer."""
 
         async def work(connection: Connection) -> bytes | None:
-            found: bytes | None
+            trace_id: bytes | None
             near = await _stretches_with_id(connection, project_id, span_id)
             if near is None:
                 # The keys alone, from trace to trace: nobody keeps an index on a span's own id.
-                found = await connection.fetchval(
+                trace_id = await connection.fetchval(
                     "select trace_id from span where project_id = $1 and span_id = $2 limit 1",
                     project_id,
                     span_id,
                 )
-                return found
+                return trace_id
             # Where it may be, by the index on created_at.
-            found = await connection.fetchval(
+            trace_id = await connection.fetchval(
                 "select trace_id from unnest($3::timestamptz[], $4::timestamptz[]) as stretch (low, high)"
                 " cross join lateral (select trace_id from span where project_id = $1 and span_id = $2"
                 " and created_at >= stretch.low and created_at < stretch.high limit 1) as held limit 1",
@@ -187,7 +187,7 @@ class SpanReads:
                 span_id,
                 *columns(near)[:2],
             )
-            return found
+            return trace_id
 
         return await self.database.run(work, readonly=True, snapshot=True, timeout_s=timeout_s)
 
@@ -195,8 +195,8 @@ class SpanReads:
         self, project_id: int, trace_id: bytes, span_id: bytes, most_bytes: int
     ) -> bytes | int | None:
         """A span as it came; its length when that is more than `most_bytes`, None when it is not there."""
-        found = await self._found(project_id, trace_id, span_id, most_bytes)
-        return None if found is None else found[1].get((trace_id, span_id))
+        stored = await self._found(project_id, trace_id, span_id, most_bytes)
+        return None if stored is None else stored[1].get((trace_id, span_id))
 
     async def _found(
         self, project_id: int, trace_id: bytes, span_id: bytes, most_bytes: int
@@ -240,7 +240,7 @@ async def _newest(
     connection: Connection,
     project_id: int,
     asked: SpanFilter,
-    place: Sequence[Any] | None,
+    cursor_key: Sequence[Any] | None,
     where: Where,
     order: str,
     size: int,
@@ -252,20 +252,24 @@ async def _newest(
 
     if asked.by_event_time and asked.trace_id is None:
         high = None if asked.high is None else after(asked.high, _STEP)
-        behind = place[0] if place else None
+        behind = cursor_key[0] if cursor_key else None
         return await newest_started(connection, project_id, page, asked.low, high, behind, around)
-    found = None
+    near = None
     if _by_stretches(asked):
-        ends = [after(end, _STEP) for end in (asked.high, place[0] if place else None) if end is not None]
+        ends = [
+            after(end, _STEP)
+            for end in (asked.high, cursor_key[0] if cursor_key else None)
+            if end is not None
+        ]
         low, high = asked.low, min(ends, default=None)
         if asked.q is not None:
-            found = await stretches(connection, SPANS, project_id, asked.q, low, high)
+            near = await stretches(connection, SPANS, project_id, asked.q, low, high)
         else:
             values = _values(asked)
             alone = len(values) == 1 and attrs.evolve(asked, low=None, high=None) == SpanFilter(**values)
             enough = size if alone else None
-            found = await stretches_with(connection, SPANS, project_id, values, low, high, enough=enough)
-    return await newest_rows(connection, found, page, around)
+            near = await stretches_with(connection, SPANS, project_id, values, low, high, enough=enough)
+    return await newest_rows(connection, near, page, around)
 
 
 def _by_stretches(asked: SpanFilter) -> bool:

@@ -76,13 +76,13 @@ class Exported:
     def spans(self) -> Iterator[tuple[dict[str, Any], bytes | None]]:
         """Each as its row says and as it came; None where that has aged out."""
         for row in self._rows:
-            whole = self._envelopes.get((row["trace_id"], row["span_id"]))
-            yield _fields(row, whole is not None), whole if isinstance(whole, bytes) else None
+            envelope = self._envelopes.get((row["trace_id"], row["span_id"]))
+            yield _fields(row, envelope is not None), envelope if isinstance(envelope, bytes) else None
 
     def envelopes(self) -> list[bytes]:
         """Those that are still there as they came."""
-        found = (self._envelopes.get((row["trace_id"], row["span_id"])) for row in self._rows)
-        return [envelope for envelope in found if isinstance(envelope, bytes)]
+        envelopes = (self._envelopes.get((row["trace_id"], row["span_id"])) for row in self._rows)
+        return [envelope for envelope in envelopes if isinstance(envelope, bytes)]
 
 
 @attrs.frozen
@@ -114,17 +114,17 @@ class TracePayloads:
                 f" order by started_at, span_id limit {limit} offset {offset}",
                 *where.values,
             )
-            before = await _call_before(connection, project_id, trace_id, head, rows) if first else []
-            keys = [_key(row) for row in [*before, *rows[:count]]]
-            return before, rows, await read_envelopes(connection, project_id, keys, CONVERSATION_BYTES)
+            previous_call = await _call_before(connection, project_id, trace_id, head, rows) if first else []
+            keys = [_key(row) for row in [*previous_call, *rows[:count]]]
+            return previous_call, rows, await read_envelopes(connection, project_id, keys, CONVERSATION_BYTES)
 
-        before, rows, envelopes = await self.database.run(
+        previous_call, rows, envelopes = await self.database.run(
             work, readonly=True, snapshot=True, timeout_s=TIMEOUT_S
         )
-        payloads = PayloadRows([*before, *rows[:count]], _fields, envelopes)
-        shown = await payloads.shown(4 * CONVERSATION_BYTES, every_field=True)
-        here = shown[len(before) :]
-        return Talk(here, shown[0] if before else None, len(rows) > count)
+        payloads = PayloadRows([*previous_call, *rows[:count]], _fields, envelopes)
+        spans = await payloads.shown(4 * CONVERSATION_BYTES, every_field=True)
+        page = spans[len(previous_call) :]
+        return Talk(page, spans[0] if previous_call else None, len(rows) > count)
 
     async def find(self, project_id: int, trace_id: bytes, head: TraceHead, q: str) -> FoundSpans:
         """The spans whose name, error, previews or payload hold a text, whatever the case of its letters."""
@@ -144,9 +144,9 @@ class TracePayloads:
             return rows, await read_envelopes(connection, project_id, keys, FIND_BYTES)
 
         rows, envelopes = await self.database.run(work, readonly=True, snapshot=True, timeout_s=TIMEOUT_S)
-        found = await trio.to_thread.run_sync(_holding, rows, envelopes, q, limiter=_readers)
+        matches = await trio.to_thread.run_sync(_holding, rows, envelopes, q, limiter=_readers)
         beyond = max(0, head.fields["span_count"] - len(rows))
-        return attrs.evolve(found, unread=found.unread + beyond)
+        return attrs.evolve(matches, unread=matches.unread + beyond)
 
     async def export(self, project_id: int, trace_id: bytes, head: TraceHead) -> Exported | TooLargeToExport:
         """Every span as it came, when they are few and short enough to be had at once."""
@@ -165,12 +165,14 @@ class TracePayloads:
                 return rows, {}
             return rows, await read_envelopes(connection, project_id, list(map(_key, rows)), EXPORT_BYTES)
 
-        rows, found = await self.database.run(work, readonly=True, snapshot=True, timeout_s=TIMEOUT_S)
-        sizes = [len(one) if isinstance(one, bytes) else one for one in found.values()]
-        cut = any(not isinstance(one, bytes) for one in found.values())
+        rows, envelopes = await self.database.run(work, readonly=True, snapshot=True, timeout_s=TIMEOUT_S)
+        sizes = [
+            len(envelope) if isinstance(envelope, bytes) else envelope for envelope in envelopes.values()
+        ]
+        cut = any(not isinstance(envelope, bytes) for envelope in envelopes.values())
         if len(rows) > MOST_EXPORTED or cut:
             return TooLargeToExport(head.fields["span_count"], sum(sizes))
-        return Exported(rows, found)
+        return Exported(rows, envelopes)
 
 
 async def _call_before(
@@ -205,16 +207,16 @@ def _fields(row: Any, available: bool) -> dict[str, Any]:
 
 
 def _holding(rows: Sequence[Any], envelopes: Envelopes, q: str) -> FoundSpans:
-    wanted, found, unread = q.lower(), [], max(0, len(rows) - MOST_EXPORTED)
+    needle, span_ids, unread = q.lower(), [], max(0, len(rows) - MOST_EXPORTED)
     for row in rows:
         if row["said"]:
-            found.append(row["span_id"])
+            span_ids.append(row["span_id"])
             continue
-        whole = envelopes.get((row["trace_id"], row["span_id"]))
-        if isinstance(whole, bytes):
+        envelope = envelopes.get((row["trace_id"], row["span_id"]))
+        if isinstance(envelope, bytes):
             # An envelope holds its texts as UTF-8, whatever stands between them.
-            if wanted in whole.decode("utf-8", "replace").lower():
-                found.append(row["span_id"])
-        elif whole is not None:
+            if needle in envelope.decode("utf-8", "replace").lower():
+                span_ids.append(row["span_id"])
+        elif envelope is not None:
             unread += 1
-    return FoundSpans(found[:MOST_FOUND], len(found) > MOST_FOUND, unread)
+    return FoundSpans(span_ids[:MOST_FOUND], len(span_ids) > MOST_FOUND, unread)

@@ -46,30 +46,30 @@ class TraceReads:
         """`{traces, next_cursor}`, newest first by `started_at`."""
         where = narrowed_by_index(project_id, asked)
         names = [name for name, _ in NEWEST_TRACES.columns]
-        place = NEWEST_TRACES.place(cursor)
-        where.after(names, place)
+        cursor_key = NEWEST_TRACES.place(cursor)
+        where.after(names, cursor_key)
         narrowed = len(where.values)
-        said, held = asked_for(where, asked.q, held_by_spans(asked))
+        by_text, by_spans = asked_for(where, asked.q, held_by_spans(asked))
         own = of_its_own(where, asked)
         order = ", ".join(f"{name} desc" for name in names)
         search = Search(
             project_id,
             where.sql(),
-            both(said, own),
+            both(by_text, own),
             asked.q,
-            held,
+            by_spans,
             where.values,
             _COLUMNS,
             order,
             limit + 1,
             narrowed,
             asked,
-            place,
+            cursor_key,
             low=asked.low,
-            high=min((high for high in (asked.high, place and place[0]) if high), default=None),
+            high=min((high for high in (asked.high, cursor_key and cursor_key[0]) if high), default=None),
         )
         # A session is few traces, and has an index.
-        looked_for = bool(said or held or (own and asked.session_id is None))
+        looked_for = bool(by_text or by_spans or (own and asked.session_id is None))
 
         async def work(connection: Connection) -> tuple[Sequence[Any], str | None, Set[bytes]]:
             if looked_for:
@@ -118,10 +118,10 @@ class TraceReads:
             )
             return trace, spans, await traces_with_payloads(connection, project_id, [bounds(trace)])
 
-        found = await self.database.run(work, readonly=True, snapshot=True, timeout_s=READ_TIMEOUT_S)
-        if found is None:
+        stored = await self.database.run(work, readonly=True, snapshot=True, timeout_s=READ_TIMEOUT_S)
+        if stored is None:
             return None
-        trace, spans, available = found
+        trace, spans, available = stored
         return {
             **trace_row(trace, payload_available=bool(available)),
             "spans": await attrs.evolve(spans, rows=spans.rows[:SPANS_SHOWN]).shown(room_bytes, opening),

@@ -127,7 +127,7 @@ class CertificateStore:
         )
         return rows[0]["key_authorization"] if rows else None
 
-    def news(self) -> AbstractAsyncContextManager[AsyncIterator[str]]:
+    def notices(self) -> AbstractAsyncContextManager[AsyncIterator[str]]:
         """Hear of every change. The iterator raises `Outage` when it goes deaf."""
         return notices(self.database, CHANNEL)
 

@@ -29,7 +29,7 @@ async def count_past(
     """
     for dataset in CUBED:
         await mark_dirty(connection, spans, dataset, now)
-    came = [(project_id, came_at(rollup, now)) for (project_id, _), rollup in traces.items()]
-    await mark_dirty(connection, came, TRACES, now)
+    arrivals = [(project_id, came_at(rollup, now)) for (project_id, _), rollup in traces.items()]
+    await mark_dirty(connection, arrivals, TRACES, now)
     await count_late(connection, "ingested_spans", spans)
-    await count_late(connection, "ingested_traces", came)
+    await count_late(connection, "ingested_traces", arrivals)

@@ -58,8 +58,10 @@ class DeadLetterStore:
 
         async def work(connection: Connection) -> int:
             # All spans buried and neither replayed nor dropped since.
-            found: int = await connection.fetchval("select coalesce(sum(spans), 0)::bigint from dead_letter")
-            return found
+            span_count: int = await connection.fetchval(
+                "select coalesce(sum(spans), 0)::bigint from dead_letter"
+            )
+            return span_count
 
         return await self.database.run(work, readonly=True)
 

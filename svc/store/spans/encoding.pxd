@@ -28,6 +28,6 @@ cdef bytes _new_cost(object value)
 @cython.locals(days="long long", seconds="long long", micros="long long")
 cpdef object microseconds(object moment)
 
-@cython.locals(written=str, whole=str, fraction=str, scale=int, digits="long long", high="long long", low="long long",
-               number="long long", million="long long", rest="long long")
+@cython.locals(written=str, integer=str, fraction=str, scale=int, digits="long long", high="long long", low="long long",
+               number="long long", million="long long", lower="long long")
 cpdef bytes numeric(object value)

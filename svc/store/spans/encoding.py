@@ -96,9 +96,9 @@ _costs: dict[Decimal | None, bytes] = {None: _NULL}
 def encode(rows: Iterable[Copied]) -> Iterator[bytes]:
     """The rows as one COPY in binary form, in pieces that the socket takes at once."""
     yield _HEADER
-    rest = iter(rows)
-    while some := list(islice(rest, _PIECE_ROWS)):
-        yield _piece(some)
+    remaining = iter(rows)
+    while chunk := list(islice(remaining, _PIECE_ROWS)):
+        yield _piece(chunk)
     yield _TRAILER
 
 
@@ -209,17 +209,17 @@ def numeric(value: Decimal) -> bytes:
     Raises `ValueError` for what is no finite number.
     """
     written = str(value)
-    whole, _, fraction = written.partition(".")
+    integer, _, fraction = written.partition(".")
     scale = len(fraction)
-    if scale > 16 or len(whole) > 9 or not whole.isdecimal() or "E" in fraction:
+    if scale > 16 or len(integer) > 9 or not integer.isdecimal() or "E" in fraction:
         return _any_numeric(value)
     digits = int(fraction.ljust(16, "0"))
     high, low = digits // 100_000_000, digits % 100_000_000
-    number = int(whole)
-    million, rest = number // 100_000_000, number % 100_000_000
+    number = int(integer)
+    million, lower = number // 100_000_000, number % 100_000_000
     return _cost(
         *(22, 7, 2, 0, scale),
-        *(million, rest // 10_000, rest % 10_000),
+        *(million, lower // 10_000, lower % 10_000),
         *(high // 10_000, high % 10_000, low // 10_000, low % 10_000),
     )
 
@@ -227,9 +227,11 @@ def numeric(value: Decimal) -> bytes:
 def _any_numeric(value: Decimal) -> bytes:
     written = f"{value:f}"
     sign = 0x4000 if written[0] == "-" else 0
-    whole, _, fraction = written.lstrip("-").partition(".")
-    whole = whole.rjust(-(-len(whole) // 4) * 4, "0")
-    digits = whole + fraction.ljust(-(-len(fraction) // 4) * 4, "0")
-    groups = [int(digits[at : at + 4]) for at in range(0, len(digits), 4)]
-    body = Struct(f">hhHh{len(groups)}H").pack(len(groups), len(whole) // 4 - 1, sign, len(fraction), *groups)
+    integer, _, fraction = written.lstrip("-").partition(".")
+    integer = integer.rjust(-(-len(integer) // 4) * 4, "0")
+    digits = integer + fraction.ljust(-(-len(fraction) // 4) * 4, "0")
+    groups = [int(digits[start : start + 4]) for start in range(0, len(digits), 4)]
+    body = Struct(f">hhHh{len(groups)}H").pack(
+        len(groups), len(integer) // 4 - 1, sign, len(fraction), *groups
+    )
     return _length(len(body)) + body

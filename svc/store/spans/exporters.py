@@ -75,16 +75,16 @@ def _refused(rows: list[Any]) -> list[RefusedSpans]:
 
 
 def _reports(rows: list[Any]) -> list[ExporterReport]:
-    found: dict[Exporter, SeenSpans] = {}
+    spans_of: dict[Exporter, SeenSpans] = {}
     for row in rows:
         exporter = Exporter(*row[:5])
         # What `trace-svc demo` sent says nothing of anybody's exporter.
         if exporter.scope != DEMO_SCOPE:
-            found.setdefault(exporter, SeenSpans()).merge(_seen(row))
-    calling = {exporter.service for exporter, seen in found.items() if seen.model_calls}
+            spans_of.setdefault(exporter, SeenSpans()).merge(_seen(row))
+    calling = {exporter.service for exporter, spans in spans_of.items() if spans.model_calls}
     reports = [
-        exporter_report(exporter, seen, calls_beside=exporter.service in calling)
-        for exporter, seen in found.items()
+        exporter_report(exporter, spans, calls_beside=exporter.service in calling)
+        for exporter, spans in spans_of.items()
     ]
     return worst_first(reports)[:MOST_SHOWN]
 

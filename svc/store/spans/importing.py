@@ -71,7 +71,10 @@ class ImportStore:
 
         async def work(connection: Connection) -> list[Any]:
             rows: list[Any] = await connection.fetch(
-                _FOUND, project_id, [one[:_TRACE_BYTES] for one in ids], [one[_TRACE_BYTES:] for one in ids]
+                _FOUND,
+                project_id,
+                [span_id[:_TRACE_BYTES] for span_id in ids],
+                [span_id[_TRACE_BYTES:] for span_id in ids],
             )
             return rows
 

@@ -48,10 +48,10 @@ async def roll_large(connection: Connection, trace: Any, now: datetime) -> bool:
     await connection.execute("set local enable_nestloop to default")
     if rollup is None:
         return await store_empty(connection, key)
-    rest = timedelta(seconds=rollup["span_count"] / LARGE_SPANS_PER_S)
+    pause = timedelta(seconds=rollup["span_count"] / LARGE_SPANS_PER_S)
     values = [rollup[name] for name, _ in ROLLED_COLUMNS]
     stale = changes[0]["due_at"] != trace["due_at"]
-    return await store_rollup(connection, trace, values, rest, now, stale=stale)
+    return await store_rollup(connection, trace, values, pause, now, stale=stale)
 
 
 async def roll_trace(connection: Connection, trace: Any, now: datetime) -> bool:

@@ -175,8 +175,8 @@ class LetterDesk:
         rows = await self.database.fetch(
             f"select count(*) as n from dead_letter where {_MINE}", project_id, chosen.ids, chosen.reason
         )
-        found: int = rows[0]["n"]
-        return found
+        count: int = rows[0]["n"]
+        return count
 
     async def discard(self, desk: Desk, chosen: Chosen) -> Dealt:
         """Delete letters for good."""
@@ -213,13 +213,13 @@ class LetterDesk:
         await self.database.run(
             lambda connection: _told(connection, "dead_letter.replay", desk, chosen, count)
         )
-        after, until_s = 0, trio.current_time() + bound.seconds
+        after_id, until_s = 0, trio.current_time() + bound.seconds
         written = spans = stored = refused = 0
         while written + refused < bound.letters and trio.current_time() < until_s:
-            letter = await self._next(desk.project_id, chosen, after)
+            letter = await self._next(desk.project_id, chosen, after_id)
             if letter is None:
                 break
-            after = letter.id
+            after_id = letter.id
             again = await written_again(letter, write)
             if isinstance(again, str):
                 refused += 1

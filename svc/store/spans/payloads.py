@@ -108,9 +108,9 @@ class Messages:
         for span in spans:
             if span.payload.messages:
                 day = span.day
-                known = self._known.get((span.project_id, day), ())
+                stored_digests = self._known.get((span.project_id, day), ())
                 for digest, text in span.payload.messages.items():
-                    if digest not in known:
+                    if digest not in stored_digests:
                         new[span.project_id, digest, day] = text
         if not new:
             return []
@@ -175,72 +175,74 @@ class PackedSpans:
     frames: Mapping[Place, Frame] = attrs.field(repr=False)
     messages: Mapping[datetime, Mapping[bytes, bytes]] = attrs.field(repr=False)
 
-    def span(self, place: Place, span_id: bytes) -> WireSpan | None:
+    def span(self, location: Place, span_id: bytes) -> WireSpan | None:
         """A whole span; None where it aged out or cannot be read."""
-        frame, messages = self.of(place)
+        frame, messages = self.of(location)
         try:
             return None if frame is None else frame.span(span_id, messages)
         except Unreadable:
             return None
 
-    def of(self, place: Place) -> tuple[Frame | None, Mapping[bytes, bytes]]:
+    def of(self, location: Place) -> tuple[Frame | None, Mapping[bytes, bytes]]:
         """The frame of a place, and the messages of its day; no frame where it aged out or cannot be read."""
-        return self.frames.get(place), self.messages.get(place[1], {})
+        return self.frames.get(location), self.messages.get(location[1], {})
 
 
 async def read_packed(
-    connection: Connection, project_id: int, asked: Mapping[Place, Sequence[bytes]], *, lean: bool = False
+    connection: Connection, project_id: int, span_ids: Mapping[Place, Sequence[bytes]], *, lean: bool = False
 ) -> PackedSpans:
     """What it takes to open these spans, lean ones perhaps; what aged out is absent."""
-    frames_found = await _opened(connection, project_id, asked)
-    wanted = await _needed(frames_found, asked, lean=lean)
+    opened = await _opened(connection, project_id, span_ids)
+    digests = await _needed(opened, span_ids, lean=lean)
     # Each once, however many spans of the trace repeat it.
-    stored = await _messages(connection, project_id, wanted)
-    return PackedSpans(frames_found, {day: unpack_messages(messages) for day, messages in stored.items()})
+    stored = await _messages(connection, project_id, digests)
+    return PackedSpans(opened, {day: unpack_messages(messages) for day, messages in stored.items()})
 
 
 async def read_payloads(
     connection: Connection, project_id: int, spans: Sequence[SpanKey]
 ) -> dict[tuple[bytes, bytes], WireSpan]:
     """The whole spans behind these keys, by trace and span id; those that aged out are absent."""
-    places = [(place_of(key), key[1]) for key in spans]
-    packed = await read_packed(connection, project_id, _by_place(places))
-    found: dict[tuple[bytes, bytes], WireSpan] = {}
-    for place, span_id in places:
-        if (span := packed.span(place, span_id)) is not None:
-            found[place[0], span_id] = span
-    return found
+    locations = [(place_of(key), key[1]) for key in spans]
+    packed = await read_packed(connection, project_id, _by_place(locations))
+    payloads: dict[tuple[bytes, bytes], WireSpan] = {}
+    for location, span_id in locations:
+        if (span := packed.span(location, span_id)) is not None:
+            payloads[location[0], span_id] = span
+    return payloads
 
 
-def _by_place(places: Iterable[tuple[Place, bytes]]) -> dict[Place, list[bytes]]:
-    asked: dict[Place, list[bytes]] = {}
-    for place, span_id in places:
-        asked.setdefault(place, []).append(span_id)
-    return asked
+def _by_place(locations: Iterable[tuple[Place, bytes]]) -> dict[Place, list[bytes]]:
+    span_ids: dict[Place, list[bytes]] = {}
+    for location, span_id in locations:
+        span_ids.setdefault(location, []).append(span_id)
+    return span_ids
 
 
-async def _opened(connection: Connection, project_id: int, places: Collection[Place]) -> dict[Place, Frame]:
-    found: dict[Place, Frame] = {}
+async def _opened(
+    connection: Connection, project_id: int, locations: Collection[Place]
+) -> dict[Place, Frame]:
+    opened: dict[Place, Frame] = {}
     turn = _Turn()
-    for place, body in (await _frames(connection, project_id, places)).items():
+    for location, body in (await _frames(connection, project_id, locations)).items():
         await turn.rest()
         try:
-            found[place] = Frame(body)
+            opened[location] = Frame(body)
         except Unreadable:
             continue
-    return found
+    return opened
 
 
 async def _needed(
-    opened: Mapping[Place, Frame], asked: Mapping[Place, Sequence[bytes]], *, lean: bool = False
+    opened: Mapping[Place, Frame], asked_ids: Mapping[Place, Sequence[bytes]], *, lean: bool = False
 ) -> dict[datetime, set[bytes]]:
     """The hashes of the messages that these spans refer to, by day."""
     needed: dict[datetime, set[bytes]] = {}
     turn = _Turn()
-    for place, span_ids in asked.items():
+    for location, span_ids in asked_ids.items():
         await turn.rest()
-        if (frame := opened.get(place)) is not None:
-            needed.setdefault(place[1], set()).update(frame.needed(span_ids, lean=lean))
+        if (frame := opened.get(location)) is not None:
+            needed.setdefault(location[1], set()).update(frame.needed(span_ids, lean=lean))
     return needed
 
 
@@ -253,37 +255,37 @@ async def read_envelopes(
     or inflated; of a frame that is longer than all that is asked for, its own length. Those that aged out are
     absent.
     """
-    asked = _by_place((place_of(key), key[1]) for key in spans)
-    found: Envelopes = {}
-    fitting: Collection[Place] = asked
+    span_ids = _by_place((place_of(key), key[1]) for key in spans)
+    envelopes: Envelopes = {}
+    fitting: Collection[Place] = span_ids
     if most_bytes is not None:
-        heads = await _frames(connection, project_id, asked, heads=True)
-        fitting, found = _openable(heads, asked, _FRAMES_FOR_ONE * most_bytes)
-    frames_found = await _opened(connection, project_id, fitting)
-    wanted = await _needed(frames_found, asked)
+        heads = await _frames(connection, project_id, span_ids, heads=True)
+        fitting, envelopes = _openable(heads, span_ids, _FRAMES_FOR_ONE * most_bytes)
+    opened = await _opened(connection, project_id, fitting)
+    digests = await _needed(opened, span_ids)
     if most_bytes is None:
-        taken = [(place, span_id) for place in frames_found for span_id in asked[place]]
+        chosen = [(location, span_id) for location in opened for span_id in span_ids[location]]
     else:
         sizes = {
             day: {digest: inflated_bytes(head) for digest, head in heads.items()}
-            for day, heads in (await _messages(connection, project_id, wanted, heads=True)).items()
+            for day, heads in (await _messages(connection, project_id, digests, heads=True)).items()
         }
-        taken, too_long = await _fitting(frames_found, asked, sizes, most_bytes)
-        found |= too_long
-        wanted = await _needed(frames_found, _by_place(taken))
+        chosen, too_long = await _fitting(opened, span_ids, sizes, most_bytes)
+        envelopes |= too_long
+        digests = await _needed(opened, _by_place(chosen))
     # Each once, however many spans of the trace repeat it.
     stored = {
         day: unpack_messages(messages)
-        for day, messages in (await _messages(connection, project_id, wanted)).items()
+        for day, messages in (await _messages(connection, project_id, digests)).items()
     }
     turn = _Turn()
-    for place, span_id in taken:
+    for location, span_id in chosen:
         await turn.rest()
         try:
-            found[place[0], span_id] = frames_found[place].envelope(span_id, stored.get(place[1], {}))
+            envelopes[location[0], span_id] = opened[location].envelope(span_id, stored.get(location[1], {}))
         except Unreadable:
             continue
-    return found
+    return envelopes
 
 
 #: A frame holds other spans beside those that are asked for, so frames may be longer than what is read of
@@ -292,51 +294,51 @@ _FRAMES_FOR_ONE: Final = 2
 
 
 def _openable(
-    heads: Mapping[Place, bytes], asked: Mapping[Place, Sequence[bytes]], most_bytes: int
+    heads: Mapping[Place, bytes], span_ids: Mapping[Place, Sequence[bytes]], most_bytes: int
 ) -> tuple[list[Place], Envelopes]:
     """The frames that may be inflated together, and of the spans in the others the length of their frame."""
-    taken: list[Place] = []
+    chosen: list[Place] = []
     too_long: Envelopes = {}
-    for place, head in heads.items():
+    for location, head in heads.items():
         length = inflated_bytes(head)
         if length <= most_bytes:
             most_bytes -= length
-            taken.append(place)
+            chosen.append(location)
         else:
-            too_long |= {(place[0], span_id): length for span_id in asked[place]}
-    return taken, too_long
+            too_long |= {(location[0], span_id): length for span_id in span_ids[location]}
+    return chosen, too_long
 
 
 async def _fitting(
     opened: Mapping[Place, Frame],
-    asked: Mapping[Place, Sequence[bytes]],
+    asked_ids: Mapping[Place, Sequence[bytes]],
     sizes: Mapping[datetime, Mapping[bytes, int]],
     most_bytes: int,
 ) -> tuple[list[tuple[Place, bytes]], Envelopes]:
     """The spans that fit together, and the lengths of the others."""
-    taken: list[tuple[Place, bytes]] = []
+    chosen: list[tuple[Place, bytes]] = []
     too_long: Envelopes = {}
     turn = _Turn()
-    for place, frame in opened.items():
+    for location, frame in opened.items():
         await turn.rest()
-        for span_id in asked[place]:
+        for span_id in asked_ids[location]:
             try:
-                length = frame.envelope_bytes(span_id, sizes.get(place[1], {}))
+                length = frame.envelope_bytes(span_id, sizes.get(location[1], {}))
             except Unreadable:
                 continue
             if length <= most_bytes:
                 most_bytes -= length
-                taken.append((place, span_id))
+                chosen.append((location, span_id))
             else:
-                too_long[place[0], span_id] = length
-    return taken, too_long
+                too_long[location[0], span_id] = length
+    return chosen, too_long
 
 
 async def _frames(
-    connection: Connection, project_id: int, places: Collection[Place], *, heads: bool = False
+    connection: Connection, project_id: int, locations: Collection[Place], *, heads: bool = False
 ) -> dict[Place, bytes]:
     """The stored frames of these places, in their order, or the beginning of each."""
-    if not places:
+    if not locations:
         return {}
     body = f"substring(p.body for {HEAD_BYTES})" if heads else "p.body"
     # The frames, each once; the bounds let the planner skip all other days.
@@ -346,37 +348,37 @@ async def _frames(
         " join span_payload p using (trace_id, started_at, frame)"
         " where p.project_id = $1 and p.started_at between $5 and $6",
         project_id,
-        *(list(column) for column in zip(*places, strict=True)),
-        min(day for _, day, _ in places),
-        max(day for _, day, _ in places),
+        *(list(column) for column in zip(*locations, strict=True)),
+        min(day for _, day, _ in locations),
+        max(day for _, day, _ in locations),
     )
     stored = {(row["trace_id"], row["started_at"], row["frame"]): row["body"] for row in rows}
-    return {place: stored[place] for place in places if place in stored}
+    return {location: stored[location] for location in locations if location in stored}
 
 
 async def _messages(
-    connection: Connection, project_id: int, wanted: Mapping[datetime, Set[bytes]], *, heads: bool = False
+    connection: Connection, project_id: int, digests_of: Mapping[datetime, Set[bytes]], *, heads: bool = False
 ) -> dict[datetime, dict[bytes, bytes]]:
     """The stored messages of these hashes, or the beginning of each, by day."""
     body = f"substring(m.body for {HEAD_BYTES})" if heads else "m.body"
-    days = sorted(day for day, digests in wanted.items() if digests)
+    days = sorted(day for day, digests in digests_of.items() if digests)
     if not days:
         return {}
-    found: dict[datetime, dict[bytes, bytes]] = {}
+    bodies: dict[datetime, dict[bytes, bytes]] = {}
     if len(days) == 1:
         # The shared messages of a day, each by its key: nearly always there is one day.
         rows = await connection.fetch(
             f"select m.hash, {body} as body from span_message m"
             " where m.project_id = $1 and m.hash = any($2::bytea[]) and m.started_at = $3",
             project_id,
-            sorted(wanted[days[0]]),
+            sorted(digests_of[days[0]]),
             days[0],
         )
         return {days[0]: {row[0]: row[1] for row in rows}} if rows else {}
-    asked, ends = [], []
+    digest_list, ends = [], []
     for day in days:
-        asked += sorted(wanted[day])
-        ends.append(len(asked))
+        digest_list += sorted(digests_of[day])
+        ends.append(len(digest_list))
     # Those of several days at once: each day with its own hashes, and `offset` keeps the planner from joining
     # otherwise, so that a look at a day opens its partition and no other.
     rows = await connection.fetch(
@@ -386,7 +388,7 @@ async def _messages(
         " where m.project_id = $1 and m.hash = any(($2::bytea[])[asked.first:asked.last])"
         " and m.started_at = asked.day and m.started_at between $6 and $7 offset 0) m",
         project_id,
-        asked,
+        digest_list,
         days,
         [1, *(end + 1 for end in ends[:-1])],
         ends,
@@ -394,5 +396,5 @@ async def _messages(
         days[-1],
     )
     for day, digest, stored in rows:
-        found.setdefault(day, {})[digest] = stored
-    return found
+        bodies.setdefault(day, {})[digest] = stored
+    return bodies

@@ -174,9 +174,9 @@ class ReworkStore:
             )
             traces, missing = await self._remade(connection, locked)
             await self._write(connection, traces)
-            done = _advanced(progress, chosen, traces, missing)
-            await self._note(connection, progress, done)
-            return done
+            advanced = _advanced(progress, chosen, traces, missing)
+            await self._note(connection, progress, advanced)
+            return advanced
 
         return await self.database.run(work, timeout_s=STEP_TIMEOUT_S)
 
@@ -315,21 +315,23 @@ class ReworkStore:
         ]
         if calls:
             await connection.copy_records_to_table("tool_call", columns=TOOL_CALL_COLUMNS, records=calls)
-        await mark_dirty(connection, [(self.project_id, at) for at in created.values()], TOOL_CALLS, now)
+        await mark_dirty(
+            connection, [(self.project_id, created_at) for created_at in created.values()], TOOL_CALLS, now
+        )
 
     async def _move_sessions(self, connection: Connection, traces: Sequence[_Trace]) -> None:
-        left: set[str] = set()
-        joined = {}
+        left_sessions: set[str] = set()
+        joined_traces = {}
         for trace in traces:
             old, new = roll_up(trace.stored), roll_up(trace.made)
             if old.session_id != new.session_id or old.user_id != new.user_id:
-                joined[self.project_id, trace.row["trace_id"]] = new
+                joined_traces[self.project_id, trace.row["trace_id"]] = new
                 if old.session_id is not None and old.session_id != new.session_id:
-                    left.add(old.session_id)
-        await touch_sessions(connection, joined)
-        await drop_empty_sessions(connection, self.project_id, sorted(left))
+                    left_sessions.add(old.session_id)
+        await touch_sessions(connection, joined_traces)
+        await drop_empty_sessions(connection, self.project_id, sorted(left_sessions))
 
-    async def _note(self, connection: Connection, before: Progress, done: Progress) -> None:
+    async def _note(self, connection: Connection, previous: Progress, current: Progress) -> None:
         # How far this run is, unless another one has moved it.
         noted = await connection.execute(
             "update rework set after_trace_id = $3, spans = $4, traces = $5, changed_spans = $6,"
@@ -339,20 +341,20 @@ class ReworkStore:
             " and after_trace_id = $16",
             self.project_id,
             self.kind,
-            done.after_trace_id,
-            done.spans,
-            done.traces,
-            done.changed_spans,
-            done.changed_traces,
-            done.without_payload,
-            done.before.cost,
-            done.after.cost,
-            done.before.tokens,
-            done.after.tokens,
-            done.before.unpriced,
-            done.after.unpriced,
-            await self.clock(connection) if done.finished else None,
-            before.after_trace_id,
+            current.after_trace_id,
+            current.spans,
+            current.traces,
+            current.changed_spans,
+            current.changed_traces,
+            current.without_payload,
+            current.before.cost,
+            current.after.cost,
+            current.before.tokens,
+            current.after.tokens,
+            current.before.unpriced,
+            current.after.unpriced,
+            await self.clock(connection) if current.finished else None,
+            previous.after_trace_id,
             self.version,
         )
         if noted != "UPDATE 1":
@@ -364,9 +366,9 @@ def _calls(row: SpanRow) -> list[tuple[Any, ...]]:
 
 
 def _advanced(progress: Progress, chosen: Sequence[Any], traces: Sequence[_Trace], missing: int) -> Progress:
-    before, after = progress.before, progress.after
+    old_totals, new_totals = progress.before, progress.after
     for trace in traces:
-        before, after = before.plus(totals(trace.stored)), after.plus(totals(trace.made))
+        old_totals, new_totals = old_totals.plus(totals(trace.stored)), new_totals.plus(totals(trace.made))
     changed = [len(trace.changed) for trace in traces]
     return Progress(
         after_trace_id=chosen[-1]["trace_id"] if chosen else progress.after_trace_id,
@@ -375,8 +377,8 @@ def _advanced(progress: Progress, chosen: Sequence[Any], traces: Sequence[_Trace
         changed_spans=progress.changed_spans + sum(changed),
         changed_traces=progress.changed_traces + sum(map(bool, changed)),
         without_payload=progress.without_payload + missing,
-        before=before,
-        after=after,
+        before=old_totals,
+        after=new_totals,
         finished=not chosen,
     )
 

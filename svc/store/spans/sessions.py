@@ -22,9 +22,9 @@ async def touch_sessions(connection: Connection, rollups: Mapping[tuple[int, byt
         if rollup.session_id is None:
             continue
         key = (project_id, rollup.session_id)
-        first, last = rollup.started_at, rollup.ended_at or rollup.started_at
-        user_id, earlier, later = sessions.get(key, (rollup.user_id, first, last))
-        sessions[key] = (user_id or rollup.user_id, min(first, earlier), max(last, later))
+        first_at, last_at = rollup.started_at, rollup.ended_at or rollup.started_at
+        user_id, earlier, later = sessions.get(key, (rollup.user_id, first_at, last_at))
+        sessions[key] = (user_id or rollup.user_id, min(first_at, earlier), max(last_at, later))
     if not sessions:
         return
     keys = sorted(sessions)

@@ -119,9 +119,9 @@ async def roll_small(connection: Connection, trace: Any, now: datetime) -> bool 
     rollup = roll_up(rows)
     await _mark_repeats(connection, key, rows, rollup, now)
     await _drop_repeated_tool_calls(connection, key, rows, calls, now)
-    rest = timedelta(seconds=len(rows) / SMALL_SPANS_PER_S)
+    pause = timedelta(seconds=len(rows) / SMALL_SPANS_PER_S)
     values = [getattr(rollup, name) for name, _ in ROLLED_COLUMNS]
-    return await store_rollup(connection, trace, values, rest, now)
+    return await store_rollup(connection, trace, values, pause, now)
 
 
 async def store_empty(connection: Connection, key: TraceKey) -> bool:
@@ -134,7 +134,7 @@ async def store_rollup(
     connection: Connection,
     trace: Any,
     values: Sequence[Any],
-    rest: timedelta,
+    pause: timedelta,
     now: datetime,
     *,
     stale: bool = False,
@@ -147,7 +147,7 @@ async def store_rollup(
     key = (trace["project_id"], trace["trace_id"])
     quiet: bool = trace["due_at"] <= now and not stale
     soon = min(trace["due_at"], now + ROLL_EVERY)
-    next_at = None if quiet else max(soon, now + rest)
+    next_at = None if quiet else max(soon, now + pause)
     rolled = await connection.fetch(_ROLL, *key, stale, next_at, *values)
     await mark_dirty(connection, [(key[0], row["created_at"]) for row in rolled], TRACES, now)
     return quiet
@@ -191,7 +191,7 @@ async def _drop_repeated_tool_calls(
         return
     started = {row.span_id: row.started_at for row in rows}
     # An embedded call that a tool span tells as well is one call, not two.
-    gone = await connection.fetch(
+    deleted = await connection.fetch(
         "delete from tool_call t using unnest($3::bytea[], $4::integer[], $5::timestamptz[])"
         " as gone (span_id, index, started_at)"
         " where t.project_id = $1 and t.trace_id = $2 and t.span_id = gone.span_id"
@@ -201,4 +201,4 @@ async def _drop_repeated_tool_calls(
         [index for _, index in repeated],
         [started[span_id] for span_id, _ in repeated],
     )
-    await mark_dirty(connection, [(key[0], row["created_at"]) for row in gone], TOOL_CALLS, now)
+    await mark_dirty(connection, [(key[0], row["created_at"]) for row in deleted], TOOL_CALLS, now)

@@ -131,13 +131,13 @@ async def insert_or_lock(
         *([getattr(rollup, name) for rollup in values] for name, _ in ROLLED_COLUMNS),
     )
     inserted = {(row["project_id"], row["trace_id"]) for row in rows}
-    known = [key for key in rollups if key not in inserted]
-    if not known:
+    known_keys = [key for key in rollups if key not in inserted]
+    if not known_keys:
         return {}
-    found = await connection.fetch(_BOUNDS, *(list(column) for column in zip(*known, strict=True)))
+    bounds_rows = await connection.fetch(_BOUNDS, *(list(column) for column in zip(*known_keys, strict=True)))
     return {
         (row["project_id"], row["trace_id"]): (row["first_started_at"], row["last_started_at"])
-        for row in found
+        for row in bounds_rows
     }
 
 
@@ -192,9 +192,9 @@ async def _round(connection: Connection, now: datetime, limit: int, *, large: bo
     settled = len(quiet)
     for row in due:
         if row["stale"]:
-            done = await (roll_large if large else roll_small)(connection, row, now)
-            if done is None:
+            now_settled = await (roll_large if large else roll_small)(connection, row, now)
+            if now_settled is None:
                 await connection.execute(_ENLARGE, row["project_id"], row["trace_id"])
             else:
-                settled += done
+                settled += now_settled
     return Settled(seen=len(due), settled=settled)

@@ -23,11 +23,11 @@ import msgspec
 
 from protocol.storage import Written
 from svc.domain.calendar import day_of
+from svc.domain.duplicate_calls import mark_duplicate_calls
 from svc.domain.intake import StoredSpan
 from svc.domain.rollup import TraceRollup, roll_up
 from svc.domain.span import SpanRow
 from svc.domain.tool_calls import dedupe_tool_calls
-from svc.domain.twins import mark_twins
 from svc.store.aggregates.closed_hours import CUBED, mark_dirty
 from svc.store.aggregates.rollups import hold_rollups
 from svc.store.postgres.clock import Clock, server_clock
@@ -131,34 +131,34 @@ class SpanStore:
             by_project.setdefault(span.project_id, []).append(span.row)
             by_trace.setdefault((span.project_id, span.row.trace_id), []).append(span)
         for rows in by_project.values():
-            mark_twins(rows)
+            mark_duplicate_calls(rows)
         rollups = {key: _rolled(group) for key, group in by_trace.items()}
         if self.dated is not None:
             await hold_rollups(connection, by_project)
-        known = await insert_or_lock(connection, rollups, now, dated=self.dated is not None)
-        new = {key: rollup for key, rollup in rollups.items() if key not in known}
-        if known:
-            kept = await _against_known(connection, spans, known, now)
-            changed = {(item.span.project_id, item.span.row.trace_id) for item in kept}
+        known_traces = await insert_or_lock(connection, rollups, now, dated=self.dated is not None)
+        new = {key: rollup for key, rollup in rollups.items() if key not in known_traces}
+        if known_traces:
+            writes = await _against_known(connection, spans, known_traces, now)
+            changed = {(item.span.project_id, item.span.row.trace_id) for item in writes}
             rollups = {key: rollup for key, rollup in rollups.items() if key in changed}
-            await touch(connection, {key: rollups[key] for key in known if key in changed}, now)
+            await touch(connection, {key: rollups[key] for key in known_traces if key in changed}, now)
         else:
-            kept = [_Kept(span, now) for span in spans]
-        replaced = [item for item in kept if not item.new]
+            writes = [_Kept(span, now) for span in spans]
+        replaced = [item for item in writes if not item.new]
         if self.dated is not None:
-            kept = [
+            writes = [
                 msgspec.structs.replace(item, created_at=min(now, self.dated(item.span)))
                 if item.new
                 else item
-                for item in kept
+                for item in writes
             ]
-            past = [(item.span.project_id, item.created_at) for item in kept if item.new]
+            past = [(item.span.project_id, item.created_at) for item in writes if item.new]
             await count_past(connection, past, new, now)
-        await _copy(connection, kept, framed)
-        messages = await self.messages.insert_new(connection, [item.span for item in kept])
-        call_sites = await self.call_sites.insert_new(connection, [item.span for item in kept], now)
+        await _copy(connection, writes, framed)
+        messages = await self.messages.insert_new(connection, [item.span for item in writes])
+        call_sites = await self.call_sites.insert_new(connection, [item.span for item in writes], now)
         await touch_sessions(connection, rollups)
-        return len(kept) - len(replaced), messages, call_sites
+        return len(writes) - len(replaced), messages, call_sites
 
 
 def _newest_of_each(rows: Sequence[StoredSpan]) -> list[StoredSpan]:
@@ -193,13 +193,13 @@ def _rolled(group: list[StoredSpan]) -> TraceRollup:
 
 
 async def _against_known(
-    connection: Connection, spans: list[StoredSpan], known: dict[TraceKey, Bounds], now: datetime
+    connection: Connection, spans: list[StoredSpan], bounds_of: dict[TraceKey, Bounds], now: datetime
 ) -> list[_Kept]:
     """Which spans to write, after deleting the stored ones that they replace.
 
     Those of new traces, those that are not stored, and those that are stored otherwise and not newer.
     """
-    asked = [span for span in spans if (span.project_id, span.row.trace_id) in known]
+    candidates = [span for span in spans if (span.project_id, span.row.trace_id) in bounds_of]
     # The stored rows of these identities. The bounds let the planner skip all other days.
     rows = await connection.fetch(
         "select s.project_id, s.trace_id, s.span_id, s.started_at, s.created_at, s.frame, s.digest,"
@@ -207,29 +207,29 @@ async def _against_known(
         " from unnest($1::bigint[], $2::bytea[], $3::bytea[]) as asked (project_id, trace_id, span_id)"
         " join span s using (project_id, trace_id, span_id)"
         " where s.started_at between $4 and $5",
-        [span.project_id for span in asked],
-        [span.row.trace_id for span in asked],
-        [span.row.span_id for span in asked],
-        min(first for first, _ in known.values()),
-        max(last for _, last in known.values()),
+        [span.project_id for span in candidates],
+        [span.row.trace_id for span in candidates],
+        [span.row.span_id for span in candidates],
+        min(first_at for first_at, _ in bounds_of.values()),
+        max(last_at for _, last_at in bounds_of.values()),
     )
     stored = {(row["project_id"], row["trace_id"], row["span_id"]): row for row in rows}
-    kept, replaced = [], []
+    writes, replaced = [], []
     for span in spans:
         earlier = stored.get((span.project_id, span.row.trace_id, span.row.span_id))
         if earlier is None:
-            kept.append(_Kept(span, now))
+            writes.append(_Kept(span, now))
         elif earlier["digest"] == span.payload.digest:
             continue
         elif _age(span.row) >= earlier["age"]:
-            kept.append(_Kept(span, earlier["created_at"], new=False))
+            writes.append(_Kept(span, earlier["created_at"], new=False))
             replaced.append(earlier)
     if replaced:
         marks = [(row["project_id"], row["created_at"]) for row in replaced]
         for dataset in CUBED:
             await mark_dirty(connection, marks, dataset, now)
         await _delete(connection, replaced)
-    return kept
+    return writes
 
 
 async def _delete(connection: Connection, rows: Sequence[Any]) -> None:
@@ -250,24 +250,24 @@ async def _delete(connection: Connection, rows: Sequence[Any]) -> None:
     )
 
 
-async def _copy(connection: Connection, kept: list[_Kept], framed: Framed) -> None:
+async def _copy(connection: Connection, writes: list[_Kept], framed: Framed) -> None:
     """Copy spans, payloads and tool calls into their tables."""
-    if not kept:
+    if not writes:
         return
     keys = [
-        framed.of_span[item.span.project_id, item.span.row.trace_id, item.span.row.span_id] for item in kept
+        framed.of_span[item.span.project_id, item.span.row.trace_id, item.span.row.span_id] for item in writes
     ]
     await copy_spans(
         connection,
         (
             (item.span.project_id, item.created_at, frame, item.span.payload.digest, item.span.row)
-            for item, (_, _, _, frame) in zip(kept, keys, strict=True)
+            for item, (_, _, _, frame) in zip(writes, keys, strict=True)
         ),
     )
     await copy_frames(connection, framed, dict.fromkeys(keys))
     calls = [
         record
-        for item in kept
+        for item in writes
         for record in tool_call_records(item.span.project_id, item.span.row, item.created_at)
     ]
     if calls:

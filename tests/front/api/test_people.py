@@ -200,12 +200,12 @@ async def test_deleting_a_project_revokes_its_keys_at_once_everywhere(store: Dat
         for token in tokens:
             assert isinstance(await here.means.keys.verify(token), Grant)
             assert isinstance(await there.means.keys.verify(token), Grant)
-        news = there.verdicts.news
+        changed = there.verdicts.changed
         deleted = await owner.delete(PROJECT)
         assert (deleted.status, deleted.data) == (202, {"deleted": True, "keys_revoked": 3})
         assert [await here.means.keys.verify(token) for token in tokens] == [WasRevoked()] * 3
         with trio.fail_after(10):
-            await news.wait()
+            await changed.wait()
         assert [await there.means.keys.verify(token) for token in tokens] == [WasRevoked()] * 3
         assert (await owner.get(PROJECT)).refused == NO_SUCH_PROJECT
         assert (await owner.delete(PROJECT)).refused == NO_SUCH_PROJECT
@@ -408,11 +408,11 @@ async def test_a_revoked_key_is_refused_on_the_next_request_on_both_of_two_repli
         programs = [found.browser(key=minted.plaintext, origin=None) for found in (here, there)]
         for program in programs:
             assert (await program.get(KEYS)).status == 200
-        news = there.verdicts.news
+        changed = there.verdicts.changed
         await owner.delete(KEYS + "/" + minted.key.id)
         assert (await programs[0].get(KEYS)).refused == UNAUTHORIZED
         with trio.fail_after(10):
-            await news.wait()
+            await changed.wait()
         assert (await programs[1].get(KEYS)).refused == UNAUTHORIZED
 
 

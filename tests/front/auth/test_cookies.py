@@ -110,17 +110,17 @@ def test_no_path_leads_off_this_origin(wanted: str) -> None:
 
 async def test_a_limit_lets_go_of_a_name_when_its_window_is_over(autojump_clock: MockClock) -> None:
     limit = Limit(2, 10.0)
-    assert [limit.try_("a") for _ in range(3)] == [None, None, 10]
-    assert limit.try_("b") is None
+    assert [limit.count("a") for _ in range(3)] == [None, None, 10]
+    assert limit.count("b") is None
     await trio.sleep(9.5)
-    assert limit.try_("a") == 1
+    assert limit.count("a") == 1
     await trio.sleep(0.6)
-    assert limit.try_("a") is None
+    assert limit.count("a") is None
 
 
 async def test_a_limit_remembers_a_bounded_number_of_names(autojump_clock: MockClock) -> None:
     limit = Limit(1, 10.0)
     for number in range(NAMES_BOUND + 1):
-        assert limit.try_(str(number)) is None
-    assert limit.try_("0") is None
-    assert limit.try_(str(NAMES_BOUND)) is not None
+        assert limit.count(str(number)) is None
+    assert limit.count("0") is None
+    assert limit.count(str(NAMES_BOUND)) is not None

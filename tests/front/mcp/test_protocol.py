@@ -15,11 +15,11 @@ from actors.keys import Grant, Keys, Verdicts, Verify
 from protocol.refusals import PAYLOAD_TOO_LARGE, UNAVAILABLE
 from protocol.tokens import new_token
 from svc.config.table import read_settings
+from svc.front.concurrency import ConcurrencyLimiter
 from svc.front.mcp import endpoint
 from svc.front.mcp.endpoint import Mcp
 from svc.front.mcp.reads import Reads
 from svc.front.mcp.tools import TOOLS, catalogue
-from svc.front.turns import Turns
 from svc.store.postgres.database import Connection, Database
 from svc.store.reads.query import QueryStore
 from svc.wiring.people import surroundings
@@ -365,7 +365,7 @@ def keys_with(token: str) -> Keys:
 async def test_with_authentication_disabled_there_is_no_endpoint(store: Database) -> None:
     token = new_token("admin")
     reads = Reads.of(store, QueryStore(store), Clock())
-    handler = Mcp(keys_with(token), reads, Turns(4), enabled=False)
+    handler = Mcp(keys_with(token), reads, ConcurrencyLimiter(4), enabled=False)
     for headers in ({}, {"authorization": f"Bearer {token}"}, {"origin": "https://evil.example"}):
         assert (await exchange(handler, b"{}", **headers))[0] == 404
 
@@ -373,7 +373,7 @@ async def test_with_authentication_disabled_there_is_no_endpoint(store: Database
 async def test_without_time_to_look_at_a_key_it_is_503_with_a_time_to_come_back(store: Database) -> None:
     # A mailbox that is full.
     send, _receive = trio.open_memory_channel[Verify](0)
-    handler = Mcp(Keys(Verdicts(), send), Reads.of(store, QueryStore(store), Clock()), Turns(4))
+    handler = Mcp(Keys(Verdicts(), send), Reads.of(store, QueryStore(store), Clock()), ConcurrencyLimiter(4))
     bearer = {"authorization": f"Bearer {new_token('admin')}"}
     start, end = await messages(handler, b"{}", **bearer)
     assert start["status"] == UNAVAILABLE.status == 503
@@ -385,7 +385,7 @@ async def test_without_time_to_look_at_a_key_it_is_503_with_a_time_to_come_back(
 @pytest.mark.errors_expected
 async def test_a_bug_is_minus_32603_and_says_nothing_more(store: Database) -> None:
     token = new_token("admin")
-    handler = Mcp(keys_with(token), Reads.of(store, None, Clock()), Turns(4))  # type: ignore[arg-type] # the bug
+    handler = Mcp(keys_with(token), Reads.of(store, None, Clock()), ConcurrencyLimiter(4))  # type: ignore[arg-type] # the bug
     body = json.dumps(
         envelope("tools/call", {"name": "query_count", "arguments": {"dataset": "spans"}}, id_="x")
     )
@@ -399,7 +399,7 @@ async def test_our_own_origin_may_call(store: Database) -> None:
     token = new_token("admin")
     settings = read_settings({"SITE_DOMAIN": "traces.example.com", "TLS_MODE": "upstream"})
     reads = Reads.of(store, QueryStore(store), Clock())
-    handler = Mcp(keys_with(token), reads, Turns(4), surroundings=surroundings(settings))
+    handler = Mcp(keys_with(token), reads, ConcurrencyLimiter(4), surroundings=surroundings(settings))
     for origin, host, status in (
         ("https://traces.example.com", "10.0.0.1", 200),
         ("http://10.0.0.1:8000", "10.0.0.1:8000", 200),
@@ -438,7 +438,7 @@ async def test_a_batch_has_one_time_for_all_its_members(
 ) -> None:
     monkeypatch.setattr(endpoint, "BATCH_TIMEOUT_S", 0.5)
     token = new_token("admin")
-    handler = Mcp(keys_with(token), Reads.of(store, QueryStore(store), Clock()), Turns(4))
+    handler = Mcp(keys_with(token), Reads.of(store, QueryStore(store), Clock()), ConcurrencyLimiter(4))
     body = [envelope("ping", id_=0), *(envelope("tools/call", WAITS, id_=number) for number in range(1, 6))]
     async with locked(store):
         with trio.fail_after(5):
@@ -454,8 +454,8 @@ async def test_a_batch_has_one_time_for_all_its_members(
 
 async def test_the_members_of_a_batch_never_run_side_by_side(store: Database) -> None:
     token = new_token("admin")
-    # With a single turn for the key, members side by side would be refused.
-    handler = Mcp(keys_with(token), Reads.of(store, QueryStore(store), Clock()), Turns(1))
+    # With a single slot for the key, members side by side would be refused.
+    handler = Mcp(keys_with(token), Reads.of(store, QueryStore(store), Clock()), ConcurrencyLimiter(1))
     body = json.dumps([envelope("tools/call", WAITS, id_=number) for number in range(50)]).encode()
     _, answer = await exchange(handler, body, authorization=f"Bearer {token}")
     assert [each["result"]["isError"] for each in json.loads(answer)] == [False] * 50
@@ -463,9 +463,9 @@ async def test_the_members_of_a_batch_never_run_side_by_side(store: Database) ->
 
 async def test_a_key_with_too_many_questions_is_told_in_a_tool_error(store: Database) -> None:
     token = new_token("admin")
-    turns = Turns(1)
-    handler = Mcp(keys_with(token), Reads.of(store, QueryStore(store), Clock()), turns)
-    async with turns.turn("a-key"):
+    concurrency = ConcurrencyLimiter(1)
+    handler = Mcp(keys_with(token), Reads.of(store, QueryStore(store), Clock()), concurrency)
+    async with concurrency.slot("a-key"):
         body = json.dumps(envelope("tools/call", WAITS)).encode()
         _, answer = await exchange(handler, body, authorization=f"Bearer {token}")
     told = json.loads(answer)["result"]
@@ -481,7 +481,7 @@ async def test_an_answer_without_room_says_what_to_do(
 ) -> None:
     monkeypatch.setattr(endpoint, "ROOM_BYTES", 2_000)
     token = new_token("admin")
-    handler = Mcp(keys_with(token), Reads.of(store, QueryStore(store), Clock()), Turns(4))
+    handler = Mcp(keys_with(token), Reads.of(store, QueryStore(store), Clock()), ConcurrencyLimiter(4))
     body = json.dumps(envelope("tools/call", {"name": "describe_dataset", "arguments": {}})).encode()
     _, answer = await exchange(handler, body, authorization=f"Bearer {token}")
     told = json.loads(answer)["result"]

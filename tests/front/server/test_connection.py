@@ -15,7 +15,7 @@ from hypercorn.trio.worker_context import EventWrapper
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from svc.front.server.connection import KeepAlive
-from svc.front.server.crowd import Crowd
+from svc.front.server.connection_limiter import ConnectionLimiter
 
 TIMEOUT_S = 75.0
 
@@ -27,7 +27,7 @@ class Held:
     closed_s: list[float] = attrs.field(factory=list)
     terminated: EventWrapper = attrs.field(factory=EventWrapper)
 
-    crowd: Crowd = attrs.field(factory=lambda: Crowd(lambda: 1))
+    connection_limiter: ConnectionLimiter = attrs.field(factory=lambda: ConnectionLimiter(lambda: 1))
 
     def leave(self) -> None:
         raise AssertionError("nobody was to be shed")

@@ -15,7 +15,7 @@ import trio
 
 from protocol.running import RunStands
 from svc.outside.engine import Engine, pull_query
-from svc.runner.hands import WORK, Hands, HandsAway, HandsDied, ScriptEnd
+from svc.runner.sandbox import WORK, Sandbox, SandboxAway, SandboxDied, ScriptEnd
 from svc.runner.sandboxes import container, leftovers
 from svc.runner.sandboxes.container import ContainerBackend
 from tests.runner.running import Place, answer, ended, followed, kinds, request, runner
@@ -65,8 +65,8 @@ async def left(docker: Engine) -> tuple[int, int]:
     return len(containers), len((await docker.ask("GET", "/volumes")).read()["Volumes"] or ())
 
 
-async def ran(hands: Hands, code: str, seconds: float = 30.0) -> ScriptEnd:
-    return await hands.run(code, seconds)
+async def ran(sandbox: Sandbox, code: str, seconds: float = 30.0) -> ScriptEnd:
+    return await sandbox.run(code, seconds)
 
 
 PROBES = """
@@ -97,13 +97,13 @@ print(json.dumps({
 async def test_a_script_reads_its_files_and_reaches_nothing_else(
     backend: ContainerBackend, docker: Engine
 ) -> None:
-    async with backend.opened("run-a", 60) as hands:
-        await hands.put(f"{WORK}/claim.json", b"the claim")
-        await hands.put(f"{WORK}/data/q1.json", b"a result")
-        end = await ran(hands, PROBES)
+    async with backend.opened("run-a", 60) as sandbox:
+        await sandbox.put(f"{WORK}/claim.json", b"the claim")
+        await sandbox.put(f"{WORK}/data/q1.json", b"a result")
+        end = await ran(sandbox, PROBES)
         assert end.exit_code == 0, end.out
         seen = json.loads(end.out)
-        failed = await ran(hands, "raise SystemExit(3)")
+        failed = await ran(sandbox, "raise SystemExit(3)")
     assert seen["uid"] == 65532
     assert seen["network"] != "did"
     assert set(seen["interfaces"]) <= {"lo", "tunl0", "sit0", "ip6tnl0"}
@@ -117,8 +117,8 @@ async def test_a_script_reads_its_files_and_reaches_nothing_else(
 
 
 async def test_what_a_script_uses_up_is_its_own(backend: ContainerBackend, docker: Engine) -> None:
-    async with backend.opened("run-b", 120) as hands:
-        memory = await ran(hands, "x = bytearray(700 * 1024 * 1024)\nprint('had it')")
+    async with backend.opened("run-b", 120) as sandbox:
+        memory = await ran(sandbox, "x = bytearray(700 * 1024 * 1024)\nprint('had it')")
         assert memory.exit_code != 0
         assert "had it" not in memory.out
         bomb = (
@@ -129,8 +129,8 @@ async def test_what_a_script_uses_up_is_its_own(backend: ContainerBackend, docke
             "except OSError as error: print(error)\n"
             "os.remove('big')"
         )
-        assert "No space left" in (await ran(hands, bomb)).out
-        out = await ran(hands, "for _ in range(4000): print('x' * 100)")
+        assert "No space left" in (await ran(sandbox, bomb)).out
+        out = await ran(sandbox, "for _ in range(4000): print('x' * 100)")
         assert out.cut
         assert len(out.out) < 70_000
         forks = (
@@ -143,7 +143,7 @@ async def test_what_a_script_uses_up_is_its_own(backend: ContainerBackend, docke
             "except OSError: pass\n"
             "print(made, flush=True); os._exit(0)"
         )
-        many = await ran(hands, forks)
+        many = await ran(sandbox, forks)
         assert int(many.out.split()[0]) <= container.PIDS
     assert await left(docker) == (0, 0)
 
@@ -225,8 +225,8 @@ def test_an_image_is_named_with_its_registrys_port_or_its_digest(image: str, nam
 async def test_an_endless_script_is_left_and_its_container_goes(
     backend: ContainerBackend, docker: Engine
 ) -> None:
-    async with backend.opened("run-c", 60) as hands:
-        assert (await ran(hands, "while True: pass", 0.5)).exit_code is None
+    async with backend.opened("run-c", 60) as sandbox:
+        assert (await ran(sandbox, "while True: pass", 0.5)).exit_code is None
     assert await left(docker) == (0, 0)
 
 
@@ -237,8 +237,8 @@ async def test_runs_share_nothing_and_a_cancelled_one_leaves_nothing(
         await one.put(f"{WORK}/mine", b"1")
         assert (await ran(other, "import os; print(os.listdir())")).out.strip() == "['.script-1.py']"
     with trio.move_on_after(0.5) as scope:
-        async with backend.opened("run-f", 60) as hands:
-            await ran(hands, "import time; time.sleep(60)")
+        async with backend.opened("run-f", 60) as sandbox:
+            await ran(sandbox, "import time; time.sleep(60)")
     assert scope.cancelled_caught
     assert await left(docker) == (0, 0)
 
@@ -246,11 +246,11 @@ async def test_runs_share_nothing_and_a_cancelled_one_leaves_nothing(
 async def test_a_sandbox_that_is_killed_is_told_and_what_is_overdue_is_cleared(
     backend: ContainerBackend, docker: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with backend.opened("run-g", 60) as hands:
+    async with backend.opened("run-g", 60) as sandbox:
         (found,) = (await docker.ask("GET", "/containers/json")).read()
         await docker.ask("DELETE", f"/containers/{found['Id']}", query={"force": "1"})
-        with pytest.raises(HandsDied):
-            await ran(hands, "print(1)")
+        with pytest.raises(SandboxDied):
+            await ran(sandbox, "print(1)")
 
     async def killed(*_: object) -> None:
         await trio.lowlevel.checkpoint()
@@ -281,7 +281,7 @@ async def test_without_an_engine_there_are_no_scripts(docker: Engine) -> None:
     none = ContainerBackend(Engine("/nowhere/docker.sock"), IMAGE, "work")
     await none.look()
     assert not none.scripts
-    with pytest.raises(HandsAway):
+    with pytest.raises(SandboxAway):
         async with none.opened("run-i", 60):
             pass
 

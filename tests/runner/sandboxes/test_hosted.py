@@ -14,7 +14,7 @@ import pytest
 import trio
 
 from svc.outside.microvms import MicroVmHost
-from svc.runner.hands import OUT_BYTES, WORK, Hands, HandsAway, HandsDied, ScriptEnd
+from svc.runner.sandbox import OUT_BYTES, WORK, Sandbox, SandboxAway, SandboxDied, ScriptEnd
 from svc.runner.sandboxes.hosted import MACHINES, HostedBackend
 from tests.runner.running import Place, answer, ended, kinds, request, runner
 from tests.runner.sandboxes.microvm_host import KEY, StandInHost, standin_host
@@ -75,9 +75,9 @@ async def test_what_is_asked_of_the_host_is_what_its_library_asks(host: StandInH
 
     there: Any = {"api_key": KEY, "api_url": host.url, "sandbox_url": host.url}
     with standin_host() as other:
-        async with of(other).opened("run.1", 60) as hands:
-            await hands.put(f"{WORK}/claim.json", b"the claim")
-            await hands.run("print(1)", 30)
+        async with of(other).opened("run.1", 60) as sandbox:
+            await sandbox.put(f"{WORK}/claim.json", b"the claim")
+            await sandbox.run("print(1)", 30)
         box = Sandbox.create("base", timeout=120, metadata={}, allow_internet_access=False, **there)
         box.files.write(f"{WORK}/claim.json", b"the claim", user="user")
         box.commands.run("true", user="user")
@@ -117,16 +117,16 @@ async def test_what_is_asked_of_the_host_is_what_its_library_asks(host: StandInH
 async def test_a_script_reads_its_files_and_says_how_it_ended(
     backend: HostedBackend, host: StandInHost
 ) -> None:
-    async with backend.opened("run.a", 60) as hands:
-        await hands.put(f"{WORK}/claim.json", b"the claim")
-        await hands.put(f"{WORK}/data/q1.json", b"a result")
+    async with backend.opened("run.a", 60) as sandbox:
+        await sandbox.put(f"{WORK}/claim.json", b"the claim")
+        await sandbox.put(f"{WORK}/data/q1.json", b"a result")
         read = "print(open('claim.json').read(), open('data/q1.json').read())"
-        assert await hands.run(read, 30) == ScriptEnd(0, "the claim a result\n")
-        failed = await hands.run("import sys; print('why', file=sys.stderr); sys.exit(3)", 30)
+        assert await sandbox.run(read, 30) == ScriptEnd(0, "the claim a result\n")
+        failed = await sandbox.run("import sys; print('why', file=sys.stderr); sys.exit(3)", 30)
         assert (failed.exit_code, failed.out) == (3, "why\n")
-        killed = await hands.run("import os; os.kill(os.getpid(), 9)", 30)
+        killed = await sandbox.run("import os; os.kill(os.getpid(), 9)", 30)
         assert killed.exit_code == -1
-        much = await hands.run("for _ in range(4000): print('x' * 100)", 30)
+        much = await sandbox.run("for _ in range(4000): print('x' * 100)", 30)
         assert much.cut
         assert len(much.out) < OUT_BYTES + 20
     assert not host.boxes
@@ -135,13 +135,13 @@ async def test_a_script_reads_its_files_and_says_how_it_ended(
 async def test_an_endless_script_is_left_and_its_machine_goes(
     backend: HostedBackend, host: StandInHost
 ) -> None:
-    async with backend.opened("run.b", 60) as hands:
-        end = await hands.run("while True: pass", 0.5)
+    async with backend.opened("run.b", 60) as sandbox:
+        end = await sandbox.run("while True: pass", 0.5)
         assert end.exit_code is None
     assert not host.boxes
     with trio.move_on_after(0.5) as scope:
-        async with backend.opened("run.c", 60) as hands:
-            await hands.run("import time; time.sleep(60)", 50)
+        async with backend.opened("run.c", 60) as sandbox:
+            await sandbox.run("import time; time.sleep(60)", 50)
     assert scope.cancelled_caught
     assert not host.boxes
 
@@ -154,7 +154,7 @@ async def test_there_are_never_more_machines_than_may_be(backend: HostedBackend,
         try:
             async with backend.opened(f"run.{number}", 60):
                 await full.wait()
-        except HandsAway as away:
+        except SandboxAway as away:
             refused.append(str(away))
         if len(refused) == 2:
             full.set()
@@ -193,7 +193,7 @@ async def test_what_was_made_and_never_told_is_ended(backend: HostedBackend, hos
         return b"HTTP/1.1 201 Created\r\ncontent-length: 100\r\n\r\n{"
 
     host.fail = drops
-    with pytest.raises(HandsAway):
+    with pytest.raises(SandboxAway):
         async with backend.opened("run.d", 60):
             pass
     assert not host.boxes
@@ -227,7 +227,7 @@ async def test_a_host_that_fails_is_told_once_and_scripts_are_off_until_it_answe
     host.fail = lambda method, path: instead if (method, path) != ("GET", "/v2/sandboxes") else None
     await backend.look()
     for _ in range(2):
-        with pytest.raises(HandsAway):
+        with pytest.raises(SandboxAway):
             async with backend.opened("run.e", 60):
                 pass
     assert not backend.scripts
@@ -246,7 +246,7 @@ async def test_without_a_key_or_with_another_there_are_no_scripts(host: StandInH
     for none in (HostedBackend(None, "base"), of(host, "another key")):
         await none.look()
         assert not none.scripts
-        with pytest.raises(HandsAway):
+        with pytest.raises(SandboxAway):
             async with none.opened("run.f", 60):
                 pass
 
@@ -266,30 +266,30 @@ async def test_without_a_key_or_with_another_there_are_no_scripts(host: StandInH
 async def test_a_machine_that_answers_as_none_does_has_died(
     stream: bytes, backend: HostedBackend, host: StandInHost
 ) -> None:
-    async with backend.opened("run.g", 60) as hands:
-        await hands.put(f"{WORK}/x", b"")
+    async with backend.opened("run.g", 60) as sandbox:
+        await sandbox.put(f"{WORK}/x", b"")
         head = f"HTTP/1.1 200 OK\r\ncontent-length: {len(stream)}\r\n\r\n".encode()
         host.fail = lambda method, path: head + stream if path.endswith("/Start") else None
-        with pytest.raises(HandsDied):
-            await hands.run("print(1)", 10)
+        with pytest.raises(SandboxDied):
+            await sandbox.run("print(1)", 10)
     host.fail = lambda method, path: None
     assert not host.boxes
 
 
 async def test_a_machine_that_is_ended_meanwhile_is_told(backend: HostedBackend, host: StandInHost) -> None:
-    async def ended_soon(hands: Hands) -> None:
-        with pytest.raises(HandsDied):
-            await hands.run("import time; time.sleep(60)", 50)
+    async def ended_soon(sandbox: Sandbox) -> None:
+        with pytest.raises(SandboxDied):
+            await sandbox.run("import time; time.sleep(60)", 50)
 
-    async with backend.opened("run.h", 60) as hands:
+    async with backend.opened("run.h", 60) as sandbox:
         with trio.fail_after(40):
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(ended_soon, hands)
+                nursery.start_soon(ended_soon, sandbox)
                 (box,) = host.boxes.values()
                 await trio.to_thread.run_sync(until, lambda: len(box.processes) == 2)
                 host.boxes.pop(box.id).end()
-        with pytest.raises(HandsDied):
-            await hands.put(f"{WORK}/x", b"")
+        with pytest.raises(SandboxDied):
+            await sandbox.put(f"{WORK}/x", b"")
 
 
 @pytest.fixture(scope="module")

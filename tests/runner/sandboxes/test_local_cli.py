@@ -1,4 +1,4 @@
-"""The host's agent CLI as a brain: what it is given, how it is judged, and that nothing of it is left."""
+"""The host's agent CLI as the agent loop: what it is given, how it is judged, and that nothing is left."""
 
 from __future__ import annotations
 

@@ -267,12 +267,12 @@ async def test_what_is_parked_waits_for_people_and_goes_on_when_they_change_it(s
     run = await run_of(store, made.run_id)
     assert (run["state"], run["reason"], run["attempt"]) == ("parked", "no_provider", 0)
     assert await runs.claim(NOW) is None
-    async with runs.news() as news:
+    async with runs.notices() as notices:
         org = await ProjectStore(store).the_org()
         new = Integration(uuid4(), org.id, "model_provider", "openai", "mine", None, None, None, NOW, NOW)
         assert await IntegrationStore(store).put(new, "ann@example.com") is None
         with trio.fail_after(10):
-            assert await news.receive() == "due"
+            assert await notices.receive() == "due"
     assert (await claimed(store)).run_id == made.run_id
 
 

@@ -56,7 +56,7 @@ async def test_any_copy_answers_a_challenge_until_it_is_withdrawn_or_over(store:
 
 async def test_each_change_is_told_to_the_other_copies(store: Database) -> None:
     with trio.fail_after(20):
-        async with shelf(store).news() as notices:
+        async with shelf(store).notices() as notices:
             await shelf(store).keep(KEPT)
             assert await anext(notices) == ""
             await shelf(store).publish(ASKED)

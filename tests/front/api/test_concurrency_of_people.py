@@ -1,4 +1,4 @@
-"""Laws of turns over REST: a signed-in person has so many questions under way, like a key, and no more."""
+"""Laws of concurrency over REST: a signed-in person has so many questions under way, as a key has."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ async def test_a_person_has_so_many_questions_under_way_and_minds_nobody_else(st
     async with replica(store, SVC_QUESTIONS_PER_KEY="1") as house:
         owner = await house.owner()
         member = await house.member("admin@example.org", "admin", owner)
-        async with house.means.turns.turn("person:owner@example.org"):
+        async with house.means.concurrency.slot("person:owner@example.org"):
             told = await owner.get(ORG + "/members")
             assert told.refused[:2] == (429, "RATE_LIMITED")
             assert told.refused[2].startswith("this person has 1 questions under way")
@@ -24,7 +24,7 @@ async def test_a_person_has_so_many_questions_under_way_and_minds_nobody_else(st
 async def test_who_signs_in_waits_for_nobody(store: Database) -> None:
     async with replica(store, SVC_QUESTIONS_PER_KEY="1") as house:
         await house.owner()
-        async with house.means.turns.turn("nobody"), house.means.turns.turn("person:nobody"):
+        async with house.means.concurrency.slot("nobody"), house.means.concurrency.slot("person:nobody"):
             with trio.fail_after(30):
                 assert (await house.browser().sign_in("owner@example.org")).status == 200
 

@@ -1,7 +1,7 @@
 """What does a run: its provider, its tools and its budget put together.
 
-Owns `Brain`, which the table of runs calls. The credential of the provider and the key of the project stay in
-its locals, and are scrubbed from what the run answers.
+Owns `AgentLoop`, which the table of runs calls. The credential of the provider and the key of the project
+stay in its locals, and are scrubbed from what the run answers.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from svc.outside.mcp import McpClient
 from svc.outside.models.provider import ModelProvider, ModelRefused, Surrounding, asked_by
 from svc.runner.conversation_loop import Conversation, shown_bytes
 from svc.runner.failing import RunFailed
-from svc.runner.hands import Backend
 from svc.runner.meter import Meter
 from svc.runner.repository import Repository
 from svc.runner.runs import RunnerRun
+from svc.runner.sandbox import SandboxBackend
 from svc.runner.sandboxes.local_cli import LocalCli
 from svc.runner.toolbox import Toolbox
 
@@ -33,11 +33,11 @@ CLOSE_S: Final = 30.0
 
 
 @attrs.frozen
-class Brain:
+class AgentLoop:
     """Runs the agent loop for each run."""
 
     around: Surrounding
-    backend: Backend
+    backend: SandboxBackend
     prices: PriceBook
     now: Callable[[], datetime]
     cli: LocalCli | None = None

@@ -27,7 +27,7 @@ async def test_ten_wrong_guesses_by_a_stranger_lock_nobody_out(store: Database) 
         for peer in (HOME, "203.0.113.5"):
             assert (await api.browser(peer=peer).sign_in(EMAIL)).status == 200
         assert (await api.browser(peer=ELSEWHERE).sign_in(EMAIL)).refused == LIMITED
-        assert api.means.tries.refused == 3
+        assert api.means.attempts.refused == 3
 
 
 async def test_many_strangers_stop_each_other_and_not_a_known_address(store: Database) -> None:

@@ -28,7 +28,7 @@ class Guest(Protocol):
 
 
 @attrs.define(eq=False)
-class Crowd:
+class ConnectionLimiter:
     """The connections there are. `shed` counts those that had to go."""
 
     most: Callable[[], int]

@@ -1,4 +1,4 @@
-"""Histories: the conversation that agents send again whole with each turn, and what may be left out of it.
+"""The conversation that agents send again whole with each turn, and what may be left out of it.
 
 Owns: under which key a history comes, which of its messages were surely not said by the system, and what
 stands in for one that nobody fetched. The packer marks messages, frames leave them out, detectors tell who

@@ -1,4 +1,4 @@
-"""Tries at passwords that one copy counted, for the others: written in batches, told, read once, thrown away.
+"""Password attempts that one copy counted, for the others: written in batches, told, read once, thrown away.
 
 Owns the table `try_count` and the channel `tries`. Rows of one copy become visible in their order, as that
 copy writes one batch after the other, so each reader keeps its place for each copy.
@@ -11,23 +11,23 @@ from typing import Final
 
 import attrs
 
-from protocol.tries import CountedTry, ToldTries, ToldTry
+from protocol.attempts import CountedAttempt, ReportedAttempt, ReportedAttempts
 from svc.store.postgres.database import Connection, Database
 
 CHANNEL: Final = "tries"
-#: What is read at once: more tries than this within a window no limit lets through.
+#: What is read at once: more attempts than this within a window no limit lets through.
 MOST: Final = 10_000
 
 
 @attrs.frozen
-class TryStore:
-    """The tries as one copy, `copy`, tells and hears them. Beyond `window_s` nobody asks for one."""
+class PostgresAttemptStore:
+    """The attempts as one copy, `copy`, tells and hears them. Beyond `window_s` nobody asks for one."""
 
     database: Database
     copy: str
     window_s: float
 
-    async def tell(self, counted: Sequence[CountedTry]) -> None:
+    async def tell(self, counted: Sequence[CountedAttempt]) -> None:
         """Let the others have these."""
 
         async def work(connection: Connection) -> None:
@@ -50,7 +50,7 @@ class TryStore:
 
         await self.database.run(work)
 
-    async def news(self, seen: Mapping[str, int]) -> ToldTries:
+    async def reported(self, seen: Mapping[str, int]) -> ReportedAttempts:
         """What others told that is not seen yet."""
         # Beyond the places that were reached; from a copy that is new, all within the window.
         rows = await self.database.fetch(
@@ -66,7 +66,7 @@ class TryStore:
         )
         places = {**seen, **{row["copy"]: row["id"] for row in rows}}
         attempts = (
-            ToldTry(CountedTry(row["counts"], bytes(row["name"]), row["change"]), row["age_s"])
+            ReportedAttempt(CountedAttempt(row["counts"], bytes(row["name"]), row["change"]), row["age_s"])
             for row in rows
         )
-        return ToldTries(places, tuple(attempts))
+        return ReportedAttempts(places, tuple(attempts))

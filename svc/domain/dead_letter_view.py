@@ -19,7 +19,7 @@ SERVICE_CHARS: Final = 100
 
 
 @attrs.frozen
-class LetterHeld:
+class DeadLetterView:
     """Its spans, or why these bytes are none."""
 
     spans: list[dict[str, Any]]
@@ -36,12 +36,12 @@ def service_of(body: bytes) -> str | None:
     return name[:SERVICE_CHARS] or None
 
 
-def held_in(body: bytes, most: int | None = None) -> LetterHeld:
+def view_of(body: bytes, most: int | None = None) -> DeadLetterView:
     """What it holds, or the first so many spans of it."""
     try:
-        return LetterHeld([_span_fields(span) for span in islice(walk(read_protobuf(body)), most)], None)
+        return DeadLetterView([_span_fields(span) for span in islice(walk(read_protobuf(body)), most)], None)
     except Unreadable as error:
-        return LetterHeld([], str(error))
+        return DeadLetterView([], str(error))
 
 
 def _span_fields(span: WireSpan) -> dict[str, Any]:

@@ -16,17 +16,17 @@ from actors.supervision import Vitals
 from protocol.storage import Outage
 
 
-class News:
-    """Looks at each notice. `notices` ends by `Outage` only; `look` may raise one."""
+class NotificationListener:
+    """Checks at each notice. `notices` ends by `Outage` only; `check` may raise one."""
 
     def __init__(
         self,
         *,
         notices: Callable[[], AbstractAsyncContextManager[AsyncIterator[str]]],
-        look: Callable[[], Awaitable[object]],
+        check: Callable[[], Awaitable[object]],
         vitals: Vitals,
     ) -> None:
-        self._notices, self._look, self._vitals = notices, look, vitals
+        self._notices, self._check, self._vitals = notices, check, vitals
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Listen until cancelled."""
@@ -34,10 +34,10 @@ class News:
         while True:
             try:
                 async with self._notices() as notices:
-                    await self._look()
+                    await self._check()
                     self._vitals.works()
                     async for _ in notices:
-                        await self._look()
+                        await self._check()
             except Outage as outage:
                 self._vitals.waits(str(outage))
                 await trio.sleep(OUTAGE_PAUSE_S)

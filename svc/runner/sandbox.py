@@ -17,11 +17,11 @@ OUT_BYTES: Final = 64 * 1024
 FILES_BYTES: Final = 64 * 1024 * 1024
 
 
-class HandsAway(Exception):
+class SandboxAway(Exception):
     """What runs sandboxes is away; the text is for the operator."""
 
 
-class HandsDied(Exception):
+class SandboxDied(Exception):
     """The sandbox is gone, or of no more use. `unstarted`: it began no script at all."""
 
     def __init__(self, why: str = "", *, unstarted: bool = False) -> None:
@@ -48,15 +48,15 @@ class ScriptEnd:
         return cls(None, f"stopped: a script has {min(seconds, SCRIPT_S):.0f} s")
 
 
-class Hands(Protocol):
-    """One sandbox, for one run. Raises `HandsAway` and `HandsDied`."""
+class Sandbox(Protocol):
+    """One sandbox, for one run. Raises `SandboxAway` and `SandboxDied`."""
 
     async def put(self, path: str, data: bytes) -> None: ...
 
     async def run(self, code: str, seconds: float) -> ScriptEnd: ...
 
 
-class Backend(Protocol):
+class SandboxBackend(Protocol):
     """A kind of sandbox. `scripts`: whether it can be used here; `fault`: why it cannot, for the operator."""
 
     @property
@@ -72,10 +72,10 @@ class Backend(Protocol):
         """Find out whether it can be used; clear away what is overdue."""
         ...
 
-    def opened(self, run: str, seconds: float) -> AbstractAsyncContextManager[Hands]: ...
+    def opened(self, run: str, seconds: float) -> AbstractAsyncContextManager[Sandbox]: ...
 
 
-class NoBackend:
+class NoSandboxBackend:
     """No sandbox: runs go on without scripts."""
 
     def __init__(self, name: str) -> None:
@@ -99,6 +99,6 @@ class NoBackend:
     async def look(self) -> None:
         """Nothing is to be found."""
 
-    def opened(self, run: str, seconds: float) -> AbstractAsyncContextManager[Hands]:
+    def opened(self, run: str, seconds: float) -> AbstractAsyncContextManager[Sandbox]:
         """Nobody asks for it."""
-        raise HandsAway("there is no sandbox here")
+        raise SandboxAway("there is no sandbox here")

@@ -1,4 +1,4 @@
-"""A try at a password as copies of the service tell one another."""
+"""An attempt at a password as copies of the service tell one another."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from typing import Literal
 
 import attrs
 
-#: A try that counts, one that does not after all, or an end to all of this name.
+#: An attempt that counts, one that does not after all, or an end to all of this name.
 Change = Literal["counted", "taken_back", "forgotten"]
 
 
 @attrs.frozen
-class CountedTry:
+class CountedAttempt:
     """What happened to one count: of which limit, under which name (a digest; who it is nobody needs)."""
 
     limit: str
@@ -20,16 +20,16 @@ class CountedTry:
 
 
 @attrs.frozen
-class ToldTry:
+class ReportedAttempt:
     """What another copy told, and how long ago that was."""
 
-    what: CountedTry
+    what: CountedAttempt
     age_s: float
 
 
 @attrs.frozen
-class ToldTries:
-    """News of the other copies: where they begin next time, and what is new."""
+class ReportedAttempts:
+    """What the other copies reported: where they begin next time, and what is new."""
 
     seen: dict[str, int]
-    tries: tuple[ToldTry, ...]
+    attempts: tuple[ReportedAttempt, ...]

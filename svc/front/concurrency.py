@@ -1,6 +1,6 @@
-"""Turns: how many questions one caller may have under way, so that none takes the database from others.
+"""How many questions one caller may have under way, so that none takes the database from others.
 
-The query API, the REST API, the tools and the payload route take a turn for each question and hold it until
+The query API, the REST API, the tools and the payload route take a slot for each question and hold it until
 the answer is made. Passive, one for the process. Never looks at what is asked.
 """
 
@@ -15,7 +15,7 @@ import trio
 
 from protocol.refusals import TOO_MANY_QUESTIONS, Refused
 
-#: How long a question waits for a turn. A page that asks ten things at once is served; a flood is told.
+#: How long a question waits for a slot. A page that asks ten things at once is served; a flood is told.
 PATIENCE_S: Final = 1.0
 #: Questions that wait, for each that may be under way.
 WAITING_FOR_ONE: Final = 4
@@ -23,12 +23,12 @@ WAITING_FOR_ONE: Final = 4
 
 @attrs.define(eq=False)
 class _Line:
-    turns: trio.CapacityLimiter
+    concurrency: trio.CapacityLimiter
     inside: int = 0
 
 
 @attrs.define(eq=False)
-class Turns:
+class ConcurrencyLimiter:
     """`most` questions of one caller at once. `refused` counts those that were told to come back."""
 
     most: int
@@ -36,8 +36,8 @@ class Turns:
     _lines: dict[str, _Line] = attrs.field(factory=dict)
 
     @asynccontextmanager
-    async def turn(self, key: str, who: str = "this key") -> AsyncIterator[None]:
-        """Hold a turn of the caller with this key, told as `who`.
+    async def slot(self, key: str, who: str = "this key") -> AsyncIterator[None]:
+        """Hold a slot of the caller with this key, told as `who`.
 
         Raises `Refused` when none comes free in time or too many wait.
         """
@@ -48,13 +48,13 @@ class Turns:
         try:
             token = object()
             with trio.move_on_after(PATIENCE_S) as patience:
-                await line.turns.acquire_on_behalf_of(token)
+                await line.concurrency.acquire_on_behalf_of(token)
             if patience.cancelled_caught:
                 raise self._refused(who)
             try:
                 yield
             finally:
-                line.turns.release_on_behalf_of(token)
+                line.concurrency.release_on_behalf_of(token)
         finally:
             line.inside -= 1
             if not line.inside:

@@ -1,4 +1,4 @@
-"""Tries at passwords on several copies: nine failures on one and more on another are counted together."""
+"""Password attempts on several copies: nine failures on one and more on another are counted together."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from contextlib import AsyncExitStack
 import trio
 
 from actors.supervision import Board
-from svc.front.auth.limits import Tries
+from svc.front.auth.limits import AttemptLimiter
 from svc.store.postgres.database import Database
-from svc.wiring.tries import SharedTries, shared_tries
+from svc.wiring.attempts import SharedAttempts, shared_attempts
 
 WINDOW_S = 300.0
 
 
-def copy_of(store: Database) -> SharedTries:
-    return shared_tries(Tries.of(30, 10, 100, WINDOW_S), store, WINDOW_S)
+def copy_of(store: Database) -> SharedAttempts:
+    return shared_attempts(AttemptLimiter.of(30, 10, 100, WINDOW_S), store, WINDOW_S)
 
 
-async def running(nursery: trio.Nursery, shared: SharedTries) -> None:
+async def running(nursery: trio.Nursery, shared: SharedAttempts) -> None:
     for build, _ in shared.loops(Board()):
         await nursery.start(lambda task_status, build=build: build().run(task_status=task_status))
 
@@ -31,8 +31,8 @@ async def until(condition: object) -> None:
             await trio.sleep(0.02)
 
 
-def counted(shared: SharedTries) -> int:
-    return sum(len(tries) for tries in shared.tries.by_account_here._tries.values())
+def counted(shared: SharedAttempts) -> int:
+    return sum(len(attempts) for attempts in shared.attempts.by_account_here._attempts.values())
 
 
 async def test_what_one_copy_counts_the_others_refuse_by(store: Database) -> None:
@@ -42,17 +42,17 @@ async def test_what_one_copy_counts_the_others_refuse_by(store: Database) -> Non
         for shared in (one, other):
             await running(nursery, shared)
         for _ in range(9):
-            assert one.tries.guess("ada", "192.0.2.1") is None
+            assert one.attempts.guess("ada", "192.0.2.1") is None
         await until(lambda: counted(other) == 9)
-        assert other.tries.guess("ada", "192.0.2.1") is None
-        assert other.tries.guess("ada", "192.0.2.1") is not None
-        assert other.tries.guess("bob", "192.0.2.1") is None
+        assert other.attempts.guess("ada", "192.0.2.1") is None
+        assert other.attempts.guess("ada", "192.0.2.1") is not None
+        assert other.attempts.guess("bob", "192.0.2.1") is None
         await until(lambda: counted(one) == 11)
-        assert one.tries.guess("ada", "192.0.2.1") is not None
+        assert one.attempts.guess("ada", "192.0.2.1") is not None
         # A right password clears the place on both.
-        one.tries.succeeded("ada", "192.0.2.1", as_known=False)
+        one.attempts.succeeded("ada", "192.0.2.1", as_known=False)
         await until(lambda: counted(other) == 1)
-        assert other.tries.guess("ada", "192.0.2.1") is None
+        assert other.attempts.guess("ada", "192.0.2.1") is None
         # A copy that starts now knows what is within the window.
         late = copy_of(store)
         await running(nursery, late)
@@ -62,8 +62,8 @@ async def test_what_one_copy_counts_the_others_refuse_by(store: Database) -> Non
 
 async def test_who_tried_is_in_no_table_and_what_is_over_goes(store: Database) -> None:
     shared = copy_of(store)
-    shared.tries.guess("ada@example.org", "192.0.2.1")
-    await shared.store.tell(await shared.book.some())
+    shared.attempts.guess("ada@example.org", "192.0.2.1")
+    await shared.store.tell(await shared.queue.some())
     rows = await store.fetch("select counts, name, change from try_count order by id")
     assert [(row["counts"], row["change"]) for row in rows] == [
         ("account here", "counted"),
@@ -71,16 +71,16 @@ async def test_who_tried_is_in_no_table_and_what_is_over_goes(store: Database) -
     ]
     assert all(len(row["name"]) == 16 for row in rows)
     await store.fetch("update try_count set at = now() - interval '1 hour'")
-    assert (await copy_of(store).store.news({})).tries == ()
+    assert (await copy_of(store).store.reported({})).attempts == ()
     await shared.store.tell([])
     assert await store.fetch("select from try_count") == []
 
 
 async def test_an_outage_holds_what_is_told_and_loses_nothing(store: Database) -> None:
     shared = copy_of(store)
-    shared.tries.guess("ada", "192.0.2.1")
-    first = await shared.book.some()
-    shared.tries.guess("ada", "192.0.2.1")
-    assert (await shared.book.some())[: len(first)] == first
-    shared.book.told(len(first))
-    assert len(await shared.book.some()) == len(first)
+    shared.attempts.guess("ada", "192.0.2.1")
+    first = await shared.queue.some()
+    shared.attempts.guess("ada", "192.0.2.1")
+    assert (await shared.queue.some())[: len(first)] == first
+    shared.queue.told(len(first))
+    assert len(await shared.queue.some()) == len(first)

@@ -1,7 +1,7 @@
 """One call told by two instrumentations, each in a trace of its own.
 
-Owns: `mark_twins`. The store calls it for what it writes together; the roll-up leaves out what is marked, and
-so does the deduplication of tool calls. Within one trace these find such calls themselves.
+Owns: `mark_duplicate_calls`. The store calls it for what it writes together; the roll-up leaves out what is
+marked, and so does the deduplication of tool calls. Within one trace these find such calls themselves.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from svc.domain.rollup import by_start, reports_usage
 from svc.domain.span import SpanRow
 
 
-def mark_twins(rows: Iterable[SpanRow]) -> None:
+def mark_duplicate_calls(rows: Iterable[SpanRow]) -> None:
     """Mark the calls of models and tools that a second instrumentation tells in a trace of its own.
 
     The rows are those of one project that are written together, as an exporter sends them. Of spans of
