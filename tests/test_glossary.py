@@ -52,3 +52,8 @@ def test_a_word_that_is_left_out_is_missed(word: str) -> None:
     assert heading in GLOSSARY
     assert word in gaps(GLOSSARY.replace(heading, ""))
     assert gaps(re.sub(rf"({heading}\n).*?\n\n", r"\1", GLOSSARY + "\n\n", flags=re.S)) == [word]
+
+
+@pytest.mark.parametrize("page", ["README.md", "deploy/README.md", "CONTRIBUTING.md"])
+def test_the_first_pages_lead_to_it(page: str) -> None:
+    assert re.search(r"\]\((deploy/)?glossary\.md\)", (ROOT / page).read_text(encoding="utf-8"))
