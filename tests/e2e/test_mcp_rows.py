@@ -85,6 +85,7 @@ VALUES = {
 
 #: What extends it, and is not there when SVC_MCP_EXTENSIONS is false.
 EXTENDED = {
+    "list_traces": "failed_spans sort",
     "list_spans": "by",
     "query_count": "by measure",
     "query_timeseries": "by measure group_by top_n",
@@ -127,7 +128,7 @@ def test_extensions_are_optional_arguments_of_the_same_tools(service: Service) -
 async def test_without_extensions_their_arguments_are_refused_and_nothing_is_noted(store: Database) -> None:
     tools = catalogue(extensions=False).tools
     for name, arguments in EXTENDED.items():
-        required = {"dataset": "tool_calls"} if name != "list_spans" else {}
+        required = {"dataset": "tool_calls"} if name.startswith("query") else {}
         required |= (
             {"interval": "day", "range": {"from": "2026-01-01", "to": "2026-01-02"}}
             if (name == "query_timeseries")

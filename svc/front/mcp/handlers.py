@@ -141,23 +141,26 @@ async def get_finding_evidence(reads: Reads, project_id: int, asked: a.GetFindin
     return found
 
 
-async def list_traces(reads: Reads, project_id: int, asked: a.ListTraces) -> Answer:
-    """A page of traces."""
+async def list_traces(reads: Reads, project_id: int, asked: a.ListTracesExtended) -> Answer:
+    """A page of traces, or the largest of a range."""
     low, high = bounds(asked.range)
-    return await reads.traces.page(
-        project_id,
-        TraceFilter(
-            model=given(asked.model),
-            kind=given(asked.kind),
-            call_site_id=given_identifier(asked.call_site_id),
-            status=given(asked.status),
-            low=low,
-            high=high,
-            q=given(asked.q),
-        ),
-        limit=limit(asked.limit),
-        cursor=given(asked.cursor),
+    trace_filter = TraceFilter(
+        model=given(asked.model),
+        kind=given(asked.kind),
+        call_site_id=given_identifier(asked.call_site_id),
+        status=given(asked.status),
+        low=low,
+        high=high,
+        q=given(asked.q),
+        failed_spans=given(asked.failed_spans),
     )
+    if asked.sort is UNSET or asked.sort == "started_at":
+        return await reads.traces.page(
+            project_id, trace_filter, limit=limit(asked.limit), cursor=given(asked.cursor)
+        )
+    if low is None:
+        raise ToolError(f"sort by {asked.sort} needs a range with from: add one, such as the last seven days")
+    return await reads.traces.largest(project_id, trace_filter, asked.sort, limit=limit(asked.limit))
 
 
 async def get_trace(reads: Reads, project_id: int, asked: a.GetTrace) -> Answer:

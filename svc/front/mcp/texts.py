@@ -121,6 +121,9 @@ DESCRIPTIONS: Final = {
 EXTENSIONS: Final = {
     name: _said(text)
     for name, text in {
+        "list_traces": """
+            sort ranks the traces of a range: the slowest of a day is sort latency, limit 1.
+            failed_spans true finds traces that went on after a span failed.""",
         "list_spans": """
             by started_at: range and order are on when spans ran, which is how to ask about yesterday.""",
         "describe_dataset": """

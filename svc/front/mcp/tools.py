@@ -20,6 +20,7 @@ from svc.front.mcp import query_handlers as q
 from svc.front.mcp import texts
 from svc.front.mcp.given import ToolError
 from svc.front.mcp.reads import Reads
+from svc.front.mcp.schemas import schema_of, tidied
 from svc.front.mcp.texts import ADD_TRACE_ID, SEARCH_ELSEWHERE
 
 
@@ -57,7 +58,7 @@ class Tool:
 
     def schema(self) -> dict[str, Any]:
         """The input schema."""
-        return a.schema_of(self.taken)
+        return schema_of(self.taken)
 
     def listed(self) -> dict[str, Any]:
         """The tool as `tools/list` shows it."""
@@ -71,7 +72,7 @@ class Tool:
     def read(self, arguments: dict[str, Any]) -> a.Arguments:
         """The arguments as their class. Raises `BadArguments`, and `ToolError` for what is asked for."""
         try:
-            tidy = a.tidied(arguments)
+            tidy = tidied(arguments)
             for name, text in self.ask_for.items():
                 if name not in tidy:
                     raise ToolError(text)
@@ -109,7 +110,7 @@ TOOLS: Final = (
     Tool("list_findings", a.ListFindings, h.list_findings),
     Tool("get_finding", a.GetFinding, h.get_finding),
     Tool("get_finding_evidence", a.GetFindingEvidence, h.get_finding_evidence),
-    Tool("list_traces", a.ListTraces, h.list_traces),
+    Tool("list_traces", a.ListTracesExtended, h.list_traces, specified=a.ListTraces),
     Tool("get_trace", a.GetTrace, h.get_trace),
     Tool("list_spans", a.ListSpansExtended, h.list_spans, specified=a.ListSpans),
     Tool("get_span", a.GetSpan, h.get_span, ask_for={"trace_id": ADD_TRACE_ID}),

@@ -188,7 +188,10 @@ def _headline(explored: Explored, total: Mapping[str, Any]) -> str:
     noun = explored.dataset.name.replace("_", " ")
     rows = f"{count(total['count'])} {noun}"
     if explored.measure is not COUNT:
-        return f"{LABELS[explored.measure.name]} {measured_text(explored.measure.name, total)} · {rows}"
+        unpriced = total.get("unpriced_spans")
+        without = f" · {count(unpriced)} without a price" if unpriced else ""
+        value = measured_text(explored.measure.name, total)
+        return f"{LABELS[explored.measure.name]} {value}{without} · {rows}"
     return f"{count(total['count'])} in the sum of {noun}" if explored.dataset.counted_as == "sum" else rows
 
 
