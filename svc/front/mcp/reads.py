@@ -16,6 +16,7 @@ from svc.store.detection.findings import FindingStore
 from svc.store.detection.taxonomy import TaxonomyStore
 from svc.store.postgres.database import Database
 from svc.store.reads.call_sites import CallSiteReads
+from svc.store.reads.compare import CompareStore
 from svc.store.reads.payloads import ROOM_BYTES, Opening
 from svc.store.reads.projects import ProjectReads
 from svc.store.reads.query import QueryStore
@@ -38,6 +39,7 @@ class Reads:
     spans: SpanReads
     sessions: SessionReads
     queries: QueryStore
+    comparing: CompareStore
     detectors: DetectorSettingStore
     runs: RunReads
     now: Callable[[], datetime]
@@ -82,6 +84,7 @@ class Reads:
             spans,
             SessionReads(history),
             queries,
+            CompareStore(history),
             DetectorSettingStore(database),
             RunReads(database),
             now,
