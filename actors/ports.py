@@ -27,7 +27,7 @@ from protocol.attempts import CountedAttempt
 from protocol.broker import Inbox, Lane, Published
 from protocol.certificates import Challenge, ChallengeKind, Kept, Ordered, Pair
 from protocol.detection import DueCase, RcaLease, RcaStarted
-from protocol.detection_rounds import Folded
+from protocol.detection_rounds import Tallied
 from protocol.running import (
     RunEvents,
     RunnerAway,
@@ -72,8 +72,6 @@ __all__ = [
     "Deleted",
     "DeliveryShelf",
     "Eviction",
-    "FoldShelf",
-    "Folded",
     "Freed",
     "Graveyard",
     "Hours",
@@ -96,6 +94,8 @@ __all__ = [
     "Split",
     "StandingShelf",
     "StoreRefused",
+    "Tallied",
+    "TallyQueue",
     "TraceShelf",
     "WriteFailed",
     "Written",
@@ -128,12 +128,12 @@ class TraceShelf(Protocol):
     async def settle(self, now: datetime, limit: int) -> Settled: ...
 
 
-class FoldShelf(Protocol):
-    """Where the folder finds settled traces that detectors have not counted. All verbs raise `Outage`."""
+class TallyQueue(Protocol):
+    """Settled traces that detectors have not counted yet. All verbs raise `Outage`."""
 
     async def waiting(self) -> Sequence[int]: ...
 
-    async def fold(self, project_id: int) -> Folded: ...
+    async def tally(self, project_id: int) -> Tallied: ...
 
     async def to_hours(self, project_id: int) -> bool: ...
 

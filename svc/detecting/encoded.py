@@ -16,7 +16,7 @@ import attrs
 
 from protocol.detection import Firing
 from protocol.storage import Outage
-from svc.detecting.looks import SettingsShelf
+from svc.detecting.detector_runner import SettingsShelf
 from svc.domain.detect.detector import Detector
 from svc.domain.detect.encoded import ENCODED
 from svc.domain.quantities import percent

@@ -17,12 +17,12 @@ from typing import Final
 import attrs
 
 from actors.analyst import CaseAnalyst
-from actors.folder import TraceFolder
+from actors.tally_updater import TallyUpdater
 from svc.detecting.case_keeper import AHEAD, ROUND_S, CaseKeeper
+from svc.detecting.detector_runner import DetectorRunner, Stores
 from svc.detecting.encoded import EncodedJudge
+from svc.detecting.event_judges import ModelJudge, SecretJudge, SignatureJudge
 from svc.detecting.judge import Judge
-from svc.detecting.looks import Looks, Stores
-from svc.detecting.sightings import ModelJudge, SecretJudge, SignatureJudge
 from svc.domain.detect.detector import Detector
 from svc.domain.detect.encoded import ENCODED
 from svc.domain.detect.table import DETECTORS
@@ -34,9 +34,9 @@ from svc.store.detection.detector_settings import DetectorSettingStore
 from svc.store.detection.due import DueStore
 from svc.store.detection.encoding import EncodeStore
 from svc.store.detection.finding_states import FindingStates
-from svc.store.detection.folding import FoldStore
 from svc.store.detection.rule_reports import RuleReports
 from svc.store.detection.tallies import TallyStore
+from svc.store.detection.tallying import PostgresTallyQueue
 from svc.store.postgres.database import Database
 
 #: Does a piece of work and says for how many seconds to rest.
@@ -66,15 +66,15 @@ class Round:
     asks_encoder: bool = False
 
 
-def _trace_folder(means: RoundMeans, counts: Counter[str]) -> Work:
-    shelf = FoldStore(means.database, secret_key=means.secret_key)
+def _tally_updater(means: RoundMeans, counts: Counter[str]) -> Work:
+    shelf = PostgresTallyQueue(means.database, secret_key=means.secret_key)
     if means.encoder is not None:
         shelf.encoded = tuple(ENCODED)
-    return TraceFolder(shelf=shelf, busy=means.busy, counts=counts).round
+    return TallyUpdater(shelf=shelf, busy=means.busy, counts=counts).round
 
 
 def _judge(detector: Detector) -> Callable[[RoundMeans, Counter[str]], Work]:
-    kind = _SIGHTINGS.get(detector.name, Judge)
+    kind = _EVENT_JUDGES.get(detector.name, Judge)
 
     def build(means: RoundMeans, counts: Counter[str]) -> Work:
         return kind(
@@ -130,15 +130,15 @@ def _now() -> datetime:
     return datetime.now(UTC)
 
 
-#: Detectors whose single sightings count; all others are judged by an engine.
-_SIGHTINGS: Final[Mapping[str, type[Looks]]] = {
+#: Detectors whose single events count; all others are judged by an engine.
+_EVENT_JUDGES: Final[Mapping[str, type[DetectorRunner]]] = {
     "secret_leak": SecretJudge,
     "new_signature": SignatureJudge,
     "model_change": ModelJudge,
 }
 
 ROUNDS: Final = (
-    Round("trace-folder", _trace_folder),
+    Round("trace-folder", _tally_updater),
     *(
         Round(f"judge-{name.replace('_', '-')}", _judge(detector))
         for name, detector in DETECTORS.items()

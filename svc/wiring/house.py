@@ -221,7 +221,7 @@ class House:
             quotas=self.intake.quotas,
             tally=self.tally,
             roller=self.roller_tally,
-            folder=lambda: self.detection.counts("trace-folder"),
+            tallying=lambda: self.detection.counts("trace-folder"),
             sweep=self.sweep_tally,
             keys=lambda: keys_snapshot(self.verdicts),
             sign_ins=lambda: sign_ins(self.means),

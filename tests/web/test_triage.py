@@ -17,7 +17,7 @@ from svc.store.postgres.database import Connection, Database
 from svc.web import case_words
 from tests.front.people import Replica
 from tests.store.detection.detecting import fire, opened, seen
-from tests.store.detection.test_folding import begin
+from tests.store.detection.test_tallying import begin
 from tests.web.test_pages import HOSTILE, fill, heading
 from tests.web.visitor import BASE, Seen, Visitor
 

@@ -4,7 +4,7 @@ Owns: what an answer must be. Where the taxonomy has a schema for the call site,
 none, the answers themselves do: every trace is counted under the shape of its answers, and `learned` reads
 from the shapes of the reference whether they are JSON at all and which keys they always have; a call site
 whose answers are prose is left alone, and says so. Counted by shape, what was learned never depends on the
-order in which traces were folded. Pure.
+order in which traces were tallied. Pure.
 """
 
 from __future__ import annotations

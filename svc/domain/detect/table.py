@@ -1,6 +1,6 @@
 """The table of detectors: which there are, and what each says of itself.
 
-Owns: `DETECTORS`, and `observe`, which asks all of them about one trace. Whoever folds traces calls it; the
+Owns: `DETECTORS`, and `observe`, which asks all of them about one trace. Whoever tallies traces calls it; the
 README, REST, MCP and the pages show the rows. A new detector is one file in this package and one line here.
 Pure.
 """
