@@ -65,7 +65,7 @@ from svc.store.spans.dead_letters import DeadLetterStore
 from svc.store.spans.exporters import ExporterStore
 from svc.store.spans.traces import TraceStore
 from svc.store.spans.writing import SpanStore
-from svc.web.instruments import OwnerLink
+from svc.web.process_view import OwnerLink
 from svc.web.site import Site
 from svc.wiring.agents import RequestDesk, agent_loops, ambient, launcher_state, mcp_url
 from svc.wiring.alert_post import AlertPost
@@ -75,7 +75,7 @@ from svc.wiring.compiled import compiled_loops
 from svc.wiring.detecting import detecting_loop
 from svc.wiring.keeping import leases, optional_loops, retention_report
 from svc.wiring.open_store import Store
-from svc.wiring.pages import DemoProcess, RunningProcess, instruments_of, site
+from svc.wiring.pages import DemoProcess, RunningProcess, process_view_of, site
 from svc.wiring.people import invitation_loop, means, sign_ins
 from svc.wiring.pools import Pools, replica_loops
 from svc.wiring.prices import shared_prices
@@ -186,10 +186,10 @@ class House:
         return Ingest(decoder(self.prices, self.observations), spans)
 
     def _pages(self) -> Site:
-        instruments = instruments_of(
+        process_view = process_view_of(
             self.settings, self.intake, self.process, self.owner_link, self.demo, self.prices
         )
-        return site(self.means, instruments)
+        return site(self.means, process_view)
 
     def _health(self, buried_before: int) -> Health:
         embedded = self.store.embedded

@@ -29,7 +29,7 @@ from svc.store.accounts.keys import KeyStore, matches
 from svc.store.postgres.database import Database
 from svc.store.reads.query import QueryStore
 from svc.web.assets import Assets
-from svc.web.instruments import DemoState, IngestLight, Instruments, OwnerLink, UntilVisible
+from svc.web.process_view import DemoState, IngestLight, OwnerLink, ProcessView, UntilVisible
 from svc.web.render import Renderer
 from svc.web.site import Site
 from svc.web.table import PAGES
@@ -235,7 +235,7 @@ HEALTHY: dict[str, Any] = {
 }  # fmt: skip
 
 
-def instruments(**known: Any) -> Instruments:
+def process_view(**known: Any) -> ProcessView:
     """What pages read of a process, where there is none: nothing comes in, nothing is refused."""
 
     async def send(_project_id: int, _body: bytes) -> str | None:
@@ -254,7 +254,7 @@ def instruments(**known: Any) -> Instruments:
         "process": NoProcess(),
         "sign_on": None,
     }
-    return Instruments(**{**plain, **known})
+    return ProcessView(**{**plain, **known})
 
 
 @cache
@@ -269,7 +269,7 @@ async def replica(
     *,
     cost: int = 4,
     clock: Callable[[], datetime] = now,
-    known: Instruments | None = None,
+    known: ProcessView | None = None,
     replays: Replays | None = None,
     runner: RunnerPresence | None = None,
     **settings: str,
@@ -300,7 +300,7 @@ async def replica(
         hashers=hashers,
     )
     listener = RevocationListener(verdicts=verdicts, shelf=KeyStore(database), vitals=Vitals("key-news"))
-    pages = Site(means, known or instruments(), PAGES, renderer())
+    pages = Site(means, known or process_view(), PAGES, renderer())
     app = App(keys, QueryStore(database), None, Metrics(), Api(means, ROUTES), pages).build()  # type: ignore[arg-type] # no health here
     async with trio.open_nursery() as nursery:
         await nursery.start(lambda task_status: cache.run(task_status=task_status))
