@@ -1,10 +1,10 @@
 """The table of rounds: what the detecting process does again and again, each kept for itself.
 
-Owns: `ROUNDS` and `RoundMeans`, what a round may use. A new one is a function here, or in a file beside, and
-one line in the table. A round is `async () -> seconds to rest`: an `Outage` is waited out, any other error
-rests it, longer each time, while the others go on. What it counts goes up in `counts`; health shows it by its
-name, metrics may ask the service's `Detecting` for its counts. Work that needs the processor for longer than
-a second leaves it to the others in between, or runs in a thread.
+Owns: `ROUNDS` and `RoundContext`, what a round may use. A new one is a function here, or in a file beside,
+and one line in the table. A round is `async () -> seconds to rest`: an `Outage` is waited out, any other
+error rests it, longer each time, while the others go on. What it counts goes up in `counts`; health shows it
+by its name, metrics may ask the service's `Detecting` for its counts. Work that needs the processor for
+longer than a second leaves it to the others in between, or runs in a thread.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ Work = Callable[[], Awaitable[float]]
 
 
 @attrs.frozen(eq=False)
-class RoundMeans:
+class RoundContext:
     """What rounds work with: the database, the key of secrets' marks, whether ingest needs the machine."""
 
     database: Database
@@ -62,26 +62,26 @@ class Round:
     """
 
     name: str
-    build: Callable[[RoundMeans, Counter[str]], Work]
+    build: Callable[[RoundContext, Counter[str]], Work]
     asks_encoder: bool = False
 
 
-def _tally_updater(means: RoundMeans, counts: Counter[str]) -> Work:
-    shelf = PostgresTallyQueue(means.database, secret_key=means.secret_key)
-    if means.encoder is not None:
+def _tally_updater(context: RoundContext, counts: Counter[str]) -> Work:
+    shelf = PostgresTallyQueue(context.database, secret_key=context.secret_key)
+    if context.encoder is not None:
         shelf.encoded = tuple(ENCODED)
-    return TallyUpdater(shelf=shelf, busy=means.busy, counts=counts).round
+    return TallyUpdater(shelf=shelf, busy=context.busy, counts=counts).round
 
 
-def _judge(detector: Detector) -> Callable[[RoundMeans, Counter[str]], Work]:
+def _judge(detector: Detector) -> Callable[[RoundContext, Counter[str]], Work]:
     kind = _EVENT_JUDGES.get(detector.name, Judge)
 
-    def build(means: RoundMeans, counts: Counter[str]) -> Work:
+    def build(context: RoundContext, counts: Counter[str]) -> Work:
         return kind(
             detector,
-            Stores.over(means.database, DetectorSettingStore(means.database)),
-            means.interval_s,
-            means.false_alarms_per_month,
+            Stores.over(context.database, DetectorSettingStore(context.database)),
+            context.interval_s,
+            context.false_alarms_per_month,
             counts,
             at_once=detector.name in AHEAD,
         ).round
@@ -89,26 +89,26 @@ def _judge(detector: Detector) -> Callable[[RoundMeans, Counter[str]], Work]:
     return build
 
 
-def _encoded(detector: Detector) -> Callable[[RoundMeans, Counter[str]], Work]:
-    def build(means: RoundMeans, counts: Counter[str]) -> Work:
-        if means.encoder is None:
+def _encoded(detector: Detector) -> Callable[[RoundContext, Counter[str]], Work]:
+    def build(context: RoundContext, counts: Counter[str]) -> Work:
+        if context.encoder is None:
             raise AssertionError("a round that asks an encoder runs where there is one")
         return EncodedJudge(
             detector,
-            means.encoder,
-            EncodeStore(means.database),
-            DueStore(means.database),
-            DetectorSettingStore(means.database),
+            context.encoder,
+            EncodeStore(context.database),
+            DueStore(context.database),
+            DetectorSettingStore(context.database),
             _now,
-            means.interval_s,
+            context.interval_s,
             counts,
         ).round
 
     return build
 
 
-def _case_keeper(means: RoundMeans, counts: Counter[str]) -> Work:
-    database = means.database
+def _case_keeper(context: RoundContext, counts: Counter[str]) -> Work:
+    database = context.database
     return CaseKeeper(
         work=CaseworkStore(database),
         due=DueStore(database),
@@ -118,12 +118,12 @@ def _case_keeper(means: RoundMeans, counts: Counter[str]) -> Work:
         states=CaseStates(database),
         now=_now,
         counts=counts,
-        round_s=min(ROUND_S, means.interval_s),
+        round_s=min(ROUND_S, context.interval_s),
     ).round
 
 
-def _case_analyst(means: RoundMeans, counts: Counter[str]) -> Work:
-    return CaseAnalyst(shelf=RuleReports(means.database), now=_now, counts=counts).round
+def _case_analyst(context: RoundContext, counts: Counter[str]) -> Work:
+    return CaseAnalyst(shelf=RuleReports(context.database), now=_now, counts=counts).round
 
 
 def _now() -> datetime:

@@ -11,7 +11,7 @@ import msgspec
 from protocol.refusals import API_UNAUTHORIZED
 from svc.domain.access import Permission, Role, may
 from svc.front.auth.callers import Person
-from svc.front.auth.calls import Call, Means, Rule
+from svc.front.auth.calls import Call, Context, Rule
 from svc.store.accounts.projects import Org, Project
 from svc.web.preferences import Preferences
 from svc.web.process_view import ProcessView
@@ -35,7 +35,7 @@ class Visit:
     form: Any = None
 
     @property
-    def means(self) -> Means:
+    def means(self) -> Context:
         """What handlers call inwards."""
         return self.call.means
 

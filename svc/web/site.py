@@ -31,7 +31,7 @@ from protocol.refusals import (
     Refused,
 )
 from protocol.storage import Outage, StoreRefused
-from svc.front.auth.calls import Call, Means, admit, lowered
+from svc.front.auth.calls import Call, Context, admit, lowered
 from svc.web.frame import frame_of
 from svc.web.page import PROJECT, Go, Html, PageRoute, Sent, Visit
 from svc.web.preferences import LAST_COOKIE, Preferences, preference_cookie
@@ -51,7 +51,7 @@ _FORM_FIELDS: Final = 200
 class Site:
     """The pages of one process."""
 
-    means: Means
+    means: Context
     process_view: ProcessView
     pages: tuple[PageRoute, ...]
     renderer: Renderer

@@ -18,7 +18,7 @@ from protocol.release import release
 from protocol.storage import Batch, Written
 from svc.config.table import Settings
 from svc.domain.pricing import PriceBook
-from svc.front.auth.calls import Means
+from svc.front.auth.calls import Context
 from svc.front.health import Health
 from svc.front.metrics import Metrics
 from svc.front.otlp.intake import Held, Intake, Large
@@ -44,7 +44,7 @@ from svc.wiring.spools import bring_home
 log = logging.getLogger(__name__)
 
 
-def site(means: Means, process_view: ProcessView) -> Site:
+def site(means: Context, process_view: ProcessView) -> Site:
     """The pages, with everything they call inwards."""
     return Site(means, process_view, PAGES, Renderer(Assets.read()))
 

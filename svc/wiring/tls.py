@@ -1,7 +1,7 @@
 """Wiring of TLS: the certificate that a start begins with, and the actor that keeps it.
 
-`svc.serve` opens it before anything else, so that a pair that cannot be served is told at once; the house
-plugs it into the doors, health and metrics.
+`svc.serve` opens it before anything else, so that a pair that cannot be served is told at once; the service
+plugs it into the listeners, health and metrics.
 """
 
 from __future__ import annotations

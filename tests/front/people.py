@@ -20,7 +20,7 @@ from svc.domain.pricing import PriceBook
 from svc.front.api.routes import Api
 from svc.front.api.table import ROUTES
 from svc.front.app import App
-from svc.front.auth.calls import Means
+from svc.front.auth.calls import Context
 from svc.front.metrics import Metrics
 from svc.front.ports import Replays, RunnerPresence
 from svc.runtime.clock import now
@@ -137,7 +137,7 @@ class Replica:
     """One process's worth of REST API."""
 
     database: Database
-    means: Means
+    means: Context
     verdicts: Hearing
     app: Any
     hashed: list[str]

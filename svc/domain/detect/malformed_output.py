@@ -16,7 +16,7 @@ from typing import Any, Final
 import attrs
 import msgspec
 
-from svc.domain.detect.detector import Context, Detector, Schema
+from svc.domain.detect.detector import Detector, ObserverContext, Schema
 from svc.domain.detect.observed import OTHER, WITNESSES, Observation, site, slot_of
 from svc.domain.detect.settled_trace import SettledTrace, SpanTexts, TracedSpan, is_blank
 from svc.domain.detect.tool_error import RISE_TUNING
@@ -36,7 +36,7 @@ PARSED_CHARS: Final = 1 << 20
 PROSE: Final = '["prose"]'
 
 
-def observe(trace: SettledTrace, context: Context) -> Iterable[Observation]:
+def observe(trace: SettledTrace, context: ObserverContext) -> Iterable[Observation]:
     """One unit for each call site that answers with text: under its schema, else by its shape."""
     answers: defaultdict[str, list[tuple[TracedSpan, str]]] = defaultdict(list)
     for row in trace.spans:

@@ -22,7 +22,7 @@ import trio
 
 from protocol.detection_rounds import Tallied
 from protocol.otlp.reading import WireSpan
-from svc.domain.detect.detector import Context, Schema
+from svc.domain.detect.detector import ObserverContext, Schema
 from svc.domain.detect.observed import Observation, detail, slot_of
 from svc.domain.detect.settled_trace import TEXTUAL, SettledTrace, SpanTexts, texts_of
 from svc.domain.detect.table import DETECTORS, observe
@@ -168,7 +168,9 @@ class PostgresTallyQueue:
             failures=dict(Counter(name for trace in looked for name in trace.failed)),
         )
 
-    async def _look_again(self, project_id: int, looked: dict[bytes, _Looked], context: Context) -> None:
+    async def _look_again(
+        self, project_id: int, looked: dict[bytes, _Looked], context: ObserverContext
+    ) -> None:
         """Look at whole traces where lean ones do not tell; one that is gone meanwhile was never there."""
         unsure = [trace_id for trace_id, trace in looked.items() if not trace.sure]
 
@@ -193,13 +195,13 @@ class PostgresTallyQueue:
         rows = await self.database.fetch(_HOLD, project_id, self.holder, HELD_S)
         return bool(rows)
 
-    async def _read(self, connection: Connection, project_id: int) -> tuple[Due, Context]:
+    async def _read(self, connection: Connection, project_id: int) -> tuple[Due, ObserverContext]:
         due = await due_traces(connection, project_id)
         schemas: dict[str, tuple[str, Schema]] = {}
         for row in await connection.fetch(_SCHEMAS, project_id) if due.traces else ():
             if (compiled := self._compiled(row["schema"], row["hash"])) is not None:
                 schemas[row["call_site_id"]] = (detail(row["hash"][:12]), compiled)
-        return due, Context(schemas=schemas, secret_key=self.secret_key)
+        return due, ObserverContext(schemas=schemas, secret_key=self.secret_key)
 
     def _compiled(self, text: str, digest: str) -> Schema | None:
         if (schema := self._schemas.get(digest)) is not None:
@@ -260,7 +262,7 @@ class PostgresTallyQueue:
         )
 
 
-async def _look(traces: Iterable[DueTrace], context: Context) -> dict[bytes, _Looked]:
+async def _look(traces: Iterable[DueTrace], context: ObserverContext) -> dict[bytes, _Looked]:
     """Have the detectors look at the traces that have spans."""
     looked: dict[bytes, _Looked] = {}
     began_s = trio.current_time()
@@ -274,7 +276,7 @@ async def _look(traces: Iterable[DueTrace], context: Context) -> dict[bytes, _Lo
     return looked
 
 
-def _looked(trace: DueTrace, context: Context) -> _Looked:
+def _looked(trace: DueTrace, context: ObserverContext) -> _Looked:
     texts: dict[bytes, SpanTexts] = {}
     sure = True
     complete = True

@@ -1,6 +1,6 @@
 """Everything between the database and the doors, built once: what is plugged into what.
 
-`svc/serve.py` builds one `House` and runs it. Holds no rule of its own: what an actor or a handler needs of
+`svc/serve.py` builds one `Service` and runs it. Holds no rule of its own: what an actor or a handler needs of
 another room is handed to it here.
 """
 
@@ -86,7 +86,7 @@ from svc.wiring.tee import Teeing
 from svc.wiring.tls import Tls
 
 
-class House:
+class Service:
     """Everything between the database and the doors, built once."""
 
     def __init__(
