@@ -67,36 +67,36 @@ __all__ = [
     "Calendar",
     "Census",
     "CensusTaker",
-    "CertificateShelf",
+    "CertificateStore",
     "Connect",
     "Deleted",
-    "DeliveryShelf",
+    "DeliveryStore",
     "Eviction",
     "Freed",
     "Graveyard",
     "Hours",
     "KeyRecord",
-    "KeyShelf",
-    "LeaseShelf",
+    "KeyStore",
+    "LeaseStore",
     "Letter",
     "Offered",
     "Outage",
-    "PurgeShelf",
-    "ReportShelf",
+    "PurgeStore",
+    "ReportStore",
     "Retention",
-    "RunDesk",
-    "RunShelf",
+    "RunRequests",
+    "RunStore",
     "RunnerHost",
     "RunnerLink",
     "Settled",
     "Showcase",
     "SinkLost",
     "Split",
-    "StandingShelf",
+    "StandingStore",
     "StoreRefused",
     "Tallied",
     "TallyQueue",
-    "TraceShelf",
+    "TraceStore",
     "WriteFailed",
     "Written",
 ]
@@ -122,7 +122,7 @@ class Graveyard(Protocol):
     async def bury(self, letters: Sequence[Letter]) -> None: ...
 
 
-class TraceShelf(Protocol):
+class TraceStore(Protocol):
     """Where the roller finds traces that are due. Raises `Outage`."""
 
     async def settle(self, now: datetime, limit: int) -> Settled: ...
@@ -138,7 +138,7 @@ class TallyQueue(Protocol):
     async def to_hours(self, project_id: int) -> bool: ...
 
 
-class ReportShelf(Protocol):
+class ReportStore(Protocol):
     """Where the analyst finds cases without a report by rule, and makes one. All verbs raise `Outage`."""
 
     async def due(self) -> Sequence[DueCase]: ...
@@ -176,7 +176,7 @@ class CensusTaker(Protocol):
     async def take(self, now: datetime) -> Census: ...
 
 
-class KeyShelf(Protocol):
+class KeyStore(Protocol):
     """Where keys are stored. All verbs raise `Outage`."""
 
     async def keys_behind(self, lookup_prefix: str) -> Sequence[KeyRecord]: ...
@@ -196,7 +196,7 @@ class Calendar(Protocol):
     async def bring_home(self, today: datetime) -> bool: ...
 
 
-class PurgeShelf(Protocol):
+class PurgeStore(Protocol):
     """Where deleted projects are emptied. All verbs raise `Outage`."""
 
     async def deleted(self) -> Sequence[Deleted]: ...
@@ -220,7 +220,7 @@ class Authority(Protocol):
         ...
 
 
-class CertificateShelf(Protocol):
+class CertificateStore(Protocol):
     """Where account, certificate and challenges are kept. All verbs raise `Outage`."""
 
     async def load(self) -> Kept: ...
@@ -236,7 +236,7 @@ class CertificateShelf(Protocol):
     async def answer(self, token: str) -> str | None: ...
 
 
-class LeaseShelf(Protocol):
+class LeaseStore(Protocol):
     """Where copies agree on who does what. Both raise `Outage`."""
 
     async def take(self, names: Sequence[str], life_s: float) -> frozenset[str]: ...
@@ -283,7 +283,7 @@ class Broker(Protocol):
 Connect = Callable[[Inbox], AbstractAsyncContextManager[Broker]]
 
 
-class RunShelf(Protocol):
+class RunStore(Protocol):
     """Runs of agents as they are stored. All verbs raise `Outage`; False and None: the run is lost."""
 
     async def press_automatic(self, now: datetime) -> int: ...
@@ -313,7 +313,7 @@ class RunShelf(Protocol):
     def notices(self) -> AbstractAsyncContextManager[AsyncIterator[str]]: ...
 
 
-class RunDesk(Protocol):
+class RunRequests(Protocol):
     """What a run is asked with, and its key of the project. All verbs raise `Outage`."""
 
     async def request(self, lease: RunLease) -> RunRequest | ParkedFor | str:
@@ -367,7 +367,7 @@ class AlertOutbox(Protocol):
     async def counts(self) -> Mapping[str, Any]: ...
 
 
-class DeliveryShelf(Protocol):
+class DeliveryStore(Protocol):
     """Messages on their way. All verbs raise `Outage`; False and None: the lease is lost."""
 
     async def claim(self) -> DeliveryLease | None: ...
@@ -379,7 +379,7 @@ class DeliveryShelf(Protocol):
     async def release(self, lease: DeliveryLease) -> bool: ...
 
 
-class StandingShelf(Protocol):
+class StandingStore(Protocol):
     """The rules that are told without the database, and what they told then. Both raise `Outage`."""
 
     async def standing(self) -> Sequence[StandingRule]: ...

@@ -43,8 +43,8 @@ class TallyUpdater:
     `counts` go up by what was done.
     """
 
-    def __init__(self, *, shelf: TallyQueue, busy: Callable[[], bool], counts: Counter[str]) -> None:
-        self._shelf, self._busy, self._counts = shelf, busy, counts
+    def __init__(self, *, store: TallyQueue, busy: Callable[[], bool], counts: Counter[str]) -> None:
+        self._store, self._busy, self._counts = store, busy, counts
         #: When to tidy a project next.
         self._tidy_at_s: dict[int, float] = {}
 
@@ -52,8 +52,8 @@ class TallyUpdater:
         """Tally once for each project; how many seconds to rest."""
         has_more = False
         spans_before = self._counts["spans"]
-        for project_id in await self._shelf.waiting():
-            tally = await self._shelf.tally(project_id)
+        for project_id in await self._store.waiting():
+            tally = await self._store.tally(project_id)
             if not tally.held:
                 continue
             self._count(tally)
@@ -77,5 +77,5 @@ class TallyUpdater:
     async def _tidy(self, project_id: int) -> None:
         if trio.current_time() >= self._tidy_at_s.get(project_id, 0.0):
             # Step by step, one a round: nobody waits for old tallies.
-            remaining = await self._shelf.to_hours(project_id)
+            remaining = await self._store.to_hours(project_id)
             self._tidy_at_s[project_id] = trio.current_time() + (0.0 if remaining else TIDY_S)

@@ -32,7 +32,7 @@ from svc.ingest.prices import BadPrices, price_book
 from svc.runtime.files import quiet_capacity_errors, raise_file_limit
 from svc.runtime.garbage import collect_seldom
 from svc.store.accounts.audit import SYSTEM
-from svc.store.accounts.keys import KeyStore
+from svc.store.accounts.keys import PostgresKeyStore
 from svc.store.accounts.projects import ProjectStore
 from svc.store.postgres.database import Connection
 from svc.store.spans.dead_letters import DeadLetterStore
@@ -271,7 +271,7 @@ async def _first_keys(store: Store) -> tuple[str, str] | None:
     project = await ProjectStore(store.database).make_default()
     if project is None:
         return None
-    keys = KeyStore(store.database)
+    keys = PostgresKeyStore(store.database)
     write = await keys.create(project.id, "first write key", "write", actor=SYSTEM)
     query = await keys.create(project.id, "first query key", "query", actor=SYSTEM)
     return write.plaintext, query.plaintext

@@ -42,7 +42,7 @@ class TunedDetector(Protocol):
     def tuning(self) -> Mapping[str, float]: ...
 
 
-class SettingsShelf(Protocol):
+class SettingsStore(Protocol):
     """Where that is read."""
 
     async def of(self, project_id: int) -> Mapping[str, TunedDetector]: ...
@@ -60,10 +60,10 @@ class Stores:
     findings: FindingStore
     verbs: FindingStates
     references: ReferenceStore
-    settings: SettingsShelf
+    settings: SettingsStore
 
     @classmethod
-    def over(cls, database: Database, settings: SettingsShelf) -> Stores:
+    def over(cls, database: Database, settings: SettingsStore) -> Stores:
         """All of them over one database."""
         return cls(
             due=DueStore(database),

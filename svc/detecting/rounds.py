@@ -67,10 +67,10 @@ class Round:
 
 
 def _tally_updater(context: RoundContext, counts: Counter[str]) -> Work:
-    shelf = PostgresTallyQueue(context.database, secret_key=context.secret_key)
+    store = PostgresTallyQueue(context.database, secret_key=context.secret_key)
     if context.encoder is not None:
-        shelf.encoded = tuple(ENCODED)
-    return TallyUpdater(shelf=shelf, busy=context.busy, counts=counts).round
+        store.encoded = tuple(ENCODED)
+    return TallyUpdater(store=store, busy=context.busy, counts=counts).round
 
 
 def _judge(detector: Detector) -> Callable[[RoundContext, Counter[str]], Work]:
@@ -123,7 +123,7 @@ def _case_keeper(context: RoundContext, counts: Counter[str]) -> Work:
 
 
 def _case_analyst(context: RoundContext, counts: Counter[str]) -> Work:
-    return CaseAnalyst(shelf=RuleReports(context.database), now=_now, counts=counts).round
+    return CaseAnalyst(store=RuleReports(context.database), now=_now, counts=counts).round
 
 
 def _now() -> datetime:

@@ -1,9 +1,9 @@
-"""Wiring of agents: the launcher's shelf and desk over the stores, and where the runner is.
+"""Wiring of agents: the launcher's stores and requests, and where the runner is.
 
-`RunBooks` puts the stores of runs together as the launcher's port, `RequestDesk` makes requests: what is
-claimed, whose model, which key. `agent_loops` builds the actors.
+`RunBooks` puts the stores of runs together as the launcher's port, `StoredRunRequests` makes requests: what
+is claimed, whose model, which key. `agent_loops` builds the actors.
 
-Secrets: the desk opens an integration's secret at the claim and hands it to one request.
+Secrets: `StoredRunRequests` opens an integration's secret at the claim and hands it to one request.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ from svc.runtime.child import child
 from svc.runtime.clock import now
 from svc.store.accounts.audit import SYSTEM as ACTOR
 from svc.store.accounts.integrations import Integration
-from svc.store.accounts.keys import KeyStore
+from svc.store.accounts.keys import PostgresKeyStore
 from svc.store.agents.claims import ClaimReads
 from svc.store.agents.outcomes import OutcomeStore
-from svc.store.agents.runs import RunStore
+from svc.store.agents.runs import PostgresRunStore
 from svc.store.postgres.database import Database
 from svc.wiring.runner import COMPOSED_RUNNER, surrounding
 
@@ -54,26 +54,26 @@ NOTE_CHARS: Final = 300
 
 @attrs.frozen
 class RunBooks:
-    """Implements `RunShelf` over the stores of runs."""
+    """Implements `RunStore` over the stores of runs."""
 
     database: Database
 
     async def press_automatic(self, moment: datetime) -> int:
         """Have findings triaged in projects that want it by itself."""
-        return await RunStore(self.database).press_automatic(SYSTEM, moment)
+        return await PostgresRunStore(self.database).press_automatic(SYSTEM, moment)
 
     async def claim(self, moment: datetime) -> RunLease | RunAbandoned | None:
         """Hold the run that is due longest."""
-        return await RunStore(self.database).claim(moment)
+        return await PostgresRunStore(self.database).claim(moment)
 
     async def renew(self, lease: RunLease) -> RunHeld | None:
         """Hold on to it."""
-        return await RunStore(self.database).renew(lease)
+        return await PostgresRunStore(self.database).renew(lease)
 
     async def asked_with(self, lease: RunLease, request: RunRequest) -> bool:
         """Keep what it is asked with, less its secrets."""
         choice = lease.settings.models.get(lease.kind)
-        return await RunStore(self.database).asked_with(
+        return await PostgresRunStore(self.database).asked_with(
             lease,
             cast(Mapping[str, Any], msgspec.to_builtins(request.plain())),
             request.model,
@@ -82,19 +82,19 @@ class RunBooks:
 
     async def progress(self, lease: RunLease, spent: Spent, events: Sequence[Mapping[str, Any]]) -> bool:
         """Keep what happened."""
-        return await RunStore(self.database).progress(lease, spent, events)
+        return await PostgresRunStore(self.database).progress(lease, spent, events)
 
     async def ran_on(self, lease: RunLease, model: str) -> bool:
         """Name the model that did it."""
-        return await RunStore(self.database).ran_on(lease, model)
+        return await PostgresRunStore(self.database).ran_on(lease, model)
 
     async def park(self, lease: RunLease, reason: ParkedFor, spent: Spent) -> bool:
         """Wait for people."""
-        return await RunStore(self.database).park(lease, reason, spent)
+        return await PostgresRunStore(self.database).park(lease, reason, spent)
 
     async def refund(self, lease: RunLease, due_s: float, why: str, spent: Spent, moment: datetime) -> bool:
         """Give it back."""
-        return await RunStore(self.database).refund(lease, due_s, why, spent, moment)
+        return await PostgresRunStore(self.database).refund(lease, due_s, why, spent, moment)
 
     async def finish(
         self, lease: RunLease, answer: Mapping[str, Any], spent: Spent, moment: datetime
@@ -112,16 +112,16 @@ class RunBooks:
 
     def notices(self) -> AbstractAsyncContextManager[AsyncIterator[str]]:
         """Hear when to look."""
-        return RunStore(self.database).notices()
+        return PostgresRunStore(self.database).notices()
 
 
 @attrs.frozen
-class RequestDesk:
-    """Implements `RunDesk`. `mcp_url` says where the runner reaches this service; `evict` forgets a key
+class StoredRunRequests:
+    """Implements `RunRequests`. `mcp_url` says where the runner reaches this service; `evict` forgets a key
     here."""
 
     database: Database
-    keys: KeyStore
+    keys: PostgresKeyStore
     seals: Seals
     mcp_url: Callable[[], str]
     evict: Callable[[Eviction], None]
@@ -212,7 +212,7 @@ class RequestDesk:
             purpose=PURPOSES[lease.kind],
             expires_at=until,
         )
-        await RunStore(self.database).holds_key(lease, creation.key.id)
+        await PostgresRunStore(self.database).holds_key(lease, creation.key.id)
         mcp = msgspec.structs.replace(request.mcp, token=creation.plaintext)
         return creation.key.id, msgspec.structs.replace(request, mcp=mcp)
 
@@ -284,7 +284,7 @@ Loop = tuple[Callable[[], Actor], Vitals]
 
 
 def agent_loops(
-    settings: Settings, database: Database, desk: RequestDesk, state: LauncherState, board: Board
+    settings: Settings, database: Database, requests: StoredRunRequests, state: LauncherState, board: Board
 ) -> list[Loop]:
     """The launcher, and the runner where that is a child. None while nobody can open a project to a run."""
     if settings.auth_disabled:
@@ -311,7 +311,7 @@ def agent_loops(
     books = RunBooks(database)
     loops.append(
         (
-            lambda: Launcher(shelf=books, desk=desk, host=host, now=now, state=state, vitals=vitals),
+            lambda: Launcher(store=books, requests=requests, host=host, now=now, state=state, vitals=vitals),
             vitals,
         )
     )

@@ -35,7 +35,7 @@ from svc.store.accounts.logins import LoginStore
 from svc.store.accounts.orgs import OrgStore
 from svc.store.accounts.projects import ProjectStore
 from svc.store.postgres.database import Database
-from svc.wiring.alert_post import AlertPost
+from svc.wiring.alert_dispatcher import AlertDispatcher
 from svc.wiring.detecting import installed
 from svc.wiring.invitations import SmtpInvitationMail
 from svc.wiring.keeping import default_terms
@@ -57,7 +57,7 @@ def means(
     `database` is for what is short, `questions` for what may take long, `history` for what traffic brought.
     """
     known_key = derived_key(settings.cookie_password, b"trace-svc known addresses")
-    post = AlertPost.of(settings, now)
+    dispatcher = AlertDispatcher.of(settings, now)
     return Context(
         database=database,
         now=now,
@@ -83,8 +83,8 @@ def means(
         seals=Sealer.of(settings),
         reach=Providers(HttpClient(AddressRule(integration_networks(settings)))),
         replays=replays,
-        alerts=post,
-        invitation_mail=SmtpInvitationMail.of(database, post),
+        alerts=dispatcher,
+        invitation_mail=SmtpInvitationMail.of(database, dispatcher),
         terms=default_terms(settings),
         installed=installed(settings),
         false_alarms_per_month=settings.false_alarms_per_month,

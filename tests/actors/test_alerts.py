@@ -50,7 +50,7 @@ def lease(number: int) -> DeliveryLease:
 
 @attrs.define
 class Rig:
-    """A shelf with messages and a receiver that keeps ids; each verb meets `troubles` first."""
+    """A store with messages and a receiver that keeps ids; each verb meets `troubles` first."""
 
     waiting: list[DeliveryLease] = attrs.field(factory=list)
     troubles: list[Exception] = attrs.field(factory=list)
@@ -104,7 +104,7 @@ class Rig:
         return cast(int, answer)
 
     def deliverer(self) -> AlertDeliverer:
-        return AlertDeliverer(shelf=self, send=self.send, tally=self.tally, vitals=self.vitals)
+        return AlertDeliverer(store=self, send=self.send, tally=self.tally, vitals=self.vitals)
 
     async def run_for(self, seconds: float) -> None:
         with trio.move_on_after(seconds):

@@ -111,7 +111,7 @@ def test_what_was_cancelled_is_cancelled_and_an_answer_is_to_be_checked() -> Non
 
 @attrs.define(eq=False)
 class House:
-    """Runs, a desk and a runner, all in memory; time is the test's."""
+    """Runs, their requests and a runner, all in memory; time is the test's."""
 
     waiting: list[int] = attrs.field(factory=list)
     held: dict[int, float] = attrs.field(factory=dict)
@@ -143,7 +143,7 @@ class House:
     health_said: RunnerHealth = HEALTHY
     #: Runs that were ended in the store after their holder died.
     abandoned: list[str] = attrs.field(factory=list)
-    #: What the desk says of answers, where it takes none.
+    #: What the check says of answers, where it takes none.
     refuses: str | None = None
     #: What runs come to that have no outcome of their own.
     outcome: RunResult = DONE
@@ -239,7 +239,7 @@ class House:
 
         yield none()
 
-    # The desk.
+    # The requests.
     async def request(self, lease: RunLease) -> Any:
         await trio.lowlevel.checkpoint()
         return ASKED
@@ -303,8 +303,8 @@ class House:
 def made(house: House, state: LauncherState | None = None) -> Launcher:
     known: Any = house
     return Launcher(
-        shelf=known,
-        desk=known,
+        store=known,
+        requests=known,
         host=NamedRunner(known),
         now=lambda: NOW,
         state=state or LauncherState("here"),

@@ -36,7 +36,7 @@ from svc.store.postgres.clock import server_clock
 from svc.store.postgres.database import Connection, Database
 from svc.store.postgres.partitions import DayPartitions
 from svc.store.spans.call_sites import CallSites
-from svc.store.spans.traces import TraceStore
+from svc.store.spans.traces import PostgresTraceStore
 from svc.store.spans.writing import SpanStore
 from svc.wiring.open_store import open_store
 from tests.bench.load import fresh, make_template, text
@@ -174,7 +174,7 @@ async def fill(database: Database, spans: int) -> None:
         for body in bodies:
             for group in decode(Batch(project_id, body, REQUEST, now, 0.0)):
                 await store.write(group)
-    while (await TraceStore(database).settle(now + timedelta(hours=1), 1_000)).seen:
+    while (await PostgresTraceStore(database).settle(now + timedelta(hours=1), 1_000)).seen:
         pass
 
 

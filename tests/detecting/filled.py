@@ -56,7 +56,7 @@ async def fill(database: Database, now: datetime) -> None:
     await replay(database, *stories(now), until=now - HOUR)
     await house.rest()
     await house.look()
-    await CaseAnalyst(shelf=RuleReports(database), now=lambda: datetime.now(UTC), counts=Counter()).round()
+    await CaseAnalyst(store=RuleReports(database), now=lambda: datetime.now(UTC), counts=Counter()).round()
 
 
 async def main(tally_updater: Path) -> None:

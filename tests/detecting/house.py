@@ -21,7 +21,7 @@ from svc.store.detection.finding_states import FindingStates
 from svc.store.detection.tallies import TallyStore
 from svc.store.detection.tallying import PostgresTallyQueue
 from svc.store.postgres.database import Connection, Database
-from svc.store.spans.traces import TraceStore
+from svc.store.spans.traces import PostgresTraceStore
 from tests.store.detection.test_tallying import begin, tally_all, write
 from tests.store.spans.test_writing import fetch
 
@@ -162,6 +162,6 @@ async def replay(
     if batch:
         await write(database, *batch)
     for _ in range(written // 10_000 + 2):
-        await TraceStore(database).settle(datetime.now(UTC) + timedelta(days=40), 10_000)
+        await PostgresTraceStore(database).settle(datetime.now(UTC) + timedelta(days=40), 10_000)
     await tally_all(database, PostgresTallyQueue(database, secret_key=b"k" * 32))
     return written

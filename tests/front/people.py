@@ -25,7 +25,7 @@ from svc.front.metrics import Metrics
 from svc.front.ports import Replays, RunnerPresence
 from svc.runtime.clock import now
 from svc.store.accounts.accounts import AccountStore
-from svc.store.accounts.keys import KeyStore, matches
+from svc.store.accounts.keys import PostgresKeyStore, matches
 from svc.store.postgres.database import Database
 from svc.store.reads.query import QueryStore
 from svc.web.assets import Assets
@@ -169,7 +169,7 @@ class Replica:
         from svc.store.accounts.projects import ProjectStore
 
         project = project_id or (await ProjectStore(self.database).make_default()).id
-        return await KeyStore(self.database).create(project, scope, scope, actor="tests")
+        return await PostgresKeyStore(self.database).create(project, scope, scope, actor="tests")
 
 
 class NoDemo:
@@ -293,13 +293,15 @@ async def replica(
     cache = KeyCache(
         verdicts=verdicts,
         mailbox=receive,
-        shelf=KeyStore(database),
+        store=PostgresKeyStore(database),
         matches=counted,
         now=now,
         vitals=Vitals("key-cache"),
         hashers=hashers,
     )
-    listener = RevocationListener(verdicts=verdicts, shelf=KeyStore(database), vitals=Vitals("key-news"))
+    listener = RevocationListener(
+        verdicts=verdicts, store=PostgresKeyStore(database), vitals=Vitals("key-news")
+    )
     pages = Site(means, known or process_view(), PAGES, renderer())
     app = App(keys, QueryStore(database), None, Metrics(), Api(means, ROUTES), pages).build()  # type: ignore[arg-type] # no health here
     async with trio.open_nursery() as nursery:

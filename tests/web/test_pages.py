@@ -14,7 +14,7 @@ from svc.domain.access import Role
 from svc.runtime.clock import now
 from svc.store.postgres.database import Database
 from svc.store.reads import trace_counts
-from svc.store.spans.traces import TraceStore
+from svc.store.spans.traces import PostgresTraceStore
 from svc.web.process_view import OwnerLink
 from svc.web.render import POLICY
 from tests.front.people import ORG, PASSWORD, Replica, process_view, replica
@@ -45,7 +45,7 @@ async def fill(store: Database, number: int = 60, **more: Any) -> None:
                 one(2, parent=1, name="chat", attributes=chat, took_s=0.5, **common),
             )
         )
-    while (await TraceStore(store).settle(now() + timedelta(seconds=11), 100)).seen:
+    while (await PostgresTraceStore(store).settle(now() + timedelta(seconds=11), 100)).seen:
         pass
 
 

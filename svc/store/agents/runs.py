@@ -52,7 +52,7 @@ AUTOMATIC: Final = 20
 
 
 @attrs.define(eq=False)
-class RunStore:
+class PostgresRunStore:
     """All verbs raise `Outage`."""
 
     database: Database

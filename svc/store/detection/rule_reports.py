@@ -1,6 +1,6 @@
 """Reports by rule: begun, claimed and ended as any report, made of two cohorts.
 
-Owns: `RuleReports`, which implements the `ReportShelf` port over `RcaStore` and `CohortStore`. The
+Owns: `RuleReports`, which implements the `ReportStore` port over `RcaStore` and `CohortStore`. The
 analyst calls it. The computing happens in a thread of its own; never two at a time in one process.
 """
 

@@ -163,8 +163,8 @@ def _marks(rollups: Mapping[TraceKey, TraceRollup], now: datetime) -> tuple[obje
 
 
 @attrs.define(eq=False)
-class TraceStore:
-    """Implements the `TraceShelf` port, for large traces or for all others."""
+class PostgresTraceStore:
+    """Implements the `TraceStore` port, for large traces or for all others."""
 
     database: Database
     large: bool = False

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from protocol.refusals import FORBIDDEN, UNAVAILABLE, Refusal
-from svc.store.accounts.keys import KeyStore
+from svc.store.accounts.keys import PostgresKeyStore
 from svc.store.accounts.projects import DEFAULT_ORG, DEFAULT_PROJECT
 from svc.store.reads.onboarding import OnboardingReads, Steps
 from svc.web.page import PROJECT, Go, Html, PageRoute, Visit
@@ -47,7 +47,7 @@ async def connect(visit: Visit) -> Html:
 
 async def post_key(visit: Visit) -> Html | Refusal:
     """A fresh write key, shown this once: as the code blocks with the key in them."""
-    store = KeyStore(visit.means.database, visit.means.accounts.hashers)
+    store = PostgresKeyStore(visit.means.database, visit.means.accounts.hashers)
     actor = visit.call.caller.label
     minted = await store.create(visit.project.id, KEY_NAME, "write", actor=actor)
     if "x-part" in visit.call.headers:

@@ -17,7 +17,7 @@ import attrs
 from protocol.detection import Cause, Detection, Ref
 from svc.store.detection.tallying import PostgresTallyQueue
 from svc.store.postgres.database import Database
-from svc.store.spans.traces import TraceStore
+from svc.store.spans.traces import PostgresTraceStore
 from tests.store.detection.detecting import opened
 from tests.store.spans.test_writing import NOW, PROJECT, one, rows, store_of
 
@@ -108,7 +108,7 @@ async def fill(store: Database, plant: Plant, *, before: int = 360, after: int =
         for n in range(0, len(mine), 100):
             spans = [span for story in mine[n : n + 100] for span in _spans(story)]
             await writer.write(rows(*spans, resource=resource))
-    traces, queue = TraceStore(store), PostgresTallyQueue(store)
+    traces, queue = PostgresTraceStore(store), PostgresTallyQueue(store)
     for _ in range(3):
         await traces.settle(NOW + timedelta(minutes=5), 10_000)
     while await queue.waiting():

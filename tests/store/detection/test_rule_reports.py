@@ -26,7 +26,7 @@ from tests.store.spans.test_writing import NOW
 
 def analyst(store: Database, counts: Counter[str] | None = None) -> CaseAnalyst:
     counts = Counter() if counts is None else counts
-    return CaseAnalyst(shelf=RuleReports(store), now=lambda: NOW, counts=counts)
+    return CaseAnalyst(store=RuleReports(store), now=lambda: NOW, counts=counts)
 
 
 async def told(store: Database, case_id: UUID) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from svc.store.detection.tallies import TallyStore
 from svc.store.detection.tallying import PostgresTallyQueue
 from svc.store.detection.tidying import FINE, let_go, to_hours
 from svc.store.postgres.database import Connection, Database
-from svc.store.spans.traces import TraceStore
+from svc.store.spans.traces import PostgresTraceStore
 from tests.actors.every_await import Strike
 from tests.domain.detect.test_secrets import POSITIVES
 from tests.store.spans.test_rework import BOOK, DEAR, rework_of
@@ -76,7 +76,7 @@ async def write(store: Database, *spans: Any) -> None:
 
 
 async def settle(store: Database, at: datetime = NOW + timedelta(minutes=5)) -> None:
-    traces = TraceStore(store)
+    traces = PostgresTraceStore(store)
     for _ in range(3):
         await traces.settle(at, 10_000)
 
