@@ -17,7 +17,7 @@ from typing import Any, Final
 import attrs
 import trio
 
-from actors.ports import AlertOutbox, AlertWatch, DeliveryStore
+from actors.ports import AlertQueue, AlertWatch, DeliveryStore
 from actors.rounds import OUTAGE_PAUSE_S, rounds
 from actors.supervision import Vitals
 from protocol.alerts import (
@@ -86,12 +86,18 @@ class AlertTally:
 
 
 class AlertGatherer:
-    """Makes messages of what rules have to tell."""
+    """Makes messages of what rules have to tell. `gather` raises `Outage`."""
 
     def __init__(
-        self, *, outbox: AlertOutbox, now: Callable[[], datetime], tally: AlertTally, vitals: Vitals
+        self,
+        *,
+        gather: Callable[[datetime], Awaitable[int]],
+        queue: AlertQueue,
+        now: Callable[[], datetime],
+        tally: AlertTally,
+        vitals: Vitals,
     ) -> None:
-        self._outbox, self._now, self._tally, self._vitals = outbox, now, tally, vitals
+        self._gather, self._queue, self._now, self._tally, self._vitals = gather, queue, now, tally, vitals
         self._counted_s = -COUNT_S
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -99,15 +105,15 @@ class AlertGatherer:
         await rounds(self._turn, self._vitals, task_status=task_status)
 
     async def _turn(self) -> float:
-        self._tally.messages += await self._outbox.gather(self._now())
-        self._tally.dead += await self._outbox.give_up()
+        self._tally.messages += await self._gather(self._now())
+        self._tally.dead += await self._queue.give_up()
         if trio.current_time() - self._counted_s >= COUNT_S:
             self._counted_s = trio.current_time()
             await self._count()
         return GATHER_ROUND_S
 
     async def _count(self) -> None:
-        counts = await self._outbox.counts()
+        counts = await self._queue.counts()
         tally = self._tally
         tally.queued, tally.dead_lately = counts["queued"], counts["dead"]
         tally.oldest_at = counts["oldest_at"]

@@ -18,7 +18,7 @@ import attrs
 import msgspec
 import trio
 
-from actors.ports import RunnerHost, RunnerLink, RunRequests, RunStore
+from actors.ports import RunnerHost, RunnerLink, RunOutcomes, RunRequests, RunStore
 from actors.run_courses import (
     AWAY_S,
     DETERMINISTIC,
@@ -35,6 +35,7 @@ from actors.run_courses import (
 )
 from actors.supervision import Vitals
 from protocol.agents import RunAbandoned, RunLease, Spent
+from protocol.detection import SYSTEM
 from protocol.running import (
     CAPACITY,
     OVER,
@@ -116,13 +117,14 @@ class Launcher:
         self,
         *,
         store: RunStore,
+        outcomes: RunOutcomes,
         requests: RunRequests,
         host: RunnerHost,
         now: Callable[[], datetime],
         state: LauncherState,
         vitals: Vitals,
     ) -> None:
-        self._store, self._requests, self._host = store, requests, host
+        self._store, self._outcomes, self._requests, self._host = store, outcomes, requests, host
         self._now, self._state, self._vitals = now, state, vitals
         self._woken = trio.Event()
         self._upkeep_s = 0.0
@@ -175,7 +177,7 @@ class Launcher:
         if trio.current_time() >= self._upkeep_s:
             self._upkeep_s = trio.current_time() + UPKEEP_S
             await self._requests.sweep()
-            await self._store.press_automatic(self._now())
+            await self._store.press_automatic(SYSTEM, self._now())
         while self._state.in_hand < CAPACITY and await self._closed():
             lease = await self._store.claim(self._now())
             if lease is None:
@@ -262,7 +264,7 @@ class Launcher:
                 reason = PARKING_REASONS.get(draft)
                 return Spend(draft, attempts=1) if reason is None else Park(reason)
             draft = _as_before(lease, draft)
-            await self._store.asked_with(lease, draft)
+            await self._store.asked_with(lease, msgspec.to_builtins(draft.plain()), draft.model)
             key_id, request = await self._requests.mint(lease, draft)
             return await self._done(hold, request)
         finally:
@@ -347,12 +349,12 @@ class Launcher:
         lease, spent, now = hold.lease, hold.spent, self._now()
         match course:
             case Finish(answer):
-                return await self._store.finish(lease, answer, spent, now)
+                return await self._outcomes.finish(lease, answer, spent, now)
             case Cancelled():
-                return await self._store.cancelled(lease, spent, now)
+                return await self._outcomes.cancelled(lease, spent, now)
             case Spend(why, attempts):
                 final = lease.attempt >= attempts
-                return await self._store.fail(lease, why, spent, now, final=final)
+                return await self._outcomes.fail(lease, why, spent, now, final=final)
             case Park(reason):
                 return await self._store.park(lease, reason, spent)
             case Refund(due_s, why, _):

@@ -1,7 +1,6 @@
 """What the actors need from outside, as protocols; the shapes they speak in stand in `protocol.storage`.
 
-The store, the domain and the tests implement these; the wiring in `svc/serve.py` plugs them in. Nothing
-here does any work.
+The store, the domain and the tests implement these; `svc/wiring` plugs them in. Nothing here does any work.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from protocol.alerts import (
 from protocol.attempts import CountedAttempt
 from protocol.broker import Inbox, Lane, Published
 from protocol.certificates import Challenge, ChallengeKind, Kept, Ordered, Pair
-from protocol.detection import DueCase, RcaLease, RcaStarted
+from protocol.detection import Author, DueCase, RcaLease, RcaStarted
 from protocol.detection_rounds import Tallied
 from protocol.running import (
     RunEvents,
@@ -56,7 +55,7 @@ from protocol.storage import (
 )
 
 __all__ = [
-    "AlertOutbox",
+    "AlertQueue",
     "AlertWatch",
     "AttemptStore",
     "Authority",
@@ -84,6 +83,7 @@ __all__ = [
     "PurgeStore",
     "ReportStore",
     "Retention",
+    "RunOutcomes",
     "RunRequests",
     "RunStore",
     "RunnerHost",
@@ -209,15 +209,13 @@ class PurgeStore(Protocol):
 
 
 class Authority(Protocol):
-    """Who gives certificates. All verbs raise `AuthorityFault`."""
+    """Who gives certificates, and says when one is to be renewed, if it does. All raise `AuthorityFault`."""
 
     async def order(self, kept: Kept, kind: ChallengeKind) -> Ordered: ...
 
     async def finish(self, ordered: Ordered) -> Pair: ...
 
-    async def renewal(self, pair: Pair) -> datetime | None:
-        """When it wants the certificate renewed, None where it does not say."""
-        ...
+    async def renewal(self, pair: Pair) -> datetime | None: ...
 
 
 class CertificateStore(Protocol):
@@ -286,13 +284,13 @@ Connect = Callable[[Inbox], AbstractAsyncContextManager[Broker]]
 class RunStore(Protocol):
     """Runs of agents as they are stored. All verbs raise `Outage`; False and None: the run is lost."""
 
-    async def press_automatic(self, now: datetime) -> int: ...
+    async def press_automatic(self, by: Author, now: datetime) -> int: ...
 
     async def claim(self, now: datetime) -> RunLease | RunAbandoned | None: ...
 
     async def renew(self, lease: RunLease) -> RunHeld | None: ...
 
-    async def asked_with(self, lease: RunLease, request: RunRequest) -> bool: ...
+    async def asked_with(self, lease: RunLease, request: Mapping[str, Any], model: str | None) -> bool: ...
 
     async def progress(self, lease: RunLease, spent: Spent, events: Sequence[Mapping[str, Any]]) -> bool: ...
 
@@ -302,6 +300,12 @@ class RunStore(Protocol):
 
     async def refund(self, lease: RunLease, due_s: float, why: str, spent: Spent, now: datetime) -> bool: ...
 
+    def notices(self) -> AbstractAsyncContextManager[AsyncIterator[str]]: ...
+
+
+class RunOutcomes(Protocol):
+    """How runs end. All verbs raise `Outage`; False: the run is lost."""
+
     async def finish(
         self, lease: RunLease, answer: Mapping[str, Any], spent: Spent, now: datetime
     ) -> bool: ...
@@ -309,8 +313,6 @@ class RunStore(Protocol):
     async def fail(self, lease: RunLease, why: str, spent: Spent, now: datetime, *, final: bool) -> bool: ...
 
     async def cancelled(self, lease: RunLease, spent: Spent, now: datetime) -> bool: ...
-
-    def notices(self) -> AbstractAsyncContextManager[AsyncIterator[str]]: ...
 
 
 class RunRequests(Protocol):
@@ -357,10 +359,8 @@ class RunnerHost(Protocol):
     def present(self) -> RunnerLink | None: ...
 
 
-class AlertOutbox(Protocol):
-    """What rules have to tell, and the messages that are made of it. All verbs raise `Outage`."""
-
-    async def gather(self, now: datetime) -> int: ...
+class AlertQueue(Protocol):
+    """The messages that wait, all together. Both verbs raise `Outage`."""
 
     async def give_up(self) -> int: ...
 

@@ -1,7 +1,6 @@
 """Wiring of agents: the launcher's stores and requests, and where the runner is.
 
-`RunBooks` puts the stores of runs together as the launcher's port, `StoredRunRequests` makes requests: what
-is claimed, whose model, which key. `agent_loops` builds the actors.
+`StoredRunRequests` makes requests: what is claimed, whose model, which key. `agent_loops` builds the actors.
 
 Secrets: `StoredRunRequests` opens an integration's secret at the claim and hands it to one request.
 """
@@ -10,9 +9,9 @@ from __future__ import annotations
 
 import secrets
 import socket
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from datetime import datetime, timedelta
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from datetime import timedelta
 from functools import partial
 from typing import Any, Final, cast
 
@@ -24,8 +23,7 @@ from actors.launcher import Launcher, LauncherState
 from actors.ports import RunnerHost, RunnerLink
 from actors.runner_child import NamedRunner, RunnerChild
 from actors.supervision import Actor, Board, Vitals
-from protocol.agents import PURPOSES, RUN_TOOLS, ParkedFor, RunAbandoned, RunHeld, RunLease, Spent
-from protocol.detection import SYSTEM
+from protocol.agents import PURPOSES, RUN_TOOLS, ParkedFor, RunLease
 from protocol.running import Credential, McpPlace, Provider, RepoPlace, RunRequest
 from protocol.sealed import Lost
 from protocol.storage import Eviction
@@ -50,69 +48,6 @@ from svc.wiring.runner import COMPOSED_RUNNER, surrounding
 KEY_S: Final = 300.0
 #: What a runner may note of how an answer came about.
 NOTE_CHARS: Final = 300
-
-
-@attrs.frozen
-class RunBooks:
-    """Implements `RunStore` over the stores of runs."""
-
-    database: Database
-
-    async def press_automatic(self, moment: datetime) -> int:
-        """Have findings triaged in projects that want it by itself."""
-        return await PostgresRunStore(self.database).press_automatic(SYSTEM, moment)
-
-    async def claim(self, moment: datetime) -> RunLease | RunAbandoned | None:
-        """Hold the run that is due longest."""
-        return await PostgresRunStore(self.database).claim(moment)
-
-    async def renew(self, lease: RunLease) -> RunHeld | None:
-        """Hold on to it."""
-        return await PostgresRunStore(self.database).renew(lease)
-
-    async def asked_with(self, lease: RunLease, request: RunRequest) -> bool:
-        """Keep what it is asked with, less its secrets."""
-        choice = lease.settings.models.get(lease.kind)
-        return await PostgresRunStore(self.database).asked_with(
-            lease,
-            cast(Mapping[str, Any], msgspec.to_builtins(request.plain())),
-            request.model,
-            None if choice is None else choice.integration_id,
-        )
-
-    async def progress(self, lease: RunLease, spent: Spent, events: Sequence[Mapping[str, Any]]) -> bool:
-        """Keep what happened."""
-        return await PostgresRunStore(self.database).progress(lease, spent, events)
-
-    async def ran_on(self, lease: RunLease, model: str) -> bool:
-        """Name the model that did it."""
-        return await PostgresRunStore(self.database).ran_on(lease, model)
-
-    async def park(self, lease: RunLease, reason: ParkedFor, spent: Spent) -> bool:
-        """Wait for people."""
-        return await PostgresRunStore(self.database).park(lease, reason, spent)
-
-    async def refund(self, lease: RunLease, due_s: float, why: str, spent: Spent, moment: datetime) -> bool:
-        """Give it back."""
-        return await PostgresRunStore(self.database).refund(lease, due_s, why, spent, moment)
-
-    async def finish(
-        self, lease: RunLease, answer: Mapping[str, Any], spent: Spent, moment: datetime
-    ) -> bool:
-        """Keep what it came to."""
-        return await OutcomeStore(self.database).finish(lease, answer, spent, moment)
-
-    async def fail(self, lease: RunLease, why: str, spent: Spent, moment: datetime, *, final: bool) -> bool:
-        """An attempt came to nothing."""
-        return await OutcomeStore(self.database).fail(lease, why, spent, moment, final=final)
-
-    async def cancelled(self, lease: RunLease, spent: Spent, moment: datetime) -> bool:
-        """It ended as somebody wanted."""
-        return await OutcomeStore(self.database).cancelled(lease, spent, moment)
-
-    def notices(self) -> AbstractAsyncContextManager[AsyncIterator[str]]:
-        """Hear when to look."""
-        return PostgresRunStore(self.database).notices()
 
 
 @attrs.frozen
@@ -308,10 +243,18 @@ def agent_loops(
     else:
         url = settings.launcher_url or COMPOSED_RUNNER
         host = NamedRunner(RunnerClient(url, settings.runner_key or ""))
-    books = RunBooks(database)
+    runs, outcomes = PostgresRunStore(database), OutcomeStore(database)
     loops.append(
         (
-            lambda: Launcher(store=books, requests=requests, host=host, now=now, state=state, vitals=vitals),
+            lambda: Launcher(
+                store=runs,
+                outcomes=outcomes,
+                requests=requests,
+                host=host,
+                now=now,
+                state=state,
+                vitals=vitals,
+            ),
             vitals,
         )
     )

@@ -66,26 +66,6 @@ _AWAY: Final = "The database does not answer: spans wait in the spool while it h
 _UNWRITTEN: Final = "what was told while the database was away is being written down"
 
 
-@attrs.frozen
-class AlertBooks:
-    """Implements `AlertOutbox` over its two stores."""
-
-    gathering: GatheringStore
-    deliveries: PostgresDeliveryStore
-
-    async def gather(self, moment: datetime) -> int:
-        """Make messages of what rules have to tell."""
-        return await self.gathering.gather(moment)
-
-    async def give_up(self) -> int:
-        """End what cannot be delivered."""
-        return await self.deliveries.give_up()
-
-    async def counts(self) -> Mapping[str, Any]:
-        """What waits."""
-        return await self.deliveries.counts()
-
-
 def copy_name(settings: Settings) -> str:
     """What this copy is called: its host, and its port, by which two copies on one host differ."""
     host, port = socket.gethostname(), settings.http_bind[1]
@@ -175,7 +155,7 @@ class OwnLooks:
 def alert_loops(pools: Pools, board: Board, own: OwnLooks, tally: AlertTally) -> list[Loop]:
     """How to build each of them, and its vitals on the board."""
     database, dispatcher = pools.upkeep, own.dispatcher
-    books = AlertBooks(GatheringStore(database), PostgresDeliveryStore(database))
+    gathering, deliveries = GatheringStore(database), PostgresDeliveryStore(database)
     # Figures may take long to count.
     looks: dict[RuleKind, Look] = {**own.table(), **StoredLooks(pools.questions).table()}
     watcher = board.enrol("alert-watcher", spare=True)
@@ -193,19 +173,24 @@ def alert_loops(pools: Pools, board: Board, own: OwnLooks, tally: AlertTally) ->
             ),
             watcher,
         ),
-        (lambda: AlertGatherer(outbox=books, now=now, tally=tally, vitals=gatherer), gatherer),
+        (
+            lambda: AlertGatherer(
+                gather=gathering.gather, queue=deliveries, now=now, tally=tally, vitals=gatherer
+            ),
+            gatherer,
+        ),
     ]
     loops.append(_teller(pools, own, tally, board.enrol("alert-outage-teller", spare=True)))
     for number in range(1, DELIVERERS + 1):
         vitals = board.enrol(f"alert-deliverer-{number}", spare=True)
-        loops.append((lambda vitals=vitals: _deliverer(books, dispatcher, tally, vitals), vitals))  # type: ignore[misc]
+        loops.append((lambda vitals=vitals: _deliverer(deliveries, dispatcher, tally, vitals), vitals))  # type: ignore[misc]
     return loops
 
 
 def _deliverer(
-    books: AlertBooks, dispatcher: AlertDispatcher, tally: AlertTally, vitals: Vitals
+    deliveries: PostgresDeliveryStore, dispatcher: AlertDispatcher, tally: AlertTally, vitals: Vitals
 ) -> AlertDeliverer:
-    return AlertDeliverer(store=books.deliveries, send=dispatcher.send, tally=tally, vitals=vitals)
+    return AlertDeliverer(store=deliveries, send=dispatcher.send, tally=tally, vitals=vitals)
 
 
 def _teller(pools: Pools, own: OwnLooks, tally: AlertTally, vitals: Vitals) -> Loop:

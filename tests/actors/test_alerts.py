@@ -222,7 +222,12 @@ async def test_the_gatherer_goes_on_after_an_outage_and_counts_now_and_then(
 ) -> None:
     outbox, tally, vitals = Outbox([Outage("away")] * 2), AlertTally(), Vitals("g", spare=True)
     with trio.move_on_after(3 * COUNT_S):
-        await keep(lambda: AlertGatherer(outbox=outbox, now=lambda: NOW, tally=tally, vitals=vitals), vitals)
+        await keep(
+            lambda: AlertGatherer(
+                gather=outbox.gather, queue=outbox, now=lambda: NOW, tally=tally, vitals=vitals
+            ),
+            vitals,
+        )
     assert outbox.gathered > 10
     assert outbox.counted <= 3
     assert (tally.queued, tally.dead_lately, tally.messages) == (7, 2, outbox.gathered)

@@ -22,6 +22,7 @@ from actors.run_courses import Cancelled, Course, Park, Refund, Spend, of_refusa
 from actors.runner_child import NamedRunner
 from actors.supervision import Vitals
 from protocol.agents import DEFAULT_LIMITS, AgentSettings, RunAbandoned, RunHeld, RunLease, Spent
+from protocol.detection import Author
 from protocol.running import (
     Credential,
     FailureKind,
@@ -148,7 +149,7 @@ class House:
     #: What runs come to that have no outcome of their own.
     outcome: RunResult = DONE
 
-    async def press_automatic(self, now: datetime) -> int:
+    async def press_automatic(self, by: Author, now: datetime) -> int:
         await trio.lowlevel.checkpoint()
         return 0
 
@@ -180,9 +181,9 @@ class House:
         self.held[n] = trio.current_time() + LEASE_S
         return RunHeld(n in self.unwanted)
 
-    async def asked_with(self, lease: RunLease, request: RunRequest) -> bool:
+    async def asked_with(self, lease: RunLease, request: Mapping[str, Any], model: str | None) -> bool:
         await trio.lowlevel.checkpoint()
-        self.requests[lease.run_id.int] = msgspec.to_builtins(request)
+        self.requests[lease.run_id.int] = request
         return True
 
     async def progress(self, lease: RunLease, spent: Spent, events: Sequence[Mapping[str, Any]]) -> bool:
@@ -304,6 +305,7 @@ def made(house: House, state: LauncherState | None = None) -> Launcher:
     known: Any = house
     return Launcher(
         store=known,
+        outcomes=known,
         requests=known,
         host=NamedRunner(known),
         now=lambda: NOW,

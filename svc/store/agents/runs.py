@@ -146,16 +146,14 @@ class PostgresRunStore:
         )
         return RunHeld(rows[0]["cancelled"]) if rows else None
 
-    async def asked_with(
-        self, lease: RunLease, request: Mapping[str, Any], model: str | None, integration_id: UUID | None
-    ) -> bool:
+    async def asked_with(self, lease: RunLease, request: Mapping[str, Any], model: str | None) -> bool:
         """Keep what the runner is asked, less its secrets: whoever takes over asks the same."""
         return await self._set(
             lease,
             "request = $4::text::jsonb, model = $5, integration_id = $6",
             msgspec.json.encode(request).decode(),
             model,
-            integration_id,
+            lease.integration_id,
         )
 
     async def ran_on(self, lease: RunLease, model: str) -> bool:

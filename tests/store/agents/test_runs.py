@@ -137,7 +137,7 @@ async def test_whoever_dies_is_followed_where_they_stood_and_writes_nothing_more
     runs = PostgresRunStore(store)
     await pressed(store)
     first = await claimed(store)
-    assert await runs.asked_with(first, {"prompt": "judge"}, "m", None)
+    assert await runs.asked_with(first, {"prompt": "judge"}, "m")
     assert await runs.claim(NOW) is None
     await holder_dies(store)
     second = await claimed(store)
