@@ -73,7 +73,7 @@ bench-backup: .venv/.dev
 bench-detect: compiled
 	$(BIN)/python -m tests.bench.detect
 	$(BIN)/python -m tests.bench.labelled
-	$(BIN)/python -m tests.bench.folding
+	$(BIN)/python -m tests.bench.tallying
 
 test-clients: .venv/.dev
 	$(BIN)/python -m pytest tests/e2e/clients/real_clients.py

@@ -21,7 +21,7 @@ import attrs
 import trio
 
 from actors.alerts import AlertTally, Send, outcome_of
-from actors.ports import StandingShelf
+from actors.ports import StandingStore
 from actors.rounds import rounds
 from actors.supervision import Vitals
 from protocol.alerts import (
@@ -124,7 +124,7 @@ class OutageTeller:
     def __init__(
         self,
         *,
-        shelf: StandingShelf,
+        store: StandingStore,
         look: Look,
         compose: Compose,
         send: Send,
@@ -134,7 +134,7 @@ class OutageTeller:
         tally: AlertTally,
         vitals: Vitals,
     ) -> None:
-        self._shelf, self._look, self._compose, self._send = shelf, look, compose, send
+        self._store, self._look, self._compose, self._send = store, look, compose, send
         self._answered_s, self._now = answered_s, now
         self._standby, self._tally, self._vitals = standby, tally, vitals
 
@@ -146,10 +146,10 @@ class OutageTeller:
         standby = self._standby
         try:
             for rule_id, telling in list(standby.told.items()):
-                await self._shelf.write_down(telling.written())
+                await self._store.write_down(telling.written())
                 del standby.told[rule_id]
                 standby.rules = [_recorded_rule(rule, rule_id) for rule in standby.rules]
-            standby.rules = await self._shelf.standing()
+            standby.rules = await self._store.standing()
             self._tally.standing_rules = len(standby.rules)
         except Outage as outage:
             if not isinstance(outage, Slow) or trio.current_time() - self._answered_s() >= BUSY_S:

@@ -17,7 +17,7 @@ from typing import Any, Final
 import attrs
 import trio
 
-from actors.ports import AlertOutbox, AlertWatch, DeliveryShelf
+from actors.ports import AlertQueue, AlertWatch, DeliveryStore
 from actors.rounds import OUTAGE_PAUSE_S, rounds
 from actors.supervision import Vitals
 from protocol.alerts import (
@@ -86,12 +86,18 @@ class AlertTally:
 
 
 class AlertGatherer:
-    """Makes messages of what rules have to tell."""
+    """Makes messages of what rules have to tell. `gather` raises `Outage`."""
 
     def __init__(
-        self, *, outbox: AlertOutbox, now: Callable[[], datetime], tally: AlertTally, vitals: Vitals
+        self,
+        *,
+        gather: Callable[[datetime], Awaitable[int]],
+        queue: AlertQueue,
+        now: Callable[[], datetime],
+        tally: AlertTally,
+        vitals: Vitals,
     ) -> None:
-        self._outbox, self._now, self._tally, self._vitals = outbox, now, tally, vitals
+        self._gather, self._queue, self._now, self._tally, self._vitals = gather, queue, now, tally, vitals
         self._counted_s = -COUNT_S
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -99,15 +105,15 @@ class AlertGatherer:
         await rounds(self._turn, self._vitals, task_status=task_status)
 
     async def _turn(self) -> float:
-        self._tally.messages += await self._outbox.gather(self._now())
-        self._tally.dead += await self._outbox.give_up()
+        self._tally.messages += await self._gather(self._now())
+        self._tally.dead += await self._queue.give_up()
         if trio.current_time() - self._counted_s >= COUNT_S:
             self._counted_s = trio.current_time()
             await self._count()
         return GATHER_ROUND_S
 
     async def _count(self) -> None:
-        counts = await self._outbox.counts()
+        counts = await self._queue.counts()
         tally = self._tally
         tally.queued, tally.dead_lately = counts["queued"], counts["dead"]
         tally.oldest_at = counts["oldest_at"]
@@ -131,15 +137,15 @@ class AlertDeliverer:
     side.
     """
 
-    def __init__(self, *, shelf: DeliveryShelf, send: Send, tally: AlertTally, vitals: Vitals) -> None:
-        self._shelf, self._send, self._tally, self._vitals = shelf, send, tally, vitals
+    def __init__(self, *, store: DeliveryStore, send: Send, tally: AlertTally, vitals: Vitals) -> None:
+        self._store, self._send, self._tally, self._vitals = store, send, tally, vitals
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Run until cancelled. What is in hand then is given back, to be sent by whoever comes next."""
         await rounds(self._turn, self._vitals, task_status=task_status)
 
     async def _turn(self) -> float:
-        lease = await self._shelf.claim()
+        lease = await self._store.claim()
         if lease is None:
             return DELIVER_ROUND_S
         until_s = trio.current_time() + LEASE_S
@@ -167,11 +173,11 @@ class AlertDeliverer:
     async def _stored(self, lease: DeliveryLease, outcome: int | Undelivered | None) -> None:
         tally, about = self._tally, (lease.channel.kind, lease.channel.name)
         if not isinstance(outcome, Undelivered):
-            stored = await self._shelf.sent(lease, outcome)
+            stored = await self._store.sent(lease, outcome)
             tally.sent += stored
             tally.lost += not stored
             return
-        state = await self._shelf.failed(lease, outcome)
+        state = await self._store.failed(lease, outcome)
         if state is None:
             tally.lost += 1
             return
@@ -183,7 +189,7 @@ class AlertDeliverer:
     async def _release(self, lease: DeliveryLease) -> None:
         with trio.move_on_after(RELEASE_TIMEOUT_S, shield=True):
             try:
-                await self._shelf.release(lease)
+                await self._store.release(lease)
             except Outage:
                 # Its lease runs out.
                 log.info("an alert in hand could not be given back")

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import trio
 
-from actors.ports import ReportShelf
+from actors.ports import ReportStore
 from protocol.detection import RcaLease
 from protocol.storage import Outage
 
@@ -40,21 +40,21 @@ class CaseAnalyst:
     `counts` go up by what was done: reports `begun`, `reports` made, leases `lost`, failures.
     """
 
-    def __init__(self, *, shelf: ReportShelf, now: Callable[[], datetime], counts: Counter[str]) -> None:
-        self._shelf, self._now, self._counts = shelf, now, counts
+    def __init__(self, *, store: ReportStore, now: Callable[[], datetime], counts: Counter[str]) -> None:
+        self._store, self._now, self._counts = store, now, counts
 
     async def round(self) -> float:
         """One look; the seconds to rest. Raises `Outage`."""
-        for case in await self._shelf.due():
-            start = await self._shelf.start(case.project_id, case.case_id, self._now())
+        for case in await self._store.due():
+            start = await self._store.start(case.project_id, case.case_id, self._now())
             self._counts["begun"] += start is not None and start.new
-        while (lease := await self._shelf.claim(self._now())) is not None:
+        while (lease := await self._store.claim(self._now())) is not None:
             await self._report(lease)
         return ROUND_S
 
     async def _report(self, lease: RcaLease) -> None:
         outcome = await self._outcome(lease)
-        if outcome is not None and await self._shelf.finish(lease, outcome, self._now()):
+        if outcome is not None and await self._store.finish(lease, outcome, self._now()):
             if isinstance(outcome, str):
                 self._counts[FAILED + outcome] += 1
             else:
@@ -69,7 +69,7 @@ class CaseAnalyst:
             with trio.move_on_after(ANALYSIS_TIMEOUT_S):
                 outcome = await self._held(lease)
         except Outage:
-            await self._shelf.release(lease, refund=True)
+            await self._store.release(lease, refund=True)
             raise
         except Exception as error:  # what one case does to the rule must not cost the others their reports
             log.warning("a report by rule failed: %s", type(error).__name__)
@@ -83,7 +83,7 @@ class CaseAnalyst:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._renewing, lease, nursery.cancel_scope)
             try:
-                outcome = await self._shelf.analyse(lease, self._now())
+                outcome = await self._store.analyse(lease, self._now())
             except Exception as error:  # told outside of the nursery, alone and not in a group
                 trouble = error
             nursery.cancel_scope.cancel()
@@ -95,7 +95,7 @@ class CaseAnalyst:
         while True:
             await trio.sleep(RENEW_S)
             try:
-                renewal = await self._shelf.renew(lease)
+                renewal = await self._store.renew(lease)
             except Outage:
                 # The analysis will meet it too; a lease that runs out is claimed by the next.
                 continue

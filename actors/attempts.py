@@ -52,8 +52,8 @@ class AttemptQueue:
 class AttemptReporter:
     """Writes what the queue holds, until cancelled. What an outage held up is written after it."""
 
-    def __init__(self, *, queue: AttemptQueue, shelf: AttemptStore, vitals: Vitals) -> None:
-        self._queue, self._shelf, self._vitals = queue, shelf, vitals
+    def __init__(self, *, queue: AttemptQueue, store: AttemptStore, vitals: Vitals) -> None:
+        self._queue, self._store, self._vitals = queue, store, vitals
         self._held: list[CountedAttempt] = []
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -62,7 +62,7 @@ class AttemptReporter:
 
     async def _tell(self) -> float:
         self._held = self._held or await self._queue.some()
-        await self._shelf.tell(self._held)
+        await self._store.tell(self._held)
         self._queue.told(len(self._held))
         self._held = []
         return 0.0

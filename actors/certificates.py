@@ -16,7 +16,7 @@ from typing import Final
 import attrs
 import trio
 
-from actors.ports import Authority, CertificateShelf, Showcase
+from actors.ports import Authority, CertificateStore, Showcase
 from actors.rounds import rounds
 from actors.supervision import Vitals
 from protocol.certificates import (
@@ -112,7 +112,7 @@ class OwnCertificate:
 
 
 class KeptCertificate:
-    """What is on the shelf, shown: the certificate, and the proofs that an authority waits for.
+    """What is on the store, shown: the certificate, and the proofs that an authority waits for.
 
     Passive; the actor that renews and the one that hears of other copies share it.
     """
@@ -120,19 +120,19 @@ class KeptCertificate:
     def __init__(
         self,
         *,
-        shelf: CertificateShelf,
+        store: CertificateStore,
         checked: Checked,
         proof: Callable[[Challenge], Pair],
         showcase: Showcase,
         state: TlsState,
     ) -> None:
-        self.shelf, self.state = shelf, state
+        self.store, self.state = store, state
         self._checked, self._proof, self._showcase = checked, proof, showcase
         self._served: Pair | None = None
 
     async def refresh(self) -> Kept:
         """Show what is kept now. A pair that is no good is left out of what is returned. Raises `Outage`."""
-        certificate = await self.shelf.load()
+        certificate = await self.store.load()
         if certificate.pair is not None and certificate.pair != self._served:
             try:
                 self.show(certificate.pair)
@@ -140,7 +140,7 @@ class KeptCertificate:
                 log.warning("the certificate that is kept is no good: %s", bad)
                 certificate = attrs.evolve(certificate, pair=None)
         waiting = [
-            challenge for challenge in await self.shelf.challenges() if challenge.kind == "tls-alpn-01"
+            challenge for challenge in await self.store.challenges() if challenge.kind == "tls-alpn-01"
         ]
         self.prove(waiting[0] if waiting else None)
         return certificate
@@ -163,7 +163,7 @@ class KeptCertificate:
 class AcmeCertificate:
     """Gets a certificate from an authority, and a new one in time; shows what is kept in the meantime.
 
-    `renews` says whether it is on this copy to ask; the others show what they find on the shelf. An order
+    `renews` says whether it is on this copy to ask; the others show what they find on the store. An order
     tries the challenge that worked last; after the first failure the other one at once, then in turns.
     """
 
@@ -178,7 +178,7 @@ class AcmeCertificate:
         vitals: Vitals,
     ) -> None:
         self._authority, self._kept, self._nudge = authority, kept, nudge
-        self._shelf, self._state = kept.shelf, kept.state
+        self._store, self._state = kept.store, kept.state
         self._renews, self._now, self._vitals = renews, now, vitals
         self._failures = self._refusals = 0
 
@@ -230,7 +230,7 @@ class AcmeCertificate:
                 log.warning("by %s: %s", kind, fault)
                 refused = fault
                 # The account of the first try is there for the second.
-                certificate = await self._shelf.load()
+                certificate = await self._store.load()
         assert refused is not None
         self._refusals += 1
         raise refused
@@ -238,11 +238,11 @@ class AcmeCertificate:
     async def _obtain_by(self, certificate: Kept, kind: ChallengeKind) -> Kept:
         ordered = await self._authority.order(certificate, kind)
         if ordered.kept != certificate:
-            await self._shelf.keep(ordered.kept)
+            await self._store.keep(ordered.kept)
         challenge = ordered.challenge
         try:
             if challenge is not None:
-                await self._shelf.publish(challenge)
+                await self._store.publish(challenge)
                 if kind == "tls-alpn-01":
                     self._kept.prove(challenge)
             pair = await self._authority.finish(ordered)
@@ -250,7 +250,7 @@ class AcmeCertificate:
             if challenge is not None:
                 self._kept.prove(None)
                 with trio.move_on_after(WITHDRAW_TIMEOUT_S, shield=True):
-                    await self._shelf.withdraw(challenge)
+                    await self._store.withdraw(challenge)
         if not self._renews():
             raise AuthorityFault("another copy has taken over")
         try:
@@ -259,5 +259,5 @@ class AcmeCertificate:
             raise AuthorityFault(f"what the authority gave cannot be served: {bad}") from None
         proven_by = kind if challenge is not None else ordered.kept.proven_by
         certificate = attrs.evolve(ordered.kept, pair=pair, proven_by=proven_by)
-        await self._shelf.keep(certificate)
+        await self._store.keep(certificate)
         return certificate

@@ -27,7 +27,7 @@ TIGHT_ROUND_S: Final = 5.0
 TELL_AGAIN_S: Final = 24 * 3600.0
 
 
-class DiskShelf(Protocol):
+class DiskStore(Protocol):
     """Where disk use is measured and days are dropped. All verbs raise `Outage`."""
 
     async def measure(self) -> Any: ...
@@ -76,14 +76,14 @@ class DiskBudget:
         self,
         *,
         budget_bytes: int,
-        shelf: DiskShelf,
+        store: DiskStore,
         rules: BudgetRules,
         now: Callable[[], datetime],
         leads: Callable[[], bool],
         tally: DiskTally,
         vitals: Vitals,
     ) -> None:
-        self._budget, self._shelf, self._rules = budget_bytes, shelf, rules
+        self._budget, self._store, self._rules = budget_bytes, store, rules
         self._now, self._leads, self._tally, self._vitals = now, leads, tally, vitals
         self._told_s = -TELL_AGAIN_S
         tally.budget = budget_bytes
@@ -93,7 +93,7 @@ class DiskBudget:
         await rounds(self._look, self._vitals, task_status=task_status)
 
     async def _look(self) -> float:
-        use = await self._shelf.measure()
+        use = await self._store.measure()
         nothing_left = False
         if self._rules.level(use.total, self._budget, True) == "drop":
             if self._leads():
@@ -108,7 +108,7 @@ class DiskBudget:
         """Drop until there is room. Returns the use after it, and whether nothing is left to drop."""
         now = self._now()
         for step in self._rules.steps(use.days, now.date()):
-            freed = await self._shelf.drop(step, now)
+            freed = await self._store.drop(step, now)
             if not freed:
                 continue
             self._tally.dropped_steps += 1
@@ -119,7 +119,7 @@ class DiskBudget:
                 step.day,
                 freed / 2**20,
             )
-            use = await self._shelf.measure()
+            use = await self._store.measure()
             if self._rules.level(use.total, self._budget, True) != "drop":
                 return use, False
         return use, True

@@ -25,7 +25,7 @@ from typing import Final
 import attrs
 import trio
 
-from actors.ports import Eviction, KeyRecord, KeyShelf, Outage
+from actors.ports import Eviction, KeyRecord, KeyStore, Outage
 from actors.reply import Reply, Unanswered
 from actors.supervision import Vitals
 from protocol.tokens import Scope, is_token, lookup_prefix
@@ -234,13 +234,13 @@ class KeyCache:
         *,
         verdicts: Verdicts,
         mailbox: trio.MemoryReceiveChannel[Verify],
-        shelf: KeyShelf,
+        store: KeyStore,
         matches: Callable[[str, bytes], bool],
         now: Callable[[], datetime],
         vitals: Vitals,
         hashers: trio.CapacityLimiter | None = None,
     ) -> None:
-        self._verdicts, self._mailbox, self._shelf = verdicts, mailbox, shelf
+        self._verdicts, self._mailbox, self._store = verdicts, mailbox, store
         self._matches, self._now, self._vitals = matches, now, vitals
         #: The wiring lends the one that passwords are hashed under too.
         self._hashers = hashers or trio.CapacityLimiter(HASHERS)
@@ -295,7 +295,7 @@ class KeyCache:
         tried: dict[bytes, bool] = {}
         for _ in range(ROUNDS):
             epoch = self._verdicts.epoch
-            answer = await self._match(token, await self._shelf.keys_behind(lookup_prefix(token)), tried)
+            answer = await self._match(token, await self._store.keys_behind(lookup_prefix(token)), tried)
             if isinstance(answer, Busy):
                 return answer
             if self._verdicts.epoch == epoch:
@@ -341,7 +341,7 @@ class KeyCache:
         if not used:
             return
         try:
-            await self._shelf.note_used(dict.fromkeys(used, self._now()))
+            await self._store.note_used(dict.fromkeys(used, self._now()))
         except Outage:
             self._verdicts.used |= used
         except trio.Cancelled:
@@ -357,14 +357,14 @@ class KeyCache:
 class RevocationListener:
     """Evicts what the database announces; after a lost connection every key has to be verified anew."""
 
-    def __init__(self, *, verdicts: Verdicts, shelf: KeyShelf, vitals: Vitals) -> None:
-        self._verdicts, self._shelf, self._vitals = verdicts, shelf, vitals
+    def __init__(self, *, verdicts: Verdicts, store: KeyStore, vitals: Vitals) -> None:
+        self._verdicts, self._store, self._vitals = verdicts, store, vitals
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Listen until cancelled."""
         while True:
             try:
-                async with self._shelf.evictions() as notices:
+                async with self._store.evictions() as notices:
                     # What happened before the subscription stood was not heard.
                     self._verdicts.evict(Eviction())
                     self._vitals.works()

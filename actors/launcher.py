@@ -2,7 +2,7 @@
 
 Owns the rhythm of claims, renewals and watching, the breaker, and the table of outcomes: what is seen of a
 runner or a run, and what follows of it. A run is held by a lease; whoever is killed is followed by the next
-launcher, which finds the same work under way. Never judges an answer: the desk does.
+launcher, which finds the same work under way. Never judges an answer: `RunRequests` does.
 
 Secrets: a run's key of the project is revoked in every ending, also when the launcher is cancelled.
 """
@@ -18,7 +18,7 @@ import attrs
 import msgspec
 import trio
 
-from actors.ports import RunDesk, RunnerHost, RunnerLink, RunShelf
+from actors.ports import RunnerHost, RunnerLink, RunOutcomes, RunRequests, RunStore
 from actors.run_courses import (
     AWAY_S,
     DETERMINISTIC,
@@ -35,6 +35,7 @@ from actors.run_courses import (
 )
 from actors.supervision import Vitals
 from protocol.agents import RunAbandoned, RunLease, Spent
+from protocol.detection import SYSTEM
 from protocol.running import (
     CAPACITY,
     OVER,
@@ -115,14 +116,15 @@ class Launcher:
     def __init__(
         self,
         *,
-        shelf: RunShelf,
-        desk: RunDesk,
+        store: RunStore,
+        outcomes: RunOutcomes,
+        requests: RunRequests,
         host: RunnerHost,
         now: Callable[[], datetime],
         state: LauncherState,
         vitals: Vitals,
     ) -> None:
-        self._shelf, self._desk, self._host = shelf, desk, host
+        self._store, self._outcomes, self._requests, self._host = store, outcomes, requests, host
         self._now, self._state, self._vitals = now, state, vitals
         self._woken = trio.Event()
         self._upkeep_s = 0.0
@@ -149,7 +151,7 @@ class Launcher:
     async def _listen(self) -> None:
         while True:
             try:
-                async with self._shelf.notices() as notices:
+                async with self._store.notices() as notices:
                     async for _ in notices:
                         self._wake()
             except Outage:
@@ -174,10 +176,10 @@ class Launcher:
     async def _round(self, nursery: trio.Nursery) -> None:
         if trio.current_time() >= self._upkeep_s:
             self._upkeep_s = trio.current_time() + UPKEEP_S
-            await self._desk.sweep()
-            await self._shelf.press_automatic(self._now())
+            await self._requests.sweep()
+            await self._store.press_automatic(SYSTEM, self._now())
         while self._state.in_hand < CAPACITY and await self._closed():
-            lease = await self._shelf.claim(self._now())
+            lease = await self._store.claim(self._now())
             if lease is None:
                 return
             if isinstance(lease, RunAbandoned):
@@ -241,7 +243,7 @@ class Launcher:
             with trio.move_on_after(RENEW_S):
                 await woken.wait()
             try:
-                renewal = await self._shelf.renew(hold.lease)
+                renewal = await self._store.renew(hold.lease)
             except Outage:
                 continue
             if renewal is None:
@@ -256,20 +258,20 @@ class Launcher:
         lease, key_id = hold.lease, None
         try:
             if lease.key_id is not None and lease.taken_over:
-                await self._desk.revoke(lease, lease.key_id)
-            draft = await self._desk.request(lease)
+                await self._requests.revoke(lease, lease.key_id)
+            draft = await self._requests.request(lease)
             if isinstance(draft, str):
                 reason = PARKING_REASONS.get(draft)
                 return Spend(draft, attempts=1) if reason is None else Park(reason)
             draft = _as_before(lease, draft)
-            await self._shelf.asked_with(lease, draft)
-            key_id, request = await self._desk.mint(lease, draft)
+            await self._store.asked_with(lease, msgspec.to_builtins(draft.plain()), draft.model)
+            key_id, request = await self._requests.mint(lease, draft)
             return await self._done(hold, request)
         finally:
             if key_id is not None:
                 with trio.move_on_after(REVOKE_S, shield=True):
                     try:
-                        await self._desk.revoke(lease, key_id)
+                        await self._requests.revoke(lease, key_id)
                     except Outage:
                         # It is over by itself; the sweep writes it down.
                         log.warning("the key of run %s could not be revoked yet", lease.run_id)
@@ -297,13 +299,13 @@ class Launcher:
             return of_watching(result)
         hold.spent = result.spent
         if result.model is not None:
-            await self._shelf.ran_on(lease, result.model)
+            await self._store.ran_on(lease, result.model)
         course = of_result(result)
         if isinstance(course, Cancelled) and not hold.unwanted:
             return Refund(AWAY_S, "the runner ended the run: it was stopped, or nobody had listened")
         if course is not None:
             return course
-        answer = await self._desk.checked(lease, request, result.result or {})
+        answer = await self._requests.checked(lease, request, result.result or {})
         return Spend(f"bad_output: {answer}", DETERMINISTIC) if isinstance(answer, str) else Finish(answer)
 
     async def _watch(self, hold: _Hold, link: RunnerLink) -> RunnerRefused | RunnerAway | None:
@@ -322,7 +324,7 @@ class Launcher:
             tries, spent_before, hold.spent = 0, hold.spent, run_events.spent
             try:
                 if run_events.events or run_events.spent != spent_before:
-                    await self._shelf.progress(hold.lease, run_events.spent, run_events.events)
+                    await self._store.progress(hold.lease, run_events.spent, run_events.events)
                 cursor = run_events.next
             except Outage:
                 # The run goes on; what happened is told again.
@@ -347,16 +349,16 @@ class Launcher:
         lease, spent, now = hold.lease, hold.spent, self._now()
         match course:
             case Finish(answer):
-                return await self._shelf.finish(lease, answer, spent, now)
+                return await self._outcomes.finish(lease, answer, spent, now)
             case Cancelled():
-                return await self._shelf.cancelled(lease, spent, now)
+                return await self._outcomes.cancelled(lease, spent, now)
             case Spend(why, attempts):
                 final = lease.attempt >= attempts
-                return await self._shelf.fail(lease, why, spent, now, final=final)
+                return await self._outcomes.fail(lease, why, spent, now, final=final)
             case Park(reason):
-                return await self._shelf.park(lease, reason, spent)
+                return await self._store.park(lease, reason, spent)
             case Refund(due_s, why, _):
-                return await self._shelf.refund(lease, due_s, why, spent, now)
+                return await self._store.refund(lease, due_s, why, spent, now)
 
 
 @attrs.define(eq=False)

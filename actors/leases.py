@@ -15,7 +15,7 @@ from typing import Final
 
 import trio
 
-from actors.ports import LeaseShelf
+from actors.ports import LeaseStore
 from actors.rounds import rounds
 from actors.supervision import Vitals
 from protocol.storage import Outage
@@ -51,8 +51,8 @@ class Leases:
 class LeaseKeeper:
     """Renews every ten seconds until cancelled, then releases."""
 
-    def __init__(self, *, leases: Leases, shelf: LeaseShelf, vitals: Vitals) -> None:
-        self._leases, self._shelf, self._vitals = leases, shelf, vitals
+    def __init__(self, *, leases: Leases, store: LeaseStore, vitals: Vitals) -> None:
+        self._leases, self._store, self._vitals = leases, store, vitals
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Run until cancelled."""
@@ -61,10 +61,10 @@ class LeaseKeeper:
         finally:
             self._leases.renewed(frozenset(), -inf)
             with trio.move_on_after(RELEASE_TIMEOUT_S, shield=True), suppress(Outage):
-                await self._shelf.release()
+                await self._store.release()
 
     async def _renew(self) -> float:
         # Counted from before the question, so that ours is over first.
         until_s = trio.current_time() + LIFE_S
-        self._leases.renewed(await self._shelf.take(self._leases.names, LIFE_S), until_s)
+        self._leases.renewed(await self._store.take(self._leases.names, LIFE_S), until_s)
         return RENEW_S

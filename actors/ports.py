@@ -1,7 +1,6 @@
 """What the actors need from outside, as protocols; the shapes they speak in stand in `protocol.storage`.
 
-The store, the domain and the tests implement these; the wiring in `svc/serve.py` plugs them in. Nothing
-here does any work.
+The store, the domain and the tests implement these; `svc/wiring` plugs them in. Nothing here does any work.
 """
 
 from __future__ import annotations
@@ -26,8 +25,8 @@ from protocol.alerts import (
 from protocol.attempts import CountedAttempt
 from protocol.broker import Inbox, Lane, Published
 from protocol.certificates import Challenge, ChallengeKind, Kept, Ordered, Pair
-from protocol.detection import DueCase, RcaLease, RcaStarted
-from protocol.detection_rounds import Folded
+from protocol.detection import Author, DueCase, RcaLease, RcaStarted
+from protocol.detection_rounds import Tallied
 from protocol.running import (
     RunEvents,
     RunnerAway,
@@ -56,7 +55,7 @@ from protocol.storage import (
 )
 
 __all__ = [
-    "AlertOutbox",
+    "AlertQueue",
     "AlertWatch",
     "AttemptStore",
     "Authority",
@@ -67,36 +66,37 @@ __all__ = [
     "Calendar",
     "Census",
     "CensusTaker",
-    "CertificateShelf",
+    "CertificateStore",
     "Connect",
     "Deleted",
-    "DeliveryShelf",
+    "DeliveryStore",
     "Eviction",
-    "FoldShelf",
-    "Folded",
     "Freed",
     "Graveyard",
     "Hours",
     "KeyRecord",
-    "KeyShelf",
-    "LeaseShelf",
+    "KeyStore",
+    "LeaseStore",
     "Letter",
     "Offered",
     "Outage",
-    "PurgeShelf",
-    "ReportShelf",
+    "PurgeStore",
+    "ReportStore",
     "Retention",
-    "RunDesk",
-    "RunShelf",
+    "RunOutcomes",
+    "RunRequests",
+    "RunStore",
     "RunnerHost",
     "RunnerLink",
     "Settled",
     "Showcase",
     "SinkLost",
     "Split",
-    "StandingShelf",
+    "StandingStore",
     "StoreRefused",
-    "TraceShelf",
+    "Tallied",
+    "TallyQueue",
+    "TraceStore",
     "WriteFailed",
     "Written",
 ]
@@ -122,23 +122,23 @@ class Graveyard(Protocol):
     async def bury(self, letters: Sequence[Letter]) -> None: ...
 
 
-class TraceShelf(Protocol):
+class TraceStore(Protocol):
     """Where the roller finds traces that are due. Raises `Outage`."""
 
     async def settle(self, now: datetime, limit: int) -> Settled: ...
 
 
-class FoldShelf(Protocol):
-    """Where the folder finds settled traces that detectors have not counted. All verbs raise `Outage`."""
+class TallyQueue(Protocol):
+    """Settled traces that detectors have not counted yet. All verbs raise `Outage`."""
 
     async def waiting(self) -> Sequence[int]: ...
 
-    async def fold(self, project_id: int) -> Folded: ...
+    async def tally(self, project_id: int) -> Tallied: ...
 
     async def to_hours(self, project_id: int) -> bool: ...
 
 
-class ReportShelf(Protocol):
+class ReportStore(Protocol):
     """Where the analyst finds cases without a report by rule, and makes one. All verbs raise `Outage`."""
 
     async def due(self) -> Sequence[DueCase]: ...
@@ -176,7 +176,7 @@ class CensusTaker(Protocol):
     async def take(self, now: datetime) -> Census: ...
 
 
-class KeyShelf(Protocol):
+class KeyStore(Protocol):
     """Where keys are stored. All verbs raise `Outage`."""
 
     async def keys_behind(self, lookup_prefix: str) -> Sequence[KeyRecord]: ...
@@ -196,7 +196,7 @@ class Calendar(Protocol):
     async def bring_home(self, today: datetime) -> bool: ...
 
 
-class PurgeShelf(Protocol):
+class PurgeStore(Protocol):
     """Where deleted projects are emptied. All verbs raise `Outage`."""
 
     async def deleted(self) -> Sequence[Deleted]: ...
@@ -209,18 +209,16 @@ class PurgeShelf(Protocol):
 
 
 class Authority(Protocol):
-    """Who gives certificates. All verbs raise `AuthorityFault`."""
+    """Who gives certificates, and says when one is to be renewed, if it does. All raise `AuthorityFault`."""
 
     async def order(self, kept: Kept, kind: ChallengeKind) -> Ordered: ...
 
     async def finish(self, ordered: Ordered) -> Pair: ...
 
-    async def renewal(self, pair: Pair) -> datetime | None:
-        """When it wants the certificate renewed, None where it does not say."""
-        ...
+    async def renewal(self, pair: Pair) -> datetime | None: ...
 
 
-class CertificateShelf(Protocol):
+class CertificateStore(Protocol):
     """Where account, certificate and challenges are kept. All verbs raise `Outage`."""
 
     async def load(self) -> Kept: ...
@@ -236,7 +234,7 @@ class CertificateShelf(Protocol):
     async def answer(self, token: str) -> str | None: ...
 
 
-class LeaseShelf(Protocol):
+class LeaseStore(Protocol):
     """Where copies agree on who does what. Both raise `Outage`."""
 
     async def take(self, names: Sequence[str], life_s: float) -> frozenset[str]: ...
@@ -283,16 +281,16 @@ class Broker(Protocol):
 Connect = Callable[[Inbox], AbstractAsyncContextManager[Broker]]
 
 
-class RunShelf(Protocol):
+class RunStore(Protocol):
     """Runs of agents as they are stored. All verbs raise `Outage`; False and None: the run is lost."""
 
-    async def press_automatic(self, now: datetime) -> int: ...
+    async def press_automatic(self, by: Author, now: datetime) -> int: ...
 
     async def claim(self, now: datetime) -> RunLease | RunAbandoned | None: ...
 
     async def renew(self, lease: RunLease) -> RunHeld | None: ...
 
-    async def asked_with(self, lease: RunLease, request: RunRequest) -> bool: ...
+    async def asked_with(self, lease: RunLease, request: Mapping[str, Any], model: str | None) -> bool: ...
 
     async def progress(self, lease: RunLease, spent: Spent, events: Sequence[Mapping[str, Any]]) -> bool: ...
 
@@ -302,6 +300,12 @@ class RunShelf(Protocol):
 
     async def refund(self, lease: RunLease, due_s: float, why: str, spent: Spent, now: datetime) -> bool: ...
 
+    def notices(self) -> AbstractAsyncContextManager[AsyncIterator[str]]: ...
+
+
+class RunOutcomes(Protocol):
+    """How runs end. All verbs raise `Outage`; False: the run is lost."""
+
     async def finish(
         self, lease: RunLease, answer: Mapping[str, Any], spent: Spent, now: datetime
     ) -> bool: ...
@@ -310,10 +314,8 @@ class RunShelf(Protocol):
 
     async def cancelled(self, lease: RunLease, spent: Spent, now: datetime) -> bool: ...
 
-    def notices(self) -> AbstractAsyncContextManager[AsyncIterator[str]]: ...
 
-
-class RunDesk(Protocol):
+class RunRequests(Protocol):
     """What a run is asked with, and its key of the project. All verbs raise `Outage`."""
 
     async def request(self, lease: RunLease) -> RunRequest | ParkedFor | str:
@@ -357,17 +359,15 @@ class RunnerHost(Protocol):
     def present(self) -> RunnerLink | None: ...
 
 
-class AlertOutbox(Protocol):
-    """What rules have to tell, and the messages that are made of it. All verbs raise `Outage`."""
-
-    async def gather(self, now: datetime) -> int: ...
+class AlertQueue(Protocol):
+    """The messages that wait, all together. Both verbs raise `Outage`."""
 
     async def give_up(self) -> int: ...
 
     async def counts(self) -> Mapping[str, Any]: ...
 
 
-class DeliveryShelf(Protocol):
+class DeliveryStore(Protocol):
     """Messages on their way. All verbs raise `Outage`; False and None: the lease is lost."""
 
     async def claim(self) -> DeliveryLease | None: ...
@@ -379,7 +379,7 @@ class DeliveryShelf(Protocol):
     async def release(self, lease: DeliveryLease) -> bool: ...
 
 
-class StandingShelf(Protocol):
+class StandingStore(Protocol):
     """The rules that are told without the database, and what they told then. Both raise `Outage`."""
 
     async def standing(self) -> Sequence[StandingRule]: ...

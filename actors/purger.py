@@ -16,7 +16,7 @@ from typing import Final
 
 import trio
 
-from actors.ports import Deleted, PurgeShelf
+from actors.ports import Deleted, PurgeStore
 from actors.rounds import rounds
 from actors.supervision import Vitals
 
@@ -31,8 +31,8 @@ AGAIN: Final = timedelta(hours=1)
 class Purger:
     """Empties deleted projects."""
 
-    def __init__(self, *, shelf: PurgeShelf, now: Callable[[], datetime], vitals: Vitals) -> None:
-        self._shelf, self._now, self._vitals = shelf, now, vitals
+    def __init__(self, *, store: PurgeStore, now: Callable[[], datetime], vitals: Vitals) -> None:
+        self._store, self._now, self._vitals = store, now, vitals
         #: When to look again at projects that were found empty.
         self._again: dict[int, datetime] = {}
 
@@ -41,7 +41,7 @@ class Purger:
         await rounds(self._empty_all, self._vitals, task_status=task_status)
 
     async def _empty_all(self) -> float:
-        for project in await self._shelf.deleted():
+        for project in await self._store.deleted():
             await self._empty(project)
         return ROUND_S
 
@@ -49,14 +49,14 @@ class Purger:
         now = self._now()
         if now < self._again.get(project.project_id, now):
             return
-        for table in await self._shelf.tables():
+        for table in await self._store.tables():
             removed = STEP_ROWS
             while removed == STEP_ROWS:
-                removed = await self._shelf.purge(project.project_id, table, STEP_ROWS)
+                removed = await self._store.purge(project.project_id, table, STEP_ROWS)
                 if removed:
                     await trio.sleep(STEP_PAUSE_S)
         if now - project.deleted_at >= LATE:
-            await self._shelf.purged(project.project_id)
+            await self._store.purged(project.project_id)
             self._again.pop(project.project_id, None)
         else:
             self._again[project.project_id] = now + AGAIN

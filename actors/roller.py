@@ -16,7 +16,7 @@ from typing import Final
 import attrs
 import trio
 
-from actors.ports import TraceShelf
+from actors.ports import TraceStore
 from actors.rounds import rounds
 from actors.supervision import Vitals
 
@@ -48,13 +48,13 @@ class TraceRoller:
     def __init__(
         self,
         *,
-        shelf: TraceShelf,
+        store: TraceStore,
         now: Callable[[], Awaitable[datetime]],
         tally: RollerTally,
         vitals: Vitals,
         traces: int = ROUND_TRACES,
     ) -> None:
-        self._shelf, self._now, self._tally, self._vitals = shelf, now, tally, vitals
+        self._store, self._now, self._tally, self._vitals = store, now, tally, vitals
         self._traces = traces
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -63,7 +63,7 @@ class TraceRoller:
 
     async def _settle(self) -> float:
         now = await self._now()
-        settled = await self._shelf.settle(now, self._traces)
+        settled = await self._store.settle(now, self._traces)
         self._tally.rounds += 1
         self._tally.rolled += settled.seen
         self._tally.settled += settled.settled

@@ -232,6 +232,12 @@ class RunLease:
     requested_by: str = "system"
 
     @property
+    def integration_id(self) -> UUID | None:
+        """Whose model does it; None: the runner's environment chooses."""
+        choice = self.settings.models.get(self.kind)
+        return None if choice is None else choice.integration_id
+
+    @property
     def name(self) -> str:
         """What the runner knows it by."""
         return run_name(self.run_id, self.claim)

@@ -8,10 +8,10 @@ import attrs
 
 
 @attrs.frozen
-class Folded:
-    """One round of folding a project.
+class Tallied:
+    """One round of tallying a project.
 
-    `traces` were folded, of them `again` such as had been folded before; `spans` is what they have.
+    `traces` were tallied, of them `again` such as had been tallied before; `spans` is what they have.
     `left_out` counts observations for which there was no bucket left, `unread` payloads that were beyond the
     bounds of a round, `failures` the traces at which a detector raised, by its name. `more` says that others
     are waiting, `held` is false when another replica has the project.

@@ -1,6 +1,6 @@
 """The life of the service: starts inside out, stops outside in.
 
-`serve` runs the whole of it. What is plugged into what is `svc.wiring.house`.
+`serve` runs the whole of it. What is plugged into what is `svc.wiring.service`.
 
 Ordering of a stop, within `SVC_SHUTDOWN_DRAIN_SECONDS`: the listeners refuse new requests and finish the old;
 the spool closes; the drainers empty it and go home; the loops are cancelled; the pool, the embedded server
@@ -32,15 +32,15 @@ from svc.ingest.prices import BadPrices, price_book
 from svc.runtime.files import quiet_capacity_errors, raise_file_limit
 from svc.runtime.garbage import collect_seldom
 from svc.store.accounts.audit import SYSTEM
-from svc.store.accounts.keys import KeyStore
+from svc.store.accounts.keys import PostgresKeyStore
 from svc.store.accounts.projects import ProjectStore
 from svc.store.postgres.database import Connection
 from svc.store.spans.dead_letters import DeadLetterStore
-from svc.wiring.house import House
 from svc.wiring.open_store import Store, open_store, replica_address
 from svc.wiring.people import sign_up_warnings
 from svc.wiring.pools import open_pools
 from svc.wiring.safekeeping import check_budget
+from svc.wiring.service import Service
 from svc.wiring.spools import check_spool_folder, sizes_for, warn_of_fewer_decoders
 from svc.wiring.tls import Tls, open_tls
 
@@ -152,29 +152,29 @@ async def _run(
             trio.open_nursery() as loop_nursery,
         ):
             tls = None if front.tls is None else front.tls[1]
-            house = House(settings, store, pools, prices, buried_before=buried, tls=tls)
+            service = Service(settings, store, pools, prices, buried_before=buried, tls=tls)
             if settings.prices_file is not None or tls is not None:
-                loop_nursery.start_soon(_read_anew, house)
-            for build, vitals in house.loops():
+                loop_nursery.start_soon(_read_anew, service)
+            for build, vitals in service.loops():
                 await loop_nursery.start(partial(keep, build, vitals))
-            async with house.spooling.opened(loop_nursery), trio.open_nursery() as drainer_nursery:
-                for vitals in house.drainer_vitals:
-                    await drainer_nursery.start(partial(keep, partial(house.drainer, vitals), vitals))
+            async with service.spooling.opened(loop_nursery), trio.open_nursery() as drainer_nursery:
+                for vitals in service.drainer_vitals:
+                    await drainer_nursery.start(partial(keep, partial(service.drainer, vitals), vitals))
                 async with trio.open_nursery() as server_nursery:
                     opening.set()
                     # Before anybody waits for an answer: it held the loop for 0.12 s (measured 2026-11).
                     collect_seldom()
-                    task_status.started(await _open_listeners(house, server_nursery, front))
-                    with house.watchdog.watching():
+                    task_status.started(await _open_listeners(service, server_nursery, front))
+                    with service.watchdog.watching():
                         await stop.wait()
                     # From here on everything must be over in time: requests first, then the spool.
                     drainer_nursery.cancel_scope.deadline = trio.current_time() + settings.shutdown_drain_s
-                    await _close_listeners(house, settings.shutdown_drain_s)
+                    await _close_listeners(service, settings.shutdown_drain_s)
                     server_nursery.cancel_scope.cancel()
-                house.spool.close()
-                await house.teeing.flushed(drainer_nursery.cancel_scope.deadline - trio.current_time())
-            spool = house.spool.state()
-            if spool.depth and house.spool.durable:
+                service.spool.close()
+                await service.teeing.flushed(drainer_nursery.cancel_scope.deadline - trio.current_time())
+            spool = service.spool.state()
+            if spool.depth and service.spool.durable:
                 log.warning("stopped with %d batches in the spool; the next start stores them", spool.depth)
             elif spool.depth:
                 log.error("stopped with %d batches (%d bytes) not stored", spool.depth, spool.bytes)
@@ -190,47 +190,47 @@ async def _signals(stop: trio.Event) -> None:
             stop.set()
 
 
-async def _read_anew(house: House) -> None:
+async def _read_anew(service: Service) -> None:
     """On each SIGHUP: prices and certificate. What is not right leaves the old in force."""
     with trio.open_signal_receiver(signal.SIGHUP) as arriving:
         async for _ in arriving:
-            if house.tls is not None:
-                house.tls.nudge.push()
-            path = house.settings.prices_file
+            if service.tls is not None:
+                service.tls.nudge.push()
+            path = service.settings.prices_file
             if path is None:
                 continue
             try:
-                await house.shared_prices.read_anew(path)
+                await service.shared_prices.read_anew(path)
             except BadPrices as bad:
                 log.warning("%s; the old prices stay", bad)
             except Outage as outage:
                 log.warning("the new prices are in force here, but other copies do not know: %s", outage)
             else:
-                log.info("prices are now %s", house.prices.version)
+                log.info("prices are now %s", service.prices.version)
 
 
-async def _open_listeners(house: House, server_nursery: trio.Nursery, front: _Front) -> Ready:
-    settings = house.settings
+async def _open_listeners(service: Service, server_nursery: trio.Nursery, front: _Front) -> Ready:
+    settings = service.settings
     secure, tls = (None, None) if front.tls is None else front.tls
-    contain_connections(house.connection_limiter, None if tls is None else tls.doors)
-    house.bound_to(front.plain.getsockname()[1])
-    house.demo.url = _near(front.plain if secure is None else secure, secure is not None)
+    contain_connections(service.connection_limiter, None if tls is None else tls.doors)
+    service.bound_to(front.plain.getsockname()[1])
+    service.demo.url = _near(front.plain if secure is None else secure, secure is not None)
     host = settings.http_bind[0]
     grpc_port = None
     if settings.transport in ("GRPC", "BOTH"):
         try:
-            await house.grpc.open(host, settings.grpc_port, None if tls is None else tls.doors.grpc)
+            await service.grpc.open(host, settings.grpc_port, None if tls is None else tls.doors.grpc)
         except OSError as error:
             # It was free when the start began.
             raise address_refused(error, host, settings.grpc_port, "SVC_INGEST_OTLP_GRPC_PORT") from None
         grpc_port = settings.grpc_port
-    door: Any = house.door  # Hypercorn spells out ASGI's dictionaries, key by key
+    door: Any = service.door  # Hypercorn spells out ASGI's dictionaries, key by key
     config = HttpConfig(front.plain, None if secure is None or tls is None else (secure, tls.doors.https))
     binds: list[str] = await server_nursery.start(
         partial(serve_http, door, config, mode="asgi", shutdown_trigger=trio.sleep_forever)
     )
     url = binds[0].removesuffix("/") if tls is None else f"https://{settings.site_domain}"
-    return Ready(url, grpc_port, await _first_keys(house.store), await _owner_url(house, url))
+    return Ready(url, grpc_port, await _first_keys(service.store), await _owner_url(service, url))
 
 
 def _near(door: socket.socket, secure: bool) -> str:
@@ -240,23 +240,23 @@ def _near(door: socket.socket, secure: bool) -> str:
     return f"{'https' if secure else 'http'}://{f'[{host}]' if ':' in host else host}:{port}"
 
 
-async def _close_listeners(house: House, timeout_s: float) -> None:
+async def _close_listeners(service: Service, timeout_s: float) -> None:
     async with trio.open_nursery() as closing:
-        closing.start_soon(_close_http, house, timeout_s)
-        closing.start_soon(house.grpc.close, timeout_s)
+        closing.start_soon(_close_http, service, timeout_s)
+        closing.start_soon(service.grpc.close, timeout_s)
 
 
-async def _close_http(house: House, timeout_s: float) -> None:
-    if not await house.door.close(timeout_s):
-        log.warning("%d requests were still inside when the time to stop was over", house.door.in_flight)
+async def _close_http(service: Service, timeout_s: float) -> None:
+    if not await service.door.close(timeout_s):
+        log.warning("%d requests were still inside when the time to stop was over", service.door.in_flight)
 
 
-async def _owner_url(house: House, url: str) -> str | None:
+async def _owner_url(service: Service, url: str) -> str | None:
     """The address of the owner's sign-up, while nobody has signed up with a password."""
-    means = house.means
+    means = service.means
     if means.callers.disabled or not means.passwords or await means.accounts.any():
         return None
-    return f"{means.landing or url}/signup?owner={house.owner_link.make()}"
+    return f"{means.landing or url}/signup?owner={service.owner_link.make()}"
 
 
 async def _first_keys(store: Store) -> tuple[str, str] | None:
@@ -271,7 +271,7 @@ async def _first_keys(store: Store) -> tuple[str, str] | None:
     project = await ProjectStore(store.database).make_default()
     if project is None:
         return None
-    keys = KeyStore(store.database)
+    keys = PostgresKeyStore(store.database)
     write = await keys.create(project.id, "first write key", "write", actor=SYSTEM)
     query = await keys.create(project.id, "first query key", "query", actor=SYSTEM)
     return write.plaintext, query.plaintext

@@ -18,7 +18,7 @@ from protocol.spooled import pack_damaged, pack_letter
 LETTER_TIMEOUT_S: Final = 10.0
 
 
-class Post(Protocol):
+class DeadLetterPublisher(Protocol):
     """Publishes a letter; the broker spool does."""
 
     def post(self, letter: bytes, key: bytes) -> Ticket: ...
@@ -27,7 +27,9 @@ class Post(Protocol):
 class DeadLetterTopic:
     """A `Graveyard` in the broker. What does not fit there goes to `otherwise`, which takes any size."""
 
-    def __init__(self, spool: Post, *, otherwise: Graveyard, now: Callable[[], datetime]) -> None:
+    def __init__(
+        self, spool: DeadLetterPublisher, *, otherwise: Graveyard, now: Callable[[], datetime]
+    ) -> None:
         self._spool, self._otherwise, self._now = spool, otherwise, now
 
     async def bury(self, letters: Sequence[Letter]) -> None:

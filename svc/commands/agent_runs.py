@@ -21,7 +21,7 @@ from svc.config.table import Settings
 from svc.domain.quantities import money
 from svc.store.accounts.audit import OPERATOR
 from svc.store.agents.reads import RunReads
-from svc.store.agents.runs import RunStore
+from svc.store.agents.runs import PostgresRunStore
 from svc.store.detection.cases import CaseStore
 from svc.store.postgres.database import Database
 from svc.wiring.open_store import open_store
@@ -69,7 +69,9 @@ async def run(arguments: argparse.Namespace, settings: Settings) -> None:
         else:
             run_id = _id(arguments.run, NO_SUCH_RUN.message)
             if arguments.verb == "cancel":
-                did = await RunStore(store.database).cancel(project.id, run_id, _OPERATOR, datetime.now(UTC))
+                did = await PostgresRunStore(store.database).cancel(
+                    project.id, run_id, _OPERATOR, datetime.now(UTC)
+                )
                 if did is not True:
                     raise OperatorError(NO_SUCH_RUN.message if did is None else "the run is over")
             await _show(reads, project.id, run_id, arguments)
@@ -84,7 +86,7 @@ async def _press(database: Database, project_id: int, kind: RunKind, name: str) 
             raise OperatorError(missing)
     else:
         subject_id = _id(name, missing)
-    press = await RunStore(database).press(project_id, kind, subject_id, _OPERATOR, datetime.now(UTC))
+    press = await PostgresRunStore(database).press(project_id, kind, subject_id, _OPERATOR, datetime.now(UTC))
     if isinstance(press, NotPressed):
         raise OperatorError(_REFUSED.get(press.code, missing))
     return press.run_id

@@ -55,12 +55,12 @@ from svc.secrets.sealing import Sealer
 from svc.store.accounts.audit import OPERATOR
 from svc.store.accounts.projects import Project
 from svc.store.alerts.channels import AlertChannelStore
-from svc.store.alerts.deliveries import DeliveryStore
+from svc.store.alerts.deliveries import PostgresDeliveryStore
 from svc.store.alerts.rules import AlertRuleStore
 from svc.store.postgres.database import Database
 from svc.store.reads.alert_backtest import AlertBacktest
 from svc.store.reads.alert_figures import check_question
-from svc.wiring.alert_post import AlertPost
+from svc.wiring.alert_dispatcher import AlertDispatcher
 from svc.wiring.open_store import open_store
 
 _UNCHANGED: Final = {
@@ -141,7 +141,7 @@ class _Verbs:
     ) -> None:
         self.arguments, self.settings, self.project = arguments, settings, project
         self.channel_store, self.rule_store = AlertChannelStore(database), AlertRuleStore(database)
-        self.delivery_store, self.database = DeliveryStore(database), database
+        self.delivery_store, self.database = PostgresDeliveryStore(database), database
         self.now = datetime.now(UTC)
 
     async def do_list(self) -> None:
@@ -223,12 +223,12 @@ class _Verbs:
 
     async def do_test(self) -> None:
         channel = await self._channel()
-        post = AlertPost.of(self.settings, lambda: self.now)
+        dispatcher = AlertDispatcher.of(self.settings, lambda: self.now)
         delivery_id = uuid4()
         location = AlertPlace(self.project.org_slug, self.project.slug)
         message = trial_message(location, channel.name, timestamp(self.now), delivery_id.hex)
         await self.channel_store.tested(channel, OPERATOR)
-        outcome = await post.try_channel(channel, message, delivery_id)
+        outcome = await dispatcher.try_channel(channel, message, delivery_id)
         if isinstance(outcome, Undelivered):
             raise OperatorError(f"the test message was not taken: {outcome.why}")
         print("taken" if outcome is None else f"taken (status {outcome})")

@@ -24,8 +24,8 @@ from svc.ingest.prices import price_book
 from svc.store.accounts.audit import OPERATOR
 from svc.store.postgres.partitions import DayPartitions
 from svc.store.spans.call_sites import CallSites
+from svc.store.spans.dead_letter_requests import NO_BOUND, Chosen, DeadLetterRequests
 from svc.store.spans.dead_letters import DeadLetterStore
-from svc.store.spans.letter_desk import NO_BOUND, Chosen, LetterDesk
 from svc.store.spans.writing import SpanStore
 from svc.wiring.open_store import open_store
 from svc.wiring.spools import bring_home
@@ -50,23 +50,23 @@ def add(parser: argparse.ArgumentParser) -> None:
 async def run(arguments: argparse.Namespace, settings: Settings) -> None:
     """Run one verb. Raises `Outage` when the database is away."""
     async with open_store(settings) as store:
-        desk = LetterDesk(store.database)
+        requests = DeadLetterRequests(store.database)
         buried = DeadLetterStore(store.database)
         if settings.spool_mode == "kafka" and (letter_count := await bring_home(settings, buried)):
             print(f"brought {letter_count} letters home from the broker", file=sys.stderr)
         match arguments.verb:
             case "list":
-                await _list(desk)
+                await _list(requests)
             case "show":
-                await _show(desk, arguments.id)
+                await _show(requests, arguments.id)
             case "replay":
                 days = DayPartitions(store.database, settings.trace_ttl_days)
                 spans = SpanStore(store.database, days, CallSites())
-                await _replay(desk, price_book(settings.prices_file), spans, _ids(arguments))
+                await _replay(requests, price_book(settings.prices_file), spans, _ids(arguments))
             case "drop":
                 ids, dropped = _ids(arguments), 0
-                for location in await desk.desks(ids, OPERATOR):
-                    dropped += (await desk.discard(location, Chosen(ids))).letters
+                for location in await requests.scopes(ids, OPERATOR):
+                    dropped += (await requests.discard(location, Chosen(ids))).letters
                 print(f"dropped {dropped} letters")
             case other:
                 raise AssertionError(other)
@@ -76,9 +76,9 @@ def _ids(arguments: argparse.Namespace) -> list[int] | None:
     return None if arguments.all else arguments.ids
 
 
-async def _list(desk: LetterDesk) -> None:
+async def _list(requests: DeadLetterRequests) -> None:
     last_id, letters = 0, 0
-    while page := await desk.everywhere(last_id, 100):
+    while page := await requests.everywhere(last_id, 100):
         for letter in page:
             if not letters:
                 print("ID  SPANS  BURIED                       PROJECT  REASON")
@@ -90,8 +90,8 @@ async def _list(desk: LetterDesk) -> None:
         print("no dead letters")
 
 
-async def _show(desk: LetterDesk, letter_id: int) -> None:
-    page = await desk.everywhere(letter_id - 1, 1)
+async def _show(requests: DeadLetterRequests, letter_id: int) -> None:
+    page = await requests.everywhere(letter_id - 1, 1)
     if not page or page[0].id != letter_id:
         print(f"there is no letter {letter_id}")
         return
@@ -115,15 +115,17 @@ async def _show(desk: LetterDesk, letter_id: int) -> None:
         print(msgspec.json.format(msgspec.json.encode(fields), indent=2).decode())
 
 
-async def _replay(desk: LetterDesk, prices: PriceBook, spans: SpanStore, ids: list[int] | None) -> None:
+async def _replay(
+    requests: DeadLetterRequests, prices: PriceBook, spans: SpanStore, ids: list[int] | None
+) -> None:
     decode = decoder(prices)
 
     async def write(batch: Batch) -> Written:
         return await spans.write(list(chain.from_iterable(decode(batch))))
 
     outcomes = [
-        await desk.replay(location, Chosen(ids), write, NO_BOUND)
-        for location in await desk.desks(ids, OPERATOR)
+        await requests.replay(location, Chosen(ids), write, NO_BOUND)
+        for location in await requests.scopes(ids, OPERATOR)
     ]
     stored, refused = (
         sum(outcome.stored for outcome in outcomes),

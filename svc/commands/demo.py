@@ -31,7 +31,7 @@ from svc.config.table import Settings
 from svc.domain.exporters import DEMO_SCOPE
 from svc.domain.quantities import duration
 from svc.store.accounts.audit import OPERATOR
-from svc.store.accounts.keys import KeyStore
+from svc.store.accounts.keys import PostgresKeyStore
 from svc.wiring.open_store import open_store
 
 TRACES: Final = 24
@@ -225,7 +225,7 @@ async def run(arguments: argparse.Namespace, settings: Settings) -> None:
     base = arguments.url or own_url(settings)
     async with open_store(settings) as store:
         project = await default_project(store)
-        keys = KeyStore(store.database)
+        keys = PostgresKeyStore(store.database)
         write = await keys.create(project.id, "demo (write)", "write", actor=OPERATOR)
         query = await keys.create(project.id, "demo (query)", "query", actor=OPERATOR)
         try:

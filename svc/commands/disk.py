@@ -14,7 +14,7 @@ from svc.config.table import Settings
 from svc.domain.disk_budget import DiskUse, Forecast, drop_steps, forecast, level_of
 from svc.domain.quantities import percent, size
 from svc.runtime.clock import now
-from svc.store.retention.disk_use import DiskStore
+from svc.store.retention.disk_use import PostgresDiskStore
 from svc.wiring.open_store import open_store
 
 
@@ -30,7 +30,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 async def run(arguments: argparse.Namespace, settings: Settings) -> None:
     """Print it. Raises `Outage`."""
     async with open_store(settings, as_it_is=True) as store:
-        use = await DiskStore(store.database, settings.data_dir / "spool").measure()
+        use = await PostgresDiskStore(store.database, settings.data_dir / "spool").measure()
     budget = settings.disk_budget_bytes
     disk_forecast = forecast(use, budget, now().date(), settings.trace_ttl_days)
     if arguments.json:

@@ -178,7 +178,7 @@ def _report(
 ) -> None:
     moved, (source_sums, stored_sums) = import_journal.moved, counted
     low = "the beginning" if import_journal.window.low is None else timestamp(import_journal.window.low)
-    dry = moving.shelf is None
+    dry = moving.store is None
     stored = moved.read - moved.outside - moved.expired if dry else moved.stored
     lines = [
         ("project", f"{project.org_slug}/{project.slug}"),

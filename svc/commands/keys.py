@@ -16,7 +16,7 @@ from svc.commands.columns import print_columns
 from svc.commands.place import name_project, named_project
 from svc.config.table import Settings
 from svc.store.accounts.audit import OPERATOR
-from svc.store.accounts.keys import AlreadyRevoked, KeyStore, NoSuchKey
+from svc.store.accounts.keys import AlreadyRevoked, NoSuchKey, PostgresKeyStore
 from svc.store.accounts.projects import Project
 from svc.wiring.open_store import open_store
 
@@ -46,7 +46,7 @@ async def run(arguments: argparse.Namespace, settings: Settings) -> None:
             raise OperatorError(BLANK_NAME.message)
     async with open_store(settings) as store:
         project = await named_project(store, arguments)
-        keys = KeyStore(store.database)
+        keys = PostgresKeyStore(store.database)
         match verb:
             case "create":
                 await _create(keys, project, arguments.name.strip(), cast(Scope, arguments.scope))
@@ -58,11 +58,11 @@ async def run(arguments: argparse.Namespace, settings: Settings) -> None:
                 await _revoke(keys, project, arguments.id)
 
 
-async def _create(keys: KeyStore, project: Project, name: str, scope: Scope) -> None:
+async def _create(keys: PostgresKeyStore, project: Project, name: str, scope: Scope) -> None:
     print((await keys.create(project.id, name, scope, actor=OPERATOR)).plaintext)
 
 
-async def _list(keys: KeyStore, project: Project) -> None:
+async def _list(keys: PostgresKeyStore, project: Project) -> None:
     rows = [("ID", "SCOPE", "STATE", "PREFIX", "CREATED", "LAST USED", "NAME")]
     for key in await keys.list(project.id):
         used = "Never" if key.last_used_at is None else timestamp(key.last_used_at)
@@ -74,7 +74,7 @@ async def _list(keys: KeyStore, project: Project) -> None:
         print(f"no keys yet in {project.org_slug}/{project.slug}; make one with `trace-svc keys create`")
 
 
-async def _rotate(keys: KeyStore, project: Project, key_id: str) -> None:
+async def _rotate(keys: PostgresKeyStore, project: Project, key_id: str) -> None:
     match await keys.rotate(project.id, key_id, actor=OPERATOR):
         case NoSuchKey():
             raise OperatorError(KEY_NOT_FOUND.message)
@@ -84,7 +84,7 @@ async def _rotate(keys: KeyStore, project: Project, key_id: str) -> None:
             print(minted.plaintext)
 
 
-async def _revoke(keys: KeyStore, project: Project, key_id: str) -> None:
+async def _revoke(keys: PostgresKeyStore, project: Project, key_id: str) -> None:
     match await keys.revoke(project.id, key_id, actor=OPERATOR):
         case NoSuchKey():
             raise OperatorError(KEY_NOT_FOUND.message)

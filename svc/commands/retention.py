@@ -41,20 +41,20 @@ async def run(arguments: argparse.Namespace, settings: Settings) -> None:
             raise OperatorError(OFF)
         print(OVERRIDDEN, file=sys.stderr)
     async with open_store(settings) as store:
-        shelf = RetentionStore(store.database, default_terms(settings))
-        await (_show(shelf, settings) if arguments.verb == "show" else _sweep(shelf))
+        retention = RetentionStore(store.database, default_terms(settings))
+        await (_show(retention, settings) if arguments.verb == "show" else _sweep(retention))
 
 
-async def _show(shelf: RetentionStore, settings: Settings) -> None:
+async def _show(retention: RetentionStore, settings: Settings) -> None:
     state = "every hour" if settings.retention_enabled else "off (SVC_RETENTION_ENABLED=false)"
     print(f"sweep: {state}")
-    for project in await shelf.projects():
+    for project in await retention.projects():
         own = project.override
         print(
             f"{project.org_slug}/{project.slug}: traces {_term(project.terms.traces, own.traces)}, "
             f"detections {_term(project.terms.detections, own.detections)}"
         )
-    for row in await shelf.sizes():
+    for row in await retention.sizes():
         span = f", {row['oldest']} to {row['newest']}" if row["days"] else ""
         print(f"{row['table']}: {row['days']} days{span}, {size(row['bytes'])}")
 
@@ -63,7 +63,7 @@ def _term(days: int, own: int | None) -> str:
     return (f"{days} days" if days else "for ever") + (" (default)" if own is None else "")
 
 
-async def _sweep(shelf: RetentionStore) -> None:
+async def _sweep(retention: RetentionStore) -> None:
     rows: Counter[str] = Counter()
     days: Counter[str] = Counter()
     freed_bytes = 0
@@ -74,7 +74,7 @@ async def _sweep(shelf: RetentionStore) -> None:
         days[freed.table] += freed.days
         freed_bytes += freed.bytes
 
-    await shelf.sweep(datetime.now(UTC), note)
+    await retention.sweep(datetime.now(UTC), note)
     for table in sorted(rows):
         # A day that goes whole is not counted, only estimated.
         if days[table]:

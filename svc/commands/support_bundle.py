@@ -40,7 +40,7 @@ from svc.runtime.clock import now
 from svc.store.backup.catalog import steps
 from svc.store.postgres.database import Connection, Database
 from svc.store.reads.plans import measured_plans
-from svc.store.retention.disk_use import DiskStore
+from svc.store.retention.disk_use import PostgresDiskStore
 from svc.wiring.open_store import open_store
 
 _TIMEOUT_S: Final = 30.0
@@ -166,7 +166,7 @@ def kinds_of_errors(report: Any) -> Any:
 
 
 async def _of_database(settings: Settings, database: Database, moment: datetime) -> dict[str, str]:
-    use = await DiskStore(database, settings.data_dir / "spool").measure()
+    use = await PostgresDiskStore(database, settings.data_dir / "spool").measure()
     disk_forecast = forecast(use, settings.disk_budget_bytes, moment.date(), settings.trace_ttl_days)
     plans = [attrs.asdict(plan) for plan in await measured_plans(database, moment)]
     return {

@@ -16,7 +16,7 @@ import attrs
 
 from protocol.detection import Firing
 from protocol.storage import Outage
-from svc.detecting.looks import SettingsShelf
+from svc.detecting.detector_runner import SettingsStore
 from svc.domain.detect.detector import Detector
 from svc.domain.detect.encoded import ENCODED
 from svc.domain.quantities import percent
@@ -34,7 +34,7 @@ class EncodedJudge:
     encoder: Encoder
     store: EncodeStore
     due: DueStore
-    settings: SettingsShelf
+    settings: SettingsStore
     now: Callable[[], datetime]
     interval_s: float
     counts: Counter[str] = attrs.field(factory=Counter)

@@ -17,17 +17,17 @@ import attrs
 import trio
 
 from protocol.detection import Detection, Firing
-from svc.detecting.looks import Looks, Scope
+from svc.detecting.detector_runner import DetectorRunner, Scope
 from svc.domain.detect import severity
 from svc.domain.detect.axis import UNIT_DOLLARS, bin_of
 from svc.domain.detect.bucket import BucketState, Watched
 from svc.domain.detect.changes import Change
+from svc.domain.detect.finding_text import Told, instant, subject_of, told
 from svc.domain.detect.judging import Judgement, cleared, judge, moved, needs_from
 from svc.domain.detect.observed import MEASURES
 from svc.domain.detect.slots import SLOTS_PER_DAY, slot_at
-from svc.domain.detect.telling import Told, instant, subject_of, told
-from svc.store.detection.due import DueBucket, LookDone
-from svc.store.detection.witnesses import BASELINE_SLOTS, Breadth, Gather
+from svc.store.detection.due import DueBucket, JudgedSubject
+from svc.store.detection.judge_evidence import BASELINE_SLOTS, Breadth, Gather
 
 #: Pages of evidence that one look gathers of one finding.
 PAGES: Final = 20
@@ -36,18 +36,18 @@ PARTS_SLOTS: Final = 7 * SLOTS_PER_DAY
 
 
 @attrs.define(eq=False)
-class Judge(Looks):
+class Judge(DetectorRunner):
     """Judges the rates or sizes of one detector."""
 
     async def subject(self, scope: Scope, bucket: Watched, due: Sequence[DueBucket]) -> bool:
         """Judge one subject up to the watermark."""
-        stores, name, until = self.stores, self.detector.name, scope.look.until
-        first = await stores.witnesses.first_slot(scope.project_id, bucket)
+        stores, name, until = self.stores, self.detector.name, scope.work.until
+        first = await stores.evidence.first_slot(scope.project_id, bucket)
         if first is None:
             return False
         since = min((due_bucket.from_slot for due_bucket in due), default=until)
         stored_state = await stores.states.before(scope.project_id, name, bucket, since)
-        if stored_state is None and first < scope.look.fine_from:
+        if stored_state is None and first < scope.work.fine_from:
             # What it was judged from is no longer there slot by slot.
             stored_state = await stores.states.oldest(scope.project_id, name, bucket)
         if stored_state is not None and stored_state.alarmed and not self._lives(scope, bucket):
@@ -74,7 +74,7 @@ class Judge(Looks):
                 return True
             if outcome == "closed":
                 state = cleared(state)
-        written = LookDone(bucket, state, since_kept, checkpoints)
+        written = JudgedSubject(bucket, state, since_kept, checkpoints)
         await stores.due.settle(scope.project_id, name, due, until, written)
         return False
 
@@ -84,12 +84,12 @@ class Judge(Looks):
     async def _judged(
         self, scope: Scope, bucket: Watched, stored_state: BucketState | None, first: int
     ) -> Judgement:
-        project_id, until = scope.project_id, scope.look.until
+        project_id, until = scope.project_id, scope.work.until
         # Shapes of answers are compared over every answer there is.
         begin = first if MEASURES[bucket.measure].details else needs_from(stored_state, first)
         # What people said is normal may begin before what the engine needs.
         begin = min([begin, *(slot_at(m.from_at.timestamp()) for m in scope.moves.values())])
-        counts = await self.stores.witnesses.counted(project_id, bucket, begin, until)
+        counts = await self.stores.evidence.counted(project_id, bucket, begin, until)
         order = await self._order(scope, bucket, stored_state)
         return await trio.to_thread.run_sync(
             judge, stored_state, first, counts, scope.months, scope.tuning, until, order
@@ -101,7 +101,7 @@ class Judge(Looks):
         if self.detector.engine != "rate" or (rate is not None and rate.reference is not None):
             return 1
         if bucket.measure not in scope.orders:
-            scope.orders[bucket.measure] = await self.stores.witnesses.appearances(
+            scope.orders[bucket.measure] = await self.stores.evidence.appearances(
                 scope.project_id, bucket.measure
             )
         orders = scope.orders[bucket.measure]
@@ -131,17 +131,17 @@ class Judge(Looks):
             # It was judged from before it began, and is not there any more.
             undone = finding.reference == bucket.reference and finding.cause.key not in keys
             if undone and finding.recovered_at is None and finding.decided_by != "person":
-                await self.stores.verbs.recover(scope.project_id, finding.id, instant(scope.look.until))
+                await self.stores.verbs.recover(scope.project_id, finding.id, instant(scope.work.until))
         return outcome
 
     async def _words(
         self, scope: Scope, bucket: Watched, change: Change, misfits: frozenset[str] | None
     ) -> Told:
         """The change in words, with what the rule needs to decide of it."""
-        project_id, end = scope.project_id, _end(change, scope.look.until)
+        project_id, end = scope.project_id, _end(change, scope.work.until)
         first = change.onset.median
         if change.shown is None and change.direction == "up" and misfits is None:
-            spread = await self.stores.witnesses.spread(project_id, bucket, first, end)
+            spread = await self.stores.evidence.spread(project_id, bucket, first, end)
         else:
             failing = misfits if change.direction == "up" else None
             spread = await self.stores.traces.spread(project_id, bucket, first, end, failing)
@@ -150,12 +150,12 @@ class Judge(Looks):
             touched_traces = change.shown.rows
         elif change.now is not None and change.direction == "up":
             touched_traces = change.now.failures
-        traces = await self.stores.witnesses.traces(project_id, first, end)
+        traces = await self.stores.evidence.traces(project_id, first, end)
         words = told(self.detector.name, bucket, change, min(touched_traces / traces, 1.0) if traces else 0.0)
         parts: dict[str, Any] = {}
         if bucket.measure == "turn_cost":
             parts["parts"] = await self._cost_parts(project_id, bucket, change, end)
-        signatures = await self.stores.witnesses.signatures(project_id, bucket, first, end)
+        signatures = await self.stores.evidence.signatures(project_id, bucket, first, end)
         return attrs.evolve(
             words,
             payload={
@@ -189,12 +189,12 @@ class Judge(Looks):
         """The shapes of answers that are not as they should be; None where failures were counted as such."""
         if state.learned is None:
             return None
-        shapes = await self.stores.witnesses.details(scope.project_id, bucket, 0, scope.look.until)
+        shapes = await self.stores.evidence.details(scope.project_id, bucket, 0, scope.work.until)
         return frozenset(shape for shape in shapes if not state.learned.fits(shape))
 
     def _detection(self, scope: Scope, bucket: Watched, change: Change, words: Told) -> Detection:
         kind, name = subject_of(bucket)
-        end = _end(change, scope.look.until)
+        end = _end(change, scope.work.until)
         return Detection(
             cause=words.cause,
             title=words.title,
@@ -260,7 +260,7 @@ class Judge(Looks):
             finding_id=finding_id,
             bucket=bucket,
             first=change.onset.median,
-            end=_end(change, scope.look.until),
+            end=_end(change, scope.work.until),
             baseline=None
             if change.usual is None
             else (max(change.usual.first, change.usual.end - BASELINE_SLOTS), change.usual.end),
@@ -268,7 +268,7 @@ class Judge(Looks):
             near=near,
         )
         for _ in range(PAGES):
-            if not await self.stores.witnesses.gather(scope.project_id, want):
+            if not await self.stores.evidence.gather(scope.project_id, want):
                 return
 
 

@@ -1,10 +1,10 @@
 """The table of rounds: what the detecting process does again and again, each kept for itself.
 
-Owns: `ROUNDS` and `RoundMeans`, what a round may use. A new one is a function here, or in a file beside, and
-one line in the table. A round is `async () -> seconds to rest`: an `Outage` is waited out, any other error
-rests it, longer each time, while the others go on. What it counts goes up in `counts`; health shows it by its
-name, metrics may ask the service's `Detecting` for its counts. Work that needs the processor for longer than
-a second leaves it to the others in between, or runs in a thread.
+Owns: `ROUNDS` and `RoundContext`, what a round may use. A new one is a function here, or in a file beside,
+and one line in the table. A round is `async () -> seconds to rest`: an `Outage` is waited out, any other
+error rests it, longer each time, while the others go on. What it counts goes up in `counts`; health shows it
+by its name, metrics may ask the service's `Detecting` for its counts. Work that needs the processor for
+longer than a second leaves it to the others in between, or runs in a thread.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from typing import Final
 import attrs
 
 from actors.analyst import CaseAnalyst
-from actors.folder import TraceFolder
+from actors.tally_updater import TallyUpdater
 from svc.detecting.case_keeper import AHEAD, ROUND_S, CaseKeeper
+from svc.detecting.detector_runner import DetectorRunner, Stores
 from svc.detecting.encoded import EncodedJudge
+from svc.detecting.event_judges import ModelJudge, SecretJudge, SignatureJudge
 from svc.detecting.judge import Judge
-from svc.detecting.looks import Looks, Stores
-from svc.detecting.sightings import ModelJudge, SecretJudge, SignatureJudge
 from svc.domain.detect.detector import Detector
 from svc.domain.detect.encoded import ENCODED
 from svc.domain.detect.table import DETECTORS
@@ -34,9 +34,9 @@ from svc.store.detection.detector_settings import DetectorSettingStore
 from svc.store.detection.due import DueStore
 from svc.store.detection.encoding import EncodeStore
 from svc.store.detection.finding_states import FindingStates
-from svc.store.detection.folding import FoldStore
 from svc.store.detection.rule_reports import RuleReports
 from svc.store.detection.tallies import TallyStore
+from svc.store.detection.tallying import PostgresTallyQueue
 from svc.store.postgres.database import Database
 
 #: Does a piece of work and says for how many seconds to rest.
@@ -44,7 +44,7 @@ Work = Callable[[], Awaitable[float]]
 
 
 @attrs.frozen(eq=False)
-class RoundMeans:
+class RoundContext:
     """What rounds work with: the database, the key of secrets' marks, whether ingest needs the machine."""
 
     database: Database
@@ -62,26 +62,26 @@ class Round:
     """
 
     name: str
-    build: Callable[[RoundMeans, Counter[str]], Work]
+    build: Callable[[RoundContext, Counter[str]], Work]
     asks_encoder: bool = False
 
 
-def _trace_folder(means: RoundMeans, counts: Counter[str]) -> Work:
-    shelf = FoldStore(means.database, secret_key=means.secret_key)
-    if means.encoder is not None:
-        shelf.encoded = tuple(ENCODED)
-    return TraceFolder(shelf=shelf, busy=means.busy, counts=counts).round
+def _tally_updater(context: RoundContext, counts: Counter[str]) -> Work:
+    store = PostgresTallyQueue(context.database, secret_key=context.secret_key)
+    if context.encoder is not None:
+        store.encoded = tuple(ENCODED)
+    return TallyUpdater(store=store, busy=context.busy, counts=counts).round
 
 
-def _judge(detector: Detector) -> Callable[[RoundMeans, Counter[str]], Work]:
-    kind = _SIGHTINGS.get(detector.name, Judge)
+def _judge(detector: Detector) -> Callable[[RoundContext, Counter[str]], Work]:
+    kind = _EVENT_JUDGES.get(detector.name, Judge)
 
-    def build(means: RoundMeans, counts: Counter[str]) -> Work:
+    def build(context: RoundContext, counts: Counter[str]) -> Work:
         return kind(
             detector,
-            Stores.over(means.database, DetectorSettingStore(means.database)),
-            means.interval_s,
-            means.false_alarms_per_month,
+            Stores.over(context.database, DetectorSettingStore(context.database)),
+            context.interval_s,
+            context.false_alarms_per_month,
             counts,
             at_once=detector.name in AHEAD,
         ).round
@@ -89,26 +89,26 @@ def _judge(detector: Detector) -> Callable[[RoundMeans, Counter[str]], Work]:
     return build
 
 
-def _encoded(detector: Detector) -> Callable[[RoundMeans, Counter[str]], Work]:
-    def build(means: RoundMeans, counts: Counter[str]) -> Work:
-        if means.encoder is None:
+def _encoded(detector: Detector) -> Callable[[RoundContext, Counter[str]], Work]:
+    def build(context: RoundContext, counts: Counter[str]) -> Work:
+        if context.encoder is None:
             raise AssertionError("a round that asks an encoder runs where there is one")
         return EncodedJudge(
             detector,
-            means.encoder,
-            EncodeStore(means.database),
-            DueStore(means.database),
-            DetectorSettingStore(means.database),
+            context.encoder,
+            EncodeStore(context.database),
+            DueStore(context.database),
+            DetectorSettingStore(context.database),
             _now,
-            means.interval_s,
+            context.interval_s,
             counts,
         ).round
 
     return build
 
 
-def _case_keeper(means: RoundMeans, counts: Counter[str]) -> Work:
-    database = means.database
+def _case_keeper(context: RoundContext, counts: Counter[str]) -> Work:
+    database = context.database
     return CaseKeeper(
         work=CaseworkStore(database),
         due=DueStore(database),
@@ -118,27 +118,27 @@ def _case_keeper(means: RoundMeans, counts: Counter[str]) -> Work:
         states=CaseStates(database),
         now=_now,
         counts=counts,
-        round_s=min(ROUND_S, means.interval_s),
+        round_s=min(ROUND_S, context.interval_s),
     ).round
 
 
-def _case_analyst(means: RoundMeans, counts: Counter[str]) -> Work:
-    return CaseAnalyst(shelf=RuleReports(means.database), now=_now, counts=counts).round
+def _case_analyst(context: RoundContext, counts: Counter[str]) -> Work:
+    return CaseAnalyst(store=RuleReports(context.database), now=_now, counts=counts).round
 
 
 def _now() -> datetime:
     return datetime.now(UTC)
 
 
-#: Detectors whose single sightings count; all others are judged by an engine.
-_SIGHTINGS: Final[Mapping[str, type[Looks]]] = {
+#: Detectors whose single events count; all others are judged by an engine.
+_EVENT_JUDGES: Final[Mapping[str, type[DetectorRunner]]] = {
     "secret_leak": SecretJudge,
     "new_signature": SignatureJudge,
     "model_change": ModelJudge,
 }
 
 ROUNDS: Final = (
-    Round("trace-folder", _trace_folder),
+    Round("trace-folder", _tally_updater),
     *(
         Round(f"judge-{name.replace('_', '-')}", _judge(detector))
         for name, detector in DETECTORS.items()

@@ -32,7 +32,7 @@ from protocol.detecting import (
 )
 from protocol.framing import Frames
 from protocol.storage import Outage
-from svc.detecting.rounds import ROUNDS, Round, RoundMeans
+from svc.detecting.rounds import ROUNDS, Round, RoundContext
 from svc.outside.encoder import Encoder
 from svc.runtime.asyncio_loop import asyncio_loop
 from svc.runtime.child import END_TIMEOUT_S, end_with_parent, end_within, parent_pipe, run_for_parent
@@ -107,7 +107,7 @@ async def _live(orders_fd: int, answers_fd: int) -> None:
             if start.alone:
                 await _give_up(database)
             busy = False
-            means = RoundMeans(
+            context = RoundContext(
                 database=database,
                 secret_key=start.secret_key,
                 busy=lambda: busy,
@@ -118,9 +118,9 @@ async def _live(orders_fd: int, answers_fd: int) -> None:
             kept_rounds = [
                 KeptRound(row, Vitals(row.name, spare=True))
                 for row in ROUNDS
-                if means.encoder is not None or not row.asks_encoder
+                if context.encoder is not None or not row.asks_encoder
             ]
-            await keep_rounds(nursery, means, kept_rounds)
+            await keep_rounds(nursery, context, kept_rounds)
             nursery.start_soon(_report, kept_rounds, answers)
             collect_seldom()
             while (message := await _next(orders, frames)) is not None:
@@ -140,12 +140,12 @@ async def _give_up(database: Database) -> None:
         log.warning("what a process before this one held runs out by itself: %s", outage)
 
 
-async def keep_rounds(nursery: trio.Nursery, means: RoundMeans, rounds: Sequence[KeptRound]) -> None:
+async def keep_rounds(nursery: trio.Nursery, context: RoundContext, rounds: Sequence[KeptRound]) -> None:
     """Start every round, each kept for itself."""
     for kept_round in rounds:
 
         def build(kept_round: KeptRound = kept_round) -> Repeating:
-            return Repeating(kept_round.row.build(means, kept_round.counts), kept_round.vitals)
+            return Repeating(kept_round.row.build(context, kept_round.counts), kept_round.vitals)
 
         await nursery.start(partial(keep, build, kept_round.vitals))
 

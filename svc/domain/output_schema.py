@@ -1,7 +1,7 @@
 """What a call site should answer: whether the JSON Schema that its owners wrote is one, and compiling it.
 
-Called by whoever takes a taxonomy, before it is stored, and by the fold. Never follows a reference out of the
-schema.
+Called by whoever takes a taxonomy, before it is stored, and by tallying. Never follows a reference out of
+the schema.
 """
 
 from __future__ import annotations

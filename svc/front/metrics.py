@@ -20,11 +20,11 @@ from actors.alerts import AlertTally
 from actors.backups import BackupTally
 from actors.disk_budget import DiskTally
 from actors.drainer import Tally
-from actors.folder import FAILED
 from actors.roller import RollerTally
 from actors.spool.memory import SpoolState
 from actors.supervision import Board
 from actors.sweeper import SweepTally
+from actors.tally_updater import FAILED
 from actors.tee import TeeTally
 from svc.front.health import Ledger
 from svc.front.otlp.intake import IntakeTally
@@ -42,8 +42,8 @@ class Sources:
     quotas: Quotas
     tally: Tally
     roller: RollerTally
-    #: What the folder has counted, by name.
-    folder: Callable[[], Mapping[str, int]]
+    #: What the tally updater has counted, by name.
+    tallying: Callable[[], Mapping[str, int]]
     sweep: SweepTally
     keys: Callable[[], Mapping[str, int]]
     sign_ins: Callable[[], Mapping[str, int]]
@@ -160,7 +160,7 @@ class _Snapshots(Collector):
         yield crashes
         yield _counter("svc_traces_rolled", "Traces looked at by the roller.", s.roller.rolled)
         yield _counter("svc_traces_settled", "Traces settled.", s.roller.settled)
-        yield from _folding(s.folder())
+        yield from _tallying(s.tallying())
         yield _counter("svc_retention_sweeps", "Retention sweeps completed.", s.sweep.sweeps)
         yield _counter("svc_retention_dropped_days", "Days dropped, one for each table.", s.sweep.days)
         yield _counter("svc_retention_freed_rows", "Rows that expired, about.", s.sweep.rows)
@@ -193,7 +193,7 @@ _LINKS: Final = {
 }
 
 
-def _folding(counts: Mapping[str, int]) -> Iterable[Metric]:
+def _tallying(counts: Mapping[str, int]) -> Iterable[Metric]:
     for name, key, text in (
         ("svc_traces_folded", "traces", "Traces counted by the detectors."),
         ("svc_traces_folded_again", "again", "Traces counted anew after a change."),

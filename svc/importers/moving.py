@@ -42,7 +42,7 @@ BY_DATABASE: Final = "the database refused it"
 _T = TypeVar("_T")
 
 
-class ImportShelf(Protocol):
+class ImportStore(Protocol):
     """Where spans are stored, dated back, and found again. All verbs raise `Outage`."""
 
     async def write(self, spans: Sequence[StoredSpan], came: Callable[[StoredSpan], datetime]) -> Written:
@@ -58,13 +58,13 @@ class ImportShelf(Protocol):
 class HistoryMove:
     """What a run needs. `expired_before` is when the project's term of retention begins, None for never.
 
-    `shelf` is None for a run that only looks. `spans_a_s` bounds the speed; 0 is as fast as the store takes.
+    `store` is None for a run that only looks. `spans_a_s` bounds the speed; 0 is as fast as the store takes.
     """
 
     project_id: int
     source: Source
     decode: Callable[[Batch], Iterator[list[StoredSpan]]]
-    shelf: ImportShelf | None
+    store: ImportStore | None
     limits: Limits
     expired_before: datetime | None
     now: Callable[[], datetime]
@@ -88,11 +88,11 @@ class HistoryMove:
     async def compare(self, journal: Journal) -> tuple[SourceSums, StoredSums]:
         """What the source gave, and what of it is stored."""
         source_sums, stored_sums = journal.told(), StoredSums()
-        if self.shelf is None:
+        if self.store is None:
             return source_sums, stored_sums
         for ids in journal.seen(_CHECKED_SPANS):
             group_sums = await self._patiently(
-                partial(self.shelf.found, self.project_id, ids, stored_sums.last_trace)
+                partial(self.store.found, self.project_id, ids, stored_sums.last_trace)
             )
             stored_sums = StoredSums(
                 stored_sums.spans + group_sums.spans,
@@ -110,10 +110,10 @@ class HistoryMove:
         while group := list(islice(spans, GROUP_SPANS)):
             began_s = trio.current_time()
             storable = [span for span in group if self._is_wanted(span, journal)]
-            if storable and self.shelf is not None:
+            if storable and self.store is not None:
                 if self.room is not None:
                     await self._patiently(self.room)
-                await self._store(self.shelf, storable, page, journal)
+                await self._store(self.store, storable, page, journal)
             await trio.lowlevel.checkpoint()
             if self.spans_a_s:
                 await trio.sleep_until(began_s + len(group) / self.spans_a_s)
@@ -153,22 +153,22 @@ class HistoryMove:
         return True
 
     async def _store(
-        self, shelf: ImportShelf, spans: list[StoredSpan], page: ImportPage, journal: Journal
+        self, store: ImportStore, spans: list[StoredSpan], page: ImportPage, journal: Journal
     ) -> None:
         def arrival_of(span: StoredSpan) -> datetime:
             arrived_at = page.came.get(span.row.trace_id + span.row.span_id)
             return arrived_at or span.row.ended_at or span.row.started_at
 
         try:
-            written = await self._patiently(partial(shelf.write, spans, arrival_of))
+            written = await self._patiently(partial(store.write, spans, arrival_of))
         except (StoreRefused, WriteFailed):
             if len(spans) == 1:
                 journal.moved.refuse({BY_DATABASE: 1})
                 return
             # One of them is at fault: halves, until it stands alone.
             half = len(spans) // 2
-            await self._store(shelf, spans[:half], page, journal)
-            await self._store(shelf, spans[half:], page, journal)
+            await self._store(store, spans[:half], page, journal)
+            await self._store(store, spans[half:], page, journal)
             return
         journal.moved.stored += written.stored
         journal.moved.known += written.duplicates

@@ -14,7 +14,7 @@ import attrs
 from protocol.agents import RunKind
 from svc.store.agents.reads import RunReads
 from svc.web import words
-from svc.web.case_words import VERDICTS
+from svc.web.case_text import VERDICTS
 from svc.web.page import Visit
 
 #: Why a run waits for people, and what they can do.

@@ -15,7 +15,7 @@ import attrs
 from svc.store.detection.cases import CaseStore
 from svc.store.detection.charts import ChartReads
 from svc.store.detection.inbox import CaseAround, InboxReads
-from svc.web import case_words, words
+from svc.web import case_text, words
 from svc.web.agent_view import AgentView, agent_of
 from svc.web.charts import Chart, ChartFrame, chart
 from svc.web.page import Visit
@@ -41,19 +41,19 @@ class CaseView:
 
     case: Mapping[str, Any]
     around: CaseAround
-    title: case_words.Title
+    title: case_text.Title
     severity: tuple[str, str, str]
     figures: list[tuple[str, str]]
     chart: Chart | None
     #: By engine, the one that stands on top first, with its row: `id`, `finished_at`.
-    reports: list[tuple[Mapping[str, Any], case_words.ToldReport]]
+    reports: list[tuple[Mapping[str, Any], case_text.ToldReport]]
     exemplars: list[dict[str, Any]]
     steps: list[tuple[Mapping[str, Any], str]]
     ticket: str
     agent: AgentView
 
     @property
-    def report(self) -> case_words.ToldReport | None:
+    def report(self) -> case_text.ToldReport | None:
         """The one that stands on top."""
         return self.reports[0][1] if self.reports else None
 
@@ -83,7 +83,7 @@ async def view_of(visit: Visit, reference: str) -> CaseView | None:
     reads = InboxReads(visit.means.questions)
     around = (await reads.around(project_id, [case["id"]]))[case["id"]]
     cited = await reads.cited(project_id, [exemplar["trace_id"] for exemplar in case["exemplars"]])
-    severity = case_words.SEVERITIES[case["severity"]]
+    severity = case_text.SEVERITIES[case["severity"]]
     tone = severity[1] if case["state"] != "resolved" else "soft"
     exemplars = [
         {**exemplar, "asked": cited_trace.asked if (cited_trace := cited.get(exemplar["trace_id"])) else None}
@@ -93,18 +93,18 @@ async def view_of(visit: Visit, reference: str) -> CaseView | None:
     reports = [
         (row, report)
         for row in agent.reports.values()
-        if (report := case_words.ToldReport.of(row["report"])) is not None
+        if (report := case_text.ToldReport.of(row["report"])) is not None
     ]
     view = CaseView(
         case,
         around,
-        case_words.Title.of(case["title"]),
+        case_text.Title.of(case["title"]),
         severity,
-        case_words.figures(case, around.evidence, around.trace_count),
+        case_text.figures(case, around.evidence, around.trace_count),
         await _chart(visit, case, around, tone),
         reports,
         exemplars,
-        [(event, case_words.step(event)) for event in case["events"]],
+        [(event, case_text.step(event)) for event in case["events"]],
         "",
         agent,
     )

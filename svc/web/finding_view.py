@@ -11,11 +11,11 @@ from typing import Any, Final
 
 import attrs
 
+from svc.domain.detect.finding_text import instant
 from svc.domain.detect.slots import SLOTS_PER_HOUR, slot_at
-from svc.domain.detect.telling import instant
 from svc.store.detection.charts import ChartReads, is_size, unit_of
 from svc.store.detection.statistic_path import StatisticReads
-from svc.web import case_words, words
+from svc.web import case_text, words
 from svc.web.charts import Chart, ChartFrame, ClimbLine, LogAxis, chart, climb, log_axis
 from svc.web.page import Visit
 
@@ -47,7 +47,7 @@ async def drawn_of(visit: Visit, finding: Mapping[str, Any]) -> Drawn:
         steps,
         onset,
         (_moment(finding["onset_low_at"]), _moment(finding["onset_high_at"])),
-        case_words.SEVERITIES[finding["severity"]][1] if finding["closed_at"] is None else "soft",
+        case_text.SEVERITIES[finding["severity"]][1] if finding["closed_at"] is None else "soft",
         measure,
         finding["metric"],
         finding["baseline_value"],
@@ -110,9 +110,9 @@ async def marks_of(visit: Visit, finding: Mapping[str, Any]) -> list[dict[str, A
     marks = await StatisticReads(visit.means.questions).marks(visit.project.id, first, end)
     return [
         {
-            "what": case_words.MARKS.get(mark.measure, mark.measure),
+            "what": case_text.MARKS.get(mark.measure, mark.measure),
             "where": mark.subject.partition(":")[2],
-            "value": case_words.detail(mark.detail),
+            "value": case_text.detail(mark.detail),
             "at": instant(mark.slot),
         }
         for mark in marks

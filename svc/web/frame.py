@@ -7,8 +7,8 @@ from typing import Final
 import attrs
 
 from svc.store.reads.frame import FrameReads
-from svc.web.instruments import IngestLight
 from svc.web.page import Visit
+from svc.web.process_view import IngestLight
 
 
 @attrs.frozen
@@ -79,6 +79,6 @@ async def frame_of(visit: Visit, page_paths: frozenset[str]) -> PageFrame:
             "prices": "settings",
         }.get(below, below),
         overview.open_cases,
-        visit.instruments.ingest(),
+        visit.process_view.ingest(),
         visit.email,
     )

@@ -12,7 +12,7 @@ import attrs
 
 from svc.store.detection.charts import ChartReads, LineAsked
 from svc.store.detection.inbox import CaseAround, InboxReads
-from svc.web import case_words, words
+from svc.web import case_text, words
 from svc.web.charts import ChartFrame, SmallLine, line_frame, small_line
 from svc.web.page import Visit
 from svc.web.render import query
@@ -24,7 +24,7 @@ class InboxRow:
 
     case: dict[str, Any]
     around: CaseAround
-    title: case_words.Title
+    title: case_text.Title
     severity: tuple[str, str, str]
     line: SmallLine | None
     address: str
@@ -33,7 +33,7 @@ class InboxRow:
     def analysis(self) -> str:
         """How far its analysis is."""
         if self.around.verdict is not None:
-            return case_words.verdict(self.around.verdict).lower()
+            return case_text.verdict(self.around.verdict).lower()
         if self.around.rca == "running":
             return "being looked into"
         return "analysis failed" if self.around.rca == "failed" else "not analysed yet"
@@ -59,8 +59,8 @@ async def rows_of(visit: Visit, cases: list[dict[str, Any]], tab: str, now: date
         InboxRow(
             case,
             around[case["id"]],
-            case_words.Title.of(case["title"]),
-            case_words.SEVERITIES[case["severity"]],
+            case_text.Title.of(case["title"]),
+            case_text.SEVERITIES[case["severity"]],
             lines.get(case["id"]),
             query(visit.base + "/triage", tab=None if tab == "open" else tab, case=case["reference"]),
         )

@@ -17,8 +17,8 @@ from svc.store.reads.trace_numbers import TraceNumbers
 from svc.store.reads.trace_payloads import TracePayloads
 from svc.web import words
 from svc.web.aged_out import aged_out
+from svc.web.message_parts import Room, steps
 from svc.web.page import PROJECT, Visit
-from svc.web.parts import Room, steps
 from svc.web.render import query
 
 TRACE: Final = PROJECT + "/traces/{traceId}"

@@ -11,10 +11,10 @@ import msgspec
 from protocol.refusals import API_UNAUTHORIZED
 from svc.domain.access import Permission, Role, may
 from svc.front.auth.callers import Person
-from svc.front.auth.calls import Call, Means, Rule
+from svc.front.auth.calls import Call, Context, Rule
 from svc.store.accounts.projects import Org, Project
-from svc.web.instruments import Instruments
-from svc.web.look import Look
+from svc.web.preferences import Preferences
+from svc.web.process_view import ProcessView
 
 #: Path prefixes of pages.
 ORG: Final = "/orgs/{orgSlug}"
@@ -28,14 +28,14 @@ class Visit:
     call: Call[Any]
     #: The parameters behind the question mark; of several of a name the first.
     query: Mapping[str, str]
-    look: Look
-    instruments: Instruments
+    preferences: Preferences
+    process_view: ProcessView
     #: Path and query, as they were asked for.
     address: str
     form: Any = None
 
     @property
-    def means(self) -> Means:
+    def means(self) -> Context:
         """What handlers call inwards."""
         return self.call.means
 

@@ -51,7 +51,7 @@ async def forecast_of(visit: Visit, terms: Terms) -> RetentionForecast:
     a_day = await reads.a_day(visit.project.id, day_of(visit.means.now()))
     bytes_a_day = round(a_day.spans * (disk.bytes_per_span or 0.0))
     settles = bytes_a_day * terms.traces if terms.traces else None
-    return RetentionForecast(a_day, bytes_a_day, settles, visit.instruments.process.disk_free())
+    return RetentionForecast(a_day, bytes_a_day, settles, visit.process_view.process.disk_free())
 
 
 async def frees(visit: Visit, terms: Terms) -> Frees | None:

@@ -31,11 +31,11 @@ from protocol.refusals import (
     Refused,
 )
 from protocol.storage import Outage, StoreRefused
-from svc.front.auth.calls import Call, Means, admit, lowered
+from svc.front.auth.calls import Call, Context, admit, lowered
 from svc.web.frame import frame_of
-from svc.web.instruments import Instruments
-from svc.web.look import LAST_COOKIE, Look, look_cookie
 from svc.web.page import PROJECT, Go, Html, PageRoute, Sent, Visit
+from svc.web.preferences import LAST_COOKIE, Preferences, preference_cookie
+from svc.web.process_view import ProcessView
 from svc.web.render import Asked, Renderer
 
 log = logging.getLogger(__name__)
@@ -51,8 +51,8 @@ _FORM_FIELDS: Final = 200
 class Site:
     """The pages of one process."""
 
-    means: Means
-    instruments: Instruments
+    means: Context
+    process_view: ProcessView
     pages: tuple[PageRoute, ...]
     renderer: Renderer
     #: Since when the store has not answered a page.
@@ -93,53 +93,58 @@ class Site:
 
     async def _answered(self, page: PageRoute, path: dict[str, str]) -> Response:
         headers = lowered(request.headers)
-        negotiation, look = Asked.of(headers), Look.of(headers)
+        negotiation, preferences = Asked.of(headers), Preferences.of(headers)
         visit: Visit | None = None
         try:
             client = self.means.surroundings.client(request.remote_addr, request.scheme, headers)
             call = await admit(self.means, page.rule, client, headers, path)
             if isinstance(call, Refusal):
-                return await self._refused(call, None, negotiation, look)
-            visit = await self._visit(page, call, look)
+                return await self._refused(call, None, negotiation, preferences)
+            visit = await self._visit(page, call, preferences)
             answer = await page.handler(visit)
             if isinstance(answer, Refusal):
-                return await self._refused(answer, visit, negotiation, look)
+                return await self._refused(answer, visit, negotiation, preferences)
             if isinstance(answer, Go):
                 return self.renderer.gone(answer)
             if isinstance(answer, Sent):
                 return self.renderer.sent(answer, negotiation)
-            response = await self._page(answer, visit, negotiation, look)
+            response = await self._page(answer, visit, negotiation, preferences)
             self._away_since = None
             return response
         except Refused as refused:
-            return await self._refused(refused.refusal, visit, negotiation, look)
+            return await self._refused(refused.refusal, visit, negotiation, preferences)
         except Outage:
             self._away_since = self._away_since or self.means.now()
-            return await self._refused(UNAVAILABLE, None, negotiation, look)
+            return await self._refused(UNAVAILABLE, None, negotiation, preferences)
         except StoreRefused:
             # Such as U+0000, which PostgreSQL keeps in no text.
-            return await self._refused(BAD_REQUEST, None, negotiation, look)
+            return await self._refused(BAD_REQUEST, None, negotiation, preferences)
         except Exception as error:
             log.exception("a page at %s failed", request.path, exc_info=error)
-            return await self._refused(INTERNAL, None, negotiation, look)
+            return await self._refused(INTERNAL, None, negotiation, preferences)
 
-    async def _visit(self, page: PageRoute, call: Call[None], look: Look) -> Visit:
+    async def _visit(self, page: PageRoute, call: Call[None], preferences: Preferences) -> Visit:
         form = None
         if page.form is not None:
             form = _read_form(cast(bytes, await request.get_data(cache=False)), page.form)
         query = request.query_string.decode("latin-1")
         address = request.path + (f"?{query}" if query else "")
-        return Visit(call, request.args.to_dict(), look, self.instruments, address, form)
+        return Visit(call, request.args.to_dict(), preferences, self.process_view, address, form)
 
-    async def _page(self, answer: Html, visit: Visit, negotiation: Asked, look: Look) -> Response:
-        context = self._context(look, answer)
+    async def _page(
+        self, answer: Html, visit: Visit, negotiation: Asked, preferences: Preferences
+    ) -> Response:
+        context = self._context(preferences, answer)
         cookies = answer.cookies
         if not answer.part and visit.call.maybe_project is not None:
             context["frame"] = await frame_of(visit, self._places())
             context["base"] = visit.base
             project_path = f"{visit.org.slug}/{visit.project.slug}"
-            if look.last != (visit.org.slug, visit.project.slug) and "sec-purpose" not in visit.call.headers:
-                cookies = (*cookies, look_cookie(LAST_COOKIE, project_path))
+            if (
+                preferences.last != (visit.org.slug, visit.project.slug)
+                and "sec-purpose" not in visit.call.headers
+            ):
+                cookies = (*cookies, preference_cookie(LAST_COOKIE, project_path))
         elif answer.part and visit.call.maybe_project is not None:
             context["base"] = visit.base
         context["visit"] = visit
@@ -149,10 +154,10 @@ class Site:
         below = PROJECT + "/"
         return frozenset(page.path.removeprefix(below) for page in self.pages if page.path.startswith(below))
 
-    def _context(self, look: Look, answer: Html) -> dict[str, Any]:
+    def _context(self, preferences: Preferences, answer: Html) -> dict[str, Any]:
         return {
-            "look": look,
-            "zone": look.zone,
+            "preferences": preferences,
+            "zone": preferences.zone,
             "now": self.means.now(),
             "modules": answer.modules,
             "frame": None,
@@ -160,7 +165,7 @@ class Site:
         }
 
     async def _refused(
-        self, refusal: Refusal, visit: Visit | None, negotiation: Asked, look: Look
+        self, refusal: Refusal, visit: Visit | None, negotiation: Asked, preferences: Preferences
     ) -> Response:
         part = PART_HEADER in request.headers
         if refusal is API_UNAUTHORIZED and not part and request.method == "GET":
@@ -179,10 +184,10 @@ class Site:
         )
         if visit is not None and visit.call.maybe_project is not None and not part:
             try:
-                return await self._page(answer, visit, negotiation, look)
+                return await self._page(answer, visit, negotiation, preferences)
             except Outage:
                 pass
-        return await self.renderer.shown(answer, self._context(look, answer), negotiation)
+        return await self.renderer.shown(answer, self._context(preferences, answer), negotiation)
 
     async def _static(self, digest: str, name: str) -> Response:
         response = self.renderer.asset(digest, name, Asked.of(lowered(request.headers)))

@@ -1,18 +1,17 @@
-"""Wiring of agents: the launcher's shelf and desk over the stores, and where the runner is.
+"""Wiring of agents: the launcher's stores and requests, and where the runner is.
 
-`RunBooks` puts the stores of runs together as the launcher's port, `RequestDesk` makes requests: what is
-claimed, whose model, which key. `agent_loops` builds the actors.
+`StoredRunRequests` makes requests: what is claimed, whose model, which key. `agent_loops` builds the actors.
 
-Secrets: the desk opens an integration's secret at the claim and hands it to one request.
+Secrets: `StoredRunRequests` opens an integration's secret at the claim and hands it to one request.
 """
 
 from __future__ import annotations
 
 import secrets
 import socket
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from datetime import datetime, timedelta
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from datetime import timedelta
 from functools import partial
 from typing import Any, Final, cast
 
@@ -24,8 +23,7 @@ from actors.launcher import Launcher, LauncherState
 from actors.ports import RunnerHost, RunnerLink
 from actors.runner_child import NamedRunner, RunnerChild
 from actors.supervision import Actor, Board, Vitals
-from protocol.agents import PURPOSES, RUN_TOOLS, ParkedFor, RunAbandoned, RunHeld, RunLease, Spent
-from protocol.detection import SYSTEM
+from protocol.agents import PURPOSES, RUN_TOOLS, ParkedFor, RunLease
 from protocol.running import Credential, McpPlace, Provider, RepoPlace, RunRequest
 from protocol.sealed import Lost
 from protocol.storage import Eviction
@@ -39,10 +37,10 @@ from svc.runtime.child import child
 from svc.runtime.clock import now
 from svc.store.accounts.audit import SYSTEM as ACTOR
 from svc.store.accounts.integrations import Integration
-from svc.store.accounts.keys import KeyStore
+from svc.store.accounts.keys import PostgresKeyStore
 from svc.store.agents.claims import ClaimReads
 from svc.store.agents.outcomes import OutcomeStore
-from svc.store.agents.runs import RunStore
+from svc.store.agents.runs import PostgresRunStore
 from svc.store.postgres.database import Database
 from svc.wiring.runner import COMPOSED_RUNNER, surrounding
 
@@ -53,75 +51,12 @@ NOTE_CHARS: Final = 300
 
 
 @attrs.frozen
-class RunBooks:
-    """Implements `RunShelf` over the stores of runs."""
-
-    database: Database
-
-    async def press_automatic(self, moment: datetime) -> int:
-        """Have findings triaged in projects that want it by itself."""
-        return await RunStore(self.database).press_automatic(SYSTEM, moment)
-
-    async def claim(self, moment: datetime) -> RunLease | RunAbandoned | None:
-        """Hold the run that is due longest."""
-        return await RunStore(self.database).claim(moment)
-
-    async def renew(self, lease: RunLease) -> RunHeld | None:
-        """Hold on to it."""
-        return await RunStore(self.database).renew(lease)
-
-    async def asked_with(self, lease: RunLease, request: RunRequest) -> bool:
-        """Keep what it is asked with, less its secrets."""
-        choice = lease.settings.models.get(lease.kind)
-        return await RunStore(self.database).asked_with(
-            lease,
-            cast(Mapping[str, Any], msgspec.to_builtins(request.plain())),
-            request.model,
-            None if choice is None else choice.integration_id,
-        )
-
-    async def progress(self, lease: RunLease, spent: Spent, events: Sequence[Mapping[str, Any]]) -> bool:
-        """Keep what happened."""
-        return await RunStore(self.database).progress(lease, spent, events)
-
-    async def ran_on(self, lease: RunLease, model: str) -> bool:
-        """Name the model that did it."""
-        return await RunStore(self.database).ran_on(lease, model)
-
-    async def park(self, lease: RunLease, reason: ParkedFor, spent: Spent) -> bool:
-        """Wait for people."""
-        return await RunStore(self.database).park(lease, reason, spent)
-
-    async def refund(self, lease: RunLease, due_s: float, why: str, spent: Spent, moment: datetime) -> bool:
-        """Give it back."""
-        return await RunStore(self.database).refund(lease, due_s, why, spent, moment)
-
-    async def finish(
-        self, lease: RunLease, answer: Mapping[str, Any], spent: Spent, moment: datetime
-    ) -> bool:
-        """Keep what it came to."""
-        return await OutcomeStore(self.database).finish(lease, answer, spent, moment)
-
-    async def fail(self, lease: RunLease, why: str, spent: Spent, moment: datetime, *, final: bool) -> bool:
-        """An attempt came to nothing."""
-        return await OutcomeStore(self.database).fail(lease, why, spent, moment, final=final)
-
-    async def cancelled(self, lease: RunLease, spent: Spent, moment: datetime) -> bool:
-        """It ended as somebody wanted."""
-        return await OutcomeStore(self.database).cancelled(lease, spent, moment)
-
-    def notices(self) -> AbstractAsyncContextManager[AsyncIterator[str]]:
-        """Hear when to look."""
-        return RunStore(self.database).notices()
-
-
-@attrs.frozen
-class RequestDesk:
-    """Implements `RunDesk`. `mcp_url` says where the runner reaches this service; `evict` forgets a key
+class StoredRunRequests:
+    """Implements `RunRequests`. `mcp_url` says where the runner reaches this service; `evict` forgets a key
     here."""
 
     database: Database
-    keys: KeyStore
+    keys: PostgresKeyStore
     seals: Seals
     mcp_url: Callable[[], str]
     evict: Callable[[Eviction], None]
@@ -212,7 +147,7 @@ class RequestDesk:
             purpose=PURPOSES[lease.kind],
             expires_at=until,
         )
-        await RunStore(self.database).holds_key(lease, creation.key.id)
+        await PostgresRunStore(self.database).holds_key(lease, creation.key.id)
         mcp = msgspec.structs.replace(request.mcp, token=creation.plaintext)
         return creation.key.id, msgspec.structs.replace(request, mcp=mcp)
 
@@ -284,7 +219,7 @@ Loop = tuple[Callable[[], Actor], Vitals]
 
 
 def agent_loops(
-    settings: Settings, database: Database, desk: RequestDesk, state: LauncherState, board: Board
+    settings: Settings, database: Database, requests: StoredRunRequests, state: LauncherState, board: Board
 ) -> list[Loop]:
     """The launcher, and the runner where that is a child. None while nobody can open a project to a run."""
     if settings.auth_disabled:
@@ -308,10 +243,18 @@ def agent_loops(
     else:
         url = settings.launcher_url or COMPOSED_RUNNER
         host = NamedRunner(RunnerClient(url, settings.runner_key or ""))
-    books = RunBooks(database)
+    runs, outcomes = PostgresRunStore(database), OutcomeStore(database)
     loops.append(
         (
-            lambda: Launcher(shelf=books, desk=desk, host=host, now=now, state=state, vitals=vitals),
+            lambda: Launcher(
+                store=runs,
+                outcomes=outcomes,
+                requests=requests,
+                host=host,
+                now=now,
+                state=state,
+                vitals=vitals,
+            ),
             vitals,
         )
     )

@@ -46,12 +46,12 @@ from svc.domain.alerts.params import (
 )
 from svc.domain.quantities import duration
 from svc.runtime.clock import now
-from svc.store.alerts.deliveries import DeliveryStore
+from svc.store.alerts.deliveries import PostgresDeliveryStore
 from svc.store.alerts.gathering import GatheringStore
-from svc.store.alerts.standing import StandingStore
+from svc.store.alerts.standing import PostgresStandingStore
 from svc.store.alerts.watching import WatchStore
 from svc.store.reads.alert_looks import StoredLooks
-from svc.wiring.alert_post import AlertPost
+from svc.wiring.alert_dispatcher import AlertDispatcher
 from svc.wiring.pools import Pools
 from svc.wiring.safekeeping import Safekeeping
 from svc.wiring.tls import Tls
@@ -66,26 +66,6 @@ _AWAY: Final = "The database does not answer: spans wait in the spool while it h
 _UNWRITTEN: Final = "what was told while the database was away is being written down"
 
 
-@attrs.frozen
-class AlertBooks:
-    """Implements `AlertOutbox` over its two stores."""
-
-    gathering: GatheringStore
-    deliveries: DeliveryStore
-
-    async def gather(self, moment: datetime) -> int:
-        """Make messages of what rules have to tell."""
-        return await self.gathering.gather(moment)
-
-    async def give_up(self) -> int:
-        """End what cannot be delivered."""
-        return await self.deliveries.give_up()
-
-    async def counts(self) -> Mapping[str, Any]:
-        """What waits."""
-        return await self.deliveries.counts()
-
-
 def copy_name(settings: Settings) -> str:
     """What this copy is called: its host, and its port, by which two copies on one host differ."""
     host, port = socket.gethostname(), settings.http_bind[1]
@@ -96,7 +76,7 @@ def copy_name(settings: Settings) -> str:
 class OwnLooks:
     """Looks at what this process knows of itself. `ingest` is that component of its health."""
 
-    post: AlertPost
+    dispatcher: AlertDispatcher
     ingest: Callable[[], Mapping[str, Any]]
     safekeeping: Safekeeping
     tls: Tls | None
@@ -113,7 +93,7 @@ class OwnLooks:
             "backup.old": self.backup,
             "certificate.expiring": self.certificate,
         }
-        return {kind: look for kind, look in looks.items() if self.post.unwatched(kind) is None}
+        return {kind: look for kind, look in looks.items() if self.dispatcher.unwatched(kind) is None}
 
     async def down(self, rule: AlertRule, moment: datetime) -> RuleSightings:
         """Whether ingest is down here, and since when."""
@@ -174,8 +154,8 @@ class OwnLooks:
 
 def alert_loops(pools: Pools, board: Board, own: OwnLooks, tally: AlertTally) -> list[Loop]:
     """How to build each of them, and its vitals on the board."""
-    database, post = pools.upkeep, own.post
-    books = AlertBooks(GatheringStore(database), DeliveryStore(database))
+    database, dispatcher = pools.upkeep, own.dispatcher
+    gathering, deliveries = GatheringStore(database), PostgresDeliveryStore(database)
     # Figures may take long to count.
     looks: dict[RuleKind, Look] = {**own.table(), **StoredLooks(pools.questions).table()}
     watcher = board.enrol("alert-watcher", spare=True)
@@ -193,27 +173,34 @@ def alert_loops(pools: Pools, board: Board, own: OwnLooks, tally: AlertTally) ->
             ),
             watcher,
         ),
-        (lambda: AlertGatherer(outbox=books, now=now, tally=tally, vitals=gatherer), gatherer),
+        (
+            lambda: AlertGatherer(
+                gather=gathering.gather, queue=deliveries, now=now, tally=tally, vitals=gatherer
+            ),
+            gatherer,
+        ),
     ]
     loops.append(_teller(pools, own, tally, board.enrol("alert-outage-teller", spare=True)))
     for number in range(1, DELIVERERS + 1):
         vitals = board.enrol(f"alert-deliverer-{number}", spare=True)
-        loops.append((lambda vitals=vitals: _deliverer(books, post, tally, vitals), vitals))  # type: ignore[misc]
+        loops.append((lambda vitals=vitals: _deliverer(deliveries, dispatcher, tally, vitals), vitals))  # type: ignore[misc]
     return loops
 
 
-def _deliverer(books: AlertBooks, post: AlertPost, tally: AlertTally, vitals: Vitals) -> AlertDeliverer:
-    return AlertDeliverer(shelf=books.deliveries, send=post.send, tally=tally, vitals=vitals)
+def _deliverer(
+    deliveries: PostgresDeliveryStore, dispatcher: AlertDispatcher, tally: AlertTally, vitals: Vitals
+) -> AlertDeliverer:
+    return AlertDeliverer(store=deliveries, send=dispatcher.send, tally=tally, vitals=vitals)
 
 
 def _teller(pools: Pools, own: OwnLooks, tally: AlertTally, vitals: Vitals) -> Loop:
-    shelf = StandingStore(pools.upkeep, subject_of_ingest(own.copy))
+    store = PostgresStandingStore(pools.upkeep, subject_of_ingest(own.copy))
     return (
         lambda: OutageTeller(
-            shelf=shelf,
+            store=store,
             look=own.away,
             compose=_composed,
-            send=own.post.send,
+            send=own.dispatcher.send,
             answered_s=pools.answered_s,
             now=now,
             standby=own.standby,

@@ -41,7 +41,7 @@ class SharedAttempts:
         telling, hearing = board.enrol("try-teller", spare=True), board.enrol("try-news", spare=True)
         subscribe = partial(notices, self.store.database, CHANNEL)
         return [
-            (lambda: AttemptReporter(queue=self.queue, shelf=self.store, vitals=telling), telling),
+            (lambda: AttemptReporter(queue=self.queue, store=self.store, vitals=telling), telling),
             (lambda: NotificationListener(notices=subscribe, check=self.check, vitals=hearing), hearing),
         ]
 

@@ -1,6 +1,6 @@
 """Compiled modules that are built beside a running service, taken up by fresh decoder processes.
 
-Called by `svc.wiring.house`. Never builds anything, and never renews a process twice.
+Called by `svc.wiring.service`. Never builds anything, and never renews a process twice.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The detecting process in the house: what it is told, and when it rests.
+"""The detecting process of the service: what it is told, and when it rests.
 
-Owns how it is launched with this install's settings. `house` calls it; it never looks into what detects.
+Owns how it is launched with this install's settings. `service` calls it; it never looks into what detects.
 """
 
 from __future__ import annotations

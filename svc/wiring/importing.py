@@ -37,9 +37,9 @@ from svc.ingest.prices import price_book
 from svc.outside.history import HistoryClient
 from svc.store.postgres.database import Connection, Database
 from svc.store.postgres.partitions import DayPartitions
-from svc.store.retention.disk_use import DiskStore
+from svc.store.retention.disk_use import PostgresDiskStore
 from svc.store.retention.sweep import read_override
-from svc.store.spans.importing import ImportStore
+from svc.store.spans.importing import PostgresImportStore
 from svc.wiring.keeping import default_terms
 from svc.wiring.spools import ingest_limits
 
@@ -127,7 +127,7 @@ class DiskRoom:
     """Whether an import may go on under the disk budget, as ingest may. Measures at most so often."""
 
     budget_bytes: int
-    store: DiskStore
+    store: PostgresDiskStore
     tell: Callable[[str], object]
     _level: str = "ok"
     _next_s: float = -inf
@@ -176,12 +176,14 @@ async def mover(
         return cutoffs(terms, now()).traces
 
     days = DayPartitions(database, settings.trace_ttl_days)
-    room = DiskRoom(settings.disk_budget_bytes, DiskStore(database, settings.data_dir / "spool"), tell)
+    room = DiskRoom(
+        settings.disk_budget_bytes, PostgresDiskStore(database, settings.data_dir / "spool"), tell
+    )
     return HistoryMove(
         project_id=project_id,
         source=source,
         decode=decoder(price_book(settings.prices_file)),
-        shelf=None if dry else ImportStore(database, days),
+        store=None if dry else PostgresImportStore(database, days),
         limits=ingest_limits(settings),
         expired_before=await database.run(expired_before, readonly=True)
         if settings.retention_enabled

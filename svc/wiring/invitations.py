@@ -18,7 +18,7 @@ from protocol.alerts import MailSending, Undelivered
 from svc.domain.invitation_mail import invitation_mail
 from svc.store.accounts.invitations import InvitationStore
 from svc.store.postgres.database import Database
-from svc.wiring.alert_post import AlertPost, public_origin
+from svc.wiring.alert_dispatcher import AlertDispatcher, public_origin
 
 
 @attrs.define(eq=False)
@@ -26,20 +26,20 @@ class SmtpInvitationMail:
     """Implements the port `InvitationMail`. `receive` is lent to the mailer."""
 
     store: InvitationStore
-    post: AlertPost
+    dispatcher: AlertDispatcher
     tally: InvitationMailTally
     send: trio.MemorySendChannel[str]
     receive: trio.MemoryReceiveChannel[str]
 
     @classmethod
-    def of(cls, database: Database, post: AlertPost) -> SmtpInvitationMail:
+    def of(cls, database: Database, dispatcher: AlertDispatcher) -> SmtpInvitationMail:
         """With an empty mailbox."""
         send, receive = trio.open_memory_channel[str](MAILBOX_BOUND)
-        return cls(InvitationStore(database), post, InvitationMailTally(), send, receive)
+        return cls(InvitationStore(database), dispatcher, InvitationMailTally(), send, receive)
 
     async def can_send(self) -> bool:
         """Whether mail can be sent: there is a mail server, and an alert channel that uses it."""
-        return self.post.mails and await self.store.can_mail()
+        return self.dispatcher.mails and await self.store.can_mail()
 
     def ask(self, email_key: str) -> None:
         """Mail the link to an address if it is invited, some time soon."""
@@ -61,11 +61,11 @@ class SmtpInvitationMail:
         link = await self.store.mailed(email_key)
         if link is None:
             return None
-        origin = public_origin(self.post.settings, self.post.port)
+        origin = public_origin(self.dispatcher.settings, self.dispatcher.port)
         return invitation_mail(**attrs.asdict(link), origin=origin, message_id=str(uuid4()))
 
     async def _mail(self, mail: MailSending) -> Undelivered | None:
-        server = self.post.sender.mail
+        server = self.dispatcher.sender.mail
         return (
             Undelivered("no mail server is set: SVC_SMTP_URL") if server is None else await server.send(mail)
         )

@@ -20,7 +20,7 @@ from svc.domain.retention import Terms
 from svc.outside.heartbeat import HeartbeatHost
 from svc.runtime.clock import now
 from svc.store.postgres.database import Database
-from svc.store.replicas.leases import LeaseStore
+from svc.store.replicas.leases import PostgresLeaseStore
 from svc.store.retention.census import CensusStore
 from svc.store.retention.sweep import RetentionStore
 
@@ -45,8 +45,8 @@ def leases(settings: Settings) -> Leases:
 
 def lease_keeper(duties: Leases, database: Database, board: Board) -> Loop:
     """Who renews them, under a name that no other copy has."""
-    shelf, vitals = LeaseStore(database, str(uuid4())), board.enrol("lease-keeper", spare=True)
-    return lambda: LeaseKeeper(leases=duties, shelf=shelf, vitals=vitals), vitals
+    store, vitals = PostgresLeaseStore(database, str(uuid4())), board.enrol("lease-keeper", spare=True)
+    return lambda: LeaseKeeper(leases=duties, store=store, vitals=vitals), vitals
 
 
 def optional_loops(

@@ -18,19 +18,19 @@ from protocol.release import release
 from protocol.storage import Batch, Written
 from svc.config.table import Settings
 from svc.domain.pricing import PriceBook
-from svc.front.auth.calls import Means
+from svc.front.auth.calls import Context
 from svc.front.health import Health
 from svc.front.metrics import Metrics
 from svc.front.otlp.intake import Held, Intake, Large
 from svc.runtime.child import program
 from svc.store.spans.dead_letters import DeadLetterStore
 from svc.web.assets import Assets
-from svc.web.instruments import (
+from svc.web.process_view import (
     Demo,
     DemoState,
     IngestLight,
-    Instruments,
     OwnerLink,
+    ProcessView,
     Rate,
     SignOnState,
     UntilVisible,
@@ -44,22 +44,22 @@ from svc.wiring.spools import bring_home
 log = logging.getLogger(__name__)
 
 
-def site(means: Means, instruments: Instruments) -> Site:
+def site(means: Context, process_view: ProcessView) -> Site:
     """The pages, with everything they call inwards."""
-    return Site(means, instruments, PAGES, Renderer(Assets.read()))
+    return Site(means, process_view, PAGES, Renderer(Assets.read()))
 
 
-def instruments_of(
+def process_view_of(
     settings: Settings,
     intake: Intake,
     process: RunningProcess,
     owner_link: OwnerLink,
     demo: Demo,
     prices: PriceBook,
-) -> Instruments:
+) -> ProcessView:
     """What the pages read of the process itself."""
     sso = settings.sso_issuer_url if settings.sso_client_id and settings.sso_api_key else None
-    return Instruments(
+    return ProcessView(
         ingest=_ingest(intake, process),
         quotas=intake.quotas.uses,
         refused=lambda: intake.tally.lately.told(),

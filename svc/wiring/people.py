@@ -18,7 +18,7 @@ from protocol.rest.accounts import SSO_CALLBACK
 from svc.config.table import Settings
 from svc.domain.access import mode_of, signup_warnings
 from svc.front.auth.callers import Callers
-from svc.front.auth.calls import Means
+from svc.front.auth.calls import Context
 from svc.front.auth.client import Surroundings
 from svc.front.auth.cookies import Seal, derived_key
 from svc.front.auth.limits import AttemptLimiter
@@ -35,7 +35,7 @@ from svc.store.accounts.logins import LoginStore
 from svc.store.accounts.orgs import OrgStore
 from svc.store.accounts.projects import ProjectStore
 from svc.store.postgres.database import Database
-from svc.wiring.alert_post import AlertPost
+from svc.wiring.alert_dispatcher import AlertDispatcher
 from svc.wiring.detecting import installed
 from svc.wiring.invitations import SmtpInvitationMail
 from svc.wiring.keeping import default_terms
@@ -51,14 +51,14 @@ def means(
     replays: Replays,
     history: Database | None = None,
     runner: RunnerPresence | None = None,
-) -> Means:
+) -> Context:
     """What the handlers of the REST API call inwards. `hashers` bounds all bcrypt runs of the process.
 
     `database` is for what is short, `questions` for what may take long, `history` for what traffic brought.
     """
     known_key = derived_key(settings.cookie_password, b"trace-svc known addresses")
-    post = AlertPost.of(settings, now)
-    return Means(
+    dispatcher = AlertDispatcher.of(settings, now)
+    return Context(
         database=database,
         now=now,
         keys=keys,
@@ -83,8 +83,8 @@ def means(
         seals=Sealer.of(settings),
         reach=Providers(HttpClient(AddressRule(integration_networks(settings)))),
         replays=replays,
-        alerts=post,
-        invitation_mail=SmtpInvitationMail.of(database, post),
+        alerts=dispatcher,
+        invitation_mail=SmtpInvitationMail.of(database, dispatcher),
         terms=default_terms(settings),
         installed=installed(settings),
         false_alarms_per_month=settings.false_alarms_per_month,
@@ -125,7 +125,7 @@ def integration_networks(settings: Settings) -> tuple[Network, ...]:
     return LOCAL_NETWORKS if settings.local else ()
 
 
-def sign_ins(means: Means) -> Mapping[str, int]:
+def sign_ins(means: Context) -> Mapping[str, int]:
     """What was refused at the password doors, for metrics."""
     return {
         "refused_tries": means.attempts.refused,
@@ -134,12 +134,12 @@ def sign_ins(means: Means) -> Mapping[str, int]:
     }
 
 
-def invitation_loop(means: Means, board: Board) -> tuple[Callable[[], Actor], Vitals]:
+def invitation_loop(means: Context, board: Board) -> tuple[Callable[[], Actor], Vitals]:
     """What mails the links of invitations, and its vitals on the board."""
     return cast(SmtpInvitationMail, means.invitation_mail).loop(board)
 
 
-def _link_mails(means: Means) -> Mapping[str, int]:
+def _link_mails(means: Context) -> Mapping[str, int]:
     tally = cast(SmtpInvitationMail, means.invitation_mail).tally
     return {
         "links_mailed": tally.mailed,

@@ -2,7 +2,7 @@
 
 Owns how many connections each kind gets and how long its statements may run. All of them together, with those
 of the decoder processes and of a command beside the service, fit what the server has, whatever the settings
-say. `svc.wiring.house` hands each room the pool of its kind.
+say. `svc.wiring.service` hands each room the pool of its kind.
 """
 
 from __future__ import annotations

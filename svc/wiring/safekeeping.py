@@ -27,7 +27,7 @@ from svc.domain.disk_budget import LEAST_WALS, drop_steps, forecast, level_of
 from svc.runtime.child import program
 from svc.runtime.clock import now
 from svc.store.postgres.database import Database
-from svc.store.retention.disk_use import DiskStore
+from svc.store.retention.disk_use import PostgresDiskStore
 from svc.wiring.keeping import DISK
 
 Loop = tuple[Callable[[], Actor], Vitals]
@@ -74,7 +74,7 @@ async def check_budget(settings: Settings, database: Database) -> None:
     """Raises `BudgetTooSmall` for a budget below four times the log that the server keeps."""
     if not settings.disk_budget_bytes:
         return
-    wal = await DiskStore(database, settings.data_dir / "spool").max_wal_bytes()
+    wal = await PostgresDiskStore(database, settings.data_dir / "spool").max_wal_bytes()
     if settings.disk_budget_bytes < LEAST_WALS * wal:
         raise BudgetTooSmall(
             f"SVC_DISK_BUDGET_BYTES is {settings.disk_budget_bytes}; it must be at least"
@@ -158,11 +158,11 @@ def _budget(settings: Settings, database: Database, board: Board, tally: DiskTal
         steps=drop_steps,
         forecast=growth,
     )
-    shelf = DiskStore(database, settings.data_dir / "spool")
+    store = PostgresDiskStore(database, settings.data_dir / "spool")
     return (
         lambda: DiskBudget(
             budget_bytes=budget,
-            shelf=shelf,
+            store=store,
             rules=rules,
             now=now,
             leads=lambda: duties.held(DISK),

@@ -1,7 +1,7 @@
 """Wiring of TLS: the certificate that a start begins with, and the actor that keeps it.
 
-`svc.serve` opens it before anything else, so that a pair that cannot be served is told at once; the house
-plugs it into the doors, health and metrics.
+`svc.serve` opens it before anything else, so that a pair that cannot be served is told at once; the service
+plugs it into the listeners, health and metrics.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import attrs
 from actors.certificates import AcmeCertificate, KeptCertificate, Nudge, OwnCertificate
 from actors.leases import Leases
 from actors.notifications import NotificationListener
-from actors.ports import CertificateShelf
+from actors.ports import CertificateStore
 from actors.supervision import Actor, Board, Vitals
 from protocol.certificates import CertificateFacts, Pair, TlsState, other_names
 from protocol.release import release
@@ -28,7 +28,7 @@ from svc.secrets.certificates import checked, proof, read_pair, self_signed
 from svc.secrets.sealing import Sealer
 from svc.secrets.tls_files import TlsFiles
 from svc.store.postgres.database import Database
-from svc.store.replicas.certificates import CertificateStore
+from svc.store.replicas.certificates import PostgresCertificateStore
 from svc.wiring.keeping import CERTIFICATES
 
 log = logging.getLogger(__name__)
@@ -49,7 +49,7 @@ class Tls:
     doors: TlsDoors = attrs.field(factory=TlsDoors)
     nudge: Nudge = attrs.field(factory=Nudge)
     plain: PlainPort = attrs.field(init=False)
-    _shelf: CertificateShelf | None = None
+    _store: CertificateStore | None = None
 
     def __attrs_post_init__(self) -> None:
         self.plain = PlainPort(self.state.domain, self._answer)
@@ -64,7 +64,7 @@ class Tls:
         return None if self.state.facts is None else self.state.facts.left(now()).total_seconds()
 
     async def _answer(self, token: str) -> str | None:
-        return None if self._shelf is None else await self._shelf.answer(token)
+        return None if self._store is None else await self._store.answer(token)
 
     def loops(self, board: Board, database: Database, duties: Leases) -> list[Loop]:
         """The actors that keep it."""
@@ -72,16 +72,16 @@ class Tls:
         if self.settings.tls_mode == "owncert":
             return [(partial(self._own, vitals), vitals)]
         if self.settings.embedded:
-            self._shelf = TlsFiles(self.settings.data_dir / "tls", self.state.domain)
-            return [(partial(self._acme, self._kept(self._shelf), duties, vitals), vitals)]
+            self._store = TlsFiles(self.settings.data_dir / "tls", self.state.domain)
+            return [(partial(self._acme, self._kept(self._store), duties, vitals), vitals)]
         sealer = Sealer.of(self.settings)
-        shared = CertificateStore(
+        shared = PostgresCertificateStore(
             database,
             self.state.domain,
             seal=lambda text: sealer.seal(text, PURPOSE),
             unseal=lambda sealed: sealer.open(sealed, PURPOSE),
         )
-        self._shelf = shared
+        self._store = shared
         certificate, listener = self._kept(shared), board.enrol("certificate-listener", spare=True)
         return [
             (partial(self._acme, certificate, duties, vitals), vitals),
@@ -104,9 +104,9 @@ class Tls:
             vitals=vitals,
         )
 
-    def _kept(self, shelf: CertificateShelf) -> KeptCertificate:
+    def _kept(self, store: CertificateStore) -> KeptCertificate:
         return KeptCertificate(
-            shelf=shelf,
+            store=store,
             checked=lambda pair: checked(pair, now(), self.state.domain),
             proof=lambda challenge: proof(challenge, now()),
             showcase=self.doors,

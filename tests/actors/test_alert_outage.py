@@ -99,7 +99,7 @@ class Rig:
 
     def teller(self) -> OutageTeller:
         return OutageTeller(
-            shelf=self,
+            store=self,
             look=self.look,
             compose=self.compose,
             send=self.send,
@@ -202,7 +202,7 @@ async def test_neither_an_end_of_the_outage_midway_nor_a_crash_tells_anything_tw
     rig.away = None
     await rig.run_for(3 * MESSAGE_REST_S)
     assert len(rig.written) == 1
-    # A bug of the shelf has the actor built anew.
+    # A bug of the store has the actor built anew.
     rig.away = cast(Any, ValueError("planted"))
     await rig.run_for(1)
     rig.away = None

@@ -50,7 +50,7 @@ def lease(number: int) -> DeliveryLease:
 
 @attrs.define
 class Rig:
-    """A shelf with messages and a receiver that keeps ids; each verb meets `troubles` first."""
+    """A store with messages and a receiver that keeps ids; each verb meets `troubles` first."""
 
     waiting: list[DeliveryLease] = attrs.field(factory=list)
     troubles: list[Exception] = attrs.field(factory=list)
@@ -104,7 +104,7 @@ class Rig:
         return cast(int, answer)
 
     def deliverer(self) -> AlertDeliverer:
-        return AlertDeliverer(shelf=self, send=self.send, tally=self.tally, vitals=self.vitals)
+        return AlertDeliverer(store=self, send=self.send, tally=self.tally, vitals=self.vitals)
 
     async def run_for(self, seconds: float) -> None:
         with trio.move_on_after(seconds):
@@ -222,7 +222,12 @@ async def test_the_gatherer_goes_on_after_an_outage_and_counts_now_and_then(
 ) -> None:
     outbox, tally, vitals = Outbox([Outage("away")] * 2), AlertTally(), Vitals("g", spare=True)
     with trio.move_on_after(3 * COUNT_S):
-        await keep(lambda: AlertGatherer(outbox=outbox, now=lambda: NOW, tally=tally, vitals=vitals), vitals)
+        await keep(
+            lambda: AlertGatherer(
+                gather=outbox.gather, queue=outbox, now=lambda: NOW, tally=tally, vitals=vitals
+            ),
+            vitals,
+        )
     assert outbox.gathered > 10
     assert outbox.counted <= 3
     assert (tally.queued, tally.dead_lately, tally.messages) == (7, 2, outbox.gathered)

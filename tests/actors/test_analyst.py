@@ -25,7 +25,7 @@ LEASE_S = 60.0
 
 
 @attrs.define
-class Shelf:
+class Store:
     """Cases by number: due, begun, held until a moment, done. Time is the test's."""
 
     due_: set[int] = attrs.field(factory=set)
@@ -93,20 +93,20 @@ class Shelf:
         return True
 
 
-def analyst(shelf: Shelf, counts: Counter[str] | None = None, vitals: Vitals | None = None) -> Repeating:
-    made = CaseAnalyst(shelf=shelf, now=lambda: NOW, counts=Counter() if counts is None else counts)
+def analyst(store: Store, counts: Counter[str] | None = None, vitals: Vitals | None = None) -> Repeating:
+    made = CaseAnalyst(store=store, now=lambda: NOW, counts=Counter() if counts is None else counts)
     return Repeating(made.round, vitals or Vitals("case-analyst"))
 
 
-async def run_for(seconds: float, shelf: Shelf, counts: Counter[str] | None = None) -> None:
+async def run_for(seconds: float, store: Store, counts: Counter[str] | None = None) -> None:
     with trio.move_on_after(seconds):
-        await analyst(shelf, counts).run()
+        await analyst(store, counts).run()
 
 
 async def test_what_is_due_has_its_report_within_a_minute(autojump_clock: MockClock) -> None:
-    shelf, counts = Shelf({1, 2, 3}), Counter[str]()
-    await run_for(4.0, shelf, counts)
-    assert (shelf.analysed, set(shelf.done)) == ([1, 2, 3], {1, 2, 3})
+    store, counts = Store({1, 2, 3}), Counter[str]()
+    await run_for(4.0, store, counts)
+    assert (store.analysed, set(store.done)) == ([1, 2, 3], {1, 2, 3})
     assert (counts["begun"], counts["reports"], counts["lost"]) == (3, 3, 0)
     assert ROUND_S <= 30
 
@@ -114,9 +114,9 @@ async def test_what_is_due_has_its_report_within_a_minute(autojump_clock: MockCl
 async def test_one_that_the_rule_cannot_stand_costs_no_other_its_report(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    shelf, counts = Shelf({1, 2}, troubles={1: ValueError("sk-secret")}), Counter[str]()
-    await run_for(5.0, shelf, counts)
-    assert shelf.done == {1: "the rule failed at it (ValueError)", 2: {"engine": "rule"}}
+    store, counts = Store({1, 2}, troubles={1: ValueError("sk-secret")}), Counter[str]()
+    await run_for(5.0, store, counts)
+    assert store.done == {1: "the rule failed at it (ValueError)", 2: {"engine": "rule"}}
     assert counts["failed.the rule failed at it (ValueError)"] == 1
     assert "sk-secret" not in caplog.text
 
@@ -124,38 +124,38 @@ async def test_one_that_the_rule_cannot_stand_costs_no_other_its_report(
 async def test_in_an_outage_it_lets_go_without_an_attempt_spent_and_comes_back(
     autojump_clock: MockClock,
 ) -> None:
-    shelf, vitals = Shelf({1}, outages=1, troubles={1: Outage("away")}), Vitals("case-analyst")
+    store, vitals = Store({1}, outages=1, troubles={1: Outage("away")}), Vitals("case-analyst")
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(analyst(shelf, vitals=vitals).run)
+        nursery.start_soon(analyst(store, vitals=vitals).run)
         await trio.testing.wait_all_tasks_blocked()
         assert (vitals.state, vitals.waiting_for) == ("waiting", "away")
         await trio.sleep(3 * OUTAGE_PAUSE_S + 2)
-        assert shelf.released == [True]
-        assert (shelf.done, shelf.analysed) == ({1: {"engine": "rule"}}, [1, 1])
+        assert store.released == [True]
+        assert (store.done, store.analysed) == ({1: {"engine": "rule"}}, [1, 1])
         nursery.cancel_scope.cancel()
 
 
 async def test_a_long_analysis_keeps_its_lease_and_an_endless_one_ends(autojump_clock: MockClock) -> None:
-    shelf = Shelf({1}, takes_s=2.5 * RENEW_S)
-    await run_for(3 * RENEW_S, shelf)
-    assert (shelf.renewed, shelf.done) == (2, {1: {"engine": "rule"}})
-    shelf = Shelf({1}, takes_s=float("inf"))
-    await run_for(ANALYSIS_TIMEOUT_S + 1, shelf)
-    assert shelf.done == {1: f"it took longer than {ANALYSIS_TIMEOUT_S:.0f} s"}
+    store = Store({1}, takes_s=2.5 * RENEW_S)
+    await run_for(3 * RENEW_S, store)
+    assert (store.renewed, store.done) == (2, {1: {"engine": "rule"}})
+    store = Store({1}, takes_s=float("inf"))
+    await run_for(ANALYSIS_TIMEOUT_S + 1, store)
+    assert store.done == {1: f"it took longer than {ANALYSIS_TIMEOUT_S:.0f} s"}
 
 
 async def test_whoever_lost_a_report_writes_nothing(autojump_clock: MockClock) -> None:
-    shelf, counts = Shelf({1}, takes_s=3 * RENEW_S, lost=True), Counter[str]()
-    await run_for(1.5 * RENEW_S, shelf, counts)
-    assert (shelf.done, counts["lost"]) == ({}, 1)
+    store, counts = Store({1}, takes_s=3 * RENEW_S, lost=True), Counter[str]()
+    await run_for(1.5 * RENEW_S, store, counts)
+    assert (store.done, counts["lost"]) == ({}, 1)
 
 
 def test_struck_at_any_await_its_reports_are_made_by_the_next() -> None:
     async def scenario(strike: Strike) -> None:
-        shelf = Shelf({1, 2})
+        store = Store({1, 2})
         with trio.move_on_after(5.0):
-            await strike.run(lambda: analyst(shelf).run())
-        await run_for(2 * LEASE_S, shelf)
-        assert shelf.done == {1: {"engine": "rule"}, 2: {"engine": "rule"}}
+            await strike.run(lambda: analyst(store).run())
+        await run_for(2 * LEASE_S, store)
+        assert store.done == {1: {"engine": "rule"}, 2: {"engine": "rule"}}
 
     assert at_every_await(scenario) > 8

@@ -79,7 +79,7 @@ class Window:
 
 
 @attrs.define
-class Shelf:
+class Store:
     """What is kept, in memory: threads that read files do not hold the test's clock."""
 
     kept: Kept = attrs.field(factory=Kept)
@@ -111,18 +111,18 @@ class Scene:
     state: TlsState
     vitals: Vitals
     nudge: Nudge
-    shelf: Shelf
+    store: Store
 
 
 @asynccontextmanager
-async def kept_up(script: Script, shelf: Shelf | None = None, *, renews: bool = True) -> AsyncIterator[Scene]:
+async def kept_up(script: Script, store: Store | None = None, *, renews: bool = True) -> AsyncIterator[Scene]:
     """The actor at work."""
     global _zero_s, _begin
     _zero_s, _begin = trio.current_time(), datetime.now(UTC)
-    shelf = shelf or Shelf()
-    scene = Scene(script, Window(), TlsState("acme", DOMAIN), Vitals("c", spare=True), Nudge(), shelf)
+    store = store or Store()
+    scene = Scene(script, Window(), TlsState("acme", DOMAIN), Vitals("c", spare=True), Nudge(), store)
     kept = KeptCertificate(
-        shelf=shelf,
+        store=store,
         checked=lambda pair: checked(pair, now(), DOMAIN),
         proof=lambda challenge: proof(challenge, now()),
         showcase=scene.window,
@@ -163,7 +163,7 @@ async def test_the_other_challenge_is_tried_at_once_and_what_worked_first_the_ne
         # Its proof was shown while the authority looked, and no longer.
         assert [one is None for one in scene.window.proofs if one] == [False]
         assert scene.window.proofs[-1] is None
-        assert scene.shelf.waiting == []
+        assert scene.store.waiting == []
         await trio.sleep(2.5 * 3600)
         assert [kind for _, kind in script.asked] == ["http-01", "tls-alpn-01", "tls-alpn-01"]
         assert script.asked[-1][0] == pytest.approx(2 * 3600, abs=2)
@@ -214,7 +214,7 @@ async def test_what_is_kept_is_shown_before_the_start_is_over_and_nobody_is_aske
     autojump_clock: MockClock,
 ) -> None:
     pair = pair_for(DOMAIN)
-    async with kept_up(Script(), Shelf(Kept(b"key", "a", "d", None, pair))) as scene:
+    async with kept_up(Script(), Store(Kept(b"key", "a", "d", None, pair))) as scene:
         assert scene.window.served == [pair]
         await trio.sleep(60)
         assert scene.script.asked == []
@@ -231,7 +231,7 @@ async def test_a_kept_pair_that_is_no_good_is_left_out_without_its_account(tmp_p
         (files.folder / f"{DOMAIN}.crt").write_bytes(b"nothing")
     window = Window()
     kept = await KeptCertificate(
-        shelf=files,
+        store=files,
         checked=lambda pair: checked(pair, datetime.now(UTC), DOMAIN),
         proof=lambda challenge: proof(challenge, datetime.now(UTC)),
         showcase=window,
@@ -256,8 +256,8 @@ async def test_a_copy_that_does_not_renew_asks_nobody_and_shows_what_it_finds(
         await trio.sleep(3600)
         assert (scene.script.asked, scene.window.served) == ([], [])
         pair = pair_for(DOMAIN)
-        await scene.shelf.keep(Kept(pair=pair))
-        await scene.shelf.publish(Challenge("tls-alpn-01", DOMAIN, "t", "t.k"))
+        await scene.store.keep(Kept(pair=pair))
+        await scene.store.publish(Challenge("tls-alpn-01", DOMAIN, "t", "t.k"))
         await trio.sleep(11)
         assert scene.window.served == [pair]
         assert scene.window.proofs[-1] is not None

@@ -20,7 +20,7 @@ BUDGET = 1000
 
 
 @attrs.define
-class Shelf:
+class Store:
     """Days of so many bytes beside some that never go; a day in `cited` cannot go."""
 
     days: dict[date, list[int]]
@@ -58,13 +58,13 @@ def rules() -> BudgetRules:
     return BudgetRules(lambda used, of, left: level_of(used, of, droppable=left), drop_steps, growth)
 
 
-async def look(shelf: Shelf, seconds: float = 1.0, leads: bool = True) -> DiskTally:
+async def look(store: Store, seconds: float = 1.0, leads: bool = True) -> DiskTally:
     tally, vitals = DiskTally(), Vitals("disk-budget", spare=True)
 
     def build() -> DiskBudget:
         return DiskBudget(
             budget_bytes=BUDGET,
-            shelf=shelf,
+            store=store,
             rules=rules(),
             now=lambda: NOW,
             leads=lambda: leads,
@@ -83,15 +83,15 @@ def days(*ages: int, payloads: int = 60, rest: int = 30) -> dict[date, list[int]
 
 @pytest.mark.parametrize(("other", "level"), [(0, "ok"), (849, "ok"), (850, "tell"), (949, "tell")])
 async def test_below_its_bounds_nothing_goes(autojump_clock: MockClock, other: int, level: str) -> None:
-    shelf = Shelf({}, other)
-    tally = await look(shelf)
-    assert (tally.level, tally.refuses, shelf.dropped) == (level, False, [])
+    store = Store({}, other)
+    tally = await look(store)
+    assert (tally.level, tally.refuses, store.dropped) == (level, False, [])
 
 
 async def test_the_oldest_payloads_go_first_and_only_until_there_is_room(autojump_clock: MockClock) -> None:
-    shelf = Shelf(days(*range(11)), other=100)
-    tally = await look(shelf)
-    assert shelf.dropped == [("payloads", 10), ("payloads", 9), ("payloads", 8)]
+    store = Store(days(*range(11)), other=100)
+    tally = await look(store)
+    assert store.dropped == [("payloads", 10), ("payloads", 9), ("payloads", 8)]
     assert (tally.used, tally.level) == (910, "tell")
     assert (tally.dropped_steps, tally.dropped_bytes) == (3, 180)
 
@@ -100,20 +100,20 @@ async def test_then_whole_days_go_but_never_today_and_never_what_is_cited(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     cited = {NOW.date() - timedelta(days=9)}
-    shelf = Shelf(days(0, 6, 8, 9), other=850, cited=cited)
-    tally = await look(shelf)
-    assert shelf.dropped == [("payloads", 8), ("day", 8), ("day", 6)]
+    store = Store(days(0, 6, 8, 9), other=850, cited=cited)
+    tally = await look(store)
+    assert store.dropped == [("payloads", 8), ("day", 8), ("day", 6)]
     assert tally.refuses, "of what is left nothing may go"
     assert "nothing is left to drop: ingest is refused" in caplog.text
     # There is room again.
-    shelf.other = 100
-    assert not (await look(shelf)).refuses
+    store.other = 100
+    assert not (await look(store)).refuses
 
 
 async def test_between_95_and_100_percent_with_nothing_left_ingest_goes_on(
     autojump_clock: MockClock,
 ) -> None:
-    tally = await look(Shelf({}, other=970))
+    tally = await look(Store({}, other=970))
     assert (tally.level, tally.refuses) == ("drop", False)
 
 
@@ -121,11 +121,11 @@ async def test_between_95_and_100_percent_with_nothing_left_ingest_goes_on(
 async def test_a_copy_that_does_not_lead_drops_nothing_and_refuses_at_the_budget(
     autojump_clock: MockClock, other: int, refuses: bool
 ) -> None:
-    shelf = Shelf(days(*range(8), payloads=60, rest=10), other=other)
-    tally = await look(shelf, leads=False)
-    assert (tally.refuses, shelf.dropped) == (refuses, [])
+    store = Store(days(*range(8), payloads=60, rest=10), other=other)
+    tally = await look(store, leads=False)
+    assert (tally.refuses, store.dropped) == (refuses, [])
 
 
 async def test_an_outage_is_waited_for(autojump_clock: MockClock) -> None:
-    shelf = Shelf({}, other=900, troubles=3)
-    assert (await look(shelf, seconds=30)).level == "tell"
+    store = Store({}, other=900, troubles=3)
+    assert (await look(store, seconds=30)).level == "tell"

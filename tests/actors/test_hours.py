@@ -22,7 +22,7 @@ async def server_time() -> datetime:
 
 
 @attrs.define
-class Shelf:
+class Store:
     """Closed hours that wait to be built; each is built once. The next rounds meet `troubles` first."""
 
     waiting: int = 0
@@ -50,13 +50,13 @@ class Shelf:
 
 @attrs.define
 class Rig:
-    """A shelf and a builder over it."""
+    """A store and a builder over it."""
 
-    shelf: Shelf = attrs.field(factory=Shelf)
+    store: Store = attrs.field(factory=Store)
     vitals: Vitals = attrs.field(factory=lambda: Vitals("cube-builder"))
 
     def builder(self) -> HourBuilder:
-        return HourBuilder(hours=self.shelf, now=server_time, vitals=self.vitals, round_s=ROUND_S)
+        return HourBuilder(hours=self.store, now=server_time, vitals=self.vitals, round_s=ROUND_S)
 
     async def run_for(self, seconds: float) -> None:
         with trio.move_on_after(seconds):
@@ -66,20 +66,20 @@ class Rig:
 async def test_it_looks_once_a_round(autojump_clock: MockClock) -> None:
     rig = Rig()
     await rig.run_for(4.5 * ROUND_S)
-    assert rig.shelf.gaps_s() == pytest.approx([ROUND_S] * 4)
+    assert rig.store.gaps_s() == pytest.approx([ROUND_S] * 4)
     assert rig.vitals.state == "running"
 
 
 async def test_a_backlog_is_worked_off_with_short_pauses(autojump_clock: MockClock) -> None:
-    rig = Rig(Shelf(waiting=3 * ROUND_HOURS + 1))
+    rig = Rig(Store(waiting=3 * ROUND_HOURS + 1))
     await rig.run_for(ROUND_S)
-    assert rig.shelf.gaps_s() == pytest.approx([BACKLOG_PAUSE_S] * 3)
-    assert (rig.shelf.waiting, rig.shelf.built) == (0, 3 * ROUND_HOURS + 1)
+    assert rig.store.gaps_s() == pytest.approx([BACKLOG_PAUSE_S] * 3)
+    assert (rig.store.waiting, rig.store.built) == (0, 3 * ROUND_HOURS + 1)
 
 
 @pytest.mark.errors_expected
 async def test_a_crash_in_a_round_leaves_the_hours_to_the_next_life(autojump_clock: MockClock) -> None:
-    rig = Rig(Shelf(waiting=5, troubles=[RuntimeError("a bug")]))
+    rig = Rig(Store(waiting=5, troubles=[RuntimeError("a bug")]))
     await rig.run_for(ROUND_S)
     assert (rig.vitals.crashes, rig.vitals.state) == (1, "running")
-    assert (rig.shelf.waiting, rig.shelf.built) == (0, 5)
+    assert (rig.store.waiting, rig.store.built) == (0, 5)

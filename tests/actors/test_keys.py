@@ -53,7 +53,7 @@ PATIENCE_S = 5.0
 
 
 @attrs.define
-class Shelf:
+class Store:
     """A table of keys. The next calls of each verb meet its troubles; `gate`, when set, holds look-ups."""
 
     records: list[tuple[str, KeyRecord]] = attrs.field(factory=list)
@@ -144,7 +144,7 @@ class House:
 
     def __init__(self, bound: int = MAILBOX_BOUND) -> None:
         self.verdicts = Verdicts()
-        self.shelf, self.hasher = Shelf(), Hasher()
+        self.store, self.hasher = Store(), Hasher()
         self.send, self.receive = trio.open_memory_channel[Verify](bound)
         self.keys = Keys(self.verdicts, self.send)
         self.vitals = Vitals("key-cache")
@@ -154,26 +154,26 @@ class House:
         return KeyCache(
             verdicts=self.verdicts,
             mailbox=self.receive,
-            shelf=self.shelf,
+            store=self.store,
             matches=self.hasher.matches,
             now=lambda: NOW,
             vitals=self.vitals,
         )
 
     def listener(self) -> RevocationListener:
-        return RevocationListener(verdicts=self.verdicts, shelf=self.shelf, vitals=self.vitals)
+        return RevocationListener(verdicts=self.verdicts, store=self.store, vitals=self.vitals)
 
     def token(self, grant: Grant = GRANT) -> str:
-        """A token that the shelf knows."""
+        """A token that the store knows."""
         token = new_token(grant.scope)
-        self.shelf.add(token, grant)
+        self.store.add(token, grant)
         return token
 
     def revoke(self, key_id: str) -> None:
         """What the front does: the row first, then the handle."""
-        self.shelf.records = [
+        self.store.records = [
             (prefix, attrs.evolve(record, revoked=record.revoked or record.key_id == key_id))
-            for prefix, record in self.shelf.records
+            for prefix, record in self.store.records
         ]
         self.keys.evict(Eviction(key_id=key_id))
 
@@ -213,7 +213,7 @@ async def test_a_known_token_is_granted_and_from_then_on_without_the_store(house
     async with house.running():
         assert [await house.keys.verify(token) for _ in range(3)] == [GRANT] * 3
     assert house.hasher.calls == [token]
-    assert house.shelf.lookups == [lookup_prefix(token)]
+    assert house.store.lookups == [lookup_prefix(token)]
     assert (house.verdicts.hits, house.verdicts.misses) == (2, 1)
 
 
@@ -221,7 +221,7 @@ async def test_an_unknown_token_is_refused_and_from_then_on_without_the_store(ho
     async with house.running():
         token = new_token("write")
         assert [await house.keys.verify(token) for _ in range(3)] == [None] * 3
-    assert len(house.shelf.lookups) == 1
+    assert len(house.store.lookups) == 1
 
 
 async def test_a_token_with_the_prefix_of_another_is_refused(house: House) -> None:
@@ -242,7 +242,7 @@ async def test_who_holds_a_revoked_key_is_told_so_and_nobody_else_is(house: Hous
     # Remembered like any other refusal, and bought at the price of one hash either way; a wrong guess
     # behind a proven key costs none.
     assert house.hasher.calls == [token]
-    assert len(house.shelf.lookups) == 2
+    assert len(house.store.lookups) == 2
     assert house.verdicts.last_known(token) is None
 
 
@@ -255,13 +255,13 @@ async def test_a_guess_costs_the_same_behind_a_living_and_a_revoked_key(house: H
     async with house.running():
         assert await house.keys.verify(forged) is None
     assert house.hasher.calls == [forged]
-    assert len(house.shelf.lookups) == 1
+    assert len(house.store.lookups) == 1
 
 
 async def test_two_keys_behind_one_prefix_are_told_apart(house: House) -> None:
     token = house.token()
     twin = token[:-1] + ("A" if token[-1] != "A" else "B")
-    house.shelf.add(twin, Grant("k2", 8, "query"))
+    house.store.add(twin, Grant("k2", 8, "query"))
     async with house.running():
         assert await house.keys.verify(twin) == Grant("k2", 8, "query")
         assert await house.keys.verify(token) == GRANT
@@ -281,17 +281,17 @@ async def test_a_text_that_is_no_token_touches_nothing(house: House, text: str) 
 
 
 async def test_many_who_ask_for_one_token_share_one_look_up_and_one_hash(house: House) -> None:
-    token, house.shelf.gate = house.token(), trio.Event()
+    token, house.store.gate = house.token(), trio.Event()
     async with house.running() as nursery:
         async with trio.open_nursery() as askers:
             for _ in range(50):
                 askers.start_soon(house.ask, token)
             await wait_all_tasks_blocked()
             assert house.answers == []
-            house.shelf.gate.set()
+            house.store.gate.set()
         nursery.cancel_scope.cancel()
     assert house.answers == [GRANT] * 50
-    assert (len(house.shelf.lookups), house.hasher.calls) == (1, [token])
+    assert (len(house.store.lookups), house.hasher.calls) == (1, [token])
 
 
 async def test_hashes_never_take_more_threads_than_allowed(house: House) -> None:
@@ -322,10 +322,10 @@ async def test_a_verdict_lives_its_time_and_no_longer(
         assert await house.keys.verify(token) == expected
         mock_clock.jump(ttl_s - 0.01)
         assert await house.keys.verify(token) == expected
-        assert len(house.shelf.lookups) == 1
+        assert len(house.store.lookups) == 1
         mock_clock.jump(0.01)
         assert await house.keys.verify(token) == expected
-        assert len(house.shelf.lookups) == 2
+        assert len(house.store.lookups) == 2
 
 
 async def test_a_hit_does_not_lengthen_a_verdict(house: House, mock_clock: MockClock) -> None:
@@ -335,7 +335,7 @@ async def test_a_hit_does_not_lengthen_a_verdict(house: House, mock_clock: MockC
         for _ in range(4):
             mock_clock.jump(POSITIVE_TTL_S / 4)
             await house.keys.verify(token)
-    assert len(house.shelf.lookups) == 2
+    assert len(house.store.lookups) == 2
 
 
 def test_the_table_is_bounded_and_the_oldest_goes_first() -> None:
@@ -389,7 +389,7 @@ async def test_a_revoked_key_is_refused_on_the_next_request(house: House) -> Non
         house.revoke("k1")
         assert await house.keys.verify(token) == WasRevoked()
         assert await house.keys.verify(other) is not None
-    assert len(house.shelf.lookups) == 3
+    assert len(house.store.lookups) == 3
 
 
 @pytest.mark.parametrize("where", ["look-up", "hash"])
@@ -397,13 +397,13 @@ async def test_a_key_revoked_during_its_check_does_not_come_back(house: House, w
     token = house.token()
     store_gate, hash_gate = trio.Event(), threading.Event()
     if where == "look-up":
-        house.shelf.gate = store_gate
+        house.store.gate = store_gate
     else:
         house.hasher.gate = hash_gate
     async with house.running():
         async with trio.open_nursery() as askers:
             askers.start_soon(house.ask, token)
-            await until(lambda: house.shelf.lookups if where == "look-up" else house.hasher.at_once)
+            await until(lambda: house.store.lookups if where == "look-up" else house.hasher.at_once)
             house.revoke("k1")
             store_gate.set()
             hash_gate.set()
@@ -419,19 +419,19 @@ async def test_a_check_read_again_does_not_hash_again(house: House) -> None:
         if evictions:
             house.keys.evict(evictions.pop())
 
-    house.shelf.on_lookup = evict_one
+    house.store.on_lookup = evict_one
     async with house.running():
         assert await house.keys.verify(token) == GRANT
-    assert (len(house.shelf.lookups), house.hasher.calls) == (ROUNDS, [token])
+    assert (len(house.store.lookups), house.hasher.calls) == (ROUNDS, [token])
 
 
 async def test_a_check_that_evictions_never_let_finish_ends_busy_and_is_not_remembered(house: House) -> None:
     token = house.token()
-    house.shelf.on_lookup = lambda: house.keys.evict(Eviction())
+    house.store.on_lookup = lambda: house.keys.evict(Eviction())
     async with house.running():
         assert await house.keys.verify(token) == Busy()
-        assert len(house.shelf.lookups) == ROUNDS
-        house.shelf.on_lookup = lambda: None
+        assert len(house.store.lookups) == ROUNDS
+        house.store.on_lookup = lambda: None
         assert await house.keys.verify(token) == GRANT
 
 
@@ -470,7 +470,7 @@ async def test_a_full_mailbox_answers_busy_at_once_and_counts_it(mock_clock: Moc
 
 
 async def test_more_checks_than_the_bound_are_not_begun(house: House) -> None:
-    house.shelf.gate = trio.Event()
+    house.store.gate = trio.Event()
     first = new_token("write")
     async with house.running():
         async with trio.open_nursery() as askers:
@@ -480,11 +480,11 @@ async def test_more_checks_than_the_bound_are_not_begun(house: House) -> None:
                 await trio.lowlevel.checkpoint()
             await wait_all_tasks_blocked()
             assert await house.keys.verify(new_token("write")) == Busy()
-            assert (len(house.shelf.lookups), house.verdicts.refused_full) == (FLIGHTS_BOUND, 1)
+            assert (len(house.store.lookups), house.verdicts.refused_full) == (FLIGHTS_BOUND, 1)
             # Joining a check that is under way costs nothing and is always possible.
             askers.start_soon(house.ask, first)
             await wait_all_tasks_blocked()
-            house.shelf.gate.set()
+            house.store.gate.set()
         assert house.answers == [None] * (FLIGHTS_BOUND + 1)
         assert await house.keys.verify(new_token("write")) is None
 
@@ -502,7 +502,7 @@ async def test_an_unanswered_question_is_busy_after_its_time(house: House, mock_
 
 async def test_an_outage_is_busy_at_once_shown_and_not_remembered(house: House) -> None:
     token = house.token()
-    house.shelf.troubles = [Outage("the database is away")]
+    house.store.troubles = [Outage("the database is away")]
     async with house.running():
         assert await house.keys.verify(token) == Busy()
         assert house.vitals.snapshot()["waiting_for"] == "the database is away"
@@ -514,22 +514,22 @@ async def test_known_tokens_are_verified_while_the_store_is_away(house: House) -
     token = house.token()
     async with house.running():
         await house.keys.verify(token)
-        house.shelf.troubles = [Outage("the database is away")]
+        house.store.troubles = [Outage("the database is away")]
         assert await house.keys.verify(token) == GRANT
-        assert house.shelf.troubles
+        assert house.store.troubles
 
 
 async def test_an_asker_that_hangs_up_does_not_stop_the_check(house: House) -> None:
-    token, house.shelf.gate = house.token(), trio.Event()
+    token, house.store.gate = house.token(), trio.Event()
     async with house.running():
         async with trio.open_nursery() as askers:
             askers.start_soon(house.ask, token)
             await wait_all_tasks_blocked()
             askers.cancel_scope.cancel()
-        house.shelf.gate.set()
+        house.store.gate.set()
         await until(lambda: len(house.verdicts))
         assert await house.keys.verify(token) == GRANT
-    assert len(house.shelf.lookups) == 1
+    assert len(house.store.lookups) == 1
 
 
 # Crashes, closing, cancelling.
@@ -538,7 +538,7 @@ async def test_an_asker_that_hangs_up_does_not_stop_the_check(house: House) -> N
 @pytest.mark.errors_expected
 async def test_a_crash_tells_everyone_in_hand_at_once_and_the_next_life_answers(house: House) -> None:
     held, crashing = house.token(), new_token("write")
-    house.shelf.gate = trio.Event()
+    house.store.gate = trio.Event()
     async with trio.open_nursery() as nursery:
         await nursery.start(partial(keep, house.cache, house.vitals))
         before = trio.current_time()
@@ -546,14 +546,14 @@ async def test_a_crash_tells_everyone_in_hand_at_once_and_the_next_life_answers(
             for _ in range(3):
                 askers.start_soon(house.ask, held)
             await wait_all_tasks_blocked()
-            house.shelf.troubles = [RuntimeError("a bug")]
+            house.store.troubles = [RuntimeError("a bug")]
             askers.start_soon(house.ask, crashing)
         # Nobody waited for a deadline.
         assert trio.current_time() - before < VERIFY_TIMEOUT_S / 2
         assert house.answers == [Busy()] * 4
         assert (house.vitals.crashes, house.vitals.alive) == (1, False)
         # A question that comes between two lives waits in the mailbox for the next one.
-        house.shelf.gate = None
+        house.store.gate = None
         assert await house.keys.verify(held) == GRANT
         nursery.cancel_scope.cancel()
 
@@ -581,7 +581,7 @@ async def test_a_closed_mailbox_ends_the_cache_and_makes_the_handle_busy(house: 
 
 
 async def test_closing_tells_the_questions_in_hand_at_once(house: House) -> None:
-    house.shelf.gate = trio.Event()
+    house.store.gate = trio.Event()
     async with trio.open_nursery() as nursery:
         await nursery.start(house.cache().run)
         nursery.start_soon(house.ask, house.token())
@@ -617,7 +617,7 @@ def test_a_cache_cancelled_at_any_await_leaves_no_asker_hanging_and_forgets_no_u
         assert len(house.answers) == 4
         granted = {answer.key_id for answer in house.answers if isinstance(answer, Grant)}
         assert strike.fell or granted == {"k1", "k2"}
-        assert granted <= {key_id for used in house.shelf.noted for key_id in used}
+        assert granted <= {key_id for used in house.store.noted for key_id in used}
         assert house.verdicts.used == set()
 
     assert at_every_await(scenario, autojump=False) >= 15
@@ -637,18 +637,18 @@ async def test_last_used_is_written_once_a_minute_however_often_a_key_is_used(
         await house.keys.verify(new_token("write"))
         mock_clock.jump(NOTE_USED_S - 0.01)
         await wait_all_tasks_blocked()
-        assert house.shelf.noted == []
+        assert house.store.noted == []
         mock_clock.jump(0.01)
         await wait_all_tasks_blocked()
-        assert house.shelf.noted == [{"k1": NOW, "k2": NOW}]
+        assert house.store.noted == [{"k1": NOW, "k2": NOW}]
         # A minute without a use writes nothing.
         mock_clock.jump(NOTE_USED_S)
         await wait_all_tasks_blocked()
-        assert len(house.shelf.noted) == 1
+        assert len(house.store.noted) == 1
         await house.keys.verify(token)
         mock_clock.jump(NOTE_USED_S)
         await wait_all_tasks_blocked()
-        assert house.shelf.noted[1:] == [{"k1": NOW}]
+        assert house.store.noted[1:] == [{"k1": NOW}]
 
 
 async def test_a_use_that_the_table_answered_counts(house: House, mock_clock: MockClock) -> None:
@@ -659,57 +659,57 @@ async def test_a_use_that_the_table_answered_counts(house: House, mock_clock: Mo
         mock_clock.jump(NOTE_USED_S / 2)
         await wait_all_tasks_blocked()
         await house.keys.verify(token)
-        assert len(house.shelf.lookups) == 1
+        assert len(house.store.lookups) == 1
         mock_clock.jump(NOTE_USED_S)
         await wait_all_tasks_blocked()
-    assert house.shelf.noted == [{"k1": NOW}, {"k1": NOW}]
+    assert house.store.noted == [{"k1": NOW}, {"k1": NOW}]
 
 
 async def test_last_used_outlives_an_outage(house: House, mock_clock: MockClock) -> None:
     token = house.token()
-    house.shelf.note_troubles = [Outage("away")] * 2
+    house.store.note_troubles = [Outage("away")] * 2
     async with house.running():
         await house.keys.verify(token)
         for _ in range(3):
-            assert house.shelf.noted == []
+            assert house.store.noted == []
             mock_clock.jump(NOTE_USED_S)
             await wait_all_tasks_blocked()
-        assert house.shelf.noted == [{"k1": NOW}]
+        assert house.store.noted == [{"k1": NOW}]
 
 
 @pytest.mark.errors_expected
 async def test_last_used_outlives_a_crash_elsewhere_while_it_is_written(
     house: House, mock_clock: MockClock
 ) -> None:
-    token, house.shelf.note_gate = house.token(), trio.Event()
+    token, house.store.note_gate = house.token(), trio.Event()
     async with trio.open_nursery() as nursery:
         await nursery.start(partial(keep, house.cache, house.vitals))
         await wait_all_tasks_blocked()
         await house.keys.verify(token)
         mock_clock.jump(NOTE_USED_S)
         await wait_all_tasks_blocked()
-        house.shelf.troubles = [RuntimeError("a bug")]
+        house.store.troubles = [RuntimeError("a bug")]
         nursery.start_soon(house.ask, new_token("write"))
         await wait_all_tasks_blocked()
-        assert house.shelf.noted == []
-        house.shelf.note_gate.set()
+        assert house.store.noted == []
+        house.store.note_gate.set()
         await wait_all_tasks_blocked()
         assert (house.answers, house.vitals.crashes) == ([Busy()], 1)
-        assert house.shelf.noted == [{"k1": NOW}]
+        assert house.store.noted == [{"k1": NOW}]
         nursery.cancel_scope.cancel()
 
 
 async def test_last_used_is_written_at_the_end(house: House) -> None:
     async with house.running():
         await house.keys.verify(house.token())
-        assert house.shelf.noted == []
-    assert house.shelf.noted == [{"k1": NOW}]
+        assert house.store.noted == []
+    assert house.store.noted == [{"k1": NOW}]
 
 
 async def test_a_silent_store_holds_the_end_up_for_a_second_at_most(
     house: House, autojump_clock: MockClock
 ) -> None:
-    house.shelf.note_gate = trio.Event()
+    house.store.note_gate = trio.Event()
     house.verdicts.put(house.token(), GRANT)
     before = trio.current_time()
     async with house.running():
@@ -754,7 +754,7 @@ async def test_news_evict_what_they_name(
 ) -> None:
     async with listening(house):
         knowing(house)
-        house.shelf.lines[0].send_nowait(notice)
+        house.store.lines[0].send_nowait(notice)
         await wait_all_tasks_blocked()
         assert known(house.verdicts) == left
 
@@ -773,8 +773,8 @@ async def test_a_lost_line_makes_it_forget_everything_at_once_and_listen_again(
 ) -> None:
     async with listening(house):
         knowing(house)
-        house.shelf.lines[0].close()
-        house.shelf.line_troubles = [Outage("still away")] * 2
+        house.store.lines[0].close()
+        house.store.line_troubles = [Outage("still away")] * 2
         await wait_all_tasks_blocked()
         assert len(house.verdicts) == 0
         assert house.vitals.snapshot()["waiting_for"] == "the line is dead"
@@ -786,22 +786,22 @@ async def test_a_lost_line_makes_it_forget_everything_at_once_and_listen_again(
         assert house.vitals.snapshot() == {"state": "running", "crashes": 0}
         assert len(house.verdicts) == 0
         knowing(house)
-        house.shelf.lines[0].send_nowait(Eviction(key_id="k1"))
+        house.store.lines[0].send_nowait(Eviction(key_id="k1"))
         await wait_all_tasks_blocked()
         assert known(house.verdicts) == {"k2", "k3", "nobody"}
 
 
 async def test_a_lost_line_voids_the_checks_in_flight(house: House) -> None:
-    token, house.shelf.gate = house.token(), trio.Event()
+    token, house.store.gate = house.token(), trio.Event()
     async with listening(house), house.running():
         async with trio.open_nursery() as askers:
             askers.start_soon(house.ask, token)
             await wait_all_tasks_blocked()
             # WasRevoked by another process, whose notice is never heard.
-            house.shelf.records.clear()
-            house.shelf.lines[0].close()
+            house.store.records.clear()
+            house.store.lines[0].close()
             await wait_all_tasks_blocked()
-            house.shelf.gate.set()
+            house.store.gate.set()
         assert house.answers == [None]
 
 
@@ -809,7 +809,7 @@ async def test_a_lost_line_voids_the_checks_in_flight(house: House) -> None:
 async def test_after_a_crash_the_news_forget_everything(house: House, autojump_clock: MockClock) -> None:
     async with listening(house):
         knowing(house)
-        house.shelf.lines[0].send_nowait(ValueError("no such notice"))
+        house.store.lines[0].send_nowait(ValueError("no such notice"))
         await trio.sleep(1.0)
         assert (house.vitals.state, house.vitals.crashes) == ("running", 1)
         assert len(house.verdicts) == 0
@@ -818,7 +818,7 @@ async def test_after_a_crash_the_news_forget_everything(house: House, autojump_c
 def test_news_cancelled_at_any_await_hang_up() -> None:
     async def scenario(strike: Strike) -> None:
         house = House()
-        house.shelf.line_troubles = [Outage("away")]
+        house.store.line_troubles = [Outage("away")]
 
         async def listen() -> None:
             with trio.move_on_after(3.0):
@@ -826,7 +826,7 @@ def test_news_cancelled_at_any_await_hang_up() -> None:
 
         async def talk() -> None:
             await trio.sleep(1.5)
-            for line in house.shelf.lines:
+            for line in house.store.lines:
                 line.send_nowait(Eviction(key_id="k1"))
                 line.close()
 
@@ -834,7 +834,7 @@ def test_news_cancelled_at_any_await_hang_up() -> None:
             nursery.start_soon(talk)
             await strike.run(listen)
             nursery.cancel_scope.cancel()
-        assert house.shelf.lines == []
+        assert house.store.lines == []
 
     assert at_every_await(scenario) >= 6
 
@@ -844,11 +844,11 @@ def test_news_cancelled_at_any_await_hang_up() -> None:
 
 async def test_neither_token_nor_hash_is_shown(house: House, caplog: pytest.LogCaptureFixture) -> None:
     token = house.token()
-    [(prefix, record)] = house.shelf.records
+    [(prefix, record)] = house.store.records
     shown = repr((Verify(token, Reply()), record, house.keys, house.cache(), house.verdicts))
     assert token not in shown
     assert prefix not in shown
-    house.shelf.troubles = [Outage("away")]
+    house.store.troubles = [Outage("away")]
     caplog.set_level("DEBUG", logger="actors.keys")
     async with house.running():
         await house.keys.verify(token)
@@ -866,18 +866,18 @@ async def test_a_key_that_worked_goes_on_working_while_the_store_is_away(
     async with house.running():
         # A lost connection: every verdict expires, and the store cannot be asked.
         house.keys.evict(Eviction())
-        house.shelf.troubles = [Outage("away")] * 2
-        asked = len(house.shelf.lookups)
+        house.store.troubles = [Outage("away")] * 2
+        asked = len(house.store.lookups)
         assert [await house.keys.verify(token) for _ in range(5)] == [GRANT] * 5
-        assert len(house.shelf.lookups) == asked + 1
+        assert len(house.store.lookups) == asked + 1
         await trio.sleep(OUTAGE_TTL_S)
         assert await house.keys.verify(token) == GRANT
-        assert len(house.shelf.lookups) == asked + 2
+        assert len(house.store.lookups) == asked + 2
 
 
 async def test_a_key_that_never_worked_is_busy_while_the_store_is_away(house: House) -> None:
     async with house.running():
-        house.shelf.troubles = [Outage("away")]
+        house.store.troubles = [Outage("away")]
         assert await house.keys.verify(house.token()) == Busy()
 
 
@@ -886,7 +886,7 @@ async def test_a_key_revoked_by_name_is_not_honoured_during_an_outage(house: Hou
     async with house.running():
         assert await house.keys.verify(token) == GRANT
         house.keys.evict(Eviction(key_id=GRANT.key_id))
-        house.shelf.troubles = [Outage("away")]
+        house.store.troubles = [Outage("away")]
         assert await house.keys.verify(token) == Busy()
 
 
@@ -897,9 +897,9 @@ async def test_a_key_revoked_during_an_outage_is_refused_once_the_store_is_back(
     house.verdicts.put(token, GRANT)
     async with house.running():
         house.keys.evict(Eviction())
-        house.shelf.troubles = [Outage("away")]
+        house.store.troubles = [Outage("away")]
         assert await house.keys.verify(token) == GRANT
-        house.shelf.records = []
+        house.store.records = []
         # The connection for key notices stands again.
         house.keys.evict(Eviction())
         assert await house.keys.verify(token) is None

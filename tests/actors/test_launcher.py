@@ -22,6 +22,7 @@ from actors.run_courses import Cancelled, Course, Park, Refund, Spend, of_refusa
 from actors.runner_child import NamedRunner
 from actors.supervision import Vitals
 from protocol.agents import DEFAULT_LIMITS, AgentSettings, RunAbandoned, RunHeld, RunLease, Spent
+from protocol.detection import Author
 from protocol.running import (
     Credential,
     FailureKind,
@@ -111,7 +112,7 @@ def test_what_was_cancelled_is_cancelled_and_an_answer_is_to_be_checked() -> Non
 
 @attrs.define(eq=False)
 class House:
-    """Runs, a desk and a runner, all in memory; time is the test's."""
+    """Runs, their requests and a runner, all in memory; time is the test's."""
 
     waiting: list[int] = attrs.field(factory=list)
     held: dict[int, float] = attrs.field(factory=dict)
@@ -143,12 +144,12 @@ class House:
     health_said: RunnerHealth = HEALTHY
     #: Runs that were ended in the store after their holder died.
     abandoned: list[str] = attrs.field(factory=list)
-    #: What the desk says of answers, where it takes none.
+    #: What the check says of answers, where it takes none.
     refuses: str | None = None
     #: What runs come to that have no outcome of their own.
     outcome: RunResult = DONE
 
-    async def press_automatic(self, now: datetime) -> int:
+    async def press_automatic(self, by: Author, now: datetime) -> int:
         await trio.lowlevel.checkpoint()
         return 0
 
@@ -180,9 +181,9 @@ class House:
         self.held[n] = trio.current_time() + LEASE_S
         return RunHeld(n in self.unwanted)
 
-    async def asked_with(self, lease: RunLease, request: RunRequest) -> bool:
+    async def asked_with(self, lease: RunLease, request: Mapping[str, Any], model: str | None) -> bool:
         await trio.lowlevel.checkpoint()
-        self.requests[lease.run_id.int] = msgspec.to_builtins(request)
+        self.requests[lease.run_id.int] = request
         return True
 
     async def progress(self, lease: RunLease, spent: Spent, events: Sequence[Mapping[str, Any]]) -> bool:
@@ -239,7 +240,7 @@ class House:
 
         yield none()
 
-    # The desk.
+    # The requests.
     async def request(self, lease: RunLease) -> Any:
         await trio.lowlevel.checkpoint()
         return ASKED
@@ -303,8 +304,9 @@ class House:
 def made(house: House, state: LauncherState | None = None) -> Launcher:
     known: Any = house
     return Launcher(
-        shelf=known,
-        desk=known,
+        store=known,
+        outcomes=known,
+        requests=known,
         host=NamedRunner(known),
         now=lambda: NOW,
         state=state or LauncherState("here"),

@@ -36,7 +36,7 @@ async def test_a_copy_that_cannot_renew_has_lost_its_duty_when_the_lease_is_over
     autojump_clock: MockClock,
 ) -> None:
     table, duties = Table(), Leases(("beat",), alone=False)
-    keeper = LeaseKeeper(leases=duties, shelf=table, vitals=Vitals("leases", spare=True))
+    keeper = LeaseKeeper(leases=duties, store=table, vitals=Vitals("leases", spare=True))
     assert not duties.held("beat")
     async with trio.open_nursery() as nursery:
         await nursery.start(lambda task_status: keeper.run(task_status=task_status))
@@ -59,7 +59,7 @@ async def test_a_copy_that_cannot_renew_has_lost_its_duty_when_the_lease_is_over
 
 async def test_a_copy_that_stops_has_no_duty_any_more_and_says_so(autojump_clock: MockClock) -> None:
     table, duties = Table(), Leases(("beat",), alone=False)
-    keeper = LeaseKeeper(leases=duties, shelf=table, vitals=Vitals("leases", spare=True))
+    keeper = LeaseKeeper(leases=duties, store=table, vitals=Vitals("leases", spare=True))
     async with trio.open_nursery() as nursery:
         await nursery.start(lambda task_status: keeper.run(task_status=task_status))
         await trio.sleep(1)

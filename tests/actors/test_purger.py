@@ -21,7 +21,7 @@ NOON = datetime(2026, 11, 1, 12, tzinfo=UTC)
 
 
 @attrs.define
-class Shelf:
+class Store:
     """Two tables with rows of projects."""
 
     rows: dict[str, int] = attrs.field(factory=lambda: {"trace": 3 * STEP_ROWS, "span": 10})
@@ -56,9 +56,9 @@ class Shelf:
 
 @attrs.define
 class Rig:
-    """A shelf, a wall clock that goes with Trio's, and the purgers over them."""
+    """A store, a wall clock that goes with Trio's, and the purgers over them."""
 
-    shelf: Shelf = attrs.field(factory=Shelf)
+    store: Store = attrs.field(factory=Store)
     vitals: Vitals = attrs.field(factory=lambda: Vitals("purger"))
     started_s: float = attrs.field(factory=trio.current_time)
 
@@ -66,7 +66,7 @@ class Rig:
         return NOON + timedelta(seconds=trio.current_time() - self.started_s)
 
     def purger(self) -> Purger:
-        return Purger(shelf=self.shelf, now=self.now, vitals=self.vitals)
+        return Purger(store=self.store, now=self.now, vitals=self.vitals)
 
     async def run_for(self, seconds: float) -> None:
         with trio.move_on_after(seconds):
@@ -76,8 +76,8 @@ class Rig:
 async def test_a_project_is_emptied_in_bounded_steps(autojump_clock: MockClock) -> None:
     rig = Rig()
     await rig.run_for(ROUND_S)
-    assert rig.shelf.rows == {"trace": 0, "span": 0}
-    assert rig.shelf.most == STEP_ROWS
+    assert rig.store.rows == {"trace": 0, "span": 0}
+    assert rig.store.most == STEP_ROWS
 
 
 async def test_an_empty_project_is_looked_at_again_until_nothing_can_come_late(
@@ -85,29 +85,29 @@ async def test_an_empty_project_is_looked_at_again_until_nothing_can_come_late(
 ) -> None:
     rig = Rig()
     await rig.run_for(AGAIN.total_seconds() / 2)
-    assert (rig.shelf.looked, len(rig.shelf.projects)) == (1, 1)
-    rig.shelf.rows["span"] = 5
+    assert (rig.store.looked, len(rig.store.projects)) == (1, 1)
+    rig.store.rows["span"] = 5
     await rig.run_for(AGAIN.total_seconds() + 2 * ROUND_S)
-    assert rig.shelf.rows["span"] == 0
-    assert rig.shelf.projects
+    assert rig.store.rows["span"] == 0
+    assert rig.store.projects
     await rig.run_for(LATE.total_seconds() + AGAIN.total_seconds())
-    assert rig.shelf.projects == []
+    assert rig.store.projects == []
 
 
 async def test_an_outage_is_shown_and_the_purge_goes_on(autojump_clock: MockClock) -> None:
-    rig = Rig(Shelf(troubles=[Outage("the database is away")]))
+    rig = Rig(Store(troubles=[Outage("the database is away")]))
     async with trio.open_nursery() as nursery:
         nursery.start_soon(rig.run_for, 3 * ROUND_S)
         await trio.sleep(OUTAGE_PAUSE_S / 2)
         assert rig.vitals.snapshot()["waiting_for"] == "the database is away"
-    assert rig.shelf.rows == {"trace": 0, "span": 0}
+    assert rig.store.rows == {"trace": 0, "span": 0}
 
 
 @pytest.mark.errors_expected
 async def test_a_crash_in_mid_purge_is_made_up_for(autojump_clock: MockClock) -> None:
-    rig = Rig(Shelf(troubles=[RuntimeError("a bug")]))
+    rig = Rig(Store(troubles=[RuntimeError("a bug")]))
     await rig.run_for(2 * ROUND_S)
-    assert (rig.vitals.crashes, rig.shelf.rows) == (1, {"trace": 0, "span": 0})
+    assert (rig.vitals.crashes, rig.store.rows) == (1, {"trace": 0, "span": 0})
 
 
 def test_a_purger_cancelled_at_any_await_is_followed_by_one_that_ends_the_work() -> None:
@@ -115,6 +115,6 @@ def test_a_purger_cancelled_at_any_await_is_followed_by_one_that_ends_the_work()
         rig = Rig()
         await strike.run(partial(rig.run_for, ROUND_S))
         await rig.run_for(2 * ROUND_S)
-        assert rig.shelf.rows == {"trace": 0, "span": 0}
+        assert rig.store.rows == {"trace": 0, "span": 0}
 
     assert at_every_await(scenario) >= 6

@@ -23,7 +23,7 @@ async def server_time() -> datetime:
 
 
 @attrs.define
-class Shelf:
+class Store:
     """Traces that are due, every second one of them quiet. The next rounds meet `troubles` first.
 
     A further one is due at `next_at`.
@@ -55,14 +55,14 @@ class Shelf:
 
 @attrs.define
 class Rig:
-    """A shelf and the rollers over it."""
+    """A store and the rollers over it."""
 
-    shelf: Shelf = attrs.field(factory=Shelf)
+    store: Store = attrs.field(factory=Store)
     tally: RollerTally = attrs.field(factory=RollerTally)
     vitals: Vitals = attrs.field(factory=lambda: Vitals("trace-roller"))
 
     def roller(self) -> TraceRoller:
-        return TraceRoller(shelf=self.shelf, now=server_time, tally=self.tally, vitals=self.vitals)
+        return TraceRoller(store=self.store, now=server_time, tally=self.tally, vitals=self.vitals)
 
     async def run_for(self, seconds: float) -> None:
         with trio.move_on_after(seconds):
@@ -78,7 +78,7 @@ async def test_it_looks_four_times_a_second_while_something_is_due(
     rig: Rig, autojump_clock: MockClock
 ) -> None:
     await rig.run_for(2.1)
-    assert rig.shelf.gaps_s() == pytest.approx([ROUND_S] * 8)
+    assert rig.store.gaps_s() == pytest.approx([ROUND_S] * 8)
     assert rig.tally == RollerTally(rounds=9)
     assert rig.vitals.state == "running"
 
@@ -89,40 +89,40 @@ async def test_it_looks_four_times_a_second_while_something_is_due(
 async def test_while_nothing_is_due_it_looks_again_when_something_is_and_once_a_second_at_least(
     rig: Rig, autojump_clock: MockClock, ahead_s: float | None, rest_s: float
 ) -> None:
-    rig.shelf.next_at = None if ahead_s is None else NOW + timedelta(seconds=ahead_s)
+    rig.store.next_at = None if ahead_s is None else NOW + timedelta(seconds=ahead_s)
     await rig.run_for(2.5 * rest_s)
-    assert rig.shelf.gaps_s() == pytest.approx([rest_s] * 2)
+    assert rig.store.gaps_s() == pytest.approx([rest_s] * 2)
 
 
 async def test_a_backlog_is_worked_off_without_a_pause(rig: Rig, autojump_clock: MockClock) -> None:
-    rig.shelf.due = 3 * ROUND_TRACES + 1
+    rig.store.due = 3 * ROUND_TRACES + 1
     await rig.run_for(0.5 + ROUND_S / 2)
-    assert rig.shelf.gaps_s() == pytest.approx([0.0, 0.0, 0.0, ROUND_S, ROUND_S])
+    assert rig.store.gaps_s() == pytest.approx([0.0, 0.0, 0.0, ROUND_S, ROUND_S])
     assert rig.tally == RollerTally(rounds=6, rolled=3 * ROUND_TRACES + 1, settled=3 * ROUND_TRACES // 2)
 
 
 async def test_others_get_their_turn_while_a_backlog_is_worked_off(
     rig: Rig, autojump_clock: MockClock
 ) -> None:
-    class Instant(Shelf):
+    class Instant(Store):
         async def settle(self, now: datetime, limit: int) -> Settled:
             self.due -= limit
             return Settled(limit, 0)
 
-    rig.shelf = Instant(due=100 * ROUND_TRACES)
+    rig.store = Instant(due=100 * ROUND_TRACES)
     dues: list[int] = []
     async with trio.open_nursery() as nursery:
         nursery.start_soon(rig.roller().run)
-        while rig.shelf.due > 0:
-            dues.append(rig.shelf.due)
+        while rig.store.due > 0:
+            dues.append(rig.store.due)
             await trio.lowlevel.checkpoint()
         nursery.cancel_scope.cancel()
     assert len(dues) > 90
 
 
 async def test_an_outage_is_waited_out_shown_and_no_round(rig: Rig, autojump_clock: MockClock) -> None:
-    rig.shelf.troubles = [Outage("the database is away")] * 3
-    rig.shelf.due = 5
+    rig.store.troubles = [Outage("the database is away")] * 3
+    rig.store.due = 5
     async with trio.open_nursery() as nursery:
         await nursery.start(partial(keep, rig.roller, rig.vitals))
         await trio.sleep(1.5)
@@ -130,7 +130,7 @@ async def test_an_outage_is_waited_out_shown_and_no_round(rig: Rig, autojump_clo
         assert rig.tally == RollerTally()
         await trio.sleep(1.6)
         nursery.cancel_scope.cancel()
-    assert rig.shelf.gaps_s() == pytest.approx([OUTAGE_PAUSE_S] * 3)
+    assert rig.store.gaps_s() == pytest.approx([OUTAGE_PAUSE_S] * 3)
     assert rig.vitals.snapshot() == {"state": "running", "crashes": 0}
     assert rig.tally == RollerTally(rounds=1, rolled=5, settled=2)
 
@@ -139,28 +139,28 @@ async def test_an_outage_is_waited_out_shown_and_no_round(rig: Rig, autojump_clo
 async def test_a_crash_in_a_round_leaves_the_traces_due_for_the_next_life(
     rig: Rig, autojump_clock: MockClock
 ) -> None:
-    rig.shelf.due, rig.shelf.troubles = 5, [RuntimeError("a bug")]
+    rig.store.due, rig.store.troubles = 5, [RuntimeError("a bug")]
     await rig.run_for(1.0)
     assert (rig.vitals.crashes, rig.vitals.state) == (1, "running")
-    assert (rig.shelf.due, rig.tally.rolled) == (0, 5)
+    assert (rig.store.due, rig.tally.rolled) == (0, 5)
 
 
 async def test_two_rollers_share_the_work(rig: Rig, autojump_clock: MockClock) -> None:
-    rig.shelf.due = 10 * ROUND_TRACES
+    rig.store.due = 10 * ROUND_TRACES
     async with trio.open_nursery() as nursery:
         nursery.start_soon(rig.run_for, 1.0)
-        nursery.start_soon(partial(Rig(rig.shelf, rig.tally).run_for, 1.0))
-    assert (rig.shelf.due, rig.tally.rolled) == (0, 10 * ROUND_TRACES)
+        nursery.start_soon(partial(Rig(rig.store, rig.tally).run_for, 1.0))
+    assert (rig.store.due, rig.tally.rolled) == (0, 10 * ROUND_TRACES)
 
 
 def test_a_roller_cancelled_at_any_await_counts_no_round_it_did_not_finish() -> None:
     async def scenario(strike: Strike) -> None:
-        rig = Rig(Shelf(due=2 * ROUND_TRACES + 8, troubles=[Outage("away")]))
+        rig = Rig(Store(due=2 * ROUND_TRACES + 8, troubles=[Outage("away")]))
         await strike.run(partial(rig.run_for, 1.4))
-        done = 2 * ROUND_TRACES + 8 - rig.shelf.due
+        done = 2 * ROUND_TRACES + 8 - rig.store.due
         # At most the round in hand is done and not counted; what is counted is done.
         assert done - ROUND_TRACES <= rig.tally.rolled <= done
         await rig.run_for(1.0 + OUTAGE_PAUSE_S)
-        assert (rig.shelf.due, rig.shelf.settled) == (0, ROUND_TRACES + 4)
+        assert (rig.store.due, rig.store.settled) == (0, ROUND_TRACES + 4)
 
     assert at_every_await(scenario) >= 12

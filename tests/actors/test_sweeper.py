@@ -22,7 +22,7 @@ STEPS = 3
 
 
 @attrs.define
-class Shelf:
+class Store:
     """Holds expired days; a sweep drops them one by one. The next steps meet `troubles` first."""
 
     expired: int = STEPS
@@ -49,14 +49,14 @@ class Shelf:
 
 @attrs.define
 class Rig:
-    """A shelf and the sweepers over it."""
+    """A store and the sweepers over it."""
 
-    shelf: Shelf = attrs.field(factory=Shelf)
+    store: Store = attrs.field(factory=Store)
     tally: SweepTally = attrs.field(factory=SweepTally)
     vitals: Vitals = attrs.field(factory=lambda: Vitals("retention-sweeper"))
 
     def sweeper(self) -> RetentionSweeper:
-        return RetentionSweeper(retention=self.shelf, now=lambda: NOW, tally=self.tally, vitals=self.vitals)
+        return RetentionSweeper(retention=self.store, now=lambda: NOW, tally=self.tally, vitals=self.vitals)
 
     async def run_for(self, seconds: float) -> None:
         with trio.move_on_after(seconds):
@@ -67,7 +67,7 @@ async def test_it_sweeps_at_the_start_and_then_every_hour(autojump_clock: MockCl
     rig = Rig()
     started_s = trio.current_time()
     await rig.run_for(2.5 * ROUND_S)
-    assert [at - started_s for at in rig.shelf.swept_s] == pytest.approx([0, ROUND_S, 2 * ROUND_S])
+    assert [at - started_s for at in rig.store.swept_s] == pytest.approx([0, ROUND_S, 2 * ROUND_S])
     assert (rig.tally.sweeps, rig.tally.days, rig.tally.rows, rig.tally.bytes) == (3, 3, 36, 300)
 
 
@@ -82,7 +82,7 @@ async def test_the_tally_tells_what_the_last_sweep_freed(autojump_clock: MockClo
 
 
 async def test_an_outage_is_shown_and_the_sweep_taken_up_soon(autojump_clock: MockClock) -> None:
-    rig = Rig(Shelf(troubles=[Outage("the database is away")] * 2))
+    rig = Rig(Store(troubles=[Outage("the database is away")] * 2))
     async with trio.open_nursery() as nursery:
         await nursery.start(partial(keep, rig.sweeper, rig.vitals))
         await trio.sleep(OUTAGE_PAUSE_S * 1.5)
@@ -90,7 +90,7 @@ async def test_an_outage_is_shown_and_the_sweep_taken_up_soon(autojump_clock: Mo
         assert rig.tally.sweeps == 0
         await trio.sleep(OUTAGE_PAUSE_S)
         nursery.cancel_scope.cancel()
-    assert (rig.vitals.state, rig.tally.sweeps, rig.shelf.dropped) == ("running", 1, STEPS)
+    assert (rig.vitals.state, rig.tally.sweeps, rig.store.dropped) == ("running", 1, STEPS)
 
 
 @pytest.mark.errors_expected
@@ -98,8 +98,8 @@ async def test_after_a_crash_with_days_in_hand_the_rest_is_swept_at_once(autojum
     rig = Rig()
 
     def crash(freed: Freed) -> None:
-        if freed.days and rig.shelf.dropped == 2:
-            rig.shelf.troubles.append(RuntimeError("a bug"))
+        if freed.days and rig.store.dropped == 2:
+            rig.store.troubles.append(RuntimeError("a bug"))
 
     note = RetentionSweeper._note
 
@@ -109,29 +109,29 @@ async def test_after_a_crash_with_days_in_hand_the_rest_is_swept_at_once(autojum
             crash(freed)
 
     def build() -> RetentionSweeper:
-        return Crashing(retention=rig.shelf, now=lambda: NOW, tally=rig.tally, vitals=rig.vitals)
+        return Crashing(retention=rig.store, now=lambda: NOW, tally=rig.tally, vitals=rig.vitals)
 
     with trio.move_on_after(1.0):
         await keep(build, rig.vitals)
     assert (rig.vitals.crashes, rig.vitals.state) == (1, "running")
-    assert (rig.shelf.dropped, rig.tally.days) == (STEPS, STEPS)
+    assert (rig.store.dropped, rig.tally.days) == (STEPS, STEPS)
 
 
 async def test_two_sweepers_share_the_work(autojump_clock: MockClock) -> None:
     rig = Rig()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(rig.run_for, 1.0)
-        nursery.start_soon(Rig(rig.shelf, rig.tally).run_for, 1.0)
-    assert (rig.shelf.dropped, rig.tally.days) == (STEPS, STEPS)
+        nursery.start_soon(Rig(rig.store, rig.tally).run_for, 1.0)
+    assert (rig.store.dropped, rig.tally.days) == (STEPS, STEPS)
 
 
 def test_a_sweeper_cancelled_at_any_await_is_followed_by_one_that_finishes() -> None:
     async def scenario(strike: Strike) -> None:
-        rig = Rig(Shelf(troubles=[Outage("away")]))
+        rig = Rig(Store(troubles=[Outage("away")]))
         await strike.run(partial(rig.run_for, ROUND_S / 2))
         # What is counted is what was dropped, whenever the blow fell.
-        assert rig.tally.days == rig.shelf.dropped
+        assert rig.tally.days == rig.store.dropped
         await rig.run_for(2 * OUTAGE_PAUSE_S)
-        assert (rig.shelf.dropped, rig.tally.days) == (STEPS, STEPS)
+        assert (rig.store.dropped, rig.tally.days) == (STEPS, STEPS)
 
     assert at_every_await(scenario) >= 6

@@ -27,7 +27,7 @@ from svc.backup.verifying import verify
 from svc.config.table import Settings, read_settings
 from svc.secrets.passphrase import open_box, seal_box
 from svc.store.accounts.audit import OPERATOR
-from svc.store.accounts.keys import KeyStore
+from svc.store.accounts.keys import PostgresKeyStore
 from svc.store.accounts.projects import ProjectStore
 from svc.store.aggregates.cubes import CubeStore
 from svc.store.backup.loading import without
@@ -153,7 +153,7 @@ async def same(one: Database, other: Database) -> bool:
 async def test_everything_comes_back_and_numbers_go_on(
     kept: Kept, empty_database: Database, place: Place
 ) -> None:
-    minted = await KeyStore(kept.database).create(1, "kept", "query", actor=OPERATOR)
+    minted = await PostgresKeyStore(kept.database).create(1, "kept", "query", actor=OPERATOR)
     taken = await place.take(kept.database)
     done = await place.restore(empty_database)
     assert await same(kept.database, empty_database)
@@ -162,7 +162,7 @@ async def test_everything_comes_back_and_numbers_go_on(
     assert await QueryStore(empty_database).count(question()) == await QueryStore(kept.database).count(
         question()
     )
-    found = await KeyStore(empty_database).keys_behind(minted.plaintext[:14])
+    found = await PostgresKeyStore(empty_database).keys_behind(minted.plaintext[:14])
     assert [key.project_id for key in found] == [1]
     made = await ProjectStore(empty_database).create(1, "next", "Next", actor=OPERATOR)
     assert made is not None

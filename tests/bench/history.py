@@ -24,7 +24,7 @@ from protocol.detection import RULE, Cause, Detection, Ref, Triage
 from protocol.taxonomy import read_taxonomy
 from svc.config.table import read_settings
 from svc.store.accounts.audit import OPERATOR
-from svc.store.accounts.keys import KeyStore
+from svc.store.accounts.keys import PostgresKeyStore
 from svc.store.accounts.projects import ProjectStore
 from svc.store.aggregates.cubes import CubeStore
 from svc.store.aggregates.rollups import RollupStore
@@ -154,7 +154,7 @@ async def fill(env: dict[str, str], spans: int) -> tuple[str, str]:
             await connection.execute("vacuum analyze")
 
         await database.run(analyze, transaction=False, timeout_s=_FILL_TIMEOUT_S)
-        minted = await KeyStore(database).create(project_id, "bench", "admin", actor=OPERATOR)
+        minted = await PostgresKeyStore(database).create(project_id, "bench", "admin", actor=OPERATOR)
         return minted.plaintext, str(finding_id)
 
 

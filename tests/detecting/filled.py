@@ -56,12 +56,12 @@ async def fill(database: Database, now: datetime) -> None:
     await replay(database, *stories(now), until=now - HOUR)
     await house.rest()
     await house.look()
-    await CaseAnalyst(shelf=RuleReports(database), now=lambda: datetime.now(UTC), counts=Counter()).round()
+    await CaseAnalyst(store=RuleReports(database), now=lambda: datetime.now(UTC), counts=Counter()).round()
 
 
-async def main(folder: Path) -> None:
+async def main(tally_updater: Path) -> None:
     """Fill the store of a folder."""
-    async with open_store(read_settings({"SVC_DATA_DIR": str(folder)})) as store:
+    async with open_store(read_settings({"SVC_DATA_DIR": str(tally_updater)})) as store:
         await fill(store.database, datetime.now(UTC))
 
 

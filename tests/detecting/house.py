@@ -1,4 +1,4 @@
-"""Judges, keepers and stores over a real database, and traffic that is written and folded at once."""
+"""Judges, keepers and stores over a real database, and traffic that is written and tallied at once."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from typing import Any, Final, Protocol
 import attrs
 
 from svc.detecting.case_keeper import CaseKeeper
+from svc.detecting.detector_runner import DetectorRunner, Stores
+from svc.detecting.event_judges import ModelJudge, SecretJudge, SignatureJudge
 from svc.detecting.judge import Judge
-from svc.detecting.looks import Looks, Stores
-from svc.detecting.sightings import ModelJudge, SecretJudge, SignatureJudge
 from svc.domain.detect.table import DETECTORS
 from svc.store.detection.case_findings import CaseFindings
 from svc.store.detection.case_states import CaseStates
 from svc.store.detection.casework import CaseworkStore
 from svc.store.detection.due import JUDGES, DueStore
 from svc.store.detection.finding_states import FindingStates
-from svc.store.detection.folding import FoldStore
 from svc.store.detection.tallies import TallyStore
+from svc.store.detection.tallying import PostgresTallyQueue
 from svc.store.postgres.database import Connection, Database
-from svc.store.spans.traces import TraceStore
-from tests.store.detection.test_folding import begin, fold_all, write
+from svc.store.spans.traces import PostgresTraceStore
+from tests.store.detection.test_tallying import begin, tally_all, write
 from tests.store.spans.test_writing import fetch
 
 INTERVAL_S: Final = 60.0
@@ -69,9 +69,9 @@ class House:
         # One holder of leases, whoever asks.
         return attrs.evolve(Stores.over(self.database, self.settings), due=self.due)
 
-    def judges(self) -> list[Looks]:
+    def judges(self) -> list[DetectorRunner]:
         """One judge a detector that reads tallies."""
-        made: list[Looks] = []
+        made: list[DetectorRunner] = []
         special = {"secret_leak": SecretJudge, "new_signature": SignatureJudge, "model_change": ModelJudge}
         for name, detector in DETECTORS.items():
             if not detector.measures:
@@ -148,7 +148,7 @@ async def execute(database: Database, *statements: str) -> None:
 async def replay(
     database: Database, *stories: Told, until: datetime | None = None, since: datetime | None = None
 ) -> int:
-    """Write, settle and fold the traces of stories that lie between two moments. Returns how many."""
+    """Write, settle and tally the traces of stories that lie between two moments. Returns how many."""
     await begin(database)
     written, batch = 0, []
     for story in stories:
@@ -162,6 +162,6 @@ async def replay(
     if batch:
         await write(database, *batch)
     for _ in range(written // 10_000 + 2):
-        await TraceStore(database).settle(datetime.now(UTC) + timedelta(days=40), 10_000)
-    await fold_all(database, FoldStore(database, secret_key=b"k" * 32))
+        await PostgresTraceStore(database).settle(datetime.now(UTC) + timedelta(days=40), 10_000)
+    await tally_all(database, PostgresTallyQueue(database, secret_key=b"k" * 32))
     return written

@@ -16,11 +16,11 @@ from svc.outside.encoder import Encoder
 from svc.store.detection.detector_settings import DetectorSettingStore
 from svc.store.detection.due import DueStore
 from svc.store.detection.encoding import EncodeStore
-from svc.store.detection.folding import FoldStore
+from svc.store.detection.tallying import PostgresTallyQueue
 from svc.store.postgres.database import Database
 from tests.detecting.house import execute
 from tests.outside.encoder import EncoderService, encoder_service
-from tests.store.detection.test_folding import begin, fold_all, settle, write
+from tests.store.detection.test_tallying import begin, settle, tally_all, write
 from tests.store.spans.test_writing import NOW, fetch, one
 
 
@@ -74,7 +74,7 @@ async def filled(store: Database, encoded: tuple[str, ...] = tuple(ENCODED)) -> 
         *trace(3, "and Italy?", "Rome is the capital", "Paris: capital of France"),
     )
     await settle(store)
-    await fold_all(store, FoldStore(store, encoded=encoded))
+    await tally_all(store, PostgresTallyQueue(store, encoded=encoded))
 
 
 async def test_each_trace_is_asked_about_once_and_what_scores_high_fires(store: Database) -> None:

@@ -14,13 +14,13 @@ from actors.supervision import FIRST_REST_S, Vitals
 from protocol.detecting import COUNTS_BOUND, TEXT_CHARS, Report, framed_message, read_report
 from protocol.framing import Frames
 from protocol.storage import Outage
-from svc.detecting.rounds import ROUNDS, Round, RoundMeans, Work
+from svc.detecting.rounds import ROUNDS, Round, RoundContext, Work
 from svc.detecting.serving import KeptRound, keep_rounds
 from svc.domain.detect.table import DETECTORS
 from svc.store.postgres.database import Address, Database
 
 #: Nothing in these rounds asks for it.
-MEANS = RoundMeans(Database(Address("/nowhere", 1, "u", "p", "d")), b"", lambda: False, 60.0, 2.0)
+CONTEXT = RoundContext(Database(Address("/nowhere", 1, "u", "p", "d")), b"", lambda: False, 60.0, 2.0)
 
 
 @attrs.define
@@ -31,7 +31,7 @@ class Story:
     turns_s: list[float] = attrs.field(factory=list)
 
     def kept(self, name: str) -> KeptRound:
-        def build(means: RoundMeans, counts: Counter[str]) -> Work:
+        def build(context: RoundContext, counts: Counter[str]) -> Work:
             async def work() -> float:
                 self.turns_s.append(trio.current_time())
                 counts["turns"] += 1
@@ -51,7 +51,7 @@ async def test_a_round_that_raises_rests_longer_each_time_and_the_others_go_on(
     bad, good = Story([ValueError("no")] * 3), Story()
     async with trio.open_nursery() as nursery:
         kept = [bad.kept("bad"), good.kept("good")]
-        await keep_rounds(nursery, MEANS, kept)
+        await keep_rounds(nursery, CONTEXT, kept)
         await trio.sleep(0.5)
         (told, other) = [one.report() for one in kept]
         assert (told.state, told.last_error, told.rests_s) == ("failed", "ValueError: no", FIRST_REST_S)
@@ -69,7 +69,7 @@ async def test_an_outage_is_waited_out_and_told(autojump_clock: MockClock) -> No
     story = Story([Outage("away")])
     kept = story.kept("judge")
     async with trio.open_nursery() as nursery:
-        await keep_rounds(nursery, MEANS, [kept])
+        await keep_rounds(nursery, CONTEXT, [kept])
         await trio.sleep(0.1)
         assert (kept.report().state, kept.report().waiting_for) == ("waiting", "away")
         await trio.sleep(OUTAGE_PAUSE_S)

@@ -20,16 +20,16 @@ from svc.domain.pricing import PriceBook
 from svc.front.api.routes import Api
 from svc.front.api.table import ROUTES
 from svc.front.app import App
-from svc.front.auth.calls import Means
+from svc.front.auth.calls import Context
 from svc.front.metrics import Metrics
 from svc.front.ports import Replays, RunnerPresence
 from svc.runtime.clock import now
 from svc.store.accounts.accounts import AccountStore
-from svc.store.accounts.keys import KeyStore, matches
+from svc.store.accounts.keys import PostgresKeyStore, matches
 from svc.store.postgres.database import Database
 from svc.store.reads.query import QueryStore
 from svc.web.assets import Assets
-from svc.web.instruments import DemoState, IngestLight, Instruments, OwnerLink, UntilVisible
+from svc.web.process_view import DemoState, IngestLight, OwnerLink, ProcessView, UntilVisible
 from svc.web.render import Renderer
 from svc.web.site import Site
 from svc.web.table import PAGES
@@ -137,7 +137,7 @@ class Replica:
     """One process's worth of REST API."""
 
     database: Database
-    means: Means
+    means: Context
     verdicts: Hearing
     app: Any
     hashed: list[str]
@@ -169,7 +169,7 @@ class Replica:
         from svc.store.accounts.projects import ProjectStore
 
         project = project_id or (await ProjectStore(self.database).make_default()).id
-        return await KeyStore(self.database).create(project, scope, scope, actor="tests")
+        return await PostgresKeyStore(self.database).create(project, scope, scope, actor="tests")
 
 
 class NoDemo:
@@ -235,7 +235,7 @@ HEALTHY: dict[str, Any] = {
 }  # fmt: skip
 
 
-def instruments(**known: Any) -> Instruments:
+def process_view(**known: Any) -> ProcessView:
     """What pages read of a process, where there is none: nothing comes in, nothing is refused."""
 
     async def send(_project_id: int, _body: bytes) -> str | None:
@@ -254,7 +254,7 @@ def instruments(**known: Any) -> Instruments:
         "process": NoProcess(),
         "sign_on": None,
     }
-    return Instruments(**{**plain, **known})
+    return ProcessView(**{**plain, **known})
 
 
 @cache
@@ -269,7 +269,7 @@ async def replica(
     *,
     cost: int = 4,
     clock: Callable[[], datetime] = now,
-    known: Instruments | None = None,
+    known: ProcessView | None = None,
     replays: Replays | None = None,
     runner: RunnerPresence | None = None,
     **settings: str,
@@ -293,14 +293,16 @@ async def replica(
     cache = KeyCache(
         verdicts=verdicts,
         mailbox=receive,
-        shelf=KeyStore(database),
+        store=PostgresKeyStore(database),
         matches=counted,
         now=now,
         vitals=Vitals("key-cache"),
         hashers=hashers,
     )
-    listener = RevocationListener(verdicts=verdicts, shelf=KeyStore(database), vitals=Vitals("key-news"))
-    pages = Site(means, known or instruments(), PAGES, renderer())
+    listener = RevocationListener(
+        verdicts=verdicts, store=PostgresKeyStore(database), vitals=Vitals("key-news")
+    )
+    pages = Site(means, known or process_view(), PAGES, renderer())
     app = App(keys, QueryStore(database), None, Metrics(), Api(means, ROUTES), pages).build()  # type: ignore[arg-type] # no health here
     async with trio.open_nursery() as nursery:
         await nursery.start(lambda task_status: cache.run(task_status=task_status))

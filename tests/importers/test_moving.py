@@ -58,7 +58,7 @@ class Pages:
 
 
 @attrs.define
-class Shelf:
+class Store:
     """A store in memory, which may be away or refuse a span."""
 
     stored: dict[bytes, datetime] = attrs.field(factory=dict)
@@ -89,9 +89,9 @@ class Shelf:
         )
 
 
-def move(source: Pages, shelf: Shelf | None, **fields: object) -> HistoryMove:
+def move(source: Pages, store: Store | None, **fields: object) -> HistoryMove:
     whole = {"limits": DEFAULT_LIMITS, "expired_before": None, "now": lambda: NOW, "spans_a_s": 0.0}
-    return HistoryMove(1, source, decoder(PriceBook()), shelf, **{**whole, **fields})  # type: ignore[arg-type]
+    return HistoryMove(1, source, decoder(PriceBook()), store, **{**whole, **fields})  # type: ignore[arg-type]
 
 
 @contextmanager
@@ -101,92 +101,92 @@ def kept(folder: Path) -> Iterator[Journal]:
 
 
 async def test_every_page_is_stored_in_groups_and_counted_at_the_end(tmp_path: Path) -> None:
-    source, shelf = Pages(), Shelf()
+    source, store = Pages(), Store()
     with kept(tmp_path) as found:
-        moving = move(source, shelf)
+        moving = move(source, store)
         await moving.run(found, lambda _: None)
         told, here = await moving.compare(found)
     assert source.asked == [None, "1", "2", "3"]
-    assert shelf.groups == [500, 100] * PAGES
+    assert store.groups == [500, 100] * PAGES
     assert told == SourceSums(PAGES, PAGES * PAGE_SPANS, 2 * PAGES * PAGE_SPANS)
     assert (here.spans, here.traces, here.tokens) == (told.spans, told.traces, told.tokens)
     assert found.moved.stored == found.moved.read == PAGES * PAGE_SPANS
-    assert min(shelf.stored.values()) >= NOW
+    assert min(store.stored.values()) >= NOW
 
 
 @pytest.mark.parametrize("groups", range(8))
 async def test_struck_at_any_group_the_next_run_goes_on_and_stores_each_span_once(
     tmp_path: Path, groups: int
 ) -> None:
-    source, shelf = Pages(), Shelf()
+    source, store = Pages(), Store()
     scope = trio.CancelScope()
-    shelf.strike = lambda: scope.cancel() if len(shelf.groups) == groups else None
+    store.strike = lambda: scope.cancel() if len(store.groups) == groups else None
     with scope, kept(tmp_path) as found:
-        await move(source, shelf).run(found, lambda _: None)
+        await move(source, store).run(found, lambda _: None)
     assert scope.cancelled_caught
-    shelf.strike = lambda: None
+    store.strike = lambda: None
     with kept(tmp_path) as found:
         pages = found.moved.pages
         assert found.resumed == (pages > 0)
         source.asked.clear()
-        moving = move(source, shelf)
+        moving = move(source, store)
         await moving.run(found, lambda _: None)
         told, here = await moving.compare(found)
         assert source.asked[0] == (str(pages) if pages else None)
         assert found.moved.pages == PAGES
-    assert (told.spans, here.spans, len(shelf.stored)) == (PAGES * PAGE_SPANS,) * 3
+    assert (told.spans, here.spans, len(store.stored)) == (PAGES * PAGE_SPANS,) * 3
 
 
 async def test_where_there_is_no_room_it_ends_and_the_next_run_goes_on(tmp_path: Path) -> None:
-    source, shelf = Pages(), Shelf()
+    source, store = Pages(), Store()
 
     async def room() -> None:
-        if len(shelf.groups) == 3:
+        if len(store.groups) == 3:
             raise OperatorError("no room")
 
     with kept(tmp_path) as found, pytest.raises(OperatorError, match="no room"):
-        await move(source, shelf, room=room).run(found, lambda _: None)
-    assert shelf.groups == [500, 100, 500]
+        await move(source, store, room=room).run(found, lambda _: None)
+    assert store.groups == [500, 100, 500]
     with kept(tmp_path) as found:
         assert found.moved.pages == 1
-        await move(source, shelf).run(found, lambda _: None)
-    assert len(shelf.stored) == PAGES * PAGE_SPANS
+        await move(source, store).run(found, lambda _: None)
+    assert len(store.stored) == PAGES * PAGE_SPANS
 
 
 async def test_a_span_that_the_database_refuses_stands_alone(tmp_path: Path) -> None:
-    shelf = Shelf(refuses=(700).to_bytes(8, "big"))
+    store = Store(refuses=(700).to_bytes(8, "big"))
     with kept(tmp_path) as found:
-        await move(Pages(), shelf).run(found, lambda _: None)
+        await move(Pages(), store).run(found, lambda _: None)
     assert found.moved.refused == {BY_DATABASE: 1}
-    assert len(shelf.stored) == PAGES * PAGE_SPANS - 1
+    assert len(store.stored) == PAGES * PAGE_SPANS - 1
 
 
 async def test_a_database_that_is_away_is_waited_for_and_given_up_in_the_end(
     tmp_path: Path, autojump_clock: trio.testing.MockClock
 ) -> None:
-    shelf = Shelf(away=20)
+    store = Store(away=20)
     with kept(tmp_path) as found:
-        await move(Pages(), shelf).run(found, lambda _: None)
-    assert len(shelf.stored) == PAGES * PAGE_SPANS
+        await move(Pages(), store).run(found, lambda _: None)
+    assert len(store.stored) == PAGES * PAGE_SPANS
     (tmp_path / "it.sqlite").unlink()
     began_s = trio.current_time()
     with kept(tmp_path) as found, pytest.raises(Outage):
-        await move(Pages(), Shelf(away=10**9)).run(found, lambda _: None)
+        await move(Pages(), Store(away=10**9)).run(found, lambda _: None)
     assert trio.current_time() - began_s == pytest.approx(PATIENCE_S, abs=5)
 
 
 async def test_the_speed_is_bounded(tmp_path: Path, autojump_clock: trio.testing.MockClock) -> None:
     began_s = trio.current_time()
     with kept(tmp_path) as found:
-        await move(Pages(), Shelf(), spans_a_s=100.0).run(found, lambda _: None)
+        await move(Pages(), Store(), spans_a_s=100.0).run(found, lambda _: None)
     assert trio.current_time() - began_s == pytest.approx(PAGES * PAGE_SPANS / 100)
 
 
 async def test_what_is_too_old_or_outside_is_counted_and_a_look_stores_nothing(tmp_path: Path) -> None:
-    shelf = Shelf()
+    store = Store()
     with kept(tmp_path) as found:
-        await move(Pages(), shelf, expired_before=NOW + timedelta(seconds=1)).run(found, lambda _: None)
-    assert (found.moved.expired, len(shelf.stored)) == (PAGES * PAGE_SPANS, 0)
+        await move(Pages(), store, expired_before=NOW + timedelta(seconds=1)).run(found, lambda _: None)
+    assert (found.moved.expired, len(store.stored)) == (PAGES * PAGE_SPANS, 0)
     with journal(tmp_path / "narrow.sqlite", ImportWindow(NOW + timedelta(hours=1), NOW)) as found:
         await move(Pages(), None).run(found, lambda _: None)
         assert found.moved == attrs.evolve(

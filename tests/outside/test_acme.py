@@ -55,12 +55,12 @@ async def _nobody(*_: object) -> None:
 
 
 @asynccontextmanager
-async def doors(ports: Ports, shelf: TlsFiles) -> AsyncIterator[TlsDoors]:
+async def doors(ports: Ports, store: TlsFiles) -> AsyncIterator[TlsDoors]:
     """Both doors of ours, with nothing behind them."""
     tls = TlsDoors()
     tls.serve(self_signed(DOMAIN, datetime.now(UTC)))
     contain_connections(ConnectionLimiter(lambda: 100), tls)
-    door = Door(otlp=_nobody, mcp=_nobody, app=_nobody, plain=PlainPort(DOMAIN, shelf.answer))
+    door = Door(otlp=_nobody, mcp=_nobody, app=_nobody, plain=PlainPort(DOMAIN, store.answer))
     with bound("127.0.0.1", ports.plain, "PLAIN") as plain, bound("127.0.0.1", ports.tls, "TLS") as secure:
         config = HttpConfig(plain, (secure, tls.https))
 
@@ -83,13 +83,13 @@ async def doors(ports: Ports, shelf: TlsFiles) -> AsyncIterator[TlsDoors]:
 async def obtained(
     authority: Pebble, ports: Ports, folder: Path, kept: Kept, kind: ChallengeKind
 ) -> tuple[Ordered, Pair]:
-    shelf = TlsFiles(folder, DOMAIN)
+    store = TlsFiles(folder, DOMAIN)
     acme = client(authority)
-    async with doors(ports, shelf) as tls:
+    async with doors(ports, store) as tls:
         ordered = await acme.order(kept, kind)
         assert ordered.challenge is not None
         if kind == "http-01":
-            await shelf.publish(ordered.challenge)
+            await store.publish(ordered.challenge)
         else:
             tls.prove(proof(ordered.challenge, datetime.now(UTC)))
         return ordered, await acme.finish(ordered)

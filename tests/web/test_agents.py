@@ -13,7 +13,7 @@ from protocol.detection import RULE
 from svc.runtime.clock import now
 from svc.store.agents.outcomes import OutcomeStore
 from svc.store.agents.reads import RunReads
-from svc.store.agents.runs import RunStore
+from svc.store.agents.runs import PostgresRunStore
 from svc.store.agents.settings import AgentSettingStore
 from svc.store.detection.rca import RcaStore
 from tests.front.people import Replica
@@ -47,7 +47,7 @@ async def test_one_press_is_followed_to_its_report_beside_the_rules(here: Replic
     assert (await owner.post(CASE + "/agent", {})).status == 303
     assert "An agent waits for its turn" in said((await owner.get(CASE)).text)
     run = await claimed(store)
-    await RunStore(store).progress(
+    await PostgresRunStore(store).progress(
         run, USED, [{"seq": 1, "at": now().isoformat(), "kind": "tool", "name": "get_span"}]
     )
     part = await owner.get(CASE + "/agent/part")
@@ -148,7 +148,7 @@ async def test_a_run_that_waits_for_people_says_for_whom_and_ends_when_somebody_
     store, finding = here.database, await fire(here.database, seen())
     where = f"{BASE}/findings/{finding}"
     assert (await owner.post(where + "/agent", {})).status == 303
-    assert await RunStore(store).park(await claimed(store), "no_provider", Spent())
+    assert await PostgresRunStore(store).park(await claimed(store), "no_provider", Spent())
     page = await owner.get(where)
     assert "no model provider is set" in page.text
     cancel = re.search(r'action="([^"]+/cancel)"', page.text)
@@ -156,7 +156,7 @@ async def test_a_run_that_waits_for_people_says_for_whom_and_ends_when_somebody_
     assert (await owner.post(cancel[1], {})).status == 303
     assert "run was cancelled" in (await owner.get(where)).text
     assert (await owner.post(cancel[1], {})).status == 409
-    again = await RunStore(store).press(1, "triage", finding, ANN, now())
+    again = await PostgresRunStore(store).press(1, "triage", finding, ANN, now())
     assert isinstance(again, Pressed)
     assert await OutcomeStore(store).fail(await claimed(store), "timeout: its time", USED, now(), final=True)
     assert "its time was over" in (await owner.get(where)).text

@@ -12,7 +12,7 @@ import pytest
 from svc.runtime.clock import now
 from svc.store.detection.charts import ChartStep
 from svc.store.postgres.database import Database
-from svc.web.case_words import ToldReport, legible
+from svc.web.case_text import ToldReport, legible
 from svc.web.charts import ChartFrame, chart, small_line
 from tests.conftest import filled_once
 from tests.detecting.filled import SECRET, fill

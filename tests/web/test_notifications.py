@@ -10,7 +10,7 @@ import pytest
 
 from protocol.alerts import Undelivered
 from protocol.samples import BackupSample
-from svc.store.alerts.deliveries import DeliveryStore
+from svc.store.alerts.deliveries import PostgresDeliveryStore
 from svc.store.alerts.samples import keep_samples
 from svc.store.postgres.database import Database
 from tests.front.people import Replica
@@ -142,7 +142,7 @@ async def test_a_storm_is_seen_as_one_message_and_a_message_is_sent_once_more(
     assert "3 cases opened" in page.text
     assert "waits" in page.text
     lease = await claimed(store)
-    await DeliveryStore(store).failed(lease, Undelivered("its receiver is gone", 410, gone=True))
+    await PostgresDeliveryStore(store).failed(lease, Undelivered("its receiver is gone", 410, gone=True))
     page = await owner.get(HERE + "?state=dead")
     assert "its receiver is gone" in page.text
     assert "It is off" in page.text

@@ -18,10 +18,10 @@ from svc.domain.pricing import PriceBook
 from svc.runtime.clock import now
 from svc.store.postgres.database import Connection, Database
 from svc.store.spans.dead_letters import DeadLetterStore
-from svc.web.health_words import told
-from svc.web.instruments import SignOnState, UntilVisible
+from svc.web.health_text import told
+from svc.web.process_view import SignOnState, UntilVisible
 from tests.cost import while_dear
-from tests.front.people import HEALTHY, NoProcess, Replica, instruments, replica
+from tests.front.people import HEALTHY, NoProcess, Replica, process_view, replica
 from tests.store.detection.detecting import opened, seen
 from tests.store.spans.test_writing import one, store_of
 from tests.web.test_pages import HOSTILE, fill, heading
@@ -56,7 +56,7 @@ async def process(store: Database) -> Storing:
 @pytest.fixture
 async def here(store: Database, process: Storing) -> AsyncIterator[Replica]:
     sso = SignOnState("https://id.example", "https://traces.example/auth/sso/callback")
-    async with replica(store, known=instruments(process=process, sign_on=sso), replays=process) as found:
+    async with replica(store, known=process_view(process=process, sign_on=sso), replays=process) as found:
         yield found
 
 

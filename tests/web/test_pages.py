@@ -14,10 +14,10 @@ from svc.domain.access import Role
 from svc.runtime.clock import now
 from svc.store.postgres.database import Database
 from svc.store.reads import trace_counts
-from svc.store.spans.traces import TraceStore
-from svc.web.instruments import OwnerLink
+from svc.store.spans.traces import PostgresTraceStore
+from svc.web.process_view import OwnerLink
 from svc.web.render import POLICY
-from tests.front.people import ORG, PASSWORD, Replica, instruments, replica
+from tests.front.people import ORG, PASSWORD, Replica, process_view, replica
 from tests.store.spans.test_writing import Clock, one, rows, store_of
 from tests.web.visitor import BASE, Seen, Visitor
 
@@ -45,7 +45,7 @@ async def fill(store: Database, number: int = 60, **more: Any) -> None:
                 one(2, parent=1, name="chat", attributes=chat, took_s=0.5, **common),
             )
         )
-    while (await TraceStore(store).settle(now() + timedelta(seconds=11), 100)).seen:
+    while (await PostgresTraceStore(store).settle(now() + timedelta(seconds=11), 100)).seen:
         pass
 
 
@@ -178,7 +178,7 @@ async def test_the_first_visit_leads_to_the_first_account(here: Replica) -> None
 
 async def test_the_link_of_a_start_makes_an_owner_once_even_after_somebody_else(store: Database) -> None:
     link = OwnerLink(now)
-    async with replica(store, known=instruments(owner_link=link)) as here:
+    async with replica(store, known=process_view(owner_link=link)) as here:
         secret = link.make()
         stranger, operator, third = (Visitor.of(here) for _ in range(3))
         await stranger.sign_up("stranger@example.org")
@@ -311,7 +311,7 @@ async def test_opening_connect_mints_no_key_and_its_form_shows_one_once(
 
 async def test_connect_explains_refused_requests(store: Database) -> None:
     refused = [{"status": 401, "cause": "no bearer token", "message": "no tenant context", "count": 3}]
-    async with replica(store, known=instruments(refused=lambda: refused)) as here:
+    async with replica(store, known=process_view(refused=lambda: refused)) as here:
         owner = Visitor.of(here)
         await owner.sign_up()
         seen = await owner.get(BASE + "/connect/lights")
@@ -336,7 +336,7 @@ async def test_the_sample_goes_the_way_of_an_export(store: Database) -> None:
         sent.append((project_id, body))
         return None
 
-    async with replica(store, known=instruments(send=send)) as here:
+    async with replica(store, known=process_view(send=send)) as here:
         owner = Visitor.of(here)
         await owner.sign_up()
         assert (await owner.post(BASE + "/connect/sample")).status == 303

@@ -11,7 +11,7 @@ from svc.domain.pricing import PriceBook
 from svc.domain.rates import OwnPrice, OwnPrices
 from svc.store.postgres.database import Database
 from svc.store.spans import reprice_preview
-from tests.front.people import instruments, replica
+from tests.front.people import process_view, replica
 from tests.web.test_pages import fill
 from tests.web.visitor import BASE, Visitor
 
@@ -20,7 +20,7 @@ async def test_a_preview_says_by_how_much_prices_would_change_history(
     store: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     book = PriceBook()
-    async with replica(store, known=instruments(prices=book)) as here:
+    async with replica(store, known=process_view(prices=book)) as here:
         owner = Visitor.of(here)
         await owner.sign_up()
         assert "There is no history to price" in (await owner.get(BASE + "/prices?preview=1")).text

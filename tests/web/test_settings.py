@@ -8,7 +8,7 @@ from typing import Any
 
 from svc.runtime.clock import now
 from svc.store.postgres.database import Database
-from svc.store.spans.traces import TraceStore
+from svc.store.spans.traces import PostgresTraceStore
 from tests.front.people import Replica
 from tests.store.spans.test_writing import Clock, one, rows, store_of
 from tests.web.test_pages import HOSTILE, fill, heading
@@ -157,7 +157,7 @@ async def two_windows(store: Database, before: int, now_: int, **slow: Any) -> N
                 )
             )
         )
-    while (await TraceStore(store).settle(now() + timedelta(seconds=11), 100)).seen:
+    while (await PostgresTraceStore(store).settle(now() + timedelta(seconds=11), 100)).seen:
         pass
 
 

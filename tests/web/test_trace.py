@@ -15,7 +15,7 @@ from protocol.otlp.json import read_json
 from svc.domain.retention import Terms
 from svc.runtime.clock import now
 from svc.store.postgres.database import Database
-from svc.store.spans.traces import TraceStore
+from svc.store.spans.traces import PostgresTraceStore
 from svc.web.aged_out import aged_out_text
 from tests.front.people import Replica, replica
 from tests.store.spans.test_writing import Clock, rows, store_of
@@ -32,7 +32,7 @@ def at(name: str) -> str:
 
 
 async def settle(store: Database) -> None:
-    while (await TraceStore(store).settle(now() + timedelta(seconds=11), 100)).seen:
+    while (await PostgresTraceStore(store).settle(now() + timedelta(seconds=11), 100)).seen:
         pass
 
 

@@ -14,10 +14,10 @@ from svc.runtime.clock import now
 from svc.store.detection.detector_settings import DetectorSettingStore
 from svc.store.detection.finding_states import FindingStates
 from svc.store.postgres.database import Connection, Database
-from svc.web import case_words
+from svc.web import case_text
 from tests.front.people import Replica
 from tests.store.detection.detecting import fire, opened, seen
-from tests.store.detection.test_folding import begin
+from tests.store.detection.test_tallying import begin
 from tests.web.test_pages import HOSTILE, fill, heading
 from tests.web.visitor import BASE, Seen, Visitor
 
@@ -230,7 +230,7 @@ async def test_an_analysis_tells_how_far_it_is(store: Database, owner: Visitor) 
 def test_kinds_of_failures_are_told_without_their_hashes() -> None:
     names = ("QuotaError:0123456789ab", "QuotaError:ba9876543210", "error:0123456789ab", "timeout", "a:b")
     report = {"ruled_out": [{"check": f"signatures.{name}", "assessment": "explains"} for name in names]}
-    assert [one.label for one in case_words.checks_of(report)] == [
+    assert [one.label for one in case_text.checks_of(report)] == [
         "Failures `QuotaError`, with one message, 1 of 2",
         "Failures `QuotaError`, with one message, 2 of 2",
         "Failures without a type, with one message",

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Final
 
-from svc.domain.detect.detector import Context, Detector
+from svc.domain.detect.detector import Detector, ObserverContext
 from svc.domain.detect.observed import WITNESSES, Observation, site, slot_of, tool
 from svc.domain.detect.settled_trace import CALLED, SettledTrace
 from svc.domain.detect.tool_error import RISE_TUNING
@@ -18,7 +18,7 @@ from svc.domain.detect.tool_error import RISE_TUNING
 LOOP_CALLS: Final = 5
 
 
-def observe(trace: SettledTrace, context: Context) -> Iterable[Observation]:
+def observe(trace: SettledTrace, context: ObserverContext) -> Iterable[Observation]:
     """One unit for each trace that calls tools with known arguments; failed when one call came too often.
 
     A tool that has spans in the trace is counted by them, any other by the calls inside answers.

@@ -10,13 +10,13 @@ import math
 from collections.abc import Iterable
 from typing import Final
 
-from svc.domain.detect.detector import Context, Detector
+from svc.domain.detect.detector import Detector, ObserverContext
 from svc.domain.detect.duration_drift import FLOOR_TUNING
 from svc.domain.detect.observed import Observation, site, slot_of
 from svc.domain.detect.settled_trace import SettledTrace
 
 
-def observe(trace: SettledTrace, context: Context) -> Iterable[Observation]:
+def observe(trace: SettledTrace, context: ObserverContext) -> Iterable[Observation]:
     """The cost of the turn, if it is known. Usage that repeats another span's does not count."""
     root = trace.root
     if root is None:

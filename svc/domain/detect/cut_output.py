@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Final
 
-from svc.domain.detect.detector import Context, Detector
+from svc.domain.detect.detector import Detector, ObserverContext
 from svc.domain.detect.observed import WITNESSES, Observation, site, slot_of
 from svc.domain.detect.settled_trace import SettledTrace, SpanTexts, TracedSpan, is_blank
 from svc.domain.detect.tool_error import RISE_TUNING
@@ -19,7 +19,7 @@ from svc.domain.detect.tool_error import RISE_TUNING
 CUT: Final = frozenset({"length", "max_tokens", "max_output_tokens", "model_length", "token_limit"})
 
 
-def observe(trace: SettledTrace, context: Context) -> Iterable[Observation]:
+def observe(trace: SettledTrace, context: ObserverContext) -> Iterable[Observation]:
     """One unit for each call site that answers; failed when any of its answers is cut or blank."""
     units: defaultdict[str, list[tuple[TracedSpan, str | None]]] = defaultdict(list)
     for row in trace.spans:

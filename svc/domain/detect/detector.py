@@ -1,6 +1,6 @@
 """What a detector is: a row of the table, and the function behind it.
 
-Owns: `Detector`, `Tunable` and `Context`, what an observer may know beside the trace. Each detector's
+Owns: `Detector`, `Tunable` and `ObserverContext`, what an observer may know beside the trace. Each detector's
 file makes one, `table.py` lists them. Pure; never any state.
 """
 
@@ -25,7 +25,7 @@ class Schema(Protocol):
 
 
 @attrs.frozen(eq=False)
-class Context:
+class ObserverContext:
     """What an observer knows beside the trace: what call sites should answer, by id, each schema with a hash
     of its text; and the key under which secrets are told apart, without which nobody looks for them.
     """
@@ -62,7 +62,7 @@ class Detector:
     grain: Grain
     engine: Engine
     measures: tuple[MeasureName, ...]
-    observe: Callable[[SettledTrace, Context], Iterable[Observation]] | None = None
+    observe: Callable[[SettledTrace, ObserverContext], Iterable[Observation]] | None = None
     also: tuple[MeasureName, ...] = ()
     tuning: Mapping[str, Tunable] = attrs.field(factory=dict)
     needs: Literal["encoder"] | None = None

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from datetime import timedelta
 from typing import Final
 
-from svc.domain.detect.detector import Context, Detector, Tunable
+from svc.domain.detect.detector import Detector, ObserverContext, Tunable
 from svc.domain.detect.drift_reference import FLOOR
 from svc.domain.detect.observed import Observation, site, slot_of, tool
 from svc.domain.detect.settled_trace import CALLED, SettledTrace
@@ -21,7 +21,7 @@ _MS: Final = timedelta(milliseconds=1)
 FLOOR_TUNING: Final = Tunable(FLOOR, math.log(1.05), math.log(4))
 
 
-def observe(trace: SettledTrace, context: Context) -> Iterable[Observation]:
+def observe(trace: SettledTrace, context: ObserverContext) -> Iterable[Observation]:
     """The root's own duration, and that of each span of a tool."""
     root = trace.root
     if root is not None and root.ended_at is not None:

@@ -4,7 +4,7 @@ Owns: what an answer must be. Where the taxonomy has a schema for the call site,
 none, the answers themselves do: every trace is counted under the shape of its answers, and `learned` reads
 from the shapes of the reference whether they are JSON at all and which keys they always have; a call site
 whose answers are prose is left alone, and says so. Counted by shape, what was learned never depends on the
-order in which traces were folded. Pure.
+order in which traces were tallied. Pure.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, Final
 import attrs
 import msgspec
 
-from svc.domain.detect.detector import Context, Detector, Schema
+from svc.domain.detect.detector import Detector, ObserverContext, Schema
 from svc.domain.detect.observed import OTHER, WITNESSES, Observation, site, slot_of
 from svc.domain.detect.settled_trace import SettledTrace, SpanTexts, TracedSpan, is_blank
 from svc.domain.detect.tool_error import RISE_TUNING
@@ -36,7 +36,7 @@ PARSED_CHARS: Final = 1 << 20
 PROSE: Final = '["prose"]'
 
 
-def observe(trace: SettledTrace, context: Context) -> Iterable[Observation]:
+def observe(trace: SettledTrace, context: ObserverContext) -> Iterable[Observation]:
     """One unit for each call site that answers with text: under its schema, else by its shape."""
     answers: defaultdict[str, list[tuple[TracedSpan, str]]] = defaultdict(list)
     for row in trace.spans:

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from svc.domain.detect.detector import Context, Detector, Tunable
+from svc.domain.detect.detector import Detector, ObserverContext, Tunable
 from svc.domain.detect.observed import Observation, detail, site, slot_of
 from svc.domain.detect.settled_trace import SettledTrace, TracedSpan
 from svc.domain.detect.slots import SLOTS_PER_DAY
@@ -24,7 +24,7 @@ KNOWN_SLOTS: Final = 7 * SLOTS_PER_DAY
 KNOWN_CALLS: Final = 500
 
 
-def observe(trace: SettledTrace, context: Context) -> Iterable[Observation]:
+def observe(trace: SettledTrace, context: ObserverContext) -> Iterable[Observation]:
     """One unit for each call site, requested and answering model; the answering one may be unknown."""
     first_rows: dict[tuple[str, str | None, str | None], TracedSpan] = {}
     for row in trace.spans:

@@ -1,7 +1,7 @@
 """What detectors see of one trace, before anything is counted: observations, and the measures they are of.
 
 Owns: `Observation`, the closed list `MEASURES` and the names of subjects. Detectors make observations, the
-store folds them into tallies, the engines judge the sums. Never decides whether anything is wrong.
+store tallies them into tallies, the engines judge the sums. Never decides whether anything is wrong.
 
 A rate has one observation for each trace and subject, failed when any of its calls failed: by call, retries
 would make a false alarm of nearly every bucket. A size has one for each value.

@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from svc.domain.detect.detector import Context, Detector
+from svc.domain.detect.detector import Detector, ObserverContext
 from svc.domain.detect.observed import WITNESSES, MeasureName, Observation, site, slot_of
 from svc.domain.detect.secrets import FoundSecret, find_secrets, may_hold_secrets
 from svc.domain.detect.settled_trace import CALLED, SettledTrace, SpanTexts, TracedSpan
 
 
-def observe(trace: SettledTrace, context: Context) -> Iterable[Observation]:
+def observe(trace: SettledTrace, context: ObserverContext) -> Iterable[Observation]:
     """One failing unit for each call site and form; its signature lists what may be told of the secrets."""
     if not context.secret_key or not may_hold_secrets(_scanned_texts(trace)):
         return

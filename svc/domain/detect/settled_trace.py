@@ -1,7 +1,7 @@
 """One settled trace as detectors read it: the rows of its spans, and what their payloads say.
 
 Owns: `SettledTrace`, `TracedSpan`, `SpanTexts` and `texts_of`, which takes from a payload the few things that
-detectors need. Whoever folds traces builds them, each detector reads them. Pure; never keeps a payload for
+detectors need. Whoever tallies traces builds them, each detector reads them. Pure; never keeps a payload for
 longer than the trace, and never raises over what a client sent.
 """
 

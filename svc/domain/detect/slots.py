@@ -1,7 +1,7 @@
 """Slots of event time: five minutes each, counted from 1970, in UTC.
 
 Owns: the arithmetic of slots, hours, six-hour windows, days and blocks of the week, and the watermark past
-which nothing is judged. The engines and whoever folds traces call it. Never reads a clock. A range of slots
+which nothing is judged. The engines and whoever tallies traces call it. Never reads a clock. A range of slots
 is half open, `[first, end)`.
 """
 

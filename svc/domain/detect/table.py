@@ -1,6 +1,6 @@
 """The table of detectors: which there are, and what each says of itself.
 
-Owns: `DETECTORS`, and `observe`, which asks all of them about one trace. Whoever folds traces calls it; the
+Owns: `DETECTORS`, and `observe`, which asks all of them about one trace. Whoever tallies traces calls it; the
 README, REST, MCP and the pages show the rows. A new detector is one file in this package and one line here.
 Pure.
 """
@@ -16,7 +16,7 @@ from svc.domain.detect import marks
 from svc.domain.detect.agent_loop import AGENT_LOOP
 from svc.domain.detect.cost_drift import COST_DRIFT
 from svc.domain.detect.cut_output import CUT_OUTPUT
-from svc.domain.detect.detector import Context, Detector
+from svc.domain.detect.detector import Detector, ObserverContext
 from svc.domain.detect.duration_drift import DURATION_DRIFT
 from svc.domain.detect.encoded import FRUSTRATION, GROUNDEDNESS
 from svc.domain.detect.malformed_output import MALFORMED_OUTPUT
@@ -53,7 +53,7 @@ class Observed:
     failed: Mapping[str, str]
 
 
-def observe(trace: SettledTrace, context: Context) -> Observed:
+def observe(trace: SettledTrace, context: ObserverContext) -> Observed:
     """What every detector sees of a trace. One that raises is left out alone, all that it saw with it."""
     observations: list[Observation] = list(marks.observe(trace))
     failed: dict[str, str] = {}

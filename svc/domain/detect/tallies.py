@@ -1,8 +1,8 @@
-"""What has been folded of a bucket, as values: counts of failures by slot, histograms of sizes by slot.
+"""What has been tallied of a bucket, as values: counts of failures by slot, histograms of sizes by slot.
 
 Owns: `RateTallies` and `SizeTallies`, their addition and subtraction. A trace that changes is subtracted as
-it was folded and added anew, so that any order of folding ends in the same numbers. Whoever folds and whoever
-judges use them. Never holds a value of its own making: arrays are kept as they are given.
+it was tallied and added anew, so that any order of tallying ends in the same numbers. Whoever tallies and
+whoever judges use them. Never holds a value of its own making: arrays are kept as they are given.
 """
 
 from __future__ import annotations

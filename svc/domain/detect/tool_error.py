@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Final
 
-from svc.domain.detect.detector import Context, Detector, Tunable
+from svc.domain.detect.detector import Detector, ObserverContext, Tunable
 from svc.domain.detect.new_signature import signature_of
 from svc.domain.detect.observed import WITNESSES, Observation, slot_of, tool
 from svc.domain.detect.rate_engine import RISE
@@ -24,7 +24,7 @@ from svc.domain.span import ToolCall
 RISE_TUNING: Final = Tunable(RISE, 1.25, 10.0)
 
 
-def observe(trace: SettledTrace, context: Context) -> Iterable[Observation]:
+def observe(trace: SettledTrace, context: ObserverContext) -> Iterable[Observation]:
     """One unit for each tool that the trace calls; failed when any of its calls failed."""
     calls: defaultdict[str, list[tuple[TracedSpan, ToolCall]]] = defaultdict(list)
     for row in trace.spans:

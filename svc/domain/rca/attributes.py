@@ -1,4 +1,4 @@
-"""Reading the attributes of a trace for a root-cause analysis, from what was folded and from payloads.
+"""Reading the attributes of a trace for a root-cause analysis, from what was tallied and from payloads.
 
 Owns: the words for turns and sizes, the keys that look like a tenant's, and what a bucket of the tallies says
 of a trace that was counted in it. The store calls it for each unit. Pure, and never keeps a text.
@@ -17,7 +17,7 @@ from protocol.otlp.reading import WireSpan
 from svc.domain.detect.observed import OTHER, SITE, MeasureName
 from svc.domain.dialects import read
 from svc.domain.messages import normal
-from svc.domain.rca.population import JOINED, TENANT, AttributeName, Mark
+from svc.domain.rca.cohort import JOINED, TENANT, AttributeName, Mark
 from svc.domain.values import name, text
 
 #: Buckets that say what a call site was and who answered it.

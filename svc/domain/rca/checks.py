@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from svc.domain.quantities import count, duration, money, percent
 from svc.domain.rca import figures
+from svc.domain.rca.cohort import LEAST_UNITS, Claim, Cohort, Mark, label_of
 from svc.domain.rca.parts import Factor, Portion, others, signature_shares, tool_shares
-from svc.domain.rca.population import LEAST_UNITS, Claim, Mark, Population, label_of
 from svc.domain.rca.shares import AttributeCheck, ValueRow
 from svc.domain.rca.verdict import CONTRIBUTES, EXPLAINS, Assessment, Judged, assessed, is_new_kind
 
@@ -35,7 +35,7 @@ _BESIDE: Final = {
 
 
 def told(
-    claim: Claim, before: Population, after: Population, marks: Sequence[Mark], judged: Judged
+    claim: Claim, before: Cohort, after: Cohort, marks: Sequence[Mark], judged: Judged
 ) -> list[dict[str, Any]]:
     """The checks in their order."""
     n, m = len(before.units), len(after.units)

@@ -13,7 +13,7 @@ from typing import Final, Literal
 
 import attrs
 
-from svc.domain.rca.population import Population, Unit
+from svc.domain.rca.cohort import Cohort, Unit
 
 FactorName = Literal["calls", "tokens_per_call", "uncached_share", "price"]
 FACTORS: Final[tuple[FactorName, ...]] = ("calls", "tokens_per_call", "uncached_share", "price")
@@ -49,13 +49,13 @@ class Beside:
     after: float
 
 
-def cost_factors(before: Population, after: Population) -> tuple[Factor, ...]:
+def cost_factors(before: Cohort, after: Cohort) -> tuple[Factor, ...]:
     """Δ = calls × tokens a call × (1 − cached share) × price: what each factor makes of it.
 
     The shares follow the logarithms of the factors, so that they add up to the change whatever their order.
     Empty when a side has no priced calls.
     """
-    old, new = (_cost(population.units) for population in (before, after))
+    old, new = (_cost(cohort.units) for cohort in (before, after))
     if old is None or new is None:
         return ()
     (c0, x0), (c1, x1) = old, new
@@ -80,7 +80,7 @@ def _cost(units: Iterable[Unit]) -> tuple[float, tuple[float, ...]] | None:
     return cost / turns, (calls / turns, tokens / calls, fresh / tokens, cost / fresh)
 
 
-def tool_shares(before: Population, after: Population) -> tuple[Portion, ...]:
+def tool_shares(before: Cohort, after: Cohort) -> tuple[Portion, ...]:
     """How much of the change of the mean duration came about in each tool and in models, the most first."""
     shift = _mean(after.units, lambda u: u.size or 0.0) - _mean(before.units, lambda u: u.size or 0.0)
     if not shift:
@@ -95,7 +95,7 @@ def tool_shares(before: Population, after: Population) -> tuple[Portion, ...]:
     return tuple(sorted(portions, key=lambda part: (-part.share, part.name)))
 
 
-def signature_shares(before: Population, after: Population) -> tuple[Portion, ...]:
+def signature_shares(before: Cohort, after: Cohort) -> tuple[Portion, ...]:
     """How much of the change of a rate each kind of failure makes, the most first."""
     shift = after.mean - before.mean
     if not shift:
@@ -108,7 +108,7 @@ def signature_shares(before: Population, after: Population) -> tuple[Portion, ..
     return tuple(sorted(portions, key=lambda part: (-part.share, part.name)))
 
 
-def others(before: Population, after: Population) -> tuple[Beside, ...]:
+def others(before: Cohort, after: Cohort) -> tuple[Beside, ...]:
     """Calls a trace, tokens a call, cached share and repeated tool calls, where they are known."""
     sides = (before.units, after.units)
     calls, tokens, cached = (

@@ -15,7 +15,7 @@ from typing import Any, Final
 from protocol.detection import EvidenceRole
 from svc.domain.quantities import count, duration, money, percent
 from svc.domain.rca import checks, figures
-from svc.domain.rca.population import Claim, Mark, Population, Unit, label_of
+from svc.domain.rca.cohort import Claim, Cohort, Mark, Unit, label_of
 from svc.domain.rca.shares import AttributeCheck
 from svc.domain.rca.statistics import wilson
 from svc.domain.rca.verdict import Concentration, Judged, judge, shifts_traffic
@@ -40,7 +40,7 @@ _SETTLE_LACKING: Final = {
 }
 
 
-def report_of(claim: Claim, before: Population, after: Population, marks: Sequence[Mark]) -> dict[str, Any]:
+def report_of(claim: Claim, before: Cohort, after: Cohort, marks: Sequence[Mark]) -> dict[str, Any]:
     """The whole report on a claim, ready for JSON."""
     judgement = judge(claim, before, after, marks)
     ruled_out = checks.told(claim, before, after, marks, judgement)
@@ -62,7 +62,7 @@ def report_of(claim: Claim, before: Population, after: Population, marks: Sequen
     }
 
 
-def moved_of(claim: Claim, before: Population, after: Population) -> str:
+def moved_of(claim: Claim, before: Cohort, after: Cohort) -> str:
     """What changed, in a sentence."""
     if claim.rate:
         rates = []
@@ -84,14 +84,14 @@ def _middle(units: Sequence[Unit]) -> float:
     return sizes[len(sizes) // 2] if sizes else 0.0
 
 
-def _side(population: Population) -> dict[str, Any]:
+def _side(cohort: Cohort) -> dict[str, Any]:
     return {
-        "from": figures.iso(population.first),
-        "to": figures.iso(population.end),
-        "traces": len(population.units),
-        "of": population.total,
-        "failures": population.failures,
-        "noted": population.noted,
+        "from": figures.iso(cohort.first),
+        "to": figures.iso(cohort.end),
+        "traces": len(cohort.units),
+        "of": cohort.total,
+        "failures": cohort.failures,
+        "noted": cohort.noted,
     }
 
 
@@ -167,7 +167,7 @@ def _holds(claim: Claim, focus: Concentration) -> str:
     return f"the time in {figures.value(focus.name)} makes {figures.whole(focus.share)} of the change{times}"
 
 
-def _hypotheses(claim: Claim, after: Population, judged: Judged) -> list[dict[str, Any]]:
+def _hypotheses(claim: Claim, after: Cohort, judged: Judged) -> list[dict[str, Any]]:
     hypotheses: list[dict[str, Any]] = []
     if judged.cause is not None:
         check = judged.cause
@@ -253,7 +253,7 @@ def _inside(unit: Unit, focus: Concentration) -> bool:
     return focus.name in unit.tool_ms or focus.name == "models"
 
 
-def _cited(claim: Claim, after: Population, belongs: Any) -> list[str]:
+def _cited(claim: Claim, after: Cohort, belongs: Any) -> list[str]:
     """Traces of the finding's evidence that are of this kind, failing ones where failing is counted."""
     trace_ids = {unit.trace_id for unit in after.units if belongs(unit) and (unit.failed or not claim.rate)}
     evidence = dict.fromkeys(t for role in _CITED_ROLES for t in claim.evidence.get(role, ()))
@@ -293,7 +293,7 @@ def _detailed(
     ruled_out: Iterable[dict[str, str]],
     hypotheses: Iterable[dict[str, Any]],
     settle: Iterable[str],
-    sides: tuple[Population, Population],
+    sides: tuple[Cohort, Cohort],
 ) -> str:
     lines = ["## What changed", "", summary, ""]
     for name, side in zip(("Before", "After"), sides, strict=True):

@@ -13,16 +13,16 @@ from typing import Final
 
 import attrs
 
-from svc.domain.rca.population import (
+from svc.domain.rca.cohort import (
     ATTRIBUTES,
     JOINED,
     LEAST_UNITS,
     TENANT,
     AttributeName,
     Claim,
+    Cohort,
     Group,
     Mark,
-    Population,
     Unit,
     group_of,
 )
@@ -118,7 +118,7 @@ class AttributeCheck:
 
 
 def check_attributes(
-    claim: Claim, before: Population, after: Population, marks: Sequence[Mark]
+    claim: Claim, before: Cohort, after: Cohort, marks: Sequence[Mark]
 ) -> tuple[AttributeCheck, ...]:
     """Every attribute of the table, and the tenant-like ones that the units have, in order."""
     tenants = sorted(

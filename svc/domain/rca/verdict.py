@@ -11,8 +11,8 @@ from typing import Final, Literal
 
 import attrs
 
+from svc.domain.rca.cohort import GROUPS, LEAST_UNITS, Claim, Cohort, Group, Mark
 from svc.domain.rca.parts import Factor, Portion, cost_factors, signature_shares, tool_shares
-from svc.domain.rca.population import GROUPS, LEAST_UNITS, Claim, Group, Mark, Population
 from svc.domain.rca.shares import AttributeCheck, ValueRow, check_attributes
 
 RcaVerdict = Literal["behavior_change", "traffic_shift", "definition_change", "model_change", "inconclusive"]
@@ -72,7 +72,7 @@ class Judged:
         return bool(check and check.mark and check.explained is not None and check.explained >= EXPLAINS)
 
 
-def judge(claim: Claim, before: Population, after: Population, marks: Sequence[Mark]) -> Judged:
+def judge(claim: Claim, before: Cohort, after: Cohort, marks: Sequence[Mark]) -> Judged:
     """The verdict on a claim."""
     checks = check_attributes(claim, before, after, marks)
     factors = cost_factors(before, after) if claim.money else ()
@@ -151,13 +151,13 @@ def is_place(row: ValueRow) -> bool:
     )
 
 
-def is_new_kind(part: Portion, before: Population) -> bool:
+def is_new_kind(part: Portion, before: Cohort) -> bool:
     """Whether a kind of failure makes more of the rise than of the failures before: else it says nothing."""
     return part.before <= PLACE_TRAFFIC * part.share * before.mean
 
 
 def _places(
-    claim: Claim, before: Population, after: Population, checks: Sequence[AttributeCheck]
+    claim: Claim, before: Cohort, after: Cohort, checks: Sequence[AttributeCheck]
 ) -> tuple[Concentration, ...]:
     """Where most of the change sits, the narrowest first: values, then tools, then signatures."""
     places = [

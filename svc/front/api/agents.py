@@ -45,7 +45,7 @@ from svc.front.api.routes import PROJECT, Route
 from svc.front.auth.calls import Call
 from svc.store.accounts.integrations import IntegrationStore
 from svc.store.agents.reads import RunReads
-from svc.store.agents.runs import RunStore
+from svc.store.agents.runs import PostgresRunStore
 from svc.store.agents.settings import AgentSettingStore
 
 #: Reports that are listed.
@@ -69,7 +69,7 @@ async def pressed(call: Call[Any], kind: RunKind, subject_id: UUID) -> RunPresse
     absent = None if call.means.runner is None else await call.means.runner.absent()
     if absent is not None:
         return NO_RUNNER.saying(NO_RUNNER.message.format(url=absent))
-    press = await RunStore(call.means.database).press(
+    press = await PostgresRunStore(call.means.database).press(
         call.project.id, kind, subject_id, call.author, call.means.now()
     )
     if isinstance(press, NotPressed):
@@ -120,7 +120,7 @@ async def get_run(call: Call[None]) -> dict[str, Any] | Refusal:
 
 async def post_cancel(call: Call[None]) -> RunCancelled | Refusal:
     """Have a run end. What it has cost stays counted."""
-    did = await RunStore(call.means.database).cancel(
+    did = await PostgresRunStore(call.means.database).cancel(
         call.project.id, _id(call, "runId", NO_SUCH_RUN), call.author, call.means.now()
     )
     return NO_SUCH_RUN if did is None else RunCancelled() if did else RUN_IS_OVER

@@ -45,7 +45,7 @@ from svc.domain.alerts.params import (
 from svc.domain.alerts.words import sentence_of
 from svc.front.api.routes import PROJECT, Route
 from svc.front.auth.calls import Call
-from svc.store.alerts.deliveries import DeliveryStore
+from svc.store.alerts.deliveries import PostgresDeliveryStore
 from svc.store.alerts.rules import AlertRuleStore
 from svc.store.reads.alert_backtest import AlertBacktest
 from svc.store.reads.alert_figures import check_question
@@ -198,7 +198,7 @@ async def get_deliveries(call: Call[None]) -> dict[str, Any] | Refusal:
             channel_id = UUID(query.channel_id)
         except ValueError:
             return NO_SUCH_CHANNEL
-    return await DeliveryStore(call.means.questions).page(
+    return await PostgresDeliveryStore(call.means.questions).page(
         call.project.id, state=query.state, channel_id=channel_id, limit=query.limit, cursor=query.cursor
     )
 
@@ -206,7 +206,9 @@ async def get_deliveries(call: Call[None]) -> dict[str, Any] | Refusal:
 async def post_replay(call: Call[None]) -> DeliveryReplayed | Refusal:
     """Have a message sent once more, under the id that it had."""
     delivery_id = _id(call, "deliveryId", NO_SUCH_DELIVERY)
-    match await DeliveryStore(call.means.database).replay(call.project.id, delivery_id, call.caller.label):
+    match await PostgresDeliveryStore(call.means.database).replay(
+        call.project.id, delivery_id, call.caller.label
+    ):
         case "missing":
             return NO_SUCH_DELIVERY
         case "waits":

@@ -50,7 +50,7 @@ from svc.domain.access import mode_of
 from svc.domain.passwords import is_common
 from svc.front.api.routes import ApiReply, Route
 from svc.front.auth.callers import SingleUser
-from svc.front.auth.calls import Call, Means
+from svc.front.auth.calls import Call, Context
 from svc.front.auth.cookies import clear_session, session_secret, set_session
 from svc.store.accounts import admission
 from svc.store.accounts.admission import Account
@@ -64,7 +64,7 @@ def limited_place(call: Call[object]) -> Refusal | None:
     return told_to_wait(call.means, call.means.attempts.place(call.client.place))
 
 
-def told_to_wait(means: Means, wait: int | None) -> Refusal | None:
+def told_to_wait(means: Context, wait: int | None) -> Refusal | None:
     """The refusal of a try that has to wait so many seconds, counted."""
     if wait is None:
         return None
@@ -91,7 +91,7 @@ async def _guess(call: Call[object], account: str, *, signed_in: bool = False) -
     return True
 
 
-def refuse_passwords(means: Means) -> None:
+def refuse_passwords(means: Context) -> None:
     """Raises `Refused` where nobody signs in with a password."""
     if means.callers.disabled:
         raise Refused(AUTH_DISABLED)
@@ -113,7 +113,7 @@ async def signed_in(call: Call[object], account: Account) -> ApiReply:
     return ApiReply(await me_of(means, account), cookies=(cookie,))
 
 
-async def me_of(means: Means, account: Account) -> Me:
+async def me_of(means: Context, account: Account) -> Me:
     """An account, where it belongs, and where it is invited to."""
     places = await means.accounts.places(account.id)
     return Me(
@@ -123,7 +123,7 @@ async def me_of(means: Means, account: Account) -> Me:
     )
 
 
-async def _invitation(means: Means, account: Account) -> InvitationOffered | UnsetType:
+async def _invitation(means: Context, account: Account) -> InvitationOffered | UnsetType:
     offer = await InvitationStore(means.database).offer(account.id)
     if offer is None:
         return UNSET
@@ -167,7 +167,7 @@ async def signed_up(call: Call[SignUp], *, owns: bool) -> ApiReply | Refusal:
             return attrs.evolve(reply, data=await _sign_up_answer(means, reply.data))
 
 
-async def _sign_up_answer(means: Means, me: Me) -> SignedUp:
+async def _sign_up_answer(means: Context, me: Me) -> SignedUp:
     """Who signed up; an owner, while nobody has decided it, is asked who else may join."""
     undecided = None
     for membership in me.organizations:

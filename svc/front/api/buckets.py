@@ -30,7 +30,7 @@ from protocol.rest.classifiers import (
 from protocol.rest.query import timestamp
 from svc.domain.detect.bucket import Watched
 from svc.domain.detect.changes import Change
-from svc.domain.detect.telling import instant
+from svc.domain.detect.finding_text import instant
 from svc.front.api.classifiers import CLASSIFIER, check_tunables, running
 from svc.front.api.routes import Route
 from svc.front.auth.calls import Call

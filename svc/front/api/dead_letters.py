@@ -1,7 +1,7 @@
 """`{p}/dead-letters`: what the database refused for good, looked at, replayed and discarded.
 
 The pages of dead letters call these handlers too. Storing anew is the process's (`svc.front.ports.Replays`);
-what becomes of letters, and the audit of it, is the desk's.
+what becomes of letters, and the audit of it, is the store's.
 
 Secrets: what a letter holds goes out masked; the letter stays as it came.
 """
@@ -38,8 +38,8 @@ from svc.domain.dead_letter_view import service_of, view_of
 from svc.front.api.routes import PROJECT, Route
 from svc.front.auth.calls import Call
 from svc.store.postgres.keyset import Keyset
+from svc.store.spans.dead_letter_requests import AuditScope, Chosen, DeadLetterRequests, LetterHead
 from svc.store.spans.dead_letters import LetterRow
-from svc.store.spans.letter_desk import Chosen, Desk, LetterDesk, LetterHead
 
 #: Larger letters are for the command line: masking reads every text.
 OPENED_BYTES: Final = 8 * 1024 * 1024
@@ -54,12 +54,12 @@ _openers: Final = trio.CapacityLimiter(1)
 async def get_letters(call: Call[None]) -> LetterPage:
     """Dead letters of the project, the newest first, and the most frequent reasons of all of them."""
     query: LettersQuery = call.query
-    desk, position = LetterDesk(call.means.questions), _LETTERS.place(query.cursor)
-    letters = await desk.page(
+    requests, position = DeadLetterRequests(call.means.questions), _LETTERS.place(query.cursor)
+    letters = await requests.page(
         call.project.id, query.reason, position[0] if position else None, query.limit + 1
     )
     page = letters[: query.limit]
-    reasons = await desk.reasons(call.project.id)
+    reasons = await requests.reasons(call.project.id)
     has_more = len(letters) > query.limit
     return LetterPage(
         await trio.to_thread.run_sync(_listed, page, limiter=_openers),
@@ -101,7 +101,7 @@ async def opened(call: Call[None], most: int | None = None) -> LetterWhole | Ref
         or not 0 < int(letter_id) < _LAST_ID
     ):
         return NO_SUCH_LETTER
-    letter = await LetterDesk(call.means.questions).one(call.project.id, int(letter_id))
+    letter = await DeadLetterRequests(call.means.questions).one(call.project.id, int(letter_id))
     if letter is None:
         return NO_SUCH_LETTER
     if len(letter.body) > OPENED_BYTES:
@@ -126,14 +126,16 @@ def _letter_view(letter: LetterRow, most: int | None) -> LetterWhole:
 async def post_replay(call: Call[LettersChosen]) -> LettersReplayed:
     """Write letters again, the oldest first, at most a thousand or 20 seconds of them; refused ones stay."""
     means = call.means
-    replay = await LetterDesk(means.database).replay(_desk(call), _chosen(call.body), means.replays.write)
+    replay = await DeadLetterRequests(means.database).replay(
+        _audit_scope(call), _chosen(call.body), means.replays.write
+    )
     means.replays.unburied(replay.spans)
     return LettersReplayed(replay.letters, replay.stored, replay.refused, replay.left)
 
 
 async def post_discard(call: Call[LettersChosen]) -> LettersDiscarded:
     """Delete letters for good."""
-    discard = await LetterDesk(call.means.database).discard(_desk(call), _chosen(call.body))
+    discard = await DeadLetterRequests(call.means.database).discard(_audit_scope(call), _chosen(call.body))
     call.means.replays.unburied(discard.spans)
     return LettersDiscarded(discard.letters)
 
@@ -145,8 +147,8 @@ async def post_fetch(call: Call[None]) -> LettersFetched | Refusal:
     return LettersFetched(await call.means.replays.bring_home())
 
 
-def _desk(call: Call[LettersChosen]) -> Desk:
-    return Desk(call.project.id, call.org.id, call.caller.label)
+def _audit_scope(call: Call[LettersChosen]) -> AuditScope:
+    return AuditScope(call.project.id, call.org.id, call.caller.label)
 
 
 def _chosen(body: LettersChosen) -> Chosen:

@@ -36,14 +36,14 @@ from protocol.tokens import SCOPES, Scope
 from svc.front.api.routes import ORG, PROJECT, Route
 from svc.front.auth.calls import Call
 from svc.store.accounts.audit import PAGE, AuditRow, AuditStore
-from svc.store.accounts.keys import AlreadyRevoked, Key, KeyStore, NoSuchKey
+from svc.store.accounts.keys import AlreadyRevoked, Key, NoSuchKey, PostgresKeyStore
 from svc.store.postgres.keyset import Keyset
 
 _AUDIT: Final = Keyset("audit", (("id", "integer"),))
 
 
-def _store(call: Call[object]) -> KeyStore:
-    return KeyStore(call.means.database, call.means.accounts.hashers)
+def _store(call: Call[object]) -> PostgresKeyStore:
+    return PostgresKeyStore(call.means.database, call.means.accounts.hashers)
 
 
 def _key_view(key: Key) -> KeyShown:

@@ -21,7 +21,7 @@ from protocol.refusals import BAD_REQUEST, Refusal, Refused
 from protocol.rest.query import read_body
 from svc.domain.access import Permission
 from svc.front.auth.callers import KeyHolder, Nobody, Person, SingleUser
-from svc.front.auth.calls import Call, Means, Rule, admit, lowered
+from svc.front.auth.calls import Call, Context, Rule, admit, lowered
 from svc.front.envelope import refusal_response, success_response
 
 Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
@@ -123,7 +123,7 @@ class Route:
 class Api:
     """Serves the table."""
 
-    means: Means
+    means: Context
     routes: tuple[Route, ...]
 
     def body_bytes(self, method: str, path: str) -> int:

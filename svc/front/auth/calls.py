@@ -44,7 +44,7 @@ B = TypeVar("B", covariant=True)
 
 
 @attrs.frozen
-class Means:
+class Context:
     """What handlers call inwards, and the few facts of the settings that they need."""
 
     database: Database
@@ -102,7 +102,7 @@ class Rule:
 class Call(Generic[B]):
     """One request that may run: who calls, for which organization and project, with what."""
 
-    means: Means
+    means: Context
     caller: Caller
     client: Client
     headers: Mapping[str, str]
@@ -139,7 +139,7 @@ class Call(Generic[B]):
 
 
 async def admit(
-    means: Means, rule: Rule, client: Client, headers: Mapping[str, str], path: Mapping[str, str]
+    means: Context, rule: Rule, client: Client, headers: Mapping[str, str], path: Mapping[str, str]
 ) -> Call[None] | Refusal:
     """The call, if it may run; its body and query are read after that. `headers` are in lower case."""
     ours, foreign = (

@@ -91,8 +91,8 @@ _SHOWN: Final = "id::text, name, scope, token_prefix, created_at, last_used_at, 
 
 
 @attrs.define(eq=False)
-class KeyStore:
-    """Implements the `KeyShelf` port, and the life cycle of keys for the command line and the fronts.
+class PostgresKeyStore:
+    """Implements the `KeyStore` port, and the life cycle of keys for the command line and the fronts.
 
     `hashers` bounds how many secrets are hashed at once; the service lends the one of all its hashing.
     """
@@ -294,7 +294,7 @@ async def revoked_in(
     scope: Scope | None = None,
     purpose: str | None = None,
 ) -> Key | NoSuchKey:
-    """Revoke a key within the caller's transaction, as `KeyStore.revoke` says."""
+    """Revoke a key within the caller's transaction, as `PostgresKeyStore.revoke` says."""
     # The key as it was; nobody else changes it until the commit.
     previous = await connection.fetchrow(
         f"select {_SHOWN} from api_key where project_id = $1 and id = $2::uuid"

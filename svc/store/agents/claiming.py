@@ -1,7 +1,7 @@
 """The claim of a run: which is free, what of its budget is left, who holds it from now on.
 
-`RunStore` calls `claimed_in` within its transaction. Looks into all projects, so it takes no project's
-turn: what is not to go on is handed back, to be ended in a transaction that does.
+`PostgresRunStore` calls `claimed_in` within its transaction. Looks into all projects, so it takes no
+project's turn: what is not to go on is handed back, to be ended in a transaction that does.
 """
 
 from __future__ import annotations

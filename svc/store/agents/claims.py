@@ -1,6 +1,6 @@
 """What a run is about, as its brief is made of it, and what of an answer can be looked up.
 
-Reads only. Owns nothing; the desk of the launcher calls it at each claim and for each answer.
+Reads only. Owns nothing; the requests of the launcher call it at each claim and for each answer.
 """
 
 from __future__ import annotations

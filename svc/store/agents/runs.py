@@ -52,7 +52,7 @@ AUTOMATIC: Final = 20
 
 
 @attrs.define(eq=False)
-class RunStore:
+class PostgresRunStore:
     """All verbs raise `Outage`."""
 
     database: Database
@@ -146,16 +146,14 @@ class RunStore:
         )
         return RunHeld(rows[0]["cancelled"]) if rows else None
 
-    async def asked_with(
-        self, lease: RunLease, request: Mapping[str, Any], model: str | None, integration_id: UUID | None
-    ) -> bool:
+    async def asked_with(self, lease: RunLease, request: Mapping[str, Any], model: str | None) -> bool:
         """Keep what the runner is asked, less its secrets: whoever takes over asks the same."""
         return await self._set(
             lease,
             "request = $4::text::jsonb, model = $5, integration_id = $6",
             msgspec.json.encode(request).decode(),
             model,
-            integration_id,
+            lease.integration_id,
         )
 
     async def ran_on(self, lease: RunLease, model: str) -> bool:

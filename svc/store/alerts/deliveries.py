@@ -68,7 +68,7 @@ Replayed = Literal["queued", "missing", "waits", "no channel"]
 
 
 @attrs.define(eq=False)
-class DeliveryStore:
+class PostgresDeliveryStore:
     """All verbs raise `Outage`."""
 
     database: Database

@@ -46,7 +46,7 @@ order by r.created_at, r.id limit {STANDING_MOST}
 
 
 @attrs.define(eq=False)
-class StandingStore:
+class PostgresStandingStore:
     """`subject` is what this copy is called in such rules. Both verbs raise `Outage`."""
 
     database: Database

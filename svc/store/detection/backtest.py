@@ -22,7 +22,7 @@ from svc.domain.detect.implied import implied_alarms
 from svc.domain.detect.judging import Judgement, judge
 from svc.domain.detect.slots import LATENESS_S, SLOT_S, SLOTS_PER_DAY
 from svc.store.detection.bucket_states import BucketStates
-from svc.store.detection.witnesses import WitnessStore
+from svc.store.detection.judge_evidence import JudgeEvidenceStore
 from svc.store.postgres.database import READ_TIMEOUT_S, Database
 
 #: Subjects that one backtest judges, the busiest first.
@@ -127,5 +127,5 @@ class BacktestStore:
         months: float,
         tuning: Mapping[str, float],
     ) -> Judgement:
-        counted = await WitnessStore(self.database).counted(project_id, bucket, first, until)
+        counted = await JudgeEvidenceStore(self.database).counted(project_id, bucket, first, until)
         return await trio.to_thread.run_sync(judge, None, first, counted, months, tuning, until)

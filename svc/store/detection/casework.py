@@ -161,10 +161,10 @@ class CaseworkStore:
             bucket.subject,
         )
         ids = {row["id"] for row in rows}
-        folded = await self.database.fetch(
+        tallied = await self.database.fetch(
             _FOLDED, project_id, sorted(traces), first, timeout_s=READ_TIMEOUT_S
         )
-        return [entry[2:] for row in folded for entry in unpacked(row["body"]) if entry[0] in ids]
+        return [entry[2:] for row in tallied for entry in unpacked(row["body"]) if entry[0] in ids]
 
     async def lead(self, project_id: int, case_id: UUID, finding_id: UUID) -> None:
         """Have an unresolved case say what this finding of it says: it is its first cause."""

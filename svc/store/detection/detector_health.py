@@ -1,7 +1,7 @@
 """How detectors are doing: what waits to be counted, how far each judged, what it said lately.
 
-Reads what folding, judging and firing left behind; the front shows it. Never writes, and never says whether a
-detector can run at all: that is the install's.
+Reads what tallying, judging and firing left behind; the front shows it. Never writes, and never says whether
+a detector can run at all: that is the install's.
 """
 
 from __future__ import annotations

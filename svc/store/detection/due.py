@@ -1,7 +1,8 @@
 """What is to be judged: slots of buckets that changed, how far events reach, and whose turn it is.
 
-Owns the tables `tally_due` and `judge_state`, and what the fold notes of time in `fold_state`. The fold calls
-`note_changes` in its transaction; judges hold a project, read what is due, and settle it. Never judges.
+Owns the tables `tally_due` and `judge_state`, and what tallying notes of time in `fold_state`. The
+tallying calls `note_changes` in its transaction; judges hold a project, read what is due, and settle it.
+Never judges.
 
 Ordering: a slot is judged when it lies before the watermark, ten minutes behind the newest event, and when
 nothing before it was counted within the last `QUIET_S`: spans of a history that is sent in one go come in any
@@ -33,7 +34,7 @@ HELD_S: Final = 300
 #: Projects that one look finds, and subjects that one look takes on, at most.
 PROJECTS: Final = 1_000
 SUBJECTS: Final = 20_000
-#: Traces that wait to be counted, of which the earliest is looked for: a round of the fold.
+#: Traces that wait to be counted, of which the earliest is looked for: a round of tallying.
 WAITING_READ: Final = 1_000
 
 #: Which detectors judge a measure.
@@ -119,7 +120,7 @@ where d.project_id = $1 and d.detector = $2 and d.from_slot < $3
 order by b.measure, b.subject, b.detail limit $4
 """
 
-# LookDone up to a slot: what lies before it is settled, unless it changed meanwhile.
+# Judged up to a slot: what lies before it is settled, unless it changed meanwhile.
 _SETTLE: Final = """
 delete from tally_due d using unnest($3::bigint[], $4::bigint[]) as n (bucket_id, turn)
 where d.project_id = $1 and d.detector = $2 and d.bucket_id = n.bucket_id and d.turn = n.turn
@@ -177,7 +178,7 @@ class DueBucket:
 
 
 @attrs.frozen(eq=False)
-class LookDone:
+class JudgedSubject:
     """What a look at a subject came to: its state, and the midnights on the way there from `since` on."""
 
     bucket: Watched
@@ -187,7 +188,7 @@ class LookDone:
 
 
 @attrs.frozen(eq=False)
-class DueLook:
+class DueWork:
     """What a judge takes on: what is due by subject, and the slot up to which it may be judged.
 
     `quiet` is false while older slots are still being counted, or another detector is to judge first: then
@@ -214,7 +215,7 @@ class DueStore:
 
     async def take(
         self, project_id: int, detector: str, *, at_once: bool = False, after: str | None = None
-    ) -> DueLook | None:
+    ) -> DueWork | None:
         """Hold a project and see what is due in it; None: another has it.
 
         `at_once` waits for no watermark; `after` names a detector that judges a subject first.
@@ -224,7 +225,7 @@ class DueStore:
             return None
         rows = await self.database.fetch(_REACH, project_id)
         if not rows or (newest := rows[0]["newest_slot"]) is None:
-            return DueLook(0, {}, quiet=True, fine_from=0)
+            return DueWork(0, {}, quiet=True, fine_from=0)
         now, recent = slot_at(rows[0]["now_s"]), rows[0]["recent"]
         if (waiting_s := rows[0]["waiting_s"]) is not None:
             recent = min(slot_at(waiting_s), slot_at(waiting_s) if recent is None else recent)
@@ -242,7 +243,7 @@ class DueStore:
             of_subject.append(
                 DueBucket(row["bucket_id"], row["detail"], row["from_slot"], row["last_slot"], row["turn"])
             )
-        return DueLook(until, due, quiet, max(rows[0]["hours_before"], rows[0]["gone_before"]))
+        return DueWork(until, due, quiet, max(rows[0]["hours_before"], rows[0]["gone_before"]))
 
     async def still(self, project_id: int, detector: str) -> bool:
         """Hold on to a project; False: another has it."""
@@ -254,7 +255,7 @@ class DueStore:
         detector: str,
         judged: Sequence[DueBucket],
         until: int,
-        write: LookDone | None,
+        write: JudgedSubject | None,
     ) -> bool:
         """Keep what a look at a subject came to. False: another has the project, nothing was written."""
 

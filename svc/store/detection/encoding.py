@@ -1,8 +1,8 @@
 """What an encoder is to be asked, and what came of it.
 
-Owns the table `encode_due`. The fold fills it, the rounds of `frustration` and `groundedness` empty it: read
-some traces, ask about them outside any transaction, then write firings and take the places away in one. A
-crash anywhere before that asks again. Never keeps a text.
+Owns the table `encode_due`. Tallying fills it, the rounds of `frustration` and `groundedness` empty it:
+read some traces, ask about them outside any transaction, then write firings and take the places away in one.
+A crash anywhere before that asks again. Never keeps a text.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What rounds of detection hold: projects that are folded or judged, reports that are written.
+"""What rounds of detection hold: projects that are tallied or judged, reports that are written.
 
 The detecting process calls it once, before any of its rounds runs, where no other service works on the
 database: then whoever held something was killed, and nobody need wait until it runs out. Never used beside
@@ -11,7 +11,7 @@ from typing import Final
 
 from svc.store.postgres.database import Connection, Database
 
-# Every project may be folded, and judged by every detector.
+# Every project may be tallied, and judged by every detector.
 _FOLDED: Final = "update fold_state set holder = null where holder is not null"
 _JUDGED: Final = "update judge_state set holder = null where holder is not null"
 

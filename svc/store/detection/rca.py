@@ -21,7 +21,7 @@ import attrs
 import msgspec
 
 from protocol.detection import SYSTEM, Author, DueCase, RcaEngine, RcaLease, RcaStarted
-from svc.domain.rca.population import LEAST_UNITS
+from svc.domain.rca.cohort import LEAST_UNITS
 from svc.store.detection.trail import audit, note, take_turn
 from svc.store.postgres.database import Connection, Database
 

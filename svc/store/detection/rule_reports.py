@@ -1,6 +1,6 @@
-"""Reports by rule: begun, claimed and ended as any report, made of two populations.
+"""Reports by rule: begun, claimed and ended as any report, made of two cohorts.
 
-Owns: `RuleReports`, which implements the `ReportShelf` port over `RcaStore` and `PopulationStore`. The
+Owns: `RuleReports`, which implements the `ReportStore` port over `RcaStore` and `CohortStore`. The
 analyst calls it. The computing happens in a thread of its own; never two at a time in one process.
 """
 
@@ -16,7 +16,7 @@ import trio
 
 from protocol.detection import RULE, DueCase, RcaLease, RcaStarted
 from svc.domain.rca.report import report_of
-from svc.store.detection.populations import PopulationStore
+from svc.store.detection.cohorts import CohortStore
 from svc.store.detection.rca import RcaStore
 from svc.store.postgres.database import Database
 
@@ -30,10 +30,10 @@ class RuleReports:
 
     database: Database
     _reports: RcaStore = attrs.field(init=False)
-    _populations: PopulationStore = attrs.field(init=False)
+    _cohorts: CohortStore = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self._reports, self._populations = RcaStore(self.database), PopulationStore(self.database)
+        self._reports, self._cohorts = RcaStore(self.database), CohortStore(self.database)
 
     async def due(self) -> Sequence[DueCase]:
         """Unresolved cases without a report by rule since they opened."""
@@ -60,15 +60,15 @@ class RuleReports:
 
         Cancellation: waits for the thread.
         """
-        populations = await self._populations.of_case(lease.project_id, lease.case_id, now)
-        if isinstance(populations, str):
-            return populations
+        cohorts = await self._cohorts.of_case(lease.project_id, lease.case_id, now)
+        if isinstance(cohorts, str):
+            return cohorts
         return await trio.to_thread.run_sync(
             report_of,
-            populations.claim,
-            populations.before,
-            populations.after,
-            populations.marks,
+            cohorts.claim,
+            cohorts.before,
+            cohorts.after,
+            cohorts.marks,
             limiter=_computing,
         )
 

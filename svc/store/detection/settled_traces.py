@@ -1,6 +1,7 @@
-"""Reading settled traces for the fold: rows, tool calls and payloads of a few traces at a time.
+"""Reading settled traces for tallying: rows, tool calls and payloads of a few traces at a time.
 
-Owns: `due_traces`, bounded in traces, spans and bytes. The fold calls it in a transaction that only reads.
+Owns: `due_traces`, bounded in traces, spans and bytes. Tallying calls it in a transaction that only
+reads.
 """
 
 from __future__ import annotations
@@ -95,8 +96,8 @@ _Wanted = tuple[_Row, Place]
 
 @attrs.frozen(eq=False)
 class DueTrace:
-    """A trace to be folded: its rows in order of start, and what it takes to open the payloads of its textual
-    spans. `unread` counts those that were left out because there are too many of them. One that
+    """A trace to be tallied: its rows in order of start, and what it takes to open the payloads of its
+    textual spans. `unread` counts those that were left out because there are too many of them. One that
     is due is lean: its histories are read as far as `Frame.lean` wants them.
     """
 

@@ -12,11 +12,11 @@ from typing import Any, Final
 import attrs
 
 from svc.domain.detect.bucket import Watched
+from svc.domain.rca.cohort import Cohort, Unit
 from svc.domain.rca.parts import Factor, cost_factors
-from svc.domain.rca.population import Population, Unit
-from svc.store.detection.population_rows import facts_of
+from svc.store.detection.cohort_rows import facts_of
+from svc.store.detection.judge_evidence import SESSIONS_OF, Breadth
 from svc.store.detection.tallies import unpacked
-from svc.store.detection.witnesses import SESSIONS_OF, Breadth
 from svc.store.postgres.database import READ_TIMEOUT_S, Connection, Database
 
 #: Traces that one page looks at, and pages of one question: a subject with a hundredth of the traffic still
@@ -154,7 +154,7 @@ class SubjectTraceStore:
                 )
 
             units = await self.database.run(read, readonly=True, snapshot=True, timeout_s=READ_TIMEOUT_S)
-            sides.append(Population(units, first, end, len(units)))
+            sides.append(Cohort(units, first, end, len(units)))
         return cost_factors(*sides)
 
     async def _read(self, statement: str, *values: Any) -> list[Any]:

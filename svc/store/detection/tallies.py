@@ -1,7 +1,7 @@
 """Tallies: what detectors counted, by project, bucket and slot.
 
-Owns the tables `tally_bucket`, `tally` and `tally_witness`: adding and taking away what traces were folded
-as, and reading sums for the engines. `folding` writes them within its transaction, judges read them,
+Owns the tables `tally_bucket`, `tally` and `tally_witness`: adding and taking away what traces were tallied
+as, and reading sums for the engines. `tallying` writes them within its transaction, judges read them,
 `tidying` brings old ones to hours. Never knows what a measure means.
 
 Bounds: a project has at most `BUCKETS` buckets, a subject at most `DETAILS` details of a measure. Beyond, a
@@ -188,7 +188,7 @@ async def add_witnesses(connection: Connection, project_id: int, witnesses: Sequ
 async def drop_witnesses(
     connection: Connection, project_id: int, entries: Iterable[tuple[bytes, Entry]]
 ) -> None:
-    """Forget what these traces showed, by the entries with failures that they were folded as."""
+    """Forget what these traces showed, by the entries with failures that they were tallied as."""
     failures = [(bucket_id, slot, trace_id) for trace_id, (bucket_id, slot, _, _, n) in entries if n]
     if failures:
         await connection.execute(
@@ -274,7 +274,7 @@ class TallyStore:
         """Traces counted under a bucket as slot and id, failing or not, by the slots of their first spans,
         and the place to go on behind, None at the end. A page looks at `MEMBERS_PAGE` traces.
         """
-        # Along the index, as what each was folded.
+        # Along the index, as what each was tallied.
         rows = await self.database.fetch(
             "select f.slot, f.trace_id, f.body, b.id from tally_bucket b"
             " join trace_fold f on f.project_id = b.project_id"

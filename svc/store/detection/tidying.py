@@ -1,8 +1,9 @@
 """Tidying tallies: old ones to hours, expired ones away, empty buckets too, and what is known of them.
 
-Owns the horizons in `fold_state` and every step behind them. The folder calls `to_hours`, the retention sweep
-`let_go`; each step is a small transaction that holds the project's row, so that folding and other replicas
-wait for it and nobody sees half of one. Readers take old rows as if they stood in their hours already.
+Owns the horizons in `fold_state` and every step behind them. The tally updater calls `to_hours`, the
+retention sweep `let_go`; each step is a small transaction that holds the project's row, so that tallying and
+other replicas wait for it and nobody sees half of one. Readers take old rows as if they stood in their hours
+already.
 """
 
 from __future__ import annotations
@@ -140,7 +141,7 @@ async def _repeat(
     database: Database, table: str, statement: str, freed: Callable[[Freed], None], *values: Any
 ) -> None:
     async def work(connection: Connection) -> int:
-        # Nobody folds into what goes.
+        # Nobody tallies into what goes.
         await connection.fetchrow(_STATE, values[0])
         status: str = await connection.execute(statement, *values, STEP_ROWS)
         return int(status.rpartition(" ")[2])

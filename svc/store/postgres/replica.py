@@ -1,7 +1,8 @@
 """Reads of what traffic brought, from a streaming replica while it is near enough, else from the primary.
 
-`ReplicaFirst` stands where a `Database` stands; `svc.wiring.house` hands it to queries, tools and pages that
-read spans, traces and sessions. What people and agents write is never read through it: they see it at once.
+`ReplicaFirst` stands where a `Database` stands; `svc.wiring.service` hands it to queries, tools and pages
+that read spans, traces and sessions. What people and agents write is never read through it: they see it at
+once.
 
 How far behind it is: each look notes how far the primary's log has come; the replica is as late as the
 oldest of those places that it has not come to. So a replica that hears nothing any more grows late as well,

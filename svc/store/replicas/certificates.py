@@ -34,8 +34,8 @@ class _Row(msgspec.Struct):
 
 
 @attrs.frozen
-class CertificateStore:
-    """The shelf of one domain, shared by all copies."""
+class PostgresCertificateStore:
+    """The store of one domain, shared by all copies."""
 
     database: Database
     domain: str

@@ -14,7 +14,7 @@ from svc.store.postgres.database import Database
 
 
 @attrs.frozen
-class LeaseStore:
+class PostgresLeaseStore:
     """The leases as one copy, `holder`, sees them."""
 
     database: Database

@@ -38,7 +38,7 @@ where c.relkind = 'r' and c.relnamespace = current_schema()::regnamespace
 
 
 @attrs.define(eq=False)
-class DiskStore:
+class PostgresDiskStore:
     """Measures and drops. `spool` is the folder of disk mode. All verbs raise `Outage`."""
 
     database: Database

@@ -1,6 +1,6 @@
 """Purging deleted projects: everything of theirs but the audit, in small bounded steps.
 
-Implements the `PurgeShelf` port. Which tables hold a project's rows is asked of the database itself, so that
+Implements the `PurgeStore` port. Which tables hold a project's rows is asked of the database itself, so that
 a table of a later migration cannot be forgotten: every table of the schema with a column `project_id`,
 partitions by themselves, but for those in `KEPT`. A step deletes at most `limit` rows of one table in a
 transaction of its own: nothing else waits for more than that, and a step that is cut off is done again.
@@ -22,7 +22,7 @@ KEPT: Final = ("audit_row",)
 
 
 @attrs.define(eq=False)
-class PurgeStore:
+class PostgresPurgeStore:
     """Finds deleted projects and deletes their rows."""
 
     database: Database

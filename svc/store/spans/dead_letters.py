@@ -1,9 +1,9 @@
 """Dead letters: what the database refused or what could not be decoded, kept with its reason until somebody
 replays or drops it.
 
-Owns the table `dead_letter`. Drainers bury; what people do with letters is in `svc.store.spans.letter_desk`.
-Replaying is idempotent: a span that is stored already counts as a duplicate by the identity rule, and the
-letter goes.
+Owns the table `dead_letter`. Drainers bury; what people do with letters is in
+`svc.store.spans.dead_letter_requests`. Replaying is idempotent: a span that is stored already counts as a
+duplicate by the identity rule, and the letter goes.
 """
 
 from __future__ import annotations

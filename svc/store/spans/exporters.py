@@ -31,7 +31,7 @@ Rejections = Mapping[tuple[int, str], int]
 
 @attrs.define(eq=False)
 class ExporterStore:
-    """Implements the `ExporterShelf` port, and reads reports."""
+    """Writes what decoders and listeners saw, and reads reports."""
 
     database: Database
 

@@ -1,6 +1,6 @@
 """Storing spans of long ago, and finding them again to be counted.
 
-The `ImportShelf` of `svc.importers.moving`. Days get their partitions before they are written to: an import
+The `ImportStore` of `svc.importers.moving`. Days get their partitions before they are written to: an import
 goes through old days one after the other, and what went to the default partition would be moved once more.
 """
 
@@ -43,7 +43,7 @@ group by s.trace_id
 
 
 @attrs.define(eq=False)
-class ImportStore:
+class PostgresImportStore:
     """Stores and finds spans of one import. `term_days` is the install's term of retention for traces."""
 
     database: Database

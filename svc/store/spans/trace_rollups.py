@@ -86,7 +86,7 @@ _EMPTY: Final = (
     " insert into fold_due (project_id, trace_id) select project_id, trace_id from settled"
 )
 
-# The new roll-up of one trace, which is folded anew when it is settled by it; and when the trace first came.
+# The new roll-up of one trace, which is tallied anew when it is settled by it; and when the trace first came.
 _ROLL: Final = (
     "with rolled as (update trace set stale = $3, next_at = $4, "
     + ", ".join(f"{name} = ${5 + index}" for index, (name, _) in enumerate(ROLLED_COLUMNS))

@@ -92,7 +92,7 @@ _NEXT_DUE: Final = "select min(next_at) from trace where next_at is not null and
 # Found to be large: left to the round of such.
 _ENLARGE: Final = "update trace set large = true where project_id = $1 and trace_id = $2"
 
-# Quiet and unchanged since its last roll-up: nothing to do but to say so, and to have it folded.
+# Quiet and unchanged since its last roll-up: nothing to do but to say so, and to have it tallied.
 _SETTLE: Final = (
     "with settled as ("
     "update trace t set next_at = null from unnest($1::bigint[], $2::bytea[]) as quiet (project_id, trace_id)"
@@ -163,8 +163,8 @@ def _marks(rollups: Mapping[TraceKey, TraceRollup], now: datetime) -> tuple[obje
 
 
 @attrs.define(eq=False)
-class TraceStore:
-    """Implements the `TraceShelf` port, for large traces or for all others."""
+class PostgresTraceStore:
+    """Implements the `TraceStore` port, for large traces or for all others."""
 
     database: Database
     large: bool = False

@@ -11,9 +11,9 @@ from protocol.refusals import BAD_REQUEST, NO_SUCH_SESSION, Refusal, Refused
 from protocol.rest.accounts import PASSWORD_MAX, PASSWORD_MIN, PasswordChange
 from svc.front.api import auth
 from svc.front.auth.callers import Person
-from svc.web.look import KEYS_COOKIE, THEME_COOKIE, THEMES, ZONE_COOKIE, is_zone, look_cookie
 from svc.web.page import Go, Html, PageRoute, Visit
 from svc.web.pages.sign_in import NoFields
+from svc.web.preferences import KEYS_COOKIE, THEME_COOKIE, THEMES, ZONE_COOKIE, is_zone, preference_cookie
 
 _DONE: Final = {
     "look": "Kept in this browser.",
@@ -79,9 +79,9 @@ async def post_look(visit: Visit) -> Html | Go:
     return Go(
         "/account?done=look",
         cookies=(
-            look_cookie(THEME_COOKIE, "" if form.theme == "system" else form.theme),
-            look_cookie(ZONE_COOKIE, "" if zone == "UTC" else zone),
-            look_cookie(KEYS_COOKIE, "" if form.keys else "off"),
+            preference_cookie(THEME_COOKIE, "" if form.theme == "system" else form.theme),
+            preference_cookie(ZONE_COOKIE, "" if zone == "UTC" else zone),
+            preference_cookie(KEYS_COOKIE, "" if form.keys else "off"),
         ),
     )
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from protocol.refusals import FORBIDDEN, UNAVAILABLE, Refusal
-from svc.store.accounts.keys import KeyStore
+from svc.store.accounts.keys import PostgresKeyStore
 from svc.store.accounts.projects import DEFAULT_ORG, DEFAULT_PROJECT
 from svc.store.reads.onboarding import OnboardingReads, Steps
 from svc.web.page import PROJECT, Go, Html, PageRoute, Visit
@@ -47,7 +47,7 @@ async def connect(visit: Visit) -> Html:
 
 async def post_key(visit: Visit) -> Html | Refusal:
     """A fresh write key, shown this once: as the code blocks with the key in them."""
-    store = KeyStore(visit.means.database, visit.means.accounts.hashers)
+    store = PostgresKeyStore(visit.means.database, visit.means.accounts.hashers)
     actor = visit.call.caller.label
     minted = await store.create(visit.project.id, KEY_NAME, "write", actor=actor)
     if "x-part" in visit.call.headers:
@@ -71,7 +71,7 @@ def _code(visit: Visit, key: str | None) -> dict[str, Any]:
     return {
         "endpoint": visit.means.landing or f"{scheme}://{host}",
         "key": key,
-        "grpc_port": visit.instruments.grpc_port,
+        "grpc_port": visit.process_view.grpc_port,
         "manages": visit.manages,
         "demo_here": (visit.org.slug, visit.project.slug) == (DEFAULT_ORG, DEFAULT_PROJECT),
     }
@@ -80,8 +80,8 @@ def _code(visit: Visit, key: str | None) -> dict[str, Any]:
 def _lights(visit: Visit, steps: Steps) -> dict[str, Any]:
     return {
         "steps": steps,
-        "refused": [] if steps.done else _explained(visit.instruments.refused()),
-        "demo": visit.instruments.demo.state(),
+        "refused": [] if steps.done else _explained(visit.process_view.refused()),
+        "demo": visit.process_view.demo.state(),
     }
 
 
@@ -97,7 +97,7 @@ async def lights(visit: Visit) -> Html:
 
 async def post_sample(visit: Visit) -> Go | Refusal:
     """Send a small trace as an exporter would."""
-    refused = await visit.instruments.send(visit.project.id, sample_trace(visit.means.now()))
+    refused = await visit.process_view.send(visit.project.id, sample_trace(visit.means.now()))
     return Go(visit.base + "/connect") if refused is None else UNAVAILABLE.saying(refused)
 
 
@@ -105,7 +105,7 @@ async def post_demo(visit: Visit) -> Go | Refusal:
     """Start what `trace-svc demo` does, unless it runs."""
     if not _code(visit, None)["demo_here"]:
         return FORBIDDEN.saying("the demo goes into the default project")
-    await visit.instruments.demo.start()
+    await visit.process_view.demo.start()
     return Go(visit.base + "/connect")
 
 

@@ -24,8 +24,8 @@ from protocol.rest.classifiers import (
 from svc.front.api import buckets as bucket_api
 from svc.front.api import classifiers as api
 from svc.store.detection.bucket_reports import BucketReports
-from svc.web import case_words, words
-from svc.web.detector_words import STATES, TUNABLES, name_of, traces_of, why
+from svc.web import case_text, words
+from svc.web.detector_text import STATES, TUNABLES, name_of, traces_of, why
 from svc.web.forms import asked
 from svc.web.page import PROJECT, Go, Html, PageRoute, Visit
 from svc.web.render import query
@@ -77,7 +77,7 @@ async def detectors(visit: Visit) -> Html | Refusal:
                 states[name] = states.get(name, 0) + 1
         rows.append(
             DetectorRow(
-                classifier, by_id[classifier.id], states, case_words.WATCHES.get(classifier.id, classifier.id)
+                classifier, by_id[classifier.id], states, case_text.WATCHES.get(classifier.id, classifier.id)
             )
         )
     running = sum(row.shown.state == "running" for row in rows)
@@ -122,7 +122,7 @@ async def _page(
     unavailable = isinstance(page, Refusal)
     context = {
         "shown": classifier,
-        "watches": case_words.WATCHES.get(classifier.id, classifier.id),
+        "watches": case_text.WATCHES.get(classifier.id, classifier.id),
         "tuning": tuning,
         "labels": TUNABLES,
         "states": STATES,
@@ -130,7 +130,7 @@ async def _page(
         "buckets": []
         if unavailable
         else [
-            (bucket, name_of(bucket), why(bucket, visit.means.now(), visit.look.zone))
+            (bucket, name_of(bucket), why(bucket, visit.means.now(), visit.preferences.zone))
             for bucket in page.buckets
         ],
         "counts": {} if unavailable else page.states,

@@ -19,7 +19,7 @@ from svc.front.api import findings as api
 from svc.store.detection.evidence import EvidenceStore
 from svc.store.detection.findings import FindingStore
 from svc.store.detection.inbox import InboxReads
-from svc.web import case_words, words
+from svc.web import case_text, words
 from svc.web.agent_view import agent_of
 from svc.web.finding_view import climb_of, drawn_of, marks_of
 from svc.web.forms import asked
@@ -121,10 +121,10 @@ async def _page(visit: Visit, refusal: Refusal | None = None) -> Html | Refusal:
     case, resolved = await InboxReads(reads).case_of(project_id, finding_id) or (None, False)
     context = {
         "finding": finding_row,
-        "title": case_words.Title.of(finding_row["title"]),
-        "mark": case_words.SEVERITIES[finding_row["severity"]],
+        "title": case_text.Title.of(finding_row["title"]),
+        "mark": case_text.SEVERITIES[finding_row["severity"]],
         "size_say": words.money if evidence.get("unit") == "usd" else words.duration,
-        "figures": case_words.figures(finding_row, evidence, finding_row["trace_count"]),
+        "figures": case_text.figures(finding_row, evidence, finding_row["trace_count"]),
         "drawn": await drawn_of(visit, finding_row),
         "marks": await marks_of(visit, finding_row),
         "case": case,
@@ -143,7 +143,7 @@ async def _page(visit: Visit, refusal: Refusal | None = None) -> Html | Refusal:
         "manages": visit.manages,
         "refusal": refusal,
         "agent": await agent_of(visit, "triage", finding_id, f"{address}/agent"),
-        "detector": case_words.WATCHES.get(finding_row["detector"], finding_row["detector"]),
+        "detector": case_text.WATCHES.get(finding_row["detector"], finding_row["detector"]),
     }
     return Html(
         "pages/finding",

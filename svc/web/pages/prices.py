@@ -55,7 +55,7 @@ async def prices(visit: Visit) -> Html:
     except Slow:
         back = BACK_NARROWED
         used = await reads.used(visit.project.id, now - back, TIMEOUT_S)
-    book = visit.instruments.prices
+    book = visit.process_view.prices
     models = [_priced(book, use, now) for use in used]
     context = {
         "models": models,

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from protocol.refusals import NOT_FOUND, Refusal
 from svc.store.detection.inbox import InboxReads
-from svc.web import case_words
+from svc.web import case_text
 from svc.web.page import PROJECT, Html, PageRoute, Visit
 
 _NO_REPORT: Final = NOT_FOUND.saying("there is no such report in this project")
@@ -23,7 +23,7 @@ async def report(visit: Visit) -> Html | Refusal:
     row = await reads.report(visit.project.id, report_id)
     if row is None:
         return _NO_REPORT
-    rca_report = case_words.ToldReport.of(row["report"])
+    rca_report = case_text.ToldReport.of(row["report"])
     ids = (
         [id_ for hypothesis in rca_report.hypotheses for id_ in hypothesis.trace_ids]
         if rca_report is not None

@@ -9,9 +9,9 @@ import msgspec
 from protocol.refusals import BAD_REQUEST, Refusal
 from protocol.text import clean
 from svc.store.accounts.saved_views import MOST_VIEWS, SavedViewStore
-from svc.web.look import COLUMNS_COOKIE, look_cookie
 from svc.web.page import PROJECT, Go, PageRoute, Visit
 from svc.web.pages.traces import VIEW_NAME_MAX
+from svc.web.preferences import COLUMNS_COOKIE, preference_cookie
 from svc.web.trace_list import COLUMNS, USUAL, Asking, chosen
 
 
@@ -69,7 +69,7 @@ async def columns(visit: Visit) -> Go:
     form: ColumnsForm = visit.form
     names = chosen([name for name in COLUMNS if getattr(form, name)])
     cookie_value = "" if names == USUAL else ".".join(names)
-    return Go(form.asking(visit).address(), cookies=(look_cookie(COLUMNS_COOKIE, cookie_value),))
+    return Go(form.asking(visit).address(), cookies=(preference_cookie(COLUMNS_COOKIE, cookie_value),))
 
 
 PAGES: Final = (

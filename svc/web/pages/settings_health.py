@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from svc.store.retention.disk import DiskReads
-from svc.web.health_words import told
+from svc.web.health_text import told
 from svc.web.page import PROJECT, Html, PageRoute, Visit
 
 #: Days of disk that are listed.
@@ -14,7 +14,7 @@ DAYS_SHOWN: Final = 14
 
 async def page(visit: Visit) -> Html:
     """The page."""
-    process = visit.instruments.process
+    process = visit.process_view.process
     report = told(await process.health(), process.until_visible(), process.disk_free())
     disk = await DiskReads(visit.means.questions).now()
     days = disk.days

@@ -69,7 +69,7 @@ async def _page(visit: Visit, *, link: str | None = None, refusal: Refusal | Non
         "invitations": await members.get_invitations(visit.call) if administers else [],
         "policy": await orgs.get_policy(visit.call) if administers else None,
         "org": await orgs.get_org(visit.call),
-        "sign_on": visit.instruments.sign_on,
+        "sign_on": visit.process_view.sign_on,
         "passwords": visit.means.passwords,
         "modes": POLICY,
         "roles": ROLES,

@@ -11,7 +11,7 @@ from protocol.rest.orgs import ProjectChange, ProjectNew
 from protocol.rest.settings import RetentionChange, RetentionTerms
 from svc.domain.retention import Override, Terms
 from svc.front.api import project_settings, projects
-from svc.store.accounts.keys import KeyStore
+from svc.store.accounts.keys import PostgresKeyStore
 from svc.store.spans.exporters import ExporterStore
 from svc.web.forms import asked
 from svc.web.page import PROJECT, Go, Html, PageRoute, Visit
@@ -142,8 +142,8 @@ async def _sources(visit: Visit, plaintext: str | None = None) -> Html:
         "tab": "sources",
         "report": report,
         "days": SOURCES_DAYS,
-        "refused": visit.instruments.refused(),
-        "quotas": visit.instruments.quotas(visit.project.id),
+        "refused": visit.process_view.refused(),
+        "quotas": visit.process_view.quotas(visit.project.id),
         "quota_names": QUOTA_NAMES,
         "plaintext": plaintext,
         "manages": visit.manages,
@@ -153,7 +153,7 @@ async def _sources(visit: Visit, plaintext: str | None = None) -> Html:
 
 async def source_key(visit: Visit) -> Html:
     """A write key as a ready-made header (spec, "Key management and audit")."""
-    store = KeyStore(visit.means.database, visit.means.accounts.hashers)
+    store = PostgresKeyStore(visit.means.database, visit.means.accounts.hashers)
     minted = await store.create(visit.project.id, KEY_NAME, "write", actor=visit.call.caller.label)
     return await _sources(visit, minted.plaintext)
 

@@ -144,7 +144,7 @@ async def signup(visit: Visit) -> Html | Go:
 async def post_signup(visit: Visit) -> Html | Go:
     """Make an account and sign in; an owner is led to where a first program is connected, unless one is."""
     form: SignupForm = visit.form
-    link = visit.instruments.owner_link
+    link = visit.process_view.owner_link
     owns = link.opens(form.owner)
     fields: dict[str, Any] = {"email": form.email, "password": form.password}
     if form.invitation:
@@ -170,7 +170,7 @@ async def post_signup(visit: Visit) -> Html | Go:
 
 
 async def _signup_page(visit: Visit, mode: Mode, form: SignupForm, refusal: Refusal | None) -> Html:
-    link = visit.instruments.owner_link
+    link = visit.process_view.owner_link
     refused = refusal is not None and refusal.code == SIGNUP_REFUSED.code
     going = query("/signup", invitation=form.invitation) if form.invitation else form.next
     context = {

@@ -45,7 +45,8 @@ async def start(visit: Visit) -> Go | Refusal:
     for org in orgs:
         org_projects = await projects.list(org.id)
         last_project = next(
-            (candidate for candidate in org_projects if (org.slug, candidate.slug) == visit.look.last), None
+            (candidate for candidate in org_projects if (org.slug, candidate.slug) == visit.preferences.last),
+            None,
         )
         if last_project is not None or org_projects:
             return Go(f"/orgs/{org.slug}/projects/{(last_project or org_projects[0]).slug}/triage")
@@ -97,7 +98,7 @@ async def views(visit: Visit) -> Sent:
 async def pulse(visit: Visit) -> Sent:
     """A few numbers, for a page that stays open."""
     around = await FrameReads(visit.means.database).pulse(visit.project.id)
-    light = visit.instruments.ingest()
+    light = visit.process_view.ingest()
     numbers = {
         "spans_per_s": round(light.spans_per_s, 1),
         "refused": light.refused,

@@ -16,9 +16,9 @@ from svc.domain.comparison import SpanPair, compared, first_difference
 from svc.store.reads.skeleton import SkeletonReads
 from svc.store.reads.spans import SpanReads
 from svc.store.reads.trace_kin import MOST_OUTLINED, TraceKin
+from svc.web.message_parts import pretty
 from svc.web.one_trace import TRACE_ID, OpenedTrace, packers
 from svc.web.page import Go, Visit
-from svc.web.parts import pretty
 from svc.web.word_diff import WordDiff, word_diff
 
 HEALTHY: Final = "healthy"

@@ -16,9 +16,9 @@ from svc.domain.span import TOKEN_BUCKETS
 from svc.store.reads.payloads import said_in
 from svc.store.reads.spans import SpanReads
 from svc.web.aged_out import aged_out
+from svc.web.message_parts import UNSAID, Room, messages, part_at, pretty
 from svc.web.one_trace import TRACE, OpenedTrace, opened, packers
 from svc.web.page import Html, PageRoute, Sent, Visit
-from svc.web.parts import UNSAID, Room, messages, part_at, pretty
 
 SPAN: Final = TRACE + "/spans/{spanId}"
 

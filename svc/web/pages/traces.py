@@ -161,7 +161,7 @@ async def _nothing(visit: Visit, asking: Asking, counts: TraceCounts) -> dict[st
 
 def _headline(visit: Visit, asking: Asking, page_state: _Found) -> str:
     """The answer to the page's question, in a sentence."""
-    zone, range_, suffix = visit.look.zone, asking.range, ""
+    zone, range_, suffix = visit.preferences.zone, asking.range, ""
     range_text = range_.said(zone)
     if page_state.drawing is not None and page_state.drawing.since is not None:
         since = words.clock(page_state.drawing.since, zone, range_.now)
@@ -210,7 +210,7 @@ def _of_drawing(visit: Visit, asking: Asking, page_state: _Found, *, further: bo
 def _of_rows(visit: Visit, asking: Asking, page: dict[str, Any]) -> dict[str, Any]:
     cursor = page["next_cursor"]
     return {
-        "columns": [COLUMNS[name] for name in chosen(visit.look.columns)],
+        "columns": [COLUMNS[name] for name in chosen(visit.preferences.columns)],
         "asking": asking,
         "rows": page["traces"],
         "aged_out": page["aged_out"],

@@ -12,11 +12,11 @@ from protocol.detection import CaseState
 from protocol.refusals import BAD_REQUEST, Refusal
 from svc.store.detection.cases import CaseStore
 from svc.store.detection.inbox import InboxReads
-from svc.web import case_words, words
+from svc.web import case_text, words
 from svc.web.case_view import MUTES, view_of
-from svc.web.detector_words import learned
+from svc.web.detector_text import learned
+from svc.web.empty_inbox import empty_inbox_of
 from svc.web.inbox_view import InboxRow, rows_of
-from svc.web.ladder import ladder_of
 from svc.web.page import PROJECT, Html, PageRoute, Visit
 from svc.web.render import query
 
@@ -70,12 +70,12 @@ async def shown(visit: Visit, refusal: Refusal | None = None) -> Html | Refusal:
         "more": query(visit.base + "/triage", tab=tab, cursor=page["next_cursor"])
         if page["next_cursor"]
         else None,
-        "ladder": await ladder_of(visit) if tab == "open" and not rows else None,
+        "empty_inbox": await empty_inbox_of(visit) if tab == "open" and not rows else None,
         "headline": _headline(visit, tab, rows, counts, now),
         "refusal": refusal,
         "done": done(visit),
         "learned": learned,
-        "watches": case_words.WATCHES,
+        "watches": case_text.WATCHES,
     }
     status = refusal.status if refusal else 200
     return Html("pages/triage", context, status=status, modules=("triage", "part", "copy"))
@@ -109,10 +109,10 @@ def _headline(visit: Visit, tab: str, rows: list[InboxRow], counts: Any, now: da
         return "What was resolved" if counts.resolved else "Nothing was resolved yet"
     if not rows:
         return "Nothing needs you"
-    began = words.minute(rows[0].case["onset_at"], visit.look.zone, now)
+    began = words.minute(rows[0].case["onset_at"], visit.preferences.zone, now)
     if counts.open == 1:
         return f"One thing needs you. It began {_time_phrase(began)}."
-    return f"{case_words.number(counts.open)} things need you. The worst began {_time_phrase(began)}."
+    return f"{case_text.number(counts.open)} things need you. The worst began {_time_phrase(began)}."
 
 
 def _time_phrase(text: str) -> str:

@@ -20,9 +20,9 @@ from svc.store.aggregates.vitals import SOURCES, What
 from svc.store.reads.vitals import Vital, VitalsReads, Window
 from svc.web import words
 from svc.web.filters import Token
-from svc.web.movers import ENOUGH, Mover, enough, moved, moved_errors, worst
 from svc.web.page import PROJECT, Html, PageRoute, Visit
 from svc.web.render import query
+from svc.web.vital_changes import ENOUGH, VitalChange, enough, moved, moved_errors, worst
 
 TIMEOUT_S: Final = 8.0
 WINDOWS: Final = {"1h": timedelta(hours=1), "24h": timedelta(hours=24), "7d": timedelta(days=7)}
@@ -35,12 +35,12 @@ class VitalRow:
     name: str
     address: str
     now: Window
-    runs: Mover
-    spend: Mover
-    errors: Mover
-    p50: Mover
-    p95: Mover
-    each: Mover
+    runs: VitalChange
+    spend: VitalChange
+    errors: VitalChange
+    p50: VitalChange
+    p95: VitalChange
+    each: VitalChange
     #: Why nothing is compared; empty when it is.
     short: str
 
@@ -110,12 +110,12 @@ def _row(visit: Visit, what: What, name: str, vital: Vital) -> VitalRow:
             **{"from": timestamp(_since(name, visit.means.now()))},
         ),
         now,
-        Mover(None) if short else _growth(visit, name, now.n, past.n),
-        Mover(None) if short else _growth(visit, name, now.cost, past.cost),
-        Mover(None) if short else moved_errors(now, past),
-        Mover(None) if short else moved(now.p50_ms, past.p50_ms),
-        Mover(None) if short else moved(now.p95_ms, past.p95_ms),
-        Mover(None) if short else moved(now.cost_each, past.cost_each),
+        VitalChange(None) if short else _growth(visit, name, now.n, past.n),
+        VitalChange(None) if short else _growth(visit, name, now.cost, past.cost),
+        VitalChange(None) if short else moved_errors(now, past),
+        VitalChange(None) if short else moved(now.p50_ms, past.p50_ms),
+        VitalChange(None) if short else moved(now.p95_ms, past.p95_ms),
+        VitalChange(None) if short else moved(now.cost_each, past.cost_each),
         short,
     )
 
@@ -128,11 +128,11 @@ def _filter_text(what: What, bar: Token | None) -> str:
     )
 
 
-def _growth(visit: Visit, name: str, now: float | None, past: float | None) -> Mover:
+def _growth(visit: Visit, name: str, now: float | None, past: float | None) -> VitalChange:
     """How a sum grew, for the time: the present window may be up to an hour longer."""
     moment = visit.means.now()
     longer = (moment - _since(name, moment)) / WINDOWS[name]
-    return Mover(now / past / longer if now is not None and past else None, judged=False)
+    return VitalChange(now / past / longer if now is not None and past else None, judged=False)
 
 
 PAGES: Final = (

@@ -11,7 +11,7 @@ import jsonschema_rs
 import pytest
 
 from svc.domain.detect import table
-from svc.domain.detect.detector import Context
+from svc.domain.detect.detector import ObserverContext
 from svc.domain.detect.malformed_output import LEARNED_FROM, common_shape, learned, shape_of
 from svc.domain.detect.model_change import models_of, new_models
 from svc.domain.detect.new_signature import new_since, signature_of
@@ -21,10 +21,10 @@ from svc.domain.detect.slots import SLOTS_PER_DAY
 from svc.domain.detect.table import DETECTORS, detectors_table, observe
 from tests.domain.detect.traces import NOON, agent, called, chat, settled
 
-PLAIN = Context()
+PLAIN = ObserverContext()
 
 
-def seen(trace: SettledTrace, measure: str, context: Context = PLAIN) -> dict[str, list[Observation]]:
+def seen(trace: SettledTrace, measure: str, context: ObserverContext = PLAIN) -> dict[str, list[Observation]]:
     """The observations of a measure, by subject."""
     found = observe(trace, context)
     assert found.failed == {}
@@ -35,7 +35,7 @@ def seen(trace: SettledTrace, measure: str, context: Context = PLAIN) -> dict[st
     return by_subject
 
 
-def only(trace: SettledTrace, measure: str, context: Context = PLAIN) -> Observation:
+def only(trace: SettledTrace, measure: str, context: ObserverContext = PLAIN) -> Observation:
     ((observation,),) = seen(trace, measure, context).values()
     return observation
 
@@ -283,7 +283,7 @@ def test_an_answer_that_nobody_captured_or_that_failed_is_no_unit() -> None:
 # --- malformed_output -------------------------------------------------------------------------------------
 
 SCHEMA = {"type": "object", "required": ["total"], "properties": {"total": {"type": "number"}}}
-WITH_SCHEMA = Context(schemas={"writer": ("abc", jsonschema_rs.validator_for(SCHEMA))})
+WITH_SCHEMA = ObserverContext(schemas={"writer": ("abc", jsonschema_rs.validator_for(SCHEMA))})
 
 
 @pytest.mark.parametrize(

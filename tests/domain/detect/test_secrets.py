@@ -11,7 +11,7 @@ from zlib import crc32
 
 import pytest
 
-from svc.domain.detect.detector import Context
+from svc.domain.detect.detector import ObserverContext
 from svc.domain.detect.secret_formats import FORMATS
 from svc.domain.detect.secrets import (
     MAX_STOPS,
@@ -259,10 +259,12 @@ def test_a_text_made_to_stop_the_scan_at_every_word_costs_bounded_time() -> None
 
 # --- the detector -----------------------------------------------------------------------------------------
 
-CONTEXT = Context(secret_key=KEY)
+CONTEXT = ObserverContext(secret_key=KEY)
 
 
-def leaks(*spans: object, context: Context = CONTEXT) -> dict[str, list[tuple[str, str, tuple[bytes, ...]]]]:
+def leaks(
+    *spans: object, context: ObserverContext = CONTEXT
+) -> dict[str, list[tuple[str, str, tuple[bytes, ...]]]]:
     observed = observe(settled(*spans), context)
     assert observed.failed == {}
     found: dict[str, list[tuple[str, str, tuple[bytes, ...]]]] = {}
@@ -297,7 +299,7 @@ def test_what_the_user_said_first_weighs_little() -> None:
 
 
 def test_without_a_key_nobody_looks() -> None:
-    assert leaks(chat(2, checked("gh" + "p_")), context=Context()) == {}
+    assert leaks(chat(2, checked("gh" + "p_")), context=ObserverContext()) == {}
 
 
 def test_nothing_of_a_secret_stands_in_an_observation() -> None:

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from svc.domain.rca import figures
 from svc.domain.rca.attributes import BucketOf, attributes_of_buckets, marks_of, size_word, turn_word
+from svc.domain.rca.cohort import Cohort, Unit
 from svc.domain.rca.parts import cost_factors
-from svc.domain.rca.population import Population, Unit
 from svc.domain.rca.shares import check_attributes
 from svc.domain.rca.statistics import (
     benjamini_hochberg,
@@ -22,7 +22,7 @@ from svc.domain.rca.statistics import (
     total_variation,
     wilson,
 )
-from tests.domain.rca.populations import claim
+from tests.domain.rca.cohorts import claim
 
 COUNTS = st.dictionaries(st.sampled_from("abcdef"), st.integers(0, 500), max_size=6)
 
@@ -88,7 +88,7 @@ _UNITS = st.lists(
 
 @given(_UNITS, _UNITS)
 def test_the_parts_of_a_cost_add_up_to_its_change(before: list[Unit], after: list[Unit]) -> None:
-    sides = [Population(tuple(units), 0, 1, len(units)) for units in (before, after)]
+    sides = [Cohort(tuple(units), 0, 1, len(units)) for units in (before, after)]
     factors = cost_factors(*sides)
     costs = [math.fsum(u.cost or 0 for u in side.units) / len(side.units) for side in sides]
     assert math.prod(f.before for f in factors) == pytest.approx(costs[0])
@@ -104,7 +104,7 @@ def test_where_every_value_behaves_as_before_moved_shares_explain_it_all(
     means = {"a": False, "b": True, "c": False}
     before = [Unit(bytes([n]) * 16, 0, means[v], attributes={"user": v}) for n, (v, _) in enumerate(seen)]
     picks = data.draw(st.lists(st.sampled_from(before), min_size=60, max_size=120))
-    sides = [Population(tuple(units), 0, 1, len(units)) for units in (before, picks)]
+    sides = [Cohort(tuple(units), 0, 1, len(units)) for units in (before, picks)]
     (check,) = [c for c in check_attributes(claim(), *sides, ()) if c.name == "user"]
     if sides[1].mean != sides[0].mean:
         assert check.explained == pytest.approx(1)

@@ -10,13 +10,13 @@ import attrs
 import msgspec
 import pytest
 
-from svc.domain.rca.population import Mark
+from svc.domain.rca.cohort import Mark
 from svc.domain.rca.report import report_of
-from tests.domain.rca.populations import ONSET, Plant, claim, population
+from tests.domain.rca.cohorts import ONSET, Plant, claim, cohort
 
 
 def analysed(plant: Plant, *marks: Mark, n: int = 1000, **about: Any) -> dict[str, Any]:
-    before, after = population(plant, after=False, n=n), population(plant, after=True, n=n)
+    before, after = cohort(plant, after=False, n=n), cohort(plant, after=True, n=n)
     told = report_of(claim(after, **about), before, after, marks)
     assert msgspec.json.decode(msgspec.json.encode(told)) == told
     assert told["engine"] == "rule"
@@ -200,8 +200,7 @@ def test_fewer_than_fifty_traces_a_side_tell_nothing() -> None:
 
 def test_traces_without_attributes_tell_nothing() -> None:
     before, after = (
-        population(lambda dice, late: failing(dice, 0.4 if late else 0.02), after=late)
-        for late in (False, True)
+        cohort(lambda dice, late: failing(dice, 0.4 if late else 0.02), after=late) for late in (False, True)
     )
     bare = [
         attrs.evolve(side, units=tuple(attrs.evolve(u, attributes={}, signature=None) for u in side.units))
@@ -220,7 +219,7 @@ def test_where_nothing_is_planted_no_place_and_no_shift_is_told(seed: int) -> No
     def plant(dice: random.Random, after: bool) -> dict[str, Any]:
         return failing(dice, 0.12 if after else 0.03)
 
-    before, after = (population(plant, after=late, seed=seed, n=400) for late in (False, True))
+    before, after = (cohort(plant, after=late, seed=seed, n=400) for late in (False, True))
     told = report_of(claim(after), before, after, ())
     assert told["verdict"] in ("behavior_change", "inconclusive")
     assert not any(one["title"].startswith(("Release", "`tenant")) for one in told["hypotheses"])

@@ -31,7 +31,7 @@ from svc.store.postgres.database import Database
 from tests.front.api.test_cases import documented
 from tests.front.people import ORG, PROJECT, Browser, Replica, replica
 from tests.store.detection.detecting import execute, fire, seen
-from tests.store.detection.test_folding import fold_all, settle, story, write
+from tests.store.detection.test_tallying import settle, story, tally_all, write
 from tests.store.spans.test_writing import NOW, fetch
 
 CLASSIFIERS = PROJECT + "/classifiers"
@@ -262,7 +262,7 @@ async def test_measures_and_tool_error_rates_are_what_was_folded(api: Replica, o
     for number in range(1, 5):
         await write(api.database, *story(number, failing=number == 1))
     await settle(api.database)
-    await fold_all(api.database)
+    await tally_all(api.database)
     found = (await owner.get(TOOL_ERROR + "/tool-error-rates?days=2")).data
     documented(found, ToolErrorRates)
     (row,) = found["tools"]
@@ -326,7 +326,7 @@ async def test_a_project_sees_and_sets_only_its_own(api: Replica, owner: Browser
     await ClassifierEventStore(api.database).record(1, FIRINGS, NOW)
     await write(api.database, *story(1, failing=True))
     await settle(api.database)
-    await fold_all(api.database)
+    await tally_all(api.database)
     await owner.put(TOOL_ERROR + "/enabled", {"enabled": False})
     assert (await owner.get(theirs + "/tool_error")).data["enabled"]
     assert (await owner.get(theirs + "/events")).data["events"] == []

@@ -317,9 +317,9 @@ async def test_last_used_is_shown(api: Replica) -> None:
     made = (await owner.post(KEYS, {"name": "k", "scope": "query"})).data
     await api.means.keys.verify(made["plaintext"])
     from svc.runtime.clock import now
-    from svc.store.accounts.keys import KeyStore
+    from svc.store.accounts.keys import PostgresKeyStore
 
-    await KeyStore(api.database).note_used(dict.fromkeys(api.verdicts.used, now()))
+    await PostgresKeyStore(api.database).note_used(dict.fromkeys(api.verdicts.used, now()))
     (row,) = (await owner.get(KEYS)).data
     assert row["last_used_at"].endswith("Z")
 

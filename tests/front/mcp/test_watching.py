@@ -14,7 +14,7 @@ from svc.front.mcp.texts import DESCRIPTIONS, instructions
 from svc.store.detection.detector_settings import DetectorSettingStore
 from svc.store.postgres.database import Database
 from svc.store.reads.query import QueryStore
-from tests.store.detection.test_folding import begin, fold_all, settle, story, write
+from tests.store.detection.test_tallying import begin, settle, story, tally_all, write
 
 ALWAYS = [name for name, detector in DETECTORS.items() if detector.needs is None]
 
@@ -49,7 +49,7 @@ async def test_call_sites_are_swept_once_their_traces_are_counted(project: Datab
     await write(project, *story(1))
     assert (await watching(project))["call_sites_swept"] == 0
     await settle(project)
-    await fold_all(project)
+    await tally_all(project)
     # The agent's and the model's.
     assert (await watching(project))["call_sites_swept"] == 2
 

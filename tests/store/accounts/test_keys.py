@@ -15,7 +15,7 @@ from protocol.operator import OperatorError
 from protocol.storage import Eviction
 from protocol.tokens import is_token, lookup_prefix
 from svc.commands.place import named_project
-from svc.store.accounts.keys import AlreadyRevoked, KeyStore, Minted, NoSuchKey, matches
+from svc.store.accounts.keys import AlreadyRevoked, Minted, NoSuchKey, PostgresKeyStore, matches
 from svc.store.accounts.projects import Project, ProjectStore
 from svc.store.postgres.database import Connection, Database
 
@@ -54,7 +54,7 @@ async def test_a_default_project_that_was_deleted_does_not_come_back_by_itself(
 async def test_only_a_bcrypt_hash_at_cost_10_and_the_prefix_are_stored(
     store: Database, project: Project
 ) -> None:
-    minted = await KeyStore(store).create(project.id, "n", "write", actor="tests")
+    minted = await PostgresKeyStore(store).create(project.id, "n", "write", actor="tests")
     assert is_token(minted.plaintext)
     assert re.fullmatch(r"svc_w_[A-Za-z0-9_-]{22}", minted.plaintext)
     assert minted.plaintext not in repr(minted)
@@ -72,7 +72,7 @@ async def test_only_a_bcrypt_hash_at_cost_10_and_the_prefix_are_stored(
 async def test_a_rotated_key_keeps_name_and_scope_and_loses_its_old_secret(
     store: Database, project: Project
 ) -> None:
-    keys = KeyStore(store)
+    keys = PostgresKeyStore(store)
     first = await keys.create(project.id, "n", "query", actor="tests")
     second = await keys.rotate(project.id, first.key.id, actor="tests")
     assert isinstance(second, Minted)
@@ -86,7 +86,7 @@ async def test_a_rotated_key_keeps_name_and_scope_and_loses_its_old_secret(
 async def test_a_revoked_key_is_known_as_revoked_and_cannot_be_rotated(
     store: Database, project: Project
 ) -> None:
-    keys = KeyStore(store)
+    keys = PostgresKeyStore(store)
     minted = await keys.create(project.id, "n", "admin", actor="tests")
     await keys.revoke(project.id, minted.key.id, actor="tests")
     (record,) = await keys.keys_behind(lookup_prefix(minted.plaintext))
@@ -98,7 +98,7 @@ async def test_a_revoked_key_is_known_as_revoked_and_cannot_be_rotated(
 
 
 async def test_revoking_twice_keeps_the_first_time(store: Database, project: Project) -> None:
-    keys = KeyStore(store)
+    keys = PostgresKeyStore(store)
     minted = await keys.create(project.id, "n", "admin", actor="tests")
     first = await keys.revoke(project.id, minted.key.id, actor="tests")
     assert first == await keys.revoke(project.id, minted.key.id, actor="tests")
@@ -106,19 +106,19 @@ async def test_revoking_twice_keeps_the_first_time(store: Database, project: Pro
 
 @pytest.mark.parametrize("key_id", ["not-a-uuid", "6a204bd8-9f4f-4a33-8b8f-0f0f0f0f0f0f", ""])
 async def test_an_unknown_key_is_not_found(store: Database, project: Project, key_id: str) -> None:
-    keys = KeyStore(store)
+    keys = PostgresKeyStore(store)
     assert await keys.revoke(project.id, key_id, actor="tests") == NoSuchKey()
     assert await keys.rotate(project.id, key_id, actor="tests") == NoSuchKey()
 
 
 async def test_a_key_of_another_project_is_not_found(store: Database, project: Project) -> None:
-    keys = KeyStore(store)
+    keys = PostgresKeyStore(store)
     minted = await keys.create(project.id, "n", "admin", actor="tests")
     assert await keys.revoke(project.id + 1, minted.key.id, actor="tests") == NoSuchKey()
 
 
 async def test_the_keys_of_a_deleted_project_are_known_as_revoked(store: Database, project: Project) -> None:
-    keys = KeyStore(store)
+    keys = PostgresKeyStore(store)
     minted = await keys.create(project.id, "n", "admin", actor="tests")
 
     async def work(connection: Connection) -> None:
@@ -131,7 +131,7 @@ async def test_the_keys_of_a_deleted_project_are_known_as_revoked(store: Databas
 
 
 async def test_a_revocation_is_heard_by_every_listener(store: Database, project: Project) -> None:
-    keys = KeyStore(store)
+    keys = PostgresKeyStore(store)
     minted = await keys.create(project.id, "n", "write", actor="tests")
     heard: list[Eviction] = []
 
@@ -153,7 +153,7 @@ async def test_a_revocation_is_heard_by_every_listener(store: Database, project:
 async def test_no_more_secrets_are_hashed_at_once_than_the_service_lends_hashers(
     store: Database, project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    keys = KeyStore(store, trio.CapacityLimiter(2))
+    keys = PostgresKeyStore(store, trio.CapacityLimiter(2))
     at_work, most = 0, 0
     gate = threading.Barrier(2)
 

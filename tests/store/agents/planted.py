@@ -13,7 +13,7 @@ import trio
 
 from svc.config.table import read_settings
 from svc.store.accounts.projects import ProjectStore
-from svc.store.agents.runs import RunStore
+from svc.store.agents.runs import PostgresRunStore
 from svc.wiring.open_store import open_store
 from tests.store.detection.detecting import ANN, fire, seen
 
@@ -25,7 +25,7 @@ async def main(folder: Path) -> None:
         assert project is not None
         now = datetime.now(UTC)
         finding = await fire(store.database, seen(detected_at=now, onset_at=now), project_id=project.id)
-        await RunStore(store.database).press(project.id, "triage", finding, ANN, now)
+        await PostgresRunStore(store.database).press(project.id, "triage", finding, ANN, now)
 
 
 if __name__ == "__main__":

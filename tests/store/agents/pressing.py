@@ -8,7 +8,7 @@ from uuid import UUID
 from protocol.agents import AgentSettings, NotPressed, Pressed, RunKind, RunLease
 from svc.store.accounts.projects import ProjectStore
 from svc.store.agents.reads import RunReads
-from svc.store.agents.runs import RunStore
+from svc.store.agents.runs import PostgresRunStore
 from svc.store.agents.settings import AgentSettingStore
 from svc.store.postgres.database import Database
 from tests.store.detection.detecting import ANN, execute, fire, opened, seen
@@ -18,13 +18,13 @@ from tests.store.spans.test_writing import NOW
 async def pressed(store: Database, kind: RunKind = "triage", number: int = 1) -> Pressed:
     """A run of a finding or a case that is new."""
     subject = await fire(store, seen(number)) if kind == "triage" else (await opened(store, seen(number))).id
-    made = await RunStore(store).press(1, kind, subject, ANN, NOW)
+    made = await PostgresRunStore(store).press(1, kind, subject, ANN, NOW)
     assert not isinstance(made, NotPressed), made
     return made
 
 
 async def claimed(store: Database) -> RunLease:
-    lease = await RunStore(store).claim(NOW)
+    lease = await PostgresRunStore(store).claim(NOW)
     assert lease is not None
     return lease
 

@@ -24,11 +24,11 @@ from protocol.agents import (
 from protocol.detection import SYSTEM
 from svc.domain.retention import Cutoffs
 from svc.store.accounts.integrations import Integration, IntegrationStore
-from svc.store.accounts.keys import KeyStore
+from svc.store.accounts.keys import PostgresKeyStore
 from svc.store.accounts.projects import ProjectStore
 from svc.store.agents.outcomes import OutcomeStore
 from svc.store.agents.reads import RunReads
-from svc.store.agents.runs import RunStore
+from svc.store.agents.runs import PostgresRunStore
 from svc.store.detection.cases import CaseStore
 from svc.store.detection.finding_states import FindingStates
 from svc.store.detection.findings import FindingStore
@@ -72,7 +72,7 @@ async def test_a_hundred_presses_make_one_run(store: Database) -> None:
     finding_id = await fire(store, seen())
     answers: list[Pressed] = []
 
-    async def press(runs: RunStore) -> None:
+    async def press(runs: PostgresRunStore) -> None:
         for _ in range(25):
             made = await runs.press(1, "triage", finding_id, ANN, NOW)
             assert isinstance(made, Pressed)
@@ -80,7 +80,7 @@ async def test_a_hundred_presses_make_one_run(store: Database) -> None:
 
     async with trio.open_nursery() as nursery:
         for _ in range(4):
-            nursery.start_soon(press, RunStore(store))
+            nursery.start_soon(press, PostgresRunStore(store))
     assert len({made.run_id for made in answers}) == 1
     assert sum(not made.coalesced for made in answers) == 1
     assert len(await fetch(store, "select id from agent_run")) == 1
@@ -89,7 +89,7 @@ async def test_a_hundred_presses_make_one_run(store: Database) -> None:
 
 async def test_a_press_on_a_case_makes_its_report_which_runs_until_the_run_ends(store: Database) -> None:
     made = await pressed(store, "rca")
-    again = await RunStore(store).press(1, "rca", (await claimed(store)).subject_id, BOB, NOW)
+    again = await PostgresRunStore(store).press(1, "rca", (await claimed(store)).subject_id, BOB, NOW)
     assert isinstance(again, Pressed)
     assert (again.run_id, again.coalesced, again.report_id, again.state) == (
         made.run_id,
@@ -103,7 +103,7 @@ async def test_a_press_on_a_case_makes_its_report_which_runs_until_the_run_ends(
 
 
 async def test_what_a_person_decided_or_nobody_can_find_is_not_triaged(store: Database) -> None:
-    runs, decided = RunStore(store), await fire(store, seen(1))
+    runs, decided = PostgresRunStore(store), await fire(store, seen(1))
     await FindingStates(store).rule(1, decided, REAL, BOB, NOW)
     refused = await runs.press(1, "triage", decided, ANN, NOW)
     assert refused == NotPressed("OVERRULED", BOB.name, NOW)
@@ -121,23 +121,23 @@ async def test_two_replicas_never_hold_one_run(store: Database) -> None:
         await pressed(store, number=number)
     leases: list[RunLease] = []
 
-    async def replica(runs: RunStore) -> None:
+    async def replica(runs: PostgresRunStore) -> None:
         while (lease := await runs.claim(NOW)) is not None:
             leases.append(lease)
 
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(replica, RunStore(store))
-        nursery.start_soon(replica, RunStore(store))
+        nursery.start_soon(replica, PostgresRunStore(store))
+        nursery.start_soon(replica, PostgresRunStore(store))
     assert len(leases) == 6
     assert len({lease.run_id for lease in leases}) == 6
     assert {lease.attempt for lease in leases} == {1}
 
 
 async def test_whoever_dies_is_followed_where_they_stood_and_writes_nothing_more(store: Database) -> None:
-    runs = RunStore(store)
+    runs = PostgresRunStore(store)
     await pressed(store)
     first = await claimed(store)
-    assert await runs.asked_with(first, {"prompt": "judge"}, "m", None)
+    assert await runs.asked_with(first, {"prompt": "judge"}, "m")
     assert await runs.claim(NOW) is None
     await holder_dies(store)
     second = await claimed(store)
@@ -159,7 +159,7 @@ async def test_a_holder_that_dies_again_and_again_fails_its_run(store: Database)
     for _ in range(REFUNDS + 1):
         await claimed(store)
         await holder_dies(store)
-    assert await RunStore(store).claim(NOW) == RunAbandoned(f"{made.run_id}.1")
+    assert await PostgresRunStore(store).claim(NOW) == RunAbandoned(f"{made.run_id}.1")
     assert (await run_of(store, made.run_id))["state"] == "failed"
 
 
@@ -210,7 +210,9 @@ async def test_a_report_stands_in_its_case_and_a_failed_one_leaves_what_was(stor
     reads = RunReads(store)
     (listed,) = await reads.reports(1, 10)
     assert (listed["engine"], listed["status"], listed["case"]) == ("agent", "done", "C-1")
-    again = await RunStore(store).press(1, "rca", (await reads.case_of_report(1, made.report_id)), ANN, NOW)  # type: ignore[arg-type]
+    again = await PostgresRunStore(store).press(
+        1, "rca", (await reads.case_of_report(1, made.report_id)), ANN, NOW
+    )  # type: ignore[arg-type]
     assert isinstance(again, Pressed)
     assert await outcomes.fail(await claimed(store), "bad_output", USED, NOW, final=True)
     case = await CaseStore(store).one(1, "C-1", LATER)
@@ -245,7 +247,7 @@ async def test_five_attempts_are_made_with_longer_pauses_and_one_cap(store: Data
 
 
 async def test_a_refund_gives_the_attempt_back_and_twenty_are_enough(store: Database) -> None:
-    made, runs = await pressed(store), RunStore(store)
+    made, runs = await pressed(store), PostgresRunStore(store)
     names = set()
     for _ in range(REFUNDS):
         lease = await claimed(store)
@@ -262,7 +264,7 @@ async def test_a_refund_gives_the_attempt_back_and_twenty_are_enough(store: Data
 
 
 async def test_what_is_parked_waits_for_people_and_goes_on_when_they_change_it(store: Database) -> None:
-    made, runs = await pressed(store), RunStore(store)
+    made, runs = await pressed(store), PostgresRunStore(store)
     assert await runs.park(await claimed(store), "no_provider", Spent())
     run = await run_of(store, made.run_id)
     assert (run["state"], run["reason"], run["attempt"]) == ("parked", "no_provider", 0)
@@ -282,13 +284,13 @@ async def test_a_day_has_its_budget_however_many_claim_at_once(store: Database) 
         await pressed(store, number=number)
     leases: list[RunLease] = []
 
-    async def replica(runs: RunStore) -> None:
+    async def replica(runs: PostgresRunStore) -> None:
         while (lease := await runs.claim(NOW)) is not None:
             leases.append(lease)
 
     async with trio.open_nursery() as nursery:
         for _ in range(3):
-            nursery.start_soon(replica, RunStore(store))
+            nursery.start_soon(replica, PostgresRunStore(store))
     assert len(leases) == 2
     parked = await fetch(store, "select reason, due_at - now() as rest from agent_run where state = 'parked'")
     midnight = (NOW + timedelta(days=1)).replace(hour=0, minute=0, second=0, microsecond=0)
@@ -303,7 +305,7 @@ async def test_a_day_has_its_budget_however_many_claim_at_once(store: Database) 
 
 
 async def test_a_cancelled_run_ends_at_once_or_when_its_holder_hears(store: Database) -> None:
-    runs, made = RunStore(store), await pressed(store)
+    runs, made = PostgresRunStore(store), await pressed(store)
     assert await runs.cancel(1, made.run_id, BOB, NOW)
     run = await run_of(store, made.run_id)
     assert (run["state"], run["failure"]) == ("cancelled", "cancelled by bob@example.com")
@@ -336,10 +338,10 @@ async def test_a_cancelled_run_ends_at_once_or_when_its_holder_hears(store: Data
 
 
 async def test_a_run_whose_holder_died_ends_with_its_key(store: Database) -> None:
-    runs, made = RunStore(store), await pressed(store)
+    runs, made = PostgresRunStore(store), await pressed(store)
     lease = await claimed(store)
     until = NOW + timedelta(days=365)
-    key = await KeyStore(store).create(
+    key = await PostgresKeyStore(store).create(
         1, "agent run", "admin", actor="system", purpose=PURPOSES["triage"], expires_at=until
     )
     assert await runs.holds_key(lease, key.key.id)
@@ -352,7 +354,7 @@ async def test_a_run_whose_holder_died_ends_with_its_key(store: Database) -> Non
 
 
 async def test_triage_by_itself_is_off_until_a_project_wants_it_and_looks_once(store: Database) -> None:
-    runs = RunStore(store)
+    runs = PostgresRunStore(store)
     await fire(store, seen(1))
     await opened(store, seen(2))
     assert await runs.press_automatic(SYSTEM, NOW) == 0
@@ -363,7 +365,7 @@ async def test_triage_by_itself_is_off_until_a_project_wants_it_and_looks_once(s
 
 
 async def test_progress_is_kept_once_and_shown_in_its_order(store: Database) -> None:
-    runs, made = RunStore(store), await pressed(store)
+    runs, made = PostgresRunStore(store), await pressed(store)
     lease = await claimed(store)
     events = [
         {"seq": 1, "at": "2026-11-20T12:00:00+00:00", "kind": "turn", "n": 1},
@@ -397,7 +399,7 @@ async def test_every_end_is_in_the_audit(store: Database) -> None:
 
 
 async def test_a_run_that_is_over_goes_with_its_term_and_a_live_one_stays(store: Database) -> None:
-    runs = RunStore(store)
+    runs = PostgresRunStore(store)
     await pressed(store, number=1)
     lease = await claimed(store)
     event = {"seq": 1, "at": "2026-11-20T12:00:00+00:00", "kind": "turn", "n": 1}
@@ -411,7 +413,7 @@ async def test_a_run_that_is_over_goes_with_its_term_and_a_live_one_stays(store:
 
 
 async def test_what_a_dead_holders_claim_had_used_stays_in_the_books(store: Database) -> None:
-    runs, outcomes = RunStore(store), OutcomeStore(store)
+    runs, outcomes = PostgresRunStore(store), OutcomeStore(store)
     made = await pressed(store)
     await outcomes.fail(await claimed(store), "timeout", Spent(1, 100, 0, 0, 0, 0.25), NOW, final=False)
     await time_passes(store)
@@ -437,6 +439,6 @@ async def test_a_day_counts_what_a_run_under_way_had_used_before_its_present_cla
     # 0.6 are gone and 0.4 left to it: another of 1.0 does not fit into the day.
     assert (await claimed(store)).limits.usd == pytest.approx(0.4)
     await pressed(store, number=2)
-    assert await RunStore(store).claim(NOW) is None
+    assert await PostgresRunStore(store).claim(NOW) is None
     (row,) = await fetch(store, "select reason from agent_run where state = 'parked'")
     assert row["reason"] == "day_budget"

@@ -69,36 +69,36 @@ async def test_closed_hours_and_days_are_rolled_up(store: Database, cubes_first:
 
 async def test_an_open_hour_and_an_open_day_are_not_rolled_up(store: Database) -> None:
     await filled(store)
-    shelf = RollupStore(store)
-    await shelf.build(NOW + timedelta(hours=1, minutes=1), 100)
+    builder = RollupStore(store)
+    await builder.build(NOW + timedelta(hours=1, minutes=1), 100)
     assert await rollups(store, "hour") == {}
-    await shelf.build(NOW + timedelta(hours=1, minutes=2), 100)
+    await builder.build(NOW + timedelta(hours=1, minutes=2), 100)
     assert await rollups(store, "hour") == {key: n for key, n in HOURS.items() if key[1] == 12}
-    await shelf.build(NOW + timedelta(hours=11, minutes=59), 100)
+    await builder.build(NOW + timedelta(hours=11, minutes=59), 100)
     assert await rollups(store, "day") == {}
-    await shelf.build(NOW + timedelta(hours=12, minutes=2), 100)
+    await builder.build(NOW + timedelta(hours=12, minutes=2), 100)
     assert await rollups(store, "day") == DAYS
 
 
 async def test_rolling_up_again_changes_nothing(store: Database) -> None:
     await filled(store)
-    shelf, at = RollupStore(store), NOW + timedelta(hours=22)
-    await shelf.build(at, 100)
+    builder, at = RollupStore(store), NOW + timedelta(hours=22)
+    await builder.build(at, 100)
     # As after a crash that lost the progress, and with two replicas at work.
     await store.run(lambda connection: connection.execute("delete from metric_rollup_progress"))
     async with trio.open_nursery() as nursery:
         for _ in range(2):
-            nursery.start_soon(shelf.build, at, 100)
+            nursery.start_soon(builder.build, at, 100)
     assert await rollups(store, "hour") == HOURS
     assert await rollups(store, "day") == DAYS
-    assert (await shelf.build(at, 100)).hours == 0
+    assert (await builder.build(at, 100)).hours == 0
 
 
 async def test_a_crash_between_hours_goes_on_where_it_stopped(
     store: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await filled(store)
-    shelf, at, times = RollupStore(store), NOW + timedelta(hours=22), 0
+    builder, at, times = RollupStore(store), NOW + timedelta(hours=22), 0
     run = store.run
 
     async def crashing(*arguments: Any, **options: Any) -> Any:
@@ -111,11 +111,11 @@ async def test_a_crash_between_hours_goes_on_where_it_stopped(
     monkeypatch.setattr(store, "run", crashing)
     for _ in range(20):
         try:
-            if not (await shelf.build(at, 1)).more:
+            if not (await builder.build(at, 1)).more:
                 break
         except Outage:
             continue
     monkeypatch.undo()
-    await shelf.build(at, 100)
+    await builder.build(at, 100)
     assert await rollups(store, "hour") == HOURS
     assert await rollups(store, "day") == DAYS

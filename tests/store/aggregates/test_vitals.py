@@ -15,7 +15,7 @@ from svc.store.aggregates.cubes import CubeStore
 from svc.store.aggregates.vitals import MOST_SUBJECTS, SOURCES, What
 from svc.store.postgres.database import Database
 from svc.store.reads.vitals import NOTHING, VitalsReads, Window
-from svc.store.spans.traces import TraceStore
+from svc.store.spans.traces import PostgresTraceStore
 from tests.store.reads.test_reads import Explaining
 from tests.store.spans.test_writing import NOW, Clock, fetch, one, rows, store_of
 
@@ -97,7 +97,11 @@ class Walk:
 
     def __init__(self, store: Database, clock: Clock, dice: random.Random) -> None:
         self.store, self.clock, self.dice = store, clock, dice
-        self.spans, self.cubes, self.traces = store_of(store, clock), CubeStore(store), TraceStore(store)
+        self.spans, self.cubes, self.traces = (
+            store_of(store, clock),
+            CubeStore(store),
+            PostgresTraceStore(store),
+        )
         self.number = 0
 
     async def step(self, *more: str) -> None:
@@ -133,7 +137,7 @@ async def test_vitals_agree_with_the_rows_at_every_moment(store: Database, clock
 
 
 async def test_what_a_repricing_changes_is_counted_again(store: Database, clock: Clock) -> None:
-    spans, cubes, traces = store_of(store, clock), CubeStore(store), TraceStore(store)
+    spans, cubes, traces = store_of(store, clock), CubeStore(store), PostgresTraceStore(store)
     dice = random.Random(3)
     await spans.write(rows(*(call(n + 1, dice, clock) for n in range(20))))
     clock.now += timedelta(hours=3)

@@ -11,7 +11,7 @@ from protocol.alerts import AlertChannel, AlertRule, ChannelKind, DeliveryLease,
 from svc.domain.alerts.params import kept_params, read_params
 from svc.store.accounts.projects import ProjectStore
 from svc.store.alerts.channels import AlertChannelStore
-from svc.store.alerts.deliveries import DeliveryStore
+from svc.store.alerts.deliveries import PostgresDeliveryStore
 from svc.store.alerts.gathering import GatheringStore
 from svc.store.alerts.rules import AlertRuleStore
 from svc.store.postgres.database import Database
@@ -63,7 +63,7 @@ async def gathered(store: Database) -> int:
 
 
 async def claimed(store: Database) -> DeliveryLease:
-    found = await DeliveryStore(store).claim()
+    found = await PostgresDeliveryStore(store).claim()
     assert found is not None
     return found
 
@@ -71,7 +71,7 @@ async def claimed(store: Database) -> DeliveryLease:
 async def deliveries(store: Database, project_id: int, **more: Any) -> list[dict[str, Any]]:
     """All of them, newest first."""
     asked: dict[str, Any] = {"state": None, "channel_id": None, "limit": 100, "cursor": None, **more}
-    found: list[dict[str, Any]] = (await DeliveryStore(store).page(project_id, **asked))["deliveries"]
+    found: list[dict[str, Any]] = (await PostgresDeliveryStore(store).page(project_id, **asked))["deliveries"]
     return found
 
 

@@ -19,7 +19,7 @@ from protocol.alerts import (
 from svc.domain.retention import Cutoffs
 from svc.store.accounts.audit import AuditStore
 from svc.store.alerts.channels import AlertChannelStore
-from svc.store.alerts.deliveries import CHANNEL_REST_MOST_S, CHANNEL_REST_S, DeliveryStore
+from svc.store.alerts.deliveries import CHANNEL_REST_MOST_S, CHANNEL_REST_S, PostgresDeliveryStore
 from svc.store.detection.case_states import CaseStates
 from svc.store.postgres.database import Database
 from svc.store.retention.projects import sweep_project
@@ -67,17 +67,17 @@ async def passes(store: Database) -> None:
 
 async def test_a_message_is_held_by_one_and_sent_once(store: Database) -> None:
     project_id, _hook = await one_waits(store)
-    shelf, held = DeliveryStore(store), []
+    outbox, held = PostgresDeliveryStore(store), []
 
     async def copy() -> None:
-        held.append(await shelf.claim())
+        held.append(await outbox.claim())
 
     async with trio.open_nursery() as nursery:
         for _ in range(8):
             nursery.start_soon(copy)
     [lease] = [one for one in held if one is not None]
-    assert await shelf.sent(lease, 204)
-    assert await shelf.claim() is None
+    assert await outbox.sent(lease, 204)
+    assert await outbox.claim() is None
     [row] = await deliveries(store, project_id)
     assert (row["state"], row["status"], row["tries"]) == ("sent", 204, 1)
     [kept] = await AlertChannelStore(store).list(project_id)
@@ -86,10 +86,10 @@ async def test_a_message_is_held_by_one_and_sent_once(store: Database) -> None:
 
 async def test_a_channel_takes_one_message_at_a_time(store: Database) -> None:
     await one_waits(store, 2)
-    shelf = DeliveryStore(store)
+    outbox = PostgresDeliveryStore(store)
     first = await claimed(store)
-    assert await shelf.claim() is None
-    assert await shelf.sent(first, 200)
+    assert await outbox.claim() is None
+    assert await outbox.sent(first, 200)
     assert (await claimed(store)).delivery_id != first.delivery_id
 
 
@@ -101,53 +101,53 @@ async def test_what_closes_an_incident_follows_what_opened_it_through_failures(s
     await CaseStates(store).resolve(project_id, case.id, "fixed", ANN, LATER)
     await opened(store, seen(2), project_id=project_id)
     assert await gathered(store) == 3
-    shelf, first = DeliveryStore(store), await claimed(store)
+    outbox, first = PostgresDeliveryStore(store), await claimed(store)
     assert first.message.title == "Opened: C-1 cause 1"
-    await shelf.failed(first, DOWN)
+    await outbox.failed(first, DOWN)
     # It is tried again later; until then what closes it waits, and nothing else does.
     other = await claimed(store)
     assert other.message.title == "Opened: C-2 cause 2"
-    await shelf.sent(other, 202)
-    assert await shelf.claim() is None
+    await outbox.sent(other, 202)
+    assert await outbox.claim() is None
     await passes(store)
-    await shelf.sent(await claimed(store), 202)
+    await outbox.sent(await claimed(store), 202)
     assert (await claimed(store)).message.title == "Resolved: C-1 cause 1"
 
 
 async def test_whoever_lost_a_lease_changes_nothing(store: Database) -> None:
     project_id, _hook = await one_waits(store)
-    shelf, first = DeliveryStore(store), await claimed(store)
+    outbox, first = PostgresDeliveryStore(store), await claimed(store)
     assert 0 < await rest_of(store, "lease_until") <= LEASE_S
     await passes(store)
     # Its holder was killed: the next has the same message, under the same id.
     second = await claimed(store)
     assert (second.delivery_id, second.tries) == (first.delivery_id, 2)
-    assert not await shelf.sent(first, 200)
-    assert await shelf.failed(first, DOWN) is None
-    assert not await shelf.release(first)
-    assert await shelf.sent(second, 200)
+    assert not await outbox.sent(first, 200)
+    assert await outbox.failed(first, DOWN) is None
+    assert not await outbox.release(first)
+    assert await outbox.sent(second, 200)
     assert [one["state"] for one in await deliveries(store, project_id)] == ["sent"]
 
 
 async def test_what_is_given_back_is_due_at_once_and_costs_no_try(store: Database) -> None:
     await one_waits(store)
-    shelf, first = DeliveryStore(store), await claimed(store)
-    assert await shelf.release(first)
+    outbox, first = PostgresDeliveryStore(store), await claimed(store)
+    assert await outbox.release(first)
     assert (await claimed(store)).tries == 1
 
 
 async def test_rests_grow_until_the_last_try_and_then_it_is_dead(store: Database) -> None:
     project_id, _hook = await one_waits(store)
-    shelf = DeliveryStore(store)
+    outbox = PostgresDeliveryStore(store)
     for number in range(1, TRIES + 1):
         lease = await claimed(store)
         assert lease.tries == number
-        state = await shelf.failed(lease, DOWN)
+        state = await outbox.failed(lease, DOWN)
         assert state == ("dead" if number == TRIES else "queued")
         if number < TRIES:
             assert REST_AFTER_S[number - 1] - 5 < await rest_of(store) <= REST_AFTER_S[number - 1]
         await passes(store)
-    assert await shelf.claim() is None
+    assert await outbox.claim() is None
     [row] = await deliveries(store, project_id)
     assert (row["state"], row["failure"], row["tries"]) == ("dead", DOWN.why, TRIES)
 
@@ -156,20 +156,20 @@ async def test_a_channel_that_fails_again_and_again_is_left_alone_and_its_messag
     store: Database,
 ) -> None:
     project_id, hook = await one_waits(store, 3)
-    shelf = DeliveryStore(store)
-    await shelf.failed(await claimed(store), DOWN)
-    await shelf.failed(await claimed(store), DOWN)
+    outbox = PostgresDeliveryStore(store)
+    await outbox.failed(await claimed(store), DOWN)
+    await outbox.failed(await claimed(store), DOWN)
     # Two failures in a row: the third message waits without a try.
     assert CHANNEL_REST_S - 5 < await rest_of(store, "rests_until", "alert_channel") <= CHANNEL_REST_S
-    assert await shelf.claim() is None
+    assert await outbox.claim() is None
     assert sorted(one["tries"] for one in await deliveries(store, project_id)) == [0, 1, 1]
     await execute(store, "update alert_channel set failures = 500, rests_until = null")
-    await shelf.failed(await claimed(store), DOWN)
+    await outbox.failed(await claimed(store), DOWN)
     rests_s = await rest_of(store, "rests_until", "alert_channel")
     assert CHANNEL_REST_MOST_S - 5 < rests_s <= CHANNEL_REST_MOST_S
     # One that arrives says that it is well.
     await passes(store)
-    await shelf.sent(await claimed(store), 200)
+    await outbox.sent(await claimed(store), 200)
     kept = await AlertChannelStore(store).one(project_id, hook.id)
     assert kept is not None
     assert (kept.failures, kept.rests_until, kept.last_error) == (0, None, None)
@@ -180,26 +180,26 @@ async def test_a_receiver_is_left_alone_as_long_as_it_wants_but_for_a_bound(
     store: Database, asked_s: float, rests_s: float
 ) -> None:
     await one_waits(store, 2)
-    shelf = DeliveryStore(store)
-    await shelf.failed(await claimed(store), Undelivered("it limits our rate", 429, asked_s))
+    outbox = PostgresDeliveryStore(store)
+    await outbox.failed(await claimed(store), Undelivered("it limits our rate", 429, asked_s))
     assert rests_s - 5 < await rest_of(store) <= rests_s
     if asked_s > 0:
-        assert await shelf.claim() is None, "its other messages wait too"
+        assert await outbox.claim() is None, "its other messages wait too"
 
 
 async def test_a_receiver_that_is_gone_turns_its_channel_off_until_somebody_changes_it(
     store: Database,
 ) -> None:
     project_id, hook = await one_waits(store, 2)
-    shelf = DeliveryStore(store)
+    outbox = PostgresDeliveryStore(store)
     assert (
-        await shelf.failed(await claimed(store), Undelivered("its receiver is gone", 410, gone=True))
+        await outbox.failed(await claimed(store), Undelivered("its receiver is gone", 410, gone=True))
         == "dead"
     )
-    assert await shelf.claim() is None
-    assert await shelf.give_up() == 1
+    assert await outbox.claim() is None
+    assert await outbox.give_up() == 1
     assert [one["state"] for one in await deliveries(store, project_id)] == ["dead"] * 2
-    counts = await shelf.counts()
+    counts = await outbox.counts()
     assert (counts["queued"], counts["dead"], counts["off"]) == (0, 2, 1)
     # What is told meanwhile is dead, and seen.
     await opened(store, seen(9), project_id=project_id)
@@ -210,35 +210,35 @@ async def test_a_receiver_that_is_gone_turns_its_channel_off_until_somebody_chan
     delivery_id = (await store.fetch("select id from alert_delivery where id::text = $1", dead["id"]))[0][
         "id"
     ]
-    assert await shelf.replay(project_id, delivery_id, "tests") == "no channel"
+    assert await outbox.replay(project_id, delivery_id, "tests") == "no channel"
     assert await AlertChannelStore(store).put(hook, "tests") is None
-    assert await shelf.replay(project_id, delivery_id, "tests") == "queued"
+    assert await outbox.replay(project_id, delivery_id, "tests") == "queued"
     assert (await claimed(store)).delivery_id == delivery_id
 
 
 async def test_a_message_whose_holder_was_killed_at_its_last_try_is_dead(store: Database) -> None:
     project_id, _hook = await one_waits(store)
-    shelf = DeliveryStore(store)
+    outbox = PostgresDeliveryStore(store)
     await execute(store, "update alert_delivery set tries = $1", TRIES - 1)
     assert (await claimed(store)).tries == TRIES
-    assert await shelf.give_up() == 0, "it is still held"
+    assert await outbox.give_up() == 0, "it is still held"
     await passes(store)
-    assert await shelf.claim() is None
-    assert await shelf.give_up() == 1
+    assert await outbox.claim() is None
+    assert await outbox.give_up() == 1
     [row] = await deliveries(store, project_id)
     assert (row["state"], row["failure"]) == ("dead", "the service ended at its last try")
 
 
 async def test_a_replay_keeps_the_id_begins_anew_and_is_audited(store: Database) -> None:
     project_id, _hook = await one_waits(store)
-    shelf, lease = DeliveryStore(store), await claimed(store)
-    assert await shelf.replay(project_id, lease.delivery_id, "ann") == "waits"
-    await shelf.sent(lease, 200)
-    assert await shelf.replay(project_id, lease.delivery_id, "ann") == "queued"
+    outbox, lease = PostgresDeliveryStore(store), await claimed(store)
+    assert await outbox.replay(project_id, lease.delivery_id, "ann") == "waits"
+    await outbox.sent(lease, 200)
+    assert await outbox.replay(project_id, lease.delivery_id, "ann") == "queued"
     again = await claimed(store)
     assert (again.delivery_id, again.tries, again.message) == (lease.delivery_id, 1, lease.message)
-    assert await shelf.replay(project_id, uuid4(), "ann") == "missing"
-    assert await shelf.replay(project_id + 1, lease.delivery_id, "ann") == "missing"
+    assert await outbox.replay(project_id, uuid4(), "ann") == "missing"
+    assert await outbox.replay(project_id + 1, lease.delivery_id, "ann") == "missing"
     audit = await AuditStore(store).page(project_id=project_id)
     [row] = [row for row in audit if row.action == "alert_delivery.replay"]
     assert (row.actor, row.details) == ("ann", {"channel": "hook"})
@@ -248,24 +248,24 @@ async def test_a_channel_that_is_removed_ends_what_waits_for_it(store: Database)
     project_id, hook = await one_waits(store)
     lease = await claimed(store)
     assert await AlertChannelStore(store).remove(hook, "tests")
-    assert not await DeliveryStore(store).sent(lease, 200)
+    assert not await PostgresDeliveryStore(store).sent(lease, 200)
     [row] = await deliveries(store, project_id)
     assert (row["state"], row["failure"], row["channel"]) == ("dead", "the channel was removed", None)
 
 
 async def test_pages_of_deliveries_follow_on_one_another(store: Database) -> None:
     project_id, _hook = await one_waits(store, 3)
-    shelf = DeliveryStore(store)
+    outbox = PostgresDeliveryStore(store)
     asked = {"state": None, "channel_id": None, "limit": 2}
-    first = await shelf.page(project_id, cursor=None, **asked)  # type: ignore[arg-type]
-    rest = await shelf.page(project_id, cursor=first["next_cursor"], **asked)  # type: ignore[arg-type]
+    first = await outbox.page(project_id, cursor=None, **asked)  # type: ignore[arg-type]
+    rest = await outbox.page(project_id, cursor=first["next_cursor"], **asked)  # type: ignore[arg-type]
     assert [len(first["deliveries"]), len(rest["deliveries"]), rest["next_cursor"]] == [2, 1, None]
     assert len({one["id"] for one in first["deliveries"] + rest["deliveries"]}) == 3
 
 
 async def test_what_is_over_expires_with_detections_and_what_waits_stays(store: Database) -> None:
     project_id, _hook = await one_waits(store, 2)
-    await DeliveryStore(store).sent(await claimed(store), 200)
+    await PostgresDeliveryStore(store).sent(await claimed(store), 200)
     await execute(store, "update alert_event set written_at = now() - interval '90 days'")
     freed: dict[str, int] = {}
     await sweep_project(

@@ -12,7 +12,7 @@ from protocol.alerts import EVENTS_A_MESSAGE, ITEMS_NAMED, QUEUED_MAX
 from protocol.detection import RULE
 from svc.domain.alerts.composing import INCIDENTS_MOST
 from svc.store.alerts.channels import AlertChannelStore
-from svc.store.alerts.deliveries import DeliveryStore
+from svc.store.alerts.deliveries import PostgresDeliveryStore
 from svc.store.alerts.gathering import GatheringStore
 from svc.store.alerts.rules import AlertRuleStore
 from svc.store.detection.case_findings import opened_in
@@ -209,7 +209,7 @@ async def test_beyond_the_bound_of_a_channel_a_message_is_dead_at_once(store: Da
     assert await gathered(store) == 1
     [dead] = await deliveries(store, project_id, state="dead")
     assert dead["failure"] == "1000 messages wait for this channel already"
-    assert (await DeliveryStore(store).counts())["queued"] == QUEUED_MAX
+    assert (await PostgresDeliveryStore(store).counts())["queued"] == QUEUED_MAX
 
 
 async def test_a_rule_without_a_channel_tells_nobody_and_keeps_nothing_waiting(store: Database) -> None:

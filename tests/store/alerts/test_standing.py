@@ -19,9 +19,9 @@ from protocol.alerts import (
 )
 from svc.domain.alerts.composing import composed
 from svc.domain.alerts.looking import SOON, subject_of_ingest
-from svc.store.alerts.deliveries import DeliveryStore
+from svc.store.alerts.deliveries import PostgresDeliveryStore
 from svc.store.alerts.rules import AlertRuleStore
-from svc.store.alerts.standing import StandingStore
+from svc.store.alerts.standing import PostgresStandingStore
 from svc.store.alerts.watching import WatchStore
 from svc.store.postgres.database import Database
 from tests.store.alerts.telling import channel, claimed, deliveries, events, gathered, project_of, rule
@@ -37,7 +37,7 @@ async def one_stands(store: Database) -> StandingRule:
     project_id = await project_of(store)
     channels = [await channel(store, project_id, name) for name in ("a", "b")]
     await rule(store, project_id, channels, "ingest.down", due_at=NOW)
-    [found] = await StandingStore(store, SUBJECT).standing()
+    [found] = await PostgresStandingStore(store, SUBJECT).standing()
     return found
 
 
@@ -69,26 +69,26 @@ async def test_the_rules_about_ingest_stand_by_with_their_place_and_channels(sto
     await rule(store, project_id, standing.channels, "ingest.silent", due_at=NOW)
     await rule(store, project_id, (), "ingest.down", "nowhere", due_at=NOW)
     await store.fetch("update alert_channel set off_at = now() where name = 'b' returning id")
-    [found] = await StandingStore(store, SUBJECT).standing()
+    [found] = await PostgresStandingStore(store, SUBJECT).standing()
     assert [one.name for one in found.channels] == ["a"]
     # Who told already says so, to the copy that it is about.
     await sees(store, found.rule, 1, down=True)
-    assert [one.told for one in await StandingStore(store, SUBJECT).standing()] == [True]
-    assert [one.told for one in await StandingStore(store, SUBJECT + "2").standing()] == [False]
+    assert [one.told for one in await PostgresStandingStore(store, SUBJECT).standing()] == [True]
+    assert [one.told for one in await PostgresStandingStore(store, SUBJECT + "2").standing()] == [False]
 
 
 async def test_what_was_told_is_told_no_more_and_its_end_once(store: Database) -> None:
     standing = await one_stands(store)
     project_id, found = standing.rule.project_id, told(standing, "sent", "queued")
     for _ in range(2):
-        await StandingStore(store, SUBJECT).write_down(found)
+        await PostgresStandingStore(store, SUBJECT).write_down(found)
     kept = {one["id"]: one for one in await deliveries(store, project_id)}
     assert set(kept) == {str(letter.delivery_id) for letter in found.letters}
     assert sorted((one["state"], one["tries"], one["status"]) for one in kept.values()) == [
         ("queued", 1, 500),
         ("sent", 1, 204),
     ]
-    [standing] = await StandingStore(store, SUBJECT).standing()
+    [standing] = await PostgresStandingStore(store, SUBJECT).standing()
     assert standing.told
     # It goes on being down for a while, which nobody is told again.
     await sees(store, standing.rule, 1, down=True)
@@ -96,7 +96,7 @@ async def test_what_was_told_is_told_no_more_and_its_end_once(store: Database) -
     # What did not arrive is sent on, under its id.
     lease = await claimed(store)
     assert (lease.delivery_id, lease.tries) == (found.letters[1].delivery_id, 2)
-    assert await DeliveryStore(store).sent(lease, 204)
+    assert await PostgresDeliveryStore(store).sent(lease, 204)
     await sees(store, standing.rule, 2, down=False)
     await sees(store, standing.rule, 3, down=False)
     assert await gathered(store) == 2
@@ -112,7 +112,7 @@ async def test_what_began_during_a_mute_keeps_its_beginning_and_its_end_is_told(
     muted = attrs.evolve(standing.rule, muted_until=NOW + timedelta(hours=1))
     await sees(store, muted, 1, down=True)
     assert await events(store) == []
-    await StandingStore(store, SUBJECT).write_down(told(standing, "sent", "sent"))
+    await PostgresStandingStore(store, SUBJECT).write_down(told(standing, "sent", "sent"))
     await sees(store, standing.rule, 2, down=False)
     await gathered(store)
     titles = {one["title"] for one in await deliveries(store, standing.rule.project_id)}
@@ -122,6 +122,6 @@ async def test_what_began_during_a_mute_keeps_its_beginning_and_its_end_is_told(
 async def test_nothing_is_left_of_a_rule_that_is_gone_meanwhile(store: Database) -> None:
     standing = await one_stands(store)
     assert await AlertRuleStore(store).remove(standing.rule, "tests")
-    await StandingStore(store, SUBJECT).write_down(told(standing, "sent", "queued"))
+    await PostgresStandingStore(store, SUBJECT).write_down(told(standing, "sent", "queued"))
     assert await deliveries(store, standing.rule.project_id) == []
     assert await events(store) == []

@@ -15,9 +15,9 @@ from uuid import UUID
 import attrs
 
 from protocol.detection import Cause, Detection, Ref
-from svc.store.detection.folding import FoldStore
+from svc.store.detection.tallying import PostgresTallyQueue
 from svc.store.postgres.database import Database
-from svc.store.spans.traces import TraceStore
+from svc.store.spans.traces import PostgresTraceStore
 from tests.store.detection.detecting import opened
 from tests.store.spans.test_writing import NOW, PROJECT, one, rows, store_of
 
@@ -83,7 +83,7 @@ def _spans(story: Story) -> list[Any]:
 
 
 async def fill(store: Database, plant: Plant, *, before: int = 360, after: int = 240) -> list[Story]:
-    """Write, settle and fold so many traces of each side."""
+    """Write, settle and tally so many traces of each side."""
     dice = random.Random(5)
     stories = []
     for number in range(before + after):
@@ -108,11 +108,11 @@ async def fill(store: Database, plant: Plant, *, before: int = 360, after: int =
         for n in range(0, len(mine), 100):
             spans = [span for story in mine[n : n + 100] for span in _spans(story)]
             await writer.write(rows(*spans, resource=resource))
-    traces, fold = TraceStore(store), FoldStore(store)
+    traces, queue = PostgresTraceStore(store), PostgresTallyQueue(store)
     for _ in range(3):
         await traces.settle(NOW + timedelta(minutes=5), 10_000)
-    while await fold.waiting():
-        await fold.fold(PROJECT)
+    while await queue.waiting():
+        await queue.tally(PROJECT)
     return stories
 
 

@@ -6,12 +6,12 @@ from datetime import timedelta
 
 from svc.domain.detect.table import DETECTORS
 from svc.store.detection.due import DueStore
-from svc.store.detection.folding import FoldStore
 from svc.store.detection.holding import give_up_all
 from svc.store.detection.rca import RcaStore
+from svc.store.detection.tallying import PostgresTallyQueue
 from svc.store.postgres.database import Database
 from tests.store.detection.detecting import RULE, execute, opened, seen
-from tests.store.detection.test_folding import PROJECT, begin, settle, story, write
+from tests.store.detection.test_tallying import PROJECT, begin, settle, story, write
 from tests.store.spans.test_writing import NOW
 
 
@@ -38,10 +38,10 @@ async def test_what_a_killed_process_held_is_free_at_once_and_reports_of_agents_
         assert await reports.claim(NOW, engine=engine) is not None
 
     assert await DueStore(store).take(PROJECT, detector) is None
-    assert not (await FoldStore(store).fold(PROJECT)).held
+    assert not (await PostgresTallyQueue(store).tally(PROJECT)).held
     assert await reports.claim(NOW) is None
     await give_up_all(store)
     assert await DueStore(store).take(PROJECT, detector) is not None
-    assert (await FoldStore(store).fold(PROJECT)).traces == 1
+    assert (await PostgresTallyQueue(store).tally(PROJECT)).traces == 1
     assert await reports.claim(NOW) is not None
     assert await reports.claim(NOW + timedelta(seconds=1), engine="agent") is None

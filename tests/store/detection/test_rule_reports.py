@@ -12,11 +12,11 @@ import trio
 
 from actors.analyst import CaseAnalyst
 from svc.domain.detect.slots import block_of_week
-from svc.domain.rca.population import Population
-from svc.store.detection import populations
+from svc.domain.rca.cohort import Cohort
+from svc.store.detection import cohorts
 from svc.store.detection.cases import CaseStore
-from svc.store.detection.population_question import hours_like
-from svc.store.detection.populations import PopulationStore
+from svc.store.detection.cohort_question import hours_like
+from svc.store.detection.cohorts import CohortStore
 from svc.store.detection.rule_reports import RuleReports
 from svc.store.postgres.database import Database
 from tests.store.detection.detecting import LATER, opened, seen
@@ -26,7 +26,7 @@ from tests.store.spans.test_writing import NOW
 
 def analyst(store: Database, counts: Counter[str] | None = None) -> CaseAnalyst:
     counts = Counter() if counts is None else counts
-    return CaseAnalyst(shelf=RuleReports(store), now=lambda: NOW, counts=counts)
+    return CaseAnalyst(store=RuleReports(store), now=lambda: NOW, counts=counts)
 
 
 async def told(store: Database, case_id: UUID) -> dict[str, Any]:
@@ -126,11 +126,11 @@ async def test_more_traces_than_are_taken_are_sampled_and_it_is_said(
 ) -> None:
     stories = await fill(store, _failing)
     case_id = await case_of(store, stories, "tool_error_rate", "tool:search")
-    whole = await PopulationStore(store).of_case(1, case_id, NOW)
+    whole = await CohortStore(store).of_case(1, case_id, NOW)
     assert not isinstance(whole, str)
     assert (len(whole.after.units), whole.after.total) == (240, 240)
-    monkeypatch.setattr(populations, "UNITS", 60)
-    some = [await PopulationStore(store).of_case(1, case_id, NOW) for _ in range(2)]
+    monkeypatch.setattr(cohorts, "UNITS", 60)
+    some = [await CohortStore(store).of_case(1, case_id, NOW) for _ in range(2)]
     ids = []
     for found in some:
         assert not isinstance(found, str)
@@ -152,10 +152,10 @@ def _failing(story: Story) -> None:
 async def test_the_side_before_has_hours_like_those_since_where_there_were_traces_enough(
     store: Database, monkeypatch: pytest.MonkeyPatch, enough: int, words: str | None
 ) -> None:
-    monkeypatch.setattr(populations, "ENOUGH", enough)
+    monkeypatch.setattr(cohorts, "ENOUGH", enough)
     stories = await fill(store, _failing)
     case_id = await case_of(store, stories, "tool_error_rate", "tool:search")
-    found = await PopulationStore(store).of_case(1, case_id, NOW)
+    found = await CohortStore(store).of_case(1, case_id, NOW)
     assert not isinstance(found, str)
     (hours,) = [h for h in hours_like(_blocks(found.after)) if words in (h.words or "")] if words else [None]
     if hours is None or words is None:
@@ -167,8 +167,8 @@ async def test_the_side_before_has_hours_like_those_since_where_there_were_trace
         assert _blocks(found.before) <= set(hours.blocks)
 
 
-def _blocks(population: Population) -> set[int]:
-    return {int(block_of_week(unit.slot)) for unit in population.units}
+def _blocks(cohort: Cohort) -> set[int]:
+    return {int(block_of_week(unit.slot)) for unit in cohort.units}
 
 
 async def test_a_finding_that_tallies_know_nothing_of_is_inconclusive(store: Database) -> None:
@@ -180,7 +180,7 @@ async def test_a_finding_that_tallies_know_nothing_of_is_inconclusive(store: Dat
 async def test_what_only_evidence_knows_is_counted_by_its_witnesses(store: Database) -> None:
     stories = await fill(store, _failing)
     case_id = await case_of(store, stories, "secret_high", "site:desk", detector="secret_leak")
-    found = await PopulationStore(store).of_case(1, case_id, NOW)
+    found = await CohortStore(store).of_case(1, case_id, NOW)
     assert not isinstance(found, str)
     assert found.before.failures == 0
     assert found.after.failures == min(80, sum(story.failing and story.after for story in stories))
@@ -209,7 +209,7 @@ async def test_one_case_has_one_report_however_many_analysts_look(store: Databas
 async def test_the_reference_is_never_read_beyond_the_onset(store: Database, said: Any) -> None:
     stories = await fill(store, _failing, before=80, after=80)
     case_id = await case_of(store, stories, "tool_error_rate", "tool:search", reference_said=said)
-    found = await PopulationStore(store).of_case(1, case_id, NOW)
+    found = await CohortStore(store).of_case(1, case_id, NOW)
     assert not isinstance(found, str)
     assert found.before.end <= found.after.first
     assert found.before.units

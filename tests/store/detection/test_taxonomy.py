@@ -22,17 +22,17 @@ async def test_importing_a_file_twice_is_the_same_as_once(store: Database, tmp_p
     path = tmp_path / "taxonomy.yaml"
     path.write_text(FILE, encoding="utf-8")
     project = await ProjectStore(store).make_default()
-    shelf = TaxonomyStore(store)
-    await shelf.replace(project.id, read_file(path))
-    once = await shelf.failure_modes(project.id, ModeFilter())
-    await shelf.replace(project.id, read_file(path))
-    assert await shelf.failure_modes(project.id, ModeFilter()) == once
+    taxonomies = TaxonomyStore(store)
+    await taxonomies.replace(project.id, read_file(path))
+    once = await taxonomies.failure_modes(project.id, ModeFilter())
+    await taxonomies.replace(project.id, read_file(path))
+    assert await taxonomies.failure_modes(project.id, ModeFilter()) == once
     (mode,) = once
     assert (mode["id"], mode["severity"], mode["compliance_tags"]) == ("invented-order", "high", ["accuracy"])
     (intent,) = await fetch(store, "select call_site_id, intent, shape from call_site_intent")
     assert tuple(intent) == ("reply", "Answers the customer", "chat")
-    await shelf.replace(project.id, read_taxonomy({}))
-    assert await shelf.failure_modes(project.id, ModeFilter()) == []
+    await taxonomies.replace(project.id, read_taxonomy({}))
+    assert await taxonomies.failure_modes(project.id, ModeFilter()) == []
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ from svc.store.reads.alert_backtest import AlertBacktest
 from svc.store.reads.alert_figures import AlertFigures
 from svc.store.reads.alert_history import AlertHistory
 from svc.store.reads.alert_looks import StoredLooks
-from svc.store.spans.traces import TraceStore
+from svc.store.spans.traces import PostgresTraceStore
 from tests.store.aggregates.test_vitals import call
 from tests.store.alerts.telling import project_of
 from tests.store.detection.detecting import execute, opened, seen
@@ -72,7 +72,7 @@ def as_counted(figures: HourFigures) -> tuple[int, int, float, Counter[int]]:
 async def filled(store: Database, clock: Clock, seed: int) -> None:
     """Two days of calls, some of them in hours that are built, some changed after."""
     dice = random.Random(seed)
-    spans, cubes, traces = store_of(store, clock), CubeStore(store), TraceStore(store)
+    spans, cubes, traces = store_of(store, clock), CubeStore(store), PostgresTraceStore(store)
     for number in range(1, 60):
         again = number > 40 and dice.random() < 0.5
         await spans.write(rows(call(dice.randrange(1, 40) if again else number, dice, clock)))
@@ -223,7 +223,7 @@ async def test_a_digest_tells_of_its_period_and_of_what_is_open(store: Database,
     clock.now = NOW - timedelta(hours=3)
     dice, spans = random.Random(4), store_of(store, clock)
     await spans.write(rows(*(call(n, dice, clock) for n in range(1, 6))))
-    await TraceStore(store).settle(clock.now + timedelta(seconds=11), 100)
+    await PostgresTraceStore(store).settle(clock.now + timedelta(seconds=11), 100)
     await opened(store, seen(1, severity=0.9), at=NOW - timedelta(hours=2))
     await opened(store, seen(2), at=NOW - timedelta(days=3))
     looked = await StoredLooks(store).table()["digest"](

@@ -17,7 +17,7 @@ from svc.store.reads.trace_kin import TraceKin
 from svc.store.reads.trace_numbers import TraceNumbers
 from svc.store.reads.trace_payloads import TooLargeToExport, TracePayloads
 from svc.store.reads.traces import TraceFilter, TraceReads
-from svc.store.spans.traces import TraceStore
+from svc.store.spans.traces import PostgresTraceStore
 from tests.store.reads.test_reads import DAY, SOME_TRACE, Explaining
 from tests.store.reads.test_reads import many as many
 from tests.store.spans.test_writing import NOW, PROJECT, TRACE, Clock, one, rows, store_of
@@ -40,7 +40,7 @@ async def settled(store: Database, *spans: Any, clock: Clock | None = None) -> N
     """Write spans and let every trace settle."""
     clock = clock or Clock()
     await store_of(store, clock).write(rows(*spans))
-    while (await TraceStore(store).settle(clock.now + timedelta(seconds=11), 100)).seen:
+    while (await PostgresTraceStore(store).settle(clock.now + timedelta(seconds=11), 100)).seen:
         pass
 
 

@@ -31,7 +31,7 @@ from svc.store.reads.spans import SpanFilter, SpanReads
 from svc.store.reads.trace_counts import TraceCounts
 from svc.store.reads.traces import TraceFilter, TraceReads
 from svc.store.reads.vitals import VitalsReads
-from svc.store.spans.traces import TraceStore
+from svc.store.spans.traces import PostgresTraceStore
 from tests.conftest import copied, filled_once
 from tests.store.spans.test_writing import NOW, PROJECT, TRACE, Clock, fetch, one, rows, store_of
 
@@ -79,8 +79,8 @@ async def _tell(store: Database) -> None:
     for number in range(1, 25):
         await writer.write(rows(*story(number)))
         await writer.write(rows(one(3, trace_id=trace_id(number), start=NOW, name="foreign"), project=2))
-    shelf = TraceStore(store)
-    while (await shelf.settle(clock.now + timedelta(seconds=11), 100)).seen:
+    traces = PostgresTraceStore(store)
+    while (await traces.settle(clock.now + timedelta(seconds=11), 100)).seen:
         pass
 
 

@@ -26,7 +26,7 @@ from svc.store.reads import search, trace_groups, trace_ids, trace_search
 from svc.store.reads.query import QueryStore
 from svc.store.reads.spans import SpanFilter, SpanReads
 from svc.store.reads.traces import TraceFilter, TraceReads
-from svc.store.spans.traces import TraceStore
+from svc.store.spans.traces import PostgresTraceStore
 from tests.store.reads.test_query import question
 from tests.store.reads.test_reads import Explaining
 from tests.store.spans.test_writing import NOW, Clock, fetch, one, rows, store_of
@@ -163,7 +163,7 @@ async def moments(
 
     `make(number, dice, took_s)` makes a span; `actions` may happen besides, "settle" with the traces.
     """
-    spans, cubes, roller = store_of(store, clock), CubeStore(store), TraceStore(store)
+    spans, cubes, roller = store_of(store, clock), CubeStore(store), PostgresTraceStore(store)
     number = 0
     for _ in range(40):
         action = dice.choice(["write", "write", "resend", "wait", "build", "build one", *actions])

@@ -20,7 +20,7 @@ from svc.store.reads import trace_ids, trace_search
 from svc.store.reads.spans import SpanReads
 from svc.store.reads.traces import TraceFilter, TraceReads
 from svc.store.retention.sweep import RetentionStore
-from svc.store.spans.traces import TraceStore
+from svc.store.spans.traces import PostgresTraceStore
 from tests.store.spans.test_writing import NOW, Clock, fetch, one, rows, store_of
 
 HOUR = timedelta(hours=1)
@@ -108,7 +108,7 @@ async def test_parts_of_ids_agree_with_the_rows_at_every_moment(
     store: Database, clock: Clock, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dice = random.Random(seed)
-    spans, cubes, roller = store_of(store, clock), CubeStore(store), TraceStore(store)
+    spans, cubes, roller = store_of(store, clock), CubeStore(store), PostgresTraceStore(store)
     number = found = 0
     freed: list[Freed] = []
     seldom = ("earlier", "start", "expire")
@@ -209,7 +209,7 @@ async def test_a_trace_that_expired_stands_in_no_block_once_its_hour_is_built(
     store: Database, clock: Clock
 ) -> None:
     ids = await written(store, clock, hours=2, each=3)
-    roller = TraceStore(store)
+    roller = PostgresTraceStore(store)
     while (await roller.settle(clock.now + timedelta(minutes=1), 100)).seen:
         pass
     clock.now += timedelta(days=40)

@@ -8,7 +8,7 @@ import trio
 from protocol.certificates import Challenge, Kept, Pair
 from svc.secrets.sealing import Sealer
 from svc.store.postgres.database import Database
-from svc.store.replicas.certificates import CertificateStore
+from svc.store.replicas.certificates import PostgresCertificateStore
 
 DOMAIN = "traces.example.org"
 KEPT = Kept(
@@ -17,28 +17,28 @@ KEPT = Kept(
 ASKED = Challenge("tls-alpn-01", DOMAIN, "token", "token.thumb")
 
 
-def shelf(database: Database, key: bytes = b"k" * 32) -> CertificateStore:
+def certificates(database: Database, key: bytes = b"k" * 32) -> PostgresCertificateStore:
     sealer = Sealer((key,))
-    return CertificateStore(
+    return PostgresCertificateStore(
         database, DOMAIN, lambda text: sealer.seal(text, "x"), lambda sealed: sealer.open(sealed, "x")
     )
 
 
 async def test_what_is_kept_comes_back_and_lies_sealed(store: Database) -> None:
-    assert await shelf(store).load() == Kept()
-    await shelf(store).keep(attrs.evolve(KEPT, pair=None))
-    await shelf(store).keep(KEPT)
-    assert await shelf(store).load() == KEPT
+    assert await certificates(store).load() == Kept()
+    await certificates(store).keep(attrs.evolve(KEPT, pair=None))
+    await certificates(store).keep(KEPT)
+    assert await certificates(store).load() == KEPT
     rows = await store.fetch("select sealed from certificate")
     assert len(rows) == 1
     assert "authority" not in rows[0]["sealed"]
     # Under another key it is got anew.
-    assert await shelf(store, b"x" * 32).load() == Kept()
-    assert await attrs.evolve(shelf(store), domain="other.example.org").load() == Kept()
+    assert await certificates(store, b"x" * 32).load() == Kept()
+    assert await attrs.evolve(certificates(store), domain="other.example.org").load() == Kept()
 
 
 async def test_any_copy_answers_a_challenge_until_it_is_withdrawn_or_over(store: Database) -> None:
-    one, other = shelf(store), shelf(store)
+    one, other = certificates(store), certificates(store)
     await one.publish(ASKED)
     await one.publish(ASKED)
     assert await other.answer("token") == "token.thumb"
@@ -56,10 +56,10 @@ async def test_any_copy_answers_a_challenge_until_it_is_withdrawn_or_over(store:
 
 async def test_each_change_is_told_to_the_other_copies(store: Database) -> None:
     with trio.fail_after(20):
-        async with shelf(store).notices() as notices:
-            await shelf(store).keep(KEPT)
+        async with certificates(store).notices() as notices:
+            await certificates(store).keep(KEPT)
             assert await anext(notices) == ""
-            await shelf(store).publish(ASKED)
+            await certificates(store).publish(ASKED)
             assert await anext(notices) == ""
-            await shelf(store).withdraw(ASKED)
+            await certificates(store).withdraw(ASKED)
             assert await anext(notices) == ""

@@ -5,16 +5,16 @@ from __future__ import annotations
 import trio
 
 from svc.store.postgres.database import Database
-from svc.store.replicas.leases import LeaseStore
+from svc.store.replicas.leases import PostgresLeaseStore
 
 NAMES = ("certificates", "heartbeat")
 
 
 async def test_of_many_that_ask_at_once_one_holds_and_keeps_it(store: Database) -> None:
-    copies = [LeaseStore(store, str(number)) for number in range(4)]
+    copies = [PostgresLeaseStore(store, str(number)) for number in range(4)]
     held: dict[str, frozenset[str]] = {}
 
-    async def ask(copy: LeaseStore) -> None:
+    async def ask(copy: PostgresLeaseStore) -> None:
         held[copy.holder] = await copy.take(NAMES, 30.0)
 
     async with trio.open_nursery() as nursery:
@@ -27,7 +27,7 @@ async def test_of_many_that_ask_at_once_one_holds_and_keeps_it(store: Database) 
 
 
 async def test_what_is_over_or_given_up_is_another_s(store: Database) -> None:
-    one, other = LeaseStore(store, "one"), LeaseStore(store, "other")
+    one, other = PostgresLeaseStore(store, "one"), PostgresLeaseStore(store, "other")
     assert await one.take(NAMES, 30.0) == set(NAMES)
     await store.fetch("update lease set until = now() - interval '1 s' where name = 'heartbeat'")
     assert await other.take(NAMES, 30.0) == {"heartbeat"}

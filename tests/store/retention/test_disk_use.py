@@ -12,7 +12,7 @@ from protocol.detection import Ref
 from svc.domain.disk_budget import PAYLOADS, WHOLE, DropStep
 from svc.store.aggregates.cubes import CubeStore
 from svc.store.reads.query import QueryStore
-from svc.store.retention.disk_use import DiskStore
+from svc.store.retention.disk_use import PostgresDiskStore
 from tests.store.detection.detecting import fire, seen
 from tests.store.reads.test_query import question
 from tests.store.retention.test_retention import AGES, DAY, Kept, kept, span_id, trace_id
@@ -24,12 +24,12 @@ OLD = max(AGES)
 
 
 @pytest.fixture
-def disk(kept: Kept, tmp_path: Path) -> DiskStore:
+def disk(kept: Kept, tmp_path: Path) -> PostgresDiskStore:
     (tmp_path / "spool.db").write_bytes(b"x" * 100_000)
-    return DiskStore(kept.database, tmp_path)
+    return PostgresDiskStore(kept.database, tmp_path)
 
 
-async def test_what_is_measured_is_by_table_and_day(disk: DiskStore) -> None:
+async def test_what_is_measured_is_by_table_and_day(disk: PostgresDiskStore) -> None:
     use = await disk.measure()
     assert [one.day for one in use.days] == sorted((NOW - age * DAY).date() for age in AGES)
     assert use.spool >= 100_000
@@ -39,7 +39,7 @@ async def test_what_is_measured_is_by_table_and_day(disk: DiskStore) -> None:
 
 
 async def test_a_step_drops_what_is_not_cited_counts_stay_right_and_it_is_audited(
-    disk: DiskStore, kept: Kept
+    disk: PostgresDiskStore, kept: Kept
 ) -> None:
     while (await CubeStore(kept.database).build(NOW, 500)).more:
         pass
@@ -69,7 +69,7 @@ async def test_a_step_drops_what_is_not_cited_counts_stay_right_and_it_is_audite
 
 
 async def test_a_day_of_which_all_is_cited_stays_as_it_is_and_costs_no_second_try(
-    disk: DiskStore, kept: Kept
+    disk: PostgresDiskStore, kept: Kept
 ) -> None:
     await fetch(kept.database, "delete from span where project_id = 2")
     await fetch(kept.database, "delete from span_payload where project_id = 2")

@@ -13,11 +13,11 @@ from actors.supervision import Vitals
 from protocol.storage import Batch
 from svc.domain.intake import decoder
 from svc.domain.pricing import PriceBook
-from svc.store.accounts.keys import KeyStore
+from svc.store.accounts.keys import PostgresKeyStore
 from svc.store.accounts.projects import ProjectStore
 from svc.store.postgres.database import Connection, Database
 from svc.store.postgres.partitions import DayPartitions
-from svc.store.retention.purge import KEPT, PurgeStore
+from svc.store.retention.purge import KEPT, PostgresPurgeStore
 from svc.store.spans.call_sites import CallSites
 from svc.store.spans.writing import SpanStore
 from tests import wire
@@ -45,10 +45,10 @@ async def _filled(store: Database, project_id: int) -> None:
     await days.make_days(now)
     spans = SpanStore(store, days, CallSites(), on_server(lambda: now))
     await spans.write(list(chain.from_iterable(decoder(PriceBook())(Batch(project_id, body, 2, now, 0.0)))))
-    await KeyStore(store).create(project_id, "k", "write", actor="tests")
+    await PostgresKeyStore(store).create(project_id, "k", "write", actor="tests")
 
 
-class Purge(PurgeStore):
+class Purge(PostgresPurgeStore):
     """A store that says when a project is purged."""
 
     def __init__(self, database: Database) -> None:
@@ -74,7 +74,7 @@ async def test_a_deleted_project_leaves_nothing_but_its_audit(store: Database) -
     (deleted,) = await purge.deleted()
     # A day on, so that nothing can come late.
     later = deleted.deleted_at.replace(year=deleted.deleted_at.year + 1)
-    purger = Purger(shelf=purge, now=lambda: later, vitals=Vitals("purger"))
+    purger = Purger(store=purge, now=lambda: later, vitals=Vitals("purger"))
     with trio.fail_after(60):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(lambda: purger.run())
@@ -94,7 +94,7 @@ async def test_a_deleted_project_leaves_nothing_but_its_audit(store: Database) -
 async def test_a_step_takes_no_more_than_its_rows_and_a_dropped_partition_none(store: Database) -> None:
     project = await ProjectStore(store).make_default()
     for _ in range(3):
-        await KeyStore(store).create(project.id, "k", "write", actor="tests")
-    purge = PurgeStore(store)
+        await PostgresKeyStore(store).create(project.id, "k", "write", actor="tests")
+    purge = PostgresPurgeStore(store)
     assert [await purge.purge(project.id, "api_key", 2) for _ in range(3)] == [2, 1, 0]
     assert await purge.purge(project.id, "span_19990101", 2) == 0

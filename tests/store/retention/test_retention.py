@@ -31,7 +31,7 @@ from svc.store.retention import days as expiry
 from svc.store.retention import future
 from svc.store.retention import projects as expiry_rest
 from svc.store.retention.sweep import RetentionStore, read_override, write_override
-from svc.store.spans.traces import TraceStore
+from svc.store.spans.traces import PostgresTraceStore
 from tests.store.detection.detecting import AGENT, fire, opened, seen
 from tests.store.reads.test_query import question
 from tests.store.spans.test_writing import NOW, Clock, fetch, one, rows, store_of
@@ -95,7 +95,7 @@ class Kept:
 
     async def settle(self) -> None:
         later = self.clock.now + timedelta(seconds=11)
-        while (await TraceStore(self.database).settle(later, 100)).seen:
+        while (await PostgresTraceStore(self.database).settle(later, 100)).seen:
             pass
 
 

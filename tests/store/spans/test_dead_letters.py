@@ -15,13 +15,20 @@ from svc.domain.pricing import PriceBook
 from svc.store.accounts.audit import OPERATOR
 from svc.store.accounts.projects import ProjectStore
 from svc.store.postgres.database import Connection, Database
+from svc.store.spans.dead_letter_requests import (
+    NO_BOUND,
+    AuditScope,
+    Bound,
+    Chosen,
+    DeadLetterRequests,
+    Dealt,
+)
 from svc.store.spans.dead_letters import DeadLetterStore
-from svc.store.spans.letter_desk import NO_BOUND, Bound, Chosen, Dealt, Desk, LetterDesk
 from tests.store.spans.test_writing import NOW, fetch, one, store_of
 from tests.wire import request
 
 DECODE = decoder(PriceBook())
-NOBODYS = Desk(1, None, OPERATOR)
+NOBODYS = AuditScope(1, None, OPERATOR)
 
 
 def letter(number: int, project_id: int = 1) -> Letter:
@@ -29,18 +36,18 @@ def letter(number: int, project_id: int = 1) -> Letter:
 
 
 async def ids_of(store: Database) -> list[int]:
-    return [one.id for one in await LetterDesk(store).everywhere(0, 10)]
+    return [one.id for one in await DeadLetterRequests(store).everywhere(0, 10)]
 
 
 async def test_a_letter_keeps_its_reason_and_its_body(store: Database) -> None:
-    letters, desk = DeadLetterStore(store), LetterDesk(store)
+    letters, requests = DeadLetterStore(store), DeadLetterRequests(store)
     await letters.bury([letter(1), letter(2)])
-    first, second = await desk.everywhere(0, 10)
+    first, second = await requests.everywhere(0, 10)
     assert (first.reason, first.body, first.received_at) == ("reason 1", letter(1).body, NOW)
     assert await letters.count_spans() == 2
-    assert await desk.everywhere(first.id, 10) == [second]
-    assert await desk.one(1, second.id) == second
-    assert await desk.one(2, second.id) is None
+    assert await requests.everywhere(first.id, 10) == [second]
+    assert await requests.one(1, second.id) == second
+    assert await requests.one(2, second.id) is None
     assert "body" not in repr(first)
 
 
@@ -77,37 +84,37 @@ async def test_what_is_replayed_is_stored_once_and_gone(store: Database) -> None
         return await spans.write(list(chain.from_iterable(DECODE(batch))))
 
     await letters.bury([letter(1), letter(2), letter(1)])
-    done = await LetterDesk(store).replay(NOBODYS, Chosen(), write)
+    done = await DeadLetterRequests(store).replay(NOBODYS, Chosen(), write)
     assert done == Dealt(letters=3, spans=3, stored=2)
     assert await letters.count_spans() == 0
     assert len(await fetch(store, "select from span")) == 2
 
 
 async def test_a_letter_that_is_refused_once_more_stays_with_the_new_reason(store: Database) -> None:
-    desk = LetterDesk(store)
+    requests = DeadLetterRequests(store)
     await DeadLetterStore(store).bury([letter(1), letter(2)])
-    first, _ = await desk.everywhere(0, 10)
+    first, _ = await requests.everywhere(0, 10)
 
     async def write(batch: Batch) -> Written:
         if batch.body == first.body:
             raise StoreRefused("still bad")
         return Written(1, 0)
 
-    assert await desk.replay(NOBODYS, Chosen(), write) == Dealt(letters=1, spans=1, stored=1, refused=1)
-    (left,) = await desk.everywhere(0, 10)
+    assert await requests.replay(NOBODYS, Chosen(), write) == Dealt(letters=1, spans=1, stored=1, refused=1)
+    (left,) = await requests.everywhere(0, 10)
     assert (left.id, left.reason) == (first.id, "still bad")
 
 
 async def test_a_press_replays_so_many_and_says_how_many_are_left(store: Database) -> None:
-    desk = LetterDesk(store)
+    requests = DeadLetterRequests(store)
     await DeadLetterStore(store).bury([letter(n) for n in range(1, 6)])
 
     async def write(_batch: Batch) -> Written:
         return Written(1, 0)
 
-    assert await desk.replay(NOBODYS, Chosen(), write, Bound(2, 60)) == Dealt(2, 2, 2, left=3)
-    assert await desk.replay(NOBODYS, Chosen(), write, Bound(9, 0)) == Dealt(left=3)
-    assert await desk.replay(NOBODYS, Chosen(), write, NO_BOUND) == Dealt(3, 3, 3)
+    assert await requests.replay(NOBODYS, Chosen(), write, Bound(2, 60)) == Dealt(2, 2, 2, left=3)
+    assert await requests.replay(NOBODYS, Chosen(), write, Bound(9, 0)) == Dealt(left=3)
+    assert await requests.replay(NOBODYS, Chosen(), write, NO_BOUND) == Dealt(3, 3, 3)
 
 
 async def test_an_outage_ends_a_replay_and_keeps_the_letters(store: Database) -> None:
@@ -118,31 +125,31 @@ async def test_an_outage_ends_a_replay_and_keeps_the_letters(store: Database) ->
         raise Outage("away")
 
     with pytest.raises(Outage):
-        await LetterDesk(store).replay(NOBODYS, Chosen(), write)
+        await DeadLetterRequests(store).replay(NOBODYS, Chosen(), write)
     assert await letters.count_spans() == 1
 
 
 async def test_letters_are_discarded_by_id_or_all(store: Database) -> None:
-    desk = LetterDesk(store)
+    requests = DeadLetterRequests(store)
     await DeadLetterStore(store).bury([letter(n) for n in range(1, 4)])
     first, *_ = await ids_of(store)
-    assert (await desk.discard(NOBODYS, Chosen([first, 999]))).letters == 1
-    assert (await desk.discard(NOBODYS, Chosen())).letters == 2
-    assert (await desk.discard(NOBODYS, Chosen())).letters == 0
+    assert (await requests.discard(NOBODYS, Chosen([first, 999]))).letters == 1
+    assert (await requests.discard(NOBODYS, Chosen())).letters == 2
+    assert (await requests.discard(NOBODYS, Chosen())).letters == 0
 
 
 async def test_the_command_line_finds_the_desk_of_each_project_and_is_audited(store: Database) -> None:
-    desk = LetterDesk(store)
+    requests = DeadLetterRequests(store)
     project = await ProjectStore(store).make_default()
     assert project is not None
-    ours = Desk(project.id, (await ProjectStore(store).the_org()).id, OPERATOR)
+    ours = AuditScope(project.id, (await ProjectStore(store).the_org()).id, OPERATOR)
     await DeadLetterStore(store).bury([letter(1, project.id), letter(2, project.id), letter(3, 0)])
     mine, _, nobodys = await ids_of(store)
-    assert await desk.desks([mine], OPERATOR) == [ours]
-    places = await desk.desks(None, OPERATOR)
-    assert places == [Desk(0, None, OPERATOR), ours]
-    dealt = [(await desk.discard(place, Chosen([mine, nobodys]))).letters for place in places]
+    assert await requests.scopes([mine], OPERATOR) == [ours]
+    places = await requests.scopes(None, OPERATOR)
+    assert places == [AuditScope(0, None, OPERATOR), ours]
+    dealt = [(await requests.discard(place, Chosen([mine, nobodys]))).letters for place in places]
     assert dealt == [1, 1]
-    assert await desk.desks([nobodys], OPERATOR) == []
+    assert await requests.scopes([nobodys], OPERATOR) == []
     audit = await fetch(store, "select actor, details from audit_row where action like 'dead_letter%'")
     assert [row["actor"] for row in audit] == [OPERATOR]

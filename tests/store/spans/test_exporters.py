@@ -23,37 +23,37 @@ def round_of(exporter: Exporter = SHOP, spans: int = 5, days_ago: int = 0) -> di
 
 
 async def test_rounds_add_up_over_writers_and_days(store: Database) -> None:
-    shelf = ExporterStore(store)
+    exporters = ExporterStore(store)
     async with trio.open_nursery() as nursery:
         for _ in range(6):
-            nursery.start_soon(shelf.add, round_of(), {(PROJECT, "no start time"): 2}, NOW)
-    await shelf.add(round_of(days_ago=3), {}, NOW)
-    await shelf.add(round_of(days_ago=9), {}, NOW)
-    report = await shelf.report(PROJECT, NOW, 7)
+            nursery.start_soon(exporters.add, round_of(), {(PROJECT, "no start time"): 2}, NOW)
+    await exporters.add(round_of(days_ago=3), {}, NOW)
+    await exporters.add(round_of(days_ago=9), {}, NOW)
+    report = await exporters.report(PROJECT, NOW, 7)
     (shop,) = report.exporters
     assert (shop.service, shop.scope_version, shop.spans) == ("shop", "2", 35)
     assert [(row.reason, row.spans) for row in report.rejected] == [("no start time", 12)]
-    assert (await shelf.report(PROJECT, NOW, 30)).exporters[0].spans == 40
-    assert (await shelf.report(PROJECT + 1, NOW, 30)).exporters == []
+    assert (await exporters.report(PROJECT, NOW, 30)).exporters[0].spans == 40
+    assert (await exporters.report(PROJECT + 1, NOW, 30)).exporters == []
 
 
 async def test_a_day_holds_so_many_exporters_and_counts_the_rest_together(store: Database) -> None:
-    shelf = ExporterStore(store)
+    exporters = ExporterStore(store)
     many = {}
     for number in range(exporters_module.MOST_EXPORTERS + 50):
         many |= round_of(Exporter(f"s{number}"))
-    await shelf.add(many, {}, NOW)
-    await shelf.add(round_of(Exporter("one more")), {}, NOW)
+    await exporters.add(many, {}, NOW)
+    await exporters.add(round_of(Exporter("one more")), {}, NOW)
     rows = await fetch(store, "select service, seen from exporter_day")
     assert len(rows) == exporters_module.MOST_EXPORTERS + 1
     assert sum(int(SeenSpans.of_json(json.loads(row["seen"]), NOW).spans) for row in rows) == 5 * 351
 
 
 async def test_old_days_go(store: Database) -> None:
-    shelf = ExporterStore(store)
-    await shelf.add(round_of(days_ago=KEPT_DAYS + 1), {}, NOW - timedelta(days=KEPT_DAYS + 1))
+    exporters = ExporterStore(store)
+    await exporters.add(round_of(days_ago=KEPT_DAYS + 1), {}, NOW - timedelta(days=KEPT_DAYS + 1))
     assert len(await fetch(store, "select from exporter_day")) == 1
-    await shelf.add(round_of(), {(PROJECT, "x"): 1}, NOW)
+    await exporters.add(round_of(), {(PROJECT, "x"): 1}, NOW)
     assert len(await fetch(store, "select from exporter_day")) == 1
 
 

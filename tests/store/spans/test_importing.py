@@ -18,7 +18,7 @@ from svc.store.postgres.database import Database
 from svc.store.postgres.partitions import DayPartitions
 from svc.store.reads.query import QueryStore
 from svc.store.reads.questions import Question
-from svc.store.spans.importing import ImportStore
+from svc.store.spans.importing import PostgresImportStore
 from svc.store.spans.writing import SpanStore
 from tests.store.spans.test_writing import NOW, Clock, fetch, on_server, one, rows, store_of
 
@@ -67,8 +67,8 @@ async def test_hours_that_were_counted_know_what_came_late(store: Database) -> N
     live = [one(900 + n, trace_id=bytes([99]) * 16, start=OLD - timedelta(hours=2 - n)) for n in range(2)]
     await dated(store).write(rows(*live, project=project))
     at = NOW + timedelta(minutes=5)
-    for shelf in (CubeStore(store), RollupStore(store)):
-        assert not (await shelf.build(at, 1000)).more
+    for imports in (CubeStore(store), RollupStore(store)):
+        assert not (await imports.build(at, 1000)).more
     await dated(store).write(rows(*history(), project=project))
     await dated(store).write(rows(*history(), project=project))
 
@@ -110,12 +110,12 @@ async def test_a_replaced_span_keeps_when_it_came(store: Database) -> None:
 
 
 async def test_old_days_get_partitions_and_found_spans_are_summed(store: Database) -> None:
-    shelf = ImportStore(store, DayPartitions(store))
+    imports = PostgresImportStore(store, DayPartitions(store))
     spans = rows(*history(), one(77, trace_id=bytes([77]) * 16, start=NOW - timedelta(days=300)))
-    assert (await shelf.write(spans, ended)).stored == 41
+    assert (await imports.write(spans, ended)).stored == 41
     assert await fetch(store, "select from span_default where started_at < now()") == []
     ids = sorted(span.row.trace_id + span.row.span_id for span in spans)
-    found = await shelf.found(1, [*ids, bytes(24)], b"")
+    found = await imports.found(1, [*ids, bytes(24)], b"")
     assert (found.spans, found.traces, found.tokens) == (41, 21, 400)
-    again = await shelf.found(1, ids[:2], ids[0][:16])
+    again = await imports.found(1, ids[:2], ids[0][:16])
     assert (again.spans, again.traces, again.last_trace) == (2, 0, ids[0][:16])

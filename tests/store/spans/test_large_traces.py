@@ -20,7 +20,7 @@ from svc.store.postgres.database import Connection, Database
 from svc.store.spans.copying import copy_spans
 from svc.store.spans.large_traces import roll_large
 from svc.store.spans.trace_rollups import SMALL_CALLS, SMALL_SPANS, roll_small
-from svc.store.spans.traces import TraceStore, _round, insert_or_lock, touch
+from svc.store.spans.traces import PostgresTraceStore, _round, insert_or_lock, touch
 from svc.store.spans.writing import TOOL_CALL_COLUMNS, tool_call_records
 from tests.domain import mapped
 from tests.store.spans.test_writing import NOW, Clock, fetch, one, rows, store_of
@@ -182,10 +182,10 @@ async def test_both_ways_agree_on_every_trace(store: Database, seed: int) -> Non
     await store.run(work)
 
 
-async def settled(shelf: TraceStore, clock: Clock) -> int:
+async def settled(traces: PostgresTraceStore, clock: Clock) -> int:
     """How many traces were settled by rounds until nothing was due."""
     count = 0
-    while (done := await shelf.settle(clock.now + timedelta(seconds=11), 10)).seen:
+    while (done := await traces.settle(clock.now + timedelta(seconds=11), 10)).seen:
         count += done.settled
     return count
 
@@ -194,7 +194,11 @@ async def test_a_trace_that_outgrows_python_is_rolled_up_by_the_database_from_th
     store: Database,
 ) -> None:
     clock = Clock()
-    spans, small, large = store_of(store, clock), TraceStore(store), TraceStore(store, large=True)
+    spans, small, large = (
+        store_of(store, clock),
+        PostgresTraceStore(store),
+        PostgresTraceStore(store, large=True),
+    )
     await spans.write(rows(one(1)))
     for first in range(2, SMALL_SPANS + 2, 100):
         await spans.write(rows(*(one(number, parent=1) for number in range(first, first + 100))))
@@ -258,7 +262,7 @@ async def test_tokens_beyond_what_the_database_holds_stop_at_the_most_it_holds(s
 async def test_what_is_written_while_the_database_adds_up_is_added_at_the_next_turn(store: Database) -> None:
     """The trace is not locked meanwhile, and does not settle without it."""
     clock = Clock()
-    spans, large = store_of(store, clock), TraceStore(store, large=True)
+    spans, large = store_of(store, clock), PostgresTraceStore(store, large=True)
     await spans.write(rows(one(1)))
     await spans.write(rows(one(2, parent=1)))
     await fetch(store, "update trace set large = true returning 1")
@@ -282,7 +286,7 @@ async def test_a_large_trace_that_another_replica_adds_up_is_left_to_it(store: D
     clock = Clock()
     await store_of(store, clock).write(rows(one(1)))
     await fetch(store, "update trace set large = true, stale = true returning 1")
-    replicas = TraceStore(store, large=True), TraceStore(store, large=True)
+    replicas = PostgresTraceStore(store, large=True), PostgresTraceStore(store, large=True)
 
     async def work(connection: Connection) -> None:
         assert (await _round(connection, LATER, 1, large=True)).settled == 1
@@ -298,7 +302,7 @@ async def test_a_large_trace_without_spans_settles(store: Database) -> None:
     await store_of(store, clock).write(rows(one(1)))
     await fetch(store, "update trace set large = true, stale = true returning 1")
     await fetch(store, "delete from span returning 1")
-    assert await settled(TraceStore(store, large=True), clock) == 1
+    assert await settled(PostgresTraceStore(store, large=True), clock) == 1
 
 
 @attrs.define

@@ -21,7 +21,7 @@ from svc.store.accounts.projects import ProjectStore
 from svc.store.aggregates.cubes import CubeStore
 from svc.store.postgres.database import Connection, Database
 from svc.store.spans.rework import AlreadyAtWork, Kind, Progress, ReworkStore
-from svc.store.spans.traces import TraceStore
+from svc.store.spans.traces import PostgresTraceStore
 from tests.store.aggregates.test_cubes import agree
 from tests.store.spans.test_writing import NOW, PROJECT, Clock, fetch, on_server, one, rows, store_of
 
@@ -96,7 +96,7 @@ async def told(store: Database, count: int = 12) -> None:
 
 
 async def settled(store: Database) -> None:
-    traces = TraceStore(store)
+    traces = PostgresTraceStore(store)
     for _ in range(3):
         await traces.settle(NOW + timedelta(minutes=5), 1000)
 

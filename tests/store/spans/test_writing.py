@@ -21,7 +21,7 @@ from svc.store.postgres.database import Connection, Database
 from svc.store.postgres.partitions import DayPartitions
 from svc.store.spans.call_sites import CallSites
 from svc.store.spans.payloads import read_payloads
-from svc.store.spans.traces import TraceStore
+from svc.store.spans.traces import PostgresTraceStore
 from svc.store.spans.writing import SpanStore
 from tests.wire import request, span
 
@@ -112,11 +112,11 @@ async def test_the_same_batch_twice_is_stored_once(store: Database) -> None:
 async def test_what_is_sent_again_to_the_byte_writes_nothing(store: Database) -> None:
     """An exporter that tries again after a time-out costs a look: no row is written, no trace due again."""
     clock = Clock()
-    spans, shelf = store_of(store, clock), TraceStore(store)
+    spans, traces = store_of(store, clock), PostgresTraceStore(store)
     attributes = {"session.id": "s", "gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "t"}
     sent = (one(1, attributes=attributes), one(2, parent=1, attributes={"input.value": "long " * 100}))
     await spans.write(rows(*sent))
-    while (await shelf.settle(clock.now + timedelta(seconds=11), 10)).seen:
+    while (await traces.settle(clock.now + timedelta(seconds=11), 10)).seen:
         pass
     tables = ("span", "tool_call", "trace", "session", "span_payload", "span_message", "fold_due")
 
@@ -315,28 +315,28 @@ async def test_a_trace_settles_two_seconds_after_its_last_batch_when_its_root_is
 ) -> None:
     clock = Clock()
     await store_of(store, clock).write(rows(one(1)))
-    shelf = TraceStore(store)
-    assert (await shelf.settle(clock.now + timedelta(seconds=1.9), 10)).seen == 0
-    assert (await shelf.settle(clock.now + timedelta(seconds=2.1), 10)).settled == 1
+    traces = PostgresTraceStore(store)
+    assert (await traces.settle(clock.now + timedelta(seconds=1.9), 10)).seen == 0
+    assert (await traces.settle(clock.now + timedelta(seconds=2.1), 10)).settled == 1
 
 
 async def test_a_trace_without_its_root_settles_after_ten_seconds(store: Database) -> None:
     clock = Clock()
     await store_of(store, clock).write(rows(one(2, parent=1)))
-    shelf = TraceStore(store)
-    assert (await shelf.settle(clock.now + timedelta(seconds=9.9), 10)).settled == 0
-    assert (await shelf.settle(clock.now + timedelta(seconds=10.1), 10)).settled == 1
+    traces = PostgresTraceStore(store)
+    assert (await traces.settle(clock.now + timedelta(seconds=9.9), 10)).settled == 0
+    assert (await traces.settle(clock.now + timedelta(seconds=10.1), 10)).settled == 1
 
 
 async def test_a_late_span_unsettles_its_trace_and_it_is_rolled_up_anew(store: Database) -> None:
     clock = Clock()
-    spans, shelf = store_of(store, clock), TraceStore(store)
+    spans, traces = store_of(store, clock), PostgresTraceStore(store)
     await spans.write(rows(one(2, parent=1, name="child")))
-    await shelf.settle(clock.now + timedelta(seconds=11), 10)
+    await traces.settle(clock.now + timedelta(seconds=11), 10)
     await spans.write(rows(one(1, name="root", status_code=2)))
     (open_again,) = await fetch(store, "select next_at is null as is_settled from trace")
     assert not open_again["is_settled"]
-    while (await shelf.settle(clock.now + timedelta(seconds=11), 10)).seen:
+    while (await traces.settle(clock.now + timedelta(seconds=11), 10)).seen:
         pass
     (trace,) = await fetch(store, "select *, next_at is null as is_settled from trace")
     assert trace["is_settled"]
@@ -350,7 +350,7 @@ async def test_a_late_span_unsettles_its_trace_and_it_is_rolled_up_anew(store: D
 
 async def test_usage_of_an_agent_that_arrives_after_its_models_is_not_counted_twice(store: Database) -> None:
     clock = Clock()
-    spans, shelf = store_of(store, clock), TraceStore(store)
+    spans, traces = store_of(store, clock), PostgresTraceStore(store)
     usage = {
         "gen_ai.usage.input_tokens": 100,
         "gen_ai.usage.output_tokens": 10,
@@ -358,7 +358,7 @@ async def test_usage_of_an_agent_that_arrives_after_its_models_is_not_counted_tw
     }
     await spans.write(rows(one(2, parent=1, attributes={"gen_ai.operation.name": "chat", **usage})))
     await spans.write(rows(one(1, attributes={"gen_ai.operation.name": "invoke_agent", **usage})))
-    while (await shelf.settle(clock.now + timedelta(seconds=11), 10)).seen:
+    while (await traces.settle(clock.now + timedelta(seconds=11), 10)).seen:
         pass
     (trace,) = await fetch(store, "select total_tokens from trace")
     assert trace["total_tokens"] == 110
@@ -369,7 +369,7 @@ async def test_usage_of_an_agent_that_arrives_after_its_models_is_not_counted_tw
 
 async def test_an_agent_whose_models_lose_their_usage_is_priced_again(store: Database) -> None:
     clock = Clock()
-    spans, shelf = store_of(store, clock), TraceStore(store)
+    spans, traces = store_of(store, clock), PostgresTraceStore(store)
     usage = {"gen_ai.usage.input_tokens": 100, "gen_ai.request.model": "gpt-4o"}
     chat = {"gen_ai.operation.name": "chat"}
     await spans.write(
@@ -381,14 +381,14 @@ async def test_an_agent_whose_models_lose_their_usage_is_priced_again(store: Dat
     told = "select usage_repeats, cost_source from span order by span_id"
     assert [tuple(row) for row in await fetch(store, told)] == [("descendant", None), (None, "inferred")]
     await spans.write(rows(one(2, parent=1, attributes=chat)))
-    while (await shelf.settle(clock.now + timedelta(seconds=11), 10)).seen:
+    while (await traces.settle(clock.now + timedelta(seconds=11), 10)).seen:
         pass
     assert [tuple(row) for row in await fetch(store, told)] == [(None, "inferred"), (None, None)]
 
 
 async def test_an_embedded_tool_call_that_a_later_tool_span_tells_is_one_call(store: Database) -> None:
     clock = Clock()
-    spans, shelf = store_of(store, clock), TraceStore(store)
+    spans, traces = store_of(store, clock), PostgresTraceStore(store)
     call = {"type": "tool_call", "id": "c1", "name": "look_up", "arguments": {}}
     chat = {
         "gen_ai.operation.name": "chat",
@@ -403,7 +403,7 @@ async def test_an_embedded_tool_call_that_a_later_tool_span_tells_is_one_call(st
     await spans.write(rows(one(2, parent=1, attributes=chat)))
     assert len(await fetch(store, "select from tool_call")) == 1
     await spans.write(rows(one(3, parent=1, attributes=tool), one(1)))
-    while (await shelf.settle(clock.now + timedelta(seconds=11), 10)).seen:
+    while (await traces.settle(clock.now + timedelta(seconds=11), 10)).seen:
         pass
     calls = await fetch(store, "select embedded, name from tool_call")
     assert [(row["embedded"], row["name"]) for row in calls] == [(False, "look_up")]

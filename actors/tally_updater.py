@@ -1,4 +1,4 @@
-"""The folder: has settled traces counted by the detectors, project by project.
+"""The tally updater: has settled traces counted by the detectors, project by project.
 
 Owns the rhythm and the counts only; a round of the detecting process. What is due stands in the database
 (so a restart loses nothing and replicas share the work); what a trace is counted as is a rule of the domain.
@@ -13,8 +13,8 @@ from typing import Final
 
 import trio
 
-from actors.ports import FoldShelf
-from protocol.detection_rounds import Folded
+from actors.ports import TallyQueue
+from protocol.detection_rounds import Tallied
 
 log = logging.getLogger(__name__)
 
@@ -35,25 +35,25 @@ TIDY_S: Final = 3600.0
 FAILED: Final = "failed."
 
 
-class TraceFolder:
-    """Folds every few seconds, and without a long pause while there is a backlog: a round for each project
+class TallyUpdater:
+    """Tallies every few seconds, and without a long pause while there is a backlog: a round for each project
     that has traces waiting, so that a busy one does not keep the others from their turn. While `busy` says
     that ingest needs the machine, it rests after each round of a project.
 
     `counts` go up by what was done.
     """
 
-    def __init__(self, *, shelf: FoldShelf, busy: Callable[[], bool], counts: Counter[str]) -> None:
-        self._shelf, self._busy, self._counts = shelf, busy, counts
+    def __init__(self, *, store: TallyQueue, busy: Callable[[], bool], counts: Counter[str]) -> None:
+        self._store, self._busy, self._counts = store, busy, counts
         #: When to tidy a project next.
         self._tidy_at_s: dict[int, float] = {}
 
     async def round(self) -> float:
-        """Fold once for each project; how many seconds to rest."""
+        """Tally once for each project; how many seconds to rest."""
         has_more = False
         spans_before = self._counts["spans"]
-        for project_id in await self._shelf.waiting():
-            tally = await self._shelf.fold(project_id)
+        for project_id in await self._store.waiting():
+            tally = await self._store.tally(project_id)
             if not tally.held:
                 continue
             self._count(tally)
@@ -67,7 +67,7 @@ class TraceFolder:
             return BACKLOG_PAUSE_S
         return ROUND_S if self._counts["spans"] - spans_before < MANY_SPANS else MANY_ROUND_S
 
-    def _count(self, tally: Folded) -> None:
+    def _count(self, tally: Tallied) -> None:
         self._counts["rounds"] += 1
         for name in ("traces", "spans", "again", "left_out", "unread"):
             self._counts[name] += getattr(tally, name)
@@ -77,5 +77,5 @@ class TraceFolder:
     async def _tidy(self, project_id: int) -> None:
         if trio.current_time() >= self._tidy_at_s.get(project_id, 0.0):
             # Step by step, one a round: nobody waits for old tallies.
-            remaining = await self._shelf.to_hours(project_id)
+            remaining = await self._store.to_hours(project_id)
             self._tidy_at_s[project_id] = trio.current_time() + (0.0 if remaining else TIDY_S)

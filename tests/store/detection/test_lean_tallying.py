@@ -1,4 +1,6 @@
-"""Laws of the fold of conversations: what was said again is not fetched, and what was counted is the same."""
+"""Laws of tallying of conversations: what was said again is not fetched, and what was counted is the
+same.
+"""
 
 from __future__ import annotations
 
@@ -11,19 +13,19 @@ import pytest
 import zstandard
 
 from svc.domain.packing import pack_message
-from svc.store.detection import folding
-from svc.store.detection.folding import FoldStore
+from svc.store.detection import tallying
+from svc.store.detection.tallying import PostgresTallyQueue
 from svc.store.postgres.database import Connection, Database
 from svc.store.spans import payloads
 from tests.domain.detect.test_secrets import POSITIVES
-from tests.store.detection.test_folding import (
+from tests.store.detection.test_tallying import (
     CHAT,
     begin,
     cell,
     counted,
-    fold_all,
     recounted,
     settle,
+    tally_all,
     write,
 )
 from tests.store.spans.test_writing import NOW, fetch, one
@@ -76,7 +78,7 @@ async def test_of_conversations_nothing_is_fetched_that_users_said_again(
         return found
 
     monkeypatch.setattr(payloads, "unpack_messages", unpacking)
-    await fold_all(store)
+    await tally_all(store)
     found = await counted(store)
     # What models answer is looked at, and the system's message is one for all.
     assert sorted(msgspec.json.decode(text)["role"] for text in fetched) == ["assistant"] * 7 + ["system"]
@@ -110,7 +112,7 @@ async def test_a_secret_that_the_user_said_is_found_in_a_history_that_need_not_b
     await write(store, *conversation(1, asked, "On its way."))
     await write(store, *conversation(2, asked, text))
     await settle(store)
-    await fold_all(store, FoldStore(store, secret_key=KEY))
+    await tally_all(store, PostgresTallyQueue(store, secret_key=KEY))
     found = await counted(store)
     assert {c["measure"] for c in found["cells"]} & {"secret_low", "secret_high"} == {measure}
 
@@ -122,12 +124,12 @@ async def test_a_trace_that_goes_while_its_history_is_fetched_was_never_there(
     text, _ = POSITIVES["github-pat"]()
     await write(store, *conversation(1, "where is it?", text))
     await settle(store)
-    again = folding.settled_traces
+    again = tallying.settled_traces
 
     async def gone(connection: Connection, project_id: int, _trace_ids: Any, kinds: Any) -> Any:
         return await again(connection, project_id, [bytes(16)], kinds)
 
-    monkeypatch.setattr(folding, "settled_traces", gone)
-    done = await fold_all(store, FoldStore(store, secret_key=KEY))
+    monkeypatch.setattr(tallying, "settled_traces", gone)
+    done = await tally_all(store, PostgresTallyQueue(store, secret_key=KEY))
     assert done.traces == 0
     assert (await counted(store))["cells"] == []

@@ -8,7 +8,7 @@ import attrs
 import pytest
 
 from svc.domain.comparison import Outlined, compared, first_difference
-from svc.web.parts import INLINE_CHARS, PART_CHARS, Room, messages, part_at, steps
+from svc.web.message_parts import INLINE_CHARS, PART_CHARS, Room, messages, part_at, steps
 from svc.web.word_diff import MOST_WORDS, word_diff
 
 

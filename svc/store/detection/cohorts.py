@@ -1,6 +1,6 @@
-"""The two populations of a finding, read for a root-cause analysis: before and since its onset.
+"""The two cohorts of a finding, read for a root-cause analysis: before and since its onset.
 
-Owns: `PopulationStore`. What a trace was folded as says whether it failed, its size, and most attributes, so
+Owns: `CohortStore`. What a trace was tallied as says whether it failed, its size, and most attributes, so
 that payloads are opened for a few hundred traces only. Bounded: of each side at most `SCANNED` traces are
 looked at, those nearest to the onset, and at most `UNITS` taken, by a hash of their ids, so that the same
 question has the same answer. The side before has the hours of the week of the side after, where there were
@@ -23,9 +23,9 @@ from svc.domain.detect.histogram import CENTRES
 from svc.domain.detect.slots import BLOCKS, SLOTS_PER_DAY, SLOTS_PER_WINDOW, block_of_week
 from svc.domain.quantities import count
 from svc.domain.rca.attributes import TELLING, attributes_of_buckets, marks_of
-from svc.domain.rca.population import Claim, Mark, Population, Unit
-from svc.store.detection.population_question import ALL_HOURS, CaseQuestion, ComparedHours, ask, hours_like
-from svc.store.detection.population_rows import Facts, facts_of
+from svc.domain.rca.cohort import Claim, Cohort, Mark, Unit
+from svc.store.detection.cohort_question import ALL_HOURS, CaseQuestion, ComparedHours, ask, hours_like
+from svc.store.detection.cohort_rows import Facts, facts_of
 from svc.store.detection.tallies import unpacked
 from svc.store.postgres.database import READ_TIMEOUT_S, Connection, Database
 
@@ -57,7 +57,7 @@ _REACH: Final = (
     f" order by slot {{order}} limit {SCANNED}) s"
 )
 
-# What they were folded as, those whose hash is low enough.
+# What they were tallied as, those whose hash is low enough.
 _FOLDED: Final = (
     "select slot, trace_id, body from trace_fold where project_id = $1 and slot >= $2 and slot <= $3"
     f" and {_BLOCK} = any($4::integer[])"
@@ -80,23 +80,23 @@ select distinct on (trace_id) trace_id, signature from tally_witness where proje
 
 
 @attrs.frozen(eq=False)
-class Populations:
+class Cohorts:
     """All that a report by rule is made of."""
 
     claim: Claim
-    before: Population
-    after: Population
+    before: Cohort
+    after: Cohort
     marks: Sequence[Mark]
 
 
 @attrs.define(eq=False)
-class PopulationStore:
+class CohortStore:
     """Reads. Raises `Outage`."""
 
     database: Database
 
-    async def of_case(self, project_id: int, case_id: UUID, now: datetime) -> Populations | str:
-        """The populations of a case's finding; a sentence when there is nothing to look at."""
+    async def of_case(self, project_id: int, case_id: UUID, now: datetime) -> Cohorts | str:
+        """The cohorts of a case's finding; a sentence when there is nothing to look at."""
         question = await self.database.run(
             lambda connection: ask(connection, project_id, case_id, now),
             readonly=True,
@@ -112,7 +112,7 @@ class PopulationStore:
         earlier, _ = await self._side(project_id, question, question.before, "desc", hours)
         rows = await self.database.fetch(_FIRST, project_id, sorted(buckets), timeout_s=READ_TIMEOUT_S)
         first = {question.names[row["id"]]: row["slot"] for row in rows if row["slot"] is not None}
-        return Populations(question.claim, earlier, later, marks_of(first))
+        return Cohorts(question.claim, earlier, later, marks_of(first))
 
     async def _alike(self, project_id: int, question: CaseQuestion, used: Collection[int]) -> ComparedHours:
         """The hours most like those of the later side that had traces enough before."""
@@ -138,15 +138,15 @@ class PopulationStore:
         range_: tuple[int, int],
         order: str,
         hours: ComparedHours,
-    ) -> tuple[Population, set[int]]:
+    ) -> tuple[Cohort, set[int]]:
         """One side, and the telling buckets of its call sites."""
-        folded, total, notes = await self.database.run(
-            lambda connection: _folded(connection, project_id, question, range_, order, hours.blocks),
+        tallied, total, notes = await self.database.run(
+            lambda connection: _tallied(connection, project_id, question, range_, order, hours.blocks),
             readonly=True,
             snapshot=True,
             timeout_s=READ_TIMEOUT_S,
         )
-        sample = await trio.to_thread.run_sync(_chosen, question, folded)
+        sample = await trio.to_thread.run_sync(_chosen, question, tallied)
         ids = [unit.trace_id for unit, _ in sample]
         failed_ids = [unit.trace_id for unit, _ in sample if unit.failed]
         signatures = {
@@ -176,8 +176,8 @@ class PopulationStore:
         if len(sample) == UNITS:
             notes.append("A sample by a hash of the trace ids.")
         first, end = range_
-        population = Population(tuple(units), first, end, max(total, len(units)), " ".join(notes) or None)
-        return population, site_buckets
+        cohort = Cohort(tuple(units), first, end, max(total, len(units)), " ".join(notes) or None)
+        return cohort, site_buckets
 
     async def _facts(self, project_id: int, trace_ids: Sequence[bytes]) -> dict[bytes, Facts]:
         """What rows say of all, and payloads of the first of them by hash."""
@@ -197,11 +197,11 @@ class PopulationStore:
         return facts
 
 
-#: A slot, a trace, and what it was folded as.
+#: A slot, a trace, and what it was tallied as.
 _Row = tuple[int, bytes, bytes]
 
 
-async def _folded(
+async def _tallied(
     connection: Connection,
     project_id: int,
     question: CaseQuestion,

@@ -1,6 +1,6 @@
-"""What rows and payloads say of the traces of a population, some hundreds of traces at a time.
+"""What rows and payloads say of the traces of a cohort, some hundreds of traces at a time.
 
-Owns: `Facts` and `facts_of`, bounded in traces and bytes. `populations` calls it, in a transaction that only
+Owns: `Facts` and `facts_of`, bounded in traces and bytes. `cohorts` calls it, in a transaction that only
 reads. Never knows whether a trace failed.
 """
 
@@ -76,7 +76,7 @@ order by s.trace_id, s.kind = 'llm', s.started_at, s.span_id
 
 @attrs.define(eq=False)
 class Facts:
-    """What is known of one trace beside what it was folded as."""
+    """What is known of one trace beside what it was tallied as."""
 
     attributes: dict[str, str] = attrs.field(factory=dict)
     calls: int = 0

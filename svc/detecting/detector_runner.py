@@ -1,7 +1,7 @@
 """What every judge of a detector does alike: look at each project in which something is due, one at a time.
 
-Owns `Looks`, the order of a look, and what it knows beside its tallies. A judge says what to do with a
-subject. There is one judge for each detector, so that one that raises is left out alone.
+Owns `DetectorRunner`, the order of a pass, and what it knows beside its tallies. A judge says what to do with
+a subject. There is one judge for each detector, so that one that raises is left out alone.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from svc.domain.detect.bars import budget_months
 from svc.domain.detect.bucket import Watched
 from svc.domain.detect.detector import Detector
 from svc.store.detection.bucket_states import BucketStates
-from svc.store.detection.due import DueBucket, DueLook, DueStore
+from svc.store.detection.due import DueBucket, DueStore, DueWork
 from svc.store.detection.finding_states import FindingStates
 from svc.store.detection.findings import FindingStore
+from svc.store.detection.judge_evidence import JudgeEvidenceStore
 from svc.store.detection.references import ReferenceStore
 from svc.store.detection.subject_traces import SubjectTraceStore
 from svc.store.detection.tallies import TallyStore
-from svc.store.detection.witnesses import WitnessStore
 from svc.store.postgres.database import Database
 
 #: How soon a judge comes back when slots are still being counted, or a case is to hear of something first.
@@ -42,7 +42,7 @@ class TunedDetector(Protocol):
     def tuning(self) -> Mapping[str, float]: ...
 
 
-class SettingsShelf(Protocol):
+class SettingsStore(Protocol):
     """Where that is read."""
 
     async def of(self, project_id: int) -> Mapping[str, TunedDetector]: ...
@@ -55,21 +55,21 @@ class Stores:
     due: DueStore
     states: BucketStates
     tallies: TallyStore
-    witnesses: WitnessStore
+    evidence: JudgeEvidenceStore
     traces: SubjectTraceStore
     findings: FindingStore
     verbs: FindingStates
     references: ReferenceStore
-    settings: SettingsShelf
+    settings: SettingsStore
 
     @classmethod
-    def over(cls, database: Database, settings: SettingsShelf) -> Stores:
+    def over(cls, database: Database, settings: SettingsStore) -> Stores:
         """All of them over one database."""
         return cls(
             due=DueStore(database),
             states=BucketStates(database),
             tallies=TallyStore(database),
-            witnesses=WitnessStore(database),
+            evidence=JudgeEvidenceStore(database),
             traces=SubjectTraceStore(database),
             findings=FindingStore(database),
             verbs=FindingStates(database),
@@ -83,7 +83,7 @@ class Scope:
     """What one pass over a project needs beside its tallies."""
 
     project_id: int
-    look: DueLook
+    work: DueWork
     months: float
     tuning: Mapping[str, float]
     live: Sequence[LiveFinding]
@@ -93,9 +93,9 @@ class Scope:
 
 
 @attrs.define(eq=False)
-class Looks(ABC):
-    """Looks at all projects for one detector; what to do with a subject is the judge's. `at_once` is for
-    those whose single sightings count, which need no watermark.
+class DetectorRunner(ABC):
+    """Judges all projects for one detector; what to do with a subject is the judge's. `at_once` is for
+    those whose single events count, which need no watermark.
     """
 
     detector: Detector
@@ -134,15 +134,15 @@ class Looks(ABC):
         if not tuned.enabled:
             return False
         precursor = self.after if self.after is not None and settings[self.after].enabled else None
-        look = await stores.due.take(project_id, name, at_once=self.at_once, after=precursor)
-        if look is None:
+        work = await stores.due.take(project_id, name, at_once=self.at_once, after=precursor)
+        if work is None:
             return False
         self.counts["looks"] += 1
         try:
             months = budget_months(await stores.states.armed(project_id), self.false_alarms_per_month)
             scope = Scope(
                 project_id,
-                look,
+                work,
                 months,
                 tuned.tuning,
                 [
@@ -172,8 +172,8 @@ class Looks(ABC):
             if not isinstance(error, Outage):
                 await stores.due.give_up(project_id, name, None, failure=type(error).__name__)
             raise
-        await stores.due.give_up(project_id, name, look.until, waits=waits)
-        return waits or not look.quiet
+        await stores.due.give_up(project_id, name, work.until, waits=waits)
+        return waits or not work.quiet
 
     @abstractmethod
     async def subject(self, scope: Scope, bucket: Watched, due: Sequence[DueBucket]) -> bool:
@@ -181,7 +181,7 @@ class Looks(ABC):
 
     def _subjects(self, scope: Scope) -> Mapping[Watched, Sequence[DueBucket]]:
         """What is due, and what people have asked of besides."""
-        subjects = dict(scope.look.due)
+        subjects = dict(scope.work.due)
         for reference in scope.moves:
             bucket = Watched.of_reference(reference)
             if bucket is not None and bucket.measure in self.detector.measures:

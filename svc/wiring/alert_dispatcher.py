@@ -1,6 +1,7 @@
 """Wiring of what sends alerts: a channel's opened secret, what it writes, and the clients of other systems.
 
-`AlertPost` is what deliverers send with and what the front tests a channel with. Holds no rule of its own.
+`AlertDispatcher` is what deliverers send with and what the front tests a channel with. Holds no rule of its
+own.
 
 Secrets: a channel's secret is opened for one message and handed to one request.
 """
@@ -40,7 +41,7 @@ _UNWATCHED: Final[dict[RuleKind, str]] = {
 
 
 @attrs.define(eq=False)
-class AlertPost:
+class AlertDispatcher:
     """Writes and sends messages. `port` is that of the front, once it is bound."""
 
     settings: Settings
@@ -50,7 +51,7 @@ class AlertPost:
     port: int
 
     @classmethod
-    def of(cls, settings: Settings, now: Callable[[], datetime]) -> AlertPost:
+    def of(cls, settings: Settings, now: Callable[[], datetime]) -> AlertDispatcher:
         """By the settings of this instance."""
         sender = AlertSender(alert_networks(settings), mail_server(settings))
         return cls(settings, sender, Sealer.of(settings), now, settings.http_bind[1])

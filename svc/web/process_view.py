@@ -134,7 +134,7 @@ class Process(Protocol):
 
 
 @attrs.frozen
-class Instruments:
+class ProcessView:
     """What the pages read of the process itself."""
 
     ingest: Callable[[], IngestLight]

@@ -1,4 +1,4 @@
-"""Populations with a planted cause, made from a seed."""
+"""Cohorts with a planted cause, made from a seed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from svc.domain.rca.population import Claim, Population, Unit
+from svc.domain.rca.cohort import Claim, Cohort, Unit
 
 ONSET: Final = 5_900_000
 BEFORE: Final = (ONSET - 14 * 288, ONSET)
@@ -32,7 +32,7 @@ def ordinary(dice: random.Random) -> dict[str, str]:
     }
 
 
-def population(plant: Plant, *, after: bool, n: int = 1000, seed: int = 1) -> Population:
+def cohort(plant: Plant, *, after: bool, n: int = 1000, seed: int = 1) -> Cohort:
     """Units of one side; the plant gives each its fields, `attributes` beside the ordinary ones."""
     dice = random.Random(f"{seed} {after}")
     first, end = AFTER if after else BEFORE
@@ -51,13 +51,13 @@ def population(plant: Plant, *, after: bool, n: int = 1000, seed: int = 1) -> Po
                 **fields,
             )
         )
-    return Population(tuple(units), first, end, n)
+    return Cohort(tuple(units), first, end, n)
 
 
 def claim(
-    after: Population | None = None, *, subject: str = "tool:search", rate: bool = True, money: bool = False
+    after: Cohort | None = None, *, subject: str = "tool:search", rate: bool = True, money: bool = False
 ) -> Claim:
-    """A claim whose evidence is what fails in a population, or the first of it."""
+    """A claim whose evidence is what fails in a cohort, or the first of it."""
     units = () if after is None else after.units
     chosen = [u.trace_id for u in units if u.failed or not rate]
     return Claim(

@@ -32,8 +32,8 @@ PAGE: Final = 5_000
 SESSIONS_OF: Final = 1_000
 #: Evidence of what was usual reaches back so far from the end of the reference.
 BASELINE_SLOTS: Final = 3 * SLOTS_PER_DAY
-#: Single sightings that one look brings at most, the newest.
-SIGHTINGS: Final = 5_000
+#: Single events that one look brings at most, the newest.
+EVENTS_MOST: Final = 5_000
 #: Traces that stand for the others.
 EXEMPLARS: Final = 3
 #: Call sites of a tool, and kinds of failure, that are told at most.
@@ -101,12 +101,12 @@ order by w.slot, w.trace_id limit {PAGE}
 """
 
 # What stands behind buckets, the newest first.
-_SIGHTINGS: Final = f"""
+_EVENT_JUDGES: Final = f"""
 select w.slot, w.trace_id, w.spans, w.signature,
     coalesce(t.session_id, encode(w.trace_id, 'hex')) as session
 from (
     select * from tally_witness where project_id = $1 and bucket_id = any($2::bigint[])
-    and slot >= $3 and slot < $4 order by slot desc, trace_id desc limit {SIGHTINGS}
+    and slot >= $3 and slot < $4 order by slot desc, trace_id desc limit {EVENTS_MOST}
 ) w left join trace t on t.project_id = w.project_id and t.trace_id = w.trace_id
 order by w.slot desc, w.trace_id desc
 """
@@ -136,7 +136,7 @@ class Signature:
 
 
 @attrs.frozen
-class Sighting:
+class DetectedEvent:
     """A trace behind something seen: the spans that show it, its kind, and its session, or itself."""
 
     slot: int
@@ -165,7 +165,7 @@ class Gather:
 
 
 @attrs.define(eq=False)
-class WitnessStore:
+class JudgeEvidenceStore:
     """All verbs raise `Outage`; slots are half open, `[first, end)`."""
 
     database: Database
@@ -222,13 +222,13 @@ class WitnessStore:
         rows = await self._read(_SIGNATURES, project_id, bucket.measure, bucket.subject, first, end, limit)
         return [Signature(row["signature"], row["n"], row["first"]) for row in rows]
 
-    async def sightings(
+    async def events(
         self, project_id: int, bucket_ids: Sequence[int], first: int, end: int
-    ) -> Sequence[Sighting]:
-        """What stands behind buckets, in order, at most the newest `SIGHTINGS`."""
-        rows = await self._read(_SIGHTINGS, project_id, list(bucket_ids), first, end)
+    ) -> Sequence[DetectedEvent]:
+        """What stands behind buckets, in order, at most the newest `EVENTS_MOST`."""
+        rows = await self._read(_EVENT_JUDGES, project_id, list(bucket_ids), first, end)
         return [
-            Sighting(row["slot"], row["trace_id"], tuple(row["spans"]), row["signature"], row["session"])
+            DetectedEvent(row["slot"], row["trace_id"], tuple(row["spans"]), row["signature"], row["session"])
             for row in reversed(rows)
         ]
 

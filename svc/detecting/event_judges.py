@@ -1,8 +1,8 @@
-"""Judges of single sightings: secrets that leak, failures of a new kind, models that answer for others.
+"""Judges of single events: secrets that leak, failures of a new kind, models that answer for others.
 
 Owns what each of the three makes of the traces behind a subject. Nothing is kept of a subject but how far it
 was looked at: each look reads the traces again and tells the same findings. Secrets: what is told of one is
-its form, its first characters and its length, as the fold wrote them.
+its form, its first characters and its length, as tallying wrote them.
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ from uuid import UUID
 import attrs
 
 from protocol.detection import Cause, Detection, Firing, Ref, Sight
-from svc.detecting.looks import Looks, Scope
+from svc.detecting.detector_runner import DetectorRunner, Scope
 from svc.domain.detect import severity
 from svc.domain.detect.bucket import BucketState, Watched
+from svc.domain.detect.finding_text import instant, moment, subject_of
 from svc.domain.detect.model_change import CHANGED_SHARE, models_of, new_models
 from svc.domain.detect.new_signature import BASELINE_FAILURES, NEW_SHARE, new_since
 from svc.domain.detect.slots import SLOTS_PER_DAY
-from svc.domain.detect.telling import instant, moment, subject_of
 from svc.domain.detect.tool_error import TOOL_ERROR
 from svc.domain.quantities import counted, percent
 from svc.store.detection.bucket_states import NEWEST
-from svc.store.detection.due import DueBucket, LookDone
-from svc.store.detection.witnesses import EXEMPLARS, Sighting
+from svc.store.detection.due import DueBucket, JudgedSubject
+from svc.store.detection.judge_evidence import EXEMPLARS, DetectedEvent
 
 #: How sure a form of secret is where it was seen, by the measure it is counted under.
 _SECRET_BANDS: Final[Mapping[str, float]] = {"secret_high": severity.SECRET, "secret_low": 0.5}
 
 
 @attrs.define(eq=False)
-class Sightings(Looks):
+class EventJudge(DetectorRunner):
     """Keeps how far a subject was looked at; what was seen there is `seen`'s to tell."""
 
     async def subject(self, scope: Scope, bucket: Watched, due: Sequence[DueBucket]) -> bool:
@@ -41,9 +41,13 @@ class Sightings(Looks):
         if await self.seen(scope, bucket, due):
             return True
         if due:
-            state = BucketState(scope.look.until)
+            state = BucketState(scope.work.until)
             await self.stores.due.settle(
-                scope.project_id, self.detector.name, due, scope.look.until, LookDone(bucket, state, 0, ())
+                scope.project_id,
+                self.detector.name,
+                due,
+                scope.work.until,
+                JudgedSubject(bucket, state, 0, ()),
             )
         return False
 
@@ -52,39 +56,36 @@ class Sightings(Looks):
         """Tell what there is to tell. Whether a finding waits for its case."""
 
     async def tell(
-        self, scope: Scope, detection: Detection, sightings: Sequence[Sighting], confidence: str
+        self, scope: Scope, detection: Detection, events: Sequence[DetectedEvent], confidence: str
     ) -> tuple[UUID, str]:
         """Tell a finding with the traces that show it, and a firing for each."""
-        refs = [
-            Ref("changepoint", trace_id=sighting.trace_id, span_id=_first(sighting))
-            for sighting in sightings[:1]
-        ]
-        exemplars: dict[str | None, Sighting] = {}
-        for sighting in sightings:
-            exemplars.setdefault(sighting.signature, sighting)
-        for rank, sighting in enumerate(list(exemplars.values())[:EXEMPLARS], start=1):
-            refs.append(Ref("exemplar", trace_id=sighting.trace_id, span_id=_first(sighting), rank=rank))
+        refs = [Ref("changepoint", trace_id=event.trace_id, span_id=_first(event)) for event in events[:1]]
+        exemplars: dict[str | None, DetectedEvent] = {}
+        for event in events:
+            exemplars.setdefault(event.signature, event)
+        for rank, event in enumerate(list(exemplars.values())[:EXEMPLARS], start=1):
+            refs.append(Ref("exemplar", trace_id=event.trace_id, span_id=_first(event), rank=rank))
         band = severity.band(detection.severity, harmful=detection.harmful)
         sights = [
             Sight(
-                sighting.trace_id,
+                event.trace_id,
                 tuple(
-                    Ref("witness", trace_id=sighting.trace_id, span_id=span_id)
-                    for span_id in sighting.spans or (None,)
+                    Ref("witness", trace_id=event.trace_id, span_id=span_id)
+                    for span_id in event.spans or (None,)
                 ),
                 Firing(
                     classifier_id=self.detector.name,
                     severity="low" if band == "info" else band,
                     confidence=confidence,
-                    subject_kind="span" if sighting.spans else "trace",
+                    subject_kind="span" if event.spans else "trace",
                     summary=detection.title,
-                    trace_id=sighting.trace_id,
-                    span_id=_first(sighting),
+                    trace_id=event.trace_id,
+                    span_id=_first(event),
                     call_site_id=detection.call_site_id,
-                    at=instant(sighting.slot + 1),
+                    at=instant(event.slot + 1),
                 ),
             )
-            for sighting in sightings
+            for event in events
         ]
         fired = await self.stores.verbs.fire(scope.project_id, detection, refs, sights=sights)
         return fired.finding_id, fired.did
@@ -123,48 +124,44 @@ def _sighted(
     )
 
 
-def _first(sighting: Sighting) -> bytes | None:
-    return sighting.spans[0] if sighting.spans else None
+def _first(event: DetectedEvent) -> bytes | None:
+    return event.spans[0] if event.spans else None
 
 
 @attrs.define(eq=False)
-class SecretJudge(Sightings):
-    """One sighting is enough: there is no wait for a watermark."""
+class SecretJudge(EventJudge):
+    """One event is enough: there is no wait for a watermark."""
 
     async def seen(self, scope: Scope, bucket: Watched, due: Sequence[DueBucket]) -> bool:
         """A finding for each form that a call site says."""
         waits = False
         for form in due:
-            sightings = await self.stores.witnesses.sightings(
-                scope.project_id, [form.id], 0, scope.look.until
-            )
-            waits |= await self._form(scope, bucket, form.detail, sightings)
+            events = await self.stores.evidence.events(scope.project_id, [form.id], 0, scope.work.until)
+            waits |= await self._form(scope, bucket, form.detail, events)
         return waits
 
-    async def _form(self, scope: Scope, bucket: Watched, form: str, sightings: Sequence[Sighting]) -> bool:
-        while sightings:
-            detection = _secret(self.detector.name, bucket, form, sightings)
+    async def _form(self, scope: Scope, bucket: Watched, form: str, events: Sequence[DetectedEvent]) -> bool:
+        while events:
+            detection = _secret(self.detector.name, bucket, form, events)
             confidence = "high" if bucket.measure == "secret_high" else "low"
-            finding_id, did = await self.tell(scope, detection, sightings, confidence)
+            finding_id, did = await self.tell(scope, detection, events, confidence)
             if did != "closed":
                 return did == "waits"
             # What came after the last that a person has seen to is new.
-            next_slot = await self.stores.witnesses.last_seen(scope.project_id, finding_id)
-            later = [sighting for sighting in sightings if sighting.slot >= next_slot]
-            if len(later) == len(sightings):
+            next_slot = await self.stores.evidence.last_seen(scope.project_id, finding_id)
+            later = [event for event in events if event.slot >= next_slot]
+            if len(later) == len(events):
                 return False
-            sightings = later
+            events = later
         return False
 
 
-def _secret(detector: str, bucket: Watched, form: str, sightings: Sequence[Sighting]) -> Detection:
+def _secret(detector: str, bucket: Watched, form: str, events: Sequence[DetectedEvent]) -> Detection:
     _, name = subject_of(bucket)
     high = bucket.measure == "secret_high"
-    first, last_slot = sightings[0].slot, sightings[-1].slot
-    traces = len({sighting.trace_id for sighting in sightings})
-    signatures = sorted(
-        {part for sighting in sightings for part in (sighting.signature or "").split(",") if part}
-    )
+    first, last_slot = events[0].slot, events[-1].slot
+    traces = len({event.trace_id for event in events})
+    signatures = sorted({part for event in events for part in (event.signature or "").split(",") if part})
     secrets = [_masked(part) for part in signatures]
     distinct = len({part.rsplit(":", 1)[-1] for part in signatures})
     where = "says" if high else "passes on what looks like"
@@ -203,47 +200,43 @@ def _masked(signature: str) -> str:
 
 
 @attrs.define(eq=False)
-class SignatureJudge(Sightings):
+class SignatureJudge(EventJudge):
     """A failure of a kind that the tool never had, measured against the reference of its failures."""
 
     after = TOOL_ERROR.name
 
     async def seen(self, scope: Scope, bucket: Watched, due: Sequence[DueBucket]) -> bool:
         """A finding for each new kind."""
-        project_id, until = scope.project_id, scope.look.until
+        project_id, until = scope.project_id, scope.work.until
         # The current reference: its judge may have moved on since this pass began.
         state = await self.stores.states.before(project_id, TOOL_ERROR.name, bucket, NEWEST)
         if state is None or state.rate is None or (usual := state.rate.reference) is None:
             return False
-        witnesses = self.stores.witnesses
-        usual_kinds = await witnesses.signatures(project_id, bucket, usual.first, usual.end, 1_000)
+        evidence = self.stores.evidence
+        usual_kinds = await evidence.signatures(project_id, bucket, usual.first, usual.end, 1_000)
         if sum(kind.traces for kind in usual_kinds) < BASELINE_FAILURES:
             return False
         names = {kind.name for kind in usual_kinds}
-        sightings = await witnesses.sightings(
-            project_id, [due_bucket.id for due_bucket in due], usual.end, until
-        )
+        events = await evidence.events(project_id, [due_bucket.id for due_bucket in due], usual.end, until)
         waits = False
-        for name in sorted({sighting.signature for sighting in sightings if sighting.signature} - names):
-            waits |= await self._kind(scope, bucket, name, sightings)
+        for name in sorted({event.signature for event in events if event.signature} - names):
+            waits |= await self._kind(scope, bucket, name, events)
         return waits
 
-    async def _kind(self, scope: Scope, bucket: Watched, name: str, sightings: Sequence[Sighting]) -> bool:
+    async def _kind(self, scope: Scope, bucket: Watched, name: str, events: Sequence[DetectedEvent]) -> bool:
         share = scope.tuning.get("share", NEW_SHARE)
-        fired = new_since(name, sightings, share)
+        fired = new_since(name, events, share)
         if fired is None:
             return False
         onset_slot, fired_slot = fired
-        of_kind = [
-            sighting for sighting in sightings if sighting.signature == name and sighting.slot >= onset_slot
-        ]
+        of_kind = [event for event in events if event.signature == name and event.slot >= onset_slot]
         last_slot = of_kind[-1].slot
-        is_over = scope.look.until - last_slot > SLOTS_PER_DAY and any(
-            sighting.slot > last_slot for sighting in sightings
+        is_over = scope.work.until - last_slot > SLOTS_PER_DAY and any(
+            event.slot > last_slot for event in events
         )
         _, tool = subject_of(bucket)
         label = name.rpartition(":")[0] or name
-        recent = [sighting for sighting in sightings if onset_slot <= sighting.slot <= last_slot]
+        recent = [event for event in events if onset_slot <= event.slot <= last_slot]
         portion = len(of_kind) / max(len(recent), 1)
         detection = _sighted(
             self.detector.name,
@@ -272,12 +265,12 @@ class SignatureJudge(Sightings):
 
 
 @attrs.define(eq=False)
-class ModelJudge(Sightings):
+class ModelJudge(EventJudge):
     """Another model answers though the same one is asked for: information, and a mark on every chart."""
 
     async def seen(self, scope: Scope, bucket: Watched, due: Sequence[DueBucket]) -> bool:
         """A finding for each answer that a model never had."""
-        counts = await self.stores.witnesses.details(scope.project_id, bucket, 0, scope.look.until)
+        counts = await self.stores.evidence.details(scope.project_id, bucket, 0, scope.work.until)
         by_asked: dict[str, dict[str, list[tuple[int, int]]]] = {}
         for models, rows in counts.items():
             pair = models_of(models)

@@ -31,7 +31,7 @@ _LAST: Final = re.compile(r"([a-z0-9-]{1,50})/([a-z0-9-]{1,50})")
 
 
 @attrs.frozen
-class Look:
+class Preferences:
     """What the cookies of one request say."""
 
     theme: Theme = "system"
@@ -48,8 +48,8 @@ class Look:
         return ZoneInfo(self.zone_name)
 
     @classmethod
-    def of(cls, headers: Mapping[str, str]) -> Look:
-        """The look of a request; what cannot be read is as if it were not there."""
+    def of(cls, headers: Mapping[str, str]) -> Preferences:
+        """The preferences of a request; what cannot be read is as if it were not there."""
         header = headers.get("cookie")
 
         def value(name: str) -> str:
@@ -78,7 +78,7 @@ def is_zone(name: str) -> bool:
     return True
 
 
-def look_cookie(name: str, value: str) -> str:
+def preference_cookie(name: str, value: str) -> str:
     """The `Set-Cookie` value that keeps a wish for a year; an empty one takes it back."""
     age_s = _YEAR_S if value else 0
     return f"{name}={value}; Path=/; Max-Age={age_s}; SameSite=Lax"

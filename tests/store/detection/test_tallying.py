@@ -1,4 +1,6 @@
-"""Laws of the fold: each settled trace is counted once, whatever happens to it and to whoever counts it."""
+"""Laws of tallying: each settled trace is counted once, whatever happens to it and to whoever counts
+it.
+"""
 
 from __future__ import annotations
 
@@ -11,19 +13,19 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from protocol.detection_rounds import Folded
+from protocol.detection_rounds import Tallied
 from protocol.storage import Freed, Outage
 from svc.domain.detect import table
 from svc.domain.detect.observed import MEASURES, OTHER, Observation, slot_of
 from svc.domain.detect.slots import SLOTS_PER_DAY, SLOTS_PER_HOUR
 from svc.domain.detect.table import DETECTORS
 from svc.store.accounts.projects import ProjectStore
-from svc.store.detection import due, folding, settled_traces, tallies
-from svc.store.detection.folding import FoldStore
+from svc.store.detection import due, settled_traces, tallies, tallying
 from svc.store.detection.tallies import TallyStore
+from svc.store.detection.tallying import PostgresTallyQueue
 from svc.store.detection.tidying import FINE, let_go, to_hours
 from svc.store.postgres.database import Connection, Database
-from svc.store.spans.traces import TraceStore
+from svc.store.spans.traces import PostgresTraceStore
 from tests.actors.every_await import Strike
 from tests.domain.detect.test_secrets import POSITIVES
 from tests.store.spans.test_rework import BOOK, DEAR, rework_of
@@ -74,17 +76,17 @@ async def write(store: Database, *spans: Any) -> None:
 
 
 async def settle(store: Database, at: datetime = NOW + timedelta(minutes=5)) -> None:
-    traces = TraceStore(store)
+    traces = PostgresTraceStore(store)
     for _ in range(3):
         await traces.settle(at, 10_000)
 
 
-async def fold_all(store: Database, fold: FoldStore | None = None) -> Folded:
-    """Fold until nothing waits; the sums of all rounds."""
-    fold = fold or FoldStore(store)
-    total = Folded()
-    while await fold.waiting():
-        done = await fold.fold(PROJECT)
+async def tally_all(store: Database, queue: PostgresTallyQueue | None = None) -> Tallied:
+    """Tally until nothing waits; the sums of all rounds."""
+    queue = queue or PostgresTallyQueue(store)
+    total = Tallied()
+    while await queue.waiting():
+        done = await queue.tally(PROJECT)
         assert done.held
         total = attrs.evolve(
             total,
@@ -97,7 +99,7 @@ async def fold_all(store: Database, fold: FoldStore | None = None) -> Folded:
 
 
 async def counted(store: Database) -> dict[str, Any]:
-    """All that the fold has written, by names instead of numbers."""
+    """All that tallying has written, by names instead of numbers."""
     cells = await fetch(
         store,
         "select b.measure, b.subject, b.detail, t.slot, t.bin, t.units, t.failures"
@@ -110,12 +112,12 @@ async def counted(store: Database) -> dict[str, Any]:
         " from tally_witness w join tally_bucket b on b.project_id = w.project_id and b.id = w.bucket_id"
         " order by 1, 2, 3, 4",
     )
-    folds = await fetch(store, "select trace_id, slot, spans, texts from trace_fold order by trace_id")
-    return {"cells": cells, "witnesses": witnesses, "folds": folds}
+    rows = await fetch(store, "select trace_id, slot, spans, texts from trace_fold order by trace_id")
+    return {"cells": cells, "witnesses": witnesses, "folds": rows}
 
 
 async def recounted(store: Database) -> dict[str, Any]:
-    """What there would be if all were folded for the first time now."""
+    """What there would be if all were tallied for the first time now."""
     await execute(
         store,
         "delete from tally",
@@ -126,7 +128,7 @@ async def recounted(store: Database) -> dict[str, Any]:
         "insert into fold_due (project_id, trace_id) select project_id, trace_id from trace"
         " order by md5(trace_id)",
     )
-    await fold_all(store)
+    await tally_all(store)
     return await counted(store)
 
 
@@ -154,10 +156,10 @@ async def test_settled_traces_are_counted_and_unsettled_ones_are_not(store: Data
     await begin(store)
     for number in range(1, 7):
         await write(store, *story(number, failing=number % 3 == 0))
-    assert await FoldStore(store).waiting() == []
+    assert await PostgresTallyQueue(store).waiting() == []
     await settle(store)
-    assert await FoldStore(store).waiting() == [PROJECT]
-    done = await fold_all(store)
+    assert await PostgresTallyQueue(store).waiting() == [PROJECT]
+    done = await tally_all(store)
     assert (done.traces, done.again, done.left_out, done.unread) == (6, 0, 0, 0)
     found = await counted(store)
     assert cell(found, "tool_error_rate", "tool:look") == [(6, 2)]
@@ -173,7 +175,7 @@ async def test_what_is_read_back_is_what_was_counted(store: Database) -> None:
     for number in range(1, 7):
         await write(store, *story(number, failing=number == 5, at=NOW + timedelta(minutes=number)))
     await settle(store, NOW + timedelta(hours=1))
-    await fold_all(store)
+    await tally_all(store)
     reads, first = TallyStore(store), slot_of(NOW)
     rates = await reads.rates(PROJECT, ("tool_error_rate", "tool:look", ""), first, first + 9)
     assert rates.slots.tolist() == [first, first + 1]
@@ -192,7 +194,7 @@ async def test_a_trace_that_changes_is_counted_as_it_is_and_once(store: Database
     await begin(store)
     await write(store, *story(1, failing=True)[:2])
     await settle(store)
-    await fold_all(store)
+    await tally_all(store)
     assert cell(await counted(store), "tool_error_rate", "tool:look") == []
     for again, failing in enumerate((True, False, True), start=1):
         # Sent again, ending later each time, so that it replaces what is there.
@@ -200,7 +202,7 @@ async def test_a_trace_that_changes_is_counted_as_it_is_and_once(store: Database
         late.end_time_unix_nano += again * 10_000_000_000
         await write(store, late)
         await settle(store)
-        done = await fold_all(store)
+        done = await tally_all(store)
         assert (done.traces, done.again) == (1, 1)
         found = await counted(store)
         assert cell(found, "tool_error_rate", "tool:look") == [(1, int(failing))]
@@ -212,11 +214,11 @@ async def test_a_trace_that_changes_is_counted_as_it_is_and_once(store: Database
 async def test_any_order_any_repetition_and_any_crash_end_in_the_same_numbers(
     store: Database, seed: int
 ) -> None:
-    """Spans in any pieces, re-sent and late; folds cut off anywhere; other prices; against a recount."""
+    """Spans in any pieces, re-sent and late; tallying cut off anywhere; other prices; against a recount."""
     await begin(store)
     dice = random.Random(seed)
     clock = MockClock()
-    folds = [FoldStore(store), FoldStore(store)]
+    queues = [PostgresTallyQueue(store), PostgresTallyQueue(store)]
     spans = [
         span for n in range(1, 25) for span in story(n, failing=n % 4 == 0, at=NOW + timedelta(minutes=3 * n))
     ]
@@ -231,8 +233,8 @@ async def test_any_order_any_repetition_and_any_crash_end_in_the_same_numbers(
         await settle(store, NOW + timedelta(hours=2))
         strike = Strike(dice.randint(1, 90), clock)
         trio.lowlevel.add_instrument(strike)
-        fold = dice.choice(folds)
-        await strike.run(lambda fold=fold: fold.fold(PROJECT))  # type: ignore[misc,arg-type]
+        queue = dice.choice(queues)
+        await strike.run(lambda queue=queue: queue.tally(PROJECT))  # type: ignore[misc,arg-type]
         trio.lowlevel.remove_instrument(strike)
         if dice.random() < 0.3:
             # The other replica finds the project held, until it has been given up.
@@ -240,7 +242,7 @@ async def test_any_order_any_repetition_and_any_crash_end_in_the_same_numbers(
         if dice.random() < 0.2:
             await rework(rework_of(store, "reprice", dice.choice((DEAR, BOOK))), apply=True)
     await execute(store, "update fold_state set holder = null")
-    await fold_all(store)
+    await tally_all(store)
     found = await counted(store)
     assert sum(units for units, _ in cell(found, "tool_error_rate", "tool:look")) > 10
     assert found == await recounted(store)
@@ -250,14 +252,14 @@ async def test_a_fold_that_is_killed_at_any_await_has_counted_all_or_nothing(
     store: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Between any two traces, too.
-    monkeypatch.setattr(folding, "_TURN_S", -1.0)
+    monkeypatch.setattr(tallying, "_TURN_S", -1.0)
     await begin(store)
     for number in range(1, 4):
         await write(store, *story(number, failing=number == 2))
     await settle(store)
-    fold, clock = FoldStore(store), MockClock()
+    queue, clock = PostgresTallyQueue(store), MockClock()
     empty = await counted(store)
-    await fold.fold(PROJECT)
+    await queue.tally(PROJECT)
     whole = await counted(store)
     at, struck = 0, 0
     while True:
@@ -265,11 +267,11 @@ async def test_a_fold_that_is_killed_at_any_await_has_counted_all_or_nothing(
         await execute(store, *_RESET)
         strike = Strike(at, clock)
         trio.lowlevel.add_instrument(strike)
-        await strike.run(lambda: fold.fold(PROJECT))  # type: ignore[arg-type]
+        await strike.run(lambda: queue.tally(PROJECT))  # type: ignore[arg-type]
         trio.lowlevel.remove_instrument(strike)
         now = await counted(store)
         assert now in (empty, whole)
-        await fold_all(store, fold)
+        await tally_all(store, queue)
         assert await counted(store) == whole
         if not strike.fell:
             break
@@ -304,8 +306,8 @@ async def test_a_fold_whose_connection_is_lost_at_any_statement_has_counted_all_
     await begin(store)
     await write(store, *story(1), *story(2, failing=True))
     await settle(store)
-    fold, run = FoldStore(store), store.run
-    await fold.fold(PROJECT)
+    queue, run = PostgresTallyQueue(store), store.run
+    await queue.tally(PROJECT)
     late = story(1, failing=True)[2]
     late.end_time_unix_nano += 10_000_000_000
     await write(store, late)
@@ -321,7 +323,7 @@ async def test_a_fold_whose_connection_is_lost_at_any_statement_has_counted_all_
         left[0] = lost + 1
         monkeypatch.setattr(store, "run", losing)
         try:
-            done = await fold.fold(PROJECT)
+            done = await queue.tally(PROJECT)
         except Outage:
             lost += 1
         else:
@@ -350,11 +352,11 @@ async def test_new_prices_change_what_was_counted_of_costs_and_nothing_else(stor
     for number in range(1, 6):
         await write(store, *story(number))
     await settle(store)
-    await fold_all(store)
+    await tally_all(store)
     before = await counted(store)
     await rework(rework_of(store, "reprice", DEAR), apply=True)
     await settle(store)
-    assert (await fold_all(store)).again == 5
+    assert (await tally_all(store)).again == 5
     after = await counted(store)
     differing = {r["measure"] for r in before["cells"] if r not in after["cells"]}
     assert differing == {"turn_cost"}
@@ -365,15 +367,15 @@ async def test_two_replicas_never_fold_a_project_at_once(store: Database) -> Non
     await begin(store)
     await write(store, *story(1), *story(2))
     await settle(store)
-    one_of_us, other = FoldStore(store), FoldStore(store)
-    done: list[Folded] = []
+    one_of_us, other = PostgresTallyQueue(store), PostgresTallyQueue(store)
+    done: list[Tallied] = []
 
-    async def run(fold: FoldStore) -> None:
-        done.append(await fold.fold(PROJECT))
+    async def run(queue: PostgresTallyQueue) -> None:
+        done.append(await queue.tally(PROJECT))
 
     async with trio.open_nursery() as nursery:
-        for fold in (one_of_us, other, one_of_us, other):
-            nursery.start_soon(run, fold)
+        for queue in (one_of_us, other, one_of_us, other):
+            nursery.start_soon(run, queue)
     assert sum(round_.traces for round_ in done) == 2
     assert not all(round_.held for round_ in done)
     assert await counted(store) == await recounted(store)
@@ -385,7 +387,7 @@ async def test_who_lost_a_project_while_looking_writes_nothing(
     await begin(store)
     await write(store, *story(1))
     await settle(store)
-    slow, quick = FoldStore(store), FoldStore(store)
+    slow, quick = PostgresTallyQueue(store), PostgresTallyQueue(store)
     whole = table.observe
 
     def taken(*arguments: Any) -> Any:
@@ -394,27 +396,27 @@ async def test_who_lost_a_project_while_looking_writes_nothing(
         return whole(*arguments)
 
     lost = trio.Event()
-    monkeypatch.setattr(folding, "observe", taken)
+    monkeypatch.setattr(tallying, "observe", taken)
     stolen = trio.Event()
-    hold = FoldStore._write
+    hold = PostgresTallyQueue._write
 
-    async def late(self: FoldStore, connection: Connection, *rest: Any) -> Folded:
+    async def late(self: PostgresTallyQueue, connection: Connection, *rest: Any) -> Tallied:
         if self is slow:
             assert stolen.is_set()
         return await hold(self, connection, *rest)
 
-    monkeypatch.setattr(FoldStore, "_write", late)
+    monkeypatch.setattr(PostgresTallyQueue, "_write", late)
     run = store.run
 
     async def interleaved(work: Any, **options: Any) -> Any:
         if lost.is_set() and not stolen.is_set():
             stolen.set()
             await execute(store, "update fold_state set held_until = now() - interval '1 second'")
-            assert (await quick.fold(PROJECT)).traces == 1
+            assert (await quick.tally(PROJECT)).traces == 1
         return await run(work, **options)
 
     monkeypatch.setattr(store, "run", interleaved)
-    assert not (await slow.fold(PROJECT)).held
+    assert not (await slow.tally(PROJECT)).held
     assert stolen.is_set()
     assert await counted(store) == await recounted(store)
 
@@ -423,7 +425,7 @@ async def test_spans_that_age_out_leave_what_was_counted(store: Database) -> Non
     await begin(store)
     await write(store, *story(1, failing=True), *story(2))
     await settle(store)
-    await fold_all(store)
+    await tally_all(store)
     before = await counted(store)
     await execute(
         store,
@@ -432,7 +434,7 @@ async def test_spans_that_age_out_leave_what_was_counted(store: Database) -> Non
         "update trace set stale = true, next_at = first_started_at",
     )
     await settle(store)
-    assert (await fold_all(store)).traces == 0
+    assert (await tally_all(store)).traces == 0
     assert await counted(store) == before
 
 
@@ -441,7 +443,7 @@ async def test_a_trace_that_has_gone_only_gives_up_its_place(store: Database) ->
     await write(store, *story(1))
     await settle(store)
     await execute(store, "delete from trace")
-    assert (await fold_all(store)).traces == 0
+    assert (await tally_all(store)).traces == 0
     assert (await counted(store))["cells"] == []
 
 
@@ -450,7 +452,7 @@ async def test_a_deleted_projects_traces_are_left_to_the_purge(store: Database) 
     await write(store, *story(1))
     await settle(store)
     await execute(store, "update project set deleted_at = now()")
-    assert await FoldStore(store).waiting() == []
+    assert await PostgresTallyQueue(store).waiting() == []
 
 
 async def test_a_detector_that_raises_costs_the_others_nothing(
@@ -461,7 +463,7 @@ async def test_a_detector_that_raises_costs_the_others_nothing(
     await settle(store)
     broken = attrs.evolve(DETECTORS["cost_drift"], observe=lambda *_: [][0])
     monkeypatch.setattr(table, "DETECTORS", {**DETECTORS, "cost_drift": broken})
-    done = await FoldStore(store).fold(PROJECT)
+    done = await PostgresTallyQueue(store).tally(PROJECT)
     assert done.failures == {"cost_drift": 1}
     found = await counted(store)
     assert cell(found, "turn_cost", "site:desk") == []
@@ -479,14 +481,14 @@ async def test_a_schema_of_the_taxonomy_judges_answers_and_a_reference_out_of_it
         "insert into call_site_intent (project_id, call_site_id, intent, output_schema)"
         """ values (1, 'writer', '', '{"required": ["name"]}')""",
     )
-    await fold_all(store)
+    await tally_all(store)
     assert cell(await counted(store), "malformed_rate", "site:writer") == [(1, 1)]
     await execute(
         store,
         """update call_site_intent set output_schema = '{"$ref": "http://127.0.0.1:1/schema.json"}'""",
         "insert into fold_due (project_id, trace_id) select project_id, trace_id from trace",
     )
-    await fold_all(store)
+    await tally_all(store)
     assert cell(await counted(store), "malformed_rate", "site:writer") == []
     assert cell(await counted(store), "output_shape", "site:writer") == [(1, 0)]
 
@@ -506,7 +508,7 @@ async def test_of_a_planted_secret_only_what_may_be_told_is_in_any_table_of_the_
         spans[2] = one(3, trace_id=trace_id, parent=1, name="execute_tool push", attributes=arguments)
         await write(store, *spans)
     await settle(store)
-    await fold_all(store, FoldStore(store, secret_key=b"k" * 32))
+    await tally_all(store, PostgresTallyQueue(store, secret_key=b"k" * 32))
     found = await fetch(
         store, "select distinct detail from tally_bucket where measure in ('secret_high', 'secret_low')"
     )
@@ -533,22 +535,22 @@ async def test_a_round_takes_so_many_traces_and_spans_and_says_that_there_is_mor
     for number in range(1, 8):
         await write(store, *story(number))
     await settle(store)
-    fold = FoldStore(store)
+    queue = PostgresTallyQueue(store)
     monkeypatch.setattr(settled_traces, "ROUND_TRACES", 2)
-    assert (done := await fold.fold(PROJECT)).traces == 2
+    assert (done := await queue.tally(PROJECT)).traces == 2
     assert done.more
     monkeypatch.setattr(settled_traces, "ROUND_TRACES", 200)
     monkeypatch.setattr(settled_traces, "ROUND_SPANS", 7)
-    assert (done := await fold.fold(PROJECT)).traces == 2
+    assert (done := await queue.tally(PROJECT)).traces == 2
     assert done.more
     monkeypatch.setattr(settled_traces, "ROUND_SPANS", 2)
     # One trace may be larger than any round.
-    assert (done := await fold.fold(PROJECT)).traces == 1
+    assert (done := await queue.tally(PROJECT)).traces == 1
     monkeypatch.setattr(settled_traces, "ROUND_BYTES", 10)
-    done = await fold.fold(PROJECT)
+    done = await queue.tally(PROJECT)
     assert (done.traces, done.unread, done.more) == (1, 2, True)
     monkeypatch.undo()
-    assert (await fold_all(store, fold)).traces == 1
+    assert (await tally_all(store, queue)).traces == 1
 
 
 async def test_of_a_huge_trace_only_so_many_payloads_are_read(
@@ -558,12 +560,12 @@ async def test_of_a_huge_trace_only_so_many_payloads_are_read(
     await write(store, *story(1))
     await settle(store)
     monkeypatch.setattr(settled_traces, "TRACE_TEXTS", 1)
-    done = await FoldStore(store).fold(PROJECT)
+    done = await PostgresTallyQueue(store).tally(PROJECT)
     assert (done.traces, done.spans, done.unread) == (1, 3, 1)
     await write(store, *story(2))
     await settle(store)
     monkeypatch.setattr(settled_traces, "TRACE_SPANS", 2)
-    done = await FoldStore(store).fold(PROJECT)
+    done = await PostgresTallyQueue(store).tally(PROJECT)
     assert (done.traces, done.spans, done.unread) == (1, 2, 0)
 
 
@@ -608,7 +610,7 @@ async def test_old_tallies_stand_in_hours_and_read_as_such_at_any_moment(
         await write(store, *story(number, failing=number == 3, at=old + timedelta(minutes=20 * number)))
     await write(store, *story(20))
     await settle(store)
-    await fold_all(store)
+    await tally_all(store)
     reads, name = TallyStore(store), ("tool_error_rate", "tool:look", "")
     first, end = slot_of(old), slot_of(NOW) + 1
     fine = await reads.rates(PROJECT, name, first, end)
@@ -623,7 +625,7 @@ async def test_old_tallies_stand_in_hours_and_read_as_such_at_any_moment(
         late.end_time_unix_nano += step * 5_000_000_000
         await write(store, late)
         await settle(store)
-        await fold_all(store)
+        await tally_all(store)
     assert len(seen) > 3
     hours = await reads.rates(PROJECT, name, first, end)
     assert set((hours.slots[:-1] % SLOTS_PER_HOUR).tolist()) == {0}
@@ -639,7 +641,7 @@ async def test_what_was_let_go_is_not_counted_again(store: Database) -> None:
     old = NOW - timedelta(days=2)
     await write(store, *story(1, failing=True, at=old), *story(2, failing=True))
     await settle(store)
-    await fold_all(store)
+    await tally_all(store)
     freed: list[Freed] = []
     await let_go(store, PROJECT, NOW - timedelta(days=1), freed.append)
     assert {one.table for one in freed} == {"tally", "tally_witness"}
@@ -650,7 +652,7 @@ async def test_what_was_let_go_is_not_counted_again(store: Database) -> None:
     late.end_time_unix_nano += 30_000_000_000
     await write(store, late)
     await settle(store)
-    assert (await fold_all(store)).again == 1
+    assert (await tally_all(store)).again == 1
     again = await counted(store)
     assert (again["cells"], again["witnesses"]) == (kept["cells"], kept["witnesses"])
     await let_go(store, PROJECT, NOW + timedelta(days=SLOTS_PER_DAY), freed.append)
@@ -662,7 +664,7 @@ async def test_what_is_known_of_subjects_goes_with_the_last_that_was_counted_of_
     await begin(store)
     await write(store, *story(1, at=NOW - timedelta(days=2)), *story(2))
     await settle(store)
-    await fold_all(store)
+    await tally_all(store)
     gone, here = ("tool:gone", "tool:look")
     cursor = slot_of(NOW)
     for subject in (gone, here):
@@ -704,11 +706,11 @@ async def test_what_waits_is_found_by_an_index(store: Database) -> None:
         "analyze",
     )
     for sql, values in (
-        (folding._WAITING, (10,)),
+        (tallying._WAITING, (10,)),
         (due._WAITING, ("d3", 10)),
         (settled_traces._DUE, (1, 200)),
-        (folding._TAKE, (1, list(range(200)))),
-        (folding._FOLDED, (1, [bytes(32)] * 200)),
+        (tallying._TAKE, (1, list(range(200)))),
+        (tallying._FOLDED, (1, [bytes(32)] * 200)),
         (tallies._READ, (1, "loop_rate", "7", "", 0, 10)),
     ):
         plan = await fetch(store, f"explain {sql}", *values)
@@ -724,7 +726,7 @@ async def test_every_measure_of_a_story_is_known(store: Database) -> None:
     await begin(store)
     await write(store, *story(1))
     await settle(store)
-    await fold_all(store)
+    await tally_all(store)
     assert {row["measure"] for row in (await counted(store))["cells"]} <= MEASURES.keys()
 
 
@@ -737,7 +739,7 @@ async def test_each_detector_says_how_many_traces_it_looked_at(
     for number in (1, 2, 3):
         await write(store, *story(number))
     await settle(store)
-    await fold_all(store)
+    await tally_all(store)
     evals = await fetch(store, "select classifier_id, sum(n)::int as n from l1_eval group by 1")
     looking = {name for name, detector in DETECTORS.items() if detector.observe is not None}
     assert {row["classifier_id"]: row["n"] for row in evals} == dict.fromkeys(looking - {"cost_drift"}, 3)

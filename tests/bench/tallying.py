@@ -1,9 +1,9 @@
 """`make bench-detect`, third part: the processor time that counting a settled span takes.
 
-    python -m tests.bench.folding [--spans 10000] [--rounds 3] [--keep FOLDER] [--hold]
+    python -m tests.bench.tallying [--spans 10000] [--rounds 3] [--keep FOLDER] [--hold]
 
 Two kinds of traffic are written into a database of its own and settled: the flood's, whose long texts came
-before, and agents', who resend their history. Then every trace is folded in rounds, each as if for the first
+before, and agents', who resend their history. Then every trace is tallied in rounds, each as if for the first
 time. Prints what this process took a span, PostgreSQL apart, and a digest of all that was counted: two trees
 can be measured in turns on one folder that is kept. With `--hold` it exits 1 when a span takes longer than
 `BAR_US` in both together; under load it does.
@@ -31,12 +31,12 @@ from svc.config.table import read_settings
 from svc.domain.intake import decoder
 from svc.domain.pricing import PriceBook
 from svc.runtime.garbage import collect_seldom
-from svc.store.detection.folding import FoldStore
+from svc.store.detection.tallying import PostgresTallyQueue
 from svc.store.postgres.clock import server_clock
 from svc.store.postgres.database import Connection, Database
 from svc.store.postgres.partitions import DayPartitions
 from svc.store.spans.call_sites import CallSites
-from svc.store.spans.traces import TraceStore
+from svc.store.spans.traces import PostgresTraceStore
 from svc.store.spans.writing import SpanStore
 from svc.wiring.open_store import open_store
 from tests.bench.load import fresh, make_template, text
@@ -174,7 +174,7 @@ async def fill(database: Database, spans: int) -> None:
         for body in bodies:
             for group in decode(Batch(project_id, body, REQUEST, now, 0.0)):
                 await store.write(group)
-    while (await TraceStore(database).settle(now + timedelta(hours=1), 1_000)).seen:
+    while (await PostgresTraceStore(database).settle(now + timedelta(hours=1), 1_000)).seen:
         pass
 
 
@@ -190,7 +190,7 @@ _FOLDED: Final = (
 
 
 async def forget(database: Database, project_id: int) -> None:
-    """As if none of its traces had been folded."""
+    """As if none of its traces had been tallied."""
 
     async def work(connection: Connection) -> None:
         for table in _FOLDED:
@@ -233,15 +233,15 @@ def parent_of(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
-async def measure(folder: Path, spans: int, rounds: int) -> float:
-    """Fold all of it so often; the worst of what a span took, in µs, PostgreSQL's with them."""
+async def measure(tally_updater: Path, spans: int, rounds: int) -> float:
+    """Tally all of it so often; the worst of what a span took, in µs, PostgreSQL's with them."""
     worst_us = 0.0
-    async with open_store(read_settings({"SVC_DATA_DIR": str(folder)})) as store:
+    async with open_store(read_settings({"SVC_DATA_DIR": str(tally_updater)})) as store:
         database = store.database
         if not await database.fetch("select from trace limit 1"):
             await fill(database, spans)
         await database.fetch("analyze", timeout_s=600)
-        fold = FoldStore(database, secret_key=SECRET_KEY)
+        queue = PostgresTallyQueue(database, secret_key=SECRET_KEY)
         # As the detecting process does.
         collect_seldom()
         [row] = await database.fetch("select pg_backend_pid() as pid")
@@ -251,11 +251,11 @@ async def measure(folder: Path, spans: int, rounds: int) -> float:
             for _ in range(rounds):
                 await forget(database, project_id)
                 began_s, began_server_s = time.process_time(), server_s(server)
-                folded = 0
-                while (done := await fold.fold(project_id)).traces:
-                    folded += done.spans
-                own_us = (time.process_time() - began_s) / folded * 1e6
-                taken.append((own_us, (server_s(server) - began_server_s) / folded * 1e6))
+                tallied = 0
+                while (done := await queue.tally(project_id)).traces:
+                    tallied += done.spans
+                own_us = (time.process_time() - began_s) / tallied * 1e6
+                taken.append((own_us, (server_s(server) - began_server_s) / tallied * 1e6))
             # The first is that of a process that has seen nothing yet.
             own, served = (median(column) for column in zip(*taken[1:], strict=True))
             worst_us = max(worst_us, own + served)
@@ -266,7 +266,7 @@ async def measure(folder: Path, spans: int, rounds: int) -> float:
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description="What folding takes a span.")
+    parser = argparse.ArgumentParser(description="What tallying takes a span.")
     parser.add_argument("--spans", type=int, default=10_000, help="of each kind of traffic")
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--keep", type=Path, help="a folder for the data, used again when it is there")
@@ -274,10 +274,10 @@ def main() -> None:
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="trace-svc-bench-") as own:
         os.chmod(own, 0o755)
-        folder = arguments.keep or Path(own) / "data"
-        print("\n### Folding: µs of processor time a span\n")
+        tally_updater = arguments.keep or Path(own) / "data"
+        print("\n### Tallying: µs of processor time a span\n")
         print("| spans | first round | later rounds | PostgreSQL | digest |\n|---|---|---|---|---|")
-        worst_us = trio.run(measure, folder, arguments.spans, arguments.rounds)
+        worst_us = trio.run(measure, tally_updater, arguments.spans, arguments.rounds)
     raise SystemExit(1 if arguments.hold and worst_us > BAR_US else 0)
 
 

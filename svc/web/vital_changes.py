@@ -18,7 +18,7 @@ _WORTH: Final = 1.2
 
 
 @attrs.frozen
-class Mover:
+class VitalChange:
     """How a figure moved: the factor, or None where it cannot be said; worse when it grew."""
 
     factor: float | None
@@ -43,16 +43,16 @@ class Mover:
         return "bad" if self.factor > 1 else "ok"
 
 
-def moved(now: float | None, past: float | None) -> Mover:
+def moved(now: float | None, past: float | None) -> VitalChange:
     """How a figure changed."""
-    return Mover(now / past if now is not None and past else None)
+    return VitalChange(now / past if now is not None and past else None)
 
 
-def moved_errors(now: Window, past: Window) -> Mover:
+def moved_errors(now: Window, past: Window) -> VitalChange:
     """Rates of few failures jump about: half a failure more on either side tames the factor."""
     if not now.failed and not past.failed:
-        return Mover(None)
-    return Mover(((now.failed + 0.5) / (now.n + 1)) / ((past.failed + 0.5) / (past.n + 1)))
+        return VitalChange(None)
+    return VitalChange(((now.failed + 0.5) / (now.n + 1)) / ((past.failed + 0.5) / (past.n + 1)))
 
 
 def enough(vital: Vital) -> bool:
@@ -70,7 +70,7 @@ def worst(vitals: Sequence[Vital]) -> str | None:
         name = vital.subject or "not known"
         for change, weight, text in (
             (
-                moved_errors(now, past) if now.failed >= 5 else Mover(None),
+                moved_errors(now, past) if now.failed >= 5 else VitalChange(None),
                 1.5,
                 f"fails in {words.percent(now.error_rate)} of traces,"
                 f" {words.percent(past.error_rate)} before",

@@ -14,7 +14,7 @@ import attrs
 import msgspec
 
 from svc.domain.quantities import writer
-from svc.domain.rca.population import label_of
+from svc.domain.rca.cohort import label_of
 from svc.web import words
 
 #: Mark, tone and word of each severity.
@@ -142,7 +142,7 @@ class ToldReport:
     hypotheses: Sequence[Hypothesis]
     settle: Sequence[str]
     checks: Sequence[Check]
-    populations: Sequence[tuple[str, Mapping[str, Any]]]
+    cohorts: Sequence[tuple[str, Mapping[str, Any]]]
     #: Of an agent: what it wrote at length, what to know of how it came about, numbers that nothing shows.
     text: str = ""
     notes: Sequence[str] = ()

@@ -1,7 +1,7 @@
 """What a case asks of a root-cause analysis: which traces count, what of them, and from when to when.
 
 Owns: `CaseQuestion` and `ask`, which reads the case's finding, its evidence and the buckets of its subject;
-and `hours_like`, the hours that are compared. `populations` calls them. Never reads a trace.
+and `hours_like`, the hours that are compared. `cohorts` calls them. Never reads a trace.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from svc.domain.detect.observed import MEASURES, SITE, TOOL, slot_of
 from svc.domain.detect.slots import BLOCKS, SLOTS_PER_DAY
 from svc.domain.detect.table import DETECTORS
 from svc.domain.rca.attributes import TELLING, BucketOf
-from svc.domain.rca.population import Claim
+from svc.domain.rca.cohort import Claim
 from svc.store.postgres.database import Connection
 
 #: What is before when the finding names no reference.
@@ -80,7 +80,7 @@ class CaseQuestion:
     #: Failures are what the detector counted, or, when the tallies cannot say, its witnesses.
     by_witness: frozenset[bytes] | None
     signature: str | None
-    #: Whether failures are sightings of secrets, whose signatures hold what tells one from another.
+    #: Whether failures are events of secrets, whose signatures hold what tells one from another.
     secret: bool
     names: Mapping[int, BucketOf]
     unit: float | None

@@ -1,6 +1,6 @@
 """What a root-cause analysis looks at: a finding's claim, its units before and after, and marks.
 
-Owns: `Claim`, `Unit`, `Population`, `Mark` and the closed list `ATTRIBUTES` with its groups. The store fills
+Owns: `Claim`, `Unit`, `Cohort`, `Mark` and the closed list `ATTRIBUTES` with its groups. The store fills
 them, the other modules of this package read them. Never decides anything.
 """
 
@@ -82,7 +82,7 @@ class Unit:
 
 
 @attrs.frozen(eq=False)
-class Population:
+class Cohort:
     """Units of the slots `[first, end)`, all of them or a sample of `total`. `noted` says in a sentence what
     else was left out.
     """

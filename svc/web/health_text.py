@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 import attrs
 
 from svc.web import words
-from svc.web.instruments import UntilVisible
+from svc.web.process_view import UntilVisible
 
 Tone = Literal["ok", "warn", "bad"]
 

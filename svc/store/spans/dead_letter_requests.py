@@ -90,7 +90,7 @@ class LetterHead:
 
 
 @attrs.frozen
-class Desk:
+class AuditScope:
     """Who deals with letters: the project and its organization, and the actor of the audit.
 
     Without an organization, as of letters that nobody can read a project from, there is no audit.
@@ -102,7 +102,7 @@ class Desk:
 
 
 @attrs.define(eq=False)
-class LetterDesk:
+class DeadLetterRequests:
     """All verbs raise `Outage`."""
 
     database: Database
@@ -158,8 +158,8 @@ class LetterDesk:
         )
         return [LetterRow(**dict(row.items())) for row in rows]
 
-    async def desks(self, ids: Sequence[int] | None, actor: str) -> list[Desk]:
-        """A desk for each project that has letters, or some of these; for the command line."""
+    async def scopes(self, ids: Sequence[int] | None, actor: str) -> list[AuditScope]:
+        """A scope for each project that has letters, or some of these; for the command line."""
         # The projects of the letters, by the key.
         rows = await self.database.fetch(
             "select letters.project_id, project.org_id from (select distinct project_id from dead_letter"
@@ -167,7 +167,7 @@ class LetterDesk:
             " left join project on project.id = letters.project_id order by 1",
             ids,
         )
-        return [Desk(row["project_id"], row["org_id"], actor) for row in rows]
+        return [AuditScope(row["project_id"], row["org_id"], actor) for row in rows]
 
     async def count(self, project_id: int, chosen: Chosen) -> int:
         """How many letters are meant."""
@@ -178,7 +178,7 @@ class LetterDesk:
         count: int = rows[0]["n"]
         return count
 
-    async def discard(self, desk: Desk, chosen: Chosen) -> Dealt:
+    async def discard(self, scope: AuditScope, chosen: Chosen) -> Dealt:
         """Delete letters for good."""
 
         async def work(connection: Connection) -> Dealt:
@@ -186,19 +186,19 @@ class LetterDesk:
             row: Any = await connection.fetchrow(
                 f"with gone as (delete from dead_letter where {_MINE} returning spans)"
                 " select count(*) as n, coalesce(sum(spans), 0)::bigint as spans from gone",
-                desk.project_id,
+                scope.project_id,
                 chosen.ids,
                 chosen.reason,
             )
             if row["n"]:
-                await _told(connection, "dead_letter.discard", desk, chosen, row["n"])
+                await _told(connection, "dead_letter.discard", scope, chosen, row["n"])
             return Dealt(row["n"], row["spans"])
 
         return await self.database.run(work)
 
     async def replay(
         self,
-        desk: Desk,
+        scope: AuditScope,
         chosen: Chosen,
         write: Callable[[Batch], Awaitable[Written]],
         bound: Bound = ONE_PRESS,
@@ -207,16 +207,16 @@ class LetterDesk:
 
         Cancellation: between two letters; what was written stays written.
         """
-        count = await self.count(desk.project_id, chosen)
+        count = await self.count(scope.project_id, chosen)
         if not count:
             return Dealt()
         await self.database.run(
-            lambda connection: _told(connection, "dead_letter.replay", desk, chosen, count)
+            lambda connection: _told(connection, "dead_letter.replay", scope, chosen, count)
         )
         after_id, until_s = 0, trio.current_time() + bound.seconds
         written = spans = stored = refused = 0
         while written + refused < bound.letters and trio.current_time() < until_s:
-            letter = await self._next(desk.project_id, chosen, after_id)
+            letter = await self._next(scope.project_id, chosen, after_id)
             if letter is None:
                 break
             after_id = letter.id
@@ -256,17 +256,19 @@ class LetterDesk:
         )
 
 
-async def _told(connection: Connection, action: Action, desk: Desk, chosen: Chosen, letters: int) -> None:
-    if desk.org_id is None:
+async def _told(
+    connection: Connection, action: Action, scope: AuditScope, chosen: Chosen, letters: int
+) -> None:
+    if scope.org_id is None:
         return
     ids = chosen.ids
     subject = "all" if ids is None else str(ids[0]) if len(ids) == 1 else "several"
     await record(
         connection,
         action,
-        actor=desk.actor,
-        org_id=desk.org_id,
-        project_id=desk.project_id,
+        actor=scope.actor,
+        org_id=scope.org_id,
+        project_id=scope.project_id,
         subject=("dead_letter", subject),
         details={"letters": letters} | ({} if chosen.reason is None else {"reason": chosen.reason[:200]}),
     )

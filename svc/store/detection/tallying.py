@@ -1,11 +1,13 @@
-"""Folding: settled traces become tallies, each exactly once, and anew when they change.
+"""Tallying: settled traces become tallies, each exactly once, and anew when they change.
 
 Owns the tables `fold_due`, `fold_state` and `trace_fold`, and the order of a round: hold the project, read
 some traces, let the detectors look at them outside any transaction, then in one transaction take their places
-off the queue, take out what they were folded as, and put in what they are now. A crash anywhere before the
-commit leaves everything as it was. Whoever lost the project meanwhile writes nothing. The folder calls it.
+off the queue, take out what they were tallied as, and put in what they are now. A crash anywhere before the
+commit leaves everything as it was. Whoever lost the project meanwhile writes nothing. The tally updater calls
+it.
 
-A trace of which spans or payloads have aged out since stays as it was folded: what was counted stays counted.
+A trace of which spans or payloads have aged out since stays as it was tallied: what was counted stays
+counted.
 """
 
 from __future__ import annotations
@@ -18,9 +20,9 @@ from uuid import UUID, uuid4
 import attrs
 import trio
 
-from protocol.detection_rounds import Folded
+from protocol.detection_rounds import Tallied
 from protocol.otlp.reading import WireSpan
-from svc.domain.detect.detector import Context, Schema
+from svc.domain.detect.detector import ObserverContext, Schema
 from svc.domain.detect.observed import Observation, detail, slot_of
 from svc.domain.detect.settled_trace import TEXTUAL, SettledTrace, SpanTexts, texts_of
 from svc.domain.detect.table import DETECTORS, observe
@@ -93,7 +95,7 @@ _TAKE: Final = """
 delete from fold_due where project_id = $1 and place = any($2::bigint[]) returning trace_id
 """
 
-# What these traces were folded as.
+# What these traces were tallied as.
 _FOLDED: Final = """
 select trace_id, spans, texts, body from trace_fold where project_id = $1 and trace_id = any($2::bytea[])
 """
@@ -105,7 +107,7 @@ select $1, d.detector, t.trace_id from unnest($2::text[]) as d (detector)
     cross join unnest($3::bytea[]) as t (trace_id)
 """
 
-# What they are folded as now.
+# What they are tallied as now.
 _NOTE: Final = """
 insert into trace_fold (project_id, trace_id, slot, spans, texts, body)
 select $1, * from unnest($2::bytea[], $3::integer[], $4::integer[], $5::integer[], $6::bytea[])
@@ -130,8 +132,8 @@ class _Looked:
 
 
 @attrs.define(eq=False)
-class FoldStore:
-    """Implements the `FoldShelf` port. Each is a holder of its own. All verbs raise `Outage`."""
+class PostgresTallyQueue:
+    """Implements the `TallyQueue` port. Each is a holder of its own. All verbs raise `Outage`."""
 
     database: Database
     #: The key of the digests by which secrets are distinguished.
@@ -142,31 +144,33 @@ class FoldStore:
     _schemas: dict[str, Schema] = attrs.field(factory=dict)
 
     async def waiting(self) -> Sequence[int]:
-        """Projects with traces to fold."""
+        """Projects with traces to tally."""
         return [row["id"] for row in await self.database.fetch(_WAITING, PROJECTS)]
 
-    async def fold(self, project_id: int) -> Folded:
+    async def tally(self, project_id: int) -> Tallied:
         """One round of a project: at most so many traces as `settled_traces` allows."""
         if not await self._hold(project_id):
-            return Folded(held=False)
+            return Tallied(held=False)
         due, context = await self.database.run(
             lambda connection: self._read(connection, project_id), readonly=True, snapshot=True
         )
         if not due.places:
             await self.database.fetch(_GIVE_UP, project_id, self.holder)
-            return Folded()
+            return Tallied()
         looked_by_trace = await _look(due.traces, context)
         await self._look_again(project_id, looked_by_trace, context)
         looked = list(looked_by_trace.values())
-        folded = await self.database.run(lambda connection: self._write(connection, project_id, due, looked))
+        tallied = await self.database.run(lambda connection: self._write(connection, project_id, due, looked))
         return attrs.evolve(
-            folded,
+            tallied,
             more=due.more,
             unread=sum(trace.due.unread for trace in looked),
             failures=dict(Counter(name for trace in looked for name in trace.failed)),
         )
 
-    async def _look_again(self, project_id: int, looked: dict[bytes, _Looked], context: Context) -> None:
+    async def _look_again(
+        self, project_id: int, looked: dict[bytes, _Looked], context: ObserverContext
+    ) -> None:
         """Look at whole traces where lean ones do not tell; one that is gone meanwhile was never there."""
         unsure = [trace_id for trace_id, trace in looked.items() if not trace.sure]
 
@@ -191,13 +195,13 @@ class FoldStore:
         rows = await self.database.fetch(_HOLD, project_id, self.holder, HELD_S)
         return bool(rows)
 
-    async def _read(self, connection: Connection, project_id: int) -> tuple[Due, Context]:
+    async def _read(self, connection: Connection, project_id: int) -> tuple[Due, ObserverContext]:
         due = await due_traces(connection, project_id)
         schemas: dict[str, tuple[str, Schema]] = {}
         for row in await connection.fetch(_SCHEMAS, project_id) if due.traces else ():
             if (compiled := self._compiled(row["schema"], row["hash"])) is not None:
                 schemas[row["call_site_id"]] = (detail(row["hash"][:12]), compiled)
-        return due, Context(schemas=schemas, secret_key=self.secret_key)
+        return due, ObserverContext(schemas=schemas, secret_key=self.secret_key)
 
     def _compiled(self, text: str, digest: str) -> Schema | None:
         if (schema := self._schemas.get(digest)) is not None:
@@ -210,10 +214,10 @@ class FoldStore:
 
     async def _write(
         self, connection: Connection, project_id: int, due: Due, looked: Sequence[_Looked]
-    ) -> Folded:
+    ) -> Tallied:
         state = await connection.fetchrow(_STILL, project_id, self.holder)
         if state is None:
-            return Folded(held=False)
+            return Tallied(held=False)
         horizon = Horizon(state["hours_before"], state["gone_before"])
         places = [position for positions in due.places.values() for position in positions]
         trace_ids = {row["trace_id"] for row in await connection.fetch(_TAKE, project_id, places)}
@@ -228,7 +232,7 @@ class FoldStore:
         resolved = await resolve(
             connection, project_id, (observation for trace in fresh for observation in trace.observations)
         )
-        entries = {trace.due.trace_id: _folded(trace.observations, resolved) for trace in fresh}
+        entries = {trace.due.trace_id: _tallied(trace.observations, resolved) for trace in fresh}
         old = {trace_id: unpacked(earlier[trace_id]["body"]) for trace_id in entries if trace_id in earlier}
         new_entries = [entry for of_trace in entries.values() for entry in of_trace]
         old_entries = [entry for of_trace in old.values() for entry in of_trace]
@@ -250,7 +254,7 @@ class FoldStore:
         ):
             await connection.execute(_ENCODE, project_id, list(self.encoded), new)
         await connection.execute(_GIVE_UP, project_id, self.holder)
-        return Folded(
+        return Tallied(
             traces=len(fresh),
             spans=sum(len(trace.due.rows) for trace in fresh),
             again=len(old),
@@ -258,7 +262,7 @@ class FoldStore:
         )
 
 
-async def _look(traces: Iterable[DueTrace], context: Context) -> dict[bytes, _Looked]:
+async def _look(traces: Iterable[DueTrace], context: ObserverContext) -> dict[bytes, _Looked]:
     """Have the detectors look at the traces that have spans."""
     looked: dict[bytes, _Looked] = {}
     began_s = trio.current_time()
@@ -272,7 +276,7 @@ async def _look(traces: Iterable[DueTrace], context: Context) -> dict[bytes, _Lo
     return looked
 
 
-def _looked(trace: DueTrace, context: Context) -> _Looked:
+def _looked(trace: DueTrace, context: ObserverContext) -> _Looked:
     texts: dict[bytes, SpanTexts] = {}
     sure = True
     complete = True
@@ -292,7 +296,7 @@ def _looked(trace: DueTrace, context: Context) -> _Looked:
 
 
 def _aged(earlier: Any, looked: _Looked) -> bool:
-    """Whether some of what the trace was folded from is gone."""
+    """Whether some of what the trace was tallied from is gone."""
     return earlier is not None and (
         len(looked.due.rows) < earlier["spans"] or looked.texts < earlier["texts"]
     )
@@ -302,7 +306,7 @@ def _name(observation: Observation) -> BucketName:
     return observation.measure, observation.subject, observation.detail
 
 
-def _folded(observations: Iterable[Observation], resolved: Resolved) -> list[Entry]:
+def _tallied(observations: Iterable[Observation], resolved: Resolved) -> list[Entry]:
     """What a trace is counted as, one entry a cell, in order."""
     cells: dict[tuple[int, int, int], Entry] = {}
     ids = resolved.ids

@@ -1,6 +1,6 @@
 """Everything between the database and the doors, built once: what is plugged into what.
 
-`svc/serve.py` builds one `House` and runs it. Holds no rule of its own: what an actor or a handler needs of
+`svc/serve.py` builds one `Service` and runs it. Holds no rule of its own: what an actor or a handler needs of
 another room is handed to it here.
 """
 
@@ -52,30 +52,30 @@ from svc.ingest.writer import Ingest
 from svc.runtime.clock import now
 from svc.runtime.files import connections_allowed
 from svc.runtime.watchdog import LoopWatchdog
-from svc.store.accounts.keys import KeyStore, matches
+from svc.store.accounts.keys import PostgresKeyStore, matches
 from svc.store.aggregates.cubes import CubeStore
 from svc.store.aggregates.rollups import RollupStore
 from svc.store.postgres.clock import server_clock
 from svc.store.postgres.database import Connection
 from svc.store.postgres.partitions import DayPartitions
 from svc.store.reads.query import QueryStore
-from svc.store.retention.purge import PurgeStore
+from svc.store.retention.purge import PostgresPurgeStore
 from svc.store.spans.call_sites import CallSites
 from svc.store.spans.dead_letters import DeadLetterStore
 from svc.store.spans.exporters import ExporterStore
-from svc.store.spans.traces import TraceStore
+from svc.store.spans.traces import PostgresTraceStore
 from svc.store.spans.writing import SpanStore
-from svc.web.instruments import OwnerLink
+from svc.web.process_view import OwnerLink
 from svc.web.site import Site
-from svc.wiring.agents import RequestDesk, agent_loops, ambient, launcher_state, mcp_url
-from svc.wiring.alert_post import AlertPost
+from svc.wiring.agents import StoredRunRequests, agent_loops, ambient, launcher_state, mcp_url
+from svc.wiring.alert_dispatcher import AlertDispatcher
 from svc.wiring.alerts import OwnLooks, alert_loops, copy_name
 from svc.wiring.attempts import shared_attempts
 from svc.wiring.compiled import compiled_loops
 from svc.wiring.detecting import detecting_loop
 from svc.wiring.keeping import leases, optional_loops, retention_report
 from svc.wiring.open_store import Store
-from svc.wiring.pages import DemoProcess, RunningProcess, instruments_of, site
+from svc.wiring.pages import DemoProcess, RunningProcess, process_view_of, site
 from svc.wiring.people import invitation_loop, means, sign_ins
 from svc.wiring.pools import Pools, replica_loops
 from svc.wiring.prices import shared_prices
@@ -86,7 +86,7 @@ from svc.wiring.tee import Teeing
 from svc.wiring.tls import Tls
 
 
-class House:
+class Service:
     """Everything between the database and the doors, built once."""
 
     def __init__(
@@ -115,7 +115,7 @@ class House:
         self.keys = Keys(self.verdicts, send)
         self.days = DayPartitions(pools.upkeep, settings.trace_ttl_days)
         self.hashers = trio.CapacityLimiter(HASHERS)
-        self.shelf = KeyStore(pools.admission, self.hashers)
+        self.key_store = PostgresKeyStore(pools.admission, self.hashers)
         self.metrics = Metrics()
         self.safekeeping, self.teeing = Safekeeping.of(settings), Teeing.of(settings)
         self.intake = self._intake()
@@ -138,7 +138,7 @@ class House:
         self.means = means(
             settings, *databases, self.keys, self.hashers, now, self.process, pools.history, runner
         )
-        self.post = cast(AlertPost, self.means.alerts)
+        self.dispatcher = cast(AlertDispatcher, self.means.alerts)
         self.owner_link, self.demo = OwnerLink(now), DemoProcess()
         api = Api(self.means, ROUTES)
         app = App(self.keys, queries, self.health, self.metrics, api, self._pages()).build()
@@ -194,10 +194,10 @@ class House:
         return Ingest(decoder(self.prices, self.observations), spans)
 
     def _pages(self) -> Site:
-        instruments = instruments_of(
+        process_view = process_view_of(
             self.settings, self.intake, self.process, self.owner_link, self.demo, self.prices
         )
-        return site(self.means, instruments)
+        return site(self.means, process_view)
 
     def _health(self, buried_before: int) -> Health:
         embedded = self.store.embedded
@@ -229,7 +229,7 @@ class House:
             quotas=self.intake.quotas,
             tally=self.tally,
             roller=self.roller_tally,
-            folder=lambda: self.detection.counts("trace-folder"),
+            tallying=lambda: self.detection.counts("trace-folder"),
             sweep=self.sweep_tally,
             keys=lambda: keys_snapshot(self.verdicts),
             sign_ins=lambda: sign_ins(self.means),
@@ -277,9 +277,11 @@ class House:
         vitals = self.board.enrol(name, spare=True)
         return lambda: HourBuilder(hours=hours, now=self._server_time, vitals=vitals, round_s=round_s), vitals
 
-    def _roller(self, name: str, shelf: TraceStore, traces: int) -> tuple[Callable[[], Actor], Vitals]:
+    def _roller(
+        self, name: str, store: PostgresTraceStore, traces: int
+    ) -> tuple[Callable[[], Actor], Vitals]:
         now, tally, vitals = self._server_time, self.roller_tally, self.board.enrol(name, spare=True)
-        return lambda: TraceRoller(shelf=shelf, now=now, tally=tally, vitals=vitals, traces=traces), vitals
+        return lambda: TraceRoller(store=store, now=now, tally=tally, vitals=vitals, traces=traces), vitals
 
     def loops(self) -> list[tuple[Callable[[], Actor], Vitals]]:
         """The actors that run until they are cancelled, in the order of their start."""
@@ -291,7 +293,7 @@ class House:
                 lambda: KeyCache(
                     verdicts=self.verdicts,
                     mailbox=self.questions,
-                    shelf=self.shelf,
+                    store=self.key_store,
                     matches=matches,
                     now=now,
                     vitals=cache,
@@ -299,15 +301,18 @@ class House:
                 ),
                 cache,
             ),
-            (lambda: RevocationListener(verdicts=self.verdicts, shelf=self.shelf, vitals=listener), listener),
+            (
+                lambda: RevocationListener(verdicts=self.verdicts, store=self.key_store, vitals=listener),
+                listener,
+            ),
             self._builder(CubeStore(self.pools.upkeep), "cube-builder", CUBES_ROUND_S),
             (lambda: ExporterWriter(write=self._write_exporters, vitals=exporters), exporters),
             self._builder(RollupStore(self.pools.upkeep), "rollup-writer", ROLLUPS_ROUND_S),
-            (lambda: Purger(shelf=PurgeStore(self.pools.upkeep), now=now, vitals=purger), purger),
+            (lambda: Purger(store=PostgresPurgeStore(self.pools.upkeep), now=now, vitals=purger), purger),
             (lambda: Partitioner(calendar=self.days, now=now, vitals=partitioner), partitioner),
-            self._roller("trace-roller", TraceStore(self.pools.upkeep), ROUND_TRACES),
+            self._roller("trace-roller", PostgresTraceStore(self.pools.upkeep), ROUND_TRACES),
             # One at a time: each is a transaction of its own.
-            self._roller("large-trace-roller", TraceStore(self.pools.upkeep, large=True), 1),
+            self._roller("large-trace-roller", PostgresTraceStore(self.pools.upkeep, large=True), 1),
             detecting_loop(
                 self.settings,
                 self.store.database.address,
@@ -324,9 +329,9 @@ class House:
 
     def _duties(self) -> list[tuple[Callable[[], Actor], Vitals]]:
         """What is done now and then, some of it by one replica alone."""
-        desk, tee = self._desk(), self.teeing.loops(self.board)
+        requests, tee = self._run_requests(), self.teeing.loops(self.board)
         loops = alert_loops(self.pools, self.board, self._looks(), self.alerts)
-        loops += tee + agent_loops(self.settings, self.pools.upkeep, desk, self.launcher, self.board)
+        loops += tee + agent_loops(self.settings, self.pools.upkeep, requests, self.launcher, self.board)
         duties = leases(self.settings)
         loops.append(invitation_loop(self.means, self.board))
         loops += optional_loops(self.settings, self.pools.upkeep, self.board, self.sweep_tally, duties)
@@ -359,16 +364,16 @@ class House:
 
     def _looks(self) -> OwnLooks:
         name = copy_name(self.settings)
-        return OwnLooks(self.post, self.health.ingest, self.safekeeping, self.tls, now(), name)
+        return OwnLooks(self.dispatcher, self.health.ingest, self.safekeeping, self.tls, now(), name)
 
     def bound_to(self, port: int) -> None:
         """The front listens there."""
-        self.port = self.post.port = port
+        self.port = self.dispatcher.port = port
 
-    def _desk(self) -> RequestDesk:
-        return RequestDesk(
+    def _run_requests(self) -> StoredRunRequests:
+        return StoredRunRequests(
             self.pools.upkeep,
-            KeyStore(self.pools.admission, self.hashers),
+            PostgresKeyStore(self.pools.admission, self.hashers),
             self.means.seals,
             lambda: mcp_url(self.settings, self.port),
             self.keys.evict,

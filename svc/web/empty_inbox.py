@@ -12,8 +12,8 @@ from typing import Final, Literal
 
 import attrs
 
+from svc.domain.detect.finding_text import subject_of
 from svc.domain.detect.table import DETECTORS, lacking
-from svc.domain.detect.telling import subject_of
 from svc.store.detection.bucket_reports import BucketReports
 from svc.store.detection.detector_health import DetectorHealthStore
 from svc.store.detection.detector_settings import DetectorSettingStore
@@ -37,7 +37,7 @@ class Learning:
 
 
 @attrs.frozen
-class Ladder:
+class EmptyInbox:
     """The step, and what there is to tell of it."""
 
     step: Step
@@ -47,11 +47,11 @@ class Ladder:
     learning_count: int = 0
 
 
-async def ladder_of(visit: Visit) -> Ladder:
+async def empty_inbox_of(visit: Visit) -> EmptyInbox:
     """The step of the visit's project."""
     steps = await OnboardingReads(visit.means.database).steps(visit.project.id)
     if steps.trace is None:
-        return Ladder("listening" if steps.keys and steps.used_at is not None else "connect")
+        return EmptyInbox("listening" if steps.keys and steps.used_at is not None else "connect")
     database, now = visit.means.questions, visit.means.now()
     settings = await DetectorSettingStore(database).of(visit.project.id)
     running = [
@@ -60,7 +60,7 @@ async def ladder_of(visit: Visit) -> Ladder:
         if settings[name].enabled and lacking(detector, visit.means.installed) is None
     ]
     if not running:
-        return Ladder("off")
+        return EmptyInbox("off")
     health = await DetectorHealthStore(database).of(visit.project.id, now)
     judged = [detector.judged_at for detector in health.detectors.values() if detector.judged_at is not None]
     armed, learning = 0, []
@@ -86,7 +86,7 @@ async def ladder_of(visit: Visit) -> Ladder:
             elif report.state in ("armed", "alarm", "quiet"):
                 armed += 1
     learning.sort(key=lambda one: (one.ready_at is None, one.ready_at or now, one.name))
-    return Ladder(
+    return EmptyInbox(
         "watching" if armed else "learning",
         max(judged, default=None),
         armed,
