@@ -189,6 +189,8 @@ def test_the_first_page_claims_only_what_stands_elsewhere() -> None:
     assert [
         size for size in sizes if size not in (ROOT / "deploy/README.md").read_text(encoding="utf-8")
     ] == []
+    (folders,) = re.findall(r"Data is kept in `(.*?)` \(as root in\s`(.*?)`\)", page)
+    assert "| `SVC_DATA_DIR` | path | {}, for root {} |".format(*folders) in tables()["settings"]
     assert f"{len(TOOLS)} read-only tools" in page
     assert "Nine detectors run" in page
     assert tables()["detectors"].count("| always |") == 9
