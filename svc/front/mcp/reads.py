@@ -16,6 +16,7 @@ from svc.store.detection.findings import FindingStore
 from svc.store.detection.taxonomy import TaxonomyStore
 from svc.store.postgres.database import Database
 from svc.store.reads.call_sites import CallSiteReads
+from svc.store.reads.first_look import FirstLookReads
 from svc.store.reads.payloads import ROOM_BYTES, Opening
 from svc.store.reads.projects import ProjectReads
 from svc.store.reads.query import QueryStore
@@ -40,6 +41,7 @@ class Reads:
     queries: QueryStore
     detectors: DetectorSettingStore
     runs: RunReads
+    first_look: FirstLookReads
     now: Callable[[], datetime]
     #: What detectors need and this install has.
     installed: frozenset[str] = frozenset()
@@ -80,6 +82,7 @@ class Reads:
             queries,
             DetectorSettingStore(database),
             RunReads(database),
+            FirstLookReads(history),
             now,
             installed,
             ambient,
