@@ -39,7 +39,6 @@ from svc.front.api.table import ROUTES
 from svc.front.app import App
 from svc.front.health import Health, Ledger, Pulse
 from svc.front.mcp.endpoint import Mcp
-from svc.front.mcp.reads import Reads
 from svc.front.metrics import Metrics, Sources
 from svc.front.otlp.grpc import OtlpGrpc
 from svc.front.otlp.http import OtlpHttp
@@ -67,13 +66,14 @@ from svc.store.spans.traces import PostgresTraceStore
 from svc.store.spans.writing import SpanStore
 from svc.web.process_view import OwnerLink
 from svc.web.site import Site
-from svc.wiring.agents import StoredRunRequests, agent_loops, ambient, launcher_state, mcp_url
+from svc.wiring.agents import StoredRunRequests, agent_loops, launcher_state, mcp_url
 from svc.wiring.alert_dispatcher import AlertDispatcher
 from svc.wiring.alerts import OwnLooks, alert_loops, copy_name
 from svc.wiring.attempts import shared_attempts
 from svc.wiring.compiled import compiled_loops
 from svc.wiring.detecting import detecting_loop
 from svc.wiring.keeping import leases, optional_loops, retention_report
+from svc.wiring.mcp import mcp_endpoint
 from svc.wiring.open_store import Store
 from svc.wiring.pages import DemoProcess, RunningProcess, process_view_of, site
 from svc.wiring.people import invitation_loop, means, sign_ins
@@ -143,7 +143,8 @@ class Service:
         api = Api(self.means, ROUTES)
         app = App(self.keys, queries, self.health, self.metrics, api, self._pages()).build()
         self.connection_limiter = ConnectionLimiter(connections_allowed)
-        self.door = self._door(self._mcp(queries), app)
+        mcp = mcp_endpoint(settings, pools, self.keys, self.means, queries)
+        self.door = self._door(mcp, app)
         self.grpc = OtlpGrpc(intake=self.intake, keys=self.keys, callers=self.means.callers)
         self.metrics.watch(self._sources())
 
@@ -157,24 +158,6 @@ class Service:
             quotas=Quotas(quota_sizes(self.settings)),
             no_disk=self.safekeeping.refuses,
             hears=self.teeing.hears,
-        )
-
-    def _mcp(self, queries: QueryStore) -> Mcp:
-        means, provider = self.means, ambient(self.settings)
-        return Mcp(
-            self.keys,
-            Reads.of(
-                self.pools.questions,
-                queries,
-                now,
-                means.installed,
-                provider,
-                self.pools.history,
-                extensions=self.settings.mcp_extensions,
-            ),
-            means.concurrency,
-            enabled=not self.settings.auth_disabled,
-            surroundings=means.surroundings,
         )
 
     def _door(self, mcp: Mcp, app: Any) -> Door:

@@ -112,7 +112,7 @@ async def test_it_is_over_when_the_tool_works_and_not_when_a_baseline_is_there(s
 
 async def test_its_case_has_a_report_and_pages_that_compare_nothing(store: Database) -> None:
     await looked(store, LAST, *broken(8))
-    analyst = CaseAnalyst(shelf=RuleReports(store), now=lambda: datetime.now(UTC), counts=Counter())
+    analyst = CaseAnalyst(store=RuleReports(store), now=lambda: datetime.now(UTC), counts=Counter())
     await analyst.round()
     case = await CaseStore(store).one(PROJECT, "C-1", datetime.now(UTC))
     assert case is not None
