@@ -354,6 +354,10 @@ ALL_REFUSED: Final = BAD_REQUEST.saying("no span in the batch can be stored")
 UNKNOWN_DATASET: Final = Refusal(400, "QUERY.UNKNOWN_DATASET", "unknown dataset '{value}'")
 UNKNOWN_FIELD: Final = Refusal(400, "QUERY.UNKNOWN_FIELD", "unknown field '{field}' for dataset '{dataset}'")
 UNKNOWN_INTERVAL: Final = Refusal(400, "QUERY.UNKNOWN_INTERVAL", "unknown interval '{value}'")
+UNKNOWN_MEASURE: Final = Refusal(
+    400, "QUERY.UNKNOWN_MEASURE", "unknown measure '{measure}' for dataset '{dataset}'"
+)
+UNKNOWN_TIME: Final = Refusal(400, "QUERY.UNKNOWN_TIME", "unknown time '{value}' for dataset '{dataset}'")
 INVALID_RANGE: Final = Refusal(400, "QUERY.INVALID_RANGE", "the range cannot be used")
 SEARCH_UNSUPPORTED: Final = Refusal(
     400, "QUERY.SEARCH_UNSUPPORTED", "dataset '{dataset}' does not support search"

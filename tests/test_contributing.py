@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from svc.config.table import setting_rows
+from tests.house import ROOMS
 
 ROOT = Path(__file__).parent.parent
 PAGES = {name: (ROOT / name).read_text(encoding="utf-8") for name in ("CONTRIBUTING.md", "SECURITY.md")}
@@ -20,6 +21,17 @@ def test_every_path_exists() -> None:
     named = set(re.findall(r"`((?:svc|actors|protocol|tests|deploy|\.ci)/[\w./]*)`", text))
     assert len(named) > 15
     assert [path for path in named if "NNNN" not in path and not (ROOT / path).exists()] == []
+
+
+def test_the_layout_names_every_room() -> None:
+    named = re.findall(r"^\| ((?:`[\w/.]+`(?:, )?)+) \|", PAGES["CONTRIBUTING.md"], re.M)
+    rooms = {room.rstrip("/") for cell in named for room in re.findall(r"`([^`]+)`", cell)}
+    # The store's own rooms are named in its line.
+    wanted = {room for room in ROOMS if not room.startswith("svc/store/")} | {"svc/store", "tests", "deploy"}
+    assert wanted - rooms == set()
+    (store,) = re.findall(r"^\| `svc/store/` \| (.*) \|$", PAGES["CONTRIBUTING.md"], re.M)
+    inner = {room.removeprefix("svc/store/") for room in ROOMS if room.startswith("svc/store/")}
+    assert inner - {name.rstrip("/") for name in re.findall(r"`([\w/]+)`", store)} == set()
 
 
 def test_every_make_target_exists() -> None:

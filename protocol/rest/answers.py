@@ -9,38 +9,79 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from protocol.rest.accounts import Instant
 
 
-class Counted(msgspec.Struct):
-    """How many rows; on `metric_rollups` the sum of their values, which may have a fraction."""
+class Measured(msgspec.Struct, kw_only=True):
+    """A count, and beside it the value of the measure that was asked for, under its name.
+
+    `cost` is decimal text in USD, durations are milliseconds, `tokens` are sums by kind with their total;
+    null where nothing is known. On `metric_rollups` the count is the sum of values, maybe with a fraction.
+    """
 
     count: int | float
+    errors: int | UnsetType = UNSET
+    error_rate: float | UnsetType | None = UNSET
+    cost: str | UnsetType | None = UNSET
+    unpriced_spans: int | UnsetType = UNSET
+    tokens: dict[str, int | None] | UnsetType | None = UNSET
+    duration_p50: float | UnsetType | None = UNSET
+    duration_p95: float | UnsetType | None = UNSET
+    duration_p99: float | UnsetType | None = UNSET
+    traces: int | UnsetType = UNSET
+    sessions: int | UnsetType = UNSET
+    users: int | UnsetType = UNSET
 
 
-class Bucket(msgspec.Struct):
-    """One interval and its count."""
+class Headed(msgspec.Struct, kw_only=True):
+    """What an answer says of itself: its measure with the unit, its time, and notes."""
+
+    measure: str | UnsetType = UNSET
+    unit: str | UnsetType | None = UNSET
+    by: str | UnsetType = UNSET
+    notes: list[str] | UnsetType = UNSET
+
+
+class Counted(Measured, kw_only=True):
+    """How many rows match, and the measure over all of them, headed as `Headed`."""
+
+    measure: str | UnsetType = UNSET
+    unit: str | UnsetType | None = UNSET
+    by: str | UnsetType = UNSET
+    notes: list[str] | UnsetType = UNSET
+
+
+class Bucket(Measured, kw_only=True):
+    """One interval."""
 
     bucket_start: Instant
-    count: int | float
 
 
-class Buckets(msgspec.Struct):
-    """Every interval of the range, ascending, empty ones with 0."""
+class Series(msgspec.Struct):
+    """The buckets of one value of a field."""
 
+    value: str | int | float | bool | None
     buckets: list[Bucket]
 
 
-class Facet(msgspec.Struct):
+class Buckets(Headed, kw_only=True):
+    """Every interval of the range, ascending, empty ones with 0; by the largest values of a field as well."""
+
+    buckets: list[Bucket]
+    group_by: str | UnsetType = UNSET
+    series: list[Series] | UnsetType = UNSET
+
+
+class Facet(Measured, kw_only=True):
     """A value and how often it is there; null counts rows without one."""
 
     value: str | int | float | bool | None
-    count: int | float
 
 
-class Ranked(msgspec.Struct):
-    """The most frequent values of a field, most frequent first."""
+class Ranked(Headed, kw_only=True):
+    """The values of a field with the most rows, or the most of the measure, first."""
 
     field: str
     facets: list[Facet]
@@ -59,6 +100,7 @@ class FoundPage(msgspec.Struct):
 
     rows: list[FoundRow]
     next_cursor: str | None
+    notes: list[str] | UnsetType = UNSET
 
 
 class SpanPayload(msgspec.Struct):

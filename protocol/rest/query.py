@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Literal, TypeVar
 from uuid import UUID
 
 import msgspec
@@ -22,6 +22,9 @@ SEARCH_LIMIT_MAX: Final = 1000
 Q_MAX: Final = 1000
 TOP_N_DEFAULT: Final = 20
 TOP_N_MAX: Final = 100
+#: Series of a timeseries by the values of a field.
+SERIES_DEFAULT: Final = 5
+SERIES_MAX: Final = 20
 
 
 class Range(msgspec.Struct, forbid_unknown_fields=True, rename={"from_": "from"}):
@@ -37,6 +40,8 @@ class CountBody(msgspec.Struct, forbid_unknown_fields=True):
     dataset: str
     range: Range | None = None
     filters: dict[str, FilterValue] | None = None
+    by: str | None = None
+    measure: str | None = None
 
 
 class TimeseriesBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -46,6 +51,10 @@ class TimeseriesBody(msgspec.Struct, forbid_unknown_fields=True):
     interval: str
     range: Range
     filters: dict[str, FilterValue] | None = None
+    by: str | None = None
+    measure: str | None = None
+    group_by: str | None = None
+    top_n: int | None = None
 
 
 class FacetsBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -56,6 +65,9 @@ class FacetsBody(msgspec.Struct, forbid_unknown_fields=True):
     range: Range | None = None
     filters: dict[str, FilterValue] | None = None
     top_n: int | None = None
+    by: str | None = None
+    measure: str | None = None
+    sort: Literal["descending", "ascending"] | None = None
 
 
 class SearchBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -68,6 +80,7 @@ class SearchBody(msgspec.Struct, forbid_unknown_fields=True):
     filters: dict[str, FilterValue] | None = None
     limit: int | None = None
     cursor: str | None = None
+    by: str | None = None
 
 
 Body = TypeVar("Body", bound=msgspec.Struct)

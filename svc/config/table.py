@@ -443,6 +443,12 @@ class Settings:
         "false",
         "Single-user mode: whoever reaches the service owns it, and `/mcp` is off.",
     )
+    mcp_extensions: bool = setting(
+        "SVC_MCP_EXTENSIONS",
+        BOOLEAN,
+        "true",
+        "Whether MCP tools take arguments beyond the published interface; false lists exactly its own.",
+    )
     auth_passwords: bool = setting(
         "SVC_AUTH_PASSWORDS",
         BOOLEAN,

@@ -92,7 +92,11 @@ class CaseKeeper:
     async def _project(self, project_id: int) -> None:
         standing = await self.work.standing(project_id, self.now())
         active: list[_Known] = []
-        decisions = [(finding, _withheld(finding)) for finding in standing]
+        reported_ids = {finding.id for finding in standing if _reported_only(finding)}
+        for finding in standing:
+            if finding.id in reported_ids:
+                await self._report(project_id, finding)
+        decisions = [(finding, _withheld(finding)) for finding in standing if finding.id not in reported_ids]
         confirmed_causes = {
             (finding.cause.detector, finding.subject)
             for finding, reason in decisions
@@ -116,6 +120,13 @@ class CaseKeeper:
             if finding.recovered_at is not None and not finding.closed:
                 await self.findings.recover(project_id, finding.id, finding.recovered_at)
                 self.counts["recovered"] += 1
+
+    async def _report(self, project_id: int, finding: Standing) -> None:
+        """Confirm what has failed from the start; there is too little for a case yet."""
+        if not finding.confirmed:
+            ruling = Triage("positive", "confirm", _because(finding))
+            await self.findings.rule(project_id, finding.id, ruling, RULE, self.now())
+            self.counts["confirmed"] += 1
 
     async def _withhold(self, project_id: int, finding: Standing, why: str) -> None:
         if finding.summary != why:
@@ -256,9 +267,21 @@ class CaseKeeper:
         return explained_by_tool(growths[0] * calls, growths[1])
 
 
+def _reported_only(finding: Standing) -> bool:
+    """Whether it has failed from the start in too few traces for a case: then it is only shown."""
+    return (
+        finding.payload.get("from_birth") == "finding"
+        and finding.decided_by in (None, "rule")
+        and finding.case_id is None
+        and not finding.closed
+    )
+
+
 def _withheld(finding: Standing) -> str | None:
     """Why the rule withholds a finding; None: it is confirmed by it."""
     if finding.payload.get("confirm") == "at_once":
+        return None
+    if finding.payload.get("from_birth") == "case":
         return None
     rule = finding.payload.get("rule")
     if rule is None:
@@ -286,6 +309,8 @@ def _withheld(finding: Standing) -> str | None:
 def _because(finding: Standing) -> str:
     if finding.payload.get("confirm") == "at_once":
         return "Confirmed: one sighting of such a secret is enough."
+    if finding.payload.get("from_birth") is not None:
+        return "Confirmed: it has failed from its first traces on, more often than chance explains."
     return "Confirmed: all conditions of the rule hold."
 
 

@@ -88,6 +88,8 @@ class Scope:
     tuning: Mapping[str, float]
     live: Sequence[LiveFinding]
     moves: Mapping[str, ReferenceMove]
+    #: Subjects by when they appeared, of the measures that were asked for.
+    orders: dict[str, Mapping[str, int]] = attrs.field(factory=dict)
 
 
 @attrs.define(eq=False)

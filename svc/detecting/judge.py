@@ -90,9 +90,22 @@ class Judge(DetectorRunner):
         # What people said is normal may begin before what the engine needs.
         begin = min([begin, *(slot_at(m.from_at.timestamp()) for m in scope.moves.values())])
         counts = await self.stores.evidence.counted(project_id, bucket, begin, until)
+        order = await self._order(scope, bucket, stored_state)
         return await trio.to_thread.run_sync(
-            judge, stored_state, first, counts, scope.months, scope.tuning, until
+            judge, stored_state, first, counts, scope.months, scope.tuning, until, order
         )
+
+    async def _order(self, scope: Scope, bucket: Watched, stored_state: BucketState | None) -> int:
+        """Which subject of its measure appeared before which: those that learn share their false alarms."""
+        rate = None if stored_state is None else stored_state.rate
+        if self.detector.engine != "rate" or (rate is not None and rate.reference is not None):
+            return 1
+        if bucket.measure not in scope.orders:
+            scope.orders[bucket.measure] = await self.stores.evidence.appearances(
+                scope.project_id, bucket.measure
+            )
+        orders = scope.orders[bucket.measure]
+        return orders.get(bucket.subject, len(orders) + 1)
 
     async def _tell(self, scope: Scope, bucket: Watched, judged: Judgement) -> str:
         """Tell the findings what changed, oldest first, and close those that late news undid."""

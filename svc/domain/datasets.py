@@ -10,17 +10,26 @@ from typing import Final, Literal
 
 import attrs
 
+from svc.domain.measures import MEASURES, MeasureName
+
 FieldType = Literal["text", "trace_id", "span_id"]
-Measure = Literal["count", "sum"]
+CountedAs = Literal["count", "sum"]
+#: When a row came here, and when what it tells of began.
+TimeColumn = Literal["created_at", "started_at"]
 
 
 @attrs.frozen
 class Field:
-    """A field that can be filtered by equality, and counted by value when it is facetable."""
+    """A field that can be filtered by equality, and counted by value when it is facetable.
+
+    `counted_ahead` says that the cubes hold its counts hour by hour; a facet with too many values for that is
+    counted row by row.
+    """
 
     name: str
     facetable: bool
     type: FieldType = "text"
+    counted_ahead: bool = False
 
 
 @attrs.frozen
@@ -28,7 +37,9 @@ class Dataset:
     """A table as the query API sees it.
 
     `searched` are the columns that `q` looks into; empty means that the dataset does not support search.
-    `identity` are the columns that tell rows of one instant apart, in the order of their key.
+    `identity` are the columns that tell rows of one instant apart, in the order of their key. `measures` are
+    what can be asked beside the count. `has_event_time` says whether a row knows when it happened
+    (`started_at`) beside when it arrived.
     """
 
     name: str
@@ -36,9 +47,11 @@ class Dataset:
     fields: tuple[Field, ...]
     searched: tuple[str, ...]
     time_column: str
-    measure: Measure
+    counted_as: CountedAs
     identity: tuple[str, ...]
     shown: tuple[str, ...]
+    measures: tuple[MeasureName, ...] = ("count",)
+    has_event_time: bool = False
 
     def field(self, name: str) -> Field | None:
         """The field of this name, or None."""
@@ -46,6 +59,10 @@ class Dataset:
 
 
 def _facets(*names: str) -> tuple[Field, ...]:
+    return tuple(Field(name, facetable=True, type=_type(name), counted_ahead=True) for name in names)
+
+
+def _row_facets(*names: str) -> tuple[Field, ...]:
     return tuple(Field(name, facetable=True, type=_type(name)) for name in names)
 
 
@@ -66,11 +83,13 @@ SPANS: Final = Dataset(
         # Of spans that call a model, those whose usage repeats nothing are the calls.
         *_facets("kind", "name", "call_site_id", "session_id", "status", "model_id", "provider"),
         *_facets("cost_source", "usage_repeats"),
-        *_filters("provided_model_name", "trace_id", "span_id", "user_id", "error_type"),
+        *_row_facets("provided_model_name"),
+        *_filters("trace_id", "span_id"),
+        *_row_facets("user_id", "error_type"),
     ),
     searched=("name", "input_preview", "output_preview"),
     time_column="created_at",
-    measure="count",
+    counted_as="count",
     identity=("trace_id", "span_id"),
     shown=(
         "trace_id",
@@ -100,14 +119,20 @@ SPANS: Final = Dataset(
         "input_preview",
         "output_preview",
     ),
+    measures=tuple(MEASURES),
+    has_event_time=True,
 )
 TOOL_CALLS: Final = Dataset(
     name="tool_calls",
     table="tool_call",
-    fields=(*_facets("name", "status", "error_type"), *_filters("trace_id", "span_id", "call_site_id")),
+    fields=(
+        *_facets("name", "status", "error_type"),
+        *_filters("trace_id", "span_id"),
+        *_row_facets("call_site_id"),
+    ),
     searched=("name", "error_type", "error_message"),
     time_column="created_at",
-    measure="count",
+    counted_as="count",
     identity=("trace_id", "span_id", "index"),
     shown=(
         "trace_id",
@@ -121,17 +146,20 @@ TOOL_CALLS: Final = Dataset(
         "call_site_id",
         "started_at",
     ),
+    measures=("count", "errors", "error_rate", "traces"),
+    has_event_time=True,
 )
 CLASSIFIER_EVENTS: Final = Dataset(
     name="classifier_events",
     table="classifier_event",
     fields=(
         *_facets("classifier_id", "severity", "confidence", "subject_kind"),
-        *_filters("subject_session_id", "subject_trace_id", "subject_span_id", "call_site_id"),
+        *_filters("subject_session_id", "subject_trace_id", "subject_span_id"),
+        *_row_facets("call_site_id"),
     ),
     searched=("classifier_id", "summary"),
     time_column="created_at",
-    measure="count",
+    counted_as="count",
     identity=("id",),
     shown=(
         "classifier_id",
@@ -144,6 +172,7 @@ CLASSIFIER_EVENTS: Final = Dataset(
         "call_site_id",
         "summary",
     ),
+    measures=("count", "traces", "sessions"),
 )
 METRIC_ROLLUPS: Final = Dataset(
     name="metric_rollups",
@@ -151,7 +180,7 @@ METRIC_ROLLUPS: Final = Dataset(
     fields=_facets("metric", "granularity"),
     searched=(),
     time_column="bucket_start",
-    measure="sum",
+    counted_as="sum",
     identity=(),
     shown=(),
 )

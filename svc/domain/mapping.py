@@ -206,7 +206,7 @@ def _costs(fields: Found, priced: Priced, tokens: Buckets) -> tuple[Costs, CostS
     if total is input_cost is output_cost is cache_read is cache_write is None:
         if priced.total_cost is not None:
             book = (priced.input_cost, priced.output_cost, priced.cache_read_cost, priced.cache_write_cost)
-            return (*book, priced.total_cost), "inferred"
+            return (*book, priced.total_cost), "inferred_maker" if priced.by_maker else "inferred"
         # Nothing used costs nothing: only tokens without a price are unpriced.
         return (None, None, None, None, None), "unpriced" if any(tokens) else None
     cached = (cache_read or _ZERO) + (cache_write or _ZERO)

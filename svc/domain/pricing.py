@@ -99,6 +99,8 @@ class Priced(msgspec.Struct, eq=False, gc=False):
     cache_read_cost: Decimal | None = None
     cache_write_cost: Decimal | None = None
     total_cost: Decimal | None = None
+    #: The provider's price is not known; it is that of the maker which the model's id names.
+    by_maker: bool = False
 
 
 class PriceBook:
@@ -184,7 +186,9 @@ class PriceBook:
         )
         if total >= COST_BOUND:
             return Priced(entry.model_id, folded)
-        return Priced(entry.model_id, folded, input_cost, output_cost, cache_read, cache_write, total)
+        return Priced(
+            entry.model_id, folded, input_cost, output_cost, cache_read, cache_write, total, entry.by_maker
+        )
 
     def _fold(self, provider: str) -> str | None:
         """A provider's spelling as the book's id, else in lower case without the name of an API behind it.
@@ -219,7 +223,11 @@ class PriceBook:
             and (price.service_tier is None or folded_tier(price.service_tier) == tier)
         ]
         if not chosen:
-            return None if model_info is None else RateEntry(model_info.id, listed, maker_id)
+            if model_info is None:
+                return None
+            known = None if provider is None else self._provider(provider)
+            by_maker = known is not None and known.id not in ("openai", maker_id)
+            return RateEntry(model_info.id, listed, maker_id, by_maker)
         own_id = next((price.model_id for price in chosen if price.model_id is not None), None)
         periods = (*(period for price in chosen for period in own_periods(price, listed)), *listed)
         model_id = own_id or (bare if model_info is None else model_info.id)
@@ -230,21 +238,27 @@ class PriceBook:
         book_provider = None if provider is None else self._provider(provider)
         if book_provider is not None:
             match = self._in(book_provider, model_ref, bare)
-            # Gateways speak OpenAI's API for every maker's models; on others the book has the last word.
-            if match is not None or book_provider.id != "openai":
+            if match is not None:
                 return match
+            # Gateways speak OpenAI's API for every maker's models. Of others the maker is asked that the id
+            # names, and nobody else.
+            if book_provider.id != "openai":
+                return self._of_maker(maker, model_ref, bare)
         elif provider in SELF_HOSTED:
             return None
-        if maker:
-            spelled = self._folded(maker.rpartition("/")[2])
-            prefix = None if spelled is None else self._provider(spelled)
-            if prefix is not None and (match := self._in(prefix, model_ref, bare)) is not None:
-                return match
+        if (match := self._of_maker(maker, model_ref, bare)) is not None:
+            return match
         for ref in dict.fromkeys((model_ref, bare)):
             for candidate in self._providers:
                 if candidate.model_match is not None and candidate.model_match.is_match(ref):
                     return self._in(candidate, ref, bare)
         return self._by_name(model_ref) if provider is None else None
+
+    def _of_maker(self, maker: str, model_ref: str, bare: str) -> tuple[Provider, ModelInfo] | None:
+        """The model at the provider that the part before the slash names; None where there is none."""
+        spelled = self._folded(maker.rpartition("/")[2]) if maker else None
+        prefix = None if spelled is None else self._provider(spelled)
+        return None if prefix is None else self._in(prefix, model_ref, bare)
 
     def _by_name(self, model_ref: str) -> tuple[Provider | None, ModelInfo] | None:
         """The model of this very name, if one provider has it or all who have it ask the same."""

@@ -132,11 +132,15 @@ class Period:
 
 @attrs.frozen(eq=False)
 class RateEntry:
-    """One model: its periods, of which the first that is active holds, and the provider it was found by."""
+    """One model: its periods, of which the first that is active holds, and the provider it was found by.
+
+    `by_maker`: it was found by the maker in its id, because the provider that was named does not list it.
+    """
 
     model_id: str
     periods: tuple[Period, ...]
     provider: str | None = None
+    by_maker: bool = False
 
     def rates(self, at: datetime, input_tokens: int) -> Rates | None:
         """The rates of a call at this time with this much input, cached or not."""

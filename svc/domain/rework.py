@@ -79,7 +79,7 @@ def repriced(row: SpanRow, prices: PriceBook) -> SpanRow:
         total_cost=priced.total_cost,
         cost_source=None
         if row.usage_repeats is not None
-        else "inferred"
+        else ("inferred_maker" if priced.by_maker else "inferred")
         if has_price
         else "unpriced"
         if has_usage

@@ -30,7 +30,7 @@ Kind = Literal[
     "step",
 ]
 Status = Literal["ok", "error"]
-CostSource = Literal["provided", "inferred", "unpriced"]
+CostSource = Literal["provided", "inferred", "inferred_maker", "unpriced"]
 
 #: Why the usage of a span is shown but not summed into its trace (contract §3).
 Repeats = Literal["descendant", "response", "twin"]

@@ -38,6 +38,8 @@ from protocol.refusals import (
 from protocol.rest.query import (
     SEARCH_LIMIT_DEFAULT,
     SEARCH_LIMIT_MAX,
+    SERIES_DEFAULT,
+    SERIES_MAX,
     TOP_N_DEFAULT,
     TOP_N_MAX,
     CountBody,
@@ -58,7 +60,8 @@ from svc.front.metrics import Metrics
 from svc.front.openapi import document
 from svc.front.otlp.http import PROTOBUF, status_of
 from svc.front.ports import Pages
-from svc.store.reads.query import QueryStore, ask
+from svc.store.reads.query import QueryStore
+from svc.store.reads.questions import Question, ask
 
 log = logging.getLogger(__name__)
 
@@ -135,23 +138,24 @@ class App:
 
     async def _count(self, grant: Grant, raw: bytes) -> dict[str, Any]:
         body = read_body(raw, CountBody)
-        question = ask(grant.project_id, body.dataset, bounds(body.range), body.filters)
-        return await self.queries.count(question)
+        return await self.queries.count(_question(grant, body, body.measure))
 
     async def _timeseries(self, grant: Grant, raw: bytes) -> dict[str, Any]:
         body = read_body(raw, TimeseriesBody)
-        question = ask(grant.project_id, body.dataset, bounds(body.range), body.filters)
-        return await self.queries.timeseries(question, body.interval)
+        top_n = _page(body.top_n, SERIES_DEFAULT, SERIES_MAX)
+        question = _question(grant, body, body.measure)
+        return await self.queries.timeseries(question, body.interval, body.group_by, top_n)
 
     async def _facets(self, grant: Grant, raw: bytes) -> dict[str, Any]:
         body = read_body(raw, FacetsBody)
-        question = ask(grant.project_id, body.dataset, bounds(body.range), body.filters)
-        return await self.queries.facets(question, body.field, _page(body.top_n, TOP_N_DEFAULT, TOP_N_MAX))
+        top_n = _page(body.top_n, TOP_N_DEFAULT, TOP_N_MAX)
+        question = _question(grant, body, body.measure)
+        return await self.queries.facets(question, body.field, top_n, ascending=body.sort == "ascending")
 
     async def _search(self, grant: Grant, raw: bytes) -> dict[str, Any]:
         body = read_body(raw, SearchBody)
-        question = ask(grant.project_id, body.dataset, bounds(body.range), body.filters)
         limit = _page(body.limit, SEARCH_LIMIT_DEFAULT, SEARCH_LIMIT_MAX)
+        question = _question(grant, body)
         return await self.queries.search(question, searched(body.q), body.mode, limit, body.cursor)
 
     async def _http_error(self, error: HTTPException) -> Response:
@@ -222,6 +226,13 @@ class _MatchedRule(QuartRule):
 
 def _unbuilt(rule: _MatchedRule, **_values: Any) -> tuple[str, str]:
     raise AssertionError(f"addresses are written, not built from {rule.rule}")
+
+
+def _question(
+    grant: Grant, body: CountBody | TimeseriesBody | FacetsBody | SearchBody, measure: str | None = None
+) -> Question:
+    project_id, within = grant.project_id, bounds(body.range)
+    return ask(project_id, body.dataset, within, body.filters, by=body.by, measure=measure)
 
 
 def _page(size: int | None, default: int, most: int) -> int:

@@ -4,7 +4,7 @@
 
 A real service with the demo's traces, one of 30,000 spans and one of 100,100, and headless Chromium at 1440
 by 900. Prints Markdown for deploy/BENCHMARKS.md, with the load of the machine, and which figures are beyond
-their budget. Time budgets with room for a busy machine are held by tests/browser.
+their budget. Bytes, requests and shifts are held by tests/browser.
 """
 
 from __future__ import annotations

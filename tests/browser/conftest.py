@@ -23,6 +23,9 @@ BASE = "/orgs/default/projects/default"
 EMAIL, PASSWORD = "owner@example.org", "correct horse battery"
 
 
+#: What a page is waited for at most: of three browsers on two cores beside other work, 30 s were too few.
+PATIENCE_MS = 120_000
+
 #: What a browser says in its console of a refusal that a test provokes, and of a header that it heeds over
 #: HTTPS and on this machine alone: of each page under a plain name of a network. The browser itself gives up
 #: the fade between two pages (`@view-transition` in look.css; no module of ours asks for one) when a busy
@@ -48,6 +51,7 @@ class Opened:
     def page(self, *, signed_in: bool = True, **how: Any) -> Iterator[Any]:
         """A page in a context of its own; fails on an error in its console or a request to elsewhere."""
         context = self.browser.new_context(storage_state=self.state if signed_in else None, **how)
+        context.set_default_timeout(PATIENCE_MS)
         page = context.new_page()
         wrong: list[str] = []
         page.on("pageerror", lambda error: wrong.append(str(error)))

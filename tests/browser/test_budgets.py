@@ -1,4 +1,4 @@
-"""What every page may cost (web.md): bytes, requests, shifts, and time with room for a busy machine."""
+"""What every page may cost (web.md): bytes, requests, shifts. Its time is measured by `make bench-pages`."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ from tests.browser.conftest import Opened
 from tests.browser.test_pages import OUTSIDE, PAGES, settle
 
 KIB = 1024
-#: Wall times of a budget, so many times longer: others use the machine while tests run.
-ROOM = 8
 
 #: What the browser itself saw: the largest paint, what moved under the reader, how long a key was answered.
 SEEN = """() => new Promise((done) => {
@@ -54,9 +52,7 @@ def test_every_page_keeps_to_its_budget(opened: Opened) -> None:
                     "fonts": "font" not in sizes,
                     "requests": len(asked) <= 30,
                     "asked twice": len(set(asked)) == len(asked),
-                    "largest paint": seen["paint"] <= 500 * ROOM,
                     "shifts": seen["shift"] <= 0.02,
-                    "answer to a key": seen["answer"] <= 100 * ROOM,
                 }
                 wrong += [f"{path}: {name} {sizes} {seen}" for name, well in held.items() if not well]
     assert wrong == []

@@ -6,7 +6,6 @@ import os
 import re
 import subprocess
 import sys
-import time
 from typing import Any
 
 import httpx2
@@ -114,7 +113,6 @@ def test_a_newcomer_tells_what_broke_since_when_and_why_and_closes_the_case(watc
         with page.expect_response(lambda answer: answer.request.method == "POST"):
             page.get_by_role("button", name="Keep").click()
     with watched.page(signed_in=False, **WIDE) as page:
-        began_s = time.monotonic()
         page.goto(watched.url("/"))
         page.get_by_role("heading", name="Sign in").wait_for()
         press(page, "Sign up", role="link")
@@ -143,7 +141,6 @@ def test_a_newcomer_tells_what_broke_since_when_and_why_and_closes_the_case(watc
         page.keyboard.type("the search behind it answered 502; its owner restarted it")
         page.keyboard.press("Enter")
         page.get_by_text(f"{reference} is resolved.").wait_for()
-        assert time.monotonic() - began_s < 120
         assert page.locator(f"li[data-ref={reference}]").count() == 0
         settle(page)
         page.keyboard.press("u")

@@ -277,3 +277,24 @@ def test_a_model_of_one_name_and_price_needs_no_provider() -> None:
     # Elsewhere the same name may cost something else.
     assert price("text-embedding-3-small", "my-gateway").model_id is None
     assert price("mistral-embed", "ollama").model_id is None
+
+
+def test_a_provider_that_lacks_the_model_has_the_price_of_the_maker_its_id_names() -> None:
+    asked = price("openai/gpt-4o", "groq", input_tokens=1000, output_tokens=10)
+    direct = price("gpt-4o", "openai", input_tokens=1000, output_tokens=10)
+    assert asked.by_maker
+    assert asked.total_cost == direct.total_cost
+    assert asked.provider == "groq"
+    assert not direct.by_maker
+    # The maker is asked where the id names one, and nobody else.
+    assert price("gpt-4o", "groq", input_tokens=1000).total_cost is None
+    assert price("nobody/house-model-7", "groq", input_tokens=1000).total_cost is None
+    # Whoever is not in the book at all is asked as before.
+    assert not price("openai/gpt-4o", "acme-gateway", input_tokens=1000).by_maker
+
+
+def test_a_price_of_the_providers_own_is_never_replaced_by_the_makers() -> None:
+    for provider in get_snapshot().providers:
+        if provider.id in ("openrouter", "groq", "together"):
+            for model in provider.models[:40]:
+                assert not price(model.id, provider.id, input_tokens=1000).by_maker, model.id

@@ -266,7 +266,7 @@ def test_errors_say_what_would_have_been_right(service: Service) -> None:
     for said, text in (
         (
             "facets from filters",
-            tool_error(service, "query_facets", dataset="spans", field="user_id"),
+            tool_error(service, "query_facets", dataset="spans", field="span_id"),
         ),
         (
             "longer interval",

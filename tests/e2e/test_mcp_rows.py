@@ -6,6 +6,7 @@ The tool rules, faults and redaction are in `test_mcp.py`, the protocol in `test
 from __future__ import annotations
 
 import functools
+import json
 import re
 from datetime import timedelta
 from typing import Any
@@ -14,16 +15,20 @@ import attrs
 import pytest
 
 from protocol.detection import CaseMoved, Cause, Ref
-from svc.front.mcp.tools import BY_NAME, TOOLS
+from svc.front.mcp.reads import Reads
+from svc.front.mcp.tools import TOOLS, BadArguments, catalogue
 from svc.store.accounts.projects import ProjectStore
 from svc.store.detection.case_states import CaseStates
 from svc.store.detection.finding_states import FindingStates
+from svc.store.postgres.database import Database
+from svc.store.reads.query import QueryStore
 from svc.wiring.open_store import Store
 from tests import wire
 from tests.e2e.hostile import ask, post, trace_id, unharmed, unique, wait_for_spans  # noqa: F401 - a fixture
 from tests.e2e.mcp import NOW, TODAY, asked, beside, envelope, every_call, filled_ids, mcp, result
 from tests.service import Service, until
 from tests.store.detection.detecting import ANN, confirm, fire, opened, seen
+from tests.store.spans.test_writing import one, rows, store_of
 
 pytestmark = pytest.mark.usefixtures("unharmed")
 
@@ -78,13 +83,30 @@ VALUES = {
 }
 
 
+#: What extends it, and is not there when SVC_MCP_EXTENSIONS is false.
+EXTENDED = {
+    "list_traces": "failed_spans sort",
+    "list_spans": "by",
+    "query_count": "by measure",
+    "query_timeseries": "by measure group_by top_n",
+    "query_facets": "by measure sort",
+    "query_search": "by",
+}
+
+
+def to_the_letter() -> dict[str, dict[str, Any]]:
+    """What `tools/list` shows when nothing extends the specification."""
+    tools = json.loads(bytes(catalogue(extensions=False).listed))["tools"]
+    return {tool["name"]: tool for tool in tools}
+
+
 def listed(service: Service) -> dict[str, dict[str, Any]]:
     """What `tools/list` shows, by name."""
     return {tool["name"]: tool for tool in result(mcp(service, envelope("tools/list")))["tools"]}
 
 
-def test_the_tools_and_their_arguments_are_those_of_the_specification(service: Service) -> None:
-    shown = listed(service)
+def test_the_tools_and_their_arguments_are_those_of_the_specification() -> None:
+    shown = to_the_letter()
     assert list(shown) == list(SPECIFIED)
     for name, (required, optional) in SPECIFIED.items():
         schema = shown[name]["inputSchema"]
@@ -93,10 +115,48 @@ def test_the_tools_and_their_arguments_are_those_of_the_specification(service: S
         assert set(schema["properties"]) == {*required.split(), *optional.split()}, name
 
 
-def test_listed_values_are_those_of_the_specification_and_no_others_are_closed(service: Service) -> None:
+def test_extensions_are_optional_arguments_of_the_same_tools(service: Service) -> None:
+    specified, shown = to_the_letter(), listed(service)
+    assert list(shown) == list(specified)
+    for name, tool in shown.items():
+        schema, without = tool["inputSchema"], specified[name]["inputSchema"]
+        assert schema.get("required") == without.get("required")
+        assert set(schema["properties"]) - set(without["properties"]) == set(EXTENDED.get(name, "").split())
+        assert tool["description"].startswith(specified[name]["description"])
+
+
+async def test_without_extensions_their_arguments_are_refused_and_nothing_is_noted(store: Database) -> None:
+    tools = catalogue(extensions=False).tools
+    for name, arguments in EXTENDED.items():
+        required = {"dataset": "tool_calls"} if name.startswith("query") else {}
+        required |= (
+            {"interval": "day", "range": {"from": "2026-01-01", "to": "2026-01-02"}}
+            if (name == "query_timeseries")
+            else {}
+        )
+        required |= {"field": "name"} if name == "query_facets" else {}
+        tools[name].read(required)
+        for argument in arguments.split():
+            with pytest.raises(BadArguments, match=f"unknown field `{argument}`; it takes:"):
+                tools[name].read(required | {argument: "x"})
+    with pytest.raises(BadArguments, match="interval"):
+        tools["query_timeseries"].read(
+            {"dataset": "spans", "interval": "minute", "range": {"from": "2026-01-01", "to": "2026-01-02"}}
+        )
+    day = NOW - timedelta(days=30)
+    await store_of(store).write(rows(one(1, start=day)))
+    range_ = {"from": (day - timedelta(hours=1)).isoformat(), "to": (day + timedelta(hours=1)).isoformat()}
+    for extensions in (True, False):
+        reads = Reads.of(store, QueryStore(store), lambda: NOW, extensions=extensions)
+        tool = catalogue(extensions=extensions).tools["query_count"]
+        answer = await tool.handler(reads, 1, tool.read({"dataset": "spans", "range": range_}))
+        assert (answer["count"], "notes" in answer) == (0, extensions)
+
+
+def test_listed_values_are_those_of_the_specification_and_no_others_are_closed() -> None:
     closed = {
         f"{name}.{argument}": set(schema["enum"])
-        for name, tool in listed(service).items()
+        for name, tool in to_the_letter().items()
         for argument, schema in tool["inputSchema"]["properties"].items()
         if "enum" in schema
     }
@@ -213,7 +273,7 @@ def test_a_page_has_its_default_and_its_maximum(service: Service, name: str) -> 
 
 def test_bounds_are_said_where_an_agent_reads_them() -> None:
     for name, (bound, _rows, default, most) in BOUNDED.items():
-        said = BY_NAME[name].schema()["properties"][bound]["description"]
+        said = catalogue(extensions=True).tools[name].schema()["properties"][bound]["description"]
         assert re.findall(r"\d+", said) == [str(default), str(most)], name
 
 
@@ -319,6 +379,13 @@ def test_findings_are_confirmed_unless_asked_and_the_withheld_are_counted(servic
     assert found(call_site_id=f"{detector} 1") == ("1", 0)
 
 
+#: Facets beside those of the contract, counted row by row.
+MORE_FACETS = {
+    "spans": {"provided_model_name", "user_id", "error_type"},
+    "tool_calls": {"call_site_id"},
+    "classifier_events": {"call_site_id"},
+    "metric_rollups": set[str](),
+}
 #: The datasets as the contract prints them: facets, what else is filterable, searched by, time column.
 DESCRIBED = {
     "spans": (
@@ -347,7 +414,8 @@ def test_datasets_are_described_as_they_can_be_asked(service: Service) -> None:
     assert list(described) == list(DESCRIBED)
     for name, (facets, filters, search, time_column, measure) in DESCRIBED.items():
         told = described[name]
-        assert told["facetable_fields"] == facets.split()
+        assert told["facetable_fields"][: len(facets.split())] == facets.split()
+        assert set(told["facetable_fields"]) - set(facets.split()) == MORE_FACETS[name]
         assert told["filterable_fields"] == [*facets.split(), *filters.split()]
         assert (told["search_with"], told["time_column"], told["measure"]) == (search, time_column, measure)
         assert told["searchable"] == (search == "query_search")

@@ -1,9 +1,10 @@
-"""What the README and the pages beside it show, run as it stands there."""
+"""What the README and the other pages show, run as it is written there."""
 
 from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -12,14 +13,25 @@ from pathlib import Path
 import httpx2
 import pytest
 
+from svc.__main__ import _parser
+from svc.front.mcp.tools import TOOLS
 from tests.e2e.test_exporters import JS, node
-from tests.readme import whole
+from tests.readme import tables, whole
 from tests.service import Service, until
 
 __all__ = ["node"]
 
+ROOT = Path(__file__).parents[2]
 #: All pages for users.
 README = whole()
+#: A program that exports one span of a name, by what the environment says.
+SEND = (
+    "from opentelemetry.sdk.trace import TracerProvider;"
+    "from opentelemetry.sdk.trace.export import SimpleSpanProcessor;"
+    "from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter;"
+    "p = TracerProvider(); p.add_span_processor(SimpleSpanProcessor(OTLPSpanExporter()));"
+    "p.get_tracer('t').start_span('{}').end(); p.shutdown()"
+)
 
 
 def blocks(language: str) -> list[str]:
@@ -66,13 +78,11 @@ def test_the_key_made_on_the_page_opens_the_tools(service: Service, env: dict[st
     """The line above `claude mcp add` fills the variable that it reads."""
     lines = re.findall(r"^(export ADMIN_KEY=.*)\n(claude mcp add .*)$", README, re.MULTILINE)
     assert len(lines) == 2
-    commands = str(Path(sys.executable).parent)
-    path = {"PATH": f"{commands}:{env['PATH']}"}
     for export, connect in lines:
         # Shown instead of run: the client itself may not be here.
         done = subprocess.run(
             ["bash", "-euc", f"{export}\nprintf '%s\\n' {connect.removeprefix('claude mcp add')}"],
-            env={**env, **service.env, **path, "SVC": service.url},
+            env={**env, **service.env, **_on_path(env), "SVC": service.url},
             capture_output=True,
             text=True,
             timeout=60,
@@ -85,36 +95,90 @@ def test_the_key_made_on_the_page_opens_the_tools(service: Service, env: dict[st
         assert len(answer.json()["result"]["tools"]) == 19
 
 
-def test_every_command_of_the_readme_exists() -> None:
-    named = set(re.findall(r"trace-svc (serve|keys \w+|demo|doctor)", README))
-    assert named >= {"keys create", "keys list", "keys rotate", "keys revoke", "demo", "doctor"}
-    for command in named:
-        subprocess.run(
-            [str(Path(sys.executable).with_name("trace-svc")), *command.split(), "--help"],
-            check=True,
-            capture_output=True,
-            timeout=30,
+def _on_path(env: dict[str, str]) -> dict[str, str]:
+    """The environment of somebody who has put the command on their path."""
+    return {"PATH": f"{Path(sys.executable).parent}:{env['PATH']}"}
+
+
+def test_the_keys_made_on_the_first_page_send_and_ask(service: Service, env: dict[str, str]) -> None:
+    """Each variable that the page reads is filled by a line above its first use."""
+    page = (ROOT / "README.md").read_text(encoding="utf-8")
+    (block,) = (
+        block for block in re.findall(r"^```\n(.*?)^```", page, re.M | re.S) if "export WRITE_KEY=" in block
+    )
+    assert block.startswith("export SVC=")
+    for name in ("SVC", "WRITE_KEY", "QUERY_KEY", "ADMIN_KEY"):
+        assert (
+            f"${name}" not in page[: page.index(f"export {name}=$") if name != "SVC" else page.index(block)]
         )
-
-
-def test_the_standard_variables_of_exporters_suffice(service: Service, env: dict[str, str]) -> None:
-    (block,) = blocks("bash")
-    send = (
-        "from opentelemetry.sdk.trace import TracerProvider;"
-        "from opentelemetry.sdk.trace.export import SimpleSpanProcessor;"
-        "from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter;"
-        "p = TracerProvider(); p.add_span_processor(SimpleSpanProcessor(OTLPSpanExporter()));"
-        "p.get_tracer('t').start_span('by the variables alone').end(); p.shutdown()"
+    keys = "\n".join(line for line in block.splitlines() if "_KEY=" in line)
+    standard, send = blocks("bash")[0], SEND.format("by a key of the first page")
+    ask = (
+        """curl -fsS "$SVC/v1/query/count" -H "Authorization: Bearer $QUERY_KEY" -d '{"dataset": "spans"}'"""
     )
-    script = f'{block}\n"{sys.executable}" -c "{send}"'
+    done = subprocess.run(
+        ["bash", "-euc", f'{keys}\n{standard}\n"{sys.executable}" -c "{send}"\n{ask}'],
+        env={**env, **service.env, **_on_path(env), "SVC": service.url, "WRITE_KEY": "", "QUERY_KEY": ""},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    assert done.stdout.startswith('{"ok":true,')
+    service.wait_for_spans(1, name="by a key of the first page")
+
+
+def _command_lines() -> list[str]:
+    """Every line of a block, on any page, that is a command of ours."""
+    code = re.findall(r"^```\w*\n(.*?)^```", README, re.M | re.S)
+    lines = "\n".join(code).replace("docker compose run --rm trace-svc ", "").splitlines()
+    whole_lines = [re.sub(r"^TRACE_SVC_IMAGE=\S+ trace-svc ", "trace-svc ", line) for line in lines]
+    inside = re.findall(r"\$\((trace-svc [^)]*)\)", "\n".join(whole_lines))
+    return [line for line in whole_lines if re.match(r"(\.venv/bin/)?trace-svc ", line)] + inside
+
+
+@pytest.mark.parametrize("line", _command_lines())
+def test_every_command_of_the_pages_is_one_with_its_arguments(line: str) -> None:
+    words = shlex.split(line.split(" > ")[0], comments=True)[1:]
+    _parser(words).parse_args(words)
+
+
+def test_a_command_that_there_is_not_is_noticed() -> None:
+    for line in ("trace-svc demo --month 4", "trace-svc kees create", "trace-svc cases resolve"):
+        with pytest.raises(SystemExit):
+            test_every_command_of_the_pages_is_one_with_its_arguments(line)
+    assert len(_command_lines()) > 40
+
+
+@pytest.mark.parametrize("block", blocks("bash"))
+def test_the_standard_variables_of_exporters_suffice(
+    service: Service, env: dict[str, str], block: str
+) -> None:
+    name = f"by the variables alone {os.urandom(4).hex()}"
+    script = f'{block}\n"{sys.executable}" -c "{SEND.format(name)}"'
     subprocess.run(["bash", "-euc", script], env=env, check=True, timeout=60)
-    service.wait_for_spans(1, name="by the variables alone")
+    service.wait_for_spans(1, name=name)
 
 
-def test_the_map_names_every_room() -> None:
-    root = Path(__file__).parents[2]
-    rooms = re.findall(r"^\| `([a-z]+/[a-z./]*)`", README, re.MULTILINE)
-    assert all((root / room).exists() for room in rooms)
-    assert {"protocol/", "actors/", "svc/domain/", "svc/store/", "svc/front/", "svc/web/", "tests/"} <= set(
-        rooms
+def test_the_first_page_claims_only_what_stands_elsewhere() -> None:
+    """Its figures were measured, its lists are those of the code."""
+    page, measured = (
+        (ROOT / path).read_text(encoding="utf-8") for path in ("README.md", "deploy/BENCHMARKS.md")
     )
+    (row,) = re.findall(r"^\| Spans stored per second.*$", page, re.M)
+    figures = re.findall(r"\d[\d,]+", row)
+    assert len(figures) == 4
+    assert [figure for figure in figures if not re.search(rf"(?<![\d,]){figure}(?![\d,])", measured)] == []
+    sizes = re.findall(r"[\d.]+ GB", page)
+    assert len(sizes) == 2
+    assert [
+        size for size in sizes if size not in (ROOT / "deploy/README.md").read_text(encoding="utf-8")
+    ] == []
+    assert f"{len(TOOLS)} read-only tools" in page
+    assert "Nine detectors run" in page
+    assert tables()["detectors"].count("| always |") == 9
+    (understood,) = re.findall(r"^Understands (.*?) and \[more\]", page, re.M | re.S)
+    titles = tables()["dialects"]
+    names = [name.strip() for name in understood.replace("\n", " ").split(",")]
+    assert len(names) > 10
+    assert [name for name in names if name not in titles] == []

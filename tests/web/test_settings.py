@@ -195,12 +195,18 @@ async def test_explore_asks_what_the_query_api_is_asked(store: Database, owner: 
     seen = await owner.get(BASE + "/explore?range=7d&field=status")
     assert heading(seen) == "18 spans in the last 7 days"
     assert "/v1/query/timeseries" in seen.text
+    assert "&#34;by&#34;:&#34;started_at&#34;" in seen.text
+    dearest = await owner.get(BASE + "/explore?range=7d&field=model_id&measure=error_rate")
+    assert heading(dearest) == "Error rate 33 % · 18 spans in the last 7 days"
+    by_arrival = await owner.get(BASE + "/explore?range=7d&by=created_at&measure=duration_p95")
+    assert heading(by_arrival).startswith("p95 duration ")
+    assert "&#34;by&#34;" not in by_arrival.text
     narrowed = re.search(r'href="([^"]*q=status%3Aerror[^"]*)"', seen.text)
     assert narrowed is not None
     assert heading(await owner.get(narrowed[1].replace("&amp;", "&"))) == "6 spans in the last 7 days"
     assert heading(await owner.get(BASE + "/explore?dataset=nothing")).endswith("in the last 24 hours")
     wrong = await owner.get(BASE + "/explore?from=1990-01-01&to=2026-01-01&interval=hour")
-    assert (heading(wrong), wrong.status) == ("This cannot be asked", 200)
+    assert (heading(wrong), wrong.status) == ("This question cannot be answered", 200)
     rollups = await owner.get(BASE + "/explore?dataset=metric_rollups")
     assert heading(rollups) == "0 in the sum of metric rollups in the last 24 hours"
 

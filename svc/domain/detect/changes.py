@@ -6,14 +6,15 @@ puts it into words, `confirm` weighs it. Pure; slots throughout.
 
 from __future__ import annotations
 
+import math
 from typing import Literal
 
 import attrs
 
 from svc.domain.detect.drift_alarm import DriftAlarm, Shown
+from svc.domain.detect.from_birth import CASE_EVIDENCE, BadFromBirth, ln_evidence
 from svc.domain.detect.location_track import LocationAlarm
 from svc.domain.detect.onset import Onset
-from svc.domain.detect.rate_engine import EarlyBad
 from svc.domain.detect.rate_track import Proportion, RateAlarm
 from svc.domain.detect.slots import SLOTS_PER_DAY
 
@@ -36,7 +37,7 @@ class Change:
     state came back and when that was sure.
 
     Rates have `was` and `now`, sizes `shown`. `chance_days` is after how many days chance alone does this,
-    None where nobody compares: bad from day one, which has no `usual` either.
+    None where nobody compares: bad from birth, which has no `usual` either.
     """
 
     direction: Direction
@@ -81,21 +82,22 @@ def of_rate(alarm: RateAlarm, direction: Direction, units_a_day: float) -> Chang
     )
 
 
-def of_early(early: EarlyBad, first: int, armed: int | None, rate: Proportion) -> Change:
-    """Of a rate that is bad from day one; over, as such, once there is a reference."""
+def of_early(early: BadFromBirth, first: int) -> Change:
+    """Of a rate that is bad from birth, where the subject was first seen in slot `first`."""
+    total = early.total
     return Change(
         direction="up",
         fired=early.since,
         last_fired=early.since,
         onset=Onset(first, first, early.since),
-        confirmed=False,
+        confirmed=early.certain is not None,
         recurrences=0,
         arm="early",
-        statistic=0.0,
-        bar=0.0,
-        recovered=armed,
-        known=armed,
-        now=rate,
+        statistic=max(ln_evidence(total.units, total.failures), 0.0),
+        bar=math.log(CASE_EVIDENCE),
+        recovered=early.recovered,
+        known=early.known,
+        now=total,
     )
 
 

@@ -17,6 +17,7 @@ from svc.domain.detect import severity
 from svc.domain.detect.axis import UNIT_DOLLARS
 from svc.domain.detect.bucket import Watched
 from svc.domain.detect.changes import Change
+from svc.domain.detect.from_birth import TOLERATED
 from svc.domain.detect.observed import SITE, TOOL
 from svc.domain.detect.slots import SLOT_S, slot_start_s
 from svc.domain.quantities import count, duration, money, percent, times
@@ -35,6 +36,8 @@ _SIZES: Final[Mapping[str, tuple[str, str, str]]] = {
     "tool_duration": ("slower", "faster", "calls"),
     "turn_cost": ("dearer", "cheaper", "turns"),
 }
+#: Measures whose failures do harm before anybody knows what is usual.
+_BAD_FROM_BIRTH: Final = frozenset({"tool_error_rate"})
 #: Chance that is rarer than this is not told by the year.
 _RAREST_YEARS: Final = 1_000
 
@@ -82,7 +85,7 @@ def told(detector: str, bucket: Watched, change: Change, reach: float) -> Told:
     """A change in words, where it touches the share `reach` of the project's traces."""
     tell = _size if bucket.measure in _SIZES else _rate
     title, basis, worth, metric, current, baseline, figures = tell(bucket, change, reach)
-    harmful = change.direction == "up" and change.arm != "early"
+    harmful = change.direction == "up" and (change.arm != "early" or bucket.measure in _BAD_FROM_BIRTH)
     payload = {
         "measure": bucket.measure,
         "subject": bucket.subject,
@@ -101,6 +104,8 @@ def told(detector: str, bucket: Watched, change: Change, reach: float) -> Told:
         else [instant(change.usual.first).isoformat(), instant(change.usual.end).isoformat()],
         **figures,
     }
+    if change.arm == "early" and harmful:
+        payload["from_birth"] = "case" if change.confirmed else "finding"
     cause = Cause(detector, bucket.measure, key_of(bucket, change.direction))
     return Told(cause, title, basis, worth, harmful, metric, current, baseline, payload)
 
@@ -116,10 +121,10 @@ def _rate(bucket: Watched, change: Change, reach: float) -> tuple[Any, ...]:
                     "failures": new.failures},
     }  # fmt: skip
     if old is None:
-        title = f"`{name}` has failed from its first day: {percent(new.rate)} of {units}"
+        title = f"`{name}` has failed from the start: {percent(new.rate)} of {units}"
         basis = (
-            f"{count(new.failures)} of {count(new.units)} {units} since {moment(change.onset.median)}; "
-            "there is nothing earlier to compare with."
+            f"{count(new.failures)} of {count(new.units)} {units}; surely more than {percent(TOLERATED)}. "
+            f"First seen {moment(change.onset.median)}; there is no earlier traffic to compare with."
         )
         return title, basis, severity.of_rate(0, new.rate, reach), "rate", new.rate, None, figures
     figures["reference_value"] = {

@@ -53,11 +53,12 @@ def judge(
     months: float,
     tuning: Mapping[str, float],
     until: int,
+    order: int = 1,
 ) -> Judgement:
-    """A look at a subject, by the engine that its counts are for."""
+    """A look at a subject, by the engine that its counts are for; `order` is as `RateSettings` has it."""
     if isinstance(counted, SizeTallies):
         return judge_size(saved_state, first, counted, DriftSettings.tuned(months, tuning), until)
-    settings = RateSettings.tuned(months, tuning)
+    settings = RateSettings.tuned(months, tuning, order)
     if isinstance(counted, RateTallies):
         return judge_rate(saved_state, first, counted, settings, until)
     return judge_answers(saved_state, first, counted, settings, until)
@@ -90,8 +91,8 @@ def _rated(judged: RateJudgement, bucket_state: BucketState, counted: RateTallie
         *(of_rate(alarm, "up", state.units_a_day) for alarm in judged.rises),
         *(of_rate(alarm, "down", state.units_a_day) for alarm in judged.falls),
     ]
-    if state.early is not None and state.first_seen is not None:
-        changes.insert(0, of_early(state.early, state.first_seen, state.armed, state.early.seen))
+    if judged.early is not None and state.first_seen is not None:
+        changes.insert(0, of_early(judged.early, state.first_seen))
     checkpoints = [
         attrs.evolve(bucket_state, cursor=checkpoint.cursor, rate=checkpoint)
         for checkpoint in judged.checkpoints

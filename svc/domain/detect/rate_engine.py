@@ -15,8 +15,9 @@ from typing import Final
 import attrs
 import numpy as np
 
-from svc.domain.detect import bars, beta
+from svc.domain.detect import bars
 from svc.domain.detect.arrays import Flags, Floats, Ints
+from svc.domain.detect.from_birth import BadFromBirth, bad_from_birth
 from svc.domain.detect.rate_reference import (
     SEALED_SLOTS,
     Gathered,
@@ -24,7 +25,7 @@ from svc.domain.detect.rate_reference import (
     armed_from,
     reference_of,
 )
-from svc.domain.detect.rate_track import Arm, Proportion, RateAlarm, RateTrack, advance
+from svc.domain.detect.rate_track import Arm, RateAlarm, RateTrack, advance
 from svc.domain.detect.slots import SLOTS_PER_DAY, day_start
 from svc.domain.detect.tallies import RateTallies
 
@@ -38,9 +39,6 @@ OUTAGE_UNITS_A_DAY: Final = 2_000.0
 FEWER_FROM: Final = 0.01
 #: Above this rate no rise is left to look for.
 RISE_BELOW: Final = 0.95
-#: While learning: bad from day one is said from so many units on, when surely so large a share fails.
-EARLY_UNITS: Final = 20
-EARLY_RATE: Final = 0.25
 TRAFFIC_DAYS: Final = 7
 
 
@@ -48,26 +46,20 @@ TRAFFIC_DAYS: Final = 7
 class RateSettings:
     """What the project sets. `months` is how many of its own months the bucket runs between false alarms
     (see `bars.months_between_alarms`), `rise` the factor whose rise is found soonest; ranges of slots in
-    `barred` never become part of a reference.
+    `barred` never become part of a reference. `order` is the place of the subject, from 1 on, among those of
+    its measure by when they appeared: they share the false alarms of their first units.
     """
 
     months: float = bars.LEAST_MONTHS
     rise: float = RISE
     barred: tuple[tuple[int, int], ...] = ()
     fewer: bool = True
+    order: int = 1
 
     @classmethod
-    def tuned(cls, months: float, tuning: Mapping[str, float]) -> RateSettings:
+    def tuned(cls, months: float, tuning: Mapping[str, float], order: int = 1) -> RateSettings:
         """With what people set by name."""
-        return cls(months=months, rise=tuning.get("rise", RISE))
-
-
-@attrs.frozen
-class EarlyBad:
-    """Bad from day one: since which slot it is sure, and what was seen until then."""
-
-    since: int
-    seen: Proportion
+        return cls(months=months, rise=tuning.get("rise", RISE), order=order)
 
 
 @attrs.frozen
@@ -87,7 +79,7 @@ class RateState:
     held: Gathered = attrs.field(factory=Gathered)
     learned: int = 0
     armed: int | None = None
-    early: EarlyBad | None = None
+    early: BadFromBirth | None = None
     traffic: tuple[int, ...] = ()
     first_seen: int | None = None
     last_seen: int | None = None
@@ -113,6 +105,7 @@ class RateState:
             held=Gathered(),
             rise=self.rise.cleared(self.cursor),
             fall=self.fall.cleared(self.cursor),
+            early=None if self.early is None else self.early.closed(self.cursor),
         )
 
     @property
@@ -140,7 +133,8 @@ class RatePath:
 @attrs.frozen(eq=False)
 class RateJudgement:
     """What a look came to: the state to keep, rises and falls that were live in it, oldest first, a state for
-    each UTC midnight passed, and the path when it was asked for.
+    each UTC midnight passed, and the path when it was asked for. `early` is what is bad from birth, unless
+    that was over before.
     """
 
     state: RateState
@@ -148,6 +142,7 @@ class RateJudgement:
     falls: tuple[RateAlarm, ...]
     checkpoints: tuple[RateState, ...]
     path: RatePath | None
+    early: BadFromBirth | None = None
 
 
 def arms_of(
@@ -196,7 +191,10 @@ def judge_rates(
             np.concatenate((*rises, np.zeros(0))),
             np.concatenate((*falls, np.zeros(0))),
         )
-    return RateJudgement(look.state, alarms[0], alarms[1], tuple(look.checkpoints), drawn)
+    early = look.state.early
+    if early is not None and early.known is not None and early.known < state.cursor:
+        early = None
+    return RateJudgement(look.state, alarms[0], alarms[1], tuple(look.checkpoints), drawn, early)
 
 
 def outside(slots: Ints, ranges: Sequence[tuple[int, int]]) -> Flags:
@@ -225,9 +223,11 @@ class _Look:
         if len(rows.slots):
             first = int(rows.slots[0]) if self.state.first_seen is None else self.state.first_seen
             self.state = attrs.evolve(self.state, first_seen=first, last_seen=int(rows.slots[-1]))
-            if self.state.reference is None:
-                armed = self._learn()
-                rows = rows.between(armed, end)
+            armed = self._learn() if self.state.reference is None else self.state.cursor
+            if self.state.early is not None:
+                followed = self.state.early.followed(rows.between(self.state.early.since + 1, end))
+                self.state = attrs.evolve(self.state, early=followed)
+            rows = rows.between(armed, end)
             reference = self.state.reference
             if reference is not None and len(rows.slots):
                 self._watch(reference, rows)
@@ -243,11 +243,9 @@ class _Look:
         failures = gathered.failures + np.cumsum(today.failures)
         eligible = (today.slots >= state.cursor) & (today.slots <= (state.last_seen or 0))
         if state.early is None:
-            for i in np.flatnonzero(eligible & (units >= EARLY_UNITS) & (failures > EARLY_RATE * units)):
-                n, f = int(units[i]), int(failures[i])
-                if beta.share_below(EARLY_RATE, f + 0.5, n - f + 0.5) < 0.05:
-                    state = attrs.evolve(state, early=EarlyBad(int(today.slots[i]), Proportion(n, f)))
-                    break
+            birth = day if state.first_seen is None else state.first_seen
+            early = bad_from_birth(today.slots, units, failures, eligible, self.settings.order, birth)
+            state = attrs.evolve(state, early=early)
         if len(today.slots):
             judged = int(np.searchsorted(today.slots, state.last_seen or 0, side="right"))
             learned = int(units[judged - 1]) if judged else gathered.units

@@ -6,16 +6,14 @@ Absent is `UNSET`; null and blank texts are taken for absent before a class sees
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from protocol.detection import CaseState, EvidenceRole, Severity
 from protocol.rest.query import Q_MAX, FilterValue
 from protocol.taxonomy import FailureScope, Layer
-from protocol.text import clean
+from svc.domain.measures import MeasureName
 from svc.domain.span import Kind, Status
 
 DatasetName = Literal["spans", "tool_calls", "classifier_events", "metric_rollups"]
@@ -71,6 +69,19 @@ _Closed = Annotated[Between, Meta(description="ISO 8601 instants `from` and `to`
 _HalfOpen = Annotated[
     Between,
     Meta(description="ISO 8601 instants [from, to) on the dataset's time column; `to` itself is outside."),
+]
+
+
+_By = Annotated[
+    Literal["created_at", "started_at"],
+    Meta(
+        description="The time that range is on: created_at (when rows arrived, unless told) or started_at"
+        " (when it happened). Ask about yesterday or last week by started_at."
+    ),
+]
+_Measure = Annotated[
+    MeasureName,
+    Meta(description="What to work out beside the count: see measures of describe_dataset."),
 ]
 
 
@@ -170,6 +181,22 @@ class ListTraces(Arguments):
     cursor: _Cursor | UnsetType = UNSET
 
 
+class ListTracesExtended(ListTraces):
+    """list_traces with what extends the specification."""
+
+    failed_spans: (
+        Annotated[bool, Meta(description="true: traces in which any span failed, whatever status says.")]
+        | UnsetType
+    ) = UNSET
+    sort: (
+        Annotated[
+            Literal["started_at", "latency", "cost", "tokens", "errors"],
+            Meta(description="Largest first, on one page, within range: newest (started_at) unless told."),
+        ]
+        | UnsetType
+    ) = UNSET
+
+
 class GetTrace(Arguments):
     """get_trace."""
 
@@ -208,6 +235,21 @@ class ListSpans(Arguments):
     cursor: _Cursor | UnsetType = UNSET
 
 
+class ListSpansExtended(ListSpans):
+    """list_spans with what extends the specification."""
+
+    by: (
+        Annotated[
+            Literal["created_at", "started_at"],
+            Meta(
+                description="The time of range and order: created_at (when spans arrived, unless told) or"
+                " started_at (when they ran)."
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+
+
 class GetSpan(Arguments):
     """get_span."""
 
@@ -242,6 +284,13 @@ class QueryCount(Arguments):
     filters: _Filters | UnsetType = UNSET
 
 
+class QueryCountExtended(QueryCount):
+    """query_count with what extends the specification."""
+
+    by: _By | UnsetType = UNSET
+    measure: _Measure | UnsetType = UNSET
+
+
 class QueryTimeseries(Arguments):
     """query_timeseries."""
 
@@ -254,6 +303,21 @@ class QueryTimeseries(Arguments):
     filters: _Filters | UnsetType = UNSET
 
 
+class QueryTimeseriesExtended(QueryTimeseries):
+    """query_timeseries with what extends the specification."""
+
+    interval: Literal["minute", "hour", "day", "week", "month"]  # type: ignore[assignment] # takes more
+    by: _By | UnsetType = UNSET
+    measure: _Measure | UnsetType = UNSET
+    group_by: (
+        Annotated[str, Meta(description="A facetable field: series holds its largest values beside the sum.")]
+        | UnsetType
+    ) = UNSET
+    top_n: Annotated[int, Meta(description="Series of group_by: 5 unless told, at most 20.")] | UnsetType = (
+        UNSET
+    )
+
+
 class QueryFacets(Arguments):
     """query_facets."""
 
@@ -262,6 +326,20 @@ class QueryFacets(Arguments):
     range: _HalfOpen | UnsetType = UNSET
     filters: _Filters | UnsetType = UNSET
     top_n: Annotated[int, Meta(description="Values shown: 20 unless told, at most 100.")] | UnsetType = UNSET
+
+
+class QueryFacetsExtended(QueryFacets):
+    """query_facets with what extends the specification."""
+
+    by: _By | UnsetType = UNSET
+    measure: _Measure | UnsetType = UNSET
+    sort: (
+        Annotated[
+            Literal["descending", "ascending"],
+            Meta(description="By the measure, or the count: the most first unless told."),
+        ]
+        | UnsetType
+    ) = UNSET
 
 
 class QuerySearch(Arguments):
@@ -276,53 +354,7 @@ class QuerySearch(Arguments):
     cursor: _Cursor | UnsetType = UNSET
 
 
-def schema_of(type_: type[Arguments]) -> dict[str, Any]:
-    """The JSON Schema of a class, whole in itself, as agents read it."""
-    _, components = msgspec.json.schema_components([type_], ref_template="{name}")
-    schema: dict[str, Any] = _plain(components[type_.__name__], components)
-    # The sentence on the class is for readers of the code; the tool has its own.
-    del schema["description"]
-    return schema
+class QuerySearchExtended(QuerySearch):
+    """query_search with what extends the specification."""
 
-
-def _plain(schema: Any, components: Mapping[str, Any]) -> Any:
-    """The schema without references, titles and empty lists."""
-    if isinstance(schema, list):
-        return [_plain(item, components) for item in schema]
-    if not isinstance(schema, dict):
-        return schema
-    reference = schema.get("$ref")
-    if reference is not None:
-        beside = {name: value for name, value in schema.items() if name != "$ref"}
-        return _plain({**components[reference], **beside}, components)
-    plain = {
-        name: _plain(value, components) for name, value in schema.items() if name != "title" and value != []
-    }
-    return {"type": "string", **plain} if "enum" in plain else plain
-
-
-def tidied(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments as they are meant: null and blank texts are absent, 20.0 is 20, U+0000 is U+FFFD."""
-    tidy = {clean(name): _tidy(value) for name, value in arguments.items()}
-    found = {name: value for name, value in tidy.items() if not _blank(value)}
-    if isinstance(found.get("range"), dict):
-        found["range"] = {name: value for name, value in found["range"].items() if not _blank(value)}
-    return found
-
-
-def _tidy(value: Any) -> Any:
-    match value:
-        case str():
-            return clean(value)
-        case float() if value.is_integer():
-            return int(value)
-        case dict():
-            return {clean(name): _tidy(item) for name, item in value.items()}
-        case list():
-            return [_tidy(item) for item in value]
-        case _:
-            return value
-
-
-def _blank(value: Any) -> bool:
-    return value is None or (isinstance(value, str) and not value.strip())
+    by: _By | UnsetType = UNSET

@@ -50,9 +50,9 @@ from protocol.tokens import Scope
 from svc.front.auth.bearer import authorize
 from svc.front.auth.client import Surroundings
 from svc.front.concurrency import ConcurrencyLimiter
-from svc.front.mcp.handlers import ToolError
+from svc.front.mcp.given import ToolError
 from svc.front.mcp.reads import Reads
-from svc.front.mcp.tools import BY_NAME, LISTED, LISTED_TO_RUNS, BadArguments, Tool, instructions
+from svc.front.mcp.tools import BadArguments, Catalogue, Tool, catalogue, instructions
 from svc.front.server.door import AsgiScope, Body, Receive, Send, refuse, respond
 from svc.store.reads.payloads import ROOM_BYTES, Opening, answer_bytes
 
@@ -193,14 +193,15 @@ class Mcp:
                     "protocolVersion": PROTOCOL_VERSION,
                     "capabilities": {"tools": {"listChanged": False}},
                     "serverInfo": SERVER_INFO,
-                    "instructions": instructions(_offered(grant)),
+                    "instructions": instructions(self._offered(grant)),
                 }
             case "ping":
                 return {}
             case "tools/list":
                 if isinstance(params, dict) and params.get("cursor"):
                     return Fault(INVALID_PARAMS, "there is one page of tools and no cursor to it")
-                return LISTED if grant.purpose is None else LISTED_TO_RUNS
+                tools = self._catalogue
+                return tools.listed if grant.purpose is None else tools.listed_to_runs
             case "tools/call":
                 return await self._call(grant, params, room_bytes, opening)
             case other:
@@ -214,8 +215,8 @@ class Mcp:
             return Fault(INVALID_PARAMS, "params.name must be the name of a tool; tools/list shows them")
         if not isinstance(arguments, dict | None):
             return Fault(INVALID_PARAMS, "params.arguments must be an object")
-        tool = BY_NAME.get(name)
-        if tool is None or name not in _offered(grant):
+        tool = self._catalogue.tools.get(name)
+        if tool is None or name not in self._offered(grant):
             # A name that is withheld reads the same.
             return _said(f"unknown tool: {name[:100]}; tools/list shows what there is")
         try:
@@ -233,6 +234,14 @@ class Mcp:
                 "the store cannot answer right now, or not in time; try again, or narrow the question"
             )
 
+    @property
+    def _catalogue(self) -> Catalogue:
+        return catalogue(extensions=self.reads.extensions)
+
+    def _offered(self, grant: Grant) -> Collection[str]:
+        """The names of the tools on offer: to the key of a run, those that read what was traced."""
+        return self._catalogue.tools if grant.purpose is None else RUN_TOOLS
+
     async def _run(
         self, tool: Tool, grant: Grant, arguments: dict[str, Any], room_bytes: int, opening: Opening
     ) -> Any:
@@ -242,11 +251,6 @@ class Mcp:
             reads = attrs.evolve(self.reads, room_bytes=room_bytes, opening=opening)
             answer = await tool.handler(reads, grant.project_id, parsed)
             return await trio.to_thread.run_sync(_told, answer, room_bytes)
-
-
-def _offered(grant: Grant) -> Collection[str]:
-    """The names of the tools on offer: to the key of a run, those that read what was traced."""
-    return BY_NAME if grant.purpose is None else RUN_TOOLS
 
 
 async def _read(headers: dict[str, str], body: Body) -> bytes | Refusal:

@@ -7,35 +7,27 @@ next; the stores' `Refused` and `Outage` pass through and are told by the caller
 from __future__ import annotations
 
 import re
-from datetime import datetime, timedelta
+from datetime import timedelta
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 from uuid import UUID
 
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET
 
 from protocol.release import release
-from protocol.rest.query import (
-    SEARCH_LIMIT_DEFAULT,
-    SEARCH_LIMIT_MAX,
-    TOP_N_DEFAULT,
-    TOP_N_MAX,
-    instant,
-)
-from svc.domain.datasets import DATASETS, METRIC_ROLLUPS, SPANS, Dataset
+from svc.domain.datasets import SPANS, Dataset
 from svc.domain.detect.table import DETECTORS, lacking
 from svc.domain.values import identifier
 from svc.front.mcp import arguments as a
 from svc.front.mcp.cut import with_places
+from svc.front.mcp.given import ToolError, bounds, given, given_identifier, limit, long_limit
 from svc.front.mcp.reads import Reads
 from svc.front.mcp.redaction import redacted
 from svc.store.detection.taxonomy import ModeFilter
-from svc.store.reads.query import Question, ask
+from svc.store.reads.questions import EVENT_TIME, Question, ask
 from svc.store.reads.spans import SpanFilter
 from svc.store.reads.traces import TraceFilter
 
-PAGE_DEFAULT: Final = 50
-PAGE_MAX: Final = 100
 PAYLOAD_WINDOW: Final = timedelta(hours=24)
 #: Call sites whose spans are counted.
 COUNTED_SITES: Final = 10_000
@@ -43,12 +35,7 @@ PIPELINE_VERSION: Final = release()
 
 _ID: Final = {16: re.compile(r"[0-9a-fA-F]{32}", re.ASCII), 8: re.compile(r"[0-9a-fA-F]{16}", re.ASCII)}
 
-T = TypeVar("T")
 Answer = dict[str, Any]
-
-
-class ToolError(Exception):
-    """The tool cannot answer this; the text is for the agent that asked."""
 
 
 async def get_project(reads: Reads, project_id: int, _asked: a.GetProject) -> Answer:
@@ -87,7 +74,7 @@ async def list_call_sites(reads: Reads, project_id: int, _asked: a.ListCallSites
 
 async def list_failure_modes(reads: Reads, project_id: int, asked: a.ListFailureModes) -> Answer:
     """The taxonomy."""
-    mode_filter = ModeFilter(**{name: _given(getattr(asked, name)) for name in type(asked).__struct_fields__})
+    mode_filter = ModeFilter(**{name: given(getattr(asked, name)) for name in type(asked).__struct_fields__})
     return {"failure_modes": await reads.taxonomy.failure_modes(project_id, mode_filter)}
 
 
@@ -96,11 +83,11 @@ async def list_cases(reads: Reads, project_id: int, asked: a.ListCases) -> Answe
     return redacted(
         await reads.cases.page(
             project_id,
-            state=_given(asked.state) or "open",
-            detector=_given(asked.detector),
-            call_site_id=_given(asked.call_site_id),
-            limit=_limit(asked.limit),
-            cursor=_given(asked.cursor),
+            state=given(asked.state) or "open",
+            detector=given(asked.detector),
+            call_site_id=given(asked.call_site_id),
+            limit=limit(asked.limit),
+            cursor=given(asked.cursor),
             now=reads.now(),
         )
     )
@@ -119,9 +106,9 @@ async def list_findings(reads: Reads, project_id: int, asked: a.ListFindings) ->
     return redacted(
         await reads.findings.list(
             project_id,
-            status=_given(asked.status),
-            call_site_id=_given(asked.call_site_id),
-            detector=_given(asked.detector),
+            status=given(asked.status),
+            call_site_id=given(asked.call_site_id),
+            detector=given(asked.detector),
             confirmed_only=asked.include != "all",
         )
     )
@@ -144,39 +131,42 @@ async def get_finding_evidence(reads: Reads, project_id: int, asked: a.GetFindin
         found = await reads.evidence.page(
             project_id,
             finding_id,
-            role=_given(asked.role),
+            role=given(asked.role),
             count_only=asked.count_only is True,
-            limit=_long_limit(asked.limit),
-            cursor=_given(asked.cursor),
+            limit=long_limit(asked.limit),
+            cursor=given(asked.cursor),
         )
     if found is None:
         raise _no_finding(asked.finding_id)
     return found
 
 
-async def list_traces(reads: Reads, project_id: int, asked: a.ListTraces) -> Answer:
-    """A page of traces."""
-    low, high = _bounds(asked.range)
-    return await reads.traces.page(
-        project_id,
-        TraceFilter(
-            model=_given(asked.model),
-            kind=_given(asked.kind),
-            call_site_id=_identifier(asked.call_site_id),
-            status=_given(asked.status),
-            low=low,
-            high=high,
-            q=_given(asked.q),
-        ),
-        limit=_limit(asked.limit),
-        cursor=_given(asked.cursor),
+async def list_traces(reads: Reads, project_id: int, asked: a.ListTracesExtended) -> Answer:
+    """A page of traces, or the largest of a range."""
+    low, high = bounds(asked.range)
+    trace_filter = TraceFilter(
+        model=given(asked.model),
+        kind=given(asked.kind),
+        call_site_id=given_identifier(asked.call_site_id),
+        status=given(asked.status),
+        low=low,
+        high=high,
+        q=given(asked.q),
+        failed_spans=given(asked.failed_spans),
     )
+    if asked.sort is UNSET or asked.sort == "started_at":
+        return await reads.traces.page(
+            project_id, trace_filter, limit=limit(asked.limit), cursor=given(asked.cursor)
+        )
+    if low is None:
+        raise ToolError(f"sort by {asked.sort} needs a range with from: add one, such as the last seven days")
+    return await reads.traces.largest(project_id, trace_filter, asked.sort, limit=limit(asked.limit))
 
 
 async def get_trace(reads: Reads, project_id: int, asked: a.GetTrace) -> Answer:
     """One trace with its spans."""
     trace_id = _hex(asked.trace_id, 16)
-    payload = bool(_given(asked.fields))
+    payload = bool(given(asked.fields))
     trace = (
         None
         if trace_id is None
@@ -190,10 +180,10 @@ async def get_trace(reads: Reads, project_id: int, asked: a.GetTrace) -> Answer:
     return trace
 
 
-async def list_spans(reads: Reads, project_id: int, asked: a.ListSpans) -> Answer:
+async def list_spans(reads: Reads, project_id: int, asked: a.ListSpansExtended) -> Answer:
     """A page of spans, with payloads when the page is narrow enough."""
-    low, high = _bounds(asked.range)
-    payload = bool(_given(asked.fields))
+    low, high = bounds(asked.range)
+    payload = bool(given(asked.fields))
     narrow = low is not None and high is not None and high - low <= PAYLOAD_WINDOW
     if payload and asked.trace_id is UNSET and not narrow:
         raise ToolError(
@@ -209,19 +199,20 @@ async def list_spans(reads: Reads, project_id: int, asked: a.ListSpans) -> Answe
         project_id,
         SpanFilter(
             trace_id=trace_id,
-            call_site_id=_identifier(asked.call_site_id),
-            kind=_given(asked.kind),
-            name=_given(asked.name),
-            status=_given(asked.status),
-            model_id=_given(asked.model_id),
-            session_id=_identifier(asked.session_id),
+            call_site_id=given_identifier(asked.call_site_id),
+            kind=given(asked.kind),
+            name=given(asked.name),
+            status=given(asked.status),
+            model_id=given(asked.model_id),
+            session_id=given_identifier(asked.session_id),
             low=low,
             high=high,
-            q=_given(asked.q),
+            q=given(asked.q),
+            by_event_time=asked.by == EVENT_TIME,
         ),
         payload=payload,
-        limit=_limit(asked.limit),
-        cursor=_given(asked.cursor),
+        limit=limit(asked.limit),
+        cursor=given(asked.cursor),
         room_bytes=reads.payload_bytes,
         opening=reads.opening,
     )
@@ -248,7 +239,7 @@ async def get_span(reads: Reads, project_id: int, asked: a.GetSpan) -> Answer:
 
 async def list_sessions(reads: Reads, project_id: int, asked: a.ListSessions) -> Answer:
     """A page of sessions."""
-    return await reads.sessions.page(project_id, limit=_limit(asked.limit), cursor=_given(asked.cursor))
+    return await reads.sessions.page(project_id, limit=limit(asked.limit), cursor=given(asked.cursor))
 
 
 async def get_session(reads: Reads, project_id: int, asked: a.GetSession) -> Answer:
@@ -257,80 +248,6 @@ async def get_session(reads: Reads, project_id: int, asked: a.GetSession) -> Ans
     if session is None:
         raise ToolError(f"there is no session {asked.id[:80]!r} in this project; list_sessions shows them")
     return session
-
-
-async def describe_dataset(_reads: Reads, _project_id: int, asked: a.DescribeDataset) -> Answer:
-    """What can be asked of the datasets."""
-    wanted = list(DATASETS.values()) if asked.dataset is UNSET else [DATASETS[asked.dataset]]
-    return {"datasets": [_described(dataset) for dataset in wanted]}
-
-
-async def query_count(reads: Reads, project_id: int, asked: a.QueryCount) -> Answer:
-    """A count."""
-    return await reads.queries.count(_question(project_id, asked))
-
-
-async def query_timeseries(reads: Reads, project_id: int, asked: a.QueryTimeseries) -> Answer:
-    """Counts by interval."""
-    return await reads.queries.timeseries(_question(project_id, asked), asked.interval)
-
-
-async def query_facets(reads: Reads, project_id: int, asked: a.QueryFacets) -> Answer:
-    """Counts by value."""
-    top_n = _page(asked.top_n, TOP_N_DEFAULT, TOP_N_MAX)
-    return await reads.queries.facets(_question(project_id, asked), asked.field, top_n)
-
-
-async def query_search(reads: Reads, project_id: int, asked: a.QuerySearch) -> Answer:
-    """A page of rows."""
-    return await reads.queries.search(
-        _question(project_id, asked),
-        _given(asked.q),
-        _given(asked.mode),
-        _long_limit(asked.limit),
-        _given(asked.cursor),
-    )
-
-
-def _given(value: T | UnsetType) -> T | None:
-    return None if isinstance(value, UnsetType) else value
-
-
-def _identifier(value: str | UnsetType) -> str | None:
-    """An identifier as it is stored: whoever has a long one from elsewhere has it whole."""
-    return None if isinstance(value, UnsetType) else identifier(value)
-
-
-def _page(wanted: int | UnsetType, default: int, most: int) -> int:
-    """A page size: below 1 becomes the default, above the most is clamped (contract §5)."""
-    return default if isinstance(wanted, UnsetType) or wanted < 1 else min(wanted, most)
-
-
-def _limit(wanted: int | UnsetType) -> int:
-    return _page(wanted, PAGE_DEFAULT, PAGE_MAX)
-
-
-def _long_limit(wanted: int | UnsetType) -> int:
-    return _page(wanted, SEARCH_LIMIT_DEFAULT, SEARCH_LIMIT_MAX)
-
-
-def _bounds(
-    between: a.Between | a.BothBounds | UnsetType,
-) -> tuple[datetime | None, datetime | None]:
-    """The two bounds; an instant that cannot be read raises `Refused`."""
-    if isinstance(between, UnsetType):
-        return None, None
-    low = None if isinstance(between.from_, UnsetType) else instant(between.from_, "range.from")
-    high = None if isinstance(between.to, UnsetType) else instant(between.to, "range.to")
-    if low is not None and high is not None and low > high:
-        raise ToolError("'range.from' is after 'range.to'; swap them")
-    return low, high
-
-
-def _question(
-    project_id: int, asked: a.QueryCount | a.QueryTimeseries | a.QueryFacets | a.QuerySearch
-) -> Question:
-    return ask(project_id, asked.dataset, _bounds(asked.range), _given(asked.filters))
 
 
 def _everything(project_id: int, dataset: Dataset) -> Question:
@@ -358,20 +275,3 @@ def _no_trace(trace_id: str) -> ToolError:
 
 def _no_finding(finding_id: str) -> ToolError:
     return ToolError(f"there is no finding {finding_id[:80]!r} in this project; list_findings shows them")
-
-
-def _described(dataset: Dataset) -> Answer:
-    # Spans have a tool of their own that searches them.
-    search = "list_spans" if dataset is SPANS else "query_search" if dataset.searched else None
-    told: Answer = {
-        "name": dataset.name,
-        "time_column": dataset.time_column,
-        "measure": "sum of value" if dataset.measure == "sum" else "count",
-        "facetable_fields": [field.name for field in dataset.fields if field.facetable],
-        "filterable_fields": [field.name for field in dataset.fields],
-        "searchable": search == "query_search",
-        "search_with": search,
-    }
-    if dataset is METRIC_ROLLUPS:
-        told["note"] = "filter granularity (hour or day), or both grains are summed together"
-    return told

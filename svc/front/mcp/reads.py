@@ -45,6 +45,8 @@ class Reads:
     installed: frozenset[str] = frozenset()
     #: The model provider that agents have here by themselves.
     ambient: str | None = None
+    #: Whether tools take arguments, and answers hold keys, that the specification does not name.
+    extensions: bool = True
     room_bytes: int = ROOM_BYTES
     #: What may still be opened for the answer, or for all of its batch.
     opening: Opening | None = None
@@ -63,6 +65,8 @@ class Reads:
         installed: frozenset[str] = frozenset(),
         ambient: str | None = None,
         history: Database | None = None,
+        *,
+        extensions: bool = True,
     ) -> Reads:
         """All of them over one database, or what traffic brought over another one."""
         history = history or database
@@ -83,4 +87,5 @@ class Reads:
             now,
             installed,
             ambient,
+            extensions,
         )

@@ -117,6 +117,32 @@ DESCRIPTIONS: Final = {
     }.items()
 }
 
+#: What is said of a tool where it takes more than the specification gives it.
+EXTENSIONS: Final = {
+    name: _said(text)
+    for name, text in {
+        "list_traces": """
+            sort ranks the traces of a range: the slowest of a day is sort latency, limit 1.
+            failed_spans true finds traces that went on after a span failed.""",
+        "list_spans": """
+            by started_at: range and order are on when spans ran, which is how to ask about yesterday.""",
+        "describe_dataset": """
+            measures are what the query tools work out beside counts, times what their range can be on.""",
+        "query_count": """
+            measure adds errors, cost, tokens, a percentile of durations, or distinct traces, sessions or
+            users. by started_at asks about when things happened; by arrival, notes says what that misses.""",
+        "query_timeseries": """
+            measure and by as in query_count; interval minute; group_by splits the answer by the largest
+            values of a field. Errors a day last week: measure errors, interval day, by started_at.""",
+        "query_facets": """
+            measure and by as in query_count, sorted by the measure. What a model cost last week: field
+            model_id, measure cost, by started_at. Slowest call sites: field call_site_id, measure
+            duration_p95. Which user is hit most: dataset spans, field user_id, measure errors.""",
+        "query_search": """
+            by started_at: range and order are on when things happened.""",
+    }.items()
+}
+
 #: What `get_span` is told to do when it names no trace (spec, tool rule 3).
 ADD_TRACE_ID: Final = _said("""
     add trace_id: a span id is unique only within its trace. list_spans and get_trace show both ids of

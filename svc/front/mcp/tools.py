@@ -6,7 +6,8 @@ project of the key, and none writes (spec, tool rule 11).
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import cache
 from typing import Any, Final
 
 import attrs
@@ -15,9 +16,11 @@ import msgspec
 from protocol.agents import RUN_TOOLS
 from svc.front.mcp import arguments as a
 from svc.front.mcp import handlers as h
+from svc.front.mcp import query_handlers as q
 from svc.front.mcp import texts
-from svc.front.mcp.handlers import ToolError
+from svc.front.mcp.given import ToolError
 from svc.front.mcp.reads import Reads
+from svc.front.mcp.schemas import schema_of, tidied
 from svc.front.mcp.texts import ADD_TRACE_ID, SEARCH_ELSEWHERE
 
 
@@ -30,7 +33,8 @@ class Tool:
     """One tool.
 
     `ask_for` are required arguments whose absence is a tool error, each with its text; `hints` say what to do
-    instead when the value of an argument is none of those there are.
+    instead when the value of an argument is none of those there are. `specified` are the arguments that the
+    specification gives it, where `arguments` are more; `extended` says whether those are taken.
     """
 
     name: str
@@ -38,15 +42,23 @@ class Tool:
     handler: Callable[[Reads, int, Any], Awaitable[dict[str, Any]]]
     ask_for: dict[str, str] = attrs.field(factory=dict)
     hints: dict[str, str] = attrs.field(factory=dict)
+    specified: type[a.Arguments] | None = None
+    extended: bool = True
 
     @property
     def description(self) -> str:
         """What it is for."""
-        return texts.DESCRIPTIONS[self.name]
+        extension = texts.EXTENSIONS.get(self.name) if self.extended else None
+        return " ".join(filter(None, (texts.DESCRIPTIONS[self.name], extension)))
+
+    @property
+    def taken(self) -> type[a.Arguments]:
+        """The arguments that it takes."""
+        return self.arguments if self.extended or self.specified is None else self.specified
 
     def schema(self) -> dict[str, Any]:
         """The input schema."""
-        return a.schema_of(self.arguments)
+        return schema_of(self.taken)
 
     def listed(self) -> dict[str, Any]:
         """The tool as `tools/list` shows it."""
@@ -60,11 +72,13 @@ class Tool:
     def read(self, arguments: dict[str, Any]) -> a.Arguments:
         """The arguments as their class. Raises `BadArguments`, and `ToolError` for what is asked for."""
         try:
-            tidy = a.tidied(arguments)
+            tidy = tidied(arguments)
             for name, text in self.ask_for.items():
                 if name not in tidy:
                     raise ToolError(text)
-            return msgspec.convert(tidy, self.arguments)
+            taken = msgspec.convert(tidy, self.taken)
+            # Handlers know one class, whose further arguments are unset.
+            return taken if self.taken is self.arguments else msgspec.convert(tidy, self.arguments)
         except msgspec.ValidationError as error:
             raise BadArguments(
                 f"invalid arguments for {self.name}: {error}{self._help(str(error))}"
@@ -96,26 +110,46 @@ TOOLS: Final = (
     Tool("list_findings", a.ListFindings, h.list_findings),
     Tool("get_finding", a.GetFinding, h.get_finding),
     Tool("get_finding_evidence", a.GetFindingEvidence, h.get_finding_evidence),
-    Tool("list_traces", a.ListTraces, h.list_traces),
+    Tool("list_traces", a.ListTracesExtended, h.list_traces, specified=a.ListTraces),
     Tool("get_trace", a.GetTrace, h.get_trace),
-    Tool("list_spans", a.ListSpans, h.list_spans),
+    Tool("list_spans", a.ListSpansExtended, h.list_spans, specified=a.ListSpans),
     Tool("get_span", a.GetSpan, h.get_span, ask_for={"trace_id": ADD_TRACE_ID}),
     Tool("list_sessions", a.ListSessions, h.list_sessions),
     Tool("get_session", a.GetSession, h.get_session),
-    Tool("describe_dataset", a.DescribeDataset, h.describe_dataset),
-    Tool("query_count", a.QueryCount, h.query_count),
-    Tool("query_timeseries", a.QueryTimeseries, h.query_timeseries),
-    Tool("query_facets", a.QueryFacets, h.query_facets),
-    Tool("query_search", a.QuerySearch, h.query_search, hints={"dataset": SEARCH_ELSEWHERE}),
+    Tool("describe_dataset", a.DescribeDataset, q.describe_dataset),
+    Tool("query_count", a.QueryCountExtended, q.query_count, specified=a.QueryCount),
+    Tool("query_timeseries", a.QueryTimeseriesExtended, q.query_timeseries, specified=a.QueryTimeseries),
+    Tool("query_facets", a.QueryFacetsExtended, q.query_facets, specified=a.QueryFacets),
+    Tool(
+        "query_search",
+        a.QuerySearchExtended,
+        q.query_search,
+        hints={"dataset": SEARCH_ELSEWHERE},
+        specified=a.QuerySearch,
+    ),
 )
 
-BY_NAME: Final = {tool.name: tool for tool in TOOLS}
 
-LISTED: Final = msgspec.Raw(msgspec.json.encode({"tools": [tool.listed() for tool in TOOLS]}))
-#: To the key of a run of an agent.
-LISTED_TO_RUNS: Final = msgspec.Raw(
-    msgspec.json.encode({"tools": [tool.listed() for tool in TOOLS if tool.name in RUN_TOOLS]})
-)
+@attrs.frozen
+class Catalogue:
+    """The tools on offer by name, and `tools/list` as it is sent: to everybody, and to the key of a run."""
+
+    tools: Mapping[str, Tool]
+    listed: msgspec.Raw
+    listed_to_runs: msgspec.Raw
+
+
+@cache
+def catalogue(*, extensions: bool) -> Catalogue:
+    """The nineteen tools, with the arguments that extend the specification or exactly with its own."""
+    tools = {tool.name: attrs.evolve(tool, extended=extensions) for tool in TOOLS}
+    return Catalogue(
+        tools, _listed(tools.values()), _listed(tools[name] for name in tools if name in RUN_TOOLS)
+    )
+
+
+def _listed(tools: Iterable[Tool]) -> msgspec.Raw:
+    return msgspec.Raw(msgspec.json.encode({"tools": [tool.listed() for tool in tools]}))
 
 
 def instructions(names: Iterable[str]) -> str:

@@ -35,7 +35,7 @@ async def count_failed(
     connection: Connection, project_id: int, dataset: Dataset, hour: datetime, end: datetime
 ) -> None:
     """Count the hour that ends then; the total stands there even when nothing failed."""
-    name, value, sets = by_each([field.name for field in dataset.fields if field.facetable])
+    name, value, sets = by_each([field.name for field in dataset.fields if field.counted_ahead])
     # By the index on what failed.
     await connection.execute(
         "insert into cube (project_id, dataset, field, hour, value, n)"

@@ -21,7 +21,7 @@ async def count_all(
     connection: Connection, project_id: int, dataset: Dataset, hour: datetime, end: datetime
 ) -> None:
     """Count every value of every facet field in the hour that ends then, and its rows."""
-    name, value, sets = by_each([field.name for field in dataset.fields if field.facetable])
+    name, value, sets = by_each([field.name for field in dataset.fields if field.counted_ahead])
     await connection.execute(
         "delete from cube where project_id = $1 and dataset = $2 and hour = $3",
         project_id,
@@ -50,7 +50,7 @@ async def sum_up(connection: Connection, project_id: int, dataset: Dataset, day:
         dataset.name,
         day,
     )
-    fields = ["", *(f.name for f in dataset.fields if f.facetable and f.name not in ONLY_HOURS)]
+    fields = ["", *(f.name for f in dataset.fields if f.counted_ahead and f.name not in ONLY_HOURS)]
     # Whether all of them have the sums of what failed.
     if not await connection.fetchval(
         f"select exists ({WITHOUT_FAILED})", project_id, dataset.name, day, end, FAILED

@@ -31,7 +31,7 @@ TRACES: Final = Dataset(
     fields=(),
     searched=(),
     time_column="created_at",
-    measure="count",
+    counted_as="count",
     identity=("trace_id",),
     shown=(),
 )

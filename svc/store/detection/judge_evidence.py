@@ -18,7 +18,7 @@ import attrs
 from protocol.detection import Ref
 from svc.domain.detect.bucket import Watched
 from svc.domain.detect.judging import Counted
-from svc.domain.detect.observed import MEASURES
+from svc.domain.detect.observed import MEASURES, MeasureName
 from svc.domain.detect.slots import SLOTS_PER_DAY, slot_at
 from svc.domain.detect.tallies import RateTallies
 from svc.store.detection.evidence import append
@@ -39,6 +39,8 @@ EXEMPLARS: Final = 3
 #: Call sites of a tool, and kinds of failure, that are told at most.
 SITES: Final = 200
 SIGNATURES: Final = 8
+#: Subjects whose order of appearance is read; any later one counts as the next.
+SUBJECTS: Final = 20_000
 
 # Units and failures of each detail of a subject by slot.
 _DETAILS: Final = """
@@ -53,6 +55,14 @@ _FIRST: Final = """
 select min(f.slot) as slot from tally_bucket b join lateral (
     select slot from tally t where t.project_id = b.project_id and t.bucket_id = b.id order by slot limit 1
 ) f on true where b.project_id = $1 and b.measure = $2 and b.subject = $3
+"""
+
+# The subjects of a measure by when they appeared.
+_APPEARANCES: Final = f"""
+select b.subject from tally_bucket b join lateral (
+    select slot from tally t where t.project_id = b.project_id and t.bucket_id = b.id order by slot limit 1
+) f on true where b.project_id = $1 and b.measure = $2
+group by 1 order by min(f.slot), 1 limit {SUBJECTS}
 """
 
 # How widely failures are spread; a trace outside any session is one of its own.
@@ -164,6 +174,11 @@ class JudgeEvidenceStore:
         """The first slot of a subject that is still counted, None without any."""
         rows = await self._read(_FIRST, project_id, bucket.measure, bucket.subject)
         return rows[0]["slot"] if rows else None
+
+    async def appearances(self, project_id: int, measure: MeasureName) -> Mapping[str, int]:
+        """The place of each subject of a measure in the order in which they appeared, from 1 on."""
+        rows = await self._read(_APPEARANCES, project_id, measure)
+        return {row["subject"]: place for place, row in enumerate(rows, 1)}
 
     async def counted(self, project_id: int, bucket: Watched, first: int, end: int) -> Counted:
         """What a subject is judged by."""

@@ -18,7 +18,8 @@ from svc.domain.alerts.params import COUNTED_DATASETS, VITAL_DATASETS, VITAL_FIE
 from svc.domain.calendar import hour_of
 from svc.store.aggregates.vitals import BIN, SOURCES, VitalSource, What
 from svc.store.postgres.database import READ_TIMEOUT_S, Connection, Database
-from svc.store.reads.query import QueryStore, ask
+from svc.store.reads.query import QueryStore
+from svc.store.reads.questions import ask
 
 _HOUR: Final = timedelta(hours=1)
 

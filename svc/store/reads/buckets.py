@@ -1,4 +1,4 @@
-"""The buckets of a timeseries: hours, days, weeks from Monday and months, all in UTC. Pure."""
+"""The buckets of a timeseries: minutes, hours, days, weeks from Monday and months, all in UTC. Pure."""
 
 from __future__ import annotations
 
@@ -8,8 +8,15 @@ from typing import Final
 from protocol.refusals import INVALID_RANGE, Refused
 from svc.domain.calendar import day_of, hour_of
 
-INTERVALS: Final = ("hour", "day", "week", "month")
-_STEPS: Final = {"hour": timedelta(hours=1), "day": timedelta(days=1), "week": timedelta(weeks=1)}
+#: Those that whole hours add up to.
+CALENDAR_INTERVALS: Final = ("hour", "day", "week", "month")
+INTERVALS: Final = ("minute", *CALENDAR_INTERVALS)
+_STEPS: Final = {
+    "minute": timedelta(minutes=1),
+    "hour": timedelta(hours=1),
+    "day": timedelta(days=1),
+    "week": timedelta(weeks=1),
+}
 MAX_BUCKETS: Final = 10_000
 
 
@@ -34,6 +41,8 @@ def bucket_starts(low: datetime, high: datetime, interval: str) -> list[datetime
 
 
 def _truncate(moment: datetime, interval: str) -> datetime:
+    if interval == "minute":
+        return moment.replace(second=0, microsecond=0)
     if interval == "hour":
         return hour_of(moment)
     day = day_of(moment)

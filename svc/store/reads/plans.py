@@ -17,7 +17,8 @@ import attrs
 from protocol.storage import Outage
 from svc.domain.datasets import SPANS
 from svc.store.postgres.database import Connection, Database
-from svc.store.reads.query import QueryStore, ask
+from svc.store.reads.query import QueryStore
+from svc.store.reads.questions import ask
 from svc.store.reads.sessions import SessionReads
 from svc.store.reads.spans import SpanFilter, SpanReads
 from svc.store.reads.traces import TraceFilter, TraceReads

@@ -22,6 +22,7 @@ from svc.store.postgres.clauses import Where
 from svc.store.postgres.database import READ_TIMEOUT_S, Connection, Database
 from svc.store.postgres.keyset import Keyset
 from svc.store.postgres.rows import PREVIEWS, SPAN_COLUMNS, SPAN_EXTRAS, span_row
+from svc.store.reads.event_time import newest_started
 from svc.store.reads.payloads import ROOM_BYTES, Opening, PayloadRows, openable_bytes
 from svc.store.reads.search import (
     PLAN_ONCE,
@@ -38,6 +39,11 @@ from svc.store.spans.payloads import Envelopes, SpanKey, read_envelopes
 
 NEWEST_SPANS: Final = Keyset("spans", (("created_at", "moment"), ("trace_id", "bytes"), ("span_id", "bytes")))
 
+#: The same by when they ran; a cursor of the one order is foreign to the other.
+LATEST_SPANS: Final = Keyset(
+    "spans by started_at", (("started_at", "moment"), ("trace_id", "bytes"), ("span_id", "bytes"))
+)
+
 #: Filters without an index of their own, whose values are placed.
 _BY_PLACE: Final = ("kind", "name", "model_id")
 
@@ -49,7 +55,10 @@ _MOST_HOURS: Final = 24
 
 @attrs.frozen
 class SpanFilter:
-    """What a page of spans is narrowed to; None asks for nothing. The range is inclusive on `created_at`."""
+    """What a page of spans is narrowed to; None asks for nothing.
+
+    The range, inclusive, and the order of the page are on `created_at`, or on `started_at` by event time.
+    """
 
     trace_id: bytes | None = None
     call_site_id: str | None = None
@@ -61,6 +70,12 @@ class SpanFilter:
     low: datetime | None = None
     high: datetime | None = None
     q: str | None = None
+    by_event_time: bool = False
+
+    @property
+    def keyset(self) -> Keyset:
+        """The order of its pages."""
+        return LATEST_SPANS if self.by_event_time else NEWEST_SPANS
 
 
 @attrs.frozen
@@ -94,10 +109,10 @@ class SpanReads:
         room_bytes: int = ROOM_BYTES,
         opening: Opening | None = None,
     ) -> dict[str, Any]:
-        """`{spans, next_cursor}`, newest first by `created_at`."""
+        """`{spans, next_cursor}`, newest first."""
         where = self._where(project_id, asked)
-        names = [name for name, _ in NEWEST_SPANS.columns]
-        cursor_key = NEWEST_SPANS.place(cursor)
+        names = [name for name, _ in asked.keyset.columns]
+        cursor_key = asked.keyset.place(cursor)
         where.after(names, cursor_key)
         order = ", ".join(f"{name} desc" for name in names)
 
@@ -106,11 +121,11 @@ class SpanReads:
                 await _narrow(connection, where, project_id, asked.trace_id)
             # One page and one row more; the payload is looked up for these rows only.
             rows = await _newest(connection, project_id, asked, cursor_key, where, order, limit + 1)
-            page, next_cursor = NEWEST_SPANS.page(rows, limit)
+            page, next_cursor = asked.keyset.page(rows, limit)
             return await _page(connection, project_id, page, room_bytes if payload else None), next_cursor
 
         # A plain page is one statement; anything else reads what must agree.
-        several = payload or asked.trace_id is not None or _by_stretches(asked)
+        several = payload or asked.trace_id is not None or asked.by_event_time or _by_stretches(asked)
         page, next_cursor = await self.database.run(
             work, transaction=several, readonly=True, snapshot=True, timeout_s=READ_TIMEOUT_S
         )
@@ -127,7 +142,7 @@ class SpanReads:
             where.add("status = 'error'" if asked.status == "error" else "status = 'ok'")
         where.equal("model_id", asked.model_id)
         where.equal("session_id", asked.session_id)
-        where.within("created_at", asked.low, asked.high)
+        where.within("started_at" if asked.by_event_time else "created_at", asked.low, asked.high)
         where.contains(("name", *PREVIEWS), asked.q)
         return where
 
@@ -235,6 +250,10 @@ async def _newest(
     def around(sql: str) -> str:
         return f"select s.*, {SPAN_AVAILABLE} from ({sql}) s order by {order}"
 
+    if asked.by_event_time and asked.trace_id is None:
+        high = None if asked.high is None else after(asked.high, _STEP)
+        behind = cursor_key[0] if cursor_key else None
+        return await newest_started(connection, project_id, page, asked.low, high, behind, around)
     near = None
     if _by_stretches(asked):
         ends = [
@@ -256,7 +275,7 @@ async def _newest(
 def _by_stretches(asked: SpanFilter) -> bool:
     """Whether the page is narrowed by nothing but what can be placed in time."""
     by_key = asked.trace_id is not None or asked.session_id is not None
-    return not by_key and (asked.q is not None or bool(_values(asked)))
+    return not by_key and not asked.by_event_time and (asked.q is not None or bool(_values(asked)))
 
 
 def _values(asked: SpanFilter) -> dict[str, Any]:

@@ -1,9 +1,9 @@
-"""Traces read back: a page of roll-up rows, and one with its spans."""
+"""Traces read back: a page of roll-up rows, the largest of a range, and one with its spans."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence, Set
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import attrs
 
@@ -19,6 +19,15 @@ from svc.store.spans.availability import TRACE_BOUNDS, bounds, traces_with_paylo
 
 NEWEST_TRACES: Final = Keyset("traces", (("started_at", "moment"), ("trace_id", "bytes")))
 SPANS_SHOWN: Final = 200
+
+TraceRank = Literal["latency", "cost", "tokens", "errors"]
+#: By what traces are ranked, the largest first.
+_RANKS: Final[dict[TraceRank, str]] = {
+    "latency": "ended_at - started_at",
+    "cost": "total_cost",
+    "tokens": "total_tokens",
+    "errors": "error_count",
+}
 
 _COLUMNS: Final = ", ".join((*TRACE_COLUMNS, "next_at", *TRACE_BOUNDS))
 
@@ -90,6 +99,37 @@ class TraceReads:
             work, transaction=looked_for, readonly=True, snapshot=True, timeout_s=timeout_s
         )
         return {"traces": _shown(page, available), "next_cursor": next_cursor}
+
+    async def largest(
+        self,
+        project_id: int,
+        asked: TraceFilter,
+        rank: TraceRank,
+        *,
+        limit: int,
+        timeout_s: float = READ_TIMEOUT_S,
+    ) -> dict[str, Any]:
+        """`{traces, next_cursor}`: the largest traces of a filter, and no further page.
+
+        No index knows them, so every trace of the range is looked at: ask for a range.
+        """
+        where = narrowed_by_index(project_id, asked)
+        by_text, by_spans = asked_for(where, asked.q, held_by_spans(asked))
+        own = of_its_own(where, asked)
+        clauses = both(where.sql(), by_text, own, *(value.clause() for value in by_spans))
+
+        async def work(connection: Connection) -> tuple[Sequence[Any], Set[bytes]]:
+            rows = await connection.fetch(
+                f"select {_COLUMNS} from trace t where {clauses}"
+                f" order by {_RANKS[rank]} desc nulls last, started_at desc, trace_id desc"
+                f" limit ${len(where.values) + 1}",
+                *where.values,
+                limit,
+            )
+            return rows, await traces_with_payloads(connection, project_id, [bounds(row) for row in rows])
+
+        rows, available = await self.database.run(work, readonly=True, snapshot=True, timeout_s=timeout_s)
+        return {"traces": _shown(rows, available), "next_cursor": None}
 
     async def one(
         self,

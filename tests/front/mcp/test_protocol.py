@@ -19,7 +19,7 @@ from svc.front.concurrency import ConcurrencyLimiter
 from svc.front.mcp import endpoint
 from svc.front.mcp.endpoint import Mcp
 from svc.front.mcp.reads import Reads
-from svc.front.mcp.tools import LISTED, TOOLS
+from svc.front.mcp.tools import TOOLS, catalogue
 from svc.store.postgres.database import Connection, Database
 from svc.store.reads.query import QueryStore
 from svc.wiring.people import surroundings
@@ -146,7 +146,7 @@ def test_initialize_always_answers_one_version(service: Service, version: str | 
 
 def test_tools_list_is_one_page_of_nineteen_read_only_tools(service: Service) -> None:
     listed = result(mcp(service, envelope("tools/list")))
-    assert listed == json.loads(bytes(LISTED))
+    assert listed == json.loads(bytes(catalogue(extensions=True).listed))
     assert listed.keys() == {"tools"}
     assert len({tool["name"] for tool in listed["tools"]}) == 19
     for tool in listed["tools"]:

@@ -14,7 +14,8 @@ from svc.store.detection.inbox import InboxReads
 from svc.store.postgres.database import Database
 from svc.store.postgres.embedded.server import Served
 from svc.store.reads.exporting import ExportReads
-from svc.store.reads.query import QueryStore, ask
+from svc.store.reads.query import QueryStore
+from svc.store.reads.questions import ask
 from svc.store.reads.sessions import SessionReads
 from svc.store.reads.skeleton import SkeletonReads
 from svc.store.reads.spans import SpanFilter, SpanReads

@@ -15,8 +15,9 @@ from svc.domain.datasets import DATASETS
 from svc.store.accounts.projects import ProjectStore
 from svc.store.aggregates.cubes import CubeStore
 from svc.store.postgres.database import Connection, Database
-from svc.store.reads.buckets import INTERVALS, bucket_starts
-from svc.store.reads.query import QueryStore, ask
+from svc.store.reads.buckets import CALENDAR_INTERVALS, bucket_starts
+from svc.store.reads.query import QueryStore
+from svc.store.reads.questions import ask
 from tests.store.reads.test_reads import Explaining
 from tests.store.spans.test_writing import NOW, Clock, one, rows, store_of
 
@@ -89,7 +90,7 @@ async def test_timeseries_holds_empty_buckets_and_adds_up(filled: QueryStore) ->
     assert answer["buckets"][0] == {"bucket_start": "2026-11-19T12:00:00.000000Z", "count": 0}
 
 
-@pytest.mark.parametrize("interval", INTERVALS)
+@pytest.mark.parametrize("interval", CALENDAR_INTERVALS)
 async def test_buckets_are_those_of_the_database(filled: QueryStore, interval: str) -> None:
     low, high = NOW - 40 * DAY, NOW
     buckets = (await filled.timeseries(question(low=low, high=high), interval))["buckets"]
@@ -113,7 +114,7 @@ def test_more_than_ten_thousand_buckets_are_refused() -> None:
 @given(
     low=st.datetimes(min_value=datetime(1, 1, 1), max_value=datetime(9999, 12, 31), timezones=st.just(UTC)),
     span=st.timedeltas(min_value=timedelta(0), max_value=timedelta(days=300)),
-    interval=st.sampled_from(INTERVALS),
+    interval=st.sampled_from(CALENDAR_INTERVALS),
 )
 def test_buckets_cover_the_range_without_gaps(low: datetime, span: timedelta, interval: str) -> None:
     try:

@@ -1,0 +1,117 @@
+"""The tools that ask the datasets: what can be asked, counts, timeseries, facets and search.
+
+As `svc.front.mcp.handlers`: arguments in, an answer fit for JSON out, one project, nothing written.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import UNSET
+
+from protocol.rest.query import SERIES_DEFAULT, SERIES_MAX, TOP_N_DEFAULT, TOP_N_MAX
+from svc.domain.datasets import DATASETS, METRIC_ROLLUPS, SPANS, Dataset, Field
+from svc.domain.measures import MEASURES, QueryMeasure
+from svc.front.mcp import arguments as a
+from svc.front.mcp.given import bounds, given, long_limit, page_size
+from svc.front.mcp.reads import Reads
+from svc.store.reads.questions import EVENT_TIME, Question, ask
+
+Answer = dict[str, Any]
+
+
+async def describe_dataset(reads: Reads, _project_id: int, asked: a.DescribeDataset) -> Answer:
+    """What can be asked of the datasets."""
+    wanted = list(DATASETS.values()) if asked.dataset is UNSET else [DATASETS[asked.dataset]]
+    return {"datasets": [_described(dataset, extensions=reads.extensions) for dataset in wanted]}
+
+
+async def query_count(reads: Reads, project_id: int, asked: a.QueryCountExtended) -> Answer:
+    """A count, and a measure beside it."""
+    return _specified(reads, await reads.queries.count(_question(project_id, asked)))
+
+
+async def query_timeseries(reads: Reads, project_id: int, asked: a.QueryTimeseriesExtended) -> Answer:
+    """Counts and a measure by interval."""
+    return _specified(
+        reads,
+        await reads.queries.timeseries(
+            _question(project_id, asked),
+            asked.interval,
+            given(asked.group_by),
+            page_size(asked.top_n, SERIES_DEFAULT, SERIES_MAX),
+        ),
+    )
+
+
+async def query_facets(reads: Reads, project_id: int, asked: a.QueryFacetsExtended) -> Answer:
+    """Counts and a measure by value."""
+    top_n = page_size(asked.top_n, TOP_N_DEFAULT, TOP_N_MAX)
+    return _specified(
+        reads,
+        await reads.queries.facets(
+            _question(project_id, asked), asked.field, top_n, ascending=asked.sort == "ascending"
+        ),
+    )
+
+
+async def query_search(reads: Reads, project_id: int, asked: a.QuerySearchExtended) -> Answer:
+    """A page of rows."""
+    return _specified(
+        reads,
+        await reads.queries.search(
+            _question(project_id, asked),
+            given(asked.q),
+            given(asked.mode),
+            long_limit(asked.limit),
+            given(asked.cursor),
+        ),
+    )
+
+
+def _specified(reads: Reads, answer: Answer) -> Answer:
+    """The answer, without notes where the specification is kept to the letter."""
+    return answer if reads.extensions else {name: answer[name] for name in answer if name != "notes"}
+
+
+def _question(
+    project_id: int,
+    asked: a.QueryCountExtended | a.QueryTimeseriesExtended | a.QueryFacetsExtended | a.QuerySearchExtended,
+) -> Question:
+    return ask(
+        project_id,
+        asked.dataset,
+        bounds(asked.range),
+        given(asked.filters),
+        by=given(asked.by),
+        measure=None if isinstance(asked, a.QuerySearchExtended) else given(asked.measure),
+    )
+
+
+def _described(dataset: Dataset, *, extensions: bool) -> Answer:
+    # Spans have a tool of their own that searches them.
+    search = "list_spans" if dataset is SPANS else "query_search" if dataset.searched else None
+    description: Answer = {
+        "name": dataset.name,
+        "time_column": dataset.time_column,
+        "measure": "sum of value" if dataset.counted_as == "sum" else "count",
+        "facetable_fields": [field.name for field in dataset.fields if _is_facet(field, extensions)],
+        "filterable_fields": [field.name for field in dataset.fields],
+        "searchable": search == "query_search",
+        "search_with": search,
+    }
+    if extensions and dataset is not METRIC_ROLLUPS:
+        description["measures"] = {name: _meaning(MEASURES[name]) for name in dataset.measures}
+        description["times"] = [dataset.time_column, *([EVENT_TIME] if dataset.has_event_time else [])]
+    if dataset is METRIC_ROLLUPS:
+        description["note"] = "filter granularity (hour or day), or both grains are summed together"
+    return description
+
+
+def _meaning(measure: QueryMeasure) -> str:
+    return measure.meaning if measure.unit is None else f"{measure.meaning} ({measure.unit})"
+
+
+def _is_facet(field: Field, extensions: bool) -> bool:
+    """Whether a field is named as a facet: to the letter, those that are counted ahead."""
+    return field.facetable and (extensions or field.counted_ahead)

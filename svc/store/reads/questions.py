@@ -1,0 +1,146 @@
+"""Questions to the query API: what is asked of which rows, checked.
+
+Every identifier comes from `svc.domain.datasets` and `svc.domain.measures`; every value is a parameter.
+Called by the fronts before anything runs; raises `Refused` that names the offender and what is allowed. Reads
+nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Final
+
+import attrs
+
+from protocol.refusals import (
+    INVALID_RANGE,
+    UNKNOWN_DATASET,
+    UNKNOWN_FIELD,
+    UNKNOWN_MEASURE,
+    UNKNOWN_TIME,
+    Refused,
+)
+from protocol.rest.query import FilterValue
+from svc.domain.datasets import DATASETS, Dataset, Field
+from svc.domain.measures import COUNT, MEASURES, QueryMeasure
+from svc.domain.values import identifier
+from svc.store.postgres.clauses import Where
+
+_IDENTIFIERS: Final = {"session_id", "user_id", "call_site_id", "subject_session_id"}
+EVENT_TIME: Final = "started_at"
+
+
+@attrs.frozen
+class Question:
+    """What every question has: project, dataset, range and the time it is on, filters, a measure."""
+
+    project_id: int
+    dataset: Dataset
+    low: datetime | None
+    high: datetime | None
+    filters: tuple[tuple[Field, FilterValue], ...]
+    measure: QueryMeasure = COUNT
+    time_column: str = attrs.field()
+
+    @time_column.default
+    def _default_time(self) -> str:
+        return self.dataset.time_column
+
+    @property
+    def by_event_time(self) -> bool:
+        """Whether its range is on when rows happened, not on when they arrived."""
+        return self.time_column != self.dataset.time_column
+
+    def where(self) -> Where:
+        """The clause of the question itself."""
+        where = Where(["project_id = $1"], [self.project_id])
+        if self.low is not None:
+            where.clauses.append(f"{self.time_column} >= {where.value(self.low)}")
+        if self.high is not None:
+            where.clauses.append(f"{self.time_column} < {where.value(self.high)}")
+        for field, value in self.filters:
+            where.clauses.append(_equals(where, field, value))
+        return where
+
+
+def ask(
+    project_id: int,
+    dataset: str,
+    bounds: tuple[datetime | None, datetime | None],
+    filters: Mapping[str, FilterValue] | None,
+    *,
+    by: str | None = None,
+    measure: str | None = None,
+) -> Question:
+    """Check the parts that all questions share. Raises `Refused` naming the offender."""
+    source = DATASETS.get(dataset)
+    if source is None:
+        raise Refused(UNKNOWN_DATASET.saying(f"unknown dataset '{dataset[:100]}'", allowed=list(DATASETS)))
+    checked = tuple((field_of(source, name), value) for name, value in (filters or {}).items())
+    low, high = bounds
+    if low is not None and high is not None and low > high:
+        raise Refused(INVALID_RANGE.saying("'range.from' is after 'range.to'"))
+    question = Question(project_id, source, low, high, checked, _measure(source, measure))
+    return question if by is None else attrs.evolve(question, time_column=_time(source, by))
+
+
+def _measure(dataset: Dataset, name: str | None) -> QueryMeasure:
+    if name is None:
+        return COUNT
+    for measure in dataset.measures:
+        if measure == name:
+            return MEASURES[measure]
+    raise Refused(
+        UNKNOWN_MEASURE.saying(
+            f"unknown measure '{name[:100]}' for dataset '{dataset.name}'", allowed=list(dataset.measures)
+        )
+    )
+
+
+def _time(dataset: Dataset, name: str) -> str:
+    allowed = [dataset.time_column, *([EVENT_TIME] if dataset.has_event_time else [])]
+    if name not in allowed:
+        raise Refused(
+            UNKNOWN_TIME.saying(f"unknown time '{name[:100]}' for dataset '{dataset.name}'", allowed=allowed)
+        )
+    return name
+
+
+def field_of(dataset: Dataset, name: str, *, facet: bool = False) -> Field:
+    """The field of this name. Raises `Refused` for one that is not there, or no facet where one is wanted."""
+    field = dataset.field(name)
+    if field is None or (facet and not field.facetable):
+        raise Refused(
+            UNKNOWN_FIELD.saying(
+                f"unknown field '{name[:100]}' for dataset '{dataset.name}'",
+                allowed=[f.name for f in dataset.fields if f.facetable or not facet],
+            )
+        )
+    return field
+
+
+def _equals(where: Where, field: Field, value: FilterValue) -> str:
+    if value is None:
+        return f"{field.name} is null"
+    text = filter_text(value)
+    if field.name == "status" and text == "error":
+        # In so many words, not as a parameter, so that the indexes on what failed serve.
+        return "status = 'error'"
+    if field.type == "text":
+        return f"{field.name} = {where.value(stored_value(field, text))}"
+    try:
+        return f"{field.name} = {where.value(bytes.fromhex(text))}"
+    except ValueError:
+        # No id looks like this, so no row has it.
+        return "false"
+
+
+def filter_text(value: FilterValue) -> str:
+    """The value of a filter as columns of texts hold it."""
+    return str(value).lower() if isinstance(value, bool) else str(value).replace("\x00", "\ufffd")
+
+
+def stored_value(field: Field, text: str) -> str:
+    """The form in which a value stands in its column: long identifiers are stored cut."""
+    return identifier(text) if field.name in _IDENTIFIERS else text

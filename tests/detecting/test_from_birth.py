@@ -1,0 +1,104 @@
+"""Laws of the first hour: what is broken from its first traces on is a finding, then a case."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from svc.store.detection.findings import FindingStore
+from svc.store.postgres.database import Database
+from tests.detecting.house import House, Settings, execute, replay
+from tests.detecting.story import MONDAY, Habits, Story
+from tests.store.spans.test_writing import PROJECT, fetch
+
+MINUTE = timedelta(minutes=1)
+
+
+class Hour:
+    """Traces of tools in a row, each with the moment after the start and whether it fails."""
+
+    def __init__(self, *calls: tuple[float, str, bool]) -> None:
+        self.calls = calls
+
+    def traces(self) -> Any:
+        story = Story(habits=Habits(noise=0.0))
+        for number, (minutes, tool, failing) in enumerate(self.calls):
+            at = MONDAY + timedelta(minutes=minutes)
+            yield at, story._spans(number + 1, at, tool, failing, "KeyError", 0.4, 1.5, 900, "gpt-4o", "hm")
+
+
+def broken(count: int, tool: str = "create_return", every: float = 1.0) -> list[tuple[float, str, bool]]:
+    return [(number * every, tool, True) for number in range(count)]
+
+
+#: The newest event, far enough behind the others that all of them are judged.
+LAST = (60.0, "search", False)
+
+
+async def looked(store: Database, *calls: tuple[float, str, bool]) -> House:
+    house = House(store, Settings())
+    await replay(store, Hour(*calls))
+    await house.rest()
+    await house.look()
+    return house
+
+
+async def test_a_tool_broken_from_birth_is_shown_at_once_and_with_six_traces_it_is_a_case(
+    store: Database,
+) -> None:
+    house = await looked(store, LAST, *broken(5))
+    page = await FindingStore(store).list(
+        PROJECT, status=None, detector=None, call_site_id=None, confirmed_only=True
+    )
+    [finding] = page["findings"]
+    assert finding["title"] == "`create_return` has failed from the start: 100 % of traces"
+    [(severity, harmful, basis)] = await house.told("severity", "harmful", "basis")
+    assert severity >= 0.33
+    assert harmful
+    assert basis.startswith("5 of 5 traces; surely more than 20 %. First seen 19 Oct 00:00 UTC; ")
+    assert await house.cases() == []
+    # Another minute, another failure.
+    await replay(store, Hour(LAST, *broken(6)))
+    await house.rest()
+    await house.look()
+    [case] = await house.cases()
+    assert (case["state"], case["listed"]) == ("open", ["cause tool_error_rate:create_return:up"])
+    assert [row[0] for row in await house.told("trace_count")] == [6]
+    # Looked at again, nothing more comes of it.
+    await execute(store, "update fold_state set newest_slot = newest_slot")
+    await house.look()
+    assert len(await house.cases()) == 1
+    assert len(await house.told("id")) == 1
+
+
+async def test_four_failures_of_four_are_not_enough_where_many_tools_may_follow(store: Database) -> None:
+    house = await looked(store, LAST, *broken(4))
+    assert await house.told("id") == []
+
+
+async def test_a_tool_that_appears_later_needs_more(store: Database) -> None:
+    earlier = [(float(n), f"tool_{n % 2}", False) for n in range(4)]
+    later = [(10.0 + n, "create_return", True) for n in range(5)]
+    assert await (await looked(store, LAST, *earlier, *later)).told("id") == []
+    house = House(store, Settings())
+    await replay(store, Hour(LAST, *earlier, *later, (15.0, "create_return", True)))
+    await house.rest()
+    await house.look()
+    assert [row[0] for row in await house.told("cause_key")] == ["tool_error_rate:create_return:up"]
+
+
+async def test_it_is_over_when_the_tool_works_and_not_when_a_baseline_is_there(store: Database) -> None:
+    # Enough within two days for a baseline, in which everything fails.
+    calls = [(number * 4.0, "create_return", True) for number in range(700)]
+    house = await looked(store, *calls)
+    [case] = await house.cases()
+    assert case["state"] == "open"
+    mended = [(2_800 + number * 4.0, "create_return", False) for number in range(300)]
+    await replay(store, Hour(*calls, *mended))
+    await house.rest()
+    await house.look()
+    [case] = await house.cases()
+    assert (case["state"], case["resolution"]) == ("resolved", "recovered")
+    keys = {row[0] for row in await house.told("cause_key")}
+    assert "tool_error_rate:create_return:up" in keys
+    assert (await fetch(store, "select count(*) as n from finding where closed_at is not null"))[0]["n"] == 1
