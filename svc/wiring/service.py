@@ -68,7 +68,7 @@ from svc.web.process_view import OwnerLink
 from svc.web.site import Site
 from svc.wiring.agents import Loop, StoredRunRequests, agent_loops, ambient, launcher_state, mcp_url
 from svc.wiring.alert_dispatcher import AlertDispatcher
-from svc.wiring.alerts import OwnLooks, alert_loops, copy_name
+from svc.wiring.alerts import OwnChecks, alert_loops, copy_name
 from svc.wiring.attempts import shared_attempts
 from svc.wiring.compiled import compiled_loops
 from svc.wiring.detecting import detecting_loop
@@ -322,7 +322,7 @@ class Service:
     def _duties(self) -> list[Loop]:
         """What is done now and then, some of it by one replica alone."""
         requests, tee = self._run_requests(), self.teeing.loops(self.board)
-        loops = alert_loops(self.pools, self.board, self._looks(), self.alerts)
+        loops = alert_loops(self.pools, self.board, self._own_checks(), self.alerts)
         loops += tee + agent_loops(self.settings, self.pools.upkeep, requests, self.launcher, self.board)
         duties = leases(self.settings)
         loops.append(invitation_loop(self.means, self.board))
@@ -354,9 +354,9 @@ class Service:
         loops = [self.shared_prices.loop(self.board), *attempts.loops(self.board)]
         return loops + replica_loops(self.pools.replica, self.board)
 
-    def _looks(self) -> OwnLooks:
+    def _own_checks(self) -> OwnChecks:
         name = copy_name(self.settings)
-        return OwnLooks(self.dispatcher, self.health.ingest, self.safekeeping, self.tls, now(), name)
+        return OwnChecks(self.dispatcher, self.health.ingest, self.safekeeping, self.tls, now(), name)
 
     def bound_to(self, port: int) -> None:
         """The front listens there."""
