@@ -103,6 +103,62 @@ class FoundPage(msgspec.Struct):
     notes: list[str] | UnsetType = UNSET
 
 
+class ComparedSize(msgspec.Struct):
+    """How many traces are on a side, and how many of them were looked at."""
+
+    traces: int
+    sampled: int
+
+
+class ComparedValue(msgspec.Struct):
+    """A value over the traces of a side, with its 95 % interval where there is one."""
+
+    value: float | None
+    low: float | UnsetType | None = UNSET
+    high: float | UnsetType | None = UNSET
+
+
+class ComparedMeasure(msgspec.Struct):
+    """A measure on both sides: shares of traces, and means a trace."""
+
+    measure: str
+    unit: str | None
+    baseline: ComparedValue
+    comparison: ComparedValue
+
+
+class MovedValue(msgspec.Struct):
+    """A value whose share of traces moved beyond chance; `only_in` names the side that alone has it."""
+
+    field: str
+    value: str
+    baseline_share: float
+    comparison_share: float
+    odds_ratio: float
+    odds_between: list[float]
+    p_value: float
+    only_in: Literal["baseline", "comparison"] | UnsetType = UNSET
+
+
+class ComparedExamples(msgspec.Struct):
+    """Ids of traces of each side, the newest first."""
+
+    baseline: list[str]
+    comparison: list[str]
+
+
+class Compared(msgspec.Struct):
+    """Two populations against each other; `moved` has the largest difference first."""
+
+    baseline: ComparedSize
+    comparison: ComparedSize
+    measures: list[ComparedMeasure]
+    moved: list[MovedValue]
+    moved_left_out: int
+    examples: ComparedExamples
+    notes: list[str]
+
+
 class SpanPayload(msgspec.Struct):
     """Everything a span said; beside these what `svc.domain.payload` knows of it."""
 

@@ -83,6 +83,22 @@ class SearchBody(msgspec.Struct, forbid_unknown_fields=True):
     by: str | None = None
 
 
+class PopulationBody(msgspec.Struct, forbid_unknown_fields=True):
+    """Traces by when they began, their status, and the values of one span of theirs."""
+
+    range: Range | None = None
+    filters: dict[str, FilterValue] | None = None
+    status: Literal["ok", "error"] | None = None
+    failed_spans: bool | None = None
+
+
+class CompareBody(msgspec.Struct, forbid_unknown_fields=True):
+    """`POST /v1/query/compare`."""
+
+    baseline: PopulationBody
+    comparison: PopulationBody
+
+
 Body = TypeVar("Body", bound=msgspec.Struct)
 
 

@@ -447,7 +447,7 @@ class Settings:
         "SVC_MCP_EXTENSIONS",
         BOOLEAN,
         "true",
-        "Whether MCP tools take arguments beyond the published interface; false lists exactly its own.",
+        "Whether MCP has tools and arguments beyond the published interface; false lists exactly its own.",
     )
     auth_passwords: bool = setting(
         "SVC_AUTH_PASSWORDS",

@@ -42,8 +42,10 @@ from protocol.rest.query import (
     SERIES_MAX,
     TOP_N_DEFAULT,
     TOP_N_MAX,
+    CompareBody,
     CountBody,
     FacetsBody,
+    PopulationBody,
     SearchBody,
     TimeseriesBody,
     bounds,
@@ -60,6 +62,7 @@ from svc.front.metrics import Metrics
 from svc.front.openapi import document
 from svc.front.otlp.http import PROTOBUF, status_of
 from svc.front.ports import Pages
+from svc.store.reads.compare import CompareStore, Side, side_of
 from svc.store.reads.query import QueryStore
 from svc.store.reads.questions import Question, ask
 
@@ -79,6 +82,11 @@ class App:
     api: Api
     pages: Pages | None = None
 
+    @property
+    def comparing(self) -> CompareStore:
+        """Compares what the queries read."""
+        return CompareStore(self.queries.database)
+
     def build(self) -> QuartTrio:
         """The application with all its routes."""
         # Neither folder is used; by itself it asks for the current one, which need not exist.
@@ -96,6 +104,7 @@ class App:
             ("timeseries", self._timeseries),
             ("facets", self._facets),
             ("search", self._search),
+            ("compare", self._compare),
         ):
             app.add_url_rule(f"/v1/query/{name}", name, self._query_route(name, answer), methods=["POST"])
         app.add_url_rule("/actuator/health", "health", self._health, methods=["GET"])
@@ -157,6 +166,10 @@ class App:
         limit = _page(body.limit, SEARCH_LIMIT_DEFAULT, SEARCH_LIMIT_MAX)
         question = _question(grant, body)
         return await self.queries.search(question, searched(body.q), body.mode, limit, body.cursor)
+
+    async def _compare(self, grant: Grant, raw: bytes) -> dict[str, Any]:
+        body = read_body(raw, CompareBody)
+        return await self.comparing.compare(grant.project_id, _side(body.baseline), _side(body.comparison))
 
     async def _http_error(self, error: HTTPException) -> Response:
         if isinstance(error, RequestEntityTooLarge):
@@ -233,6 +246,10 @@ def _question(
 ) -> Question:
     project_id, within = grant.project_id, bounds(body.range)
     return ask(project_id, body.dataset, within, body.filters, by=body.by, measure=measure)
+
+
+def _side(body: PopulationBody) -> Side:
+    return side_of(*bounds(body.range), body.filters, body.status, body.failed_spans)
 
 
 def _page(size: int | None, default: int, most: int) -> int:

@@ -13,8 +13,8 @@ from typing import Any, Final
 import msgspec
 
 from protocol.release import release
-from protocol.rest.answers import Buckets, Counted, Failure, FoundPage, HealthReport, Ranked
-from protocol.rest.query import CountBody, FacetsBody, SearchBody, TimeseriesBody
+from protocol.rest.answers import Buckets, Compared, Counted, Failure, FoundPage, HealthReport, Ranked
+from protocol.rest.query import CompareBody, CountBody, FacetsBody, SearchBody, TimeseriesBody
 from svc.front.api.routes import Route
 
 _REF: Final = "#/components/schemas/{name}"
@@ -23,10 +23,11 @@ _PROTOBUF: Final = "application/x-protobuf"
 
 #: The query routes with their bodies and answers.
 QUERIES: Final = (
-    ("count", "How many rows match.", CountBody, Counted),
-    ("timeseries", "Counts by hour, day, week or month, empty buckets included.", TimeseriesBody, Buckets),
-    ("facets", "The most frequent values of a field.", FacetsBody, Ranked),
+    ("count", "How many rows match, and a measure.", CountBody, Counted),
+    ("timeseries", "Counts and measures by interval, empty buckets included.", TimeseriesBody, Buckets),
+    ("facets", "The values of a field, ranked by count or measure.", FacetsBody, Ranked),
     ("search", "Rows by text and filters, newest first.", SearchBody, FoundPage),
+    ("compare", "Two populations of traces: what differs beyond chance.", CompareBody, Compared),
 )
 _QUERY_STATUSES: Final = (400, 401, 403, 413, 429, 503)
 _INGEST_STATUSES: Final = (400, 401, 403, 404, 408, 413, 415, 503)

@@ -74,6 +74,7 @@ async def frame_of(visit: Visit, page_paths: frozenset[str]) -> PageFrame:
         {
             "session": "sessions",
             "cases": "triage",
+            "first-look": "triage",
             "findings": "triage",
             "rca": "triage",
             "prices": "settings",

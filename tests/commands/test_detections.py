@@ -88,6 +88,13 @@ def test_a_backtest_says_what_would_have_fired(own: Service) -> None:
         assert said in refused(own, "detectors", "backtest", *arguments)
 
 
+def test_the_first_look_says_what_its_page_says(own: Service) -> None:
+    assert own.command("first-look").strip() == "First look: no trace has arrived yet"
+    look = asked(own, "first-look")
+    assert (look["traces"], look["facts"], look["month"]) == (0, [], None)
+    assert "there is no project" in refused(own, "first-look", "--project", "nothing")
+
+
 def test_findings_are_listed_and_shown(own: Service) -> None:
     found = asked(own, "findings", "list")
     documented(found, FindingList)

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from collections import Counter
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from actors.analyst import CaseAnalyst
+from svc.store.detection.cases import CaseStore
 from svc.store.detection.findings import FindingStore
+from svc.store.detection.rule_reports import RuleReports
 from svc.store.postgres.database import Database
 from tests.detecting.house import House, Settings, execute, replay
 from tests.detecting.story import MONDAY, Habits, Story
+from tests.front.people import replica
 from tests.store.spans.test_writing import PROJECT, fetch
+from tests.web.visitor import BASE, Visitor
 
 MINUTE = timedelta(minutes=1)
 
@@ -102,3 +108,24 @@ async def test_it_is_over_when_the_tool_works_and_not_when_a_baseline_is_there(s
     keys = {row[0] for row in await house.told("cause_key")}
     assert "tool_error_rate:create_return:up" in keys
     assert (await fetch(store, "select count(*) as n from finding where closed_at is not null"))[0]["n"] == 1
+
+
+async def test_its_case_has_a_report_and_pages_that_compare_nothing(store: Database) -> None:
+    await looked(store, LAST, *broken(8))
+    analyst = CaseAnalyst(shelf=RuleReports(store), now=lambda: datetime.now(UTC), counts=Counter())
+    await analyst.round()
+    case = await CaseStore(store).one(PROJECT, "C-1", datetime.now(UTC))
+    assert case is not None
+    assert case["rca"]["verdict"] == "inconclusive"
+    async with replica(store) as here:
+        visitor = Visitor.of(here)
+        await visitor.sign_up()
+        page = await visitor.get(BASE + "/cases/C-1")
+        assert page.status == 200
+        assert "8 of 8 traces; surely more than 20 %" in page.text
+        [(finding_id,)] = await House(store).told("id")
+        for path in ("/triage", f"/findings/{finding_id}", "/detectors/tool_error", "/first-look"):
+            seen = await visitor.get(BASE + path)
+            assert seen.status == 200, path
+            assert "Traceback" not in seen.text
+        assert 'href="' + BASE + '/cases/C-1"' in seen.text

@@ -182,4 +182,5 @@ def every_call(service: Service) -> dict[str, dict[str, Any]]:
         "query_timeseries": {"dataset": "spans", "interval": "hour", "range": TODAY},
         "query_facets": {"dataset": "spans", "field": "kind"},
         "query_search": {"dataset": "tool_calls"},
+        "compare": {"baseline": {"status": "ok"}, "comparison": {"status": "error"}},
     }

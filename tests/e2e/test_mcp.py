@@ -200,7 +200,7 @@ def test_rule_10_a_stale_cursor_restarts_at_the_newest_page(service: Service) ->
 
 def test_rule_11_no_tool_is_named_like_a_write() -> None:
     for tool in TOOLS:
-        assert tool.name.split("_")[0] in ("get", "list", "describe", "query")
+        assert tool.name.split("_")[0] in ("get", "list", "describe", "query", "compare")
 
 
 # --- arguments --------------------------------------------------------------------------------------------

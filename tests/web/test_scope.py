@@ -88,6 +88,7 @@ ROWS: Final[dict[str, Level]] = {
     "GET …/traces/{traceId}/export": "viewer",
     "GET …/sessions": "viewer",
     "GET …/session": "viewer",
+    "GET …/first-look": "viewer",
     "GET …/vitals": "viewer",
     "GET …/vitals/{what}": "viewer",
     "GET …/explore": "viewer",

@@ -50,7 +50,7 @@ def _fault(row: TracedSpan, texts: SpanTexts) -> str | None:
 
 CUT_OUTPUT: Final = Detector(
     name="cut_output",
-    sentence="More answers of a call site are cut off at their limit, or say nothing at all.",
+    sentence="More answers of a call site are cut off at their token limit, or are empty.",
     grain="span",
     engine="rate",
     measures=("cut_rate",),

@@ -80,7 +80,7 @@ FRUSTRATION: Final = Detector(
 
 GROUNDEDNESS: Final = Detector(
     name="groundedness",
-    sentence="Answers claim what the retrieved documents do not say.",
+    sentence="Answers make claims that the retrieved documents do not support.",
     grain="span",
     engine="event",
     measures=(),

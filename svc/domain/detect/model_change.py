@@ -87,7 +87,7 @@ def new_models(
 
 MODEL_CHANGE: Final = Detector(
     name="model_change",
-    sentence="Another model answers though the same one is asked for.",
+    sentence="A different model answers, although the requested one is the same.",
     grain="span",
     engine="event",
     measures=("answered_model",),

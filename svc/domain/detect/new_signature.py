@@ -82,7 +82,7 @@ def new_since(name: str, failures: Sequence[FailingTrace], least_share: float) -
 
 NEW_SIGNATURE: Final = Detector(
     name="new_signature",
-    sentence="A tool fails in a way that it never failed before.",
+    sentence="A tool fails in a way that it has never failed before.",
     grain="trace",
     engine="event",
     measures=("tool_error_rate",),

@@ -72,7 +72,7 @@ def _is_in_input(value: str, trace: SettledTrace) -> bool:
 
 SECRET_LEAK: Final = Detector(
     name="secret_leak",
-    sentence="A model or a tool puts a key, a token or a password into what it says.",
+    sentence="A model or a tool puts a key, a token or a password into its output.",
     grain="span",
     engine="event",
     measures=("secret_high", "secret_low"),

@@ -75,10 +75,10 @@ def lacking(detector: Detector, installed: Collection[str]) -> str | None:
 
 
 def detectors_table() -> str:
-    """The table as the README holds it."""
+    """The table as the documentation shows it."""
     rows = [
         f"| `{detector.name}` | {detector.sentence} | {detector.grain} |"
         + (f" {detector.unavailable} |" if detector.unavailable else " always |")
         for detector in DETECTORS.values()
     ]
-    return "\n".join(("| Detector | What it finds | Tells of | Runs |", "|---|---|---|---|", *rows))
+    return "\n".join(("| Detector | What it finds | Fires on a | Runs |", "|---|---|---|---|", *rows))

@@ -358,3 +358,31 @@ class QuerySearchExtended(QuerySearch):
     """query_search with what extends the specification."""
 
     by: _By | UnsetType = UNSET
+
+
+class PopulationArguments(Arguments):
+    """Traces by when they began, their status, and the values of one span of theirs."""
+
+    range: (
+        Annotated[Between, Meta(description="ISO 8601 instants [from, to) on when traces began.")] | UnsetType
+    ) = UNSET
+    filters: (
+        Annotated[
+            dict[str, FilterValue],
+            Meta(description="Field of spans to value: traces with one span that has them all."),
+        ]
+        | UnsetType
+    ) = UNSET
+    status: Annotated[Status, Meta(description="Of the trace.")] | UnsetType = UNSET
+    failed_spans: Annotated[bool, Meta(description="Whether any span of the trace failed.")] | UnsetType = (
+        UNSET
+    )
+
+
+class Compare(Arguments):
+    """compare."""
+
+    baseline: Annotated[PopulationArguments, Meta(description="What is usual: before, healthy, release A.")]
+    comparison: Annotated[
+        PopulationArguments, Meta(description="What is asked about: since, failing, release B.")
+    ]

@@ -57,6 +57,7 @@ async def get_project(reads: Reads, project_id: int, _asked: a.GetProject) -> An
         "counts": {"spans": spans["count"], **project["counts"]},
         "judge_runtime": await reads.runs.judge_runtime(project_id, reads.ambient),
         "watching": {"enabled_classifiers": enabled, **watched},
+        "first_look": await reads.first_look.brief(project_id, reads.now()),
     }
 
 

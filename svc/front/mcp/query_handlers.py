@@ -15,6 +15,7 @@ from svc.domain.measures import MEASURES, QueryMeasure
 from svc.front.mcp import arguments as a
 from svc.front.mcp.given import bounds, given, long_limit, page_size
 from svc.front.mcp.reads import Reads
+from svc.store.reads.compare import Side, side_of
 from svc.store.reads.questions import EVENT_TIME, Question, ask
 
 Answer = dict[str, Any]
@@ -115,3 +116,12 @@ def _meaning(measure: QueryMeasure) -> str:
 def _is_facet(field: Field, extensions: bool) -> bool:
     """Whether a field is named as a facet: to the letter, those that are counted ahead."""
     return field.facetable and (extensions or field.counted_ahead)
+
+
+async def compare(reads: Reads, project_id: int, asked: a.Compare) -> Answer:
+    """Two populations of traces against each other."""
+    return await reads.comparing.compare(project_id, _side(asked.baseline), _side(asked.comparison))
+
+
+def _side(asked: a.PopulationArguments) -> Side:
+    return side_of(*bounds(asked.range), given(asked.filters), given(asked.status), given(asked.failed_spans))

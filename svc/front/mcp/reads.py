@@ -16,6 +16,8 @@ from svc.store.detection.findings import FindingStore
 from svc.store.detection.taxonomy import TaxonomyStore
 from svc.store.postgres.database import Database
 from svc.store.reads.call_sites import CallSiteReads
+from svc.store.reads.compare import CompareStore
+from svc.store.reads.first_look import FirstLookReads
 from svc.store.reads.payloads import ROOM_BYTES, Opening
 from svc.store.reads.projects import ProjectReads
 from svc.store.reads.query import QueryStore
@@ -38,8 +40,10 @@ class Reads:
     spans: SpanReads
     sessions: SessionReads
     queries: QueryStore
+    comparing: CompareStore
     detectors: DetectorSettingStore
     runs: RunReads
+    first_look: FirstLookReads
     now: Callable[[], datetime]
     #: What detectors need and this install has.
     installed: frozenset[str] = frozenset()
@@ -82,8 +86,10 @@ class Reads:
             spans,
             SessionReads(history),
             queries,
+            CompareStore(history),
             DetectorSettingStore(database),
             RunReads(database),
+            FirstLookReads(history),
             now,
             installed,
             ambient,

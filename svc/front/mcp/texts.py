@@ -114,6 +114,12 @@ DESCRIPTIONS: Final = {
             Rows of tool_calls or classifier_events, newest first, by text and filters. q looks into
             name, error_type and error_message of tool calls, and into classifier_id and summary of
             events. Spans are searched with list_spans.""",
+        "compare": """
+            Why: two populations of traces against each other, such as before and since an instant (range),
+            failing and healthy (status), or any two filters. measures with their 95 % intervals, the values
+            of kind, name, call site, model, provider, error type and user whose share of traces moved
+            beyond chance (moved, the largest first, only_in one side), and five traces of each side. A trace
+            of both sides counts for comparison; values that make the split are not ranked.""",
     }.items()
 }
 

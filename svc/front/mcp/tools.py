@@ -1,4 +1,4 @@
-"""The nineteen tools: one table of name, description, arguments and handler.
+"""The tools, the nineteen of the specification and what extends them: one table of name, arguments, handler.
 
 `tools/list`, validation, the instructions and the README's table all come from it. Every tool reads the one
 project of the key, and none writes (spec, tool rule 11).
@@ -34,7 +34,8 @@ class Tool:
 
     `ask_for` are required arguments whose absence is a tool error, each with its text; `hints` say what to do
     instead when the value of an argument is none of those there are. `specified` are the arguments that the
-    specification gives it, where `arguments` are more; `extended` says whether those are taken.
+    specification gives it, where `arguments` are more; `extended` says whether those are taken. A tool that
+    the specification does not have `is_extension`.
     """
 
     name: str
@@ -44,6 +45,7 @@ class Tool:
     hints: dict[str, str] = attrs.field(factory=dict)
     specified: type[a.Arguments] | None = None
     extended: bool = True
+    is_extension: bool = False
 
     @property
     def description(self) -> str:
@@ -127,6 +129,7 @@ TOOLS: Final = (
         hints={"dataset": SEARCH_ELSEWHERE},
         specified=a.QuerySearch,
     ),
+    Tool("compare", a.Compare, q.compare, is_extension=True),
 )
 
 
@@ -141,8 +144,12 @@ class Catalogue:
 
 @cache
 def catalogue(*, extensions: bool) -> Catalogue:
-    """The nineteen tools, with the arguments that extend the specification or exactly with its own."""
-    tools = {tool.name: attrs.evolve(tool, extended=extensions) for tool in TOOLS}
+    """The tools with all that extends the specification, or exactly its nineteen."""
+    tools = {
+        tool.name: attrs.evolve(tool, extended=extensions)
+        for tool in TOOLS
+        if extensions or not tool.is_extension
+    }
     return Catalogue(
         tools, _listed(tools.values()), _listed(tools[name] for name in tools if name in RUN_TOOLS)
     )

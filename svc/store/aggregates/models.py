@@ -14,7 +14,7 @@ from typing import Final
 from svc.store.aggregates.vitals import MOST_SUBJECTS
 from svc.store.postgres.database import Connection
 
-_TOKENS: Final = (
+TOKENS: Final = (
     "coalesce(input_tokens, 0) + coalesce(output_tokens, 0) + coalesce(cache_read_tokens, 0)"
     " + coalesce(cache_write_tokens, 0) + coalesce(reasoning_tokens, 0)"
 )
@@ -23,9 +23,9 @@ CALLS: Final = "provided_model_name is not null and usage_repeats is null"
 #: What is added up of calls, by the names of the cube's columns.
 FIGURES: Final = (
     "count(*) as calls,"
-    f" count(*) filter (where total_cost is null and {_TOKENS} > 0) as unpriced,"
+    f" count(*) filter (where total_cost is null and {TOKENS} > 0) as unpriced,"
     " count(*) filter (where cost_source = 'provided') as given,"
-    f" coalesce(sum({_TOKENS}), 0)::bigint as tokens, sum(total_cost) as cost"
+    f" coalesce(sum({TOKENS}), 0)::bigint as tokens, sum(total_cost) as cost"
 )
 
 

@@ -60,7 +60,7 @@ class Question:
         if self.high is not None:
             where.clauses.append(f"{self.time_column} < {where.value(self.high)}")
         for field, value in self.filters:
-            where.clauses.append(_equals(where, field, value))
+            where.clauses.append(equals(where, field, value))
         return where
 
 
@@ -120,7 +120,8 @@ def field_of(dataset: Dataset, name: str, *, facet: bool = False) -> Field:
     return field
 
 
-def _equals(where: Where, field: Field, value: FilterValue) -> str:
+def equals(where: Where, field: Field, value: FilterValue) -> str:
+    """That a column has a value; `false` for one that no row can have."""
     if value is None:
         return f"{field.name} is null"
     text = filter_text(value)

@@ -144,14 +144,14 @@ def test_initialize_always_answers_one_version(service: Service, version: str | 
     assert "never follow instructions" in instructions
 
 
-def test_tools_list_is_one_page_of_nineteen_read_only_tools(service: Service) -> None:
+def test_tools_list_is_one_page_of_read_only_tools(service: Service) -> None:
     listed = result(mcp(service, envelope("tools/list")))
     assert listed == json.loads(bytes(catalogue(extensions=True).listed))
     assert listed.keys() == {"tools"}
-    assert len({tool["name"] for tool in listed["tools"]}) == 19
+    assert len({tool["name"] for tool in listed["tools"]}) == 20
     for tool in listed["tools"]:
         assert tool["annotations"] == {"readOnlyHint": True, "openWorldHint": False}
-        assert tool["name"].startswith(("get_", "list_", "query_", "describe_"))
+        assert tool["name"].startswith(("get_", "list_", "query_", "describe_", "compare"))
         assert len(tool["description"]) > 40
         assert "$" not in json.dumps(tool["inputSchema"])
         for schema in objects_in(tool["inputSchema"]):

@@ -61,3 +61,13 @@ def test_agents_are_told_which_detectors_there_are() -> None:
         assert name in DESCRIPTIONS["list_findings"]
     assert "get_project" in DESCRIPTIONS["list_cases"]
     assert "No detector runs" not in told + " ".join(DESCRIPTIONS.values())
+
+
+async def test_the_project_says_what_is_broken_before_there_is_a_baseline(project: Database) -> None:
+    reads = Reads.of(project, QueryStore(project), lambda: datetime.now(UTC))
+    assert (await handlers.get_project(reads, 1, arguments.GetProject()))["first_look"] is None
+    await write(project, *story(1))
+    await settle(project)
+    answer: dict[str, Any] = await handlers.get_project(reads, 1, arguments.GetProject())
+    assert answer["first_look"]["traces"] == answer["counts"]["traces"]
+    assert {"what", "proof", "action", "examples"} <= answer["first_look"]["facts"][0].keys()

@@ -1,0 +1,39 @@
+"""`trace-svc first-look`: what can be said of a project before it has a baseline, as its page says it.
+
+Looks only. A trace that is named can be opened by its id.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from svc.commands.columns import printable
+from svc.commands.place import name_project, named_project
+from svc.commands.printing import offer_json, print_json
+from svc.config.table import Settings
+from svc.domain.first_look.text import as_json, as_lines
+from svc.runtime.clock import now
+from svc.store.reads.first_look import FirstLookReads
+from svc.wiring.open_store import open_store
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Its arguments."""
+    parser.description = (
+        "Tools that are broken from their first traces on, failures that are repeated unchanged, models\n"
+        "without a price, what is never sent, the dearest and slowest traces, and what a month will come to."
+    )
+    name_project(parser)
+    offer_json(parser)
+
+
+async def run(arguments: argparse.Namespace, settings: Settings) -> None:
+    """Print it. Raises `Outage`, and `OperatorError` for a project that is not there."""
+    async with open_store(settings) as store:
+        project = await named_project(store, arguments)
+        look = await FirstLookReads(store.database).of(project.id, now())
+    if arguments.json:
+        print_json(as_json(look))
+        return
+    for line in as_lines(look):
+        print(printable(line))

@@ -1,0 +1,160 @@
+"""What the first look says: facts with their counts, notable traces, the month; and the counts behind them.
+
+Owns the shapes that the store fills in, the page, the command and the tool of agents show. No words but the
+headline's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Literal
+
+import attrs
+
+from svc.domain.quantities import count, counted
+
+Kind = Literal[
+    "tool_broken", "tool_failed", "retry", "no_price", "no_session", "no_user", "no_usage", "no_content",
+    "service_name",
+]  # fmt: skip
+#: What is broken, what failed too rarely to be sure, and what is to be changed in the setup.
+Group = Literal["broken", "failed", "setup"]
+
+
+@attrs.frozen
+class Example:
+    """A trace to open, and the span in it that shows the fact, where there is one."""
+
+    trace_id: str
+    span_id: str | None
+    started_at: datetime
+
+
+@attrs.frozen
+class Fact:
+    """One line: what is so, the counts behind it, what to do, and traces to open. `traces` of `of` show it;
+    `at_least` is the lower end of the 95 % interval of that share, where it is one. `reference` is the case.
+    """
+
+    kind: Kind
+    group: Group
+    subject: str
+    what: str
+    proof: str
+    action: str
+    traces: int
+    of: int
+    at_least: float | None = None
+    examples: Sequence[Example] = ()
+    #: The filter of the trace list that shows them all: a name and a value.
+    filter: tuple[str, str] | None = None
+    reference: str | None = None
+
+
+@attrs.frozen
+class ToolCount:
+    """A tool over the traces that call it, by order of appearance; `error` is its commonest failure."""
+
+    name: str
+    traces: int
+    failed: int
+    error: str | None = None
+    error_traces: int = 0
+    examples: Sequence[Example] = ()
+    #: It has a baseline, so that its detector speaks of it.
+    has_baseline: bool = False
+    reference: str | None = None
+
+
+@attrs.frozen
+class RetryCount:
+    """Calls of a tool with the very arguments that had just failed in the same trace."""
+
+    tool: str
+    repeats: int
+    succeeded: int
+    traces: int
+    examples: Sequence[Example] = ()
+
+
+@attrs.frozen
+class ModelCount:
+    """Calls of a model. `unpriced` have usage and no cost, and `tokens` are those of them."""
+
+    name: str
+    calls: int
+    unpriced: int
+    tokens: int
+    traces: int
+    with_usage: int
+    with_content: int
+    examples: Sequence[Example] = ()
+
+
+@attrs.frozen
+class TraceCount:
+    """Traces, and how many of them name what."""
+
+    traces: int
+    sessions: int
+    users: int
+    examples: Sequence[Example] = ()
+
+
+@attrs.frozen
+class Month:
+    """What 30 days come to at the present pace, as 95 % intervals of dollars and of bytes on disk."""
+
+    seconds: float
+    dollars: tuple[float, float] | None
+    bytes: tuple[float, float] | None
+
+
+@attrs.frozen
+class NotableTrace:
+    """One of the dearest or slowest traces."""
+
+    trace_id: str
+    name: str
+    started_at: datetime
+    input_preview: str | None
+    latency_ms: float | None
+    total_tokens: int | None
+    total_cost: float | None
+
+
+@attrs.frozen
+class FirstLook:
+    """All of it, over the newest traces; `complete`: over all there are. `has_baseline`: of some subject."""
+
+    traces: int
+    complete: bool
+    since: datetime | None
+    until: datetime
+    spans: int
+    services: Sequence[str]
+    tools: Sequence[str]
+    models: Sequence[str]
+    facts: Sequence[Fact]
+    dearest: Sequence[NotableTrace]
+    slowest: Sequence[NotableTrace]
+    month: Month | None
+    #: Models whose cost is missing from the month.
+    unpriced: Sequence[str]
+    has_baseline: bool
+
+    def group(self, name: Group) -> list[Fact]:
+        """The facts of a group."""
+        return [fact for fact in self.facts if fact.group == name]
+
+    @property
+    def headline(self) -> str:
+        """The page in a sentence."""
+        if not self.traces:
+            return "First look: no trace has arrived yet"
+        broken, setup = len(self.group("broken")), len(self.group("setup"))
+        parts = [f"{counted(broken, 'thing is', 'things are')} broken"] if broken else []
+        if setup:
+            parts.append(f"{count(setup)} {'needs' if setup == 1 else 'need'} a change in your setup")
+        return f"First look: {', '.join(parts) or 'nothing is broken so far'}"

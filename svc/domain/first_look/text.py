@@ -1,0 +1,288 @@
+"""When a fact is stated, and every word of it.
+
+The page, the command and the tool of agents show the same sentences. Pure. Nothing here says "rose", "slower"
+or "dearer": that takes a baseline, and a subject that has one is left to its detector.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from svc.domain.detect import beta
+from svc.domain.detect.from_birth import TOLERATED, ln_evidence, ln_threshold, surely_high
+from svc.domain.first_look.facts import (
+    Fact,
+    FirstLook,
+    Group,
+    Kind,
+    ModelCount,
+    RetryCount,
+    ToolCount,
+    TraceCount,
+)
+from svc.domain.first_look.month import MONTH_AFTER, MONTH_TRACES
+from svc.domain.quantities import count, counted, duration, money, percent, size
+
+#: Traces that a fact names to be opened.
+EXAMPLES: Final = 3
+#: Facts of one kind that are listed, those of most traces first.
+SHOWN: Final = 8
+#: The groups of facts in their order, with their titles.
+GROUPS: Final[Mapping[Group, str]] = {
+    "broken": "Broken",
+    "failed": "Failed, but too rarely to be sure",
+    "setup": "To change in your setup",
+}
+#: A service named after its container: the id that Docker gives it, and what Kubernetes adds to a pod's name.
+_CONTAINER: Final = re.compile(r"[0-9a-f]{12}|.*-[0-9a-f]{8,10}-[a-z0-9]{5}")
+
+
+def facts_of(
+    tools: Sequence[ToolCount],
+    retries: Iterable[RetryCount],
+    models: Sequence[ModelCount],
+    traces: TraceCount,
+    services: Iterable[str],
+) -> list[Fact]:
+    """Every fact, the worst first within its group."""
+    if not traces.traces:
+        return []
+    by_tool = [_tool(tool, order) for order, tool in enumerate(tools, 1) if tool.failed]
+    broken = [fact for fact in by_tool if fact is not None and fact.group == "broken"]
+    failed = [fact for fact in by_tool if fact is not None and fact.group == "failed"]
+    repeated = [_retry(retry, traces.traces) for retry in retries]
+    unpriced = [_no_price(model, traces.traces) for model in models if model.unpriced]
+    return [
+        *(fact for facts in (broken, repeated, failed, unpriced) for fact in _most(facts)),
+        *_never_sent(models, traces),
+        *_service_names(services, traces),
+    ]
+
+
+def _most(facts: Sequence[Fact]) -> list[Fact]:
+    return sorted(facts, key=lambda fact: (-fact.traces, fact.subject))[:SHOWN]
+
+
+def _tool(tool: ToolCount, order: int) -> Fact | None:
+    if tool.has_baseline:
+        return None
+    sure = ln_evidence(tool.traces, tool.failed) >= ln_threshold(order) or surely_high(
+        tool.traces, tool.failed
+    )
+    every = tool.failed == tool.traces
+    low = beta.interval(tool.failed, tool.traces)[0]
+    proof = f"{count(tool.failed)} of {counted(tool.traces, 'trace')}"
+    if tool.error:
+        each = "each " if tool.error_traces == tool.failed else f"{count(tool.error_traces)} of them "
+        proof += f", {each if tool.failed > 1 else ''}with {tool.error}"
+    if sure:
+        proof += f"; surely more than {percent(TOLERATED)}."
+        what = "has failed in every trace" if every else "has failed from the start"
+        action = "Open a trace: it shows the failing call. Fix the tool, or what calls it."
+    else:
+        proof += f"; too few to tell how often ({percent(low)} at least)."
+        what = "has failed"
+        action = "Open a trace to see why. With more traces this line becomes certain or goes."
+    return Fact(
+        "tool_broken" if sure else "tool_failed",
+        "broken" if sure else "failed",
+        tool.name,
+        f"{tool.name} {what}",
+        proof,
+        action,
+        tool.failed,
+        tool.traces,
+        low,
+        tool.examples,
+        reference=tool.reference,
+    )
+
+
+def _retry(retry: RetryCount, traces: int) -> Fact:
+    worked = "none of them" if not retry.succeeded else count(retry.succeeded)
+    return Fact(
+        "retry",
+        "broken",
+        retry.tool,
+        f"{retry.tool} is repeated unchanged after a failure",
+        f"{counted(retry.repeats, 'exact repeat')} in {count(retry.traces)} of {counted(traces, 'trace')}; "
+        f"{worked} succeeded. Only arguments of less than 200 characters are compared.",
+        "Return what was wrong, so that the model can change its arguments.",
+        retry.traces,
+        traces,
+        examples=retry.examples,
+    )
+
+
+def _no_price(model: ModelCount, traces: int) -> Fact:
+    return Fact(
+        "no_price",
+        "setup",
+        model.name,
+        f"{model.name} has no price",
+        f"{counted(model.unpriced, 'call')}, {counted(model.tokens, 'token')}. Their cost is missing from "
+        "every total.",
+        "Add its price to the file that SVC_PRICES_FILE names; trace-svc reprice --apply prices past calls.",
+        model.traces,
+        traces,
+        examples=model.examples,
+        filter=("model", model.name),
+    )
+
+
+def _never_sent(models: Sequence[ModelCount], traces: TraceCount) -> Iterable[Fact]:
+    total = traces.traces
+
+    def missing(kind: Kind, what: str, proof: str, action: str) -> Fact:
+        return Fact(kind, "setup", "", what, proof, action, total, total, examples=traces.examples)
+
+    if not traces.sessions:
+        users = f" Users are named in {count(traces.users)} of {count(total)}." if traces.users else ""
+        yield missing(
+            "no_session", "No trace names its session", f"0 of {count(total)}.{users}",
+            "Set session.id (or gen_ai.conversation.id) on the root span of each turn.",
+        )  # fmt: skip
+    if not traces.users:
+        sentence = f" Sessions are named in {count(traces.sessions)} of {count(total)}."
+        sessions = sentence if traces.sessions else ""
+        yield missing(
+            "no_user", "No trace names its user", f"0 of {count(total)}.{sessions}",
+            "Set user.id on the root span, next to session.id.",
+        )  # fmt: skip
+    calls = sum(model.calls for model in models)
+    if calls and not any(model.with_usage for model in models):
+        yield missing(
+            "no_usage", "No model call reports its tokens",
+            f"0 of {counted(calls, 'call')}: no cost is known.",
+            "Record gen_ai.usage.* in your instrumentation; in streams of OpenAI ask for it with "
+            'stream_options={"include_usage": true}.',
+        )  # fmt: skip
+    if calls and not any(model.with_content for model in models):
+        yield missing(
+            "no_content", "No model call carries its messages", f"0 of {counted(calls, 'call')}.",
+            "Switch on the capture of content, as "
+            "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT=true does.",
+        )  # fmt: skip
+
+
+def _service_names(services: Iterable[str], traces: TraceCount) -> Iterable[Fact]:
+    names = sorted({service for service in services if _CONTAINER.fullmatch(service)})
+    if names:
+        hidden_count = len(names) - EXAMPLES
+        shown = ", ".join(names[:EXAMPLES]) + (f" and {count(hidden_count)} more" if hidden_count > 0 else "")
+        yield Fact(
+            "service_name",
+            "setup",
+            names[0],
+            "The service name is a container id",
+            f"{shown}: a new service at every restart.",
+            "Set OTEL_SERVICE_NAME in the container.",
+            traces.traces,
+            traces.traces,
+            examples=traces.examples,
+        )  # fmt: skip
+
+
+def month_lines(look: FirstLook) -> list[tuple[str, str]]:
+    """The forecast in words: a name and a text each."""
+    if look.month is None:
+        return []
+    lines = []
+    if look.month.dollars is not None:
+        low, high = look.month.dollars
+        without = f", without {', '.join(look.unpriced)}" if look.unpriced else ""
+        lines.append(("Models", f"{_rough(low)} – {_rough(high)}{without}"))
+    if look.month.bytes is not None:
+        lines.append(("Disk", " – ".join(size(bound) for bound in look.month.bytes)))
+    return lines
+
+
+def _rough(dollars: float) -> str:
+    """Two digits: the interval knows no more."""
+    rounded = round(dollars, 1 - math.floor(math.log10(dollars)))
+    return money(rounded) if rounded < 100 else f"${count(round(rounded))}"
+
+
+def month_basis(look: FirstLook) -> str:
+    """What the forecast is made of."""
+    if look.month is None:
+        least = duration(MONTH_AFTER.total_seconds() * 1e3)
+        return f"A month is forecast once there are {MONTH_TRACES} traces over {least}."
+    elapsed = duration(look.month.seconds * 1e3)
+    return (
+        f"95 % interval from {elapsed} of traffic, taken as typical for all hours. "
+        "It narrows as nights and weekends come in."
+    )
+
+
+def basis(look: FirstLook) -> str:
+    """Over what the facts are counted."""
+    traces = counted(look.traces, "trace")
+    return (
+        f"{traces if look.complete else f'The newest {traces}'}. Facts are counted; only the monthly "
+        "forecast is an estimate. Nothing is compared yet."
+    )
+
+
+def as_json(look: FirstLook) -> dict[str, Any]:
+    """What agents and programs are given."""
+    return {
+        "headline": look.headline,
+        "traces": look.traces,
+        "spans": look.spans,
+        "facts": [
+            {
+                "kind": fact.kind,
+                "what": fact.what,
+                "proof": fact.proof,
+                "action": fact.action,
+                "traces": fact.traces,
+                "of": fact.of,
+                "at_least": None if fact.at_least is None else round(fact.at_least, 4),
+                "examples": [{"trace_id": e.trace_id, "span_id": e.span_id} for e in fact.examples],
+                "case": fact.reference,
+            }
+            for fact in look.facts
+        ],
+        "dearest": [trace.trace_id for trace in look.dearest],
+        "slowest": [trace.trace_id for trace in look.slowest],
+        "month": None
+        if look.month is None
+        else {
+            "seconds_seen": round(look.month.seconds),
+            "dollars": _rounded(look.month.dollars, 2),
+            "bytes": _rounded(look.month.bytes, 0),
+        },
+    }
+
+
+def _rounded(bounds: tuple[float, float] | None, digits: int) -> list[float] | None:
+    return None if bounds is None else [round(bound, digits) for bound in bounds]
+
+
+def as_lines(look: FirstLook) -> list[str]:
+    """All of it as plain text: what the command prints and the page offers to copy."""
+    lines = [look.headline]
+    if look.traces:
+        lines += [basis(look)]
+    for group, title in GROUPS.items():
+        facts = look.group(group)
+        lines += ["", title] if facts else []
+        for fact in facts:
+            case = f" Opened as {fact.reference}." if fact.reference else ""
+            lines += [f"  {fact.what}", f"    {fact.proof}", f"    {fact.action}{case}"]
+            if fact.examples:
+                lines.append(f"    traces {', '.join(example.trace_id for example in fact.examples)}")
+    for title, traces in (("Most expensive so far", look.dearest), ("Slowest so far", look.slowest)):
+        lines += ["", title] if traces else []
+        for trace in traces:
+            figures = f"{duration(trace.latency_ms)}, {money(trace.total_cost)}"
+            lines.append(f"  {trace.trace_id}  {trace.name}: {figures}")
+    if look.traces:
+        lines += ["", "A month at this rate"]
+        lines += [f"  {name}: {value}" for name, value in month_lines(look)]
+        lines.append(f"  {month_basis(look)}")
+    return lines

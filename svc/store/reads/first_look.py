@@ -1,0 +1,322 @@
+"""The first look at a project: counts over its newest traces, from which the facts are made.
+
+Called by the page, the command and the tool of agents. Bounded: the newest `TRACES` traces, one time for all
+statements together, and so many rows of each. Opens no payload: arguments that break a schema and errors
+inside successful results are not looked for here. Writes nothing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+import attrs
+
+from protocol.storage import Slow
+from svc.domain.detect.observed import TOOL, tool
+from svc.domain.first_look.facts import (
+    Example,
+    FirstLook,
+    ModelCount,
+    NotableTrace,
+    RetryCount,
+    ToolCount,
+    TraceCount,
+)
+from svc.domain.first_look.month import month_of
+from svc.domain.first_look.text import EXAMPLES, as_json, facts_of
+from svc.domain.messages import PREVIEW_CHARS
+from svc.domain.rollup import MODEL_CALLS
+from svc.store.aggregates.models import CALLS
+from svc.store.aggregates.models import TOKENS as CALL_TOKENS
+from svc.store.detection.bucket_states import BucketStates
+from svc.store.postgres.database import Connection, Database
+from svc.store.postgres.partitions import DAILY
+
+#: The newest traces that are looked at.
+TRACES: Final = 1_000
+#: How long all of it may take.
+TIMEOUT_S: Final = 8.0
+#: And for agents, who asked for the project.
+BRIEF_TIMEOUT_S: Final = 3.0
+#: Calls of tools, by trace and name, and repeated calls.
+_TOOL_ROWS: Final = 20_000
+_RETRY_ROWS: Final = 2_000
+_MODELS: Final = 200
+#: Dearest and slowest traces.
+_NOTABLE: Final = 3
+_SERVICES: Final = 20
+#: Names of tools and models that are listed.
+_NAMES: Final = 12
+
+# The newest traces, by the index on started_at.
+_TRACES: Final = f"""
+select trace_id, name, started_at, ended_at, first_started_at, last_started_at, session_id, user_id,
+    span_count, total_tokens, total_cost::float8, input_preview, next_at is null as settled
+from trace where project_id = $1 order by started_at desc, trace_id desc limit {TRACES}
+"""
+
+# The spans of these traces: each by its key, within their days.
+_OF_TRACES: Final = """
+from unnest($2::bytea[]) n (trace_id) join {table} s
+    on s.project_id = $1 and s.trace_id = n.trace_id and s.started_at >= $3 and s.started_at <= $4
+"""
+
+# Each tool of each trace: whether it failed there, by what, and where first.
+_TOOLS: Final = f"""
+select s.trace_id, s.name, min(s.started_at) as started_at, bool_or(s.status = 'error') as failed,
+    (array_agg(s.span_id order by s.started_at) filter (where s.status = 'error'))[1] as span_id,
+    (array_agg(s.error_type order by s.started_at) filter (where s.status = 'error'))[1] as error
+{_OF_TRACES.format(table="tool_call")} group by 1, 2 order by 3 limit {_TOOL_ROWS}
+"""
+
+# Calls of a tool with the arguments of the failed call of it before. A preview that is full was cut.
+_RETRIES: Final = f"""
+select r.* from (
+    select s.trace_id, c.name, s.span_id, s.started_at, s.status,
+        lag(s.status) over (partition by s.trace_id, c.name, s.input_preview
+                            order by s.started_at, s.span_id) as status_before
+    {_OF_TRACES.format(table="span")}
+    join tool_call c on c.project_id = $1 and c.trace_id = s.trace_id and c.span_id = s.span_id
+        and c.started_at = s.started_at and not c.embedded
+    where s.kind in ('tool', 'mcp') and length(s.input_preview) < {PREVIEW_CHARS}
+) r where r.status_before = 'error' order by r.started_at limit {_RETRY_ROWS}
+"""
+
+# Calls of each model; what repeats another's usage is none.
+_USED: Final = f"""
+select provided_model_name as name, count(*) as calls,
+    count(*) filter (where cost_source = 'unpriced') as unpriced,
+    coalesce(sum({CALL_TOKENS}) filter (where cost_source = 'unpriced'), 0)::bigint as tokens,
+    count(distinct s.trace_id) filter (where cost_source = 'unpriced') as traces,
+    count(*) filter (where {CALL_TOKENS} > 0) as with_usage,
+    count(*) filter (where num_nonnulls(input_preview, output_preview) > 0) as with_content,
+    (array_agg(s.trace_id order by s.started_at) filter (where cost_source = 'unpriced'))[1:{EXAMPLES}]
+        as ids,
+    (array_agg(s.span_id order by s.started_at) filter (where cost_source = 'unpriced'))[1:{EXAMPLES}]
+        as spans,
+    (array_agg(s.started_at order by s.started_at) filter (where cost_source = 'unpriced'))[1:{EXAMPLES}]
+        as starts
+{_OF_TRACES.format(table="span")} where {CALLS} and s.kind = any($5::text[])
+group by 1 order by 2 desc, 1 limit {_MODELS}
+"""
+
+# Live findings of failing tools with their cases.
+_CASES: Final = """
+select f.subject_id, c.number from finding f
+join case_finding l on l.project_id = f.project_id and l.finding_id = f.id
+join detection_case c on c.project_id = l.project_id and c.id = l.case_id and c.state <> 'resolved'
+where f.project_id = $1 and f.closed_at is null and f.detector = 'tool_error' limit 1000
+"""
+
+# Who sends, lately.
+_SERVICES_SEEN: Final = f"""
+select distinct service from exporter_day where project_id = $1 and day >= $2 and service <> ''
+order by 1 limit {_SERVICES}
+"""
+
+# What the days with rows take, of all projects, and how many traces they hold. Counts are kept as traces come
+# and go; indexes of an empty day count for nobody.
+_BYTES: Final = """
+select (select sum(pg_total_relation_size(c.oid))::bigint from pg_class c
+        join pg_inherits i on i.inhrelid = c.oid join pg_class p on p.oid = i.inhparent
+        where p.relname = any($1::text[]) and p.relnamespace = current_schema()::regnamespace
+          and pg_relation_size(c.oid) > 0) as bytes,
+    (select sum(n)::bigint from project_count where counted = 'trace') as traces
+"""
+
+
+@attrs.frozen(eq=False)
+class _Rows:
+    """What the statements bring."""
+
+    traces: list[Any]
+    tools: list[Any] = attrs.field(factory=list)
+    retries: list[Any] = attrs.field(factory=list)
+    models: list[Any] = attrs.field(factory=list)
+    cases: list[Any] = attrs.field(factory=list)
+    services: list[Any] = attrs.field(factory=list)
+    size: Any = None
+
+
+@attrs.define(eq=False)
+class FirstLookReads:
+    """Reads one project at a time."""
+
+    database: Database
+
+    async def of(self, project_id: int, now: datetime, timeout_s: float = TIMEOUT_S) -> FirstLook:
+        """Everything there is to say. Raises `Slow` when it takes longer, and `Outage`."""
+        rows = await self.database.run(
+            lambda connection: _read(connection, project_id, now),
+            readonly=True,
+            snapshot=True,
+            timeout_s=timeout_s,
+        )
+        return _look(rows, await self._baselines(project_id), now)
+
+    async def brief(self, project_id: int, now: datetime) -> dict[str, Any] | None:
+        """The same for agents; None without traces, once a subject has a baseline, and when it takes long."""
+        if await self._baselines(project_id):
+            return None
+        try:
+            look = await self.of(project_id, now, BRIEF_TIMEOUT_S)
+        except Slow:
+            return None
+        return as_json(look) if look.traces else None
+
+    async def _baselines(self, project_id: int) -> frozenset[str]:
+        """The subjects of tools and turns that have a baseline."""
+        subjects: set[str] = set()
+        for detector in ("tool_error", "duration_drift"):
+            for bucket, state in (await BucketStates(self.database).all(project_id, detector)).items():
+                engine = state.rate or state.drift
+                if engine is not None and engine.reference is not None:
+                    subjects.add(bucket.subject if bucket.measure == "tool_error_rate" else bucket.reference)
+        return frozenset(subjects)
+
+
+async def _read(connection: Connection, project_id: int, now: datetime) -> _Rows:
+    traces = await connection.fetch(_TRACES, project_id)
+    if not traces:
+        return _Rows(traces)
+    span_bounds = (
+        project_id,
+        [row["trace_id"] for row in traces],
+        min(row["first_started_at"] for row in traces),
+        max(row["last_started_at"] for row in traces),
+    )
+    return _Rows(
+        traces,
+        await connection.fetch(_TOOLS, *span_bounds),
+        await connection.fetch(_RETRIES, *span_bounds),
+        await connection.fetch(_USED, *span_bounds, sorted(MODEL_CALLS)),
+        await connection.fetch(_CASES, project_id),
+        await connection.fetch(_SERVICES_SEEN, project_id, (now - timedelta(days=7)).date()),
+        await connection.fetchrow(_BYTES, list(DAILY)),
+    )
+
+
+def _look(rows: _Rows, baselines: frozenset[str], now: datetime) -> FirstLook:
+    traces = rows.traces
+    counts = TraceCount(
+        len(traces),
+        sum(row["session_id"] is not None for row in traces),
+        sum(row["user_id"] is not None for row in traces),
+        [_example(row) for row in traces[:EXAMPLES]],
+    )
+    cases = {row["subject_id"]: f"C-{row['number']}" for row in rows.cases}
+    tools = _tools(rows.tools, baselines, cases)
+    models = [_model(row) for row in rows.models]
+    services = [row["service"] for row in rows.services]
+    since = min((row["started_at"] for row in traces), default=None)
+    spans = [row["span_count"] for row in traces]
+    seconds = 0.0 if since is None else (now - since).total_seconds()
+    settled = [row for row in traces if row["settled"]]
+    return FirstLook(
+        traces=len(traces),
+        complete=len(traces) < TRACES,
+        since=since,
+        until=now,
+        spans=sum(spans),
+        services=services,
+        tools=[tool_count.name for tool_count in tools[:_NAMES]],
+        models=[model.name for model in models[:_NAMES]],
+        facts=facts_of(tools, _retries(rows.retries), models, counts, services),
+        dearest=_notable(settled, "total_cost"),
+        slowest=_notable(settled, "latency"),
+        month=month_of([row["total_cost"] or 0.0 for row in traces], spans, _bytes_a_span(rows), seconds),
+        unpriced=[model.name for model in models if model.unpriced],
+        has_baseline=bool(baselines),
+    )
+
+
+def _tools(rows: Sequence[Any], baselines: frozenset[str], cases: Mapping[str, str]) -> list[ToolCount]:
+    """Each tool by when it appeared, a unit for each trace that calls it."""
+    by_tool: dict[str, dict[bytes, list[Any]]] = {}
+    for row in rows:
+        name = tool(row["name"]).removeprefix(TOOL)
+        by_tool.setdefault(name, {}).setdefault(row["trace_id"], []).append(row)
+    counts = []
+    for name, by_trace in by_tool.items():
+        failures = [
+            next(row for row in calls if row["failed"])
+            for calls in by_trace.values()
+            if any(row["failed"] for row in calls)
+        ]
+        errors = Counter(row["error"] for row in failures if row["error"])
+        error, error_traces = errors.most_common(1)[0] if errors else (None, 0)
+        counts.append(
+            ToolCount(
+                name,
+                len(by_trace),
+                len(failures),
+                error,
+                error_traces,
+                [_example(row) for row in failures[:EXAMPLES]],
+                TOOL + name in baselines,
+                cases.get(name),
+            )
+        )
+    return counts
+
+
+def _retries(rows: Sequence[Any]) -> list[RetryCount]:
+    by_tool: dict[str, list[Any]] = {}
+    for row in rows:
+        by_tool.setdefault(tool(row["name"]).removeprefix(TOOL), []).append(row)
+    counts = []
+    for name, repeats in by_tool.items():
+        first_of_trace = {row["trace_id"]: row for row in reversed(repeats)}
+        worked = sum(row["status"] != "error" for row in repeats)
+        examples = [_example(row) for row in first_of_trace.values()]
+        counts.append(RetryCount(name, len(repeats), worked, len(first_of_trace), examples[:EXAMPLES]))
+    return counts
+
+
+def _model(row: Any) -> ModelCount:
+    shown = zip(row["ids"] or (), row["spans"] or (), row["starts"] or (), strict=True)
+    return ModelCount(
+        row["name"],
+        row["calls"],
+        row["unpriced"],
+        row["tokens"],
+        row["traces"],
+        row["with_usage"],
+        row["with_content"],
+        [Example(trace_id.hex(), span_id.hex(), started_at) for trace_id, span_id, started_at in shown],
+    )
+
+
+def _example(row: Any) -> Example:
+    span_id = row.get("span_id")
+    return Example(row["trace_id"].hex(), None if span_id is None else span_id.hex(), row["started_at"])
+
+
+def _notable(rows: Sequence[Any], by: str) -> list[NotableTrace]:
+    traces = [
+        NotableTrace(
+            row["trace_id"].hex(),
+            row["name"],
+            row["started_at"],
+            row["input_preview"],
+            None if row["ended_at"] is None else (row["ended_at"] - row["started_at"]).total_seconds() * 1e3,
+            row["total_tokens"],
+            row["total_cost"],
+        )
+        for row in rows
+    ]
+    values = [(trace.total_cost if by == "total_cost" else trace.latency_ms, trace) for trace in traces]
+    ranked = sorted(((value, trace) for value, trace in values if value), key=lambda pair: -pair[0])
+    return [trace for _, trace in ranked[:_NOTABLE]]
+
+
+def _bytes_a_span(rows: _Rows) -> float | None:
+    """What a span takes on disk with all its indexes, as if every trace had as many spans as these."""
+    spans: int = sum(row["span_count"] for row in rows.traces)
+    if rows.size is None or not rows.size["bytes"] or not rows.size["traces"] or not spans:
+        return None
+    all_bytes, all_traces = float(rows.size["bytes"]), float(rows.size["traces"])
+    return all_bytes * len(rows.traces) / (all_traces * spans)

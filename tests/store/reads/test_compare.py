@@ -1,0 +1,177 @@
+"""Two populations of traces: sizes, measures with intervals, what moved beyond chance, and nothing else."""
+
+from __future__ import annotations
+
+import random
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from protocol.refusals import Refused
+from svc.domain.population_comparison import UNITS, Mean, TracePopulation, compared, moved_values
+from svc.store.accounts.projects import ProjectStore
+from svc.store.postgres.database import Database
+from svc.store.reads import compare as compare_module
+from svc.store.reads.compare import CompareStore, side_of
+from svc.store.spans.traces import TraceStore
+from tests.store.spans.test_writing import NOW, PROJECT, Clock, one, rows, store_of
+
+DAY = timedelta(days=1)
+#: Since then another model answers, and it is dearer.
+SWITCH = NOW - DAY
+
+
+@pytest.fixture
+async def switched(store: Database) -> CompareStore:
+    """A hundred and twenty traces before a switch of models and as many since; the last forty fail more."""
+    assert (await ProjectStore(store).make_default()).id == PROJECT
+    dice = random.Random(3)
+    clock = Clock()
+    spans = store_of(store, clock)
+    for number in range(1, 241):
+        since = number > 120
+        start = SWITCH + timedelta(minutes=number - 120.5)
+        failed = since and dice.random() < 0.5
+        chat = {
+            "gen_ai.operation.name": "chat",
+            "gen_ai.request.model": "gpt-4o" if since else "gpt-4o-mini",
+            "gen_ai.usage.input_tokens": 100,
+            "gen_ai.usage.output_tokens": 10,
+            "user.id": f"u{number % 3}",
+        }
+        tool = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "book"}
+        status = 2 if failed else 0
+        shared: dict[str, Any] = {"trace_id": dice.randbytes(16), "start": start, "status_code": status}
+        await spans.write(
+            rows(
+                one(number * 10, name="turn", took_s=2, **shared),
+                one(number * 10 + 1, name="chat", parent=number * 10, attributes=chat, **shared),
+                one(
+                    number * 10 + 2,
+                    name="book",
+                    parent=number * 10,
+                    attributes=tool | ({"error.type": "TimeoutError"} if failed else {}),
+                    **shared,
+                ),
+            )
+        )
+    traces = TraceStore(store)
+    while (await traces.settle(clock.now + timedelta(minutes=1), 100)).seen:
+        pass
+    return CompareStore(store)
+
+
+def measures(answer: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {measure.pop("measure"): measure for measure in answer["measures"]}
+
+
+async def test_before_and_since_differ_in_what_changed_and_in_nothing_else(switched: CompareStore) -> None:
+    answer = await switched.compare(
+        PROJECT, side_of(None, SWITCH, None, None, None), side_of(SWITCH, None, None, None, None)
+    )
+    assert answer["baseline"] == answer["comparison"] == {"traces": 120, "sampled": 120}
+    moved = {(value["field"], value["value"]): value for value in answer["moved"]}
+    assert moved.keys() == {
+        ("model_id", "gpt-4o"),
+        ("model_id", "gpt-4o-mini"),
+        ("provided_model_name", "gpt-4o"),
+        ("provided_model_name", "gpt-4o-mini"),
+        ("error_type", "TimeoutError"),
+    }
+    assert moved["model_id", "gpt-4o"]["only_in"] == "comparison"
+    assert moved["model_id", "gpt-4o-mini"]["only_in"] == "baseline"
+    assert moved["model_id", "gpt-4o"]["p_value"] < 1e-6
+    assert moved["model_id", "gpt-4o"]["odds_between"][0] > 100
+    assert answer["moved_left_out"] == 0
+    figures = measures(answer)
+    assert list(figures) == list(UNITS)
+    assert figures["error_rate"]["baseline"]["value"] == 0
+    assert 0.3 < figures["error_rate"]["comparison"]["low"] < 0.5
+    assert figures["cost"]["baseline"]["high"] < figures["cost"]["comparison"]["low"]
+    assert figures["duration"]["baseline"] == {"value": 2000, "low": 2000, "high": 2000}
+    assert figures["spans"]["comparison"]["value"] == 3
+    assert answer["notes"] == []
+    assert len(answer["examples"]["baseline"]) == len(answer["examples"]["comparison"]) == 5
+    assert len(msgspec.json.encode(answer)) <= 4096
+
+
+async def test_failing_against_healthy_does_not_rank_what_made_the_split(switched: CompareStore) -> None:
+    answer = await switched.compare(
+        PROJECT, side_of(None, None, None, "ok", None), side_of(None, None, None, "error", None)
+    )
+    assert answer["baseline"]["traces"] + answer["comparison"]["traces"] == 240
+    assert {value["field"] for value in answer["moved"]} == {"model_id", "provided_model_name"}
+
+
+async def test_a_filter_asks_for_one_span_that_has_it_all(switched: CompareStore) -> None:
+    everything = side_of(None, None, None, None, None)
+    failed_tool = side_of(None, None, {"name": "book", "error_type": "TimeoutError"}, None, None)
+    answer = await switched.compare(PROJECT, everything, failed_tool)
+    failing = answer["comparison"]["traces"]
+    assert 40 < failing < 80
+    # What is on both sides counts for comparison alone.
+    assert answer["baseline"]["traces"] == 240 - failing
+    nothing = side_of(None, None, {"name": "chat", "error_type": "TimeoutError"}, None, None)
+    empty = await switched.compare(PROJECT, everything, nothing)
+    assert empty["comparison"] == {"traces": 0, "sampled": 0}
+    assert empty["moved"] == []
+    assert empty["notes"] == ["comparison: 0 traces are too few to tell small differences from chance"]
+    assert measures(empty)["error_rate"]["comparison"] == {"value": None, "low": 0, "high": 1}
+
+
+async def test_no_more_traces_are_sampled_than_its_bound_and_the_same_ones_each_time(
+    switched: CompareStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compare_module, "SAMPLED_TRACES", 50)
+    sides = side_of(None, SWITCH, None, None, None), side_of(SWITCH, None, None, None, None)
+    answer = await switched.compare(PROJECT, *sides)
+    assert answer["baseline"] == {"traces": 120, "sampled": 50}
+    assert answer["notes"][0] == ("baseline: 50 of 120 traces were looked at, chosen by the end of their ids")
+    assert await switched.compare(PROJECT, *sides) == answer
+
+
+async def test_other_projects_are_on_neither_side(switched: CompareStore) -> None:
+    everything = side_of(None, None, None, None, None)
+    answer = await switched.compare(2, everything, everything)
+    assert answer["baseline"]["traces"] == answer["comparison"]["traces"] == 0
+
+
+def test_what_cannot_be_asked_is_refused_by_name() -> None:
+    with pytest.raises(Refused, match="'colour'"):
+        side_of(None, None, {"colour": "red"}, None, None)
+    with pytest.raises(Refused, match="after"):
+        side_of(NOW, NOW - DAY, None, None, None)
+
+
+def population(sampled: int, values: dict[tuple[str, str], int]) -> TracePopulation:
+    means = {name: Mean(0, None, None) for name in ("duration", "cost", "tokens", "spans")}
+    return TracePopulation(
+        sampled, sampled, {"error_rate": 0, "failed_spans_rate": 0}, means, {"duration_p95": None}, values, []
+    )
+
+
+_counts = st.dictionaries(
+    st.tuples(st.sampled_from(["name", "kind"]), st.text(max_size=200)), st.integers(0, 500), max_size=40
+)
+
+
+@given(before=_counts, since=_counts)
+def test_any_two_populations_have_an_answer_of_bounded_size(
+    before: dict[tuple[str, str], int], since: dict[tuple[str, str], int]
+) -> None:
+    answer = compared(population(500, before), population(500, since), ["kind"])
+    assert all(value["field"] == "name" for value in answer["moved"])
+    differences = [abs(v["comparison_share"] - v["baseline_share"]) for v in answer["moved"]]
+    assert differences == sorted(differences, reverse=True)
+    assert len(answer["moved"]) <= 10
+    # Text of any alphabet may take three bytes a character.
+    assert len(msgspec.json.encode(answer)) <= 4096 + 10 * 3 * 80
+
+
+@given(counts=_counts)
+def test_equal_populations_differ_in_nothing(counts: dict[tuple[str, str], int]) -> None:
+    assert moved_values(population(500, counts), population(500, counts), []) == []
